@@ -72,8 +72,14 @@ pub(crate) enum Command {
 Examples:
   statelens info checkpoint_1000.mdl
   statelens info *.safetensors               one table of all
-  statelens info --json model.pt | jq .bytes")]
-    Info(Inputs),
+  statelens info --model model_dir           what the model is, and what tells it
+  statelens info --json model.pt | jq .bytes
+
+--model tells all that names, shapes and a config say of the model: family, layers, sizes, parameters by
+part, quantised layouts, memory; each with what tells it. `read` stands in the config or the file,
+`inferred` follows from names or shapes. A config.json, params.yaml or params.json beside FILE is read;
+--config names another.")]
+    Info(Info),
 
     /// Lists the flattened state: key, kind, dtype, shape, bytes, value
     #[command(after_help = "\
@@ -258,6 +264,20 @@ pub(crate) struct Inputs {
 
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Info {
+    /// Tells what the model is, as far as names, shapes and its config say
+    #[arg(long)]
+    pub(crate) model: bool,
+
+    /// The config of the model; else the one beside FILE
+    #[arg(long, value_name = "CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) inputs: Inputs,
 }
 
 #[derive(Debug, Args)]

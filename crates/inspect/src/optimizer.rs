@@ -5,7 +5,7 @@
 //! `param_names` beside them where names were given. Without names, order and shapes tell.
 
 use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{Checkpoint, DType, Leaf, Value};
 
@@ -46,6 +46,23 @@ impl Parameters {
     pub fn of_key(&self, flat: &str) -> Option<&Parameter> {
         let (prefix, id, _) = entry(flat)?;
         self.by_entry.get(&flat[..prefix.len() + "state.".len() + id.len()])
+    }
+
+    /// How the parameters of so many of the entries among these keys are known: by what is told of it,
+    /// which is empty for those whose parameter is not known.
+    pub(crate) fn known<'a>(&self, keys: impl Iterator<Item = &'a str>) -> BTreeMap<&str, u64> {
+        let entries: HashSet<&str> = keys
+            .filter_map(|key| {
+                let (prefix, id, _) = entry(key)?;
+                Some(&key[..prefix.len() + "state.".len() + id.len()])
+            })
+            .collect();
+        let mut known = BTreeMap::new();
+        for entry in entries {
+            let basis = self.by_entry.get(entry).map_or("", |parameter| &*parameter.basis);
+            *known.entry(basis).or_default() += 1;
+        }
+        known
     }
 }
 

@@ -28,7 +28,7 @@ impl Command {
     /// What this command may spend, if it opens checkpoints.
     pub(crate) fn spending(&self) -> Option<&Spending> {
         let common = match self {
-            Self::Info(args) => &args.common,
+            Self::Info(args) => &args.inputs.common,
             Self::Ls(args) => &args.input.common,
             Self::Show(args) => &args.input.common,
             Self::Manifest(args) => &args.input.common,

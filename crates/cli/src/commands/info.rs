@@ -2,22 +2,35 @@
 
 use statelens_inspect::{Json, Summary, grade_word};
 
-use crate::args::Inputs;
-use crate::commands::several;
+use crate::args::{Info, Inputs};
+use crate::commands::{model, several};
 use crate::print::{Failure, Outcome, Printer, Table, counted, grouped, size_text};
 
-pub(crate) fn run(args: &Inputs) -> Outcome {
-    if args.files.len() > 1 {
-        return table(args);
+pub(crate) fn run(args: &Info) -> Outcome {
+    let Info { inputs, .. } = args;
+    if inputs.files.len() > 1 {
+        return table(inputs);
     }
-    let Some(file) = args.files.first() else { return Ok(true) };
-    let checkpoint = super::open_for_good(file, &args.common.with)?;
-    let summary = Summary::of(checkpoint);
+    let Some(file) = inputs.files.first() else { return Ok(true) };
+    let checkpoint = super::open_for_good(file, &inputs.common.with)?;
+    let model = model::of(checkpoint, file, args.config.as_deref(), args.model)?;
     let mut printer = Printer::new();
-    if args.common.json {
-        printer.line(&summary.json(checkpoint))?;
+    if args.model && !inputs.common.json {
+        model::print(&model, &mut printer)?;
+        printer.finish()?;
+        return Ok(true);
+    }
+    let summary = Summary::of(checkpoint);
+    if inputs.common.json {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            summary.write(checkpoint, json);
+            json.name("model").object(|json| model.write(json));
+        });
+        printer.line(&json.take())?;
     } else {
-        facts(&summary, &mut printer)?;
+        facts(&summary, &model.line(), &mut printer)?;
         counts(&summary, &mut printer)?;
         if !checkpoint.findings.is_empty() {
             printer.line("")?;
@@ -53,7 +66,7 @@ fn table(args: &Inputs) -> Outcome {
     })
 }
 
-fn facts(summary: &Summary, printer: &mut Printer) -> Result<(), Failure> {
+fn facts(summary: &Summary, model: &str, printer: &mut Printer) -> Result<(), Failure> {
     let mut table = Table::new(&["", ""]);
     let format = &summary.format;
     let mut row = |name: &str, text: String| {
@@ -66,6 +79,7 @@ fn facts(summary: &Summary, printer: &mut Printer) -> Result<(), Failure> {
     for (name, text) in &format.facts {
         row(&name.to_lowercase(), text.clone());
     }
+    row("model", model.to_owned());
     for (name, len) in &summary.files {
         row("file", format!("{name}, {}", exact(*len)));
     }

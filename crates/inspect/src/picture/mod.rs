@@ -10,6 +10,7 @@ use statelens_stats::{Line, Overview};
 pub use colour::{Colours, ODD, Rgb, Scaling, Show, of_value};
 pub use draw::{Picture, ticks};
 pub use raster::{Raster, raster};
+pub(crate) use svg::escaped;
 pub use svg::svg;
 
 /// What is drawn of a matrix: a number or two of each of its blocks.

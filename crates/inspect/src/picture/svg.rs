@@ -109,7 +109,7 @@ fn hex([red, green, blue]: Rgb) -> String {
 }
 
 /// A text as XML has it: what it has no letters for is left out.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for letter in text.chars() {
         match letter {

@@ -110,6 +110,40 @@ impl Value {
         *self == Self::Null
     }
 
+    /// The short texts, the numbers and truth values in it, as texts under their dotted keys:
+    /// `model.layers`. Of a config that comes to very many, the first.
+    pub fn scalars(&self) -> Vec<(String, String)> {
+        const LONGEST: usize = 200;
+        const MOST: usize = 20_000;
+        let mut found = Vec::new();
+        let mut open = vec![(String::new(), self)];
+        while let Some((path, value)) = open.pop() {
+            if path.len() > LONGEST || found.len() + open.len() > MOST {
+                continue;
+            }
+            let below = |name: &str| match path.is_empty() {
+                true => name.to_owned(),
+                false => format!("{path}.{name}"),
+            };
+            match value {
+                Self::Map(map) => open.extend(map.iter().filter_map(|(key, value)| match key {
+                    Key::Text(name) if name.len() <= LONGEST => Some((below(name), value)),
+                    _ => None,
+                })),
+                Self::List(list) => {
+                    let items = list.iter().take(LONGEST).enumerate();
+                    open.extend(items.map(|(at, item)| (below(&at.to_string()), item)));
+                }
+                Self::Text(text) if text.len() <= LONGEST => found.push((path, text.clone())),
+                Self::Bool(truth) => found.push((path, truth.to_string())),
+                Self::Int(number) => found.push((path, number.to_string())),
+                Self::Float(number) => found.push((path, float::repr(*number))),
+                Self::Text(_) | Self::Null | Self::BigInt(_) | Self::Date(_) => {}
+            }
+        }
+        found
+    }
+
     /// What Python's `bool(value)` says.
     pub fn is_true(&self) -> bool {
         match self {

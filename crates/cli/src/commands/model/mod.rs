@@ -12,9 +12,12 @@ mod lora;
 mod parts;
 mod preview;
 mod source;
+mod told;
 
 use crate::args::Model;
 use crate::print::Outcome;
+
+pub(crate) use told::{of, print};
 
 pub(crate) fn run(command: &Model) -> Outcome {
     match command {

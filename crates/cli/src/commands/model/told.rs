@@ -1,0 +1,114 @@
+//! What the model is, for `statelens info`.
+
+use std::path::Path;
+
+use statelens_checkpoint::{Checkpoint, Result};
+use statelens_inspect::model::{Config, Memory, Model};
+use statelens_inspect::{grouped, size_text};
+
+use super::{beside, files};
+use crate::print::{Failure, Printer, Table};
+use crate::remote;
+
+/// Keys beyond which what the model is has to be asked for: it takes a list of them.
+const MOST: u64 = 10_000;
+
+/// Finds out; the config is the one that is named, else one that is beside the file and can be read.
+/// Of very many keys nothing is told, unless it is `asked` for.
+pub(crate) fn of(
+    checkpoint: &Checkpoint,
+    file: &Path,
+    config: Option<&Path>,
+    asked: bool,
+) -> Result<Model> {
+    let leaves = checkpoint.unfolded().leaves;
+    if !asked && leaves > MOST {
+        return Ok(Model::default());
+    }
+    // A list of the leaves, what is told of each, and its key taken apart.
+    checkpoint.room(1_500)?;
+    let config = match config {
+        Some(path) => Some(read(path)?),
+        None if remote::address(file).is_some() || file == Path::new("-") => None,
+        None => beside::beside(file).and_then(|path| read(&path).ok()),
+    };
+    Ok(Model::of(checkpoint, &checkpoint.leaves(), config.as_ref()))
+}
+
+fn read(path: &Path) -> Result<Config> {
+    let value = files::read_config(path, &[])?;
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    Ok(Config::new(name.unwrap_or_default(), value.scalars()))
+}
+
+/// All of it, as tables.
+pub(crate) fn print(model: &Model, printer: &mut Printer) -> std::result::Result<(), Failure> {
+    if !model.is_recognised() && model.parts.is_empty() {
+        return printer.line("names and shapes tell nothing of a model");
+    }
+    let mut table = Table::new(&["", "", "", ""]);
+    for fact in &model.facts {
+        let source = if fact.is_known() { fact.source.word() } else { "" };
+        table.row(vec![fact.label.into(), fact.text(), source.into(), fact.basis()]);
+    }
+    table.print_body(printer)?;
+    printer.line("")?;
+    let mut table = Table::new(&["part", ">tensors", ">parameters", ">active", ">bytes"]);
+    for sum in &model.parts {
+        table.row(vec![
+            sum.part.word().into(),
+            grouped(sum.tensors),
+            grouped(sum.params),
+            sum.active.map_or("unknown".into(), grouped),
+            size_text(sum.bytes),
+        ]);
+    }
+    table.print(printer)?;
+    if !model.quantised.is_empty() {
+        printer.line("")?;
+        let mut table = Table::new(&[
+            "quantised",
+            "one scale for",
+            ">tensors",
+            ">parameters",
+            ">bits per weight",
+        ]);
+        for layout in &model.quantised {
+            let bits =
+                layout.bits_per_weight().map_or("unknown".into(), |bits| format!("{bits:.3}"));
+            let block = if layout.block.is_empty() { "unknown" } else { &layout.block };
+            table.row(vec![
+                layout.layout.clone(),
+                block.into(),
+                grouped(layout.tensors),
+                grouped(layout.params),
+                bits,
+            ]);
+        }
+        table.print(printer)?;
+    }
+    if let Some(memory) = &model.memory {
+        printer.line("")?;
+        let mut table = Table::new(&["memory", ">"]);
+        for (what, bytes) in [
+            ("to load as stored", memory.stored),
+            ("in bfloat16", memory.bfloat16),
+            ("in float32", memory.float32),
+            ("to train with Adam", memory.training),
+        ] {
+            table.row(vec![what.into(), size_text(bytes)]);
+        }
+        table.print(printer)?;
+        printer.line(&format!("training: {}", Memory::FORMULA))?;
+    }
+    for resolved in &model.optimizer {
+        let basis = match resolved.basis.as_str() {
+            "" => "their parameters are not known",
+            basis => basis,
+        };
+        let count = grouped(resolved.entries);
+        let entries = if resolved.entries == 1 { "entry" } else { "entries" };
+        printer.line(&format!("{count} {entries} of the optimizer: {basis}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! What a config says, as dotted keys and texts.
+
+use std::collections::HashMap;
+
+use crate::share::Entry;
+
+/// The config of a model: of Hugging Face, of Cerebras, of Meta, or the metadata of a GGUF file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Config {
+    /// What it is called.
+    pub name: String,
+    values: HashMap<String, String>,
+}
+
+/// Where configs have what is said of the language model.
+const SECTIONS: [&str; 9] = [
+    "",
+    "model.",
+    "trainer.init.model.",
+    "text_config.",
+    "llm_config.",
+    "language_config.",
+    "language_model.",
+    "decoder.",
+    "vision_config.",
+];
+
+impl Config {
+    /// Of dotted keys and the texts of plain values.
+    pub fn new(
+        name: impl Into<String>,
+        values: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        Self { name: name.into(), values: values.into_iter().collect() }
+    }
+
+    /// What a GGUF file says of itself: `llama.block_count` is `block_count`.
+    pub(super) fn of_entries(entries: &[Entry]) -> Option<Self> {
+        let mut values = HashMap::new();
+        for entry in entries {
+            let Some(key) = entry.key.strip_prefix("metadata.") else { continue };
+            if !entry.is_tensor() && entry.link.is_none() {
+                let text = entry.value.trim_matches('\'').to_owned();
+                values.insert(key.to_owned(), text);
+            }
+        }
+        let architecture = values.get("general.architecture")?.clone();
+        let prefix = format!("{architecture}.");
+        let own = values.iter().filter_map(|(key, value)| {
+            Some((key.strip_prefix(&*prefix)?.to_owned(), value.clone()))
+        });
+        let own: Vec<_> = own.collect();
+        values.extend(own);
+        Some(Self { name: "metadata".to_owned(), values })
+    }
+
+    /// A text under the first of the keys that there is, and where it stands.
+    pub(super) fn text(&self, keys: &[&str]) -> Option<(&str, String)> {
+        SECTIONS.iter().find_map(|section| {
+            keys.iter().find_map(|key| {
+                let key = format!("{section}{key}");
+                let value = self.values.get(&key)?;
+                Some((value.as_str(), format!("{}: {key}", self.name)))
+            })
+        })
+    }
+
+    /// A whole number under the first of the keys that has one, and where it stands.
+    pub(super) fn number(&self, keys: &[&str]) -> Option<(u64, String)> {
+        SECTIONS.iter().find_map(|section| {
+            keys.iter().find_map(|key| {
+                let key = format!("{section}{key}");
+                let value = self.values.get(&key)?.parse().ok()?;
+                Some((value, format!("{}: {key}", self.name)))
+            })
+        })
+    }
+
+    /// A number under exactly this key.
+    pub(super) fn exact(&self, key: &str) -> Option<u64> {
+        self.values.get(key)?.parse().ok()
+    }
+
+    /// Yes or no under the first of the keys that there is, and where it stands.
+    pub(super) fn flag(&self, keys: &[&str]) -> Option<(bool, String)> {
+        let (text, place) = self.text(keys)?;
+        match text {
+            "true" | "True" => Some((true, place)),
+            "false" | "False" => Some((false, place)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Families, by what only their keys have. Names can't tell apart what has the same ones: Llama and
+//! Mistral do.
+
+use std::collections::BTreeSet;
+
+use super::key::{Parsed, base, is_digits};
+use super::weights::Weights;
+
+/// A family that the names fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) title: &'static str,
+    /// What such a model is made of.
+    pub(super) structure: &'static str,
+    /// The names that tell.
+    pub(super) by: &'static [&'static str],
+    /// Names that would tell of another one.
+    without: &'static [&'static str],
+}
+
+const DECODER: &str = "decoder only";
+const ENCODER: &str = "encoder only";
+const BOTH: &str = "encoder and decoder";
+
+const fn named(
+    title: &'static str,
+    structure: &'static str,
+    by: &'static [&'static str],
+    without: &'static [&'static str],
+) -> Named {
+    Named { title, structure, by, without }
+}
+
+/// The first that fits is told. A name is a run of whole modules of a key, numbers left out.
+const FAMILIES: [Named; 54] = [
+    named("LLaVA or alike", "vision encoder and decoder", &["vision_tower", "mm_projector"], &[]),
+    named(
+        "LLaVA or alike",
+        "vision encoder and decoder",
+        &["vision_tower", "multi_modal_projector"],
+        &[],
+    ),
+    named("Mixtral or alike", DECODER, &["block_sparse_moe.experts", "self_attn.q_proj"], &[]),
+    named("DeepSeek V2 or V3", DECODER, &["self_attn.kv_a_proj_with_mqa"], &[]),
+    named("gpt-oss", DECODER, &["self_attn.sinks", "mlp.router"], &[]),
+    named("Llama 4", DECODER, &["feed_forward.experts", "feed_forward.router"], &[]),
+    named("Qwen3 MoE or alike", DECODER, &["mlp.experts", "self_attn.q_norm"], &[]),
+    named("Qwen2 MoE or alike", DECODER, &["mlp.experts", "mlp.shared_expert"], &[]),
+    named("Mixtral or alike", DECODER, &["mlp.experts", "self_attn.q_proj"], &[]),
+    named("Gemma 3", DECODER, &["pre_feedforward_layernorm", "self_attn.q_norm"], &[]),
+    named("Gemma 2", DECODER, &["pre_feedforward_layernorm"], &[]),
+    named("OLMo 2 or alike", DECODER, &["post_feedforward_layernorm", "self_attn.q_norm"], &[]),
+    named("Qwen3 or alike", DECODER, &["self_attn.q_norm", "mlp.gate_proj"], &[]),
+    named("Phi-3 or alike", DECODER, &["self_attn.qkv_proj", "mlp.gate_up_proj"], &[]),
+    named(
+        "Qwen2 or alike",
+        DECODER,
+        &["self_attn.q_proj.bias", "mlp.gate_proj"],
+        &["self_attn.o_proj.bias"],
+    ),
+    named("Llama or alike", DECODER, &["self_attn.q_proj", "mlp.gate_proj"], &[]),
+    named("Phi or alike", DECODER, &["self_attn.q_proj", "self_attn.dense", "mlp.fc1"], &[]),
+    named("StarCoder2 or alike", DECODER, &["self_attn.q_proj", "mlp.c_fc"], &[]),
+    named("Nemotron or alike", DECODER, &["self_attn.q_proj", "mlp.up_proj"], &[]),
+    named("Whisper", BOTH, &["encoder.conv1", "decoder.layers.encoder_attn"], &[]),
+    named("BART or alike", BOTH, &["encoder.layers.self_attn", "decoder.layers.encoder_attn"], &[]),
+    named("OPT", DECODER, &["decoder.layers.self_attn.q_proj", "decoder.embed_positions"], &[]),
+    named("CLIP", "vision and text encoders", &["vision_model", "text_model.encoder"], &[]),
+    named("CLIP\u{2019}s vision encoder or alike", ENCODER, &["vision_model.encoder.layers"], &[]),
+    named(
+        "T5 or alike",
+        BOTH,
+        &["encoder.block.layer.selfattention", "decoder.block.layer.encdecattention"],
+        &[],
+    ),
+    named("T5\u{2019}s encoder", ENCODER, &["encoder.block.layer.selfattention"], &[]),
+    named("BLOOM", DECODER, &["self_attention.query_key_value", "word_embeddings_layernorm"], &[]),
+    named("Falcon or alike", DECODER, &["h.self_attention.query_key_value"], &[]),
+    named(
+        "GPT-NeoX or Pythia",
+        DECODER,
+        &["layers.attention.query_key_value", "mlp.dense_h_to_4h"],
+        &[],
+    ),
+    named("Megatron GPT", DECODER, &["self_attention.linear_qkv", "mlp.linear_fc1"], &[]),
+    named("Megatron GPT", DECODER, &["self_attention.query_key_value", "mlp.dense_h_to_4h"], &[]),
+    named("MPT", DECODER, &["attn.wqkv", "ffn.up_proj"], &[]),
+    named("CodeGen", DECODER, &["attn.qkv_proj", "mlp.fc_in"], &[]),
+    named("GPT-J", DECODER, &["attn.q_proj", "mlp.fc_in"], &[]),
+    named("SantaCoder", DECODER, &["attn.q_attn", "attn.kv_attn"], &[]),
+    named("GPT-2 or alike", DECODER, &["attn.c_attn", "mlp.c_fc", "wpe"], &[]),
+    named("GPT-2 or alike, without learned positions", DECODER, &["attn.c_attn", "mlp.c_fc"], &[]),
+    named("DistilBERT", ENCODER, &["attention.q_lin", "ffn.lin1"], &[]),
+    named("ViT", ENCODER, &["patch_embeddings", "encoder.layer.attention.attention.query"], &[]),
+    named("BERT or alike", ENCODER, &["layer.attention.self.query", "intermediate.dense"], &[]),
+    named("ViT", ENCODER, &["patch_embed.proj", "blocks.attn.qkv"], &[]),
+    named("Llama, as Meta names it", DECODER, &["attention.wq", "feed_forward.w1"], &[]),
+    named("Mamba", DECODER, &["mixer.a_log"], &[]),
+    named(
+        "UNet of a diffusion model",
+        "",
+        &["down_blocks", "up_blocks", "mid_block", "time_embedding"],
+        &[],
+    ),
+    named(
+        "autoencoder of a diffusion model",
+        "",
+        &["encoder.down_blocks", "decoder.up_blocks"],
+        &[],
+    ),
+    named("diffusion transformer", "", &["transformer_blocks.attn.to_q", "proj_out"], &[]),
+    named(
+        "Transformer of Cerebras\u{2019}s",
+        BOTH,
+        &["transformer_encoder.layers", "transformer_decoder.layers"],
+        &[],
+    ),
+    named(
+        "Llama or alike",
+        DECODER,
+        &["transformer_decoder.layers", "linear_layer_for_glu"],
+        &["position_embeddings"],
+    ),
+    named("GPT or alike", DECODER, &["transformer_decoder.layers.self_attn"], &[]),
+    named("BERT or alike", ENCODER, &["transformer_encoder.layers.self_attn"], &[]),
+    named("ViT", ENCODER, &["patch_embeddings", "layers.attention.q_proj"], &[]),
+    named("ResNet or alike", "convolutional", &["encoder.stages.layers.layer.convolution"], &[]),
+    named("ResNet or alike", "convolutional", &["layer1.conv1", "layer4.conv1", "conv1"], &[]),
+    named("ConvNeXt or alike", "convolutional", &["stages.blocks.conv_dw"], &[]),
+];
+
+/// The family that the names fit.
+pub(super) fn by_names(weights: &Weights) -> Option<&'static Named> {
+    let patterns: BTreeSet<String> =
+        weights.all.iter().map(|weight| pattern(&weight.parsed)).collect();
+    let has = |name: &&str| patterns.iter().any(|pattern| pattern.contains(&format!(".{name}.")));
+    FAMILIES.iter().find(|family| family.by.iter().all(&has) && !family.without.iter().any(&has))
+}
+
+/// The modules and the leaf with dots around each, numbers left out.
+fn pattern(key: &Parsed) -> String {
+    let parts = key.modules.iter().filter(|part| !is_digits(part)).map(|part| base(part));
+    let parts: Vec<&str> = parts.chain([key.leaf.as_str()]).collect();
+    format!(".{}.", parts.join("."))
+}

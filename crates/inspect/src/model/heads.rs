@@ -1,0 +1,125 @@
+//! Sizes that shapes tell: hidden size, intermediate size, heads.
+
+use std::collections::BTreeMap;
+
+use super::roles::{Part, Role};
+use super::stacks::Stack;
+use super::weights::{Weight, Weights};
+
+/// A size, and what tells it.
+pub(super) type Told = (u64, String);
+
+/// The hidden size: what the norms of the layers are long, else how wide the embedding is.
+pub(super) fn hidden(weights: &Weights, stacks: &[Stack]) -> Option<Told> {
+    let main = stacks.first().filter(|stack| stack.layers)?;
+    let norms = weights.of(Role::Norm).filter(|weight| in_stack(weight, main));
+    let lengths = norms.filter_map(|weight| match weight.shape[..] {
+        [length] => Some((length, weight)),
+        _ => None,
+    });
+    let mut counts: BTreeMap<u64, (u64, &Weight)> = BTreeMap::new();
+    for (length, weight) in lengths {
+        counts.entry(length).or_insert((0, weight)).0 += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(_, (count, _))| *count);
+    let by_norms =
+        most.map(|(length, (_, weight))| (length, format!("the length of {}", weight.key)));
+    by_norms.or_else(|| {
+        let weight = weights.of(Role::Tokens).find(|weight| weight.shape.len() == 2)?;
+        Some((*weight.shape.get(1)?, format!("the width of {}", weight.key)))
+    })
+}
+
+/// How wide the feed-forward layers are: the other side of the matrix that leads back.
+pub(super) fn intermediate(weights: &Weights, stacks: &[Stack], hidden: u64) -> Option<Told> {
+    let main = stacks.first().filter(|stack| stack.layers)?;
+    let weight = weights.of(Role::Down).find(|weight| {
+        in_stack(weight, main) && weight.shape.len() == 2 && weight.shape.contains(&hidden)
+    })?;
+    let [a, b] = weight.shape[..] else { return None };
+    Some((if a == hidden { b } else { a }, format!("the shape of {}", weight.key)))
+}
+
+/// What a layer has of heads.
+#[derive(Debug, Default)]
+pub(super) struct Heads {
+    /// Heads of queries.
+    pub(super) queries: Option<Told>,
+    /// Heads of keys and values.
+    pub(super) keys: Option<Told>,
+    /// The size of one.
+    pub(super) size: Option<Told>,
+    /// How many heads of queries share one of keys.
+    pub(super) shared: Option<Told>,
+}
+
+/// What shapes tell of heads for certain.
+pub(super) fn heads(weights: &Weights, stacks: &[Stack]) -> Heads {
+    let mut heads = Heads::default();
+    let Some(main) = stacks.first().filter(|stack| stack.layers) else { return heads };
+    let first =
+        |role| weights.of(role).find(move |weight| in_stack(weight, main) && is_weight(weight));
+    let (query, key) = (first(Role::Query), first(Role::Key));
+    // Of JAX and Keras, heads are a dimension of their own: [hidden, heads, size].
+    if let Some((weight, [_, count, size])) = query.and_then(|query| three(query)) {
+        let basis = format!("the shape of {}", weight.key);
+        heads.queries = Some((count, basis.clone()));
+        heads.size = Some((size, basis));
+        heads.keys = key
+            .and_then(three)
+            .map(|(weight, [_, count, _])| (count, format!("the shape of {}", weight.key)));
+        return heads;
+    }
+    let outputs = |weight: &Weight| match weight.shape[..] {
+        [outputs, _] => Some(outputs),
+        _ => None,
+    };
+    let (wide, narrow) = (query.and_then(outputs), key.and_then(outputs));
+    if let (Some(wide), Some(narrow), Some(key)) = (wide, narrow, key)
+        && narrow > 0
+        && wide.is_multiple_of(narrow)
+    {
+        heads.shared = Some((wide / narrow, format!("the shape of {}", key.key)));
+    }
+    let norm = weights.of(Role::QueryNorm).find(|weight| {
+        in_stack(weight, main)
+            && weight.parsed.name().contains('q')
+            && !weight.parsed.name().contains("_a_")
+    });
+    if let (Some(norm), Some(wide)) = (norm, wide)
+        && let [size] = norm.shape[..]
+        && size > 0
+        && size < wide
+        && wide.is_multiple_of(size)
+    {
+        let basis = format!("the length of {}", norm.key);
+        heads.size = Some((size, basis.clone()));
+        heads.queries = Some((wide / size, basis.clone()));
+        heads.keys = narrow
+            .filter(|narrow| narrow.is_multiple_of(size))
+            .map(|narrow| (narrow / size, basis));
+    }
+    let each = weights
+        .of(Role::PerHead)
+        .find(|weight| in_stack(weight, main) || weight.parsed.index.is_some());
+    if let Some(weight) = each
+        && heads.queries.is_none()
+        && let Some(count) = weight.shape.last()
+    {
+        heads.queries = Some((*count, format!("the shape of {}", weight.key)));
+    }
+    heads
+}
+
+fn three(weight: &Weight) -> Option<(&Weight, [u64; 3])> {
+    Some((weight, weight.shape[..].try_into().ok()?))
+}
+
+fn is_weight(weight: &Weight) -> bool {
+    weight.part == Part::Attention && weight.shape.len() >= 2
+}
+
+/// Whether it is in one of the layers.
+pub(super) fn in_stack(weight: &Weight, stack: &Stack) -> bool {
+    weight.parsed.stack().is_some_and(|(prefix, _)| prefix == stack.prefix)
+}

@@ -1,0 +1,140 @@
+//! A key taken apart: the modules that lead to it, what it is of the last one, and the first number
+//! among them, which mostly is that of a layer.
+
+/// A key taken apart. All of it is in small letters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Parsed {
+    /// The modules, the outermost first.
+    pub(super) modules: Vec<String>,
+    /// What it is of the last module: `weight`, `bias`; empty where the key ends in a module's name.
+    pub(super) leaf: String,
+    /// Which of the modules is the first one that is a number, and the number.
+    pub(super) index: Option<(usize, u64)>,
+}
+
+/// What a tensor of a module is called.
+const LEAVES: [&str; 31] = [
+    "weight",
+    "bias",
+    "kernel",
+    "embedding",
+    "embeddings",
+    "gamma",
+    "beta",
+    "scale",
+    "w",
+    "b",
+    "running_mean",
+    "running_var",
+    "num_batches_tracked",
+    "moving_mean",
+    "moving_variance",
+    "mean",
+    "var",
+    "inv_freq",
+    "position_ids",
+    "masked_bias",
+    "qweight",
+    "qzeros",
+    "scales",
+    "biases",
+    "g_idx",
+    "scb",
+    "weight_packed",
+    "weight_scale",
+    "weight_scale_inv",
+    "weight_shape",
+    "weight_zero_point",
+];
+
+impl Parsed {
+    pub(super) fn new(key: &str) -> Self {
+        let lower = key.to_lowercase();
+        let lower = lower.strip_suffix(":0").unwrap_or(&lower);
+        let parts = lower.split(['.', '/']).filter(|part| !part.is_empty());
+        let mut modules: Vec<String> = parts.map(str::to_owned).collect();
+        let mut leaf = String::new();
+        if modules.len() > 1 && modules.last().is_some_and(|last| LEAVES.contains(&last.as_str())) {
+            leaf = modules.pop().unwrap_or_default();
+        }
+        let index = modules.iter().enumerate().find_map(|(at, part)| Some((at, number(part)?)));
+        Self { modules, leaf, index }
+    }
+
+    /// The name of the module itself: its last one that says something.
+    pub(super) fn name(&self) -> &str {
+        let vague =
+            |part: &str| matches!(part, "dense" | "linear" | "linear_layer" | "base_layer" | "fn");
+        let mut parts = self.modules.iter().rev().map(String::as_str);
+        parts.find(|part| !vague(part) && !is_digits(part)).unwrap_or_default()
+    }
+
+    /// What stands before the number of the layer.
+    pub(super) fn stack(&self) -> Option<(String, u64)> {
+        let (at, number) = self.index?;
+        let mut prefix = self.modules[..at].join(".");
+        if let Some((base, _)) = self.modules[at].rsplit_once('_') {
+            prefix = if prefix.is_empty() { base.to_owned() } else { format!("{prefix}.{base}") };
+        }
+        Some((prefix, number))
+    }
+
+    /// The modules behind the number of the layer.
+    pub(super) fn within(&self) -> &[String] {
+        self.index.map_or(&[], |(at, _)| &self.modules[at + 1..])
+    }
+
+    /// The modules before the number of the layer; all where there is none.
+    pub(super) fn before(&self) -> &[String] {
+        self.index.map_or(&self.modules, |(at, _)| &self.modules[..at])
+    }
+}
+
+pub(super) fn is_digits(part: &str) -> bool {
+    !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The number that a module is: `12`, `layer_12`, `encoderblock_12`.
+fn number(part: &str) -> Option<u64> {
+    if is_digits(part) {
+        return part.parse().ok();
+    }
+    numbered(part)?.1.parse().ok()
+}
+
+/// The module without its number: `layer` of `layer_12`.
+pub(super) fn base(part: &str) -> &str {
+    numbered(part).map_or(part, |(base, _)| base)
+}
+
+fn numbered(part: &str) -> Option<(&str, &str)> {
+    let (base, digits) = part.rsplit_once('_')?;
+    let words = ["layer", "layers", "block", "blocks"];
+    let layer = base == "h" || words.iter().any(|word| base.ends_with(word));
+    (layer && is_digits(digits)).then_some((base, digits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_numbered_in_many_ways() {
+        let stack = |key: &str| Parsed::new(key).stack();
+        let is = |prefix: &str, number| Some((prefix.to_owned(), number));
+        assert_eq!(stack("model.layers.12.mlp.up_proj.weight"), is("model.layers", 12));
+        assert_eq!(stack("blk.3.attn_q.weight"), is("blk", 3));
+        assert_eq!(
+            stack("params/encoder/encoderblock_11/norm/scale"),
+            is("params.encoder.encoderblock", 11)
+        );
+        assert_eq!(
+            stack("bert/encoder/layer_0/output/dense/kernel:0"),
+            is("bert.encoder.layer", 0)
+        );
+        assert_eq!(stack("dense_1/kernel:0"), None);
+        assert_eq!(stack("layer1.0.conv1.weight"), is("layer1", 0));
+        assert_eq!(Parsed::new("encoder.layer.0.output.dense.weight").name(), "output");
+        assert_eq!(Parsed::new("99999999999999999999.weight").stack(), None);
+    }
+}

@@ -1,0 +1,468 @@
+//! Quantised layouts, told by names, dtypes and shapes: what a packed tensor stands for, and the scales
+//! beside it.
+//!
+//! Layouts as of AutoGPTQ and GPTQModel, AutoAWQ, bitsandbytes 0.45, compressed-tensors 0.10, DeepSeek's
+//! and transformers' fp8, MXFP4 of gpt-oss, MLX 0.25, and GGUF's block types.
+
+use std::collections::HashMap;
+
+use super::config::Config;
+use super::key::Parsed;
+use crate::share::Entry;
+
+/// Weights that are quantised in one way.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quantised {
+    /// The layout: `GPTQ`, `Q4_K`.
+    pub layout: String,
+    /// Bits of each value; nothing where names and shapes don't tell.
+    pub bits: Option<u64>,
+    /// What shares a scale: `32 in a row`, `128 \u{d7} 128`; empty where that is not known.
+    pub block: String,
+    /// Weights laid out so.
+    pub tensors: u64,
+    /// The numbers that they stand for.
+    pub params: u64,
+    /// Bytes in the file, those of their scales included.
+    pub bytes: u64,
+}
+
+impl Quantised {
+    /// Bits in the file for each number, scales included.
+    pub fn bits_per_weight(&self) -> Option<f64> {
+        (self.params > 0 && self.bits.is_some())
+            .then(|| self.bytes as f64 * 8.0 / self.params as f64)
+    }
+}
+
+/// A tensor as it is stored.
+pub(super) struct Stored<'a> {
+    pub(super) entry: &'a Entry,
+    pub(super) parsed: Parsed,
+    pub(super) tied: Option<String>,
+}
+
+/// A tensor as what it stands for.
+pub(super) struct Unpacked<'a> {
+    pub(super) stored: Stored<'a>,
+    pub(super) shape: Vec<u64>,
+    pub(super) params: u64,
+    /// False for whole numbers, which are no parameters.
+    pub(super) trained: bool,
+    /// Whether it only belongs to another: scales, zero points.
+    pub(super) helper: bool,
+}
+
+/// What a packed tensor is.
+struct Layout<'a> {
+    name: String,
+    bits: Option<u64>,
+    block: String,
+    /// What holds the values.
+    values: &'a Entry,
+    /// The shape that it stands for; nothing where that is not known.
+    shape: Option<Vec<u64>>,
+}
+
+/// What stands beside packed values.
+const HELPERS: [&str; 20] = [
+    "qzeros",
+    "scales",
+    "biases",
+    "g_idx",
+    "scb",
+    "weight_scale",
+    "weight_scale_inv",
+    "weight_shape",
+    "weight_zero_point",
+    "weight_global_scale",
+    "weight_g_idx",
+    "weight_format",
+    "input_scale",
+    "input_global_scale",
+    "k_scale",
+    "v_scale",
+    "absmax",
+    "quant_map",
+    "nested_absmax",
+    "nested_quant_map",
+];
+
+/// Packed tensors become what they stand for, and their helpers nothing.
+pub(super) fn unpack<'a>(
+    all: Vec<Stored<'a>>,
+    config: Option<&Config>,
+) -> (Vec<Unpacked<'a>>, Vec<Quantised>) {
+    let mut modules: HashMap<&str, Module<'a>> = HashMap::new();
+    for stored in &all {
+        let (module, name) = split(&stored.entry.key);
+        modules.entry(module).or_default().parts.insert(name.to_lowercase(), stored.entry);
+    }
+    let mut layouts = Vec::new();
+    // By key: which layout it is of.
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for (name, module) in &modules {
+        for layout in module.layouts(name, &modules, config) {
+            for (part, entry) in &module.parts {
+                if layout.values.key == *name || is_helper(part) || part.ends_with("_scales") {
+                    places.entry(&entry.key).or_insert(layouts.len());
+                }
+            }
+            places.insert(&layout.values.key, layouts.len());
+            layouts.push(layout);
+        }
+    }
+    for stored in &all {
+        if let Some((weight, _)) = stored.entry.key.split_once(".quant_state.")
+            && let Some(layout) = places.get(weight).copied()
+        {
+            places.insert(&stored.entry.key, layout);
+        }
+    }
+    let mut sums: Vec<Quantised> = Vec::new();
+    let unpacked = all.into_iter().map(|stored| {
+        let entry = stored.entry;
+        if let Some(layout) = places.get(&*entry.key).and_then(|at| layouts.get(*at)) {
+            let unpacked = layout.unpacked(stored);
+            count(&mut sums, layout, entry, &unpacked);
+            return unpacked;
+        }
+        if let Some(layout) = of_dtype(entry) {
+            let unpacked = layout.unpacked(stored);
+            count(&mut sums, &layout, entry, &unpacked);
+            return unpacked;
+        }
+        let trained = entry.dtype.contains("float") || entry.dtype.contains("complex");
+        let each = if entry.dtype == "float4_e2m1fn_x2" { 2 } else { 1 };
+        let params = entry.params.saturating_mul(each);
+        Unpacked { stored, shape: entry.shape.clone(), params, trained, helper: false }
+    });
+    let unpacked = unpacked.collect();
+    sums.sort_by(|a, b| b.params.cmp(&a.params).then(a.layout.cmp(&b.layout)));
+    (unpacked, sums)
+}
+
+fn count(sums: &mut Vec<Quantised>, layout: &Layout<'_>, entry: &Entry, unpacked: &Unpacked<'_>) {
+    let same = |sum: &Quantised| {
+        sum.layout == layout.name && sum.bits == layout.bits && sum.block == layout.block
+    };
+    let at = sums.iter().position(same).unwrap_or(sums.len());
+    if at == sums.len() {
+        sums.push(Quantised {
+            layout: layout.name.clone(),
+            bits: layout.bits,
+            block: layout.block.clone(),
+            tensors: 0,
+            params: 0,
+            bytes: 0,
+        });
+    }
+    let sum = &mut sums[at];
+    sum.tensors += u64::from(!unpacked.helper);
+    sum.params = sum.params.saturating_add(unpacked.params);
+    sum.bytes = sum.bytes.saturating_add(entry.bytes);
+}
+
+impl Layout<'_> {
+    /// The values as what they stand for; anything else that belongs to it as nothing.
+    fn unpacked<'a>(&self, mut stored: Stored<'a>) -> Unpacked<'a> {
+        let entry = stored.entry;
+        if entry.key != self.values.key {
+            let shape = entry.shape.clone();
+            return Unpacked { stored, shape, params: 0, trained: true, helper: true };
+        }
+        if !stored.parsed.leaf.is_empty() {
+            // By its name it is the weight of its module.
+            stored.parsed.leaf = "weight".to_owned();
+        }
+        let shape = self.shape.as_ref();
+        let params =
+            shape.map(|shape| shape.iter().fold(1u64, |all, dim| all.saturating_mul(*dim)));
+        Unpacked {
+            stored,
+            shape: shape.unwrap_or(&entry.shape).clone(),
+            params: params.unwrap_or(entry.params),
+            trained: true,
+            helper: false,
+        }
+    }
+}
+
+/// The tensors of a module, by their names in small letters.
+#[derive(Default)]
+struct Module<'a> {
+    parts: HashMap<String, &'a Entry>,
+}
+
+impl<'a> Module<'a> {
+    fn get(&self, name: &str) -> Option<&'a Entry> {
+        self.parts.get(name).copied()
+    }
+
+    fn layouts(
+        &self,
+        name: &str,
+        modules: &HashMap<&str, Module<'a>>,
+        config: Option<&Config>,
+    ) -> Vec<Layout<'a>> {
+        let one = self
+            .gptq(config)
+            .or_else(|| self.bitsandbytes(name, modules))
+            .or_else(|| self.compressed(config))
+            .or_else(|| self.mlx(name, config))
+            .or_else(|| self.scaled(config));
+        one.into_iter().chain(self.blocks()).collect()
+    }
+
+    /// `gate_up_proj_blocks` beside `gate_up_proj_scales`, as gpt-oss has its experts.
+    fn blocks(&self) -> Vec<Layout<'a>> {
+        let named = self.parts.iter().filter_map(|(part, values)| {
+            let scales = self.get(&format!("{}_scales", part.strip_suffix("_blocks")?))?;
+            let [outer @ .., runs, bytes] = &values.shape[..] else { return None };
+            let block = bytes.checked_mul(2)?;
+            (scales.params.checked_mul(*bytes)? == values.params).then_some(())?;
+            let inputs = runs.checked_mul(block)?;
+            Some(Layout {
+                name: "MXFP4".into(),
+                bits: Some(4),
+                block: in_a_row(block, inputs),
+                values,
+                shape: Some(outer.iter().copied().chain([inputs]).collect()),
+            })
+        });
+        named.collect()
+    }
+
+    /// `qweight` and `scales`: GPTQ packs along the inputs, AWQ along the outputs.
+    fn gptq(&self, config: Option<&Config>) -> Option<Layout<'a>> {
+        let (values, scales) = (self.get("qweight")?, self.get("scales")?);
+        let ([rows, columns], [groups, outputs]) = (two(&values.shape)?, two(&scales.shape)?);
+        if columns == outputs {
+            let listed = self.get("g_idx").and_then(|index| index.shape.first().copied());
+            let zeros = self.get("qzeros").and_then(|zeros| two(&zeros.shape));
+            let by_index = listed.and_then(|inputs| quotient(rows.checked_mul(32)?, inputs));
+            let by_zeros = zeros.and_then(|[_, packed]| quotient(packed.checked_mul(32)?, columns));
+            let told = config.and_then(|config| config.exact("quantization_config.bits"));
+            let bits = by_index.or(by_zeros).or(told).filter(|bits| (1..=16).contains(bits))?;
+            let inputs = quotient(rows.checked_mul(32)?, bits)?;
+            return Some(Layout {
+                name: "GPTQ".into(),
+                bits: Some(bits),
+                block: in_a_row(inputs.div_ceil(groups.max(1)), inputs),
+                values,
+                shape: Some(vec![outputs, inputs]),
+            });
+        }
+        let bits =
+            quotient(columns.checked_mul(32)?, outputs).filter(|bits| (1..=16).contains(bits))?;
+        Some(Layout {
+            name: "AWQ".into(),
+            bits: Some(bits),
+            block: in_a_row(rows.div_ceil(groups.max(1)), rows),
+            values,
+            shape: Some(vec![outputs, rows]),
+        })
+    }
+
+    fn bitsandbytes(&self, name: &str, modules: &HashMap<&str, Module<'a>>) -> Option<Layout<'a>> {
+        if let (Some(values), Some(_)) = (self.get("weight"), self.get("scb")) {
+            return Some(Layout {
+                name: "bitsandbytes int8".into(),
+                bits: Some(8),
+                block: "a row".into(),
+                values,
+                shape: Some(values.shape.clone()),
+            });
+        }
+        let absmax = self.get("absmax")?;
+        let (outer, own) = split(name);
+        let values = modules.get(outer)?.get(&own.to_lowercase())?;
+        let state = modules.get(&*format!("{name}.quant_state"));
+        let mut parts = state.iter().flat_map(|state| state.parts.keys());
+        let kind = parts.find_map(|part| part.split_once("bitsandbytes__"));
+        let numbers = values.params.checked_mul(2)?;
+        let nested = if self.get("nested_absmax").is_some() { ", scales in 8 bits" } else { "" };
+        let block = numbers.checked_div(absmax.params)?.checked_next_power_of_two()?;
+        Some(Layout {
+            name: format!("bitsandbytes {}{nested}", kind.map_or("4-bit", |(_, kind)| kind)),
+            bits: Some(4),
+            block: format!("{block} in a run"),
+            values,
+            // Its own shape stands in the state beside it, which is not read.
+            shape: Some(vec![numbers]),
+        })
+    }
+
+    /// `weight_packed` of compressed-tensors, and `_blocks` of gpt-oss.
+    fn compressed(&self, config: Option<&Config>) -> Option<Layout<'a>> {
+        let values = self.get("weight_packed")?;
+        let scales = self.get("weight_scale");
+        let (last, rest) = values.shape.split_last()?;
+        let grown = |inputs: u64| rest.iter().copied().chain([inputs]).collect::<Vec<u64>>();
+        let groups = scales.and_then(|scales| scales.shape.last().copied()).unwrap_or(1).max(1);
+        let weights = "quantization_config.config_groups.group_0.weights.";
+        if values.dtype == "uint8" {
+            let inputs = last.checked_mul(2)?;
+            let nv = self.get("weight_global_scale").is_some();
+            return Some(Layout {
+                name: if nv { "NVFP4" } else { "MXFP4" }.into(),
+                bits: Some(4),
+                block: in_a_row(inputs / groups, inputs),
+                values,
+                shape: Some(grown(inputs)),
+            });
+        }
+        let told = config.and_then(|config| config.exact(&format!("{weights}num_bits")));
+        let zeros = self.get("weight_zero_point").filter(|zeros| zeros.dtype == "int32");
+        let by_zeros =
+            zeros.and_then(|zeros| quotient(zeros.shape.first()?.checked_mul(32)?, *rest.last()?));
+        let bits = told.or(by_zeros).filter(|bits| (1..=16).contains(bits));
+        // Of odd widths the last word is not full.
+        let group = config.and_then(|config| config.exact(&format!("{weights}group_size")));
+        let inputs = bits.and_then(|bits| {
+            let most = last.checked_mul(32)? / bits;
+            group
+                .map_or(Some(most), |group| group.checked_mul(groups))
+                .map(|inputs| inputs.min(most))
+        });
+        Some(Layout {
+            name: "compressed-tensors, packed".into(),
+            bits,
+            block: inputs.map(|inputs| in_a_row(inputs / groups, inputs)).unwrap_or_default(),
+            values,
+            shape: inputs.map(grown),
+        })
+    }
+
+    /// `weight` of whole numbers beside `scales`.
+    fn mlx(&self, name: &str, config: Option<&Config>) -> Option<Layout<'a>> {
+        let (values, scales) = (self.get("weight")?, self.get("scales")?);
+        if values.dtype != "uint32" {
+            return None;
+        }
+        let (last, rest) = values.shape.split_last()?;
+        let groups = *scales.shape.last()?;
+        // Bits of a value times values of a group.
+        let together = quotient(last.checked_mul(32)?, groups)?;
+        let (mode, bits) = match (scales.dtype == "uint8", together) {
+            (true, 128) => ("mxfp4", Some(4)),
+            (true, 256) => ("mxfp8", Some(8)),
+            (true, 64) => ("nvfp4", Some(4)),
+            _ => {
+                let told = config.and_then(|config| {
+                    let own = config.exact(&format!("quantization.{name}.bits"));
+                    own.or_else(|| config.exact("quantization.bits"))
+                });
+                ("affine", told.filter(|bits| (1..=16).contains(bits)))
+            }
+        };
+        let group = bits.and_then(|bits| quotient(together, bits));
+        let inputs = group.and_then(|group| group.checked_mul(groups));
+        Some(Layout {
+            name: format!("MLX {mode}"),
+            bits,
+            block: group.map(|group| format!("{group} in a row")).unwrap_or_default(),
+            values,
+            shape: inputs.map(|inputs| rest.iter().copied().chain([inputs]).collect()),
+        })
+    }
+
+    /// `weight` of 8 bits beside its scales.
+    fn scaled(&self, config: Option<&Config>) -> Option<Layout<'a>> {
+        let values = self.get("weight").filter(|values| is_narrow(&values.dtype))?;
+        let scales = ["weight_scale_inv", "weight_scale"].iter().find_map(|name| self.get(name))?;
+        let told = |at: usize| {
+            let key = format!("quantization_config.weight_block_size.{at}");
+            config.and_then(|config| config.exact(&key))
+        };
+        let block = match (two(&values.shape), two(&scales.shape)) {
+            (Some([rows, columns]), Some([down, across])) => {
+                let [height, width] =
+                    [(rows, down, 0), (columns, across, 1)].map(|(size, blocks, at)| {
+                        told(at).filter(|_| blocks > 1).or_else(|| block_size(size, blocks))
+                    });
+                match (height, width) {
+                    (Some(1), Some(width)) if width == columns => "a row".to_owned(),
+                    (Some(height), Some(width)) => format!("{height} \u{d7} {width}"),
+                    _ => String::new(),
+                }
+            }
+            _ if scales.params == 1 => "a tensor".to_owned(),
+            _ => String::new(),
+        };
+        let eight = if values.dtype == "int8" { "int8" } else { "fp8" };
+        Some(Layout {
+            name: format!("{eight} with scales"),
+            bits: Some(8),
+            block,
+            values,
+            shape: Some(values.shape.clone()),
+        })
+    }
+}
+
+/// What the element type alone tells: GGUF's blocks.
+fn of_dtype(entry: &Entry) -> Option<Layout<'_>> {
+    let name = entry.dtype.as_str();
+    let kind = name.trim_start_matches(['I', 'T']);
+    let of_blocks =
+        kind.strip_prefix('Q').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            || name.starts_with("MXFP")
+            || name.starts_with("NVFP");
+    if !of_blocks || name.starts_with("QI") {
+        return None;
+    }
+    let digits: String =
+        name.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+    let of_256 = name.ends_with("_K")
+        || name.starts_with("TQ")
+        || name.starts_with("IQ") && name != "IQ4_NL";
+    let block = match name {
+        "NVFP4" => 16,
+        _ if of_256 => 256,
+        _ => 32,
+    };
+    Some(Layout {
+        name: name.to_owned(),
+        bits: digits.parse().ok(),
+        block: format!("{block} in a row"),
+        values: entry,
+        shape: None,
+    })
+}
+
+fn is_helper(name: &str) -> bool {
+    HELPERS.contains(&name)
+}
+
+fn is_narrow(dtype: &str) -> bool {
+    dtype == "int8" || dtype.starts_with("float8")
+}
+
+/// Module and name of a key.
+fn split(key: &str) -> (&str, &str) {
+    key.rsplit_once('.').unwrap_or(("", key))
+}
+
+fn two(shape: &[u64]) -> Option<[u64; 2]> {
+    shape.try_into().ok()
+}
+
+/// The quotient, where nothing is left over.
+fn quotient(all: u64, each: u64) -> Option<u64> {
+    (each > 0 && all.is_multiple_of(each)).then(|| all / each)
+}
+
+fn in_a_row(group: u64, all: u64) -> String {
+    if group == all { "a row".to_owned() } else { format!("{group} in a row") }
+}
+
+/// The power of two of which so many cover a size.
+fn block_size(size: u64, blocks: u64) -> Option<u64> {
+    if blocks == 1 {
+        return Some(size);
+    }
+    let least = size.checked_div(blocks)?.max(1);
+    let power = least.checked_next_power_of_two()?;
+    (size.div_ceil(power) == blocks).then_some(power)
+}

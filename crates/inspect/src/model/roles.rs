@@ -1,0 +1,418 @@
+//! What a tensor is of the model, by its name.
+//!
+//! Names are looked at from the inside out: the innermost module that is known decides, so that
+//! `attention.output.dense` is attention and `layer.3.output.dense` is not.
+
+use super::key::{Parsed, is_digits};
+
+/// A part of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// Tokens, positions, patches, types of segments.
+    Embedding,
+    /// Queries, keys, values, outputs.
+    Attention,
+    /// Feed-forward layers.
+    Mlp,
+    /// Those of which a router chooses some, and the router.
+    Experts,
+    /// Layers with a state instead of attention.
+    StateSpace,
+    /// Convolutions of images and sound.
+    Convolution,
+    /// Scales and shifts of norms.
+    Norm,
+    /// What makes the output: logits, classes.
+    Head,
+    /// Low-rank adapters.
+    Adapter,
+    /// All else.
+    Other,
+    /// What is stored and not trained: running means, masks, frequencies. No parameters.
+    Buffers,
+}
+
+impl Part {
+    /// All of them, in the order in which they are told.
+    pub const ALL: [Self; 11] = [
+        Self::Embedding,
+        Self::Attention,
+        Self::Mlp,
+        Self::Experts,
+        Self::StateSpace,
+        Self::Convolution,
+        Self::Norm,
+        Self::Head,
+        Self::Adapter,
+        Self::Other,
+        Self::Buffers,
+    ];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Embedding => "embedding",
+            Self::Attention => "attention",
+            Self::Mlp => "MLP",
+            Self::Experts => "experts",
+            Self::StateSpace => "state space",
+            Self::Convolution => "convolution",
+            Self::Norm => "norm",
+            Self::Head => "head",
+            Self::Adapter => "adapter",
+            Self::Other => "other",
+            Self::Buffers => "buffers",
+        }
+    }
+}
+
+/// What it is within the part, where that tells a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Tokens,
+    Positions,
+    Query,
+    Key,
+    Value,
+    Down,
+    Router,
+    /// One of those that are chosen among.
+    Expert,
+    /// One value for each head.
+    PerHead,
+    /// The norm of queries or keys.
+    QueryNorm,
+    Norm,
+    Head,
+    Any,
+}
+
+/// Part and role of a tensor. `rank` is that of its shape; what is not `trained`, like whole
+/// numbers, is no parameter.
+pub(super) fn of(key: &Parsed, rank: usize, trained: bool) -> (Part, Role) {
+    let leaf = key.leaf.as_str();
+    if !trained || is_buffer(key, rank) {
+        return (Part::Buffers, Role::Any);
+    }
+    if key.modules.iter().any(|part| part.starts_with("lora_")) {
+        return (Part::Adapter, Role::Any);
+    }
+    let name = key.name();
+    if rank <= 1 && is_norm(name, leaf) {
+        let query = QUERY_NORMS.iter().any(|word| name.contains(word));
+        return (Part::Norm, if query { Role::QueryNorm } else { Role::Norm });
+    }
+    if let Some(role) = embedding(key, rank) {
+        return (Part::Embedding, role);
+    }
+    if is_head(key) {
+        return (Part::Head, Role::Head);
+    }
+    if let Some(role) = expert(key, name, rank) {
+        return (Part::Experts, role);
+    }
+    for (at, part) in key.modules.iter().enumerate().rev() {
+        if let Some(found) = module(part, at, key) {
+            return (found, role(found, key, name));
+        }
+    }
+    if rank >= 4 || name.contains("conv") || leaf == "kernel" && rank == 4 {
+        return (Part::Convolution, Role::Any);
+    }
+    (Part::Other, Role::Any)
+}
+
+const QUERY_NORMS: [&str; 8] =
+    ["q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_norm", "key_norm", "q_a_", "kv_a_"];
+
+fn is_buffer(key: &Parsed, rank: usize) -> bool {
+    const NAMES: [&str; 15] = [
+        "final_logits_bias",
+        "running_mean",
+        "running_var",
+        "num_batches_tracked",
+        "moving_mean",
+        "moving_variance",
+        "inv_freq",
+        "position_ids",
+        "masked_bias",
+        "relative_position_index",
+        "attn_mask",
+        "_extra_state",
+        "rope_freqs",
+        "freqs_cis",
+        "e_score_correction_bias",
+    ];
+    let last = key.modules.last().map(String::as_str).unwrap_or_default();
+    let mask = rank == 4 && key.leaf == "bias";
+    mask || NAMES.contains(&key.leaf.as_str())
+        || NAMES.contains(&last)
+        || key.modules.iter().any(|part| part == "rotary_emb" || part == "rope_freqs")
+}
+
+fn is_norm(name: &str, leaf: &str) -> bool {
+    let numbered = |prefix: &str| {
+        name.strip_prefix(prefix).is_some_and(|rest| {
+            let rest = rest.trim_start_matches('_');
+            rest.is_empty()
+                || is_digits(rest)
+                || matches!(rest, "f" | "attn" | "mlp" | "pre" | "post" | "final")
+        })
+    };
+    name.contains("norm")
+        || name.contains("layrnorm")
+        || leaf == "gamma"
+        || leaf.contains("layer_norm_")
+        || name.contains("layer_norm_")
+        || numbered("ln")
+        || numbered("bn")
+        || name.ends_with("_ln")
+}
+
+fn embedding(key: &Parsed, rank: usize) -> Option<Role> {
+    const TOKENS: [&str; 16] = [
+        "embed_tokens",
+        "wte",
+        "word_embeddings",
+        "word_embedding",
+        "tok_embeddings",
+        "token_embd",
+        "token_embedding",
+        "token_embedder",
+        "token_embeddings",
+        "tokens_embed",
+        "embed_in",
+        "shared",
+        "embedder",
+        "emb",
+        "embedding",
+        "embeddings",
+    ];
+    let attention = |part: &String| part.contains("attn") || part.contains("attention");
+    if key.modules.iter().any(attention) || key.index.is_some() {
+        return None;
+    }
+    let has = |words: &[&str]| {
+        key.modules.iter().any(|part| words.iter().any(|word| part.contains(word)))
+    };
+    let exact = |words: &[&str]| key.modules.iter().any(|part| words.contains(&part.as_str()));
+    if has(&["position", "pos_embed"]) || exact(&["wpe"]) {
+        return Some(Role::Positions);
+    }
+    if has(&["token_type", "patch", "cls_token", "mask_token", "class_embedding", "segment_emb"]) {
+        return Some(Role::Any);
+    }
+    let last = key.modules.iter().rev().find(|part| !is_digits(part))?;
+    let named = TOKENS.contains(&last.as_str());
+    match (named && rank == 2, named || has(&["embed"])) {
+        (true, _) => Some(Role::Tokens),
+        (false, true) => Some(Role::Any),
+        (false, false) => None,
+    }
+}
+
+fn is_head(key: &Parsed) -> bool {
+    const HEADS: [&str; 14] = [
+        "lm_head",
+        "embed_out",
+        "output_layer",
+        "classifier",
+        "score",
+        "cls",
+        "qa_outputs",
+        "predictions",
+        "head",
+        "heads",
+        "fc",
+        "logits_dense",
+        "lm_head_gen",
+        "proj_out",
+    ];
+    let before = key.before();
+    let alone =
+        |word: &str| key.index.is_none() && key.modules.len() == 1 && key.modules[0] == word;
+    before.iter().any(|part| HEADS.contains(&part.as_str())) || alone("output")
+}
+
+fn expert(key: &Parsed, name: &str, rank: usize) -> Option<Role> {
+    let router = matches!(name, "router" | "ffn_gate_inp") || name == "gate" && key.index.is_some();
+    if router && rank <= 2 {
+        return Some(Role::Router);
+    }
+    let part = key.modules.iter().find(|part| part.contains("expert") || is_stacked(part))?;
+    // The router of gpt-oss stands beside its experts; a shared one is not chosen.
+    let shared = part.contains("shared") || part.contains("shexp");
+    Some(if shared { Role::Any } else { Role::Expert })
+}
+
+/// As GGUF calls experts that stand in one tensor.
+fn is_stacked(part: &str) -> bool {
+    part.starts_with("ffn_") && (part.ends_with("_exps") || part.ends_with("_shexp"))
+}
+
+/// The part that a module's name tells.
+fn module(part: &str, at: usize, key: &Parsed) -> Option<Part> {
+    const ATTENTION: [&str; 15] = [
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "qkv",
+        "qkv_proj",
+        "query",
+        "key",
+        "value",
+        "query_key_value",
+        "linear_qkv",
+        "wq",
+        "wk",
+        "wv",
+        "wqkv",
+    ];
+    const MLP: [&str; 20] = [
+        "up_proj",
+        "down_proj",
+        "gate_proj",
+        "gate_up_proj",
+        "fc1",
+        "fc2",
+        "fc_in",
+        "fc_out",
+        "c_fc",
+        "w1",
+        "w2",
+        "w3",
+        "wi",
+        "wi_0",
+        "wi_1",
+        "dense_h_to_4h",
+        "dense_4h_to_h",
+        "intermediate",
+        "ff",
+        "densereludense",
+    ];
+    const STATES: [&str; 8] =
+        ["mixer", "a_log", "x_proj", "dt_proj", "dt_bias", "time_mix", "mamba", "ssm"];
+    if ATTENTION.contains(&part)
+        || part.contains("attn")
+        || part.contains("attention") && part != "attentions"
+    {
+        return Some(Part::Attention);
+    }
+    if MLP.contains(&part)
+        || ["mlp", "ffn", "feed_forward", "feedforward"].iter().any(|word| part.contains(word))
+    {
+        return Some(Part::Mlp);
+    }
+    // The second half of BERT's feed-forward layer stands in the layer itself.
+    if part == "output" && key.index.is_some_and(|(index, _)| index + 1 == at) {
+        return Some(Part::Mlp);
+    }
+    (STATES.contains(&part) || part.starts_with("ssm_")).then_some(Part::StateSpace)
+}
+
+fn role(part: Part, key: &Parsed, name: &str) -> Role {
+    match part {
+        Part::Attention => match name {
+            "q_proj" | "query" | "wq" | "attn_q" | "q" | "to_q" | "q_attn" | "q_lin"
+            | "proj_q_dense_layer" => Role::Query,
+            "k_proj" | "key" | "wk" | "attn_k" | "k" | "to_k" | "k_lin" | "proj_k_dense_layer" => {
+                Role::Key
+            }
+            "v_proj" | "value" | "wv" | "attn_v" | "v" | "to_v" | "v_lin"
+            | "proj_v_dense_layer" => Role::Value,
+            "relative_attention_bias" | "sinks" | "attn_sinks" => Role::PerHead,
+            _ => Role::Any,
+        },
+        Part::Mlp => match name {
+            "down_proj" | "c_proj" | "dense_4h_to_h" | "fc2" | "fc_out" | "w2" | "wo"
+            | "ffn_down" | "linear_fc2" | "output" | "lin2" => Role::Down,
+            // Cerebras numbers the two.
+            "ffn" if key.modules.windows(2).any(|two| two == ["ffn", "1"]) => Role::Down,
+            _ => Role::Any,
+        },
+        _ => Role::Any,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(key: &str, rank: usize) -> (Part, Role) {
+        of(&Parsed::new(key), rank, true)
+    }
+
+    #[test]
+    fn names_of_many_schemes_tell_the_part() {
+        use Part::*;
+        for (key, rank, part, role) in [
+            ("model.embed_tokens.weight", 2, Embedding, Role::Tokens),
+            ("transformer.wpe.weight", 2, Embedding, Role::Positions),
+            ("model.layers.3.self_attn.q_proj.weight", 2, Attention, Role::Query),
+            ("model.layers.3.self_attn.q_norm.weight", 1, Norm, Role::QueryNorm),
+            ("model.layers.3.mlp.down_proj.weight", 2, Mlp, Role::Down),
+            ("model.layers.3.mlp.gate.weight", 2, Experts, Role::Router),
+            ("model.layers.3.mlp.experts.7.up_proj.weight", 2, Experts, Role::Expert),
+            ("model.layers.3.mlp.shared_experts.up_proj.weight", 2, Experts, Role::Any),
+            ("bert.encoder.layer.0.attention.output.dense.weight", 2, Attention, Role::Any),
+            ("bert.encoder.layer.0.attention.output.LayerNorm.weight", 1, Norm, Role::Norm),
+            ("bert.encoder.layer.0.output.dense.weight", 2, Mlp, Role::Down),
+            ("bert/encoder/layer_0/intermediate/dense/kernel:0", 2, Mlp, Role::Any),
+            ("cls.predictions.decoder.weight", 2, Head, Role::Head),
+            ("h.0.attn.c_attn.weight", 2, Attention, Role::Any),
+            ("h.0.attn.bias", 4, Buffers, Role::Any),
+            ("h.0.ln_1.weight", 1, Norm, Role::Norm),
+            ("h.0.mlp.c_proj.weight", 2, Mlp, Role::Down),
+            ("layers.0.attention.wo.weight", 2, Attention, Role::Any),
+            ("layers.0.feed_forward.w2.weight", 2, Mlp, Role::Down),
+            ("tok_embeddings.weight", 2, Embedding, Role::Tokens),
+            ("output.weight", 2, Head, Role::Head),
+            ("blk.0.ffn_down.weight", 2, Mlp, Role::Down),
+            ("blk.0.ffn_down_exps.weight", 3, Experts, Role::Expert),
+            ("blk.0.attn_norm.weight", 1, Norm, Role::Norm),
+            ("token_embd.weight", 2, Embedding, Role::Tokens),
+            (
+                "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                2,
+                Attention,
+                Role::PerHead,
+            ),
+            ("decoder.block.0.layer.2.DenseReluDense.wo.weight", 2, Mlp, Role::Down),
+            ("model.embedding_layer.word_embeddings.weight", 2, Embedding, Role::Tokens),
+            (
+                "model.embedding_layer.position_embeddings.embed.weight",
+                2,
+                Embedding,
+                Role::Positions,
+            ),
+            (
+                "transformer_decoder.layers.0.self_attn.proj_k_dense_layer.weight",
+                2,
+                Attention,
+                Role::Key,
+            ),
+            ("transformer_decoder.layers.0.ffn.ffn.1.linear_layer.weight", 2, Mlp, Role::Down),
+            ("transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight", 2, Mlp, Role::Any),
+            ("transformer_decoder.layers.0.norm1.weight", 1, Norm, Role::Norm),
+            ("decoder.layers.0.self_attention.linear_qkv.layer_norm_weight", 1, Norm, Role::Norm),
+            ("decoder.layers.0.mlp.linear_fc2.weight", 2, Mlp, Role::Down),
+            ("layer1.0.conv1.weight", 4, Convolution, Role::Any),
+            ("layer1.0.bn1.running_mean", 1, Buffers, Role::Any),
+            ("fc.weight", 2, Head, Role::Head),
+            ("backbone.layers.0.mixer.A_log", 2, StateSpace, Role::Any),
+            ("down_blocks.0.attentions.0.transformer_blocks.0.ff.net.2.weight", 2, Mlp, Role::Any),
+            ("down_blocks.0.resnets.0.conv1.weight", 4, Convolution, Role::Any),
+            (
+                "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+                2,
+                Adapter,
+                Role::Any,
+            ),
+            ("vit.embeddings.cls_token", 3, Embedding, Role::Any),
+            ("logit_scale", 0, Other, Role::Any),
+        ] {
+            assert_eq!(told(key, rank), (part, role), "{key}");
+        }
+    }
+}

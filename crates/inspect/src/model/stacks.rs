@@ -1,0 +1,65 @@
+//! Layers: modules that are numbered one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::roles::Part;
+use super::weights::Weights;
+
+/// Modules that are numbered one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stack {
+    /// What stands before the number.
+    pub(super) prefix: String,
+    /// The numbers.
+    pub(super) numbers: BTreeSet<u64>,
+    /// The numbers of all of them together.
+    pub(super) params: u64,
+    /// Whether they are layers of a transformer or the like, rather than stages of several.
+    pub(super) layers: bool,
+}
+
+/// What stages are made of.
+const NESTED: [&str; 9] = [
+    "blocks",
+    "transformer_blocks",
+    "resnets",
+    "attentions",
+    "layers",
+    "motion_modules",
+    "downsamplers",
+    "upsamplers",
+    "downsample",
+];
+
+/// All of them, the largest first.
+pub(super) fn find(weights: &Weights) -> Vec<Stack> {
+    let mut found: BTreeMap<String, Stack> = BTreeMap::new();
+    let mut inner = BTreeSet::new();
+    for weight in &weights.all {
+        let Some((prefix, number)) = weight.parsed.stack() else { continue };
+        let within = weight.parsed.within();
+        let nested = within
+            .windows(2)
+            .any(|two| NESTED.contains(&two[0].as_str()) && super::key::is_digits(&two[1]))
+            || within.first().is_some_and(|first| super::key::is_digits(first));
+        if nested {
+            inner.insert(prefix.clone());
+        }
+        let stack = found.entry(prefix).or_insert_with_key(|prefix| Stack {
+            prefix: prefix.clone(),
+            numbers: BTreeSet::new(),
+            params: 0,
+            layers: false,
+        });
+        stack.numbers.insert(number);
+        stack.params = stack.params.saturating_add(weight.params);
+        let counts = [Part::Attention, Part::Mlp, Part::Experts, Part::StateSpace, Part::Adapter];
+        stack.layers |= !within.is_empty() && counts.contains(&weight.part);
+    }
+    let mut stacks: Vec<Stack> = found.into_values().collect();
+    for stack in &mut stacks {
+        stack.layers &= !inner.contains(&stack.prefix);
+    }
+    stacks.sort_by_key(|stack| (!stack.layers, std::cmp::Reverse(stack.params)));
+    stacks
+}

@@ -1,0 +1,492 @@
+#![allow(clippy::panic, reason = "a test fails by panicking")]
+use super::*;
+
+/// A tensor of an outline.
+fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Entry {
+    let params = shape.iter().product();
+    let size = match dtype {
+        "float32" | "int32" | "uint32" => 4,
+        "bfloat16" | "float16" => 2,
+        _ => 1,
+    };
+    Entry {
+        key: key.into(),
+        kind: "tensor",
+        dtype: dtype.into(),
+        shape: shape.to_vec(),
+        params,
+        bytes: params * size,
+        ..Entry::default()
+    }
+}
+
+fn of(tensors: &[(&str, &[u64])], config: Option<&Config>) -> Model {
+    let entries: Vec<Entry> =
+        tensors.iter().map(|(key, shape)| tensor(key, "bfloat16", shape)).collect();
+    Model::of_entries(&entries, config)
+}
+
+/// Llama 2 7B, whose sizes and parameters Meta published: 6,738,415,616.
+fn llama(layers: u64) -> Vec<Entry> {
+    let mut entries = vec![tensor("model.embed_tokens.weight", "bfloat16", &[32_000, 4096])];
+    for layer in 0..layers {
+        for (name, shape) in [
+            ("self_attn.q_proj.weight", vec![4096, 4096]),
+            ("self_attn.k_proj.weight", vec![4096, 4096]),
+            ("self_attn.v_proj.weight", vec![4096, 4096]),
+            ("self_attn.o_proj.weight", vec![4096, 4096]),
+            ("mlp.gate_proj.weight", vec![11_008, 4096]),
+            ("mlp.up_proj.weight", vec![11_008, 4096]),
+            ("mlp.down_proj.weight", vec![4096, 11_008]),
+            ("input_layernorm.weight", vec![4096]),
+            ("post_attention_layernorm.weight", vec![4096]),
+        ] {
+            entries.push(tensor(&format!("model.layers.{layer}.{name}"), "bfloat16", &shape));
+        }
+    }
+    entries.push(tensor("model.norm.weight", "bfloat16", &[4096]));
+    entries.push(tensor("lm_head.weight", "bfloat16", &[32_000, 4096]));
+    entries
+}
+
+#[test]
+fn names_and_shapes_tell_what_llama_is_and_not_its_heads() {
+    let model = Model::of_entries(&llama(32), None);
+    let family = model.fact("family").unwrap();
+    assert_eq!(family.text(), "Llama or alike, decoder only");
+    assert_eq!(family.source.word(), "inferred");
+    for (name, number) in [
+        ("layers", 32),
+        ("hidden_size", 4096),
+        ("intermediate_size", 11_008),
+        ("vocabulary", 32_000),
+        ("parameters", 6_738_415_616),
+    ] {
+        assert_eq!(model.number(name), Some(number), "{name}");
+    }
+    assert_eq!(model.fact("heads").unwrap().source.word(), "unknown");
+    assert_eq!(model.number("heads_per_kv_head"), Some(1));
+    assert_eq!(model.fact("tied_embeddings").unwrap().value, FactValue::Flag(false));
+    let part = |part| model.parts.iter().find(|sum| sum.part == part).unwrap().params;
+    assert_eq!(part(Part::Embedding), 32_000 * 4096);
+    assert_eq!(part(Part::Head), 32_000 * 4096);
+    assert_eq!(part(Part::Attention), 32 * 4 * 4096 * 4096);
+    assert_eq!(part(Part::Mlp), 32 * 3 * 4096 * 11_008);
+    assert_eq!(part(Part::Norm), 65 * 4096);
+    let memory = model.memory.unwrap();
+    assert_eq!(memory.stored, 2 * 6_738_415_616);
+    assert_eq!(memory.float32, 4 * 6_738_415_616);
+    assert_eq!(memory.training, 16 * 6_738_415_616);
+}
+
+#[test]
+fn a_config_is_read_and_contradicted() {
+    let values = [
+        ("model_type", "llama"),
+        ("num_attention_heads", "32"),
+        ("num_hidden_layers", "40"),
+        ("max_position_embeddings", "4096"),
+        ("tie_word_embeddings", "false"),
+    ];
+    let values = values.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let config = Config::new("config.json", values);
+    let model = Model::of_entries(&llama(32), Some(&config));
+    assert_eq!(
+        model.fact("family").unwrap().source,
+        Source::Read("config.json: model_type".into())
+    );
+    assert_eq!(model.number("heads"), Some(32));
+    assert_eq!(model.fact("kv_heads").unwrap().source.word(), "inferred");
+    assert_eq!(model.number("kv_heads"), Some(32));
+    let layers = model.fact("layers").unwrap();
+    assert_eq!(model.number("layers"), Some(40));
+    assert_eq!(layers.doubt, "the file says 32: model.layers, 0 to 31");
+    assert_eq!(model.number("max_positions"), Some(4096));
+}
+
+#[test]
+fn of_experts_only_a_config_tells_how_many_are_active() {
+    let mut tensors: Vec<(String, Vec<u64>)> =
+        vec![("model.embed_tokens.weight".into(), vec![100, 8])];
+    for layer in 0..2 {
+        let base = format!("model.layers.{layer}");
+        tensors.push((format!("{base}.input_layernorm.weight"), vec![8]));
+        tensors.push((format!("{base}.self_attn.q_proj.weight"), vec![8, 8]));
+        tensors.push((format!("{base}.block_sparse_moe.gate.weight"), vec![4, 8]));
+        for expert in 0..4 {
+            for (name, shape) in [("w1", [16, 8]), ("w2", [8, 16]), ("w3", [16, 8])] {
+                let key = format!("{base}.block_sparse_moe.experts.{expert}.{name}.weight");
+                tensors.push((key, shape.to_vec()));
+            }
+        }
+    }
+    let tensors: Vec<(&str, &[u64])> =
+        tensors.iter().map(|(key, shape)| (key.as_str(), shape.as_slice())).collect();
+    let model = of(&tensors, None);
+    assert_eq!(model.number("experts"), Some(4));
+    assert!(!model.fact("active_parameters").unwrap().is_known());
+    let config = Config::new("config.json", [("num_experts_per_tok".to_owned(), "2".to_owned())]);
+    let model = of(&tensors, Some(&config));
+    let (router, expert, rest) = (2 * 4 * 8, 2 * 4 * 3 * 16 * 8, 100 * 8 + 2 * (8 + 64));
+    assert_eq!(model.number("parameters"), Some(router + expert + rest));
+    assert_eq!(model.number("active_parameters"), Some(router + expert / 2 + rest));
+}
+
+#[test]
+fn heads_are_told_where_shapes_are_certain() {
+    // Qwen3 norms each head of 128.
+    let model = of(
+        &[
+            ("model.layers.0.input_layernorm.weight", &[1024]),
+            ("model.layers.0.mlp.gate_proj.weight", &[3072, 1024]),
+            ("model.layers.0.self_attn.q_proj.weight", &[2048, 1024]),
+            ("model.layers.0.self_attn.k_proj.weight", &[1024, 1024]),
+            ("model.layers.0.self_attn.q_norm.weight", &[128]),
+            ("model.layers.0.self_attn.k_norm.weight", &[128]),
+        ],
+        None,
+    );
+    assert_eq!((model.number("heads"), model.number("kv_heads")), (Some(16), Some(8)));
+    assert_eq!(model.number("head_size"), Some(128));
+    // JAX has a dimension for heads.
+    let model = of(
+        &[
+            ("params.encoder.layers_0.pre_attention_layer_norm.scale", &[512]),
+            ("params.encoder.layers_0.attention.query.kernel", &[512, 8, 64]),
+            ("params.encoder.layers_0.attention.key.kernel", &[512, 2, 64]),
+        ],
+        None,
+    );
+    assert_eq!((model.number("heads"), model.number("kv_heads")), (Some(8), Some(2)));
+}
+
+#[test]
+fn stages_are_no_layers_and_buffers_no_parameters() {
+    let model = of(
+        &[
+            ("conv1.weight", &[64, 3, 7, 7]),
+            ("bn1.weight", &[64]),
+            ("bn1.running_mean", &[64]),
+            ("layer1.0.conv1.weight", &[64, 64, 1, 1]),
+            ("layer1.0.downsample.1.weight", &[64]),
+            ("layer1.0.downsample.1.running_mean", &[64]),
+            ("layer4.0.conv1.weight", &[64, 64, 1, 1]),
+            ("fc.weight", &[10, 64]),
+        ],
+        None,
+    );
+    assert_eq!(model.fact("family").unwrap().text(), "ResNet or alike, convolutional");
+    assert!(!model.fact("layers").unwrap().is_known());
+    assert_eq!(model.number("parameters"), Some(64 * 3 * 49 + 64 + 2 * 4096 + 64 + 640));
+    let unet = of(
+        &[
+            ("down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q.weight", &[320, 320]),
+            ("up_blocks.0.resnets.0.conv1.weight", &[320, 320, 3, 3]),
+            ("mid_block.resnets.0.conv1.weight", &[320, 320, 3, 3]),
+            ("time_embedding.linear_1.weight", &[1280, 320]),
+        ],
+        None,
+    );
+    assert_eq!(unet.fact("family").unwrap().text(), "UNet of a diffusion model");
+    assert!(!unet.fact("layers").unwrap().is_known());
+}
+
+#[test]
+fn one_memory_under_two_names_is_tied() {
+    let entries = [
+        tensor("transformer.wte.weight", "float32", &[10, 4]),
+        tensor("lm_head.weight", "float32", &[10, 4]),
+    ];
+    let model = Model::read(&entries, &[Some((FileId(0), 3)); 2], None, None);
+    assert_eq!(model.fact("tied_embeddings").unwrap().value, FactValue::Flag(true));
+    assert_eq!(model.number("parameters"), Some(40));
+    let model = Model::read(&entries, &[Some((FileId(0), 3)), Some((FileId(0), 4))], None, None);
+    assert_eq!(model.number("parameters"), Some(80));
+}
+
+#[test]
+fn what_is_no_model_says_nothing() {
+    let model = of(&[("a", &[2, 3])], None);
+    assert!(!model.is_recognised());
+    assert_eq!(model.line(), "");
+    assert!(Model::of_entries(&[], None).memory.is_none());
+    // Sizes that lie must not overflow.
+    let mut lies = tensor("model.layers.0.mlp.down_proj.weight", "float32", &[]);
+    (lies.shape, lies.params, lies.bytes) = (vec![u64::MAX, 2], u64::MAX, u64::MAX);
+    let mut more = lies.clone();
+    more.key = "model.layers.18446744073709551615.mlp.down_proj.weight".into();
+    assert_eq!(Model::of_entries(&[lies, more], None).number("parameters"), Some(u64::MAX));
+}
+
+/// Tensors as AutoGPTQ, AutoAWQ, bitsandbytes, compressed-tensors, transformers and MLX wrote them, with
+/// what they wrote: name, bits, block, and the shape that it stands for.
+#[test]
+fn quantised_layouts_are_told_by_names_and_shapes() {
+    type Tensors = &'static [(&'static str, &'static str, &'static [u64])];
+    let cases: [(Tensors, &str, Option<u64>, &str, u64); 14] = [
+        (
+            &[
+                ("l.qweight", "int32", &[8, 32]),
+                ("l.qzeros", "int32", &[2, 4]),
+                ("l.scales", "float16", &[2, 32]),
+                ("l.g_idx", "int32", &[64]),
+            ],
+            "GPTQ",
+            Some(4),
+            "32 in a row",
+            32 * 64,
+        ),
+        (
+            &[
+                ("l.qweight", "int32", &[6, 32]),
+                ("l.qzeros", "int32", &[2, 3]),
+                ("l.scales", "float16", &[2, 32]),
+            ],
+            "GPTQ",
+            Some(3),
+            "32 in a row",
+            32 * 64,
+        ),
+        (
+            &[
+                ("l.qweight", "int32", &[64, 4]),
+                ("l.qzeros", "int32", &[2, 4]),
+                ("l.scales", "float16", &[2, 32]),
+            ],
+            "AWQ",
+            Some(4),
+            "32 in a row",
+            32 * 64,
+        ),
+        (
+            &[
+                ("m.weight", "uint8", &[256, 1]),
+                ("m.weight.absmax", "float32", &[8]),
+                ("m.weight.quant_map", "float32", &[16]),
+                ("m.weight.quant_state.bitsandbytes__nf4", "uint8", &[76]),
+            ],
+            "bitsandbytes nf4",
+            Some(4),
+            "64 in a run",
+            512,
+        ),
+        (
+            &[
+                ("m.weight", "int8", &[6, 32]),
+                ("m.SCB", "float32", &[6]),
+                ("m.bias", "float32", &[6]),
+            ],
+            "bitsandbytes int8",
+            Some(8),
+            "a row",
+            6 * 32,
+        ),
+        (
+            &[
+                ("l.weight", "float8_e4m3fn", &[200, 300]),
+                ("l.weight_scale_inv", "float32", &[2, 3]),
+            ],
+            "fp8 with scales",
+            Some(8),
+            "128 \u{d7} 128",
+            60_000,
+        ),
+        (
+            &[("l.weight", "float8_e4m3fn", &[8, 64]), ("l.weight_scale", "bfloat16", &[2, 2])],
+            "fp8 with scales",
+            Some(8),
+            "4 \u{d7} 32",
+            512,
+        ),
+        (
+            &[("l.weight", "int8", &[8, 64]), ("l.weight_scale", "bfloat16", &[8, 1])],
+            "int8 with scales",
+            Some(8),
+            "a row",
+            512,
+        ),
+        (
+            &[("l.weight_packed", "uint8", &[8, 32]), ("l.weight_scale", "uint8", &[8, 2])],
+            "MXFP4",
+            Some(4),
+            "32 in a row",
+            512,
+        ),
+        (
+            &[
+                ("l.weight_global_scale", "float32", &[1]),
+                ("l.weight_packed", "uint8", &[8, 32]),
+                ("l.weight_scale", "float8_e4m3fn", &[8, 4]),
+            ],
+            "NVFP4",
+            Some(4),
+            "16 in a row",
+            512,
+        ),
+        (
+            &[
+                ("l.weight_packed", "int32", &[16, 8]),
+                ("l.weight_scale", "bfloat16", &[16, 2]),
+                ("l.weight_zero_point", "int32", &[2, 2]),
+                ("l.weight_shape", "int64", &[2]),
+            ],
+            "compressed-tensors, packed",
+            Some(4),
+            "32 in a row",
+            16 * 64,
+        ),
+        (
+            &[("l.weight", "uint32", &[3, 8]), ("l.scales", "uint8", &[3, 4])],
+            "MLX nvfp4",
+            Some(4),
+            "16 in a row",
+            3 * 64,
+        ),
+        (
+            &[
+                ("l.weight", "uint32", &[3, 16]),
+                ("l.scales", "float32", &[3, 2]),
+                ("l.biases", "float32", &[3, 2]),
+            ],
+            "MLX affine",
+            None,
+            "",
+            48,
+        ),
+        (
+            &[
+                ("m.experts.gate_up_proj_blocks", "uint8", &[2, 6, 2, 16]),
+                ("m.experts.gate_up_proj_scales", "uint8", &[2, 6, 2]),
+                ("m.experts.gate_up_proj_bias", "bfloat16", &[2, 6]),
+            ],
+            "MXFP4",
+            Some(4),
+            "32 in a row",
+            2 * 6 * 64,
+        ),
+    ];
+    for (tensors, layout, bits, block, params) in cases {
+        let entries: Vec<Entry> =
+            tensors.iter().map(|(key, dtype, shape)| tensor(key, dtype, shape)).collect();
+        let model = Model::of_entries(&entries, None);
+        let [found] = &model.quantised[..] else { panic!("{layout}: {:?}", model.quantised) };
+        assert_eq!(
+            (found.layout.as_str(), found.bits, found.block.as_str()),
+            (layout, bits, block)
+        );
+        assert_eq!((found.tensors, found.params), (1, params), "{layout}");
+        let extra: u64 = entries
+            .iter()
+            .filter(|entry| entry.key.ends_with("bias") && entry.dtype.contains("float"))
+            .map(|entry| entry.params)
+            .sum();
+        assert_eq!(model.number("parameters"), Some(params + extra), "{layout}");
+        let helpers: u64 = entries.iter().map(|entry| entry.bytes).sum();
+        assert_eq!(found.bytes, helpers - extra * if extra == 12 { 2 } else { 4 }, "{layout}");
+    }
+    // With its config, MLX's affine layout is known, too.
+    let entries = [tensor("l.weight", "uint32", &[3, 16]), tensor("l.scales", "float32", &[3, 2])];
+    let config = Config::new("config.json", [("quantization.bits".to_owned(), "4".to_owned())]);
+    let model = Model::of_entries(&entries, Some(&config));
+    assert_eq!(
+        (model.quantised[0].block.as_str(), model.quantised[0].params),
+        ("64 in a row", 3 * 128)
+    );
+}
+
+#[test]
+fn blocks_of_gguf_are_told_by_their_dtype() {
+    // A block of Q4_K: 256 values in 144 bytes.
+    let mut entry = tensor("blk.0.attn_q.weight", "Q4_K", &[2, 256]);
+    entry.bytes = 2 * 144;
+    let mut name = tensor("metadata.general.architecture", "", &[]);
+    (name.kind, name.value, name.params, name.bytes) = ("str", "'llama'".into(), 0, 0);
+    let mut heads = name.clone();
+    (heads.key, heads.kind, heads.value) =
+        ("metadata.llama.attention.head_count".into(), "int", "4".into());
+    let model = Model::of_entries(&[entry, name, heads], None);
+    assert_eq!(model.quantised[0].layout, "Q4_K");
+    assert_eq!(model.quantised[0].block, "256 in a row");
+    assert_eq!(model.quantised[0].bits_per_weight(), Some(4.5));
+    assert_eq!(model.number("heads"), Some(4));
+    assert_eq!(
+        model.fact("family").unwrap().source,
+        Source::Read("metadata: general.architecture".into())
+    );
+}
+
+/// Models of many families as transformers builds them (`tests/fixtures/models`): parameters are as many
+/// as it counts, and what names and shapes tell is what the config says.
+#[test]
+fn what_is_told_of_models_of_transformers_is_what_it_says_itself() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models/models.json");
+    let models: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut wrong = String::new();
+    let mut told = 0;
+    for one in models.as_array().unwrap() {
+        let class = one["class"].as_str().unwrap();
+        let tensors = one["tensors"].as_array().unwrap().iter().map(|one| {
+            let shape: Vec<u64> =
+                one[2].as_array().unwrap().iter().map(|dim| dim.as_u64().unwrap()).collect();
+            tensor(one[0].as_str().unwrap(), one[1].as_str().unwrap(), &shape)
+        });
+        let entries: Vec<Entry> = tensors.collect();
+        let model = Model::of_entries(&entries, None);
+        let mut check = |what: &str, told: Option<u64>, said: Option<u64>| {
+            if told != said {
+                wrong += &format!("{class}: {what} is {said:?}, not {told:?}\n");
+            }
+        };
+        check("parameters", model.number("parameters"), one["params"].as_u64());
+        let said = |keys: &[&str]| keys.iter().find_map(|key| one["config"][*key].as_u64());
+        let convolutional = class.starts_with("ResNet");
+        if !convolutional {
+            let layers =
+                ["num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"];
+            check("layers", model.number("layers"), said(&layers));
+            check(
+                "hidden",
+                model.number("hidden_size"),
+                said(&["hidden_size", "n_embd", "d_model", "dim"]),
+            );
+        }
+        for (fact, keys) in [
+            (
+                "heads",
+                &["num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"][..],
+            ),
+            ("kv_heads", &["num_key_value_heads"]),
+            ("head_size", &["head_dim", "d_kv"]),
+            ("experts", &["num_local_experts", "num_experts"]),
+            ("vocabulary", &["vocab_size"]),
+        ] {
+            if let (Some(number), Some(_)) = (model.number(fact), said(keys)) {
+                told += 1;
+                check(fact, Some(number), said(keys));
+            }
+        }
+        let inner =
+            said(&["intermediate_size", "d_ff", "ffn_dim", "encoder_ffn_dim", "hidden_dim"]);
+        if let (Some(number), Some(inner)) = (model.number("intermediate_size"), inner) {
+            told += 1;
+            check("intermediate size", Some(number), Some(inner));
+        }
+        if !model.fact("family").unwrap().is_known() {
+            wrong += &format!("{class}: no family\n");
+        }
+        // With the config nothing contradicts it.
+        let values = one["config"].as_object().unwrap().iter().map(|(key, value)| {
+            (key.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        });
+        let config = Config::new("config.json", values);
+        for fact in Model::of_entries(&entries, Some(&config)).facts {
+            let apart = matches!(fact.name, "max_positions" | "vocabulary" | "tied_embeddings");
+            if !fact.doubt.is_empty() && !apart {
+                wrong += &format!("{class}: {} {}\n", fact.name, fact.doubt);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(told > 60, "{told}");
+}

@@ -1,0 +1,135 @@
+//! The model in words, and as JSON.
+
+use super::{Fact, FactValue, Model, Source};
+use crate::{Json, grouped};
+
+impl Fact {
+    /// What it says, in words.
+    pub fn text(&self) -> String {
+        match &self.value {
+            FactValue::Unknown => "unknown".to_owned(),
+            FactValue::Number(number) => grouped(*number),
+            FactValue::Flag(true) => "yes".to_owned(),
+            FactValue::Flag(false) => "no".to_owned(),
+            FactValue::Text(text) => text.clone(),
+        }
+    }
+
+    /// What tells it, with what contradicts it.
+    pub fn basis(&self) -> String {
+        let (Source::Read(text) | Source::Inferred(text) | Source::Unknown(text)) = &self.source;
+        match self.doubt.is_empty() {
+            true => text.clone(),
+            false => format!("{text}; but {}", self.doubt),
+        }
+    }
+}
+
+impl Source {
+    /// `read`, `inferred` or `unknown`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Read(_) => "read",
+            Self::Inferred(_) => "inferred",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+}
+
+impl Model {
+    /// One line: the family and its sizes; empty for what is not recognised.
+    pub fn line(&self) -> String {
+        if !self.is_recognised() {
+            return String::new();
+        }
+        let mut parts = Vec::new();
+        if let Some(family) = self.fact("family").filter(|fact| fact.is_known()) {
+            let looks =
+                if matches!(family.source, Source::Inferred(_)) { "looks like " } else { "" };
+            parts.push(format!("{looks}{}", family.text()));
+        }
+        for (name, word) in [
+            ("layers", "layers"),
+            ("hidden_size", "hidden"),
+            ("heads", "heads"),
+            ("vocabulary", "vocabulary"),
+            ("experts", "experts"),
+        ] {
+            if let Some(number) = self.number(name) {
+                parts.push(match word {
+                    "layers" | "heads" | "experts" => format!("{} {word}", grouped(number)),
+                    _ => format!("{word} {}", grouped(number)),
+                });
+            }
+        }
+        parts.join("; ")
+    }
+
+    /// The fields of its object.
+    pub fn write(&self, json: &mut Json) {
+        json.name("config").str(&self.config);
+        json.name("facts").array(|json| {
+            for fact in &self.facts {
+                json.object(|json| fact_json(json, fact));
+            }
+        });
+        json.name("parts").array(|json| {
+            for sum in &self.parts {
+                json.object(|json| {
+                    json.name("part").str(sum.part.word());
+                    json.name("tensors").number(sum.tensors);
+                    json.name("params").number(sum.params);
+                    match sum.active {
+                        Some(active) => json.name("active_params").number(active),
+                        None => json.name("active_params").null(),
+                    }
+                    json.name("bytes").number(sum.bytes);
+                });
+            }
+        });
+        json.name("quantised").array(|json| {
+            for layout in &self.quantised {
+                json.object(|json| {
+                    json.name("layout").str(&layout.layout);
+                    json.name("block").str(&layout.block);
+                    match layout.bits_per_weight() {
+                        Some(bits) => json.name("bits_per_weight").float(bits),
+                        None => json.name("bits_per_weight").null(),
+                    }
+                    json.name("tensors").number(layout.tensors);
+                    json.name("params").number(layout.params);
+                    json.name("bytes").number(layout.bytes);
+                });
+            }
+        });
+        match &self.memory {
+            Some(memory) => json.name("memory").object(|json| {
+                json.name("stored").number(memory.stored);
+                json.name("bfloat16").number(memory.bfloat16);
+                json.name("float32").number(memory.float32);
+                json.name("training").number(memory.training);
+            }),
+            None => json.name("memory").null(),
+        }
+        json.name("optimizer").array(|json| {
+            for resolved in &self.optimizer {
+                json.object(|json| {
+                    json.name("entries").number(resolved.entries);
+                    json.name("basis").str(&resolved.basis);
+                });
+            }
+        });
+    }
+}
+
+fn fact_json(json: &mut Json, fact: &Fact) {
+    json.name("name").str(fact.name);
+    match &fact.value {
+        FactValue::Unknown => json.name("value").null(),
+        FactValue::Number(number) => json.name("value").number(*number),
+        FactValue::Flag(flag) => json.name("value").bool(*flag),
+        FactValue::Text(text) => json.name("value").str(text),
+    }
+    json.name("source").str(fact.source.word());
+    json.name("basis").str(&fact.basis());
+}

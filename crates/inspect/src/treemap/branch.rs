@@ -1,0 +1,189 @@
+//! What a box stands for: a module, or several that are equal.
+
+use super::Piece;
+use crate::fold::{Foldable, Run, Sums, Trie, join};
+
+/// Keys that are drawn together, under a name.
+#[derive(Debug, Clone, Copy)]
+pub struct Group<'a> {
+    /// What it is called; nothing if it is the only one.
+    pub name: &'a str,
+    /// Its keys.
+    pub trie: &'a Trie,
+}
+
+/// A module, or several that are equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Branch {
+    /// Which of the groups it is in.
+    group: usize,
+    /// The node, or the one that holds those that are equal.
+    node: usize,
+    /// Which of its children they are; nothing for the node itself.
+    run: Option<Run>,
+    /// How often it repeats for that it is in what repeats.
+    times: u64,
+}
+
+impl Branch {
+    /// Whether one of its nodes is among those that lead to a leaf of the tree of all keys.
+    pub(super) fn holds(&self, trie: &Trie, way: &[usize]) -> bool {
+        match self.run {
+            None => way.contains(&self.node),
+            Some(run) => {
+                let all = &trie.children(self.node)[run.start..run.start + run.len];
+                way.iter().any(|node| all.iter().any(|child| *child as usize == *node))
+            }
+        }
+    }
+}
+
+/// The boxes of all groups; of only one, what is in it.
+pub(super) fn roots(groups: &[Group<'_>]) -> Vec<Piece> {
+    if let [only] = groups
+        && only.name.is_empty()
+    {
+        return below(groups, 0, 0, 1);
+    }
+    let each = groups.iter().enumerate();
+    each.map(|(group, of)| Piece {
+        branch: Branch { group, node: 0, run: None, times: 1 },
+        name: of.name.to_owned(),
+        sums: *of.trie.sums(0),
+        times: 1,
+    })
+    .collect()
+}
+
+/// What is drawn when one goes in: those that are equal, one by one.
+pub(super) fn members(groups: &[Group<'_>], branch: Branch) -> Vec<Piece> {
+    let (Branch { group, node, .. }, trie) = (branch, groups[branch.group].trie);
+    match branch.run {
+        None => below(groups, group, node, branch.times),
+        Some(run) => {
+            let all = &trie.children(node)[run.start..run.start + run.len];
+            all.iter().map(|child| one(trie, group, *child as usize, branch.times)).collect()
+        }
+    }
+}
+
+/// What is drawn inside a box: of those that are equal, what each holds.
+pub(super) fn children(groups: &[Group<'_>], branch: Branch) -> Vec<Piece> {
+    let trie = groups[branch.group].trie;
+    match branch.run {
+        None => below(groups, branch.group, branch.node, branch.times),
+        Some(run) if run.loose => Vec::new(),
+        Some(run) => {
+            let first = trie.children(branch.node)[run.start] as usize;
+            below(groups, branch.group, first, branch.times.saturating_mul(run.len as u64))
+        }
+    }
+}
+
+/// Whether there is anything in it to look at.
+pub(super) fn is_deep(groups: &[Group<'_>], branch: Branch) -> bool {
+    branch.run.is_some() || !groups[branch.group].trie.is_leaf(branch.node)
+}
+
+/// Its key.
+pub(super) fn path(groups: &[Group<'_>], branch: Branch) -> String {
+    let Group { name, trie } = groups[branch.group];
+    let path = trie.path(branch.node);
+    match branch.run {
+        Some(run) => join(&path, &trie.run_label(branch.node, run), trie.dot()),
+        None if branch.node == 0 => name.to_owned(),
+        None => path,
+    }
+}
+
+/// Its first leaf.
+pub(super) fn first(groups: &[Group<'_>], branch: Branch) -> u32 {
+    let trie = groups[branch.group].trie;
+    match branch.run {
+        Some(run) => trie.first(trie.children(branch.node)[run.start] as usize),
+        None => trie.first(branch.node),
+    }
+}
+
+/// The dtype that most of its bytes have, and whether others have some.
+pub(super) fn dtype<L: Foldable>(
+    groups: &[Group<'_>],
+    rows: &[L],
+    branch: Branch,
+) -> (String, bool) {
+    let trie = groups[branch.group].trie;
+    let mut open: Vec<u32> = match branch.run {
+        None => vec![branch.node as u32],
+        // They are equal but where shapes differ, which is no matter.
+        Some(run) => vec![trie.children(branch.node)[run.start]],
+    };
+    let mut found: Vec<(&str, u64)> = Vec::new();
+    while let Some(node) = open.pop() {
+        open.extend(trie.children(node as usize));
+        let own = trie.rows(node as usize).iter().filter_map(|row| rows.get(*row as usize));
+        for row in own.filter(|row| row.link().is_none() && row.bytes() > 0) {
+            match found.iter_mut().find(|(dtype, _)| *dtype == row.dtype()) {
+                Some((_, bytes)) => *bytes = bytes.saturating_add(row.bytes()),
+                None => found.push((row.dtype(), row.bytes())),
+            }
+        }
+    }
+    let most = found.iter().max_by_key(|(_, bytes)| *bytes);
+    (most.map_or(String::new(), |(dtype, _)| (*dtype).to_owned()), found.len() > 1)
+}
+
+fn below(groups: &[Group<'_>], group: usize, node: usize, times: u64) -> Vec<Piece> {
+    let trie = groups[group].trie;
+    let children = trie.children(node);
+    let mut pieces: Vec<Piece> = Vec::new();
+    for run in trie.runs(node) {
+        if run.len == 1 {
+            pieces.push(one(trie, group, children[run.start] as usize, times));
+            continue;
+        }
+        let mut sums = Sums::default();
+        for child in &children[run.start..run.start + run.len] {
+            sums.add(trie.sums(*child as usize));
+        }
+        pieces.push(Piece {
+            branch: Branch { group, node, run: Some(run), times },
+            name: trie.run_label(node, run),
+            sums: multiplied(&sums, times),
+            times: times.saturating_mul(run.len as u64),
+        });
+    }
+    pieces
+}
+
+/// A module; where it holds only one other, that one, under both names.
+fn one(trie: &Trie, group: usize, mut node: usize, times: u64) -> Piece {
+    let mut name = trie.name(node).to_owned();
+    let sums = multiplied(trie.sums(node), times);
+    let mut run = None;
+    let mut all = times;
+    while trie.rows(node).is_empty() {
+        match trie.runs(node)[..] {
+            [only] if only.len == 1 => {
+                node = trie.children(node)[only.start] as usize;
+                name = join(&name, trie.name(node), trie.dot());
+            }
+            [only] => {
+                name = join(&name, &trie.run_label(node, only), trie.dot());
+                all = times.saturating_mul(only.len as u64);
+                run = Some(only);
+                break;
+            }
+            _ => break,
+        }
+    }
+    Piece { branch: Branch { group, node, run, times }, name, sums, times: all }
+}
+
+fn multiplied(sums: &Sums, times: u64) -> Sums {
+    Sums {
+        tensors: sums.tensors.saturating_mul(times),
+        values: sums.values.saturating_mul(times),
+        params: sums.params.saturating_mul(times),
+        bytes: sums.bytes.saturating_mul(times),
+    }
+}
