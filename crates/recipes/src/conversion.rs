@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use statelens_checkpoint::{Checkpoint, DictKey, Error, Limits, Result, Value, ValueId};
+use statelens_checkpoint::{Checkpoint, DictKey, Error, Limits, Result, Value, ValueId, counted};
 
 use crate::config;
 use crate::engine::{
@@ -530,27 +530,26 @@ fn no_way(recipe: &Recipe, from: Format, to: Format) -> Error {
         .expected(known.join(", "))
 }
 
+/// All of them, with what is nearest to each.
 fn unmatched(all: &[Unmatched]) -> Error {
-    let lines: Vec<String> = all
-        .iter()
-        .map(|one| match &one.nearest {
-            Some(nearest) => format!("`{}` (the nearest rule is about {nearest})", one.key),
-            None => format!("`{}`", one.key),
-        })
-        .collect();
-    let count = match all.len() {
-        1 => "1 key".to_owned(),
-        many => format!("{many} keys"),
-    };
+    let lines: Vec<String> = all.iter().map(Unmatched::to_string).collect();
+    refused_for(all, &format!(": {}", lines.join(", ")))
+}
+
+/// That no rule is about some keys, for those who have told which, and what to do.
+pub fn refuse_unmatched(all: &[Unmatched]) -> Error {
+    refused_for(all, "")
+}
+
+fn refused_for(all: &[Unmatched], list: &str) -> Error {
     let of_lora = all.iter().any(|one| one.key.ends_with(".lora_A"));
-    Error::refused(format!("no rule is about {count}: {}", lines.join(", "))).advice(
-        match of_lora {
-            true => "Fold what LoRA has learnt into the weights: --fold-lora.",
-            false => {
-                "Leave them out with --drop-unmatched-keys, or write rules for them: --recipe FILE."
-            }
-        },
-    )
+    let wrapped = all.iter().any(|one| unwrapped(&one.key) != one.key);
+    let what = counted(all.len() as u64, "key");
+    Error::refused(format!("no rule is about {what}{list}")).advice(match (of_lora, wrapped) {
+        (true, _) => "Fold what LoRA has learnt into the weights: --fold-lora.",
+        (_, true) => "These are keys of a wrapped model: say --unwrap.",
+        _ => "Leave them out with --drop-unmatched-keys, or write rules for them: --recipe FILE.",
+    })
 }
 
 /// The scope of a block's condition: only the configs.

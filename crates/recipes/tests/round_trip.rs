@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 
 use original::Case;
 use statelens_checkpoint::{Checkpoint, Tensor, Value};
+use statelens_recipes::families;
 
 /// A family (with its headless variant), the end of some keys, and why they are not what they were.
 type Known = (&'static str, &'static str, &'static str);
@@ -24,6 +25,16 @@ const LOST: &[Known] = &[
     ("dragon", "pooler.dense.bias", NOT_IN_CEREBRAS),
     ("vit", "pooler.dense.weight", NOT_IN_CEREBRAS),
     ("vit", "pooler.dense.bias", NOT_IN_CEREBRAS),
+    ("roberta", "pooler.dense.weight", NOT_IN_CEREBRAS),
+    ("roberta", "pooler.dense.bias", NOT_IN_CEREBRAS),
+    ("gptj", "attn.bias", BUFFER),
+    ("gptj", "attn.masked_bias", BUFFER),
+    ("gpt2", "transformer.unknown.weight", "no rule is about it, and it is left out as asked"),
+    (
+        "t5",
+        "EncDecAttention.relative_attention_bias.weight",
+        "not used: positions are told in attention to oneself",
+    ),
     ("esm-2", "rotary_embeddings.inv_freq", BUFFER),
     ("llama", "rotary_emb.inv_freq", BUFFER),
     ("esm-2", "position_embeddings.weight", "not used where positions are rotary"),
@@ -43,6 +54,8 @@ const LOST: &[Known] = &[
 
 /// Keys that come back and were not there.
 const MORE: &[Known] = &[
+    ("dpo", "attn.bias", BUFFER),
+    ("dpo", "attn.masked_bias", BUFFER),
     ("gpt2", "attn.bias", BUFFER),
     ("gpt2", "attn.masked_bias", BUFFER),
     ("santacoder", "attn.bias", BUFFER),
@@ -57,6 +70,14 @@ const MORE: &[Known] = &[
     ("dragon", "position_ids", BUFFER),
     ("dpr", "position_ids", BUFFER),
     ("roberta", "position_ids", BUFFER),
+    (
+        "llava",
+        "mm_projector.0.weight",
+        "a projector is made where the checkpoint has none, as the original makes it",
+    ),
+    ("llava", "mm_projector.0.bias", "as its weight"),
+    ("llava", "mm_projector.2.weight", "as that of the first"),
+    ("llava", "mm_projector.2.bias", "as its weight"),
     (
         "roberta",
         "lm_head.decoder.bias",
@@ -74,15 +95,22 @@ const OTHER: &[Known] = &[
     ("roberta", "lm_head.bias", "of the head's two biases the decoder's is the one that is used"),
 ];
 
+/// Families that the original has and does not find.
+const REFUSED_BY_THE_ORIGINAL: [&str; 2] = ["santacoder-headless", "starcoder-headless"];
+
+/// Qwen2 is not of the original, so that there are no cases of it (`tests/interop/models.py` has it there and
+/// back); ViT has those of its headless variant.
+const WITHOUT_CASES: [&str; 2] = ["qwen2", "vit"];
+
 #[test]
 fn what_goes_to_cerebras_comes_back_bit_for_bit() {
     let mut told = String::new();
-    let mut families: BTreeMap<String, usize> = BTreeMap::new();
+    let mut covered: BTreeMap<String, usize> = BTreeMap::new();
     let mut seen: BTreeSet<&Known> = BTreeSet::new();
     for case in Case::all() {
         let there = case.text("src_fmt") == "hf" && case.has_tensors();
-        if !there || case.text("status") != "ok" || case.text("command").contains("convert-config")
-        {
+        let goes = case.text("status") == "ok" || REFUSED_BY_THE_ORIGINAL.contains(&&*case.family);
+        if !there || !goes || case.text("command").contains("convert-config") {
             continue;
         }
         let (old, new) =
@@ -93,7 +121,7 @@ fn what_goes_to_cerebras_comes_back_bit_for_bit() {
             seen.extend(found);
             found.is_some()
         };
-        let same = families.entry(case.family.clone()).or_default();
+        let same = covered.entry(case.family.clone()).or_default();
         for (key, tensor) in &old {
             let what = match new.get(key) {
                 Some(other) if other == tensor => {
@@ -113,12 +141,24 @@ fn what_goes_to_cerebras_comes_back_bit_for_bit() {
             }
         }
     }
-    println!("{families:#?}");
+    println!("{covered:#?}");
     assert!(told.is_empty(), "{told}");
     let listed = LOST.iter().chain(MORE).chain(OTHER);
     let outdated: Vec<&Known> = listed.filter(|known| !seen.contains(known)).collect();
     assert!(outdated.is_empty(), "nothing is so any more: {outdated:#?}");
-    assert!(families.len() > 30 && families.values().all(|same| *same > 3), "{families:#?}");
+    assert!(covered.values().all(|same| *same > 3), "{covered:#?}");
+    let both = |name: &&str| {
+        let recipe = families::find(name).unwrap();
+        recipe.blocks.iter().any(|block| {
+            block.left.iter().any(|format| format.is_hf())
+                && block.right.iter().any(|format| format.is_cerebras())
+        })
+    };
+    let missing: Vec<&str> = families::names()
+        .filter(both)
+        .filter(|name| !covered.contains_key(*name) && !WITHOUT_CASES.contains(name))
+        .collect();
+    assert!(missing.is_empty(), "no case goes there: {missing:?}");
 }
 
 /// Dtype, shape and bytes of the tensors.

@@ -155,6 +155,39 @@ fn keys_without_a_rule_are_all_told_with_the_nearest() {
     assert_eq!((done.unmatched.len(), done.parts[0].1.leaves().len()), (2, 2));
 }
 
+/// What a recipe says of some keys that go together.
+fn grouped(
+    recipe: &str,
+    keys: &[&str],
+    back: bool,
+) -> Result<statelens_recipes::conversion::Conversion, String> {
+    let tensors: Vec<(&str, &[u64])> = keys.iter().map(|key| (*key, &[2, 2][..])).collect();
+    let (source, _) = checkpoint(&tensors);
+    let recipe = families::parse("mine.recipe", recipe).map_err(|error| error.to_string())?;
+    let (from, to) = if back { ("other", "hf") } else { ("hf", "other") };
+    let stages = [stage(from, to, "{}", "{}")];
+    let done = convert(&source, &recipe, &stages, &config::Value::Null, Wishes::default());
+    done.map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_others_of_a_group_whose_first_is_missing_are_not_left_out_silently() {
+    let recipe = "family mine\nbetween hf and other\nqkv <-> [q,k,v] : split(1; q 1, k 1, v 1)\n";
+    let error = grouped(recipe, &["k", "v"], true).unwrap_err();
+    assert!(error.contains("`k`: `q` belongs to it, and isn't in the checkpoint"), "{error}");
+    assert_eq!(grouped(recipe, &["q", "k", "v"], true).unwrap().parts[0].1.leaves().len(), 1);
+}
+
+#[test]
+fn two_tensors_under_one_key_are_refused_by_name() {
+    for rules in ["{any}.w -> w", "a.w -> w\nb.w -> w"] {
+        let recipe = format!("family mine\nbetween hf and other\n{rules}\n");
+        let error = grouped(&recipe, &["a.w", "b.w"], false).unwrap_err();
+        assert!(error.contains("`b.w`: `a.w` becomes `w`, too"), "{error}");
+        assert!(error.contains("The rule is in line "), "{error}");
+    }
+}
+
 #[test]
 fn experts_beyond_those_of_the_config_are_not_left_out_silently() {
     let key = |expert: u64| format!("model.layers.0.block_sparse_moe.experts.{expert}.w1.weight");

@@ -11,14 +11,18 @@ use crate::language::{Expression, Maker, Scope};
 
 /// More positions than any model has; tables of them are made in memory.
 const MOST_POSITIONS: u64 = 1 << 24;
+/// More heads than any model has, and more dimensions of one.
+const MOST_HEADS: u64 = 1 << 16;
 
 /// The tensor; `None` for one that is another key's.
 pub(super) fn make(maker: &Maker, key: &str, scope: &dyn Scope) -> Result<Option<Tensor>> {
-    let count = |expression: &Expression| -> Result<u64> {
+    let up_to = |most: u64, what: &'static str, expression: &Expression| -> Result<u64> {
         let count = said(expression.count(scope))?;
-        Limits::check("positions of a created tensor", count, MOST_POSITIONS)?;
+        Limits::check(what, count, most)?;
         Ok(count)
     };
+    let count = |len| up_to(MOST_POSITIONS, "positions of a created tensor", len);
+    let heads = |len| up_to(MOST_HEADS, "heads, or dimensions of a head,", len);
     let shape = |all: &[Expression]| -> Result<Vec<u64>> {
         all.iter().map(|one| said(one.count(scope))).collect()
     };
@@ -32,13 +36,13 @@ pub(super) fn make(maker: &Maker, key: &str, scope: &dyn Scope) -> Result<Option
         Maker::Triangle(len) => triangle(count(len)?),
         Maker::Number(number) => floats(Vec::new(), &[said(number.number(scope))?]),
         Maker::Frequencies(base, dim) => {
-            let (base, dim) = (said(base.number(scope))?, count(dim)?);
+            let (base, dim) = (said(base.number(scope))?, heads(dim)?);
             let frequencies: Vec<f64> =
                 (0..dim).step_by(2).map(|at| frequency(base, at, dim)).collect();
             floats(vec![frequencies.len() as u64], &frequencies)
         }
-        Maker::Slopes(heads) => {
-            let slopes = slopes(count(heads)?);
+        Maker::Slopes(of) => {
+            let slopes = slopes(heads(of)?);
             floats(vec![slopes.len() as u64, 1], &slopes)
         }
         Maker::Zeros(all) => Tensor::new(DType::F32, shape(all)?, Layout::Fill([0; 4].into())),

@@ -1,6 +1,7 @@
 //! The rules of a block, applied to the keys of a state dict one after the other.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result, Tensor, room};
 
@@ -59,6 +60,15 @@ pub struct Unmatched {
     pub key: String,
     /// The pattern of the rule that is most like it.
     pub nearest: Option<String>,
+}
+
+impl fmt::Display for Unmatched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.nearest {
+            Some(nearest) => write!(f, "`{}` (the nearest rule is about {nearest})", self.key),
+            None => write!(f, "`{}`", self.key),
+        }
+    }
 }
 
 /// What became of some keys.
@@ -232,7 +242,12 @@ impl<'a> Job<'a> {
         }
         // Those that go together come with the first of them.
         if matched.members.iter().any(|member| *member > 0) {
-            return Ok(());
+            let first = source.first().map(|pattern| pattern.fill(&matched.captures, &[]));
+            let first = format!("{prefix}{}", first.unwrap_or_default());
+            return match self.source.has(&first) {
+                true => Ok(()),
+                false => Err(named(missing(&first))),
+            };
         }
         if target.is_empty() {
             self.moved(vec![key.to_owned()], Vec::new(), rule);
@@ -265,9 +280,7 @@ impl<'a> Job<'a> {
                 true => format!("{prefix}{}", pattern.fill(captures, &members)),
                 false => key.to_owned(),
             };
-            let item = self.source.get(&own).ok_or_else(|| {
-                named(Error::refused(format!("`{own}` belongs to it, and isn't in the checkpoint")))
-            })?;
+            let item = self.source.get(&own).ok_or_else(|| named(missing(&own)))?;
             read.push(own);
             items.push(item);
         }
@@ -305,8 +318,12 @@ impl<'a> Job<'a> {
         };
         let mut written = Vec::new();
         for (members, item) in all_of(&apart).zip(items) {
-            for pattern in target {
+            for (at, pattern) in target.iter().enumerate() {
                 let key = pattern.fill(captures, &members);
+                // Further keys are other names of the same tensor.
+                if at == 0 {
+                    self.check_new(&key).map_err(named)?;
+                }
                 written.push(key.clone());
                 self.done.state.set(key, item.clone());
             }
@@ -314,6 +331,19 @@ impl<'a> Job<'a> {
         let also = &rule.also;
         self.moved(read, written, rule);
         self.create(also, captures, prefix).map_err(named)
+    }
+
+    /// Refuses a key that another tensor was written under, which would be lost.
+    fn check_new(&self, key: &str) -> Result<()> {
+        if !self.done.state.has(key) {
+            return Ok(());
+        }
+        let mut moves = self.done.moves.iter();
+        let before = moves.find(|one| one.to.iter().any(|to| to == key));
+        match before.and_then(|one| one.from.first()) {
+            Some(before) => Err(Error::refused(format!("`{before}` becomes `{key}`, too"))),
+            None => Ok(()),
+        }
     }
 
     /// Writes the key, and the other one where the source doesn't have it.
@@ -546,6 +576,11 @@ fn alike(key: &str, pattern: &str) -> usize {
 fn not_for_moments(key: &str, what: &str) -> Error {
     Error::refused(format!("`{key}` {what}, so its moments can't be carried over"))
         .advice("Convert without --with-optimizer.")
+}
+
+/// That a key is not there which goes together with another.
+fn missing(key: &str) -> Error {
+    Error::refused(format!("`{key}` belongs to it, and isn't in the checkpoint"))
 }
 
 fn not_a_tensor(item: &Item) -> Error {
