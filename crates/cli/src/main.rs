@@ -32,6 +32,7 @@ const FAILED: u8 = 2;
 static MEMORY: Reserve = Reserve::new(room::run_short);
 
 fn main() -> ExitCode {
+    MEMORY.share();
     MEMORY.set_aside();
     output::fail_instead_of_aborting(FAILED);
     // Clap exits with 2 for a wrong command line, 0 for help.

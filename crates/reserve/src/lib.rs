@@ -49,6 +49,27 @@ impl Reserve {
         }
     }
 
+    /// Has all threads take their memory from one pool; to be called before there are threads.
+    ///
+    /// The allocator of glibc makes a pool for each of the first threads, up to eight for each core, and what is
+    /// freed in one isn't there for another: a program that starts threads for one tensor after the other
+    /// holds far more than it uses. Where the system has another allocator, nothing changes.
+    pub fn share(&self) {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        {
+            use std::ffi::c_int;
+            const M_ARENA_MAX: c_int = -8;
+            unsafe extern "C" {
+                fn mallopt(what: c_int, value: c_int) -> c_int;
+            }
+            // SAFETY: it sets a number of the allocator, under the lock of its first pool. One that it doesn't know
+            // is ignored.
+            unsafe {
+                mallopt(M_ARENA_MAX, 1);
+            }
+        }
+    }
+
     /// Whether the system would give so many bytes at once.
     fn has(&self, bytes: usize) -> bool {
         let Ok(layout) = layout(bytes) else { return false };
