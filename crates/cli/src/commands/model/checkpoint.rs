@@ -8,7 +8,8 @@ use statelens_formats::cerebras::dataloader::{DataState, Loader};
 use statelens_inspect::visible;
 use statelens_recipes::Format;
 use statelens_recipes::config::Value;
-use statelens_recipes::conversion::{Leg, Wishes, convert};
+use statelens_recipes::conversion::{Leg, Wishes, convert, refuse_unmatched};
+use statelens_recipes::engine::Unmatched;
 use statelens_recipes::proposal;
 
 use super::asked::Asked;
@@ -37,12 +38,14 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(source.config.clone()).unwrap_or(Value::Null);
     let wishes = Wishes {
-        drop_unmatched: args.drop_unmatched_keys,
+        // They are told here, one per line.
+        drop_unmatched: true,
         unwrap: args.unwrap,
         with_optimizer: args.with_optimizer,
         ranks: u64::from(args.ranks),
     };
     let mut done = convert(&source.checkpoint, &asked.recipe, &stages, &params, wishes)?;
+    check_unmatched(args, &done.unmatched)?;
     let converts_config = converted.is_some();
     let mut notes = Vec::new();
     let configs = match converted {
@@ -64,7 +67,7 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
         return preview::show(args, &asked, &done, &parts);
     }
     for one in &done.unmatched {
-        complain(&format!("left out, as no rule is about it: `{}`", visible(&one.key)));
+        complain(&format!("left out: {one}"));
     }
     // Whether all can be written is found out before the first is.
     files::check(&configs, args.force)?;
@@ -91,6 +94,15 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     }
     printer.finish()?;
     Ok(true)
+}
+
+/// Tells all keys that no rule is about, unless they are to be left out.
+fn check_unmatched(args: &ConvertModel, unmatched: &[Unmatched]) -> Result<()> {
+    if args.drop_unmatched_keys || unmatched.is_empty() {
+        return Ok(());
+    }
+    unmatched.iter().for_each(|one| complain(&format!("no rule is about {one}")));
+    Err(refuse_unmatched(unmatched).in_file(args.checkpoint.display().to_string()))
 }
 
 /// Puts the dataloader's state into a checkpoint that lacks it, where the config says that it is in files.

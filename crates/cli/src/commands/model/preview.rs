@@ -8,7 +8,7 @@ use super::asked::Asked;
 use super::parts::Parts;
 use crate::args::ConvertModel;
 use crate::commands::convert::Forecast;
-use crate::print::{Outcome, Printer, counted};
+use crate::print::{Outcome, Printer};
 
 /// Which keys become which, and what casts would lose.
 pub(super) fn show(
@@ -47,9 +47,8 @@ fn moves(
         let line = format!("{} -> {}  {operations}", side(from), side(to));
         printer.line(visible(line.trim_end()).as_ref())?;
     }
-    let left_out = done.unmatched.len() as u64;
-    if left_out > 0 {
-        printer.line(&format!("{} left out", counted(left_out, "key")))?;
+    for one in &done.unmatched {
+        printer.line(&format!("left out: {}", visible(&one.to_string())))?;
     }
     Ok(())
 }
@@ -72,6 +71,14 @@ fn json(asked: &Asked, done: &Conversion, casts: &[(String, Forecast)]) -> Strin
         });
         json.name("unmatched")
             .array(|json| done.unmatched.iter().for_each(|one| json.str(&one.key)));
+        json.name("nearest").array(|json| {
+            for one in &done.unmatched {
+                match &one.nearest {
+                    Some(nearest) => json.str(nearest),
+                    None => json.null(),
+                }
+            }
+        });
         if !casts.is_empty() {
             json.name("casts").array(|json| {
                 for (output, forecast) in casts {
