@@ -81,15 +81,56 @@ fn nothing_is_written_where_a_key_has_no_rule() {
     let case = fixture("recipes").join("gpt2/extra_key.hf-to-cs2.9/in");
     let out = folder.file("out");
     let asked = ["convert-model", &text(&case), "--to", "cs-2.9", "-o", &text(&out)];
-    let error = run(asked).failed();
+    let error = run(asked).failed_after_losses();
     assert!(
         error.contains("no rule is about") && error.contains("--drop-unmatched-keys"),
         "{error}"
     );
     assert!(error.contains("`transformer.unknown.weight` (the nearest rule is about "), "{error}");
+    assert!(error.contains("no rule is about 1 key"), "{error}");
     assert!(!out.exists());
-    run(asked.into_iter().chain(["--drop-unmatched-keys"]));
+    let dropped = asked.into_iter().chain(["--drop-unmatched-keys"]);
+    let told = "left out: `transformer.unknown.weight` (the nearest rule is about ";
+    let said = run(dropped.clone().chain(["--dry-run"])).ok();
+    assert!(said.contains(told), "{said}");
+    let json = run(dropped.clone().chain(["--dry-run", "--json"])).json();
+    assert_eq!(json["unmatched"][0], "transformer.unknown.weight");
+    assert!(json["nearest"][0].as_str().unwrap().starts_with("transformer."), "{json}");
+    let done = run(dropped);
+    assert!(done.code == Some(0) && done.err.contains(told), "{}", done.err);
     assert_eq!(names(&out), ["config_to_cs-2.9.yaml", "model_to_cs-2.9.mdl"]);
+}
+
+#[test]
+fn plain_conversion_says_that_names_stay_and_which_command_writes_the_others() {
+    let folder = Folder::new();
+    let input = text(&from_hf("llama"));
+    let plain = text(&folder.file("plain.mdl"));
+    let told = |words: &[&str]| {
+        let ran = run([&["convert"], words].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        ran.err
+    };
+    let said = told(&[&input, &plain]);
+    assert!(said.contains("names stay Hugging Face's"), "{said}");
+    assert!(said.contains(&format!("`statelens convert-model {input} --to cs-current`")), "{said}");
+    assert_eq!(told(&[&input, &text(&folder.file("renamed.mdl")), "--rename", "model=>m"]), "");
+    assert_eq!(told(&[&input, &text(&folder.file("same.pt"))]), "");
+    let out = folder.file("out");
+    run(["convert-model", &input, "--to", "cs-2.9", "-o", &text(&out)]).ok();
+    let said =
+        told(&[&text(&out.join("model_to_cs-2.9.mdl")), &text(&folder.file("a.safetensors"))]);
+    assert!(said.contains("names stay Cerebras's") && said.contains("--to hf"), "{said}");
+    let other = folder.with(
+        "own.safetensors",
+        &common::safetensors(&[
+            ("one.kernel", "F32", &[1], &[0; 4]),
+            ("two.kernel", "F32", &[1], &[0; 4]),
+            ("three.kernel", "F32", &[1], &[0; 4]),
+            ("four.kernel", "F32", &[1], &[0; 4]),
+        ]),
+    );
+    assert_eq!(told(&[&text(&other), &text(&folder.file("own.mdl"))]), "");
 }
 
 #[test]
@@ -140,6 +181,8 @@ fn a_wrapped_model_is_recognised_and_unwrapped() {
     folder.with("config.json", config);
     let asked = ["convert-model", &path, "--to", "cs-2.9"];
     assert!(run(asked).failed().contains("--unwrap"));
+    let named = run(asked.into_iter().chain(["--model", "gpt2"])).failed_after_losses();
+    assert!(named.contains("no rule is about 4 keys") && named.contains("--unwrap"), "{named}");
     run(asked.into_iter().chain(["--unwrap"])).ok();
     let listed = run(["ls", &text(&folder.file("model_to_cs-2.9.mdl"))]).ok();
     assert!(listed.contains("model.transformer_decoder.layers.0.norm1.bias"), "{listed}");

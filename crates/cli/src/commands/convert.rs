@@ -2,6 +2,7 @@
 
 mod destination;
 mod forecast;
+mod names;
 mod report;
 mod write;
 
@@ -41,6 +42,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
         Some(found) => found,
         None => Destination::in_place(&args.input, &checkpoint, &sources, &args.writes)?,
     };
+    names::stay(&args.input, &checkpoint, &args.edits, writing.id);
     Job {
         destination,
         writing,
