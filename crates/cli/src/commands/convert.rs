@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
         Some(found) => found,
         None => Destination::in_place(&args.input, &checkpoint, &sources, &args.writes)?,
     };
-    names::stay(&args.input, &checkpoint, &args.edits, writing.id);
+    names::stay(&args.input, &checkpoint, &edit, writing.id);
     Job {
         destination,
         writing,

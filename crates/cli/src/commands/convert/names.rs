@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use statelens_checkpoint::Checkpoint;
+use statelens_convert::Edit;
 use statelens_recipes::recognise;
 
-use crate::args::Edits;
 use crate::print::complain;
 
 /// More keys than any model has.
@@ -14,9 +14,9 @@ const MOST_KEYS: usize = 100_000;
 const FEWEST_KEYS: usize = 4;
 
 /// Says that the names of a model stay those of Hugging Face in one of Cerebras's files, or the other
-/// way round, and which command writes the other ones.
-pub(super) fn stay(input: &Path, checkpoint: &Checkpoint, edits: &Edits, to: &str) {
-    let renamed = !edits.rename.is_empty() || edits.rename_map.is_some();
+/// way round, and which command writes the other ones. Whoever chooses or changes keys knows.
+pub(super) fn stay(input: &Path, checkpoint: &Checkpoint, edit: &Edit, to: &str) {
+    let of_keys = Edit { casts: Vec::new(), states: Vec::new(), untie: false, ..edit.clone() };
     let keys = checkpoint.leaves().len();
     let cerebras = recognise::is_cerebras(checkpoint);
     let (whose, reader, target) = match to {
@@ -24,7 +24,7 @@ pub(super) fn stay(input: &Path, checkpoint: &Checkpoint, edits: &Edits, to: &st
         "safetensors" | "torch" if cerebras => ("Cerebras's", "Transformers", "hf"),
         _ => return,
     };
-    if renamed
+    if !of_keys.is_empty()
         || !(FEWEST_KEYS..=MOST_KEYS).contains(&keys)
         || recognise::by_keys(checkpoint, !cerebras, false).is_empty()
     {
