@@ -1,6 +1,7 @@
-// Starts Statelens: the page in a window, the core in a worker. Both run the same module, which is compiled once.
-async function fetched(address) {
-  const answer = await fetch(address);
+// Starts Statelens: the page in a window, the core in a worker. Both run the same modules, which are compiled once: a
+// first one, and one with what is needed later, which is fetched when the page has started.
+async function fetched(address, options) {
+  const answer = await fetch(address, options);
   if (!answer.ok) throw new Error(`${address}: ${answer.status}`);
   if (!address.endsWith(".xz")) return answer;
   // `cargo xtask build` packs it; a site that only Trunk built has it as it is.
@@ -8,18 +9,36 @@ async function fetched(address) {
   return new Response(new XzReadableStream(answer.body), { headers: { "Content-Type": "application/wasm" } });
 }
 
-async function compile(address) {
+async function compile(address, options) {
   try {
-    return await WebAssembly.compileStreaming(fetched(address));
+    return await WebAssembly.compileStreaming(fetched(address, options));
   } catch {
     // A host that does not name the type application/wasm.
-    return WebAssembly.compile(await (await fetched(address)).arrayBuffer());
+    return WebAssembly.compile(await (await fetched(address, options)).arrayBuffer());
   }
 }
 
 async function run({ script, module }) {
   const { default: init } = await import(script);
-  await init({ module_or_path: module });
+  return init({ module_or_path: module });
+}
+
+/** Puts what is needed later beside what runs, when it has come. */
+async function complete(running, later) {
+  const [first, module] = await Promise.all([running, later]);
+  await WebAssembly.instantiate(module, { first });
+}
+
+/** Asks for what is needed later until it is there: the network may be away for a while. */
+async function persistent(address) {
+  for (let pause = 500; ; pause = Math.min(pause * 2, 30_000)) {
+    try {
+      return await compile(address, { priority: "low" });
+    } catch (error) {
+      console.warn(error);
+      await new Promise((done) => setTimeout(done, pause));
+    }
+  }
 }
 
 if (globalThis.document) {
@@ -27,17 +46,42 @@ if (globalThis.document) {
   for (const event of ["dragover", "drop"]) {
     addEventListener(event, (dropped) => dropped.preventDefault());
   }
-  // Trunk names the built files in this script's own tag, so that no inline script is needed.
-  const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
+  // Trunk names the built files in this script's own tag, so that no inline script is needed, and `cargo xtask build`
+  // the one that is needed later.
+  const { js, wasm, later } = document.querySelector("script[data-wasm]").dataset;
   const absolute = (address) => new URL(address, document.baseURI).href;
   // The page hands this to each worker that it starts.
   globalThis.program = {
     script: absolute(js),
     module: await compile(absolute(wasm)),
+    follows: Boolean(later),
     worker: import.meta.url,
     options: { type: "module" },
   };
-  await run(globalThis.program);
+  const running = run(globalThis.program);
+  if (later) {
+    const rest = running.then(() => persistent(absolute(later)));
+    /** Hands it to a worker that was started. */
+    globalThis.follow = async (worker) => worker.postMessage({ later: await rest });
+    complete(running, rest);
+  }
+  await running;
 } else {
-  addEventListener("message", ({ data }) => run(data), { once: true });
+  const begin = ({ data }) => {
+    const running = run(data);
+    if (!data.follows) return;
+    const rest = new Promise((come) => {
+      addEventListener("message", function hear(event) {
+        const { later } = event.data;
+        if (!later) return;
+        // The program has no use for it as a message.
+        event.stopImmediatePropagation();
+        removeEventListener("message", hear);
+        come(later);
+      });
+    });
+    // What takes it waits for this (web/src/worker/held.rs).
+    globalThis.later = complete(running, rest).then(() => delete globalThis.later);
+  };
+  addEventListener("message", begin, { once: true });
 }

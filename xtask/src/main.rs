@@ -17,6 +17,7 @@ mod setup;
 mod shell;
 mod single;
 mod site;
+mod split;
 mod test;
 
 use std::process::ExitCode;

@@ -1,58 +1,78 @@
-//! The page's Wasm, packed by xz.
+//! The page's Wasm, divided in two and packed by xz.
 //!
 //! A host's gzip looks for what was there before in the last 32 kB only, and many a host packs nothing at
 //! all. So the site holds its Wasm packed: a fifth smaller than by gzip, on every host. The page unpacks
 //! it while it arrives (web/boot.js) with npm's `xz-decompress`, which lies beside it.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use lzma_rust2::{CheckType, XzOptions, XzReader, XzWriter};
+use lzma_rust2::{CheckType, XzOptions, XzWriter};
 use sha2::{Digest, Sha384};
 
 use crate::built::{base64, built};
+use crate::project;
 use crate::setup::tools;
+use crate::split::{Names, split};
 
-/// What the packed Wasm's name ends in.
-const END: &str = ".wasm.xz";
+/// What Trunk's name of the Wasm ends in.
+const END: &str = "_bg.wasm";
+
+/// What the name of the part ends in that is fetched when the page has started.
+pub(crate) const LATER: &str = "_later.wasm.xz";
 
 /// The script that unpacks it, as npm's package calls it and as the site does.
 const UNPACKER: &str = "xz-decompress.min.js";
 
-/// What a packed Wasm may unpack to, in bytes: ten times what it has.
-const MOST: u64 = 32 << 20;
-
-/// Packs the Wasm of the site that Trunk built, and has its page unpack it.
+/// Divides and packs the Wasm of the site that Trunk built, and has its page unpack it.
 pub(crate) fn run(site: &Path) -> Result<()> {
-    let plain = built(site, "statelens-web", ".wasm")?;
+    let plain = built(site, "statelens-web", END)?;
     let bytes = fs::read(&plain).with_context(|| format!("reading {}", plain.display()))?;
-    let packed = xz(&bytes)?;
+    // index.html has wasm-opt write it.
+    let names = project::root().join("target").join("page.names");
+    let names = fs::read_to_string(&names).context("reading the names of the Wasm's functions")?;
+    let parts = split(&bytes, &Names::parse(&names)?)?;
+    let packed = xz(&parts.first)?;
+    let name = name(&plain);
+    let later = format!("{}{LATER}", name.trim_end_matches(END));
+    fs::write(site.join(&later), xz(&parts.later)?).with_context(|| format!("writing {later}"))?;
     let unpacker = tools::xz_decompress()?;
     let index = site.join("index.html");
     let page = fs::read_to_string(&index).context("reading index.html")?;
-    let page = rewritten(&page, &name(&plain), &bytes, &packed)?;
+    let page = rewritten(&page, &name, &later, &bytes, &packed)?;
     let to = plain.with_extension("wasm.xz");
     fs::write(&to, &packed).with_context(|| format!("writing {}", to.display()))?;
     fs::copy(&unpacker, site.join(UNPACKER)).context("copying the script that unpacks")?;
     fs::write(&index, page).context("writing index.html")?;
+    if kept().exists() {
+        fs::remove_dir_all(kept()).context("removing what was kept of another build")?;
+    }
+    fs::create_dir_all(kept())?;
+    fs::write(kept().join(name), &bytes).context("keeping the Wasm that is not packed")?;
     fs::remove_file(&plain).context("removing the Wasm that is not packed")
 }
 
-/// The Wasm of a finished site, unpacked. A quick build doesn't pack it.
-pub(crate) fn wasm(site: &Path) -> Result<Vec<u8>> {
-    if let Ok(plain) = built(site, "statelens-web", ".wasm") {
-        return fs::read(plain).context("reading the Wasm");
-    }
-    let packed = fs::read(built(site, "statelens-web", END)?).context("reading the packed Wasm")?;
-    let mut bytes = Vec::new();
-    XzReader::new(packed.as_slice(), false).take(MOST).read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// The Wasm of a finished site, neither divided nor packed. A quick build does neither.
+pub(crate) fn whole(site: &Path) -> Result<Vec<u8>> {
+    let plain = match built(site, "statelens-web", END) {
+        Ok(plain) => plain,
+        Err(_) => {
+            let packed = built(site, "statelens-web", &format!("{END}.xz"))?;
+            kept().join(name(&packed.with_extension("")))
+        }
+    };
+    fs::read(&plain).with_context(|| format!("reading {}", plain.display()))
 }
 
-/// The page with the packed Wasm in place of the other, and the script that unpacks it.
-fn rewritten(page: &str, name: &str, bytes: &[u8], packed: &[u8]) -> Result<String> {
+/// Where the Wasm of the site is kept as Trunk built it.
+fn kept() -> PathBuf {
+    project::target().join("whole")
+}
+
+/// The page with the packed Wasm in place of the other, what is fetched later, and the script that unpacks both.
+fn rewritten(page: &str, name: &str, later: &str, bytes: &[u8], packed: &[u8]) -> Result<String> {
     let tag = "<script data-js=";
     let preloaded = " type=application/wasm";
     for part in [tag, preloaded, &integrity(bytes)] {
@@ -63,7 +83,10 @@ fn rewritten(page: &str, name: &str, bytes: &[u8], packed: &[u8]) -> Result<Stri
         .replace(name, &format!("{name}.xz"))
         .replace(&integrity(bytes), &integrity(packed))
         .replace(preloaded, "")
-        .replace(tag, &format!("<script defer src={UNPACKER}></script>{tag}")))
+        .replace(
+            tag,
+            &format!("<script defer src={UNPACKER}></script><script data-later=./{later} data-js="),
+        ))
 }
 
 /// Packs at the highest level. The parameters are for Wasm: its bytes have no alignment, and each
@@ -92,6 +115,10 @@ fn name(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lzma_rust2::XzReader;
+
+    use std::io::Read;
+
     use super::*;
 
     #[test]
@@ -112,12 +139,12 @@ mod tests {
              <link href=./a_bg.wasm {} rel=preload type=application/wasm>",
             integrity(b"plain")
         );
-        let made = rewritten(&page, "a_bg.wasm", b"plain", b"packed").unwrap();
+        let made = rewritten(&page, "a_bg.wasm", "a_later.wasm.xz", b"plain", b"packed").unwrap();
         assert_eq!(made.matches("a_bg.wasm.xz").count(), 2);
         assert!(made.contains(&integrity(b"packed")) && !made.contains("type=application/wasm"));
         assert!(
-            made.starts_with("<script defer src=xz-decompress.min.js></script><script data-js=")
+            made.starts_with("<script defer src=xz-decompress.min.js></script><script data-later=./a_later.wasm.xz data-js=./a.js ")
         );
-        assert!(rewritten(&made, "a_bg.wasm", b"plain", b"packed").is_err());
+        assert!(rewritten(&made, "a_bg.wasm", "a_later.wasm.xz", b"plain", b"packed").is_err());
     }
 }

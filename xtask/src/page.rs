@@ -16,7 +16,7 @@ use crate::setup::{self, WasmEnv};
 use crate::{project, shell, single, site};
 
 /// What the site is made of; a change to any of it makes a new build.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "index.html",
     "Trunk.toml",
     "Cargo.toml",
@@ -25,6 +25,7 @@ const SOURCES: [&str; 8] = [
     "crates",
     "xtask/src/pack.rs",
     "xtask/src/site.rs",
+    "xtask/src/split",
 ];
 
 /// If set, the page is compiled without optimisation and not packed: for trying a change, not for
@@ -38,6 +39,11 @@ const QUICKER: [(&str, &str); 4] = [
     ("CARGO_PROFILE_WASM_CODEGEN_UNITS", "16"),
     ("CARGO_PROFILE_WASM_INCREMENTAL", "true"),
 ];
+
+/// What cargo is told for any other: names of functions then say which types they were made for, by which
+/// the Wasm is divided (xtask/src/split).
+const NAMED: (&str, &str) =
+    ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", "-Csymbol-mangling-version=v0");
 
 /// As many test files run again where a test in them failed; where more did, the page is broken.
 const AGAIN: usize = 3;
@@ -65,7 +71,7 @@ pub(crate) fn build() -> Result<()> {
     if quick {
         trunk.envs(QUICKER);
     } else {
-        trunk.arg("--release");
+        trunk.arg("--release").env(NAMED.0, NAMED.1);
     }
     shell::run(&mut trunk)?;
     site::finish(&project::site(), quick)?;
@@ -185,7 +191,7 @@ pub(crate) fn startup() -> Result<()> {
     let plain = project::target().join("plain");
     let mut trunk = trunk(&env);
     trunk.args(["build", "--offline", "--skip-version-check", "--release", "--dist"]);
-    shell::run(trunk.arg(&plain))?;
+    shell::run(trunk.arg(&plain).env(NAMED.0, NAMED.1))?;
     site::finish(&plain, true)?;
     let folder = |name: &str, path: &Path| format!("{name}={}", path.display());
     let mut node = shell::command("node");

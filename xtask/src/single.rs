@@ -32,7 +32,7 @@ fn single(site: &Path, root: &Path) -> Result<String> {
     }
     let files = text(&root.join("web/files.js"))?;
     let glue = text(&built(site, "statelens-web", ".js")?)?;
-    let wasm = pack::wasm(site)?;
+    let wasm = pack::whole(site)?;
     let start = text(&root.join("web/single.js"))?;
     let (glue, init) = plain(&glue)?;
     let program = format!("{glue}\n(async (init) => {{\n{start}}})({init});\n");

@@ -1,4 +1,4 @@
-//! What is done to the site after Trunk: its Wasm is packed, and the service worker is told which files
+//! What is done to the site after Trunk: its Wasm is divided and packed, and the service worker is told which files
 //! it is made of.
 
 use std::fs;
@@ -13,7 +13,7 @@ use crate::pack;
 /// The service worker, as Trunk copies it and as it is served.
 const WORKER: &str = "sw.js";
 
-/// Packs the Wasm unless it is a quick build, then names the site's files and their hashes in its
+/// Divides and packs the Wasm unless it is a quick build, then names the site's files and their hashes in its
 /// service worker.
 pub(crate) fn finish(site: &Path, quick: bool) -> Result<()> {
     if !quick {
