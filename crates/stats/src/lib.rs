@@ -30,6 +30,7 @@ mod kind;
 mod norm;
 mod overview;
 mod rows;
+pub mod singular;
 mod spread;
 mod statistics;
 mod summary;

@@ -32,6 +32,22 @@ pub struct Lines {
     pub copied_rows: u64,
 }
 
+impl Lines {
+    /// The rows, or columns, by norm, the largest first; of equal ones, that of the lowest number.
+    pub fn ranked(lines: &[Line]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..lines.len()).collect();
+        order.sort_by(|one, other| {
+            lines[*other].norm.total_cmp(&lines[*one].norm).then(one.cmp(other))
+        });
+        order
+    }
+
+    /// The norm in the middle of all.
+    pub fn median(lines: &[Line], ranked: &[usize]) -> Option<f64> {
+        ranked.get(ranked.len() / 2).and_then(|at| lines.get(*at)).map(|line| line.norm)
+    }
+}
+
 /// Rows, or columns, that are told one by one.
 pub const MOST_LINES: usize = 1 << 22;
 
