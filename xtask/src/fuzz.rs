@@ -7,10 +7,11 @@ use anyhow::{Context, Result, bail};
 
 use crate::{project, setup, shell};
 
-/// What one input may cost: more than any reader's limits, with room for the fuzzer itself. What it
-/// prints about inputs that are fine is left out.
+/// What one input may cost: more than any reader's limits, with room for the fuzzer itself and, as seconds
+/// are those of the clock, for the build of the page beside it. What it prints about inputs that are fine
+/// is left out.
 const OPTIONS: [&str; 5] = [
-    "-timeout=10",
+    "-timeout=20",
     "-rss_limit_mb=1024",
     "-max_len=1048576",
     "-verbosity=0",
