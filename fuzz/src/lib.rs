@@ -8,7 +8,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, Result, Unwatched,
 };
-use statelens_convert::{Run, RunOptions, Step, Target, plan};
+use statelens_convert::{Run, RunOptions, Step, WriteTarget, plan};
 use statelens_formats::{Asked, writings};
 use statelens_inspect::{Summary, write_manifest};
 
@@ -71,7 +71,7 @@ fn open(files: FileSet) -> Result<Checkpoint> {
     statelens_formats::open(files, &Limits::default(), &mut Unwatched)
 }
 
-fn targets() -> impl Iterator<Item = Target> {
+fn targets() -> impl Iterator<Item = WriteTarget> {
     let whole = writings().filter(|writing| writing.id != "npy");
     whole.map(|writing| writing.target(&Asked::default()).expect("the default of each"))
 }
@@ -94,7 +94,7 @@ fn manifest(checkpoint: &Checkpoint) -> Result<String> {
 /// of the bytes that are left of a span are fed next.
 fn convert(
     source: &Arc<Checkpoint>,
-    target: &Target,
+    target: &WriteTarget,
     piece: &mut dyn FnMut(u64) -> u64,
 ) -> Result<Vec<u8>> {
     let plan = plan(Arc::clone(source), &Default::default(), target, "out")?;
