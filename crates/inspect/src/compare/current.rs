@@ -3,13 +3,11 @@
 use std::ops::Range;
 
 use statelens_checkpoint::{Checkpoint, DType, Error, FileSet, Result, Tensor};
-use statelens_tensor::{Cast, Machine, Need, Pour};
+use statelens_tensor::{Cast, Machine, Need};
 
+use super::both::Both;
 use super::lane::{self, Lane};
 use super::{DiffOptions, Numbers};
-
-/// Bytes that each of the two gathers may hold.
-const BUDGET: usize = 8 << 20;
 
 /// One of the two checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,14 +18,11 @@ enum Side {
 
 /// A pair of tensors that is being compared.
 pub struct Current {
-    left: Stream,
-    right: Stream,
+    both: Both,
     lane: Lane,
     options: DiffOptions,
     numbers: Numbers,
     rounding: Option<Rounding>,
-    /// Logical bytes of both that are done.
-    done: u64,
 }
 
 /// What it comes to with the finer side rounded to the dtype of the coarser one.
@@ -56,12 +51,6 @@ impl Outcome {
     }
 }
 
-/// The logical bytes of one side that wait for the other.
-struct Stream {
-    pour: Pour<Vec<u8>>,
-    size: usize,
-}
-
 impl Current {
     /// Of these elements of two tensors. Where `dtypes_count`, those differ and it is told.
     pub(super) fn new(
@@ -70,13 +59,6 @@ impl Current {
         dtypes_count: bool,
         options: DiffOptions,
     ) -> Result<Self> {
-        let stream = |of: &Checkpoint, tensor: &Tensor, dtype| -> Result<Stream> {
-            let mut tensor = tensor.clone();
-            tensor.dtype = dtype;
-            let pour = Pour::new(&of.files, &tensor, range.clone(), BUDGET, Vec::new())?;
-            let size = usize::try_from(tensor.dtype.itemsize().max(1)).unwrap_or(usize::MAX);
-            Ok(Stream { pour, size })
-        };
         let (lane, left_as, right_as) = lane::lane(&left.dtype, &right.dtype).ok_or_else(|| {
             Error::unsupported(format!("{} and {} can't be compared", left.dtype, right.dtype))
         })?;
@@ -85,13 +67,11 @@ impl Current {
             false => None,
         };
         Ok(Self {
-            left: stream(left_of, left, left_as)?,
-            right: stream(right_of, right, right_as)?,
+            both: Both::new((left_of, left, &left_as), (right_of, right, &right_as), range)?,
             numbers: Numbers::new(lane.is_numeric()),
             rounding,
             lane,
             options,
-            done: 0,
         })
     }
 
@@ -103,77 +83,45 @@ impl Current {
         Outcome { numbers: self.numbers, rounded }
     }
 
-    /// The side that is behind, so that the other's elements wait for nothing more.
-    fn turn(&self) -> Side {
-        let behind = |stream: &Stream| match stream.pour.need() {
-            Need::Done => usize::MAX,
-            _ => stream.pour.into.len() / stream.size,
-        };
-        if behind(&self.left) <= behind(&self.right) { Side::Left } else { Side::Right }
-    }
-
-    fn stream(&self) -> &Pour<Vec<u8>> {
-        match self.turn() {
-            Side::Left => &self.left.pour,
-            Side::Right => &self.right.pour,
-        }
-    }
-
-    fn stream_mut(&mut self) -> &mut Pour<Vec<u8>> {
-        match self.turn() {
-            Side::Left => &mut self.left.pour,
-            Side::Right => &mut self.right.pour,
-        }
-    }
-
     /// Compares what both sides have.
     fn compare(&mut self) {
-        let (left, right) = (&mut self.left, &mut self.right);
-        let (of_left, of_right) = (&mut left.pour.into, &mut right.pour.into);
-        let count = (of_left.len() / left.size).min(of_right.len() / right.size);
-        if count == 0 {
-            return;
-        }
-        let (left, right) = (count * left.size, count * right.size);
-        let blocks = (&of_left[..left], &of_right[..right]);
-        self.lane.compare(blocks.0, blocks.1, &self.options, &mut self.numbers);
-        if let Some(rounding) = &mut self.rounding {
-            rounding.compare(&self.lane, blocks, &self.options);
-        }
-        of_left.drain(..left);
-        of_right.drain(..right);
-        self.done = self.done.saturating_add((left + right) as u64);
+        let Self { both, lane, options, numbers, rounding } = self;
+        both.take(|left, right| {
+            lane.compare(left, right, options, numbers);
+            if let Some(rounding) = rounding {
+                rounding.compare(lane, (left, right), options);
+            }
+        });
     }
 }
 
 impl Machine for Current {
     fn need(&self) -> Need {
-        self.stream().need()
+        self.both.need()
     }
 
     fn files(&self) -> &FileSet {
-        self.stream().files()
+        self.both.files()
     }
 
     fn source(&self) -> usize {
-        usize::from(self.turn() == Side::Right)
+        self.both.source()
     }
 
     fn feed(&mut self, bytes: &[u8]) -> Result<()> {
-        self.stream_mut().feed(bytes)?;
+        self.both.feed(bytes)?;
         self.compare();
         Ok(())
     }
 
     fn step(&mut self) -> Result<()> {
-        self.stream_mut().step()?;
+        self.both.step()?;
         self.compare();
         Ok(())
     }
 
     fn progress(&self) -> (u64, u64) {
-        let all = self.left.pour.progress().1.saturating_add(self.right.pour.progress().1);
-        (self.done, all)
+        self.both.progress()
     }
 }
 

@@ -152,8 +152,13 @@ impl Lane {
     }
 }
 
+/// Whether all elements are integers or bools, which are compared exactly.
+pub(super) fn are_ints(left: &DType, right: &DType) -> bool {
+    is_int(left) && is_int(right)
+}
+
 /// An integer or bool; missing bytes would be zeros, and there are none missing.
-fn integer(dtype: &DType, bytes: &[u8]) -> i128 {
+pub(super) fn integer(dtype: &DType, bytes: &[u8]) -> i128 {
     let mut wide = [0; 8];
     for (to, from) in wide.iter_mut().zip(bytes) {
         *to = *from;

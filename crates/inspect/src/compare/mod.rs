@@ -19,10 +19,15 @@
 //! widened exactly, and again with the finer side rounded to the coarser one's dtype, which tells
 //! a cast ("equal at bfloat16 precision") from other values.
 
+mod both;
+mod closer;
 mod current;
 mod lane;
+mod layers;
 mod numbers;
+mod optimizers;
 mod pairs;
+mod renames;
 mod report;
 mod sets;
 mod structure;
@@ -40,8 +45,12 @@ use crate::work::{InOrder, Work};
 use current::{Current, Outcome};
 use pairs::Pair;
 
+pub use closer::{Close, Closer, Closing, Outlines};
+pub use layers::{Measured, Quantity, Role, by_layer, role_of, roles};
 pub use numbers::Numbers;
+pub use optimizers::Optimizers;
 pub(crate) use pairs::same_value;
+pub use renames::{Basis, Renamed, Unpaired, rename_map};
 pub(crate) use report::unravel;
 pub use report::{Difference, Report, Values, What};
 

@@ -35,6 +35,8 @@ pub struct Numbers {
     dot: f64,
     left_squares: f64,
     right_squares: f64,
+    left_sum: f64,
+    right_sum: f64,
 }
 
 impl Numbers {
@@ -59,6 +61,8 @@ impl Numbers {
         self.dot += next.dot;
         self.left_squares += next.left_squares;
         self.right_squares += next.right_squares;
+        self.left_sum += next.left_sum;
+        self.right_sum += next.right_sum;
     }
 
     /// Whether all elements have a distance: none is NaN on one side only.
@@ -93,6 +97,23 @@ impl Numbers {
         self.of_all(if self.squares == 0.0 { 0.0 } else { change })
     }
 
+    /// The Euclidean norms of both sides, of the elements that are finite on both.
+    pub fn norms(&self) -> (f64, f64) {
+        (self.left_squares.sqrt(), self.right_squares.sqrt())
+    }
+
+    /// The standard deviations of both sides, of the elements that are finite on both.
+    pub fn deviations(&self) -> (f64, f64) {
+        let count = self.finite.max(1) as f64;
+        let of = |sum: f64, squares: f64| {
+            let (mean, square) = (sum / count, squares / count);
+            // Less than the sums tell is none.
+            let variance = square - mean * mean;
+            if variance > square * 1e-12 { variance.sqrt() } else { 0.0 }
+        };
+        (of(self.left_sum, self.left_squares), of(self.right_sum, self.right_squares))
+    }
+
     /// The cosine of the angle between both, as vectors; `None` where one of them is zero or too
     /// large for it, or has elements that are no finite numbers and differ.
     pub fn cosine(&self) -> Option<f64> {
@@ -109,6 +130,7 @@ impl Numbers {
     pub(super) fn same(&mut self, values: impl Iterator<Item = f64>, options: &DiffOptions) {
         let (start, mut count, mut finite) = (self.elements, 0u64, 0u64);
         let (mut dot, mut left, mut right) = (self.dot, self.left_squares, self.right_squares);
+        let (mut left_sum, mut right_sum) = (self.left_sum, self.right_sum);
         for value in values {
             if value.is_finite() {
                 finite += 1;
@@ -116,6 +138,8 @@ impl Numbers {
                 dot += square;
                 left += square;
                 right += square;
+                left_sum += value;
+                right_sum += value;
             } else if value.is_nan() {
                 self.left_nan += 1;
                 self.right_nan += 1;
@@ -130,6 +154,7 @@ impl Numbers {
         self.elements += count;
         self.finite += finite;
         (self.dot, self.left_squares, self.right_squares) = (dot, left, right);
+        (self.left_sum, self.right_sum) = (left_sum, right_sum);
     }
 
     pub(super) fn real(&mut self, left: f64, right: f64, options: &DiffOptions) {
@@ -146,6 +171,8 @@ impl Numbers {
             self.dot += left * right;
             self.left_squares += left * left;
             self.right_squares += right * right;
+            self.left_sum += left;
+            self.right_sum += right;
         }
     }
 
@@ -172,6 +199,9 @@ impl Numbers {
             self.dot += left.0 * right.0 + left.1 * right.1;
             self.left_squares += left.0 * left.0 + left.1 * left.1;
             self.right_squares += right.0 * right.0 + right.1 * right.1;
+            // Deviations of complex numbers are those of their moduli, as all statistics are.
+            self.left_sum += left.0.hypot(left.1);
+            self.right_sum += right.0.hypot(right.1);
         }
     }
 
@@ -183,6 +213,8 @@ impl Numbers {
         self.dot += left * right;
         self.left_squares += left * left;
         self.right_squares += right * right;
+        self.left_sum += left;
+        self.right_sum += right;
     }
 
     pub(super) fn raw(&mut self, equal: bool) {

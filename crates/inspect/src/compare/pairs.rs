@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use statelens_checkpoint::{
     Checkpoint, Layout, Leaf, Opaque, Quantizer, Tensor, TensorId, Text, Value, ValueId,
 };
-use statelens_tensor::grain;
 
+use super::both::grain;
 use super::report::unravel;
 use super::sets::names;
-use super::{DiffOptions, Numbers, Outcome, Report, Values, What, lane};
+use super::{DiffOptions, Measured, Numbers, Outcome, Report, Values, What, lane};
 use crate::{dtype_of, missing, shape_of, text_of, type_name};
 
 /// Two tensors whose elements are to be compared, and the places that ask.
@@ -26,11 +26,7 @@ pub(super) struct Pair {
 impl Pair {
     /// Where both can be read from; see [`grain`].
     pub(super) fn grain(&self, left: &Checkpoint, right: &Checkpoint) -> Option<u64> {
-        let of = |checkpoint: &Checkpoint, id| checkpoint.tensor(id).ok().and_then(grain);
-        match (of(left, self.left)?, of(right, self.right)?) {
-            (1, other) | (other, 1) => Some(other),
-            (one, other) => (one == other).then_some(one),
-        }
+        grain(left.tensor(self.left).ok()?, right.tensor(self.right).ok()?)
     }
 }
 
@@ -302,6 +298,22 @@ fn float(left: f64, right: f64, options: &DiffOptions) -> bool {
 }
 
 impl Report {
+    /// Keeps what is drawn by layer of a pair of tensors.
+    fn measure(&mut self, pair: &Pair, numbers: &Numbers) {
+        if !numbers.numeric || numbers.finite == 0 {
+            return;
+        }
+        let (norms, deviations, change) = (numbers.norms(), numbers.deviations(), numbers.change());
+        let whole = pair.places.iter().filter(|(.., part)| part.is_empty());
+        self.measured.extend(whole.map(|(leaf, key, _)| Measured {
+            leaf: *leaf,
+            key: key.clone(),
+            norms,
+            deviations,
+            change,
+        }));
+    }
+
     /// Notes what came of a pair of tensors; no numbers means that they are equal constants.
     pub(super) fn compared(
         &mut self,
@@ -323,6 +335,7 @@ impl Report {
                     Some(Outcome { numbers, rounded }) => (numbers, rounded),
                     None => (Numbers::default(), None),
                 };
+                self.measure(pair, &numbers);
                 self.tensors += 1;
                 self.elements = self.elements.saturating_add(numbers.elements);
                 if numbers.differing == 0 {

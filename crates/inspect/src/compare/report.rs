@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Text, float_repr, order};
 
-use super::Numbers;
+use super::{Measured, Numbers, Optimizers};
 use crate::{Json, grouped, shape_text};
 
 /// What a comparison found. Nothing in it means that the checkpoints match.
@@ -20,6 +20,8 @@ pub struct Report {
     pub elements: u64,
     /// NaNs that were taken as equal for being in the same place.
     pub nan: u64,
+    /// Norms and deviations of all pairs of tensors that were compared, equal ones, too.
+    pub measured: Vec<Measured>,
 }
 
 /// One difference.
@@ -158,19 +160,24 @@ impl Report {
     /// As JSON. Numbers that are not finite are strings.
     pub fn json(&self) -> String {
         let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            json.name("matches").bool(self.matches());
-            json.name("keys").number(self.keys);
-            json.name("tensors").number(self.tensors);
-            json.name("params").number(self.elements);
-            json.name("close").number(self.close);
-            json.name("equal_nans").number(self.nan);
-            json.name("differences").array(|json| {
-                self.differences.iter().for_each(|difference| difference.json(json));
-            });
-        });
+        json.object(|json| self.fields(&Optimizers::default(), json));
         json.take()
+    }
+
+    /// The fields of its JSON, with the parameters of optimizers' entries.
+    pub fn fields(&self, optimizers: &Optimizers, json: &mut Json) {
+        json.name("statelens").number(1);
+        json.name("matches").bool(self.matches());
+        json.name("keys").number(self.keys);
+        json.name("tensors").number(self.tensors);
+        json.name("params").number(self.elements);
+        json.name("close").number(self.close);
+        json.name("equal_nans").number(self.nan);
+        json.name("differences").array(|json| {
+            for difference in &self.differences {
+                difference.json(json, optimizers.keys(&difference.key.to_lossy()));
+            }
+        });
     }
 }
 
@@ -204,9 +211,15 @@ impl Difference {
         of + &text
     }
 
-    fn json(&self, json: &mut Json) {
+    fn json(&self, json: &mut Json, parameter: Option<(&str, Option<&str>)>) {
         json.object(|json| {
             json.name("key").text(&self.key);
+            if let Some((parameter, right)) = parameter {
+                json.name("parameter").str(parameter);
+                if let Some(right) = right {
+                    json.name("right_parameter").str(right);
+                }
+            }
             if !self.part.is_empty() {
                 json.name("part").str(&self.part);
             }

@@ -11,7 +11,7 @@ use statelens_tensor::Machine as _;
 use super::*;
 
 /// What stands at a key.
-enum Leaf {
+pub(super) enum Leaf {
     Plain(Value),
     /// A tensor whose bytes lie in the file.
     Of(DType, Vec<u64>, Vec<u8>),
@@ -19,12 +19,12 @@ enum Leaf {
     Missing,
 }
 
-fn f32s(values: &[f32]) -> Leaf {
+pub(super) fn f32s(values: &[f32]) -> Leaf {
     let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     Leaf::Of(DType::F32, vec![values.len() as u64], bytes)
 }
 
-fn checkpoint(entries: Vec<(&str, Leaf)>) -> Arc<Checkpoint> {
+pub(super) fn checkpoint(entries: Vec<(&str, Leaf)>) -> Arc<Checkpoint> {
     let mut data: Vec<u8> = Vec::new();
     let mut builder = Builder::new(&Limits::default());
     let mut made = Vec::new();
@@ -328,4 +328,163 @@ fn numbers_of_other_dtypes_are_compared_at_once_and_at_the_coarser_precision() {
     // Asked to ignore the dtype, numbers have to be equal, as before.
     let ignore = DiffOptions { ignore_dtype: true, ..DiffOptions::default() };
     assert!(!run(left(&[1.001]), brain(&[1.0]), ignore).matches());
+}
+
+/// Both sides looked at closely, fed in pieces of so many bytes.
+fn close(left: &Arc<Checkpoint>, right: &Arc<Checkpoint>, piece: usize) -> Result<Close> {
+    let (of_left, of_right) = (left.leaves(), right.leaves());
+    let mut closer =
+        Closer::new((left.clone(), &of_left[0]), (right.clone(), &of_right[0]), (3, 2))?;
+    drive(&mut closer, &mut Buffer::new(piece), &mut Unwatched)?;
+    let (done, total) = closer.progress();
+    assert_eq!(done, total);
+    Ok(closer.into_found())
+}
+
+fn closely(left: Leaf, right: Leaf) -> Close {
+    let (left, right) = (checkpoint(vec![("a", left)]), checkpoint(vec![("b", right)]));
+    let found = close(&left, &right, 1 << 20).unwrap();
+    for piece in [1, 3, 7, 13] {
+        let cut = close(&left, &right, piece).unwrap();
+        assert_eq!(cut.left, found.left);
+        assert_eq!(cut.right, found.right);
+        assert_eq!(cut.differences, found.differences);
+        assert_eq!(cut.nan, found.nan);
+        let tiles = |of: &Close| of.map.as_ref().map(|map| map.tiles().to_vec());
+        assert_eq!(tiles(&cut), tiles(&found));
+    }
+    found
+}
+
+#[test]
+fn differences_are_right_less_left() {
+    // numpy: a = [1, 2, 3, -4, 0, 6], b = [1, 2.5, 2, -4, -8, 6]; b - a = [0, .5, -1, 0, -8, 0]:
+    // mean -1.4166666666666667, std 2.9779280642009396.
+    let of = |values: [f32; 6]| {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Leaf::Of(DType::F32, vec![2, 3], bytes)
+    };
+    let found = closely(of([1.0, 2.0, 3.0, -4.0, 0.0, 6.0]), of([1.0, 2.5, 2.0, -4.0, -8.0, 6.0]));
+    let differences = found.differences.statistics();
+    assert_eq!((differences.count, differences.zeros, found.differing()), (6, 3, 3));
+    assert_eq!((differences.min, differences.max), (Some(-8.0), Some(0.5)));
+    assert_eq!(differences.mean, Some(-8.5 / 6.0));
+    assert!((differences.std.unwrap() - 2.977_928_064_200_939_6).abs() < 1e-15);
+    assert_eq!(differences.abs_max, Some((8.0, 4)));
+    assert_eq!(
+        (found.left.statistics().max, found.right.statistics().min),
+        (Some(6.0), Some(-8.0))
+    );
+    // Cells of one row and one column: |b - a| of each.
+    let map = found.drawn().unwrap();
+    assert_eq!((map.size, map.at[4]), ((2, 3), 4));
+    assert_eq!(map.largest, [0.0, 0.5, -1.0, 0.0, -8.0, 0.0]);
+    let outlines = found.outlines(statelens_stats::Scale::Linear, 4);
+    assert_eq!(outlines.edges, [-8.0, -4.5, -1.0, 2.5, 6.0]);
+    assert_eq!((outlines.left, outlines.right), (vec![0, 1, 3, 2], vec![1, 1, 2, 2]));
+}
+
+#[test]
+fn what_is_nan_or_infinite_on_both_sides_does_not_differ() {
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let found = closely(
+        f32s(&[nan, nan, 1.0, inf, inf, -inf, 2.0]),
+        f32s(&[nan, 1.0, nan, inf, -inf, 3.0, 2.0]),
+    );
+    assert_eq!(found.nan, [1, 1, 1]);
+    let differences = found.differences.statistics();
+    assert_eq!((differences.nan, differences.neg_inf, differences.pos_inf), (2, 1, 1));
+    assert_eq!(
+        (differences.zeros, differences.first_nan, differences.first_inf),
+        (3, Some(1), Some(4))
+    );
+}
+
+#[test]
+fn dtypes_may_differ_and_integers_are_subtracted_exactly() {
+    // 1.5 and -2 as bfloat16.
+    let half = Leaf::Of(DType::BF16, vec![2], vec![0xc0, 0x3f, 0x00, 0xc0]);
+    let found = closely(half, f32s(&[1.0, -1.0]));
+    assert_eq!(found.differences.statistics().min, Some(-0.5));
+    assert_eq!(found.differences.statistics().max, Some(1.0));
+    assert!(found.left.is_exact());
+    let ints = |values: [i64; 2]| {
+        Leaf::Of(DType::I64, vec![2], values.iter().flat_map(|it| it.to_le_bytes()).collect())
+    };
+    let found = closely(ints([i64::MAX, i64::MIN]), ints([i64::MAX - 1, i64::MAX]));
+    let differences = found.differences.statistics();
+    assert_eq!((differences.min, differences.max), (Some(-1.0), Some(2f64.powi(64))));
+    let pair = |values: [f32; 2]| {
+        Leaf::Of(DType::C64, vec![1], values.iter().flat_map(|it| it.to_le_bytes()).collect())
+    };
+    let found = closely(pair([1.0, 2.0]), pair([4.0, -2.0]));
+    assert_eq!(found.differences.statistics().max, Some(5.0));
+    let found = closely(pair([1.0, f32::NAN]), pair([f32::NAN, 0.0]));
+    assert_eq!((found.nan, found.differing()), ([1, 0, 0], 0));
+}
+
+#[test]
+fn what_can_t_be_subtracted_is_refused() {
+    let refused = |left, right| {
+        let (left, right) = (checkpoint(vec![("a", left)]), checkpoint(vec![("a", right)]));
+        close(&left, &right, 9).unwrap_err().to_string()
+    };
+    let text = Leaf::Plain(Value::Str("a".into()));
+    assert!(refused(text, f32s(&[1.0])).contains("`a` is not a tensor"));
+    assert!(refused(Leaf::Missing, f32s(&[1.0])).contains("`a` has no data: gone"));
+    assert!(refused(f32s(&[1.0]), f32s(&[1.0, 2.0])).contains("their shapes are [1] and [2]"));
+    let complex = Leaf::Of(DType::C64, vec![1], vec![0; 8]);
+    assert!(refused(f32s(&[1.0]), complex).contains("can't be compared"));
+    let none = |_| Leaf::Of(DType::F32, vec![0, 3], Vec::new());
+    assert_eq!(closely(none(0), none(1)).differences.count(), 0);
+}
+
+#[test]
+fn norms_and_deviations_of_all_pairs_are_kept() {
+    // numpy: a = [3, 4], b = [3, 0]: norms 5 and 3, deviations 0.5 and 1.5, change 4 / 3.
+    let left =
+        vec![("w.0", f32s(&[3.0, 4.0])), ("w.1", f32s(&[1.0, 1.0])), ("other", f32s(&[1.0]))];
+    let right =
+        vec![("w.1", f32s(&[1.0, 1.0])), ("w.0", f32s(&[3.0, 0.0])), ("more", f32s(&[1.0]))];
+    let report = run(left, right, DiffOptions::default());
+    let one = &report.measured[0];
+    assert_eq!((one.leaf, one.key.to_lossy().as_ref()), (0, "w.0"));
+    assert_eq!((one.norms, one.deviations), ((5.0, 3.0), (0.5, 1.5)));
+    assert_eq!(one.change, Some(4.0 / 3.0));
+    // Equal ones, too, which are no difference.
+    let two = &report.measured[1];
+    assert_eq!(
+        (two.norms, two.deviations, two.change),
+        ((2f64.sqrt(), 2f64.sqrt()), (0.0, 0.0), Some(0.0))
+    );
+    assert_eq!(report.measured.len(), 2);
+    let roles = roles(report.measured.iter().map(|one| one.key.to_lossy().into_owned()));
+    assert_eq!(roles, [Role { name: "w.*".into(), members: vec![(0, 0), (1, 1)] }]);
+}
+
+#[test]
+fn entries_of_optimizers_are_told_by_their_parameter() {
+    let of = |parameter: &str, value| {
+        vec![
+            ("o.param_groups.0.params.0", Leaf::Plain(Value::Int(0i64.into()))),
+            ("o.param_groups.0.param_names.0", Leaf::Plain(Value::Str(parameter.into()))),
+            ("o.state.0.exp_avg", f32s(&[value])),
+        ]
+    };
+    let told = |left: &str, right: &str| {
+        let (left, right) = (checkpoint(of(left, 1.0)), checkpoint(of(right, 2.0)));
+        let optimizers = Optimizers::of(&left, &right);
+        let report = compare(left, right, DiffOptions::default(), &mut Unwatched).unwrap();
+        let mut json = crate::Json::new();
+        json.object(|json| report.fields(&optimizers, json));
+        let json: serde_json::Value = serde_json::from_str(json.as_str()).unwrap();
+        let found = json["differences"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!(found["key"], "o.state.0.exp_avg");
+        let text = optimizers.of_key("o.state.0.exp_avg").unwrap();
+        (text, found["parameter"].clone(), found["right_parameter"].clone())
+    };
+    let none = serde_json::Value::Null;
+    assert_eq!(told("m.w", "m.w"), ("`m.w`".into(), "m.w".into(), none));
+    // The number is not of the same parameter on both sides.
+    assert_eq!(told("m.w", "m.v"), ("`m.w` / `m.v`".into(), "m.w".into(), "m.v".into()));
 }

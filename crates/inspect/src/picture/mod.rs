@@ -1,5 +1,6 @@
 //! A matrix as a picture: blocks in colours, with axes, a legend and a title; as dots and as SVG.
 
+mod chart;
 mod colour;
 mod draw;
 mod raster;
@@ -7,6 +8,7 @@ mod svg;
 
 use statelens_stats::{Line, Overview};
 
+pub use chart::{Chart, Series};
 pub use colour::{Colours, ODD, Rgb, Scaling, Show, of_value};
 pub use draw::{Picture, ticks};
 pub use raster::{Raster, raster};

@@ -95,7 +95,7 @@ pub fn svg(picture: &Picture<'_>, wide: u32, high: u32) -> String {
     out + "</svg>\n"
 }
 
-fn text(out: &mut String, left: u64, top: u64, anchor: &str, text: &str, strong: bool) {
+pub(super) fn text(out: &mut String, left: u64, top: u64, anchor: &str, text: &str, strong: bool) {
     let strong = if strong { " fill=\"#16201c\" font-weight=\"600\"" } else { "" };
     let text = escaped(text);
     let _ = writeln!(

@@ -10,10 +10,14 @@
 mod index;
 mod pattern;
 mod sound;
+mod values;
 
 pub use index::{INDEX, parse_index};
 pub use pattern::{Name, NamePattern};
 pub use sound::Looked;
+pub use values::{
+    GroupValues, Grouping, Groups, Measure, StepValues, group_names, over_steps, values_json,
+};
 
 use statelens_checkpoint::order;
 use std::collections::HashSet;

@@ -1,0 +1,114 @@
+//! Two streams of elements, read by turns.
+
+use std::ops::Range;
+
+use statelens_checkpoint::{Checkpoint, DType, FileSet, Result, Tensor};
+use statelens_tensor::{Machine, Need, Pour};
+
+/// Bytes that each of the two gathers may hold.
+const BUDGET: usize = 8 << 20;
+
+/// Where both tensors can be read from; see [`statelens_tensor::grain`].
+pub(super) fn grain(left: &Tensor, right: &Tensor) -> Option<u64> {
+    match (statelens_tensor::grain(left)?, statelens_tensor::grain(right)?) {
+        (1, other) | (other, 1) => Some(other),
+        (one, other) => (one == other).then_some(one),
+    }
+}
+
+/// The same elements of two tensors, as logical bytes of a dtype each.
+pub(super) struct Both {
+    left: Stream,
+    right: Stream,
+    /// Logical bytes of both that are done.
+    done: u64,
+}
+
+/// The logical bytes of one side that wait for the other.
+struct Stream {
+    pour: Pour<Vec<u8>>,
+    size: usize,
+}
+
+impl Stream {
+    fn new(of: &Checkpoint, tensor: &Tensor, dtype: &DType, range: Range<u64>) -> Result<Self> {
+        let mut tensor = tensor.clone();
+        tensor.dtype = dtype.clone();
+        let pour = Pour::new(&of.files, &tensor, range, BUDGET, Vec::new())?;
+        let size = usize::try_from(tensor.dtype.itemsize().max(1)).unwrap_or(usize::MAX);
+        Ok(Self { pour, size })
+    }
+}
+
+impl Both {
+    /// Of these elements of both, each as this dtype.
+    pub(super) fn new(
+        left: (&Checkpoint, &Tensor, &DType),
+        right: (&Checkpoint, &Tensor, &DType),
+        range: Range<u64>,
+    ) -> Result<Self> {
+        let stream = |(of, tensor, dtype)| Stream::new(of, tensor, dtype, range.clone());
+        Ok(Self { left: stream(left)?, right: stream(right)?, done: 0 })
+    }
+
+    /// Hands over the elements that both sides have, as many of the one as of the other, if there
+    /// are any.
+    pub(super) fn take(&mut self, out: impl FnOnce(&[u8], &[u8])) {
+        let (left, right) = (&mut self.left, &mut self.right);
+        let (of_left, of_right) = (&mut left.pour.into, &mut right.pour.into);
+        let count = (of_left.len() / left.size).min(of_right.len() / right.size);
+        if count == 0 {
+            return;
+        }
+        let (left, right) = (count * left.size, count * right.size);
+        out(&of_left[..left], &of_right[..right]);
+        of_left.drain(..left);
+        of_right.drain(..right);
+        self.done = self.done.saturating_add((left + right) as u64);
+    }
+
+    /// Whether it is the turn of the right side: the one that is behind, so that the other's
+    /// elements wait for nothing more.
+    fn is_right(&self) -> bool {
+        let behind = |stream: &Stream| match stream.pour.need() {
+            Need::Done => usize::MAX,
+            _ => stream.pour.into.len() / stream.size,
+        };
+        behind(&self.left) > behind(&self.right)
+    }
+
+    fn pour(&self) -> &Pour<Vec<u8>> {
+        if self.is_right() { &self.right.pour } else { &self.left.pour }
+    }
+
+    fn pour_mut(&mut self) -> &mut Pour<Vec<u8>> {
+        if self.is_right() { &mut self.right.pour } else { &mut self.left.pour }
+    }
+}
+
+impl Machine for Both {
+    fn need(&self) -> Need {
+        self.pour().need()
+    }
+
+    fn files(&self) -> &FileSet {
+        self.pour().files()
+    }
+
+    fn source(&self) -> usize {
+        usize::from(self.is_right())
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<()> {
+        self.pour_mut().feed(bytes)
+    }
+
+    fn step(&mut self) -> Result<()> {
+        self.pour_mut().step()
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        let all = self.left.pour.progress().1.saturating_add(self.right.pour.progress().1);
+        (self.done, all)
+    }
+}

@@ -1,0 +1,359 @@
+//! A pair of tensors looked at more closely: how the values of both are spread, how those of their
+//! difference are, and where they differ.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use statelens_checkpoint::{Checkpoint, DType, Error, FileSet, Leaf, Result, Tensor};
+use statelens_stats::{Accumulator, Matrix, Overview, Scale, Summary, has_statistics};
+use statelens_tensor::{Machine, Need};
+
+use super::both::{self, Both};
+use super::lane;
+use crate::picture::Map;
+use crate::pieces::Pieces;
+use crate::work::{InOrder, Work};
+use crate::{missing, shape_text};
+
+/// Reads two tensors once: a machine that is fed the files of both, the left one of which is
+/// [source](Machine::source) 0. It holds what a [`Close`] is, for each part that is read at once.
+pub type Closer = InOrder<Closing>;
+
+/// What a [`Closer`] reads.
+pub struct Closing {
+    left: (Arc<Checkpoint>, Tensor),
+    right: (Arc<Checkpoint>, Tensor),
+    /// In values.
+    matrix: Matrix,
+    /// Values in an element.
+    each: u64,
+    /// Blocks of the map, across and down, at most.
+    blocks: (u32, u32),
+    pieces: Pieces,
+    /// Those that nobody needs now: each is large.
+    accumulators: Mutex<Vec<Accumulator>>,
+}
+
+/// What two tensors of one shape are like, beside each other. The difference is that of the right one
+/// to the left one, right − left; of complex numbers its modulus. Equal values differ by 0, infinities
+/// and NaN in the same place, too.
+#[derive(Debug, Clone, Default)]
+pub struct Close {
+    /// The values of the left one.
+    pub left: Summary,
+    /// The values of the right one.
+    pub right: Summary,
+    /// Their differences.
+    pub differences: Summary,
+    /// Where they differ: |right − left| in blocks. `None` while nothing was read.
+    pub map: Option<Overview>,
+    /// Places that are NaN on both sides, on the left only, and on the right only.
+    pub nan: [u64; 3],
+    /// The shape whose indices places are: that of the tensors, or where an element holds two values,
+    /// with twice as many in the last dimension.
+    pub shape: Vec<u64>,
+}
+
+/// How two lots of values are spread, over the same bins.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outlines {
+    /// The edges, one more than bins.
+    pub edges: Vec<f64>,
+    /// How many finite values of the left side are in each bin.
+    pub left: Vec<u64>,
+    /// How many of the right side are.
+    pub right: Vec<u64>,
+}
+
+/// Elements that are read by one worker as one part.
+const PIECE: u64 = 4 << 20;
+
+impl Closer {
+    /// Of two leaves, in at most so many blocks across and down. Fails where they can't be
+    /// subtracted: no numbers, other shapes, no data.
+    pub fn new(
+        left: (Arc<Checkpoint>, &Leaf),
+        right: (Arc<Checkpoint>, &Leaf),
+        blocks: (u32, u32),
+    ) -> Result<Self> {
+        let side = |(of, leaf): (Arc<Checkpoint>, &Leaf)| {
+            let tensor = wanted(&of, leaf)?;
+            Ok::<_, Error>((of, tensor))
+        };
+        let (left, right) = (side(left)?, side(right)?);
+        let (one, two) = (&left.1, &right.1);
+        if one.shape != two.shape {
+            let shapes = [one, two].map(|tensor| shape_text(&tensor.shape));
+            return Err(Error::refused(format!(
+                "their shapes are {} and {}",
+                shapes[0], shapes[1]
+            )));
+        }
+        let each = values_of(&one.dtype);
+        if one.dtype.is_complex() != two.dtype.is_complex() || each != values_of(&two.dtype) {
+            let text = format!("{} and {} can't be compared", one.dtype, two.dtype);
+            return Err(Error::unsupported(text));
+        }
+        let numel = one.numel().and_then(|numel| numel.checked_mul(each));
+        let len = numel.ok_or_else(|| Error::damaged("a tensor too large to count"))?;
+        let columns = one.shape.last().map_or(1, |last| last.saturating_mul(each));
+        let matrix = Matrix { first: 0, len, columns };
+        let mut pieces = Pieces::default();
+        pieces.push(0, len / each.max(1), both::grain(one, two), PIECE);
+        let accumulators = Mutex::default();
+        let found = Close { shape: shape(&one.shape, each), ..Close::default() };
+        Ok(Self::of(Closing { left, right, matrix, each, blocks, pieces, accumulators }, found))
+    }
+
+    /// What is known of the parts that were read.
+    pub fn so_far(&self) -> &Close {
+        &self.sum
+    }
+
+    /// What was found; of all of it once nothing is needed any more.
+    pub fn into_found(self) -> Close {
+        self.sum
+    }
+}
+
+impl Close {
+    /// The values of both over the same bins.
+    pub fn outlines(&self, scale: Scale, bins: usize) -> Outlines {
+        let mut all = self.left.clone();
+        all.merge(&self.right);
+        let edges = all.histogram(scale, bins).edges;
+        let of = |side: &Summary| match side.finite() {
+            0 => vec![0; edges.len().saturating_sub(1)],
+            _ => side.histogram_between(edges.clone()).counts,
+        };
+        let (left, right) = (of(&self.left), of(&self.right));
+        Outlines { edges, left, right }
+    }
+
+    /// How many values differ.
+    pub fn differing(&self) -> u64 {
+        self.differences.count() - self.differences.statistics().zeros
+    }
+
+    /// The blocks of |right − left| as they are drawn.
+    pub fn drawn(&self) -> Option<Map> {
+        self.map.as_ref().map(Map::of)
+    }
+
+    /// Adds what was found of the values that follow.
+    fn merge(&mut self, next: Self) {
+        self.left.merge(&next.left);
+        self.right.merge(&next.right);
+        self.differences.merge(&next.differences);
+        match (&mut self.map, next.map) {
+            (Some(map), Some(next)) => map.merge(&next),
+            (map, next) => *map = map.take().or(next),
+        }
+        self.nan.iter_mut().zip(next.nan).for_each(|(all, next)| *all += next);
+    }
+}
+
+/// Two tensors, or a part of them, as they are read.
+pub struct Part {
+    both: Both,
+    /// Of the left side, the right side, and the differences.
+    accumulators: [Accumulator; 3],
+    map: Option<Overview>,
+    nan: [u64; 3],
+    dtypes: (DType, DType),
+}
+
+impl Closing {
+    fn pool(&self) -> MutexGuard<'_, Vec<Accumulator>> {
+        self.accumulators.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn accumulator(&self, dtype: &DType, start: u64) -> Accumulator {
+        let mut accumulator = self.pool().pop().unwrap_or_default();
+        accumulator.begin(dtype, start);
+        accumulator
+    }
+}
+
+impl Work for Closing {
+    type Part = Part;
+    type Found = Result<Close>;
+    type Sum = Close;
+
+    fn parts(&self) -> usize {
+        self.pieces.count()
+    }
+
+    fn size(&self, part: usize) -> u64 {
+        let Range { start, end } = self.pieces.range(part);
+        let of = |tensor: &Tensor| tensor.dtype.bytes_of(end - start).unwrap_or(0);
+        of(&self.left.1).saturating_add(of(&self.right.1))
+    }
+
+    fn begin(&self, part: usize) -> Result<Option<Part>> {
+        let range = self.pieces.range(part);
+        let ((of_left, left), (of_right, right)) = (&self.left, &self.right);
+        let first = range.start.saturating_mul(self.each);
+        let (across, down) = self.blocks;
+        let mut map = Overview::new(&DType::F64, self.matrix, across, down);
+        if let Some(map) = &mut map {
+            map.seek(first);
+        }
+        let accumulators = [
+            self.accumulator(&left.dtype, range.start),
+            self.accumulator(&right.dtype, range.start),
+            self.accumulator(&DType::F64, first),
+        ];
+        let both = Both::new((of_left, left, &left.dtype), (of_right, right, &right.dtype), range)?;
+        let dtypes = (left.dtype.clone(), right.dtype.clone());
+        Ok(Some(Part { both, accumulators, map, nan: [0; 3], dtypes }))
+    }
+
+    fn end(&self, _part: usize, machine: Option<Part>, read: Result<()>) -> Result<Close> {
+        let Some(part) = machine else { return read.map(|()| Close::default()) };
+        let Part { accumulators, map, nan, .. } = part;
+        let [left, right, differences] = accumulators.map(|mut accumulator| {
+            let summary = accumulator.finish();
+            self.pool().push(accumulator);
+            summary
+        });
+        read.map(|()| Close { left, right, differences, map, nan, shape: Vec::new() })
+    }
+
+    fn take(&self, sum: &mut Close, _part: usize, found: Result<Close>) -> Result<()> {
+        found.map(|found| sum.merge(found))
+    }
+}
+
+impl Part {
+    /// Counts what both sides have.
+    fn count(&mut self) {
+        let Self { both, accumulators, map, nan, dtypes } = self;
+        both.take(|left, right| {
+            let [of_left, of_right, of_both] = accumulators;
+            of_left.feed(left);
+            of_right.feed(right);
+            let differences = differences(dtypes, left, right, nan);
+            for some in differences.chunks(FEW) {
+                let bytes: Vec<u8> = some.iter().flat_map(|value| value.to_le_bytes()).collect();
+                of_both.feed(&bytes);
+                if let Some(map) = map.as_mut() {
+                    map.feed(&bytes);
+                }
+            }
+        });
+    }
+}
+
+/// Differences that are handed on at a time.
+const FEW: usize = 2 << 10;
+
+impl Machine for Part {
+    fn need(&self) -> Need {
+        self.both.need()
+    }
+
+    fn files(&self) -> &FileSet {
+        self.both.files()
+    }
+
+    fn source(&self) -> usize {
+        self.both.source()
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<()> {
+        self.both.feed(bytes)?;
+        self.count();
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<()> {
+        self.both.step()?;
+        self.count();
+        Ok(())
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        self.both.progress()
+    }
+}
+
+/// The tensor of a leaf as numbers; complex ones as the largest that there are.
+fn wanted(checkpoint: &Checkpoint, leaf: &Leaf) -> Result<Tensor> {
+    let (_, tensor) = checkpoint
+        .tensor_of(leaf.target)
+        .ok_or_else(|| Error::refused(format!("`{}` is not a tensor", leaf.flat.to_lossy())))?;
+    if let Some(why) = missing(tensor) {
+        let text = format!("`{}` has no data: {}", leaf.flat.to_lossy(), why.to_lossy());
+        return Err(Error::refused(text));
+    }
+    let numbers = statelens_tensor::numbers(tensor).filter(|it| has_statistics(&it.dtype));
+    let numbers = numbers.ok_or_else(|| {
+        Error::unsupported(format!("the numbers of {} are not known", tensor.dtype))
+    })?;
+    let mut numbers = numbers.into_owned();
+    if numbers.dtype.is_complex() {
+        numbers.dtype = DType::C128;
+    }
+    Ok(numbers)
+}
+
+/// Values in an element.
+fn values_of(dtype: &DType) -> u64 {
+    if *dtype == DType::F4E2M1FNX2 { 2 } else { 1 }
+}
+
+fn shape(of: &[u64], each: u64) -> Vec<u64> {
+    let mut shape = of.to_vec();
+    if let Some(last) = shape.last_mut() {
+        *last = last.saturating_mul(each);
+    }
+    shape
+}
+
+/// The right elements less the left ones; counts those that are NaN.
+fn differences(
+    (of_left, of_right): &(DType, DType),
+    left: &[u8],
+    right: &[u8],
+    nan: &mut [u64; 3],
+) -> Vec<f64> {
+    if lane::are_ints(of_left, of_right) {
+        let size = |dtype: &DType| usize::try_from(dtype.itemsize().max(1)).unwrap_or(1);
+        let left = left.chunks_exact(size(of_left)).map(|it| lane::integer(of_left, it));
+        let right = right.chunks_exact(size(of_right)).map(|it| lane::integer(of_right, it));
+        // The nearest double of the exact difference.
+        return left.zip(right).map(|(left, right)| (right - left) as f64).collect();
+    }
+    let mut between = |left: f64, right: f64, complex: bool| {
+        let both_nan = left.is_nan() && right.is_nan();
+        let at = [both_nan, left.is_nan(), right.is_nan()].iter().position(|it| *it);
+        if let Some(count) = at.and_then(|at| nan.get_mut(at)) {
+            *count += 1;
+        }
+        match (left == right || both_nan, complex) {
+            (true, _) => 0.0,
+            (false, false) => right - left,
+            (false, true) => f64::NAN,
+        }
+    };
+    if of_left.is_complex() {
+        let part = |bytes: &[u8]| bytes.first_chunk().map_or(0.0, |it| f64::from_le_bytes(*it));
+        let pairs = left.chunks_exact(16).zip(right.chunks_exact(16));
+        let difference = |(left, right): (&[u8], &[u8])| {
+            let (one, two) = ((part(left), part(&left[8..])), (part(right), part(&right[8..])));
+            let is_nan = |it: (f64, f64)| it.0.is_nan() || it.1.is_nan();
+            match (is_nan(one), is_nan(two)) {
+                (false, false) if one == two => 0.0,
+                (false, false) => (two.0 - one.0).hypot(two.1 - one.1),
+                (left, right) => {
+                    let of = |is: bool| if is { f64::NAN } else { 0.0 };
+                    between(of(left), of(right), true)
+                }
+            }
+        };
+        return pairs.map(difference).collect();
+    }
+    let (left, right) = (Overview::values(of_left, left), Overview::values(of_right, right));
+    left.into_iter().zip(right).map(|(left, right)| between(left, right, false)).collect()
+}

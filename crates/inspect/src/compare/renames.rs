@@ -1,0 +1,433 @@
+//! Tensors that are on both sides under other keys: found by equal bytes, or by shape and order.
+//!
+//! Equal bytes are certain: both are of one dtype and shape, and so is the SHA-256 of their logical
+//! bytes, which is computed only of tensors whose dtype and shape occur among those without a partner
+//! on both sides. What is left is paired by order where as many on either side have one shape, those
+//! first whose keys end alike; that is a guess.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Tensor, TensorId, order};
+
+use crate::missing;
+use crate::weights::{Outcome, Survey};
+
+/// A key of the left side, and the one that it has on the right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renamed {
+    /// The leaf of the left side.
+    pub left: usize,
+    /// The leaf of the right side.
+    pub right: usize,
+    /// The key on the left.
+    pub from: String,
+    /// The key on the right.
+    pub to: String,
+    /// How that is known.
+    pub basis: Basis,
+}
+
+/// How a new key is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Basis {
+    /// Both have the same bytes, and no other one has them.
+    Bytes,
+    /// Both have the same bytes, and so have others; which is which is told by order.
+    BytesOfSeveral,
+    /// Both have the same shape, and come in the same order.
+    Order,
+}
+
+impl Basis {
+    /// In a few words.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bytes => "same bytes",
+            Self::BytesOfSeveral => "same bytes as others, too; by order",
+            Self::Order => "same shape, in order: a guess",
+        }
+    }
+
+    /// As JSON has it.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::BytesOfSeveral => "bytes_of_several",
+            Self::Order => "order",
+        }
+    }
+}
+
+/// Tensors without a partner, of two checkpoints.
+#[derive(Debug, Clone)]
+pub struct Unpaired {
+    left: Side,
+    right: Side,
+}
+
+#[derive(Debug, Clone)]
+struct Side {
+    checkpoint: Arc<Checkpoint>,
+    /// In order of the leaves.
+    keys: Vec<Key>,
+    hashes: HashMap<TensorId, [u8; 32]>,
+}
+
+#[derive(Debug, Clone)]
+struct Key {
+    leaf: usize,
+    key: String,
+    tensor: TensorId,
+    dtype: String,
+    shape: Vec<u64>,
+}
+
+impl Unpaired {
+    /// Those of a comparison that says for each leaf of the left side its partner on the right
+    /// ([`Comparison::matches`](super::Comparison::matches)).
+    pub fn of(left: &Arc<Checkpoint>, right: &Arc<Checkpoint>, matches: &[Option<usize>]) -> Self {
+        let mut met = vec![false; right.leaves().len()];
+        for found in matches.iter().flatten() {
+            if let Some(met) = met.get_mut(*found) {
+                *met = true;
+            }
+        }
+        let alone = |leaf: usize| matches.get(leaf).is_none_or(Option::is_none);
+        Self {
+            left: Side::of(left, alone),
+            right: Side::of(right, |leaf| met.get(leaf).is_some_and(|met| !met)),
+        }
+    }
+
+    /// Whether there is nothing to pair.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.left.keys.is_empty() || self.right.keys.is_empty()
+    }
+
+    /// The tensors of the left and of the right side that have to be hashed, and their bytes.
+    #[must_use]
+    pub fn hashed(&self) -> [(Vec<TensorId>, u64); 2] {
+        let (left, right) = (self.left.kinds(), self.right.kinds());
+        let of = |side: &Side, other: &HashMap<(&str, &[u64]), usize>| {
+            let mut bytes = 0u64;
+            let (mut ids, mut seen) = (Vec::new(), HashSet::new());
+            for key in &side.keys {
+                if other.contains_key(&key.kind()) && seen.insert(key.tensor) {
+                    let tensor = side.checkpoint.tensor(key.tensor).ok();
+                    bytes = bytes.saturating_add(tensor.and_then(Tensor::nbytes).unwrap_or(0));
+                    ids.push(key.tensor);
+                }
+            }
+            (ids, bytes)
+        };
+        [of(&self.left, &right), of(&self.right, &left)]
+    }
+
+    /// The machines that hash them, of the left and of the right side.
+    #[must_use]
+    pub fn surveys(&self) -> [Survey; 2] {
+        let [left, right] = self.hashed();
+        [
+            Survey::hashing(self.left.checkpoint.clone(), left.0),
+            Survey::hashing(self.right.checkpoint.clone(), right.0),
+        ]
+    }
+
+    /// Takes what a machine found, of the right side or of the left one.
+    pub fn learn(&mut self, right: bool, found: Vec<(TensorId, Outcome)>) {
+        let side = if right { &mut self.right } else { &mut self.left };
+        side.hashes.extend(found.into_iter().filter_map(|(id, outcome)| match outcome {
+            Outcome::Hash(hash) => Some((id, hash)),
+            _ => None,
+        }));
+    }
+
+    /// How many of the left and of the right side are in none of these pairs.
+    #[must_use]
+    pub fn alone(&self, pairs: &[Renamed]) -> [u64; 2] {
+        let of = |side: &Side| side.keys.len().saturating_sub(pairs.len()) as u64;
+        [of(&self.left), of(&self.right)]
+    }
+
+    /// The pairs, in order of the left side.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<Renamed> {
+        let mut found = Pairing { of: self, met: Default::default(), pairs: Vec::new() };
+        let mut by_bytes = [HashMap::new(), HashMap::new()];
+        for (side, groups) in [&self.left, &self.right].into_iter().zip(&mut by_bytes) {
+            for (at, key) in side.keys.iter().enumerate() {
+                if let Some(hash) = side.hashes.get(&key.tensor) {
+                    groups.entry((key.kind(), hash)).or_insert_with(Vec::new).push(at);
+                }
+            }
+        }
+        let [left, right] = by_bytes;
+        let mut groups: Vec<(Vec<usize>, &Vec<usize>)> = Vec::new();
+        for (look, left) in left {
+            groups.extend(right.get(&look).map(|right| (left, right)));
+        }
+        order::by_key(&mut groups, |(left, _)| left.first().copied());
+        for (left, right) in groups {
+            match (left.as_slice(), right.as_slice()) {
+                ([left], [right]) => found.pair(*left, *right, Basis::Bytes),
+                // Of copies, those that end alike belong together.
+                (left, right) => found.in_order(left, right, Basis::BytesOfSeveral, false),
+            }
+        }
+        let rest = |side: &Side, right: bool| -> Vec<usize> {
+            (0..side.keys.len()).filter(|at| !found.is_met(right, *at)).collect()
+        };
+        let (left, right) = (rest(&self.left, false), rest(&self.right, true));
+        let shape = |side: &'_ Side, at: usize| side.keys[at].shape.clone();
+        let by_shape = |side: &Side, of: Vec<usize>| {
+            let mut groups: BTreeMap<Vec<u64>, Vec<usize>> = BTreeMap::new();
+            of.into_iter().for_each(|at| groups.entry(shape(side, at)).or_default().push(at));
+            groups
+        };
+        let mut right = by_shape(&self.right, right);
+        for (shape, left) in by_shape(&self.left, left) {
+            if let Some(right) = right.remove(&shape) {
+                found.in_order(&left, &right, Basis::Order, true);
+            }
+        }
+        let mut pairs = found.pairs;
+        order::by_key(&mut pairs, |pair| pair.left);
+        pairs
+    }
+}
+
+/// The pairs as a list of old and new keys, as `convert --rename-map` takes it: in two columns, those
+/// that are known in one way below each other, with that way in a comment.
+#[must_use]
+pub fn rename_map(pairs: &[Renamed]) -> String {
+    // Where columns can't hold a key, JSON does.
+    let plain = |key: &str| {
+        !key.is_empty()
+            && key.trim() == key
+            && !key.starts_with(['#', '{'])
+            && !key.contains(['\t', '\n', '\r'])
+    };
+    if !pairs.iter().all(|pair| plain(&pair.from) && plain(&pair.to)) {
+        let mut json = crate::Json::new();
+        json.object(|json| pairs.iter().for_each(|pair| json.name(&pair.from).str(&pair.to)));
+        json.newline();
+        return json.take();
+    }
+    let mut out = String::new();
+    for basis in [Basis::Bytes, Basis::BytesOfSeveral, Basis::Order] {
+        let mut of = pairs.iter().filter(|pair| pair.basis == basis).peekable();
+        if of.peek().is_some() {
+            out += &format!("# {}\n", basis.word());
+        }
+        of.for_each(|pair| out += &format!("{}\t{}\n", pair.from, pair.to));
+    }
+    out
+}
+
+impl Side {
+    fn of(checkpoint: &Arc<Checkpoint>, wanted: impl Fn(usize) -> bool) -> Self {
+        let mut keys = Vec::new();
+        for (leaf, of) in checkpoint.leaves().iter().enumerate() {
+            let Some((tensor, data)) = checkpoint.tensor_of(of.target) else { continue };
+            if wanted(leaf) && missing(data).is_none() {
+                let key = of.flat.to_lossy().into_owned();
+                let (dtype, shape) = (data.dtype.to_string(), data.shape.clone());
+                keys.push(Key { leaf, key, tensor, dtype, shape });
+            }
+        }
+        Self { checkpoint: checkpoint.clone(), keys, hashes: HashMap::new() }
+    }
+
+    fn kinds(&self) -> HashMap<(&str, &[u64]), usize> {
+        let mut kinds = HashMap::new();
+        self.keys.iter().for_each(|key| *kinds.entry(key.kind()).or_default() += 1);
+        kinds
+    }
+}
+
+impl Key {
+    fn kind(&self) -> (&str, &[u64]) {
+        (&self.dtype, &self.shape)
+    }
+
+    /// The last so many parts of the key.
+    fn end(&self, parts: usize) -> &str {
+        let at = self.key.rmatch_indices('.').nth(parts.saturating_sub(1));
+        match parts {
+            0 => "",
+            _ => at.map_or(&self.key, |(at, _)| &self.key[at + 1..]),
+        }
+    }
+}
+
+struct Pairing<'a> {
+    of: &'a Unpaired,
+    met: [HashSet<usize>; 2],
+    pairs: Vec<Renamed>,
+}
+
+impl Pairing<'_> {
+    fn is_met(&self, right: bool, at: usize) -> bool {
+        self.met[usize::from(right)].contains(&at)
+    }
+
+    fn pair(&mut self, left: usize, right: usize, basis: Basis) {
+        let (one, two) = (&self.of.left.keys[left], &self.of.right.keys[right]);
+        self.met[0].insert(left);
+        self.met[1].insert(right);
+        self.pairs.push(Renamed {
+            left: one.leaf,
+            right: two.leaf,
+            from: one.key.clone(),
+            to: two.key.clone(),
+            basis,
+        });
+    }
+
+    /// Pairs those that end alike and are as many on both sides, in order; the less alike, the later.
+    /// Where not all have to be met, the first of more are.
+    fn in_order(&mut self, left: &[usize], right: &[usize], basis: Basis, all: bool) {
+        for parts in [2, 1, 0] {
+            let of = |side: &Side, keys: &[usize], right: bool| {
+                let left = keys.iter().copied().filter(|at| !self.is_met(right, *at));
+                grouped_by(left, |at| side.keys[at].end(parts).to_owned())
+            };
+            let left = of(&self.of.left, left, false);
+            let mut right: BTreeMap<String, Vec<usize>> =
+                of(&self.of.right, right, true).into_iter().collect();
+            for (end, left) in left {
+                let Some(right) = right.remove(&end) else { continue };
+                if left.len() == right.len() || parts == 0 && !all {
+                    for (left, right) in left.into_iter().zip(right) {
+                        self.pair(left, right, basis);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Groups in the order in which they are met.
+fn grouped_by<K: Eq + Hash + Clone>(
+    of: impl Iterator<Item = usize>,
+    key: impl Fn(usize) -> K,
+) -> Vec<(K, Vec<usize>)> {
+    let mut groups: Vec<(K, Vec<usize>)> = Vec::new();
+    let mut known: HashMap<K, usize> = HashMap::new();
+    for at in of {
+        let name = key(at);
+        let group = *known.entry(name.clone()).or_insert_with(|| {
+            groups.push((name, Vec::new()));
+            groups.len() - 1
+        });
+        groups[group].1.push(at);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::Unwatched;
+    use statelens_tensor::{Buffer, drive};
+
+    use super::super::tests::{checkpoint, f32s};
+    use super::super::{Comparison, DiffOptions};
+    use super::*;
+
+    fn unpaired(left: &[(&str, &[f32])], right: &[(&str, &[f32])]) -> Unpaired {
+        let of = |side: &[(&str, &[f32])]| {
+            checkpoint(side.iter().map(|(key, values)| (*key, f32s(values))).collect())
+        };
+        let (left, right) = (of(left), of(right));
+        let comparison = Comparison::new(left.clone(), right.clone(), DiffOptions::default());
+        Unpaired::of(&left, &right, comparison.matches())
+    }
+
+    fn found(left: &[(&str, &[f32])], right: &[(&str, &[f32])]) -> Vec<(String, String, Basis)> {
+        let mut all = unpaired(left, right);
+        for (side, mut survey) in all.surveys().into_iter().enumerate() {
+            drive(&mut survey, &mut Buffer::new(7), &mut Unwatched).unwrap();
+            all.learn(side == 1, survey.take());
+        }
+        all.pairs().into_iter().map(|pair| (pair.from, pair.to, pair.basis)).collect()
+    }
+
+    fn pair(from: &str, to: &str, basis: Basis) -> (String, String, Basis) {
+        (from.into(), to.into(), basis)
+    }
+
+    #[test]
+    fn what_has_the_same_bytes_is_certain_whatever_the_order() {
+        let left = [("a.0", &[1.0, 2.0][..]), ("a.1", &[3.0, 4.0]), ("both", &[9.0])];
+        let right = [("b.1", &[3.0, 4.0][..]), ("both", &[9.0]), ("b.0", &[1.0, 2.0])];
+        assert_eq!(
+            found(&left, &right),
+            [pair("a.0", "b.0", Basis::Bytes), pair("a.1", "b.1", Basis::Bytes)]
+        );
+    }
+
+    #[test]
+    fn copies_are_told_apart_by_order_and_end() {
+        // Two norms of ones: which is which, their bytes don't tell.
+        let left = [("x.norm", &[1.0, 1.0][..]), ("x.last", &[1.0, 1.0])];
+        let right = [("y.last", &[1.0, 1.0][..]), ("y.norm", &[1.0, 1.0])];
+        assert_eq!(
+            found(&left, &right),
+            [
+                pair("x.norm", "y.norm", Basis::BytesOfSeveral),
+                pair("x.last", "y.last", Basis::BytesOfSeveral)
+            ]
+        );
+    }
+
+    #[test]
+    fn the_rest_goes_by_shape_and_order_where_as_many_are_on_both_sides() {
+        let left = [("a.q", &[1.0, 2.0][..]), ("a.k", &[3.0, 4.0]), ("a.b", &[5.0])];
+        let right = [("c.q", &[1.5, 2.5][..]), ("c.k", &[3.5, 4.5]), ("c.x", &[5.0])];
+        assert_eq!(
+            found(&left, &right),
+            [
+                pair("a.q", "c.q", Basis::Order),
+                pair("a.k", "c.k", Basis::Order),
+                pair("a.b", "c.x", Basis::Bytes)
+            ]
+        );
+        // Two here, one there: nobody knows which.
+        let fewer = [("c.z", &[1.5, 2.5][..])];
+        assert!(found(&left[..2], &fewer).is_empty());
+    }
+
+    #[test]
+    fn only_what_may_be_equal_is_hashed() {
+        let all = unpaired(
+            &[("a", &[1.0, 2.0]), ("b", &[1.0, 2.0, 3.0])],
+            &[("c", &[1.0, 2.0]), ("d", &[1.0])],
+        );
+        let [left, right] = all.hashed();
+        assert_eq!((left.0.len(), left.1, right.0.len(), right.1), (1, 8, 1, 8));
+        assert!(!all.is_empty());
+        assert!(unpaired(&[("a", &[1.0])], &[("a", &[1.0])]).is_empty());
+    }
+
+    #[test]
+    fn the_list_is_one_that_convert_takes() {
+        let of = |from: &str, to: &str, basis| Renamed {
+            left: 0,
+            right: 0,
+            from: from.into(),
+            to: to.into(),
+            basis,
+        };
+        let pairs = [of("a", "b", Basis::Order), of("c d", "e", Basis::Bytes)];
+        assert_eq!(
+            rename_map(&pairs),
+            "# same bytes\nc d\te\n# same shape, in order: a guess\na\tb\n"
+        );
+        assert_eq!(rename_map(&[of("a\tb", "c", Basis::Bytes)]), "{\"a\\tb\":\"c\"}\n");
+    }
+}

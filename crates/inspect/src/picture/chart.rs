@@ -1,0 +1,497 @@
+//! Lines over an axis, as SVG: values by layer or by step. What is told by colour is told by dashes, too.
+
+use std::fmt::Write as _;
+
+use statelens_checkpoint::float_repr;
+
+use super::svg::{escaped, text};
+use crate::number_text;
+
+/// Lines with two axes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Chart {
+    /// What it is of.
+    pub title: String,
+    /// What the axis across is: `layer`.
+    pub across: String,
+    /// What the axis up is, with its unit if it has one: `norm`.
+    pub up: String,
+    /// Even by magnitude; what is not above zero lies on the floor.
+    pub log: bool,
+    /// The lines. The second is dashed, and so on.
+    pub lines: Vec<Series>,
+    /// Counts below the axis, by place across, and what they count.
+    pub bars: Option<(String, Vec<(f64, u64)>)>,
+    /// Places that have no values, and why: dashed upright lines.
+    pub gaps: Vec<(f64, String)>,
+}
+
+/// A line of a [`Chart`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Series {
+    /// What it is called.
+    pub name: String,
+    /// Its points from left to right. A number that is not finite parts the line.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Colours and dashes of lines, one after the other.
+const STYLES: [(&str, &str); 6] = [
+    ("#16201c", ""),
+    ("#b3541e", "6 3"),
+    ("#1f5fa8", "2 3"),
+    ("#5f7a12", "9 3 2 3"),
+    ("#8a3ea0", "14 4"),
+    ("#5f6b65", "1 4"),
+];
+/// So many points have a mark each.
+const MARKED: usize = 64;
+/// Units from a line of text to the next, of a letter, and of the bars.
+const LINE: f64 = 15.0;
+const LETTER: f64 = 6.7;
+const BARS: f64 = 28.0;
+
+/// Where things are.
+struct Frame {
+    left: f64,
+    top: f64,
+    wide: f64,
+    high: f64,
+    across: (f64, f64),
+    up: (f64, f64),
+    log: bool,
+}
+
+impl Frame {
+    fn x(&self, value: f64) -> f64 {
+        let (low, high) = self.across;
+        self.left + (value - low) / (high - low).max(f64::MIN_POSITIVE) * self.wide
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let (low, high) = self.up;
+        let part = match self.log {
+            true => (value.max(low).log10() - low.log10()) / (high.log10() - low.log10()),
+            false => (value - low) / (high - low),
+        };
+        self.top + (1.0 - part.clamp(0.0, 1.0)) * self.high
+    }
+}
+
+impl Chart {
+    /// All finite points.
+    fn points(&self) -> impl Iterator<Item = (f64, f64)> {
+        let all = self.lines.iter().flat_map(|line| &line.points).copied();
+        all.filter(|(x, y)| x.is_finite() && y.is_finite())
+    }
+
+    fn frame(&self, width: f64, height: f64) -> Frame {
+        let bars = self.bars.iter().flat_map(|(_, bars)| bars).map(|(x, _)| *x);
+        let gaps = self.gaps.iter().map(|(x, _)| *x);
+        let mut across = range(self.points().map(|(x, _)| x).chain(bars).chain(gaps));
+        if across.0 == across.1 {
+            across = (across.0 - 0.5, across.1 + 0.5);
+        }
+        let log = self.log && self.points().any(|(_, y)| y > 0.0);
+        let mut up = range(self.points().map(|(_, y)| y).filter(|y| !log || *y > 0.0));
+        if log {
+            // At least a power of two, so that rounding is not drawn as a mountain.
+            up = (up.0.min(up.1 / 2.0).max(up.1 * 1e-12), up.1);
+        } else if up.0 > 0.0 && up.0 < up.1 * 0.6 {
+            up.0 = 0.0;
+        }
+        if up.0 == up.1 {
+            let half = if up.0 == 0.0 { 0.5 } else { up.0.abs() * 0.5 };
+            up = (up.0 - half, up.1 + half);
+        }
+        let labels = ticks_up(up, log, 4).into_iter().map(|it| number(it).chars().count());
+        let left = labels.max().unwrap_or(1) as f64 * LETTER + 14.0;
+        let top = LINE * (2.0 + self.legend(width).1 as f64) + 6.0;
+        let below = LINE * 2.0 + 10.0 + if self.bars.is_some() { BARS + 6.0 } else { 0.0 };
+        let wide = (width - left - 12.0).max(40.0);
+        Frame { left, top, wide, high: (height - top - below).max(40.0), across, up, log }
+    }
+
+    /// Where the names of the lines are, and how many rows of text they take.
+    fn legend(&self, width: f64) -> (Vec<(f64, usize)>, usize) {
+        let (mut left, mut row) = (8.0, 0);
+        let mut places = Vec::new();
+        for line in &self.lines {
+            let wide = line.name.chars().count() as f64 * LETTER + 44.0;
+            if left + wide > width && left > 8.0 {
+                (left, row) = (8.0, row + 1);
+            }
+            places.push((left, row));
+            left += wide;
+        }
+        (places, row + usize::from(!self.lines.is_empty()))
+    }
+
+    /// Draws it, so many units wide and high. Colours are also named by classes (`l0`, `l1` …), for a
+    /// style sheet to set them.
+    #[must_use]
+    pub fn svg(&self, width: u32, height: u32) -> String {
+        let (wide, high) = (f64::from(width), f64::from(height));
+        let frame = self.frame(wide, high);
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+             height=\"{height}\" role=\"img\" aria-label=\"{label}\" font-family=\"ui-monospace, monospace\" \
+             font-size=\"11\" fill=\"#5f6b65\" class=\"chart\">\n<desc>{label}</desc>\n\
+             <rect class=\"paper\" width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n",
+            label = escaped(&self.text()),
+        );
+        let most = ((wide - 16.0) / LETTER) as usize;
+        text(&mut out, 8, 14, "start", &ending(&self.title, most), true);
+        text(&mut out, 8, 14 + LINE as u64, "start", &format!("up: {}", self.up), false);
+        self.draw_axes(&frame, &mut out);
+        for ((line, style), (left, row)) in self.lines.iter().zip(0..).zip(self.legend(wide).0) {
+            let y = 14.0 + LINE * (row as f64 + 2.0);
+            let _ = writeln!(out, "<path {} d=\"M{left} {:.1}h26\"/>", stroke(style), y - 4.0);
+            text(&mut out, left as u64 + 32, y as u64, "start", &line.name, false);
+            self.draw_line(&frame, line, style, &mut out);
+        }
+        out + "</svg>\n"
+    }
+
+    fn draw_axes(&self, frame: &Frame, out: &mut String) {
+        let (right, bottom) = (frame.left + frame.wide, frame.top + frame.high);
+        for value in ticks_up(frame.up, frame.log, (frame.high / 34.0) as usize) {
+            let y = frame.y(value);
+            let _ = writeln!(
+                out,
+                "<path class=\"grid\" stroke=\"#dfe5e2\" d=\"M{:.1} {y:.1}H{right:.1}\"/>",
+                frame.left
+            );
+            text(out, (frame.left - 6.0) as u64, (y + 4.0) as u64, "end", &number(value), false);
+        }
+        for value in nice(frame.across, (frame.wide / 70.0) as usize, true) {
+            let x = frame.x(value);
+            let _ = writeln!(
+                out,
+                "<path class=\"tick\" stroke=\"#7e8a84\" d=\"M{x:.1} {bottom:.1}v4\"/>"
+            );
+            text(out, x as u64, (bottom + LINE) as u64, "middle", &number(value), false);
+        }
+        let _ = writeln!(
+            out,
+            "<path class=\"tick\" stroke=\"#7e8a84\" fill=\"none\" d=\"M{:.1} {:.1}V{bottom:.1}H{right:.1}\"/>",
+            frame.left, frame.top
+        );
+        text(out, right as u64, (bottom + LINE * 2.0) as u64, "end", &self.across, false);
+        for (place, why) in &self.gaps {
+            let x = frame.x(*place);
+            let _ = writeln!(
+                out,
+                "<path class=\"gap\" stroke=\"#7e8a84\" stroke-dasharray=\"3 3\" d=\"M{x:.1} {:.1}V{bottom:.1}\">\
+                 <title>{} {}: {}</title></path>",
+                frame.top,
+                escaped(&self.across),
+                number(*place),
+                escaped(why)
+            );
+        }
+        let Some((what, bars)) = &self.bars else { return };
+        let floor = bottom + LINE * 2.0 + 8.0 + BARS;
+        let most = bars.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
+        text(out, frame.left as u64, (bottom + LINE * 2.0) as u64, "start", what, false);
+        let _ = writeln!(
+            out,
+            "<path class=\"tick\" stroke=\"#7e8a84\" d=\"M{:.1} {floor:.1}H{right:.1}\"/>",
+            frame.left
+        );
+        for (place, count) in bars.iter().filter(|(_, count)| *count > 0) {
+            // By magnitude: one NaN is seen beside a million.
+            let part = ((*count as f64).ln_1p() / (most as f64).ln_1p()).clamp(0.2, 1.0);
+            let _ = writeln!(
+                out,
+                "<rect class=\"bar\" fill=\"#a3182f\" x=\"{:.1}\" y=\"{:.1}\" width=\"5\" height=\"{:.1}\">\
+                 <title>{} {}: {} {}</title></rect>",
+                frame.x(*place) - 2.5,
+                floor - part * BARS,
+                part * BARS,
+                escaped(&self.across),
+                number(*place),
+                crate::grouped(*count),
+                escaped(what)
+            );
+        }
+    }
+
+    fn draw_line(&self, frame: &Frame, line: &Series, style: usize, out: &mut String) {
+        let mut path = String::new();
+        let mut parted = true;
+        for (x, y) in &line.points {
+            if !(x.is_finite() && y.is_finite()) {
+                parted = true;
+                continue;
+            }
+            let letter = if parted { 'M' } else { 'L' };
+            let _ = write!(path, "{letter}{:.1} {:.1}", frame.x(*x), frame.y(*y));
+            parted = false;
+        }
+        let _ = writeln!(out, "<path {} d=\"{path}\"/>", stroke(style));
+        if line.points.len() > MARKED {
+            return;
+        }
+        let colour = STYLES[style % STYLES.len()].0;
+        for (x, y) in line.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()) {
+            let _ = writeln!(
+                out,
+                "<circle class=\"l{} dot\" fill=\"{colour}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.2\">\
+                 <title>{}, {} {}: {}</title></circle>",
+                style % STYLES.len(),
+                frame.x(*x),
+                frame.y(*y),
+                escaped(&line.name),
+                escaped(&self.across),
+                number(*x),
+                number(*y)
+            );
+        }
+    }
+
+    /// What it shows, in a sentence for each line.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = format!("{}: {} by {}.", self.title, self.up, self.across);
+        for line in &self.lines {
+            let finite = || line.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
+            let (Some(first), Some(last)) = (finite().next(), finite().next_back()) else {
+                let _ = write!(out, " {}: no numbers.", line.name);
+                continue;
+            };
+            let by = |one: &&(f64, f64), two: &&(f64, f64)| one.1.total_cmp(&two.1);
+            let _ = write!(
+                out,
+                " {}: {} at {}, {} at {}",
+                line.name,
+                number(first.1),
+                number(first.0),
+                number(last.1),
+                number(last.0)
+            );
+            if let (Some(low), Some(high)) = (finite().min_by(by), finite().max_by(by)) {
+                let _ = write!(
+                    out,
+                    "; least {} at {}, most {} at {}.",
+                    number(low.1),
+                    number(low.0),
+                    number(high.1),
+                    number(high.0)
+                );
+            }
+        }
+        if let Some((what, bars)) = &self.bars {
+            let some: Vec<String> = bars
+                .iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(place, count)| format!("{} at {}", crate::grouped(*count), number(*place)))
+                .collect();
+            let some = if some.is_empty() { "none".into() } else { crate::listed(&some, 8) };
+            let _ = write!(out, " {what}: {some}.");
+        }
+        for (place, why) in &self.gaps {
+            let _ = write!(out, " No values at {}: {why}.", number(*place));
+        }
+        out
+    }
+
+    /// Its numbers as CSV: a line for each place, a column for each line.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let mut places: Vec<f64> =
+            self.lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x)).collect();
+        places.extend(self.bars.iter().flat_map(|(_, bars)| bars.iter().map(|(x, _)| *x)));
+        places.extend(self.gaps.iter().map(|(x, _)| *x));
+        places.sort_by(f64::total_cmp);
+        places.dedup();
+        let mut out = cell(&self.across);
+        let names = self.lines.iter().map(|line| &line.name);
+        for name in names.chain(self.bars.iter().map(|(what, _)| what)) {
+            let _ = write!(out, ",{}", cell(name));
+        }
+        out.push('\n');
+        // Points stand from left to right, so each line is gone through once.
+        let mut at = vec![0; self.lines.len()];
+        for place in places {
+            out += float_repr(place).trim_end_matches(".0");
+            for (line, at) in self.lines.iter().zip(&mut at) {
+                let point = line.points.get(*at).filter(|(x, _)| *x == place);
+                *at += usize::from(point.is_some());
+                let value = point.map(|(_, y)| *y).filter(|y| !y.is_nan());
+                let _ = write!(out, ",{}", value.map(float_repr).unwrap_or_default());
+            }
+            if let Some((_, bars)) = &self.bars {
+                let count = bars.iter().find(|(x, _)| *x == place).map(|(_, count)| *count);
+                let _ = write!(out, ",{}", count.map(|it| it.to_string()).unwrap_or_default());
+            }
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// The attributes of a line of this number.
+fn stroke(style: usize) -> String {
+    let at = style % STYLES.len();
+    let (colour, dashes) = STYLES[at];
+    let dashes = match dashes {
+        "" => String::new(),
+        dashes => format!(" stroke-dasharray=\"{dashes}\""),
+    };
+    format!("class=\"l{at}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"{dashes}")
+}
+
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let all = values.fold(None, |all: Option<(f64, f64)>, value| {
+        Some(all.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
+    });
+    all.unwrap_or((0.0, 1.0))
+}
+
+fn ticks_up(up: (f64, f64), log: bool, most: usize) -> Vec<f64> {
+    if !log {
+        return nice(up, most, false);
+    }
+    let (low, high) = (up.0.log10(), up.1.log10());
+    let powers = |step: i32, parts: &[f64]| -> Vec<f64> {
+        let from = (low.floor() as i32).div_euclid(step) * step;
+        let powers = (from..=high.ceil() as i32).step_by(step.max(1) as usize);
+        let all = powers.flat_map(|power| parts.iter().map(move |it| it * 10f64.powi(power)));
+        // What is at an end but for rounding is seen.
+        all.filter(|it| (up.0 * (1.0 - 1e-9)..=up.1 * (1.0 + 1e-9)).contains(it)).collect()
+    };
+    let fine = powers(1, &[1.0, 2.0, 5.0]);
+    match (high - low).ceil() as i32 {
+        0..=2 if fine.len() > 1 => fine,
+        0..=2 => nice(up, most, false),
+        decades => powers((decades / most.max(1) as i32).max(1), &[1.0]),
+    }
+}
+
+/// Round numbers in a range, about so many.
+fn nice((low, high): (f64, f64), most: usize, whole: bool) -> Vec<f64> {
+    let rough = (high - low) / most.max(1) as f64;
+    if !(rough > 0.0 && rough.is_finite()) {
+        return vec![low];
+    }
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|it| it * power).find(|it| *it >= rough);
+    let step = step.unwrap_or(power * 10.0);
+    let step = if whole { step.max(1.0) } else { step };
+    let first = (low / step).ceil();
+    let count = ((high / step).floor() - first).clamp(0.0, 100.0) as usize;
+    (0..=count).map(|at| (first + at as f64) * step).filter(|it| *it <= high).collect()
+}
+
+fn number(value: f64) -> String {
+    number_text(value).replace('-', "\u{2212}")
+}
+
+/// So much of a text as there is room for, from its end.
+fn ending(text: &str, most: usize) -> String {
+    let count = text.chars().count();
+    if count <= most {
+        return text.to_owned();
+    }
+    let end: String = text.chars().skip(count + 1 - most.max(1)).collect();
+    format!("\u{2026}{end}")
+}
+
+fn cell(text: &str) -> String {
+    match text.contains([',', '"', '\n']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart() -> Chart {
+        let line = |name: &str, points: &[(f64, f64)]| Series {
+            name: name.into(),
+            points: points.to_vec(),
+        };
+        Chart {
+            title: "w<1>".into(),
+            across: "layer".into(),
+            up: "norm".into(),
+            lines: vec![
+                line("A", &[(0.0, 1.0), (1.0, 3.0), (2.0, 2.0)]),
+                line("B", &[(0.0, 1.5), (1.0, f64::NAN), (2.0, -0.5)]),
+            ],
+            ..Chart::default()
+        }
+    }
+
+    #[test]
+    fn the_second_line_is_dashed_and_a_gap_parts_it() {
+        let svg = chart().svg(400, 200);
+        let paths: Vec<&str> =
+            svg.lines().filter(|line| line.starts_with("<path class=\"l")).collect();
+        // A sample in the legend, and the line.
+        assert_eq!(paths.len(), 4, "{svg}");
+        assert!(!paths[0].contains("dasharray") && paths[2].contains("dasharray"), "{svg}");
+        let of = |path: &str, letter| path.rsplit("d=\"").next().unwrap().matches(letter).count();
+        assert_eq!((of(paths[1], 'M'), of(paths[1], 'L')), (1, 2));
+        assert_eq!((of(paths[3], 'M'), of(paths[3], 'L')), (2, 0));
+        assert_eq!(svg.matches("<circle").count(), 5);
+        assert!(svg.contains("w&lt;1&gt;") && svg.contains(">layer</text>"), "{svg}");
+    }
+
+    #[test]
+    fn points_lie_where_their_numbers_are() {
+        let chart = chart();
+        let frame = chart.frame(400.0, 200.0);
+        assert_eq!(frame.across, (0.0, 2.0));
+        assert_eq!((frame.x(1.0) - frame.left) / frame.wide, 0.5);
+        assert_eq!(frame.up, (-0.5, 3.0));
+        assert_eq!(frame.y(3.0), frame.top);
+        let log = Chart { log: true, ..chart };
+        let frame = log.frame(400.0, 200.0);
+        assert_eq!(frame.up, (1.0, 3.0));
+        let middle = frame.y(3f64.sqrt());
+        assert!((middle - frame.top - frame.high / 2.0).abs() < 1e-9, "{middle}");
+        assert_eq!(frame.y(-0.5), frame.top + frame.high);
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        assert_eq!(nice((0.0, 31.0), 6, true), [0.0, 10.0, 20.0, 30.0]);
+        assert_eq!(nice((0.5, 2.0), 3, true), [1.0, 2.0]);
+        assert_eq!(nice((0.0, 1.0), 4, false), [0.0, 0.5, 1.0]);
+        assert_eq!(ticks_up((1e-6, 1.0), true, 3).len(), 4);
+        assert_eq!(ticks_up((1.0, 20.0), true, 3), [1.0, 2.0, 5.0, 10.0, 20.0]);
+        assert_eq!(nice((1.0, 1.0), 4, false), [1.0]);
+    }
+
+    #[test]
+    fn it_is_told_in_words_and_as_csv() {
+        let mut chart = chart();
+        chart.bars = Some(("NaN".into(), vec![(0.0, 0), (2.0, 1_234)]));
+        chart.gaps = vec![(1.5, "cut short".into())];
+        assert_eq!(
+            chart.text(),
+            "w<1>: norm by layer. A: 1 at 0, 2 at 2; least 1 at 0, most 3 at 1. B: 1.5 at 0, \
+             \u{2212}0.5 at 2; least \u{2212}0.5 at 2, most 1.5 at 0. NaN: 1,234 at 2. No values at 1.5: cut short."
+        );
+        assert_eq!(chart.csv(), "layer,A,B,NaN\n0,1.0,1.5,0\n1,3.0,,\n1.5,,,\n2,2.0,-0.5,1234\n");
+        let svg = chart.svg(400, 240);
+        assert_eq!(svg.matches("<rect class=\"bar\"").count(), 1);
+        assert!(svg.contains("layer 1.5: cut short"), "{svg}");
+    }
+
+    #[test]
+    fn what_has_no_numbers_is_drawn_empty() {
+        let empty = Chart { lines: vec![Series::default()], ..Chart::default() };
+        assert!(empty.svg(100, 50).ends_with("</svg>\n"));
+        let same = Chart {
+            lines: vec![Series { name: "A".into(), points: vec![(3.0, 0.0); 2] }],
+            log: true,
+            ..Chart::default()
+        };
+        assert!(!same.svg(100, 50).contains("NaN"), "{}", same.svg(100, 50));
+    }
+}

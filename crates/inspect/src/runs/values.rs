@@ -1,0 +1,383 @@
+//! The values of the checkpoints of a run over its steps: norms, deviations and counts of what is NaN
+//! or infinite, by group of tensors. What is kept of a checkpoint is a few numbers for each group.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Leaf, TensorId, separator};
+use statelens_stats::Statistics;
+
+use crate::compare::role_of;
+use crate::picture::{Chart, Series};
+use crate::weights::{Outcome, Survey, countable};
+use crate::{Json, counted};
+
+/// What tensors are taken together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Grouping {
+    /// Those of one top-level state: `model`, `optimizer`.
+    #[default]
+    State,
+    /// Those of one role, whatever their layer: `model.layers.*.mlp.up_proj.weight`.
+    Role,
+    /// Each by itself.
+    Tensor,
+}
+
+impl Grouping {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::State, Self::Role, Self::Tensor];
+
+    /// A word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Role => "role",
+            Self::Tensor => "tensor",
+        }
+    }
+}
+
+/// Groups of a checkpoint, at most; the rest is one together.
+const MOST_GROUPS: usize = 20_000;
+/// What groups beyond those are called.
+const REST: &str = "(more)";
+
+/// What is known of the values of a group of tensors. Norm, mean and deviation are those of the finite
+/// values.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GroupValues {
+    /// What they are called together.
+    pub name: String,
+    /// How many tensors there are.
+    pub tensors: u64,
+    /// All values.
+    pub count: u64,
+    /// Those that are NaN.
+    pub nan: u64,
+    /// Those that are infinite.
+    pub infinite: u64,
+    /// The Euclidean norm.
+    pub norm: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation.
+    pub std: f64,
+}
+
+impl GroupValues {
+    /// Adds those of a tensor: exact but for rounding, as sums of parts are (Chan, Golub and LeVeque).
+    pub fn add(&mut self, of: &Statistics) {
+        let finite = |count: u64, nan: u64, infinite: u64| (count - nan - infinite) as f64;
+        let before = finite(self.count, self.nan, self.infinite);
+        let now = of.finite() as f64;
+        self.tensors += 1;
+        self.count += of.count;
+        self.nan += of.nan;
+        self.infinite += of.pos_inf + of.neg_inf;
+        self.norm = self.norm.hypot(of.l2.unwrap_or(0.0));
+        let (Some(mean), Some(std)) = (of.mean, of.std) else { return };
+        let (one, two) = (before / (before + now), now / (before + now));
+        let apart = mean - self.mean;
+        // As a root of sums of squares, which don't overflow.
+        let within = (self.std * one.sqrt()).hypot(std * two.sqrt());
+        self.std = within.hypot(apart * (one * two).sqrt());
+        self.mean += apart * two;
+    }
+}
+
+/// The groups of a checkpoint, as its tensors are read.
+#[derive(Debug)]
+pub struct Groups {
+    /// Of each tensor, once, the group.
+    of: HashMap<TensorId, usize>,
+    groups: Vec<GroupValues>,
+    /// Tensors that could not be read, and why the first could not.
+    unread: u64,
+    why: String,
+}
+
+impl Groups {
+    /// The groups of a checkpoint, nothing of which was read.
+    #[must_use]
+    pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf], by: Grouping) -> Self {
+        let texts: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
+        let dot = separator(checkpoint.format.id, &mut texts.iter().map(|text| &**text));
+        let (mut of, mut groups) = (HashMap::new(), Vec::<GroupValues>::new());
+        let mut known: HashMap<String, usize> = HashMap::new();
+        for (leaf, key) in leaves.iter().zip(&texts) {
+            let Some((id, tensor)) = checkpoint.tensor_of(leaf.target) else { continue };
+            if of.contains_key(&id) || countable(tensor).is_none() {
+                continue;
+            }
+            let mut name = match by {
+                Grouping::State => leaf.state(dot),
+                Grouping::Role => role_of(key).map_or_else(|| key.to_string(), |(name, _)| name),
+                Grouping::Tensor => key.to_string(),
+            };
+            if groups.len() >= MOST_GROUPS && !known.contains_key(&name) {
+                name = REST.to_owned();
+            }
+            let at = *known.entry(name.clone()).or_insert_with(|| {
+                groups.push(GroupValues { name, ..GroupValues::default() });
+                groups.len() - 1
+            });
+            of.insert(id, at);
+        }
+        Self { of, groups, unread: 0, why: String::new() }
+    }
+
+    /// The machine that reads them, with tensors in parts of about so many bytes.
+    #[must_use]
+    pub fn survey(&self, checkpoint: &Arc<Checkpoint>, leaves: &[Leaf], bytes: u64) -> Survey {
+        let tensors = leaves.iter().filter_map(|leaf| checkpoint.tensor_of(leaf.target));
+        let tensors: Vec<TensorId> =
+            tensors.map(|(id, _)| id).filter(|id| self.of.contains_key(id)).collect();
+        Survey::divided(checkpoint.clone(), tensors, bytes)
+    }
+
+    /// Takes what became of tensors.
+    pub fn learn(&mut self, found: &[(TensorId, Outcome)]) {
+        for (id, outcome) in found {
+            let group = self.of.get(id).and_then(|at| self.groups.get_mut(*at));
+            match (outcome, group) {
+                (Outcome::Read(summary), Some(group)) => group.add(&summary.statistics()),
+                (Outcome::Unread(why), _) => {
+                    self.unread += 1;
+                    if self.why.is_empty() {
+                        self.why.clone_from(why);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What they come to, and what is wrong, if some tensors could not be read.
+    #[must_use]
+    pub fn finish(self) -> (Vec<GroupValues>, String) {
+        let Self { groups, unread, why, .. } = self;
+        let wrong = match unread {
+            0 => String::new(),
+            unread => format!("{} can\u{2019}t be read: {why}", counted(unread, "tensor")),
+        };
+        (groups, wrong)
+    }
+}
+
+/// A checkpoint of a run, and its values if they were read.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StepValues {
+    /// The name of its file.
+    pub name: String,
+    /// Its step.
+    pub step: u64,
+    /// The size of its file.
+    pub bytes: u64,
+    /// When its file was changed, as far as that is known: the same text for the same time.
+    pub modified: String,
+    /// Why it has no values, or not all of them; empty for nothing.
+    pub wrong: String,
+    /// Its groups; none if it was not read.
+    pub groups: Vec<GroupValues>,
+}
+
+/// What is drawn over steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Measure {
+    /// The norm.
+    #[default]
+    Norm,
+    /// The standard deviation.
+    Deviation,
+}
+
+impl Measure {
+    /// A word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Norm => "norm",
+            Self::Deviation => "deviation \u{3c3}",
+        }
+    }
+
+    /// The number of a group; NaN if it has none.
+    #[must_use]
+    pub fn of(self, group: &GroupValues) -> f64 {
+        let finite = group.count - group.nan - group.infinite;
+        match self {
+            _ if finite == 0 => f64::NAN,
+            Self::Norm => group.norm,
+            Self::Deviation => group.std,
+        }
+    }
+}
+
+/// The names of all groups of some checkpoints, in the order in which they are met.
+#[must_use]
+pub fn group_names(steps: &[StepValues]) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let all = steps.iter().flat_map(|step| &step.groups).map(|group| group.name.as_str());
+    all.filter(|name| seen.insert(*name)).map(str::to_owned).collect()
+}
+
+/// The lines of these groups over steps, with what is NaN or infinite below, and checkpoints that have
+/// no values dashed.
+#[must_use]
+pub fn over_steps(steps: &[StepValues], names: &[String], measure: Measure) -> Chart {
+    let of = |step: &StepValues, name: &str| -> f64 {
+        let group = step.groups.iter().find(|group| group.name == name);
+        group.map_or(f64::NAN, |group| measure.of(group))
+    };
+    let lines = names.iter().map(|name| Series {
+        name: name.clone(),
+        points: steps.iter().map(|step| (step.step as f64, of(step, name))).collect(),
+    });
+    let odd = |step: &StepValues| {
+        step.groups.iter().fold(0u64, |all, group| all + group.nan + group.infinite)
+    };
+    let read = steps.iter().filter(|step| !step.groups.is_empty());
+    let gaps = steps.iter().filter(|step| !step.wrong.is_empty());
+    Chart {
+        title: format!("{} over steps", measure.word()),
+        across: "step".into(),
+        up: measure.word().into(),
+        log: false,
+        lines: lines.collect(),
+        bars: Some((
+            "NaN or infinite".into(),
+            read.map(|step| (step.step as f64, odd(step))).collect(),
+        )),
+        gaps: gaps.map(|step| (step.step as f64, step.wrong.clone())).collect(),
+    }
+}
+
+/// The values of a run as JSON; what there is no number for is `null`.
+pub fn values_json(json: &mut Json, by: Grouping, steps: &[StepValues]) {
+    json.object(|json| {
+        json.name("statelens").number(1);
+        json.name("by").str(by.word());
+        json.name("checkpoints").array(|json| {
+            for step in steps {
+                json.line();
+                step.json(json);
+            }
+        });
+    });
+    json.newline();
+}
+
+impl StepValues {
+    fn json(&self, json: &mut Json) {
+        json.object(|json| {
+            json.name("name").str(&self.name);
+            json.name("step").number(self.step);
+            json.name("bytes").number(self.bytes);
+            json.name("modified").str(&self.modified);
+            if !self.wrong.is_empty() {
+                json.name("wrong").str(&self.wrong);
+            }
+            json.name("groups").array(|json| {
+                for group in &self.groups {
+                    json.object(|json| {
+                        json.name("group").str(&group.name);
+                        for (name, count) in [
+                            ("tensors", group.tensors),
+                            ("count", group.count),
+                            ("nan", group.nan),
+                            ("infinite", group.infinite),
+                        ] {
+                            json.name(name).number(count);
+                        }
+                        let finite = group.count > group.nan + group.infinite;
+                        for (name, value) in
+                            [("norm", group.norm), ("mean", group.mean), ("std", group.std)]
+                        {
+                            let json = json.name(name);
+                            if finite { json.float(value) } else { json.null() }
+                        }
+                    });
+                }
+            });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::DType;
+    use statelens_stats::Accumulator;
+
+    use super::*;
+
+    fn statistics(values: &[f64]) -> Statistics {
+        let mut accumulator = Accumulator::new();
+        accumulator.begin(&DType::F64, 0);
+        values.iter().for_each(|value| accumulator.feed(&value.to_le_bytes()));
+        accumulator.finish().statistics()
+    }
+
+    #[test]
+    fn groups_are_what_all_their_values_are() {
+        let parts: [&[f64]; 4] = [&[1.0, 2.0, f64::NAN], &[], &[1e3], &[-4.0, f64::INFINITY, 0.5]];
+        let mut group = GroupValues::default();
+        parts.iter().for_each(|part| group.add(&statistics(part)));
+        let all = statistics(&parts.concat());
+        assert_eq!((group.tensors, group.count, group.nan, group.infinite), (4, 7, 1, 1));
+        for (found, wanted) in [
+            (group.norm, all.l2.unwrap()),
+            (group.mean, all.mean.unwrap()),
+            (group.std, all.std.unwrap()),
+        ] {
+            assert!((found / wanted - 1.0).abs() < 1e-14, "{found} {wanted}");
+        }
+        // Deviations of 1 about 1e15, which sums of squares don't tell.
+        let mut far = GroupValues::default();
+        far.add(&statistics(&[1e15 - 1.0]));
+        far.add(&statistics(&[1e15 + 1.0]));
+        assert_eq!((far.mean, far.std), (1e15, 1.0));
+    }
+
+    fn step(step: u64, norm: f64, nan: u64) -> StepValues {
+        let group = GroupValues {
+            name: "model".into(),
+            tensors: 1,
+            count: 10,
+            nan,
+            norm,
+            ..GroupValues::default()
+        };
+        let name = format!("checkpoint_{step}.mdl");
+        StepValues { name, step, groups: vec![group], ..StepValues::default() }
+    }
+
+    #[test]
+    fn steps_are_lines_with_bars_and_gaps() {
+        let mut steps = [step(10, 1.0, 0), step(20, 2.0, 3), step(30, 3.0, 0)];
+        steps[2].groups.clear();
+        steps[2].wrong = "cut short".into();
+        let names = group_names(&steps);
+        assert_eq!(names, ["model"]);
+        let chart = over_steps(&steps, &names, Measure::Norm);
+        assert_eq!(chart.csv(), "step,model,NaN or infinite\n10,1.0,0\n20,2.0,3\n30,,\n");
+        assert_eq!(chart.gaps, [(30.0, "cut short".to_owned())]);
+        // All of it is NaN: there is no norm.
+        let none = over_steps(&[step(10, 0.0, 10)], &names, Measure::Norm);
+        assert!(none.lines[0].points[0].1.is_nan());
+    }
+
+    #[test]
+    fn its_json_is_json() {
+        let mut json = Json::new();
+        let mut steps = [step(10, 1.5, 0), step(20, 0.0, 10)];
+        steps[1].wrong = "1 tensor can't be read".into();
+        values_json(&mut json, Grouping::State, &steps);
+        let read: serde_json::Value = serde_json::from_str(json.as_str()).unwrap();
+        assert_eq!(read["by"], "state");
+        assert_eq!(read["checkpoints"][0]["groups"][0]["norm"], 1.5);
+        assert!(read["checkpoints"][1]["groups"][0]["norm"].is_null());
+        assert_eq!(read["checkpoints"][1]["wrong"], "1 tensor can't be read");
+    }
+}
