@@ -1,5 +1,6 @@
 //! The command line, defined once: parsing, help, completions and the man page come from here.
 
+mod comparing;
 mod convert;
 mod convert_model;
 mod looking;
@@ -16,14 +17,15 @@ use clap_complete::Shell;
 
 use crate::output::Sync;
 
+pub(crate) use comparing::{Diff, DiffOrder, Operation};
 pub(crate) use convert::{Convert, Edits, Merge, Writes};
 pub(crate) use looking::{Ls, Show, Sort};
 pub(crate) use model::{ConvertConfig, ConvertModel, FoldLora, ListConverters, Model};
 pub(crate) use spending::Spending;
 pub(crate) use summary::{Keys, Summary, To};
 pub(crate) use toolbox::{
-    Check, ConvertDataloaderState, Dataloader, Diff, DiffOrder, FixCheckpointSpec, Folder, Latest,
-    Operation, Prune, Runs, Toolbox, Upgrade, Verify,
+    Check, ConvertDataloaderState, Dataloader, FixCheckpointSpec, Folder, Latest, Prune, Runs,
+    Toolbox, Upgrade, Verify,
 };
 pub(crate) use values::{By, Export, FailOn, Field, Hist, ScaleArg, StatsArgs, Values};
 

@@ -166,3 +166,20 @@ fn a_nan_on_one_side_is_told_as_such() {
     assert_eq!(found["what"], "nan");
     assert!(found["cosine"].is_null() && found["max_abs"].is_null(), "{found}");
 }
+
+#[test]
+fn what_differs_of_an_optimizer_is_told_by_its_parameter() {
+    let folder = Folder::new();
+    let (mdl, without) = (fixture("cerebras/v2.10.0/gpt_small.mdl"), folder.file("without.mdl"));
+    let [from, to] = [&mdl, &without].map(|path| path.to_string_lossy().into_owned());
+    run(["convert", &from, &to, "--exclude", "optimizer.state.4.exp_avg"]).ok();
+    // cstorch numbers parameters in the model's order.
+    let parameter = "model.model.blocks.0.qkv.weight";
+    let ran = diff(&mdl, &without, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let found = &json["differences"][0];
+    assert_eq!((&found["what"], &found["parameter"]), (&"only_left".into(), &parameter.into()));
+    assert!(found["right_parameter"].is_null());
+    let text = diff(&mdl, &without, &[]).out;
+    assert!(text.contains(&format!("of `{parameter}`: only left")), "{text}");
+}

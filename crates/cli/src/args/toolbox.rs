@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use statelens_checkpoint::Limits;
+use statelens_inspect::runs::Grouping;
 
+use super::comparing::Diff;
 use super::{Common, Durable, Input, Inputs};
 
 #[derive(Debug, Subcommand)]
@@ -31,7 +33,10 @@ Examples:
   statelens diff checkpoint.mdl converted.pt
   statelens diff a.mdl b.mdl --op allclose --rtol 1e-3 --ignore-dtype
   statelens diff a.mdl b.mdl --select 'model.*' --json
-  statelens diff pytorch_model.bin checkpoint.mdl --prefix model. --select 'model.*'")]
+  statelens diff pytorch_model.bin checkpoint.mdl --prefix model. --select 'model.*'
+  statelens diff a.mdl b.mdl --closer model.head.weight --picture where.png
+  statelens diff a.mdl b.mdl --by-layer
+  statelens diff model.pt renamed.pt --renames > names.txt")]
     Diff(Diff),
 
     /// Checks whether a checkpoint would load into what another one describes; exit status 1 if not
@@ -127,78 +132,6 @@ Examples:
   statelens prune model_dir --keep 3
   statelens prune model_dir --keep 3 --every 1000 --apply")]
     Prune(Prune),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Diff {
-    /// One checkpoint
-    #[arg(value_name = "LEFT")]
-    pub(crate) left: PathBuf,
-
-    /// The other one, to which errors are relative
-    #[arg(value_name = "RIGHT")]
-    pub(crate) right: PathBuf,
-
-    /// When numbers match [default: equal; allclose with --rtol or --atol]
-    #[arg(long, value_name = "OPERATION")]
-    #[arg(visible_alias = "tensor_comparison_op")]
-    pub(crate) op: Option<Operation>,
-
-    /// Relative tolerance of allclose [default: 1e-5]
-    #[arg(long, value_name = "NUMBER", value_parser = tolerance)]
-    pub(crate) rtol: Option<f64>,
-
-    /// Absolute tolerance of allclose [default: 1e-8]
-    #[arg(long, value_name = "NUMBER", value_parser = tolerance)]
-    pub(crate) atol: Option<f64>,
-
-    /// The order in which differences are listed
-    #[arg(long, value_name = "ORDER", default_value = "key")]
-    pub(crate) sort: DiffOrder,
-
-    /// Prints nothing: the exit status is the answer
-    #[arg(short, long, conflicts_with = "json")]
-    pub(crate) quiet: bool,
-
-    /// Treats two NaNs in the same place as different, as torch does
-    #[arg(long)]
-    pub(crate) nan_differs: bool,
-
-    /// Compares the numbers of tensors of different dtypes
-    #[arg(long)]
-    pub(crate) ignore_dtype: bool,
-
-    /// Compares numpy arrays with tensors
-    #[arg(long)]
-    pub(crate) ignore_type: bool,
-
-    /// Also compares the classes of containers, and which weights are tied
-    #[arg(long)]
-    pub(crate) structure: bool,
-
-    /// Only keys that match, on both sides, as they are in the file: a glob, or /a regular
-    /// expression/; may be repeated
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) select: Vec<String>,
-
-    /// Leaves out the keys that match; may be repeated, and beats --select
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<String>,
-
-    /// Removes this prefix from every key of LEFT
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub(crate) strip_prefix: String,
-
-    /// Replaces in the keys of LEFT what the expression finds, as `convert` does; may be repeated
-    #[arg(long, value_name = "REGEX=>REPLACEMENT")]
-    pub(crate) rename: Vec<String>,
-
-    /// Adds this prefix to every key of LEFT
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub(crate) prefix: String,
-
-    #[command(flatten)]
-    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
@@ -384,9 +317,56 @@ pub(crate) struct Runs {
     #[arg(long)]
     pub(crate) quick: bool,
 
+    /// Reads all values of each checkpoint, and prints norms, deviations and how many are NaN or infinite
+    /// over the steps
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) values: bool,
+
+    /// With --values: what tensors are taken together
+    #[arg(long, value_name = "GROUP", default_value = "state", requires = "values")]
+    pub(crate) by: TimelineBy,
+
+    /// With --values: only groups that match: a glob, or /a regular expression/; may be repeated
+    #[arg(long, value_name = "PATTERN", requires = "values")]
+    pub(crate) group: Vec<String>,
+
+    /// With --values: keeps what was read in this file, and reads only what it does not have or what
+    /// was changed since
+    #[arg(long, value_name = "FILE", requires = "values")]
+    pub(crate) keep: Option<PathBuf>,
+
+    /// With --values: saves the lines of the norms over the steps as a picture: .svg
+    #[arg(long, value_name = "OUT", requires = "values")]
+    pub(crate) picture: Option<PathBuf>,
+
+    /// Replaces the picture if it exists
+    #[arg(long, requires = "picture")]
+    pub(crate) force: bool,
+
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What tensors of a checkpoint are taken together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TimelineBy {
+    /// Those of one top-level state: model, optimizer
+    State,
+    /// Those whose keys differ in the number of their layer only
+    Role,
+    /// Each by itself
+    Tensor,
+}
+
+impl From<TimelineBy> for Grouping {
+    fn from(by: TimelineBy) -> Self {
+        match by {
+            TimelineBy::State => Self::State,
+            TimelineBy::Role => Self::Role,
+            TimelineBy::Tensor => Self::Tensor,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -424,28 +404,4 @@ pub(crate) struct Prune {
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Operation {
-    /// They are equal
-    Equal,
-    /// They are within --rtol and --atol
-    Allclose,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DiffOrder {
-    /// That of the keys in the files
-    Key,
-    /// What changed most first: what can't be measured, then by the relative change
-    Change,
-}
-
-/// A bound for a difference.
-fn tolerance(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
-        _ => Err("it has to be a number that is not negative".into()),
-    }
 }

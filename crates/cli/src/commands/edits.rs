@@ -32,7 +32,7 @@ pub(super) fn edit(args: &Edits) -> Result<Edit> {
 }
 
 /// The replacements, then the list of names if there is one.
-fn renames(texts: &[String], list: Option<&Path>) -> Result<Vec<Rename>> {
+pub(super) fn renames(texts: &[String], list: Option<&Path>) -> Result<Vec<Rename>> {
     let mut renames = Rename::all(texts)?;
     if let Some(path) = list {
         let in_file = |error: Error| error.in_file(path.display().to_string());

@@ -3,11 +3,13 @@
 pub(crate) mod convert;
 pub(crate) mod edits;
 pub(crate) mod formats;
+mod histogram;
 pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod manifest;
 pub(crate) mod merge;
 pub(crate) mod model;
+mod pictures;
 pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod several;
@@ -20,8 +22,8 @@ pub(crate) mod values;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Finding, Result};
-use statelens_inspect::visible;
+use statelens_checkpoint::{Checkpoint, Error, Finding, Leaf, Result, known_key};
+use statelens_inspect::{near_keys, visible};
 
 use crate::limits::limits;
 use crate::print::{Failure, Printer, grade_text};
@@ -78,4 +80,21 @@ fn print_findings(findings: &[Finding], printer: &mut Printer) -> Result<(), Fai
         }
     }
     Ok(())
+}
+
+/// The leaf of this key; where there is none, the error names those like it.
+fn leaf<'a>(leaves: &'a [Leaf], key: &str, file: &Path) -> Result<&'a Leaf> {
+    let whole = leaves.iter().find(|leaf| leaf.flat.to_lossy() == key);
+    let short = || leaves.iter().find(|leaf| known_key(&leaf.flat.to_lossy()) == key);
+    whole.or_else(short).ok_or_else(|| {
+        let near = near_keys(leaves, key, 5);
+        let near: Vec<String> =
+            near.iter().map(|leaf| format!("`{}`", leaf.flat.to_lossy())).collect();
+        Error::refused(format!("there is no key `{key}`"))
+            .in_file(file.display().to_string())
+            .advice(match near.is_empty() {
+                true => "`statelens ls` lists the keys.".into(),
+                false => format!("Similar keys: {}.", near.join(", ")),
+            })
+    })
 }

@@ -1,12 +1,17 @@
 //! `statelens diff`.
 
+mod closer;
+mod layers;
+mod renames;
+
 use std::sync::Arc;
 
 use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Result, known_key};
-use statelens_convert::{Edit, Pattern, Rename};
+use statelens_convert::{Edit, Pattern};
+use statelens_inspect::Json;
 use statelens_inspect::check::{expected_of, parts_sides, prefix_between};
-use statelens_inspect::compare::{Comparison, DiffOptions, Report, Tolerance, What};
+use statelens_inspect::compare::{Comparison, DiffOptions, Optimizers, Report, Tolerance, What};
 
 use crate::args::{Diff, DiffOrder, Operation};
 use crate::output::stop_signal;
@@ -15,14 +20,15 @@ use crate::progress::{Bar, Unit};
 use crate::{limits, remote};
 
 pub(crate) fn run(args: &Diff) -> Outcome {
-    let (left, _) = super::open(&args.left, &args.common.with)?;
-    let (right, _) = super::open(&args.right, &args.common.with)?;
+    let (left, mut sources) = super::open(&args.left, &args.common.with)?;
+    let (right, more) = super::open(&args.right, &args.common.with)?;
+    sources.extend(more);
     for side in [&left, &right] {
         limits::check(side, "comparing all values")?;
     }
     let rename = Edit {
         strip_prefix: args.strip_prefix.clone(),
-        rename: args.rename.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?,
+        rename: super::super::edits::renames(&args.rename, args.rename_map.as_deref())?,
         prefix: args.prefix.clone(),
         ..Edit::default()
     };
@@ -44,8 +50,14 @@ pub(crate) fn run(args: &Diff) -> Outcome {
         structure: args.structure,
     };
     let (left, right) = (Arc::new(left), Arc::new(right));
+    if !args.closer.is_empty() {
+        return closer::run(args, &left, &right, &sources);
+    }
+    if args.renames {
+        return renames::run(args, &left, &right, options);
+    }
     let mut bar = Bar::new("comparing", Unit::Bytes).stopped_by(stop_signal()?);
-    left.room(850)?;
+    left.room(950)?;
     let mut comparison = Comparison::new(left.clone(), right.clone(), options);
     let workers = remote::workers(&[&args.left, &args.right]);
     parallel::drive(&mut comparison, workers, &mut bar)?;
@@ -57,11 +69,15 @@ pub(crate) fn run(args: &Diff) -> Outcome {
     if args.quiet {
         return Ok(report.matches());
     }
+    let parameters = Optimizers::of(&left, &right);
     let mut printer = Printer::for_verdict();
     match args.common.json {
-        true => printer.line(&report.json())?,
+        true => printer.line(&json(args, &report, &parameters))?,
         false => {
-            show(&report, &mut printer)?;
+            show(&report, &parameters, &mut printer)?;
+            if args.by_layer {
+                layers::show(&report.measured, &mut printer)?;
+            }
             if let Some(hint) = apart(&report, &left, &right) {
                 printer.line(&hint)?;
             }
@@ -69,6 +85,18 @@ pub(crate) fn run(args: &Diff) -> Outcome {
     }
     printer.finish()?;
     Ok(report.matches())
+}
+
+/// The report as JSON.
+fn json(args: &Diff, report: &Report, parameters: &Optimizers) -> String {
+    let mut json = Json::new();
+    json.object(|json| {
+        report.fields(parameters, json);
+        if args.by_layer {
+            layers::json(&report.measured, json);
+        }
+    });
+    json.take()
 }
 
 /// What to type where the sides name the same tensors differently, so that hardly any key is on both.
@@ -160,10 +188,15 @@ fn taken(checkpoint: Checkpoint, edit: &Edit) -> Result<Checkpoint> {
     if edit.is_empty() { Ok(checkpoint) } else { edit.apply(&checkpoint) }
 }
 
-fn show(report: &Report, printer: &mut Printer) -> Result<(), Failure> {
+fn show(report: &Report, parameters: &Optimizers, printer: &mut Printer) -> Result<(), Failure> {
     let mut table = Table::new(&["", ""]);
     for difference in &report.differences {
-        table.row(vec![difference.key.to_lossy().into_owned(), difference.text()]);
+        let key = difference.key.to_lossy().into_owned();
+        let text = match parameters.of_key(&key) {
+            Some(parameter) => format!("of {parameter}: {}", difference.text()),
+            None => difference.text(),
+        };
+        table.row(vec![key, text]);
     }
     table.print_body(printer)?;
     let close = match report.close {

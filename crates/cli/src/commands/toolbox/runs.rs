@@ -1,5 +1,7 @@
 //! `statelens runs` and `statelens latest`.
 
+mod values;
+
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -163,8 +165,11 @@ pub(crate) fn run(args: &Runs) -> Outcome {
         (Some(looked), None) => looked.wrong.clone(),
         (None, _) => String::new(),
     };
-    let looked: Vec<(&Entry, String)> =
-        run.entries.iter().enumerate().map(|(at, entry)| (entry, wrong(at))).collect();
+    let wrong: Vec<String> = (0..run.entries.len()).map(wrong).collect();
+    if args.values {
+        return values::run(args, &run, &wrong);
+    }
+    let looked: Vec<(&Entry, String)> = run.entries.iter().zip(wrong).collect();
     let mut printer = Printer::new();
     match args.json {
         true => printer.line(&run.json(looked.iter().map(|(_, wrong)| wrong.as_str())))?,

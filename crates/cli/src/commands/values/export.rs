@@ -123,10 +123,10 @@ impl ExportFormat {
 /// The leaf of the key, and the slice behind it. A key that is there with its brackets is that.
 fn find<'a>(leaves: &'a [Leaf], args: &'a Export) -> Result<(&'a Leaf, Option<&'a str>)> {
     let parts = args.key.strip_suffix(']').and_then(|text| text.rsplit_once('['));
-    match (super::leaf(leaves, &args.key, &args.input.file), parts) {
+    match (crate::commands::leaf(leaves, &args.key, &args.input.file), parts) {
         (Ok(leaf), _) => Ok((leaf, None)),
         (Err(_), Some((key, slice))) => {
-            super::leaf(leaves, key, &args.input.file).map(|leaf| (leaf, Some(slice)))
+            crate::commands::leaf(leaves, key, &args.input.file).map(|leaf| (leaf, Some(slice)))
         }
         (Err(error), None) => Err(error),
     }

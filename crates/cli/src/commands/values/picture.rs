@@ -1,16 +1,15 @@
 //! `statelens export` to a picture: the blocks of a matrix in colours.
 
-use std::io::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, Result, Tensor};
-use statelens_inspect::picture::{Map, Picture, Raster, Scaling, Show, raster, svg};
+use statelens_inspect::picture::{Map, Picture, Scaling, Show};
 use statelens_stats::{MOST_TILES, Matrix, Overview};
 use statelens_tensor::{BUFFER, drain};
 
 use crate::args::{Export, ScaleArg};
-use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
+use crate::commands::pictures;
+use crate::output::{check_target, stop_signal};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
@@ -39,18 +38,7 @@ pub(super) fn write(
             ScaleArg::Log => Scaling::Log,
         },
     };
-    let bytes = match is_svg {
-        true => svg(&picture, args.width, args.height).into_bytes(),
-        false => png(&raster(&picture, args.width, args.height), title, &map.text(), target)?,
-    };
-    let mut folders = Folders::make(target.parent())?;
-    let output = Output::create(target, args.force, 0)?;
-    (&*output.file).write_all(&bytes).map_err(|error| {
-        Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
-    })?;
-    keep_all(vec![output], args.durable.sync())?;
-    folders.keep();
-    Ok(bytes.len() as u64)
+    pictures::save(&picture, (args.width, args.height), target, args.force, args.durable.sync())
 }
 
 /// Reads the tensor once.
@@ -82,21 +70,4 @@ fn map(args: &Export, is_svg: bool, checkpoint: &Checkpoint, tensor: &Tensor) ->
         Ok(())
     })?;
     Ok(Map::of(&overview))
-}
-
-fn png(raster: &Raster, title: &str, text: &str, target: &Path) -> Result<Vec<u8>> {
-    let failed = |error: png::EncodingError| {
-        Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
-    };
-    let mut bytes = Vec::new();
-    let mut encoder = png::Encoder::new(&mut bytes, raster.width, raster.height);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    for (name, text) in [("Title", title), ("Description", text)] {
-        encoder.add_itxt_chunk(name.to_owned(), text.replace('\0', " ")).map_err(failed)?;
-    }
-    let mut writer = encoder.write_header().map_err(failed)?;
-    writer.write_image_data(&raster.rgb).map_err(failed)?;
-    writer.finish().map_err(failed)?;
-    Ok(bytes)
 }

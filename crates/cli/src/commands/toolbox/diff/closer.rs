@@ -1,0 +1,201 @@
+//! `statelens diff --closer`.
+
+use std::sync::Arc;
+
+use statelens::parallel;
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Result};
+use statelens_inspect::compare::{Close, Closer};
+use statelens_inspect::picture::{Picture, Scaling, Show};
+use statelens_inspect::{Json, bars, index, number_text, shape_text, statistics_json, visible};
+use statelens_stats::{Scale, Summary};
+
+use crate::args::{Diff, ScaleArg};
+use crate::commands::{histogram, leaf, pictures};
+use crate::output::{Sync, check_target, stop_signal};
+use crate::print::{Failure, Outcome, Printer, Table, grouped};
+use crate::progress::{Bar, Unit};
+use crate::remote;
+use crate::source::FileSource;
+
+/// Blocks of the map, across and down, at most.
+const BLOCKS: (u32, u32) = (256, 160);
+/// Dots of the picture of it.
+const DOTS: (u32, u32) = (1024, 640);
+/// Bins of a histogram in one line.
+const SMALL: usize = 48;
+
+pub(super) fn run(
+    args: &Diff,
+    left: &Arc<Checkpoint>,
+    right: &Arc<Checkpoint>,
+    sources: &[Arc<FileSource>],
+) -> Outcome {
+    let target = args.looking.picture.as_deref();
+    if let Some(target) = target {
+        pictures::is_svg(target)?;
+        if args.closer.len() > 1 {
+            return Err(Error::refused("a picture is of one --closer").into());
+        }
+        check_target(target, args.looking.force, sources)?;
+    }
+    let (of_left, of_right) = (left.leaves(), right.leaves());
+    let mut equal = true;
+    let mut printer = Printer::for_verdict();
+    let mut json = Json::new();
+    json.open('{');
+    json.name("statelens").number(1);
+    json.name("tensors").open('[');
+    for (number, key) in args.closer.iter().enumerate() {
+        let one = leaf(&of_left, key, &args.left)?;
+        let two = leaf(&of_right, key, &args.right)?;
+        let found = read(args, (left, one), (right, two))
+            .map_err(|error| error.context(format!("`{}`", visible(key))))?;
+        equal &= found.differing() == 0;
+        let types = [(left, one), (right, two)].map(|(of, leaf)| type_text(of, leaf));
+        match args.common.json {
+            true => told(args, key, &types, &found, &mut json),
+            false => {
+                if number > 0 {
+                    printer.line("")?;
+                }
+                printer.line(&format!("{}  {}", visible(key), types.join(" / ")))?;
+                show(args, &found, &mut printer)?;
+            }
+        }
+        if let Some(target) = target {
+            save(args, key, &found, target)?;
+        }
+    }
+    if args.common.json {
+        json.close(']');
+        json.name("matches").bool(equal);
+        json.close('}');
+        printer.line(json.as_str())?;
+    }
+    printer.finish()?;
+    Ok(equal)
+}
+
+fn read(
+    args: &Diff,
+    left: (&Arc<Checkpoint>, &Leaf),
+    right: (&Arc<Checkpoint>, &Leaf),
+) -> Result<Close> {
+    let mut closer = Closer::new((left.0.clone(), left.1), (right.0.clone(), right.1), BLOCKS)?;
+    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+    let workers = remote::workers(&[&args.left, &args.right]);
+    parallel::drive(&mut closer, workers, &mut bar)?;
+    Ok(closer.into_found())
+}
+
+/// `float32 [2, 3]`.
+fn type_text(of: &Checkpoint, leaf: &Leaf) -> String {
+    let tensor = of.tensor_of(leaf.target).map(|(_, tensor)| tensor);
+    tensor.map_or_else(String::new, |it| format!("{} {}", it.dtype, shape_text(&it.shape)))
+}
+
+fn show(args: &Diff, found: &Close, printer: &mut Printer) -> Result<(), Failure> {
+    let sides = [&found.left, &found.right, &found.differences].map(Summary::statistics);
+    let mut table = Table::new(&["", ">LEFT", ">RIGHT", ">RIGHT - LEFT"]);
+    let mut row = |name: &str, value: &dyn Fn(&statelens_stats::Statistics) -> String| {
+        table.row([vec![name.to_owned()], sides.iter().map(value).collect()].concat());
+    };
+    let float = |value: Option<f64>| value.map(number_text).unwrap_or_default();
+    row("mean", &|of| float(of.mean));
+    row("std", &|of| float(of.std));
+    row("min", &|of| float(of.min));
+    row("max", &|of| float(of.max));
+    row("norm", &|of| float(of.l2));
+    row("NaN", &|of| grouped(of.nan));
+    row("infinite", &|of| grouped(of.pos_inf + of.neg_inf));
+    table.print(printer)?;
+    let [_, _, differences] = &sides;
+    let count = differences.count;
+    printer.line(&format!("{} of {} differ", grouped(found.differing()), grouped(count)))?;
+    if let Some((most, at)) = differences.abs_max.filter(|(most, _)| *most > 0.0) {
+        let place = shape_text(&index(&found.shape, at));
+        printer.line(&format!("the largest |RIGHT - LEFT| is {} at {place}", number_text(most)))?;
+    }
+    if found.nan.iter().any(|count| *count > 0) {
+        let [both, left, right] = found.nan.map(grouped);
+        let text = format!("NaN on both sides {both}, in LEFT only {left}, in RIGHT only {right}");
+        printer.line(&text)?;
+    }
+    let outlines = found.outlines(args.looking.scale.into(), SMALL);
+    if let (Some(first), Some(last)) = (outlines.edges.first(), outlines.edges.last()) {
+        printer.line("")?;
+        for (side, counts) in [("LEFT ", &outlines.left), ("RIGHT", &outlines.right)] {
+            printer.line(&format!("{side}  |{}|", bars(counts)))?;
+        }
+        let scale = if args.looking.scale == ScaleArg::Log { ", by magnitude" } else { "" };
+        let range = format!("from {} to {}{scale}", number_text(*first), number_text(*last));
+        printer.line(&format!("        {range}"))?;
+    }
+    printer.line("")?;
+    printer.line("RIGHT - LEFT")?;
+    let scale: Scale = args.looking.scale.into();
+    let histogram = found.differences.histogram(scale, args.looking.bins.into());
+    for line in histogram::drawn(&found.differences, &histogram.edges, &histogram.counts) {
+        printer.line(&line)?;
+    }
+    Ok(())
+}
+
+fn told(args: &Diff, key: &str, types: &[String; 2], found: &Close, json: &mut Json) {
+    let (scale, bins): (Scale, usize) = (args.looking.scale.into(), args.looking.bins.into());
+    let sides =
+        [("left", &found.left), ("right", &found.right), ("difference", &found.differences)];
+    json.line();
+    json.object(|json| {
+        json.name("key").str(key);
+        json.name("left_type").str(&types[0]);
+        json.name("right_type").str(&types[1]);
+        json.name("differing").number(found.differing());
+        json.name("nan_on_both_sides").number(found.nan[0]);
+        json.name("nan_left_only").number(found.nan[1]);
+        json.name("nan_right_only").number(found.nan[2]);
+        for (name, of) in sides {
+            json.name(name).object(|json| {
+                let histogram = of.histogram(scale, bins);
+                statistics_json(json, &of.statistics(), &histogram, Some(&found.shape));
+            });
+        }
+        let outlines = found.outlines(scale, bins);
+        json.name("distributions").object(|json| {
+            json.name("edges").array(|json| outlines.edges.iter().for_each(|it| json.float(*it)));
+            json.name("left").numbers(&outlines.left);
+            json.name("right").numbers(&outlines.right);
+        });
+        if let Some(map) = found.drawn() {
+            json.name("map").object(|json| {
+                json.name("rows").number(map.matrix.0);
+                json.name("columns").number(map.matrix.1);
+                json.name("block").numbers(&[map.block.0, map.block.1]);
+                json.name("size").numbers(&[map.size.0 as u64, map.size.1 as u64]);
+                json.name("largest").array(|json| {
+                    for value in &map.largest {
+                        if value.is_nan() { json.null() } else { json.float(value.abs()) }
+                    }
+                });
+            });
+        }
+    });
+}
+
+/// Draws the blocks of |RIGHT - LEFT|.
+fn save(args: &Diff, key: &str, found: &Close, target: &std::path::Path) -> Result<()> {
+    let map =
+        found.drawn().ok_or_else(|| Error::refused("a tensor without values has no picture"))?;
+    let title = format!("|RIGHT - LEFT| of {}", visible(key));
+    let picture = Picture {
+        map: &map,
+        title: &title,
+        axes: if found.shape.len() < 2 { ("-", "elements") } else { ("rows", "columns") },
+        show: Show::Magnitude,
+        scaling: match args.looking.scale {
+            ScaleArg::Linear => Scaling::Linear,
+            ScaleArg::Log => Scaling::Log,
+        },
+    };
+    pictures::save(&picture, DOTS, target, args.looking.force, Sync::IfReplacing).map(|_| ())
+}

@@ -1,0 +1,68 @@
+//! `statelens diff --by-layer`.
+
+use statelens_inspect::compare::{Measured, Role, roles};
+use statelens_inspect::{Json, counted, number_text, visible};
+
+use crate::print::{Failure, Printer, Table};
+
+fn by_role(measured: &[Measured]) -> Vec<(Role, Vec<(u64, &Measured)>)> {
+    let all = roles(measured.iter().map(|of| of.key.to_lossy().into_owned()));
+    let with_layers = |role: Role| {
+        let layers = role.members.iter().filter_map(|(at, of)| Some((*at, measured.get(*of)?)));
+        let layers = layers.collect();
+        (role, layers)
+    };
+    all.into_iter().map(with_layers).collect()
+}
+
+/// A table for each role, a line for each layer.
+pub(super) fn show(measured: &[Measured], printer: &mut Printer) -> Result<(), Failure> {
+    for (role, layers) in by_role(measured) {
+        printer.line("")?;
+        let count = counted(layers.len() as u64, "layer");
+        printer.line(&format!("{}, {count}", visible(&role.name)))?;
+        let heads =
+            [">layer", ">norm left", ">norm right", ">std left", ">std right", ">relative change"];
+        let mut table = Table::new(&heads);
+        for (at, of) in layers {
+            let mut row = vec![at.to_string()];
+            let numbers = [of.norms.0, of.norms.1, of.deviations.0, of.deviations.1];
+            row.extend(numbers.map(number_text));
+            row.push(of.change.map(number_text).unwrap_or_default());
+            table.row(row);
+        }
+        table.print(printer)?;
+    }
+    Ok(())
+}
+
+/// The field `roles`.
+pub(super) fn json(measured: &[Measured], json: &mut Json) {
+    json.name("roles").array(|json| {
+        for (role, layers) in by_role(measured) {
+            json.object(|json| {
+                json.name("role").str(&role.name);
+                json.name("layers").array(|json| {
+                    for (at, of) in layers {
+                        json.object(|json| {
+                            json.name("layer").number(at);
+                            json.name("key").text(&of.key);
+                            for (name, value) in [
+                                ("left_norm", of.norms.0),
+                                ("right_norm", of.norms.1),
+                                ("left_std", of.deviations.0),
+                                ("right_std", of.deviations.1),
+                            ] {
+                                json.name(name).float(value);
+                            }
+                            match of.change {
+                                Some(change) => json.name("change").float(change),
+                                None => json.name("change").null(),
+                            }
+                        });
+                    }
+                });
+            });
+        }
+    });
+}

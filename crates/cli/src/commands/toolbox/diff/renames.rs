@@ -1,0 +1,78 @@
+//! `statelens diff --renames`.
+
+use std::sync::Arc;
+
+use statelens::parallel;
+use statelens_checkpoint::Checkpoint;
+use statelens_inspect::Json;
+use statelens_inspect::compare::{Basis, Comparison, DiffOptions, Renamed, Unpaired, rename_map};
+
+use crate::args::Diff;
+use crate::output::stop_signal;
+use crate::print::{Outcome, Printer, complain, counted};
+use crate::progress::{Bar, Unit};
+use crate::remote;
+
+pub(super) fn run(
+    args: &Diff,
+    left: &Arc<Checkpoint>,
+    right: &Arc<Checkpoint>,
+    options: DiffOptions,
+) -> Outcome {
+    let comparison = Comparison::new(left.clone(), right.clone(), options);
+    let mut unpaired = Unpaired::of(left, right, comparison.matches());
+    drop(comparison);
+    for (side, mut survey) in unpaired.surveys().into_iter().enumerate() {
+        let file = if side == 0 { &args.left } else { &args.right };
+        let mut bar = Bar::new("hashing", Unit::Bytes).stopped_by(stop_signal()?);
+        parallel::drive(&mut survey, remote::workers(&[file]), &mut bar)?;
+        unpaired.learn(side == 1, survey.take());
+    }
+    let pairs = unpaired.pairs();
+    let alone = unpaired.alone(&pairs);
+    let mut printer = Printer::for_verdict();
+    match args.common.json {
+        true => printer.line(&json(&pairs, alone))?,
+        false => printer.text(&rename_map(&pairs))?,
+    }
+    printer.finish()?;
+    if !args.common.json {
+        tell(&pairs, alone);
+    }
+    Ok(!pairs.is_empty())
+}
+
+/// How each is known, on standard error: standard output is the list.
+fn tell(pairs: &[Renamed], alone: [u64; 2]) {
+    for basis in [Basis::Bytes, Basis::BytesOfSeveral, Basis::Order] {
+        let count = pairs.iter().filter(|pair| pair.basis == basis).count() as u64;
+        if count > 0 {
+            complain(&format!("{}: {}", counted(count, "key"), basis.word()));
+        }
+    }
+    for (side, count) in ["LEFT", "RIGHT"].into_iter().zip(alone) {
+        if count > 0 {
+            let key = counted(count, "tensor");
+            complain(&format!("{key} of {side} alone: nothing on the other side fits"));
+        }
+    }
+}
+
+fn json(pairs: &[Renamed], alone: [u64; 2]) -> String {
+    let mut json = Json::new();
+    json.object(|json| {
+        json.name("statelens").number(1);
+        json.name("renames").array(|json| {
+            for pair in pairs {
+                json.object(|json| {
+                    json.name("left").str(&pair.from);
+                    json.name("right").str(&pair.to);
+                    json.name("basis").str(pair.basis.id());
+                });
+            }
+        });
+        json.name("left_alone").number(alone[0]);
+        json.name("right_alone").number(alone[1]);
+    });
+    json.take()
+}
