@@ -9,6 +9,7 @@ pub mod compare;
 pub mod family;
 pub mod looking;
 pub mod share;
+pub mod understanding;
 pub mod verify;
 pub mod weights;
 
@@ -178,6 +179,8 @@ pub enum ToWorker {
     },
     /// Files of families that were asked for, by their paths; nothing for what can't be fetched.
     Provide(Vec<(String, Option<String>)>),
+    /// Tell what the model is; with `true`, fetch the config beside it first.
+    Understand(bool),
     /// Forget the open checkpoint.
     Close,
 }
@@ -210,6 +213,7 @@ impl ToWorker {
             | Self::Verify(None)
             | Self::Weights(_)
             | Self::Provide(_)
+            | Self::Understand(_)
             | Self::Looking(looking::Ask::Overview(None))
             | Self::Close => JobKind::Other,
         }
@@ -401,6 +405,8 @@ pub enum FromWorker {
     Weights(weights::Told),
     /// About a matrix that is looked at as a picture.
     Looking(looking::Told),
+    /// The answer to [`ToWorker::Understand`].
+    Understood(Box<understanding::Understood>),
     /// A file of [`ToWorker::Look`] was opened, or can't be.
     Looked(Looked),
     /// The job is over; what came of it was told before.

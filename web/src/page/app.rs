@@ -33,6 +33,7 @@ use crate::page::share::{ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::start_screen;
 use crate::page::stopping;
+use crate::page::understanding::use_understanding;
 use crate::page::verify::VerifySheet;
 use crate::page::weights::use_instrument;
 use crate::page::workspace::Workspace;
@@ -62,6 +63,7 @@ pub fn App() -> Html {
         beside: (*use_memo((), |()| Rc::new(Cell::new(false)))).clone(),
     };
     use_questions(&model, &actor);
+    use_understanding(&model, &actor);
     use_instrument(&model, &actor);
     use_families(&model, &actor);
     let small = use_small();
@@ -171,7 +173,7 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
             None => html! {},
         },
         (Screen::Work | Screen::Loading, Some(work)) => html! {
-            <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} inspected={model.inspected.clone()}
+            <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} understood={model.understood.clone()} treemap={model.treemap.clone()} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}
                 privacy={privacy(model)} verifying={model.verification.stage.clone()} instrument={model.instrument.clone()} />
         },

@@ -44,6 +44,11 @@ pub fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -
             }
             _ => actor.expand(false),
         },
+        Screen::Work if model.treemap.is_some() => {
+            if let Some(view) = &model.treemap {
+                actor.leave_treemap(view);
+            }
+        }
         Screen::Work => {
             let clear = model.work.as_ref().is_none_or(|work| work.filter.is_empty());
             if model.run.is_some() && clear && !model.tree_shown {

@@ -11,7 +11,9 @@ use crate::page::marks::holdings;
 use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, when, wrapped_key};
 use crate::page::model::Action;
 use crate::page::model::actor::{Actor, VALUES};
+use crate::page::understanding;
 use crate::page::weights::{GoTo, StatisticsSection};
+use crate::protocol::understanding::Understood;
 use crate::protocol::{Inspected, ToWorker, Values};
 use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
@@ -24,6 +26,8 @@ use crate::state::work::{Layer, Work};
 pub struct InspectorProps {
     /// The open checkpoint.
     pub work: Work,
+    /// What the model is.
+    pub understood: Option<Rc<Understood>>,
     /// Facts of the row that is looked at.
     pub inspected: Option<Rc<Inspected>>,
     /// Its values.
@@ -44,13 +48,14 @@ pub fn Inspector(props: &InspectorProps) -> Html {
     } else if let Some(fold) = work.fold() {
         fold_facts(fold)
     } else {
-        whole(work)
+        whole(props, &actor)
     };
     html! { <aside class="insp" aria-label="Inspector" tabindex="0" ref={node}>{ body }</aside> }
 }
 
 /// Nothing is chosen: the checkpoint itself.
-fn whole(work: &Work) -> Html {
+fn whole(props: &InspectorProps, actor: &Actor) -> Html {
+    let work = &props.work;
     let opened = &work.opened;
     let facts = [
         ("format", format!("{} {}", opened.format, opened.version).trim().to_owned()),
@@ -72,6 +77,7 @@ fn whole(work: &Work) -> Html {
             <section><dl class="kv">
                 { for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
             </dl></section>
+            if let Some(told) = &props.understood { { understanding::all(actor, told) } }
             if !work.dtypes.is_empty() {
                 <section>
                     <div class="hd"><h3>{ "Dtypes" }</h3><span class="lab">{ "tensors" }</span></div>

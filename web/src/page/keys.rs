@@ -11,7 +11,7 @@ use crate::page::hooks::use_window_event;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model, Screen, Sheet};
-use crate::page::{compare, looking, run, share};
+use crate::page::{compare, looking, run, share, treemap};
 use crate::state::fmt;
 
 /// Listens to the keys of the window.
@@ -77,6 +77,7 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
         key if looking::press(model, actor, key, event.shift_key()) => {}
         "g" if model.looking.is_some() => return focus("go-to"),
         _ if model.looking.is_some() => return false,
+        "t" => return treemap::toggle(model, actor),
         "e" => actor.expand(true),
         "d" => compare::offer(model, actor),
         "c" => actor.act(Action::StartConvert),
@@ -99,7 +100,10 @@ fn press_in_table(
     let Some(work) = &model.work else { return false };
     // Arrows belong to the tree, the tabs and the tape while they have the focus.
     let elsewhere = target.is_some_and(|node| {
-        node.closest("[role=tree], [role=tablist], [role=slider], .insp").ok().flatten().is_some()
+        node.closest("[role=tree], [role=tablist], [role=slider], [role=listbox], .insp")
+            .ok()
+            .flatten()
+            .is_some()
     });
     match key {
         "j" => actor.work(|work| work.step(1)),

@@ -43,6 +43,8 @@ pub mod stopping;
 pub mod table;
 pub mod tape;
 pub mod tree;
+pub mod treemap;
+pub mod understanding;
 pub mod verify;
 pub mod weights;
 pub mod window;

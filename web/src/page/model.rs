@@ -19,6 +19,7 @@ use self::verification::Verification;
 use crate::page::conversion::{Convert, Phase};
 use crate::page::drop::Dropped;
 use crate::protocol::share::Shared;
+use crate::protocol::understanding::Understood;
 use crate::protocol::{
     Agreed, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, JobKind, Opened, Posted, Running,
     Values,
@@ -26,6 +27,7 @@ use crate::protocol::{
 use crate::rows::PackedRows;
 use crate::state::instrument::Instrument;
 use crate::state::looking::Looking;
+use crate::state::treemap::TreemapView;
 use crate::state::work::Work;
 use crate::text;
 
@@ -192,6 +194,10 @@ pub struct Model {
     pub inspected: Option<Rc<Inspected>>,
     /// Its values.
     pub values: Option<Rc<Values>>,
+    /// What the model is.
+    pub understood: Option<Rc<Understood>>,
+    /// Where the bytes are, in the place of the table.
+    pub treemap: Option<TreemapView>,
     /// What can be shared.
     pub shared: Option<Rc<Shared>>,
     /// Whether all values were read, or how far that is.
@@ -262,6 +268,8 @@ pub enum Action {
     Look(Box<dyn FnOnce(&mut Looking)>),
     /// Looks at a value of a row, by its number.
     GoTo(u32, u64),
+    /// Shows where the bytes are in the place of the table, or the table.
+    Treemap(Option<TreemapView>),
     /// Opens the convert sheet.
     StartConvert,
     /// Open the sheet for converting with one key chosen, and a target by its id.
@@ -305,6 +313,8 @@ impl Default for Model {
             tree_shown: false,
             inspected: None,
             values: None,
+            understood: None,
+            treemap: None,
             shared: None,
             measure: Measure::No,
             verification: Verification::default(),
@@ -425,6 +435,7 @@ impl Reducible for Model {
                 next.looking = None;
                 (next.sheet, next.tab) = (None, Tab::Tensor);
             }
+            Action::Treemap(view) => next.treemap = view,
             Action::StartConvert => next.start_convert(),
             Action::SaveKey(row, to) => next.save_key(row, to),
             Action::Convert(change) => {
@@ -460,6 +471,7 @@ impl Model {
     /// Nothing is being done, or was, with what is open.
     pub(super) fn forget(&mut self) {
         self.shared = None;
+        (self.understood, self.treemap) = (None, None);
         self.measure = Measure::No;
         self.verification = Verification::default();
         self.instrument = Instrument::default();
@@ -547,6 +559,7 @@ impl Model {
                 self.compare = None;
                 self.screen = Screen::Error;
             }
+            FromWorker::Understood(told) => self.understood = Some(Rc::new(*told)),
             FromWorker::Inspected(inspected) => self.inspected = Some(Rc::new(inspected)),
             FromWorker::Valued(values) => self.values = Some(Rc::new(values)),
             FromWorker::Family { request, family } => {

@@ -31,6 +31,7 @@ const GROUPS: [&[Group]; 3] = [
                 ("Findings", &["F"]),
                 ("Verify", &["V"]),
                 ("All values as a picture", &["E"]),
+                ("Where the bytes are", &["T"]),
                 ("Shortcuts", &["?"]),
             ],
         ),

@@ -1,12 +1,16 @@
 //! The tree of modules beside the table: virtual lines, of which only those in sight are in the
 //! document.
 
+use std::rc::Rc;
+
 use yew::prelude::*;
 
 use crate::page::hooks::use_small;
 use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
+use crate::page::understanding;
 use crate::page::window::{Lines, reveal, use_sight};
+use crate::protocol::understanding::Understood;
 use crate::state::fmt;
 use crate::state::work::Work;
 
@@ -15,6 +19,8 @@ use crate::state::work::Work;
 pub struct TreeProps {
     /// The open checkpoint.
     pub work: Work,
+    /// What the model is.
+    pub understood: Option<Rc<Understood>>,
 }
 
 /// The tree.
@@ -61,6 +67,7 @@ pub fn TreePane(props: &TreeProps) -> Html {
                     { for (sight.first..sight.end).map(|index| line(&actor, work, index, at == Some(index), index as f64 * each)) }
                 </ul>
             </div>
+            if let Some(told) = &props.understood { { understanding::foot(&actor, told) } }
         </nav>
     }
 }

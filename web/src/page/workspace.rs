@@ -18,13 +18,16 @@ use crate::page::model::{Action, Sheet, Tab};
 use crate::page::table::TablePane;
 use crate::page::tape::TapeView;
 use crate::page::tree::TreePane;
+use crate::page::treemap::TreemapPane;
 use crate::page::verify;
 use crate::page::weights;
+use crate::protocol::understanding::Understood;
 use crate::protocol::{Fetched, Inspected, Severity, Values};
 use crate::state::fmt;
 use crate::state::instrument::Instrument;
 use crate::state::table::Column;
 use crate::state::tape::{row_at, row_beside};
+use crate::state::treemap::TreemapView;
 use crate::state::work::Work;
 
 /// The workspace.
@@ -36,6 +39,10 @@ pub struct WorkspaceProps {
     pub tab: Tab,
     /// True while the tree is shown over the table, on screens of middle width.
     pub tree_shown: bool,
+    /// What the model is.
+    pub understood: Option<Rc<Understood>>,
+    /// Where the bytes are, in the place of the table.
+    pub treemap: Option<TreemapView>,
     /// Facts of the row that is looked at.
     pub inspected: Option<Rc<Inspected>>,
     /// Its values.
@@ -98,16 +105,20 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
             }
             { tabs(&actor, props.tab, &[(Tab::Tree, "Tree"), (Tab::Keys, "Keys"), (Tab::Tensor, "Tensor")]) }
             <div class={classes(&["cols", view, when(props.tree_shown, "with-tree")])}>
-                <TreePane work={work.clone()} />
+                <TreePane work={work.clone()} understood={props.understood.clone()} />
                 <section class="mid" aria-label="Keys">
                     { notice(&actor, work) }
                     if work.opened.summary {
                         <p class="notice summary-only">{ "This is a summary from a link: keys, dtypes and shapes, no values. The file, with its weights, is with whoever sent it." }</p>
                     }
-                    <FilterBar work={work.clone()} />
-                    <TablePane work={work.clone()} />
+                    if let Some(view) = &props.treemap {
+                        <TreemapPane work={work.clone()} view={view.clone()} understood={props.understood.clone()} />
+                    } else {
+                        <FilterBar work={work.clone()} />
+                        <TablePane work={work.clone()} />
+                    }
                 </section>
-                <Inspector work={work.clone()} inspected={props.inspected.clone()} values={props.values.clone()} instrument={props.instrument.clone()} />
+                <Inspector work={work.clone()} understood={props.understood.clone()} inspected={props.inspected.clone()} values={props.values.clone()} instrument={props.instrument.clone()} />
             </div>
             { status(&actor, work, props) }
         </main>

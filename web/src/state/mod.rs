@@ -15,6 +15,7 @@ pub mod share;
 pub mod table;
 pub mod tape;
 pub mod tree;
+pub mod treemap;
 pub mod weights;
 pub mod work;
 

@@ -14,7 +14,8 @@ use crate::text;
 use crate::worker::job::Job;
 use crate::worker::session::Shared;
 use crate::worker::{
-    casts, compare, family, looking, planning, private, remote, running, share, verify, weights,
+    casts, compare, family, looking, planning, private, remote, running, share, understanding,
+    verify, weights,
 };
 
 /// Keys beyond which files are not planned at once.
@@ -169,6 +170,7 @@ pub(super) fn answer(session: &Shared, job: &Job, message: ToWorker, data: &JsVa
         ToWorker::Verify(finite) => verify::answer(session, job.clone(), finite, data),
         ToWorker::Weights(ask) => weights::answer(session, job.clone(), ask),
         ToWorker::Looking(ask) => looking::answer(session, job.clone(), ask),
+        ToWorker::Understand(fetch) => understanding::answer(session, job.clone(), fetch),
         ToWorker::Provide(files) => session.borrow_mut().provide(files),
         ToWorker::OpenAddress { .. }
         | ToWorker::Allow { .. }

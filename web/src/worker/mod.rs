@@ -31,6 +31,7 @@ pub mod share;
 pub mod sink;
 pub mod sources;
 pub mod statistics;
+mod understanding;
 pub mod verify;
 mod watch;
 pub mod weights;

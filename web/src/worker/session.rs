@@ -135,6 +135,28 @@ impl Session {
         }
     }
 
+    /// Whether it was asked for the config beside a remote model.
+    pub(super) fn knows_config(&self) -> bool {
+        !matches!(self.config, Beside::Unknown)
+    }
+
+    /// The config beside a remote model, if it was fetched.
+    pub(super) fn config(&self) -> Option<Text> {
+        self.config.text()
+    }
+
+    /// Notes the config beside a remote model, unless a plan waits for it.
+    pub(super) fn note_config(&mut self, config: Option<Text>) {
+        if matches!(self.config, Beside::Unknown) {
+            self.config = Beside::Known(config);
+        }
+    }
+
+    /// The outline of a summary that was opened from a link.
+    pub(super) fn shared(&self) -> Option<Rc<statelens_inspect::share::Outline>> {
+        self.summary.as_ref().map(|summary| summary.outline.clone())
+    }
+
     /// Takes files of families.
     pub(super) fn provide(&mut self, files: Vec<(String, Option<String>)>) {
         for (path, text) in files {

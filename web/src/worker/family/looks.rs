@@ -262,6 +262,11 @@ fn beside(files: &FileSet, folder: Option<&str>) -> Option<Text> {
     Some(Text { name: name.to_owned(), text: String::from_utf8(bytes).ok()? })
 }
 
+/// As [`beside`], of what is no set of ranks.
+pub(in crate::worker) fn config_beside(files: &FileSet) -> Option<Text> {
+    beside(files, None)
+}
+
 /// What a model's config is called, mostly.
 pub(in crate::worker) fn config_name(checkpoint: &Checkpoint) -> &'static str {
     match recognise::is_cerebras(checkpoint) {
@@ -270,7 +275,8 @@ pub(in crate::worker) fn config_name(checkpoint: &Checkpoint) -> &'static str {
     }
 }
 
-fn read(config: &Text) -> Result<Value> {
+/// What is in a config.
+pub(in crate::worker) fn read(config: &Text) -> Result<Value> {
     let language = Language::of_name(&config.name).unwrap_or(Language::Yaml);
     parse(&config.text, language).map_err(|error: Error| error.in_file(config.name.clone()))
 }

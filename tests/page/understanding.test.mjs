@@ -1,0 +1,117 @@
+// What the model is, and where its bytes are.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { accessibility, fixture, launch, withPage } from "./harness.mjs";
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
+const folder = "trainer/gpt2";
+const model = fixture(`${folder}/pytorch_model.bin`);
+const config = fixture(`${folder}/config.json`);
+
+async function open(page, ...files) {
+  await page.setInputFiles("#choose-files", files);
+  await page.waitForSelector("#work .row");
+  await page.waitForSelector(".foot dl", { state: "attached" });
+}
+
+/** What a list says: by label, the value and what tells it. */
+const told = (page, list) =>
+  page.$$eval(`${list} dt`, (terms) =>
+    Object.fromEntries(
+      terms.map((term) => {
+        const value = term.nextElementSibling;
+        const source = value.querySelector(".src")?.textContent ?? "unknown";
+        return [term.textContent, [value.childNodes[0].textContent, source]];
+      }),
+    ),
+  );
+
+test("what is read, what is inferred and what is unknown are told apart", () =>
+  withPage(browser, async (page) => {
+    const said = JSON.parse(readFileSync(config, "utf8"));
+    await open(page, model);
+    let facts = await told(page, ".foot dl");
+    assert.deepEqual(facts.layers, [String(said.n_layer), "inferred"]);
+    assert.deepEqual(facts.heads, ["unknown", "unknown"]);
+    assert.match(facts["looks like"][0], /^GPT-2 or alike/);
+
+    await open(page, model, config);
+    await page.waitForFunction(() => document.querySelector(".foot .lab")?.textContent.includes("config.json"));
+    facts = await told(page, ".foot dl");
+    assert.deepEqual(facts.layers, [String(said.n_layer), "read"]);
+    assert.equal(facts.heads[0], String(said.n_head));
+    assert.equal(facts.heads[1], "read");
+    await page.click(".foot .textlink");
+    const all = await told(page, ".insp .understood dl");
+    assert.equal(all["hidden size"][0], said.n_embd.toLocaleString("en"));
+    assert.match(await page.innerText(".insp .parts"), /attention[\s\S]*MLP/);
+    assert.deepEqual(await accessibility(page, "understanding"), []);
+  }));
+
+test("boxes are as large as bytes, and the keyboard goes through them", () =>
+  withPage(browser, async (page) => {
+    await open(page, model);
+    await page.keyboard.press("t");
+    await page.waitForSelector(".map .box");
+    // Areas of the outermost boxes, by what they say they hold.
+    const sizes = await page.$$eval(".map .box:not(.open)", (boxes) =>
+      boxes.map((box) => {
+        const { width, height } = box.getBoundingClientRect();
+        const share = Number(/, ([\d.]+) %/.exec(box.title)[1]);
+        return [width * height, share];
+      }),
+    );
+    const largest = Math.max(...sizes.map(([area]) => area));
+    assert.equal(largest, sizes.find(([, share]) => share === Math.max(...sizes.map(([, share]) => share)))[0]);
+    assert.ok(sizes.length < 320);
+    await page.keyboard.press("ArrowRight");
+    await page.waitForSelector(".map .box.sel");
+    const first = await page.getAttribute(".map .box.sel", "id");
+    const lens = () => page.getAttribute(".tape .lens circle", "cx");
+    const before = await lens();
+    await page.keyboard.press("ArrowUp");
+    await page.waitForFunction((first) => document.querySelector(".map .box.sel")?.id !== first, first);
+    assert.notEqual(await lens(), before, "the lens marks the same bytes");
+    assert.equal(await page.getAttribute(".map", "aria-activedescendant"), await page.getAttribute(".map .box.sel", "id"));
+
+    // In by Enter, out by Escape, to the table by another.
+    await page.click(".map .box.open .t", { position: { x: 8, y: 30 }, force: true });
+    await page.keyboard.press("Enter");
+    await page.waitForSelector(".mapway [aria-current]");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector(".mapway [aria-current]", { state: "detached" });
+    const download = page.waitForEvent("download");
+    await page.click(".maphead >> text=CSV");
+    const csv = readFileSync(await (await download).path(), "utf8");
+    assert.match(csv, /^key,times,dtype,tensors,params,bytes,share,holds_others\n/);
+    await page.click(".maphead >> text=by dtype");
+    await page.waitForFunction(() => document.querySelector(".map .box")?.title.startsWith("float32"));
+    assert.deepEqual(await accessibility(page, "treemap by dtype"), []);
+    await page.keyboard.press("t");
+    await page.waitForSelector("#work .row");
+  }));
+
+for (const [width, height] of [[390, 844], [1440, 900]]) {
+  for (const colorScheme of ["light", "dark"]) {
+    test(`the treemap is clean at ${width} in ${colorScheme}`, () =>
+      withPage(
+        browser,
+        async (page) => {
+          await open(page, model, config);
+          await page.keyboard.press("t");
+          await page.waitForSelector(".map .box");
+          assert.deepEqual(await accessibility(page, "treemap"), []);
+          const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+          assert.ok(wide <= width, `${wide}`);
+        },
+        { viewport: { width, height }, colorScheme },
+      ));
+  }
+}

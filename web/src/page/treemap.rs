@@ -1,0 +1,271 @@
+//! Where the bytes are: boxes in the place of the table, by tree or by dtype.
+
+use std::rc::Rc;
+
+use statelens_inspect::treemap::{Cell, Treemap, svg};
+use yew::prelude::*;
+
+use crate::page::drop::save_text;
+use crate::page::hooks::{Same, use_size};
+use crate::page::marks::{cap, classes, one_of, when};
+use crate::page::model::actor::Actor;
+use crate::page::model::{Action, Model, Screen, Tab};
+use crate::page::naming::key_name;
+use crate::page::understanding;
+use crate::protocol::understanding::Understood;
+use crate::state::dtype::{family, short};
+use crate::state::fmt;
+use crate::state::treemap::{ByDtype, TreemapView, lay_out};
+use crate::state::work::Work;
+
+/// Boxes that are told to those who don't see them.
+const TOLD: usize = 40;
+
+impl Actor {
+    /// Shows the treemap in the place of the table.
+    pub fn show_treemap(&self) {
+        self.act(Action::Tab(Tab::Keys));
+        self.act(Action::Treemap(Some(TreemapView::default())));
+    }
+
+    /// Goes out of what was gone into last, or back to the table.
+    pub fn leave_treemap(&self, view: &TreemapView) {
+        let mut view = view.clone();
+        let out = view.way.pop().is_some();
+        self.act(Action::Treemap(out.then_some(view)));
+    }
+}
+
+/// Shows the treemap, or the table again; whether anything is open.
+pub fn toggle(model: &Model, actor: &Actor) -> bool {
+    match (&model.treemap, model.screen) {
+        (Some(_), Screen::Work) => actor.act(Action::Treemap(None)),
+        (None, Screen::Work) => actor.show_treemap(),
+        _ => return false,
+    }
+    true
+}
+
+/// The treemap.
+#[derive(Properties, PartialEq)]
+pub struct TreemapProps {
+    /// The open checkpoint.
+    pub work: Work,
+    /// How it is looked at.
+    pub view: TreemapView,
+    /// What the model is.
+    pub understood: Option<Rc<Understood>>,
+}
+
+/// The treemap.
+#[component]
+pub fn TreemapPane(props: &TreemapProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let (work, view) = (&props.work, &props.view);
+    let node = use_node_ref();
+    let (wide, high) = use_size(&node);
+    let by_dtype = use_memo((view.by_dtype, Same(work.rows.clone())), {
+        let (rows, trie) = (work.rows.clone(), work.trie.clone());
+        move |(by_dtype, _)| by_dtype.then(|| ByDtype::new(&rows, &trie))
+    });
+    let size = (wide.floor() as u32, high.floor() as u32);
+    let map = use_memo((view.clone(), Same(work.rows.clone()), size), {
+        let (rows, trie) = (work.rows.clone(), work.trie.clone());
+        move |(view, _, (wide, high))| {
+            let size = (f64::from(*wide), f64::from(*high));
+            lay_out(view, &rows, &trie, Option::as_ref(&by_dtype), size)
+        }
+    });
+    let chosen = use_state(|| None::<usize>);
+    let at = current(&map, *chosen, work, view.by_dtype);
+    {
+        // It has the keyboard from the start, and again after going in or out.
+        let node = node.clone();
+        use_effect_with(view.clone(), move |_| {
+            if let Some(element) = node.cast::<web_sys::HtmlElement>() {
+                let _ = element.focus();
+            }
+        });
+    }
+    let choose = {
+        let (actor, map, chosen) = (actor.clone(), map.clone(), chosen.clone());
+        Callback::from(move |at: usize| {
+            chosen.set(Some(at));
+            if let Some(cell) = map.cells.get(at) {
+                let row = cell.row;
+                actor.work(move |work| work.look_at_row(row));
+            }
+        })
+    };
+    let enter = {
+        let (actor, map, view) = (actor.clone(), map.clone(), view.clone());
+        Callback::from(move |at: usize| {
+            let Some(cell) = map.cells.get(at).filter(|cell| cell.deep) else { return };
+            let Some(branch) = cell.branch else { return };
+            let mut view = view.clone();
+            view.way.push((branch, cell.path.clone()));
+            actor.act(Action::Treemap(Some(view)));
+        })
+    };
+    let onkeydown = {
+        let (map, choose, enter) = (map.clone(), choose.clone(), enter.clone());
+        Callback::from(move |event: KeyboardEvent| {
+            let next = match (event.key().as_str(), at) {
+                ("ArrowRight", Some(at)) => map.beside(at, (1.0, 0.0)),
+                ("ArrowLeft", Some(at)) => map.beside(at, (-1.0, 0.0)),
+                ("ArrowDown", Some(at)) => map.beside(at, (0.0, 1.0)),
+                ("ArrowUp", Some(at)) => map.beside(at, (0.0, -1.0)),
+                ("ArrowRight" | "ArrowDown" | "ArrowLeft" | "ArrowUp" | "Home", _) => first(&map),
+                // The box around it, if it is a leaf itself.
+                ("Enter", Some(at)) => {
+                    let around = map.cells.get(at).and_then(|cell| match cell.deep {
+                        true => Some(at),
+                        false => cell.parent,
+                    });
+                    around.iter().for_each(|at| enter.emit(*at));
+                    None
+                }
+                _ => return,
+            };
+            event.prevent_default();
+            event.stop_propagation();
+            if let Some(next) = next {
+                choose.emit(next);
+            }
+        })
+    };
+    let cells = map.cells.iter().enumerate().map(|(index, _)| {
+        let of_cell = |callback: &Callback<usize>| {
+            let callback = callback.clone();
+            Callback::from(move |event: MouseEvent| {
+                event.stop_propagation();
+                callback.emit(index);
+            })
+        };
+        draw(&map, index, at == Some(index), of_cell(&choose), of_cell(&enter))
+    });
+    html! {
+        <>
+            { head(&actor, work, view, &map) }
+            <div class="mapbody">
+                <div class="map" ref={node} tabindex="0" role="listbox" aria-label={map.text()} {onkeydown}
+                    aria-activedescendant={at.map(|at| format!("box-{at}"))}>{ for cells }</div>
+                if let Some(told) = props.understood.as_ref().filter(|told| !told.parts.is_empty()) {
+                    <aside class="mapparts" aria-label="Parameters by part" tabindex="0">
+                        <div class="lab">{ "parameters by part" }</div>
+                        { understanding::parts(told) }
+                    </aside>
+                }
+            </div>
+            { table(&map) }
+        </>
+    }
+}
+
+/// The box that is looked at: the one that was chosen, or that which holds what was chosen elsewhere.
+fn current(map: &Treemap, chosen: Option<usize>, work: &Work, by_dtype: bool) -> Option<usize> {
+    let row = work.row()?;
+    let is_it = |at: &usize| map.cells.get(*at).is_some_and(|cell| cell.row == row);
+    chosen.filter(is_it).or_else(|| match by_dtype {
+        true => map.cells.iter().rposition(|cell| cell.row == row),
+        false => map.holding(&work.trie, row),
+    })
+}
+
+fn first(map: &Treemap) -> Option<usize> {
+    map.cells.iter().position(|cell| !cell.open)
+}
+
+fn head(actor: &Actor, work: &Work, view: &TreemapView, map: &Rc<Treemap>) -> Html {
+    let show = |view: Option<TreemapView>| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.act(Action::Treemap(view.clone())))
+    };
+    let by = |by_dtype| show(Some(TreemapView { by_dtype, way: Vec::new() }));
+    let name = match view.way.last() {
+        Some((_, path)) => format!("{} {path}", work.opened.name),
+        None => work.opened.name.clone(),
+    };
+    let save = |kind: &'static str| {
+        let (map, name) = (map.clone(), name.clone());
+        Callback::from(move |_: MouseEvent| {
+            let text = if kind == "svg" { svg(&map, &name) } else { map.csv() };
+            save_text(&text, &key_name(&format!("{name} bytes"), kind));
+        })
+    };
+    let way = view.way.iter().enumerate().map(|(at, (_, path))| {
+        let view = TreemapView { way: view.way[..=at].to_vec(), ..view.clone() };
+        let last = at + 1 == view.way.len();
+        html! { <><span class="dim" aria-hidden="true">{ "\u{203a}" }</span>
+            <button class="textlink m" aria-current={last.then_some("true")} onclick={show(Some(view))}>{ path }</button></> }
+    });
+    html! {
+        <div class="pane-h maphead">
+            <span class="seg" role="radiogroup" aria-label="Boxes">
+                { one_of("radio", !view.by_dtype, "by tree", by(false)) }
+                { one_of("radio", view.by_dtype, "by dtype", by(true)) }
+            </span>
+            <nav class="mapway" aria-label="Where you are">
+                <button class="textlink" onclick={by(view.by_dtype)}>{ "all" }</button>
+                { for way }
+                <span class="num">{ fmt::bytes(map.sums.bytes) }</span>
+            </nav>
+            <button class="textlink only-l" onclick={save("svg")}>{ "SVG" }</button>
+            <button class="textlink only-l" onclick={save("csv")}>{ "CSV" }</button>
+            <button class="btn" onclick={show(None)}>{ "Table " }{ cap("T") }</button>
+        </div>
+    }
+}
+
+fn draw(
+    map: &Treemap,
+    index: usize,
+    selected: bool,
+    onclick: Callback<MouseEvent>,
+    ondblclick: Callback<MouseEvent>,
+) -> Html {
+    let cell = &map.cells[index];
+    let rect = cell.rect;
+    let style = format!(
+        "left:{:.1}px;top:{:.1}px;width:{:.1}px;height:{:.1}px",
+        rect.left, rect.top, rect.wide, rect.high
+    );
+    let text = cell.text(map.sums.bytes);
+    let class = classes(&[
+        "box",
+        when(cell.open, "open"),
+        when(selected, "sel"),
+        family(&cell.dtype).class(),
+    ]);
+    // A letter takes some 7 dots; less than three are none.
+    let named = rect.wide >= 26.0 && rect.high >= 15.0;
+    let typed = named && !cell.open && rect.high >= 32.0;
+    html! {
+        <div key={index} id={format!("box-{index}")} {class} {style} role="option" title={text.clone()}
+            aria-selected={selected.to_string()} {onclick} {ondblclick}>
+            if named { <span class="t" aria-hidden="true">{ label(cell) }</span> }
+            if typed { <span class="dt" aria-hidden="true">{ short(&cell.dtype) }{ if cell.mixed { " +" } else { "" } }</span> }
+            <span class="unseen">{ text }</span>
+        </div>
+    }
+}
+
+fn label(cell: &Cell) -> String {
+    let times = if cell.times > 1 { format!(" \u{d7}{}", cell.times) } else { String::new() };
+    format!("{}{times}  {}", cell.name, fmt::bytes(cell.sums.bytes))
+}
+
+/// The same as a table, for those who don't see it.
+fn table(map: &Treemap) -> Html {
+    let mut cells: Vec<&Cell> = map.cells.iter().filter(|cell| !cell.open).collect();
+    cells.sort_by_key(|cell| std::cmp::Reverse(cell.sums.bytes));
+    html! {
+        <table class="unseen" aria-label="The largest boxes">
+            <thead><tr><th>{ "key" }</th><th>{ "dtype" }</th><th>{ "bytes" }</th><th>{ "share" }</th></tr></thead>
+            <tbody>{ for cells.iter().take(TOLD).map(|cell| html! {
+                <tr><td>{ &cell.path }</td><td>{ &cell.dtype }</td><td>{ fmt::bytes(cell.sums.bytes) }</td>
+                    <td>{ format!("{} %", fmt::percent(cell.sums.bytes, map.sums.bytes)) }</td></tr>
+            }) }</tbody>
+        </table>
+    }
+}

@@ -1,0 +1,150 @@
+//! What the model is: a few lines below the tree, and all of it where nothing is chosen.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use crate::page::hooks::Same;
+use crate::page::marks::{cap, classes, when};
+use crate::page::model::actor::Actor;
+use crate::page::model::{Action, Model, Tab};
+use crate::protocol::ToWorker;
+use crate::protocol::understanding::{FactLine, Understood};
+
+/// Asks what the model is whenever something is opened.
+#[hook]
+pub fn use_understanding(model: &UseReducerHandle<Model>, actor: &Actor) {
+    let opened = model.work.as_ref().map(|work| Same(work.rows.clone()));
+    let actor = actor.clone();
+    use_effect_with(opened, move |opened| {
+        if opened.is_some() {
+            actor.ask(&ToWorker::Understand(false));
+        }
+    });
+}
+
+/// A few lines.
+pub fn foot(actor: &Actor, told: &Understood) -> Html {
+    let all = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.work(|work| work.spot = None);
+            actor.act(Action::Tab(Tab::Tensor));
+        })
+    };
+    let map = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.show_treemap())
+    };
+    let find = |name: &str| told.facts.iter().find(|fact| fact.name == name);
+    // Two of a kind share a line, as drawn.
+    let pairs = [
+        ("family", "", ""),
+        ("layers", "", ""),
+        ("hidden_size", "intermediate_size", "hidden \u{b7} ffn"),
+        ("heads", "kv_heads", "heads \u{b7} kv"),
+        ("vocabulary", "", ""),
+        ("experts", "experts_per_token", "experts \u{b7} each"),
+    ];
+    let lines = pairs.into_iter().filter_map(|(one, other, label)| {
+        let one = find(one)?;
+        let mut line = one.clone();
+        if let Some(other) = find(other).filter(|other| is_known(other) && is_known(one)) {
+            label.clone_into(&mut line.label);
+            line.value = format!("{} \u{b7} {}", one.value, other.value);
+            line.basis = format!("{}; {}", one.basis, other.basis);
+            if other.source != one.source {
+                line.source = format!("{}, {}", one.source, other.source);
+            }
+        }
+        Some(line)
+    });
+    html! {
+        <section class="foot" aria-label="Model">
+            if !told.facts.is_empty() {
+                <div class="lab">{ heading(told) }
+                    <button class="textlink" onclick={all}>{ "all" }</button></div>
+                <dl class="kv">{ for lines.map(|line| fact(&line)) }</dl>
+            }
+            <button class="textrow" onclick={map}>{ "Where the bytes are " }{ cap("T") }</button>
+        </section>
+    }
+}
+
+/// All of it.
+pub fn all(actor: &Actor, told: &Rc<Understood>) -> Html {
+    if told.facts.is_empty() {
+        return html! {};
+    }
+    let fetch = told.fetch.clone().map(|name| {
+        let actor = actor.clone();
+        let onclick = Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Understand(true)));
+        html! { <button class="btn" {onclick}>{ format!("Fetch {name}") }</button> }
+    });
+    html! {
+        <>
+            <section class="understood">
+                <div class="hd"><h3>{ "Model" }</h3><span class="lab">{ heading(told) }</span></div>
+                <dl class="kv">{ for told.facts.iter().map(fact_with_basis) }</dl>
+                { for fetch }
+            </section>
+            <section class="understood">
+                <div class="hd"><h3>{ "Parameters by part" }</h3></div>
+                { parts(told) }
+            </section>
+            if !told.more.is_empty() {
+                <section class="understood">
+                    <div class="hd"><h3>{ "Memory and storage" }</h3></div>
+                    <dl class="kv">{ for told.more.iter().map(fact_with_basis) }</dl>
+                </section>
+            }
+        </>
+    }
+}
+
+/// Parameters by part, with bars.
+pub fn parts(told: &Understood) -> Html {
+    html! {
+        <ul class="parts" aria-label="Parameters by part">
+            { for told.parts.iter().map(|part| html! {
+                <li style={format!("--w:{:.2}%", part.share.min(1.0) * 100.0)}>
+                    <span class="t">{ &part.label }</span>
+                    <span class="num">{ &part.value }</span>
+                    <span class="bar" aria-hidden="true"><i></i></span>
+                    <span class="dim">{ &part.basis }</span>
+                </li>
+            }) }
+        </ul>
+    }
+}
+
+fn heading(told: &Understood) -> String {
+    match told.config.as_str() {
+        "" => "Read from names and shapes".to_owned(),
+        config => format!("Read from {config}, names and shapes"),
+    }
+}
+
+fn is_known(fact: &FactLine) -> bool {
+    fact.source != "unknown"
+}
+
+fn fact(line: &FactLine) -> Html {
+    let known = is_known(line);
+    html! {
+        <>
+            <dt>{ &line.label }</dt>
+            <dd class={classes(&[when(!known, "dim")])} title={line.basis.clone()}>{ &line.value }
+                if known && !line.source.is_empty() { <span class="src">{ &line.source }</span> }</dd>
+        </>
+    }
+}
+
+fn fact_with_basis(line: &FactLine) -> Html {
+    html! {
+        <>
+            { fact(line) }
+            if !line.basis.is_empty() { <dd class="basis">{ &line.basis }</dd> }
+        </>
+    }
+}
