@@ -27,7 +27,9 @@ pub(crate) use toolbox::{
     Check, ConvertDataloaderState, Dataloader, FixCheckpointSpec, Folder, Latest, Prune, Runs,
     Toolbox, Upgrade, Verify,
 };
-pub(crate) use values::{By, Export, FailOn, Field, Hist, ScaleArg, StatsArgs, Values};
+pub(crate) use values::{
+    By, Export, FailOn, Field, Hist, RowsArgs, ScaleArg, SingularArgs, StatsArgs, Values,
+};
 
 const EXAMPLES: &str = "\
 Examples:

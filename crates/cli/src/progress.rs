@@ -18,6 +18,8 @@ pub(crate) enum Unit {
     Keys,
     /// Files of a folder.
     Files,
+    /// What takes about even time, of which people know nothing.
+    Work,
 }
 
 /// A line that shows how far a job is. Nothing is drawn in the first moment, so that short jobs
@@ -73,7 +75,7 @@ impl Bar {
             Unit::Keys => return counted(done, "key"),
             Unit::Files => return format!("{} of {}", grouped(done), counted(total, "file")),
             Unit::Bytes if total > 0 => format!("{} of {}", size_text(done), size_text(total)),
-            Unit::Bytes => size_text(done),
+            Unit::Bytes | Unit::Work => size_text(done),
         };
         let eta = if total > done && rate > 0.0 && spent >= ETA_AFTER {
             let left = Duration::from_secs((((total - done) as f64) / rate).ceil() as u64);
@@ -81,6 +83,9 @@ impl Bar {
         } else {
             String::new()
         };
+        if self.unit == Unit::Work {
+            return format!("{:.0} %{eta}", done as f64 / total.max(1) as f64 * 100.0);
+        }
         format!("{count}, {}/s{eta}", size_text(rate as u64))
     }
 }

@@ -61,6 +61,8 @@ fn keys_and_names_of_files_are_printed_without_them() {
         &["stats", &one],
         &["stats", &one, "--fail-on", "nan"],
         &["hist", &one, UNSEEN],
+        &["singular", &one, UNSEEN],
+        &["rows", &one, UNSEEN],
         &["diff", &one, &other],
         &["diff", &other, &one],
         &["check", "--against", &one, &other],

@@ -9,6 +9,7 @@ pub use statelens_fold as fold;
 pub mod check;
 mod code;
 pub mod compare;
+mod csv;
 mod describe;
 mod element;
 mod grade;
@@ -24,6 +25,7 @@ mod read_back;
 mod reading;
 pub mod runs;
 pub mod share;
+pub mod singular;
 mod statistics;
 mod suggest;
 mod summary;
@@ -36,6 +38,7 @@ pub mod weights;
 pub mod work;
 
 pub use code::{Snippet, indexed, snippets};
+pub use csv::Csv;
 pub use describe::{
     dtype_of, kind_of, layout_text, link_text, shape_of, shape_text, text_of, type_name, value_text,
 };

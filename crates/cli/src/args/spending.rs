@@ -41,6 +41,8 @@ impl Command {
             Self::Values(Values::Stats(args)) => &args.input.common,
             Self::Values(Values::Hist(args)) => &args.input.common,
             Self::Values(Values::Export(args)) => &args.input.common,
+            Self::Values(Values::Singular(args)) => &args.input.common,
+            Self::Values(Values::Rows(args)) => &args.input.common,
             Self::Toolbox(command) => match command {
                 Toolbox::States(args) => &args.common,
                 Toolbox::Diff(args) => &args.common,

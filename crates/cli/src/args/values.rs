@@ -39,8 +39,8 @@ Examples:
   statelens hist checkpoint_1000.mdl model.head.weight --scale log --bins 40")]
     Hist(Hist),
 
-    /// Saves a tensor, or a slice of one, to a file: .npy, .npz, .safetensors, .csv, .raw; or a picture
-    /// of it: .png, .svg
+    /// Saves tensors, or slices of them, to a file: .npy, .npz, .safetensors, .csv, .raw; or a picture of
+    /// one: .png, .svg
     #[command(after_help = "\
 What is written is said by the extension of OUT. Numpy has no bfloat16 and no floats of 8 bits: --as
 float32 holds all their numbers. A .raw file holds the numbers alone, little-endian, the last
@@ -54,10 +54,86 @@ NaN or an infinity. It has axes, a legend and a description in words.
 Examples:
   statelens export model.safetensors model.norm.weight norm.npy
   statelens export checkpoint_1000.mdl 'model.head.weight[:100, ::2]' head.csv
+  statelens export model.pt model.norm.weight 'model.embed.weight[:100]' some.safetensors
   statelens export model.pt model.embed.weight embed.npz --as float32
   statelens export model.pt model.embed.weight embed.png --width 1600 --height 900
   statelens export model.pt 'conv.weight[0, :, :]' kernel.svg --scale log")]
     Export(Export),
+
+    /// Finds the singular values of a matrix, its rank and its condition
+    #[command(after_help = "\
+All singular values of a matrix whose smaller side is at most 1,024 are found, in one pass, as exactly as
+LAPACK finds them; --all does that up to 4,096. Of a larger matrix the 32 largest are found (--top: up
+to 64) by multiplying a few vectors by it in up to 8 passes, always the same ones, and each is told with
+how far off it may be. --dry-run tells what it takes and reads nothing. A tensor of more than two
+dimensions needs a slice behind its key. Values that are NaN or infinite are refused with their place.
+
+Rank counts what is above the largest times the larger side times 2^-52, as numpy does; stable rank is
+the sum of all squares over the largest square; effective rank is the exponential of the entropy.
+
+Examples:
+  statelens singular model.safetensors model.head.weight
+  statelens singular model.pt model.embed.weight --top 16 --dry-run
+  statelens singular model.pt 'conv.weight[0, :, :]' --all --json")]
+    Singular(SingularArgs),
+
+    /// Ranks the rows of a matrix by their norm, as those of an embedding: the largest, the smallest, those
+    /// that are zero or equal to another
+    #[command(after_help = "\
+Of a tensor of more than two dimensions the rows are those of the last one, in order: an index stands
+for a row. A convolution kernel is a row with --kernels: its last two dimensions together. Rows that are all
+zero were never trained, or pruned; rows that are equal to one before them, bit for bit, are counted.
+The indices of a slice begin at 0.
+
+Examples:
+  statelens rows model.safetensors model.embed_tokens.weight
+  statelens rows model.pt model.head.weight --columns --top 20
+  statelens rows resnet.pt conv1.weight --kernels --json")]
+    Rows(RowsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RowsArgs {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// The flattened key, as `ls` prints it, with a slice if you like: 'model.w[:1000]'
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+
+    /// Ranks columns instead
+    #[arg(long, conflicts_with = "kernels")]
+    pub(crate) columns: bool,
+
+    /// Takes the last two dimensions together
+    #[arg(long)]
+    pub(crate) kernels: bool,
+
+    /// How many of the largest and of the smallest are told
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    pub(crate) top: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SingularArgs {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// The flattened key, as `ls` prints it, with a slice if you like: 'model.w[0, :, :]'
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+
+    /// All singular values, also of a matrix whose sides are both larger than 1,024
+    #[arg(long, conflicts_with = "top")]
+    pub(crate) all: bool,
+
+    /// Only so many of the largest
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) top: Option<u32>,
+
+    /// Tells what it takes, and reads nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -122,16 +198,17 @@ pub(crate) struct Export {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// The flattened key, as `ls` prints it, with a slice if you like: 'model.w[0:2, :4]'
-    #[arg(value_name = "KEY")]
-    pub(crate) key: String,
+    /// The flattened key, as `ls` prints it, with a slice if you like: 'model.w[0:2, :4]'; several go
+    /// into one .npz or .safetensors
+    #[arg(value_name = "KEY", required = true, num_args = 1..)]
+    pub(crate) keys: Vec<String>,
 
     /// The file to write
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
 
     /// The dtype to write it in, e.g. float32
-    #[arg(long = "as", value_name = "DTYPE")]
+    #[arg(long = "as", visible_alias = "cast", value_name = "DTYPE")]
     pub(crate) dtype: Option<String>,
 
     /// For a picture: the greatest width of the map in dots, without axes; a block takes at least

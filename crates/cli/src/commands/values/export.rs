@@ -1,17 +1,18 @@
 //! `statelens export`.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, DType, Dict, DictKey, Error, FormatInfo, Layout, Leaf, Result,
-    Tensor, Value, float_repr,
+    Tensor, Value,
 };
 use statelens_convert::dtype_named;
 use statelens_formats::{Asked, writing};
-use statelens_inspect::{Json, element_text, missing, shape_text, visible};
+use statelens_inspect::{Csv, Json, missing, shape_text, visible};
 use statelens_tensor::{BUFFER, Cast, drain};
 
 use crate::args::Export;
@@ -19,7 +20,7 @@ use crate::commands::show::slice::Slice;
 use crate::commands::toolbox::writing::{file_name, forced, write};
 use crate::limits::limits;
 use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
-use crate::print::{Failure, Outcome, Printer, grouped};
+use crate::print::{Failure, Outcome, Printer, counted, grouped};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
@@ -38,66 +39,122 @@ enum ExportFormat {
     Svg,
 }
 
+/// A tensor, or a slice of one, by its name.
+struct Taken {
+    /// The key, with the slice behind it if that would be two of one key.
+    name: String,
+    key: String,
+    title: String,
+    tensor: Tensor,
+}
+
 pub(crate) fn run(args: &Export) -> Outcome {
     let format = ExportFormat::of(&args.output)?;
     let dtype = args.dtype.as_deref().map(dtype_named).transpose()?;
     let (checkpoint, sources) = crate::commands::open(&args.input.file, &args.input.common.with)?;
     let leaves = checkpoint.leaves();
-    let (leaf, slice) = find(&leaves, args)?;
-    let key = leaf.flat.to_lossy().into_owned();
-    let tensor = wanted(&checkpoint, leaf, slice, &key)?;
-    let tensor = upcast(tensor, dtype, format)?;
-    let (dtype, shape) = (tensor.dtype.clone(), tensor.shape.clone());
-    let all = checkpoint.unfolded().writing(tensor.nbytes().unwrap_or(u64::MAX));
+    let mut taken = Vec::new();
+    for key in &args.keys {
+        let (leaf, slice) = find(&leaves, key, &args.input.file)?;
+        let key = leaf.flat.to_lossy().into_owned();
+        let tensor = wanted(&checkpoint, leaf, slice, &key)?;
+        let tensor = upcast(tensor, dtype.clone(), format)?;
+        let title = slice.map_or_else(|| key.clone(), |slice| format!("{key}[{slice}]"));
+        taken.push(Taken { name: key.clone(), key, title, tensor });
+    }
+    distinct(&mut taken, args)?;
+    let bytes = taken.iter().map(|it| it.tensor.nbytes().unwrap_or(u64::MAX));
+    let all = checkpoint.unfolded().writing(bytes.fold(0, u64::saturating_add));
     let named = |error: Error| error.in_file(args.input.file.display().to_string());
     all.check("saving it", limits()).map_err(named)?;
-    let bytes = match format {
-        ExportFormat::Csv | ExportFormat::Raw => {
-            plain(args, format, &checkpoint, &sources, &tensor)?
+    let bytes = match (format, taken.as_slice()) {
+        (ExportFormat::Csv | ExportFormat::Raw, [one]) => {
+            plain(args, format, &checkpoint, &sources, &one.tensor)?
         }
-        ExportFormat::Png | ExportFormat::Svg => {
-            let title = match slice {
-                Some(slice) => format!("{key}[{slice}]"),
-                None => key.clone(),
-            };
+        (ExportFormat::Png | ExportFormat::Svg, [one]) => {
             let is_svg = format == ExportFormat::Svg;
-            super::picture::write(args, is_svg, &checkpoint, &sources, &tensor, &visible(&title))?
+            let (title, tensor) = (visible(&one.title), &one.tensor);
+            super::picture::write(args, is_svg, &checkpoint, &sources, tensor, &title)?
         }
-        ExportFormat::Npy | ExportFormat::Npz | ExportFormat::Safetensors => {
+        (ExportFormat::Npy, [_]) | (ExportFormat::Npz | ExportFormat::Safetensors, _) => {
             let name = match format {
                 ExportFormat::Npy => "npy",
                 ExportFormat::Npz => "npz",
                 _ => "safetensors",
             };
             let target = writing(name)?.target(&Asked::default())?;
-            let alone = Arc::new(alone(&checkpoint, &key, tensor)?);
+            let alone = Arc::new(alone(&checkpoint, &taken)?);
             let plan = statelens_formats::plan(alone, &target, file_name(&args.output)?)?;
             let replace = forced(args.force);
-            // What the format has no place for is what stands around the tensor, not its values.
+            // What the format has no place for is what stands around the tensors, not their values.
             write(plan, &args.output, replace, &sources, true, args.durable.sync())?
+        }
+        _ => {
+            return Err(named(
+                Error::refused(format!("{} tensors for one file of this kind", taken.len()))
+                    .expected(".npz or .safetensors"),
+            )
+            .into());
         }
     };
     let mut printer = Printer::new();
     let output = args.output.display().to_string();
     if args.input.common.json {
         let mut json = Json::new();
+        let told = |json: &mut Json, one: &Taken| {
+            json.name("key").str(&one.key);
+            json.name("dtype").str(one.tensor.dtype.name());
+            json.name("shape").numbers(&one.tensor.shape);
+        };
         json.object(|json| {
             json.name("statelens").number(1);
-            json.name("key").str(&key);
-            json.name("dtype").str(dtype.name());
-            json.name("shape").numbers(&shape);
+            match taken.as_slice() {
+                [one] => told(json, one),
+                several => json.name("tensors").array(|json| {
+                    for one in several {
+                        json.object(|json| {
+                            told(json, one);
+                            json.name("name").str(&one.name);
+                        });
+                    }
+                }),
+            }
             json.name("output").str(&output);
             json.name("bytes").number(bytes);
         });
         printer.line(json.as_str())?;
     } else {
-        let (output, key) = (visible(&output), visible(&key));
-        let shape = shape_text(&shape);
-        let bytes = grouped(bytes);
-        printer.line(&format!("wrote {output}: {key}, {dtype} {shape}, {bytes} bytes"))?;
+        let (output, bytes) = (visible(&output), grouped(bytes));
+        let what = match taken.as_slice() {
+            [one] => {
+                let shape = shape_text(&one.tensor.shape);
+                format!("{}, {} {shape}", visible(&one.key), one.tensor.dtype)
+            }
+            several => counted(several.len() as u64, "tensor"),
+        };
+        printer.line(&format!("wrote {output}: {what}, {bytes} bytes"))?;
     }
     printer.finish()?;
     Ok(true)
+}
+
+/// Names slices of one key by what they are; the same twice is refused.
+fn distinct(taken: &mut [Taken], args: &Export) -> Result<()> {
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    for one in taken.iter() {
+        *counts.entry(one.key.clone()).or_default() += 1;
+    }
+    let mut seen = HashSet::new();
+    for one in taken {
+        if counts.get(&one.key).is_some_and(|count| *count > 1) {
+            one.name.clone_from(&one.title);
+        }
+        if !seen.insert(one.name.clone()) {
+            return Err(Error::refused(format!("`{}` is asked for twice", one.name))
+                .in_file(args.input.file.display().to_string()));
+        }
+    }
+    Ok(())
 }
 
 impl ExportFormat {
@@ -121,19 +178,23 @@ impl ExportFormat {
 }
 
 /// The leaf of the key, and the slice behind it. A key that is there with its brackets is that.
-fn find<'a>(leaves: &'a [Leaf], args: &'a Export) -> Result<(&'a Leaf, Option<&'a str>)> {
-    let parts = args.key.strip_suffix(']').and_then(|text| text.rsplit_once('['));
-    match (crate::commands::leaf(leaves, &args.key, &args.input.file), parts) {
+pub(super) fn find<'a>(
+    leaves: &'a [Leaf],
+    key: &'a str,
+    file: &Path,
+) -> Result<(&'a Leaf, Option<&'a str>)> {
+    let parts = key.strip_suffix(']').and_then(|text| text.rsplit_once('['));
+    match (crate::commands::leaf(leaves, key, file), parts) {
         (Ok(leaf), _) => Ok((leaf, None)),
         (Err(_), Some((key, slice))) => {
-            crate::commands::leaf(leaves, key, &args.input.file).map(|leaf| (leaf, Some(slice)))
+            crate::commands::leaf(leaves, key, file).map(|leaf| (leaf, Some(slice)))
         }
         (Err(error), None) => Err(error),
     }
 }
 
 /// The tensor, or what the slice takes of it.
-fn wanted(
+pub(super) fn wanted(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
     slice: Option<&str>,
@@ -199,12 +260,15 @@ fn has_numpy(dtype: &DType) -> bool {
     matches!(dtype, DType::F16 | DType::F32 | DType::F64)
 }
 
-/// A checkpoint of this tensor alone.
-fn alone(checkpoint: &Checkpoint, key: &str, tensor: Tensor) -> Result<Checkpoint> {
+/// A checkpoint of these tensors alone.
+fn alone(checkpoint: &Checkpoint, taken: &[Taken]) -> Result<Checkpoint> {
     let mut builder = Builder::new(limits());
-    let tensor = builder.push_tensor(tensor)?;
-    let value = builder.push(Value::Array(Array { tensor, scalar: false }))?;
-    let entries = vec![(DictKey::from(key), value)];
+    let mut entries = Vec::new();
+    for one in taken {
+        let tensor = builder.push_tensor(one.tensor.clone())?;
+        let value = builder.push(Value::Array(Array { tensor, scalar: false }))?;
+        entries.push((DictKey::from(one.name.as_str()), value));
+    }
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
     builder.finish(root, FormatInfo::default(), checkpoint.files.clone(), Vec::new())
 }
@@ -227,44 +291,22 @@ fn plain(
     let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
     let mut file = BufWriter::with_capacity(BUFFER, &*output.file);
     let mut bytes = 0;
-    let item = usize::try_from(tensor.dtype.itemsize()).unwrap_or(usize::MAX).max(1);
-    let row = tensor.shape.last().copied().unwrap_or(1).max(1);
-    let (mut begun, mut number) = (Vec::new(), 0u64);
+    let (mut csv, mut text) = (Csv::new(&tensor.dtype, &tensor.shape), String::new());
     drain(&checkpoint.files, tensor, BUFFER, &mut bar, &mut |piece| {
-        if format == ExportFormat::Raw {
-            bytes += piece.len() as u64;
-            return file.write_all(piece).map_err(failed);
-        }
-        // Elements may be cut between two pieces.
-        begun.extend_from_slice(piece);
-        let whole = begun.len() - begun.len() % item;
-        for element in begun[..whole].chunks_exact(item) {
-            number += 1;
-            let end = if number.is_multiple_of(row) { "\n" } else { "," };
-            let text = cell(&tensor.dtype, element);
-            bytes += (text.len() + end.len()) as u64;
-            file.write_all(text.as_bytes())
-                .and_then(|()| file.write_all(end.as_bytes()))
-                .map_err(failed)?;
-        }
-        begun.drain(..whole);
-        Ok(())
+        text.clear();
+        let written = match format {
+            ExportFormat::Raw => piece,
+            _ => {
+                csv.feed(piece, &mut text);
+                text.as_bytes()
+            }
+        };
+        bytes += written.len() as u64;
+        file.write_all(written).map_err(failed)
     })?;
     file.flush().map_err(failed)?;
     drop(file);
     keep_all(vec![output], args.durable.sync())?;
     folders.keep();
     Ok(bytes)
-}
-
-/// An element as a cell of CSV: floats by the digits that tell them, of one or two in quotes.
-fn cell(dtype: &DType, element: &[u8]) -> String {
-    let text = match (dtype, element.first_chunk()) {
-        (DType::F64, Some(bytes)) => float_repr(f64::from_le_bytes(*bytes)),
-        _ => element_text(dtype, element),
-    };
-    match text.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text,
-    }
 }

@@ -4,6 +4,8 @@ mod export;
 mod hist;
 mod measure;
 mod picture;
+mod rows;
+mod singular;
 mod stats;
 
 use crate::args::Values;
@@ -14,5 +16,7 @@ pub(crate) fn run(command: &Values) -> Outcome {
         Values::Stats(args) => stats::run(args),
         Values::Hist(args) => hist::run(args),
         Values::Export(args) => export::run(args),
+        Values::Singular(args) => singular::run(args),
+        Values::Rows(args) => rows::run(args),
     }
 }

@@ -1,0 +1,119 @@
+//! `statelens rows`.
+
+use statelens_checkpoint::Error;
+use statelens_inspect::{Json, index, number_text, shape_text, visible};
+use statelens_stats::{Line, Lines, MOST_LINES, Rows};
+use statelens_tensor::{BUFFER, drain};
+
+use crate::args::RowsArgs;
+use crate::limits::limits;
+use crate::output::stop_signal;
+use crate::print::{Outcome, Printer, counted, grouped};
+use crate::progress::{Bar, Unit};
+
+pub(crate) fn run(args: &RowsArgs) -> Outcome {
+    let (checkpoint, _sources) = crate::commands::open(&args.input.file, &args.input.common.with)?;
+    let leaves = checkpoint.leaves();
+    let named = |error: Error| error.in_file(args.input.file.display().to_string());
+    let (leaf, slice) = super::export::find(&leaves, &args.key, &args.input.file)?;
+    let key = leaf.flat.to_lossy().into_owned();
+    let tensor = super::export::wanted(&checkpoint, leaf, slice, &key)?;
+    let title = slice.map_or_else(|| key.clone(), |slice| format!("{key}[{slice}]"));
+    let shape = &tensor.shape;
+    let (outer, inner) = shape.split_at(shape.len().saturating_sub(1 + usize::from(args.kernels)));
+    let dtype = &tensor.dtype;
+    let width = inner.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim));
+    let rows = width.filter(|_| shape.len() >= 2 && !shape.contains(&0));
+    let mut rows = rows.and_then(|width| Rows::new(dtype, width)).ok_or_else(|| {
+        named(Error::refused(format!("`{title}`, {dtype} {}, has no rows", shape_text(shape))))
+    })?;
+    let bytes = tensor.nbytes().unwrap_or(u64::MAX);
+    checkpoint.unfolded().writing(bytes).check("reading it", limits()).map_err(named)?;
+    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+    drain(&checkpoint.files, &tensor, BUFFER, &mut bar, &mut |bytes| {
+        rows.feed(bytes);
+        Ok(())
+    })?;
+    let found = rows.finish();
+    let (lines, what) = match args.columns {
+        true => (&found.columns, "column"),
+        false => (&found.rows, if args.kernels { "kernel" } else { "row" }),
+    };
+    if lines.is_empty() {
+        return Err(named(Error::unsupported(format!(
+            "more than {} are not ranked",
+            counted(MOST_LINES as u64, what)
+        )))
+        .into());
+    }
+    let ranked = Lines::ranked(lines);
+    let top = args.top.min(ranked.len());
+    let smallest: Vec<usize> = ranked.iter().rev().take(top).copied().collect();
+    let largest = &ranked[..top];
+    let median = Lines::median(lines, &ranked).unwrap_or(0.0);
+    let index_of = |at: usize| match args.columns {
+        true => vec![at as u64],
+        false => index(outer, at as u64),
+    };
+    let mut printer = Printer::new();
+    if args.input.common.json {
+        let mut json = Json::new();
+        let list = |json: &mut Json, which: &[usize]| {
+            json.array(|json| {
+                for at in which {
+                    let Line { abs_max, norm, not_finite } = lines[*at];
+                    json.object(|json| {
+                        json.name("index").numbers(&index_of(*at));
+                        json.name("norm").float(norm);
+                        json.name("abs_max").float(abs_max);
+                        json.name("not_finite").number(not_finite);
+                    });
+                }
+            });
+        };
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("key").str(&title);
+            json.name("dtype").str(dtype.name());
+            json.name("shape").numbers(shape);
+            json.name("of").str(what);
+            json.name("count").number(lines.len() as u64);
+            json.name("median_norm").float(median);
+            if !args.columns {
+                json.name("zero").number(found.zero_rows);
+                json.name("copied").number(found.copied_rows);
+            }
+            list(json.name("largest"), largest);
+            list(json.name("smallest"), &smallest);
+        });
+        printer.line(json.as_str())?;
+    } else {
+        let count = counted(lines.len() as u64, what);
+        let shape = shape_text(shape);
+        printer.line(&format!("{}  {dtype} {shape}: {count}", visible(&title)))?;
+        if !args.columns {
+            printer.line(&format!(
+                "  {} all zero, {} equal to one before",
+                grouped(found.zero_rows),
+                grouped(found.copied_rows)
+            ))?;
+        }
+        printer.line(&format!("  median norm {}", number_text(median)))?;
+        for (title, which) in [("largest norm", largest), ("smallest norm", &smallest)] {
+            printer.line("")?;
+            printer.line(&format!("  {title:16} {:>11}  {:>11}", "norm", "max |x|"))?;
+            for at in which {
+                let Line { abs_max, norm, not_finite } = lines[*at];
+                let odd = match not_finite {
+                    0 => String::new(),
+                    odd => format!("  {} not finite", grouped(odd)),
+                };
+                let (norm, most) = (number_text(norm), number_text(abs_max));
+                let index = shape_text(&index_of(*at));
+                printer.line(&format!("  {index:16} {norm:>11}  {most:>11}{odd}"))?;
+            }
+        }
+    }
+    printer.finish()?;
+    Ok(true)
+}

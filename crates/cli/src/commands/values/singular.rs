@@ -1,0 +1,119 @@
+//! `statelens singular`.
+
+use statelens_checkpoint::Error;
+use statelens_inspect::singular::{plan_text, spectrum_facts, spectrum_json};
+use statelens_inspect::{Json, number_text, shape_text, visible};
+use statelens_stats::Matrix;
+use statelens_stats::singular::{Plan, Singular, Spectrum, Which};
+use statelens_tensor::{BUFFER, Buffer, drive};
+
+use crate::args::SingularArgs;
+use crate::limits::limits;
+use crate::output::stop_signal;
+use crate::print::{Outcome, Printer, grouped};
+use crate::progress::{Bar, Unit};
+
+/// Bytes of memory that it may take.
+const MEMORY: u64 = 1 << 30;
+/// Values that are listed, and characters that the longest bar has.
+const LISTED: usize = 32;
+const WIDTH: f64 = 32.0;
+
+pub(crate) fn run(args: &SingularArgs) -> Outcome {
+    let (checkpoint, _sources) = crate::commands::open(&args.input.file, &args.input.common.with)?;
+    let leaves = checkpoint.leaves();
+    let named = |error: Error| error.in_file(args.input.file.display().to_string());
+    let (leaf, slice) = super::export::find(&leaves, &args.key, &args.input.file)?;
+    let key = leaf.flat.to_lossy().into_owned();
+    let tensor = super::export::wanted(&checkpoint, leaf, slice, &key)?;
+    let shape = &tensor.shape;
+    let title = slice.map_or_else(|| key.clone(), |slice| format!("{key}[{slice}]"));
+    if shape.len() != 2 {
+        let rest = vec!["0, "; shape.len().saturating_sub(2)].concat();
+        let error = Error::refused(format!("`{title}` has the shape {}", shape_text(shape)))
+            .expected("a matrix: only these have singular values");
+        return Err(named(match shape.len() {
+            3.. => error.advice(format!("Choose one behind the key: [{rest}:, :].")),
+            _ => error,
+        })
+        .into());
+    }
+    let matrix = Matrix::of(shape, &[]);
+    let matrix = matrix.ok_or_else(|| named(Error::refused(format!("`{title}` has no values"))))?;
+    let which = match (args.all, args.top) {
+        (true, _) => Which::All,
+        (_, Some(count)) => Which::Largest(count),
+        _ => Which::Usual,
+    };
+    let plan = Plan::new(&tensor.dtype, matrix, which, MEMORY).map_err(named)?;
+    let all = checkpoint.unfolded().writing(plan.bytes);
+    all.check("reading it so often", limits()).map_err(named)?;
+    let found = match args.dry_run {
+        true => None,
+        false => {
+            let mut machine = Singular::new(&checkpoint.files, &tensor, matrix, plan)?;
+            let mut bar = Bar::new("multiplying", Unit::Work).stopped_by(stop_signal()?);
+            drive(&mut machine, &mut Buffer::new(BUFFER), &mut bar).map_err(named)?;
+            machine.found().cloned()
+        }
+    };
+    let mut printer = Printer::new();
+    if args.input.common.json {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("key").str(&title);
+            json.name("dtype").str(tensor.dtype.name());
+            json.name("shape").numbers(shape);
+            json.name("plan").object(|json| {
+                json.name("largest");
+                match plan.largest {
+                    Some(count) => json.number(count.into()),
+                    None => json.null(),
+                }
+                json.name("passes").number(plan.passes.into());
+                json.name("bytes").number(plan.bytes);
+                json.name("memory").number(plan.memory);
+                json.name("operations").number(plan.operations);
+            });
+            if let Some(found) = &found {
+                spectrum_json(json, found);
+            }
+        });
+        printer.line(json.as_str())?;
+    } else {
+        let (dtype, shape) = (&tensor.dtype, shape_text(shape));
+        printer.line(&format!("{}  {dtype} {shape}", visible(&title)))?;
+        match &found {
+            Some(found) => lines(found, &mut printer)?,
+            None => printer.line(&format!("would find {}", plan_text(&plan)))?,
+        }
+    }
+    printer.finish()?;
+    Ok(true)
+}
+
+fn lines(found: &Spectrum, printer: &mut Printer) -> Result<(), crate::print::Failure> {
+    for (name, text) in spectrum_facts(found) {
+        printer.line(&format!("  {name:16} {text}"))?;
+    }
+    printer.line("")?;
+    // Bars by powers of ten, those of what is told.
+    let log = |value: f64| if value > 0.0 { value.log10() } else { f64::NEG_INFINITY };
+    let most = found.values.first().map_or(0.0, |value| log(*value));
+    let listed = &found.values[..found.values.len().min(LISTED)];
+    let least = listed.iter().rev().map(|value| log(*value)).find(|log| log.is_finite());
+    let span = (most - least.unwrap_or(most)).max(1.0);
+    for ((number, value), error) in (1u64..).zip(listed).zip(&found.errors) {
+        let part = ((log(*value) - most) / span + 1.0).clamp(0.0, 1.0);
+        let bar = "█".repeat((part * WIDTH).ceil() as usize);
+        let (value, error) = (number_text(*value), number_text(*error));
+        let line = format!("{number:>6}  {value:>11} ± {error:<9}  {bar}");
+        printer.line(line.trim_end())?;
+    }
+    let rest = found.values.len() - listed.len();
+    if rest > 0 {
+        printer.line(&format!("        and {} more: --json lists them", grouped(rest as u64)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! The numbers of a tensor as CSV.
+
+use statelens_checkpoint::{DType, float_repr};
+
+use crate::element_text;
+
+/// Writes a line for each row of the last dimension, out of bytes that come in pieces of any size.
+#[derive(Debug)]
+pub struct Csv {
+    dtype: DType,
+    item: usize,
+    row: u64,
+    /// The beginning of an element whose end has not come yet.
+    begun: Vec<u8>,
+    number: u64,
+}
+
+impl Csv {
+    /// Of a tensor of this dtype and shape.
+    #[must_use]
+    pub fn new(dtype: &DType, shape: &[u64]) -> Self {
+        let item = usize::try_from(dtype.itemsize()).unwrap_or(usize::MAX).max(1);
+        let row = shape.last().copied().unwrap_or(1).max(1);
+        Self { dtype: dtype.clone(), item, row, begun: Vec::new(), number: 0 }
+    }
+
+    /// Takes the next bytes and adds their text.
+    pub fn feed(&mut self, bytes: &[u8], text: &mut String) {
+        self.begun.extend_from_slice(bytes);
+        let whole = self.begun.len() - self.begun.len() % self.item;
+        for element in self.begun[..whole].chunks_exact(self.item) {
+            self.number += 1;
+            text.push_str(&cell(&self.dtype, element));
+            text.push(if self.number.is_multiple_of(self.row) { '\n' } else { ',' });
+        }
+        self.begun.drain(..whole);
+    }
+}
+
+/// An element as a cell: floats by the digits that tell them, of one or two in quotes.
+fn cell(dtype: &DType, element: &[u8]) -> String {
+    let text = match (dtype, element.first_chunk()) {
+        (DType::F64, Some(bytes)) => float_repr(f64::from_le_bytes(*bytes)),
+        _ => element_text(dtype, element),
+    };
+    match text.contains([',', '"', '\n']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_each_row_however_the_bytes_come() {
+        let bytes: Vec<u8> = (0..6).flat_map(|at| (at as f32 / 4.0).to_le_bytes()).collect();
+        for piece in [1, 3, 24] {
+            let (mut csv, mut text) = (Csv::new(&DType::F32, &[2, 3]), String::new());
+            bytes.chunks(piece).for_each(|piece| csv.feed(piece, &mut text));
+            assert_eq!(text, "0.0,0.25,0.5\n0.75,1.0,1.25\n");
+        }
+        let (mut csv, mut text) = (Csv::new(&DType::C64, &[]), String::new());
+        csv.feed(&[1f32, 2.0].map(f32::to_le_bytes).concat(), &mut text);
+        assert_eq!(text, "(1.0+2.0j)\n");
+    }
+}
