@@ -118,6 +118,67 @@ fn scripts_can_ask_whether_anything_is_wrong() {
 }
 
 #[test]
+fn rows_are_told_on_demand_and_findings_stand_below() {
+    let folder = Folder::new();
+    let path = folder.file("model.safetensors");
+    // Sixty-four rows of 3, 4, 0, 0 times a number; the last four are zeros, and row 50 is row 49.
+    let row = |at: usize| [3.0, 4.0, 0.0, 0.0].map(|it| it * (at + 1) as f32);
+    let embed: Vec<f32> = (0..64)
+        .flat_map(|at| match at {
+            60.. => [0.0; 4],
+            50 => row(49),
+            at => row(at),
+        })
+        .collect();
+    let up = |at: usize, dead: bool| -> Vec<f32> {
+        let value = |it: usize| ((it * 37 + at * 11) % 19) as f32 - 9.5;
+        (0..32).map(|it| if dead && it / 4 == 5 { 0.0 } else { value(it) }).collect()
+    };
+    floats(
+        &path,
+        &[
+            ("embed.weight", &[64, 4], embed),
+            ("h.0.up", &[8, 4], up(0, false)),
+            ("h.1.up", &[8, 4], up(1, true)),
+            ("h.2.up", &[8, 4], up(0, false)),
+        ],
+    );
+    let path = path.to_str().unwrap();
+    let json = run(["stats", "--json", "--rows", path]).json();
+    let of = |key: &str| json["tensors"].as_array().unwrap().iter().find(|it| it["key"] == key);
+    let embed = of("embed.weight").unwrap();
+    assert_eq!((&embed["zero_rows"], &embed["copied_rows"]), (&json!(4), &json!(1)));
+    let norms: Vec<f64> = serde_json::from_value(embed["rows"]["norm"].clone()).unwrap();
+    assert_eq!((norms.len(), norms[1], norms[50], norms[63]), (64, 10.0, 250.0, 0.0));
+    assert_eq!(embed["rows"]["abs_max"][2], json!(12.0));
+    assert_eq!(embed["columns"]["abs_max"], json!([180.0, 240.0, 0.0, 0.0]));
+    assert_eq!(of("h.1.up").unwrap()["zero_rows"], json!(1));
+    let found = |title: &str| {
+        let all = json["findings"].as_array().unwrap();
+        let one = all.iter().find(|it| it["title"].as_str().unwrap().contains(title));
+        one.unwrap_or_else(|| panic!("{title} in {all:?}")).clone()
+    };
+    assert_eq!(
+        found("4 of 64 rows of `embed.weight` are all zeros")["place"],
+        "embed.weight[60, 0]"
+    );
+    let copy = found("Row 50 of `embed.weight` is equal, bit for bit, to row 49");
+    assert_eq!(copy["grade"], "note");
+    let dead = found("1 of 8 rows of `h.1.up` is all zeros");
+    assert_eq!((&dead["grade"], &dead["place"]), (&json!("warning"), &json!("h.1.up[5, 0]")));
+    found("`h.0.up` and `h.2.up` are equal bit for bit");
+
+    // Without being asked for it tells what it found, and not each row.
+    let json = run(["stats", "--json", path]).json();
+    assert_eq!(json["tensors"][0]["rows"], Value::Null);
+    let text = run(["stats", path, "--rows"]).ok();
+    assert!(text.contains("embed.weight: 64 rows, norms 0 to 300 (row 59), |x| max 240"), "{text}");
+    assert!(text.contains("warning       1 of 8 rows of `h.1.up` is all zeros"), "{text}");
+    let text = run(["stats", path, "h.0.*"]).ok();
+    assert!(text.contains("nothing found; looked for NaN and infinite values, "), "{text}");
+}
+
+#[test]
 fn layers_are_taken_together() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");

@@ -1,12 +1,15 @@
 //! What the rows and columns of a matrix are like, on demand.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hasher as _};
 
-use statelens_checkpoint::DType;
+use statelens_checkpoint::{DType, Result};
+use statelens_tensor::Receive;
 
 use crate::begun::Begun;
 use crate::kind::ElementKind;
+use crate::norm::Norm;
 
 /// A row or a column.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -28,8 +31,12 @@ pub struct Lines {
     pub columns: Vec<Line>,
     /// Rows that are all zero.
     pub zero_rows: u64,
+    /// The numbers of the first [`NAMED`] of them.
+    pub zero: Vec<u64>,
     /// Rows that are equal, bit for bit, to one before them, those of zeros left out.
     pub copied_rows: u64,
+    /// The numbers of the first [`NAMED`] of them, each with that of the row that it is like.
+    pub copied: Vec<(u64, u64)>,
 }
 
 impl Lines {
@@ -51,29 +58,39 @@ impl Lines {
 /// Rows, or columns, that are told one by one.
 pub const MOST_LINES: usize = 1 << 22;
 
+/// Rows of zeros, and copied ones, that are told by number.
+pub const NAMED: usize = 1 << 12;
+
 /// Looks at a matrix row by row, as its logical bytes come, in pieces of any size. Its sums are those
 /// of the order of the values, so it is one for the whole matrix.
 #[derive(Debug)]
 pub struct Rows {
     kind: ElementKind,
-    /// Values in a row.
+    /// Bytes of a row.
     width: usize,
     begun: Begun,
-    /// Where in the row the next value is.
+    lines: State,
+}
+
+/// All that goes on while the bytes of rows come.
+#[derive(Debug)]
+struct State {
+    /// Where in the row the next byte is, and the next value.
     at: usize,
+    value: usize,
     row: Sum,
     hasher: DefaultHasher,
     columns: Vec<Sum>,
-    seen: HashMap<u64, ()>,
+    seen: HashMap<u64, u64>,
     found: Lines,
     rows: usize,
 }
 
-/// Sums of squares that neither overflow nor vanish: of the values over `scale`.
+/// What is known of a line.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
-    scale: f64,
-    squares: f64,
+    norm: Norm,
+    abs_max: f64,
     not_finite: u64,
 }
 
@@ -81,95 +98,114 @@ impl Rows {
     /// Of rows of so many elements; `None` if they are no numbers, or there are none in a row.
     pub fn new(dtype: &DType, columns: u64) -> Option<Self> {
         let kind = ElementKind::of(dtype)?;
-        let width =
-            usize::try_from(columns.checked_mul(kind.values())?).ok().filter(|it| *it > 0)?;
-        let told = if width <= MOST_LINES { width } else { 0 };
-        Some(Self {
-            kind,
-            width,
-            begun: Begun::default(),
+        let values = usize::try_from(columns.checked_mul(kind.values())?).ok()?;
+        let width = usize::try_from(columns).ok()?.checked_mul(kind.size())?;
+        if width == 0 {
+            return None;
+        }
+        let told = if values <= MOST_LINES { values } else { 0 };
+        let lines = State {
             at: 0,
+            value: 0,
             row: Sum::default(),
             hasher: DefaultHasher::new(),
             columns: vec![Sum::default(); told],
             seen: HashMap::new(),
             found: Lines::default(),
             rows: 0,
-        })
+        };
+        Some(Self { kind, width, begun: Begun::default(), lines })
     }
 
     /// Takes the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
-        let mut begun = std::mem::take(&mut self.begun);
-        begun.feed(self.kind.size(), bytes, &mut |whole| {
-            whole.chunks(PIECE).for_each(|piece| self.take(piece));
+        let Self { kind, width, begun, lines } = self;
+        begun.feed(kind.size(), bytes, &mut |whole: &[u8]| {
+            let mut whole = whole;
+            while !whole.is_empty() {
+                let (piece, rest) = whole.split_at(whole.len().min(*width - lines.at).min(PIECE));
+                whole = rest;
+                lines.take(kind, piece);
+                if lines.at == *width {
+                    lines.end();
+                }
+            }
         });
-        self.begun = begun;
     }
 
     /// What was found.
-    pub fn finish(mut self) -> Lines {
-        self.found.columns = self.columns.iter().map(Sum::line).collect();
-        self.found
+    pub fn finish(self) -> Lines {
+        let mut found = self.lines.found;
+        found.columns = self.lines.columns.iter().map(Sum::line).collect();
+        found
     }
+}
 
-    fn take(&mut self, elements: &[u8]) {
-        let each = self.kind.size() / self.kind.values() as usize;
-        for (number, value) in self.kind.all(elements).into_iter().enumerate() {
-            self.row.add(value);
-            if let Some(column) = self.columns.get_mut(self.at) {
-                column.add(value);
-            }
-            // The bytes of the value; of two in a byte, the byte twice.
-            let start = number * self.kind.size() / self.kind.values() as usize;
-            self.hasher.write(elements.get(start..start + each.max(1)).unwrap_or_default());
-            self.at += 1;
-            if self.at == self.width {
-                self.end();
-            }
+impl Receive for Rows {
+    fn receive(&mut self, bytes: &[u8]) -> Result<()> {
+        self.feed(bytes);
+        Ok(())
+    }
+}
+
+/// Bytes whose values are held at a time: whole elements of every size.
+const PIECE: usize = 16 << 10;
+
+impl State {
+    /// Takes elements of one row.
+    fn take(&mut self, kind: &ElementKind, elements: &[u8]) {
+        self.hasher.write(elements);
+        let values = kind.all(elements);
+        values.iter().for_each(|value| self.row.add(*value));
+        if let Some(columns) = self.columns.get_mut(self.value..self.value + values.len()) {
+            columns.iter_mut().zip(&values).for_each(|(column, value)| column.add(*value));
         }
+        self.at += elements.len();
+        self.value += values.len();
     }
 
     fn end(&mut self) {
         let line = std::mem::take(&mut self.row).line();
         let hash = std::mem::take(&mut self.hasher).finish();
-        self.at = 0;
+        let (number, found) = (self.rows as u64, &mut self.found);
+        (self.at, self.value) = (0, 0);
         self.rows += 1;
         if line.abs_max == 0.0 && line.not_finite == 0 {
-            self.found.zero_rows += 1;
-        } else if self.rows <= MOST_LINES && self.seen.insert(hash, ()).is_some() {
-            self.found.copied_rows += 1;
+            found.zero_rows += 1;
+            if found.zero.len() < NAMED {
+                found.zero.push(number);
+            }
+        } else if self.rows <= MOST_LINES {
+            match self.seen.entry(hash) {
+                Entry::Occupied(first) => {
+                    found.copied_rows += 1;
+                    if found.copied.len() < NAMED {
+                        found.copied.push((number, *first.get()));
+                    }
+                }
+                Entry::Vacant(place) => {
+                    place.insert(number);
+                }
+            }
         }
         match self.rows <= MOST_LINES {
-            true => self.found.rows.push(line),
-            false => self.found.rows = Vec::new(),
+            true => found.rows.push(line),
+            false => found.rows = Vec::new(),
         }
     }
 }
 
-/// Bytes whose values are held at a time.
-const PIECE: usize = 16 << 10;
-
 impl Sum {
     fn add(&mut self, value: f64) {
-        let magnitude = value.abs();
-        if !value.is_finite() {
+        if value.is_finite() {
+            self.norm.add(value.abs());
+            self.abs_max = self.abs_max.max(value.abs());
+        } else {
             self.not_finite += 1;
-        } else if magnitude > self.scale {
-            let ratio = self.scale / magnitude;
-            self.squares = 1.0 + self.squares * ratio * ratio;
-            self.scale = magnitude;
-        } else if magnitude > 0.0 {
-            let ratio = magnitude / self.scale;
-            self.squares += ratio * ratio;
         }
     }
 
     fn line(&self) -> Line {
-        Line {
-            abs_max: self.scale,
-            norm: self.scale * self.squares.sqrt(),
-            not_finite: self.not_finite,
-        }
+        Line { abs_max: self.abs_max, norm: self.norm.root(), not_finite: self.not_finite }
     }
 }

@@ -318,6 +318,7 @@ fn rows_and_columns_are_told_on_demand() {
         assert_eq!(of(&found.rows)[3], (f64::from(3e30f32), f64::from(3e30f32), 1));
         assert_eq!(of(&found.columns)[0], (1.0, 2f64.sqrt(), 1));
         assert_eq!((found.zero_rows, found.copied_rows), (1, 1));
+        assert_eq!((&found.zero[..], &found.copied[..]), (&[1][..], &[(2, 0)][..]));
     }
     let huge = [3e300f64, 4e300, 3e-320, 4e-320].map(f64::to_le_bytes).concat();
     let mut rows = Rows::new(&DType::F64, 2).unwrap();
@@ -325,5 +326,11 @@ fn rows_and_columns_are_told_on_demand() {
     let found = rows.finish();
     assert!((found.rows[0].norm / 5e300 - 1.0).abs() < 1e-15);
     assert!((found.rows[1].norm / 5e-320 - 1.0).abs() < 1e-3);
+    // Two values in a byte: rows of two bytes are rows of four values.
+    let mut rows = Rows::new(&DType::F4E2M1FNX2, 2).unwrap();
+    rows.feed(&[0x02, 0x00, 0x00, 0x70]);
+    let found = rows.finish();
+    assert_eq!((found.rows.len(), found.columns.len(), found.zero_rows), (2, 4, 0));
+    assert_eq!((found.columns[0].abs_max, found.columns[3].norm), (1.0, 6.0));
     assert!(Rows::new(&DType::Bits8, 3).is_none() && Rows::new(&DType::F32, 0).is_none());
 }

@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::TensorId;
-use statelens_inspect::weights::Measured;
+use statelens_inspect::weights::{Measured, Seen};
+use statelens_stats::{Lines, Statistics};
+
+use crate::worker::opened::OpenCheckpoint;
 
 /// What was found so far.
 #[derive(Default)]
@@ -18,6 +21,29 @@ pub(super) struct Found {
     pub(super) scanned: bool,
     /// SHA-256 of those that may be equal to others.
     pub(super) hashes: HashMap<TensorId, [u8; 32]>,
+    /// Rows of those that may have dead ones, and of embeddings.
+    pub(super) lines: HashMap<TensorId, Lines>,
+}
+
+/// What was found of what is open.
+pub(super) struct Sight<'a>(pub(super) &'a OpenCheckpoint, pub(super) &'a Found);
+
+impl Seen for Sight<'_> {
+    fn statistics(&self, tensor: TensorId) -> Option<&Statistics> {
+        self.1.measured.get(&tensor).map(|measured| &measured.statistics)
+    }
+
+    fn hash(&self, tensor: TensorId) -> Option<[u8; 32]> {
+        self.1.hashes.get(&tensor).copied()
+    }
+
+    fn lines(&self, tensor: TensorId) -> Option<&Lines> {
+        self.1.lines.get(&tensor)
+    }
+
+    fn parameter(&self, key: &str) -> Option<&str> {
+        self.0.parameter_of(key).map(|parameter| parameter.key.as_str())
+    }
 }
 
 /// Shared by the session and its jobs.

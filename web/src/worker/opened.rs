@@ -39,12 +39,16 @@ impl OpenCheckpoint {
     /// The parameter that an entry of an optimizer's state belongs to.
     #[must_use]
     pub fn parameter(&self, leaf: &Leaf) -> Option<&Parameter> {
-        let flat = leaf.flat.to_lossy();
+        self.parameter_of(&leaf.flat.to_lossy())
+    }
+
+    /// The same by the key of the entry.
+    pub(super) fn parameter_of(&self, flat: &str) -> Option<&Parameter> {
         if !flat.contains("state.") {
             return None;
         }
         let all = self.parameters.get_or_init(|| Parameters::of(&self.checkpoint, &self.leaves));
-        all.of_key(&flat)
+        all.of_key(flat)
     }
 
     /// The name or the address of the file that is open.

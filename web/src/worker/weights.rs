@@ -1,13 +1,12 @@
 //! Reads the values of tensors: of one that is looked at, or of all. What was found is kept with the
 //! open checkpoint, also of what was stopped.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Layout, Result, Tensor, TensorId, Unwatched, Value};
-use statelens_inspect::value_text;
 use statelens_inspect::weights::{
-    LOOKED_FOR, Measured, Outcome, Read, Survey, countable, notice, twins,
+    LOOKED_FOR, Measured, Outcome, Survey, countable, findings, to_hash, to_read_by_rows,
 };
 use statelens_stats::{Accumulator, Histogram};
 use statelens_tensor::{BUFFER, Machine as _, drain};
@@ -15,7 +14,7 @@ use statelens_tensor::{BUFFER, Machine as _, drain};
 use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorValues, Told};
 use crate::protocol::{FromWorker, Inspected, JobKind, Running};
 use crate::text;
-use crate::worker::found::{Found, Kept};
+use crate::worker::found::{Found, Kept, Sight};
 use crate::worker::job::Job;
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
@@ -146,7 +145,7 @@ async fn scan(open: &OpenCheckpoint, found: &Kept, job: &Job) -> Result<Scanned>
     told.tell(&survey);
     let (bytes, total) = survey.progress();
     if ended.is_ok() {
-        ended = hash(open, found, &rows, &mut told, (bytes, total)).await;
+        ended = again(open, found, &mut told, (bytes, total)).await;
     }
     match ended {
         // What was read is kept, and told.
@@ -160,37 +159,30 @@ async fn scan(open: &OpenCheckpoint, found: &Kept, job: &Job) -> Result<Scanned>
         left: total - bytes.min(total),
         millis: now() - began,
         unread: unread.collect(),
-        noticed: noticed(open, &found, &rows),
+        noticed: noticed(open, &found),
         looked_for: LOOKED_FOR.map(str::to_owned).to_vec(),
     })
 }
 
-/// Hashes those that may be equal.
-async fn hash(
+/// Reads again what has to be: to hash those that may be equal, and by rows.
+async fn again(
     open: &OpenCheckpoint,
     found: &Kept,
-    rows: &[(TensorId, u32)],
     told: &mut Telling<'_>,
     before: (u64, u64),
 ) -> Result<()> {
-    let wanted: Vec<TensorId> = {
+    let (hash, by_rows) = {
         let found = found.borrow();
-        groups(open, &found, rows)
-            .concat()
-            .into_iter()
-            .filter(|id| !found.hashes.contains_key(id))
-            .collect()
+        let sight = Sight(open, &found);
+        let hash = to_hash(&open.checkpoint, &open.leaves, &sight);
+        (hash, to_read_by_rows(&open.checkpoint, &open.leaves, &sight))
     };
-    let mut survey = Survey::hashing(open.checkpoint.clone(), wanted);
     told.before = before;
-    feed(&mut survey, found, told).await
-}
-
-fn groups(open: &OpenCheckpoint, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Vec<TensorId>> {
-    let mut seen = HashSet::new();
-    let known = rows.iter().filter(|(id, _)| seen.insert(*id));
-    let known = known.filter_map(|(id, _)| Some((*id, &found.measured.get(id)?.statistics)));
-    twins(&open.checkpoint, known)
+    let mut survey = Survey::hashing(open.checkpoint.clone(), hash);
+    feed(&mut survey, found, told).await?;
+    let (done, total) = survey.progress();
+    told.before = (before.0 + done, before.1 + total);
+    feed(&mut Survey::by_rows(open.checkpoint.clone(), by_rows), found, told).await
 }
 
 /// Reads what a survey wants, and keeps and tells what it finds.
@@ -240,6 +232,9 @@ impl Telling<'_> {
                 }
                 Outcome::Hash(hash) => {
                     found.hashes.insert(id, hash);
+                }
+                Outcome::Lines(lines) => {
+                    found.lines.insert(id, *lines);
                 }
                 Outcome::Without(why) | Outcome::Unread(why) => {
                     found.unread.insert(id, why);
@@ -303,70 +298,21 @@ async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
     }
 }
 
-fn noticed(open: &OpenCheckpoint, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Noticed> {
-    let mut seen = HashSet::new();
-    let known: Vec<(TensorId, u32, String, Rc<Measured>)> = rows
-        .iter()
-        .filter(|(id, _)| seen.insert(*id))
-        .filter_map(|(id, row)| {
-            let key = statelens_inspect::visible(&open.leaves.get(*row as usize)?.flat.to_lossy());
-            Some((*id, *row, key, found.measured.get(id)?.clone()))
-        })
-        .collect();
-    let at: HashMap<TensorId, usize> =
-        known.iter().enumerate().map(|(at, known)| (known.0, at)).collect();
-    let equal: Vec<Vec<usize>> = groups(open, found, rows)
-        .into_iter()
-        .flat_map(|group| {
-            let mut by_hash: HashMap<[u8; 32], Vec<usize>> = HashMap::new();
-            for id in group {
-                if let (Some(hash), Some(at)) = (found.hashes.get(&id), at.get(&id)) {
-                    by_hash.entry(*hash).or_default().push(*at);
-                }
-            }
-            by_hash.into_values().filter(|group| group.len() > 1).collect::<Vec<_>>()
-        })
-        .collect();
-    let tensors: Vec<Read<'_>> = known
-        .iter()
-        .filter_map(|(id, _, key, measured)| {
-            let tensor = open.checkpoint.tensor(*id).ok()?;
-            let floats =
-                !tensor.dtype.is_int() && tensor.dtype != statelens_checkpoint::DType::Bool;
-            Some(Read { key, shape: &tensor.shape, floats, statistics: &measured.statistics })
-        })
-        .collect();
-    let mut dots = known.iter().map(|known| known.2.as_str());
-    let dot = statelens_checkpoint::separator(open.checkpoint.format.id, &mut dots);
-    let row = |at: usize| known.get(at).map(|known| known.1);
-    notice(&tensors, &equal, &scalars(open), dot)
+fn noticed(open: &OpenCheckpoint, found: &Found) -> Vec<Noticed> {
+    findings(&open.checkpoint, &open.leaves, &Sight(open, found))
         .into_iter()
         .map(|noticed| Noticed {
             severity: text::severity(noticed.grade),
             title: text::title(&noticed.title),
             text: noticed.text,
             advice: noticed.advice,
-            rows: noticed.tensors.into_iter().filter_map(row).collect(),
-            place: noticed
-                .element
-                .and_then(|element| Some((row(element.tensor)?, element.number, element.index))),
+            rows: noticed.tensors.into_iter().map(|leaf| leaf as u32).collect(),
+            place: noticed.element.map(|it| (it.tensor as u32, it.number, it.index)),
             series: noticed
                 .series
                 .map(|series| (series.depth, series.values, series.marked as u32, series.expected)),
         })
         .collect()
-}
-
-/// The numbers that are no tensors, and tensors of one value.
-fn scalars(open: &OpenCheckpoint) -> Vec<(String, f64)> {
-    let number = |leaf: &statelens_checkpoint::Leaf| {
-        let of = open.checkpoint.value(leaf.target);
-        let plain = matches!(of, Value::Float(_) | Value::Int(_));
-        let value = value_text(&open.checkpoint, leaf);
-        plain.then(|| value.parse().ok()).flatten()
-    };
-    let leaves = open.leaves.iter();
-    leaves.filter_map(|leaf| Some((leaf.flat.to_lossy().into_owned(), number(leaf)?))).collect()
 }
 
 fn short(row: u32, measured: &Measured) -> RowValues {

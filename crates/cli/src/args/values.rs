@@ -19,6 +19,11 @@ and histograms are exact for numbers of up to 16 bits and for up to 65,536 value
 max, mean, std, l1, l2, abs_mean, abs_max, kurtosis, beyond_6_std, a comparison, and a number, of counts
 also a part of all values: 'zeros>50%'.
 
+Below the table stand findings: NaN, layers that are not like their siblings once the trend over depth
+is taken out, tensors that are equal bit for bit, dead rows, embedding rows that were never trained,
+optimizer moments that don't fit, a loss scale at its floor. What may be equal, may have dead rows or is an
+embedding is read once more for that.
+
 Exit status: 0; 1 if --fail-on finds something; 2 if a tensor could not be read.
 
 Examples:
@@ -26,6 +31,7 @@ Examples:
   statelens stats checkpoint_1000.mdl 'model.*' --by layer
   statelens stats model.pt --where 'std<1e-6' --where 'nan=0' --sort std
   statelens stats model.pt --fail-on nan,inf && python train.py
+  statelens stats model.pt model.embed.weight --rows
   statelens stats --json model.pt | jq '.tensors[] | select(.nan > 0) | .key'")]
     Stats(StatsArgs),
 
@@ -157,6 +163,11 @@ pub(crate) struct StatsArgs {
     /// all must hold
     #[arg(long = "where", value_name = "TEST")]
     pub(crate) tests: Vec<Test>,
+
+    /// Also tells what the rows and columns of each matrix are like: norms and |x| max, rows that are
+    /// all zeros or copies; in the JSON of each one
+    #[arg(long)]
+    pub(crate) rows: bool,
 
     /// Groups tensors
     #[arg(long, value_name = "GROUP")]

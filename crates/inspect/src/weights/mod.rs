@@ -1,13 +1,20 @@
 //! What the values of a checkpoint are like: [`Survey`] reads its tensors, each once, and [`notice`]
 //! tells what about them should be looked at.
 
+mod findings;
 mod moments;
 mod notice;
+mod noticed;
+mod rows;
 mod survey;
 #[cfg(test)]
 mod tests;
 mod trend;
 
+pub use findings::{Seen, findings, to_hash, to_read_by_rows};
 pub(crate) use moments::is_moment;
-pub use notice::{ElementRef, LOOKED_FOR, Noticed, Read, Series, notice};
-pub use survey::{Found, Measured, Outcome, Survey, countable, twins};
+pub use notice::{LOOKED_FOR, notice};
+pub use noticed::{ElementRef, Noticed, Read, Series};
+#[cfg(test)]
+use survey::twins;
+pub use survey::{Found, Measured, Outcome, Survey, countable};

@@ -6,79 +6,25 @@ use statelens_checkpoint::{Grade, order};
 use statelens_stats::Statistics;
 
 use super::moments;
+use super::noticed::{ElementRef, Groups, Noticed, Read, Series, noticed};
+use super::rows::of_rows;
 use super::trend::{LEAST, outliers};
 use crate::fold::pattern;
 use crate::{counted, grouped, index, number_text, shape_text};
 
 /// What is looked for, for when nothing is found.
-pub const LOOKED_FOR: [&str; 7] = [
+pub const LOOKED_FOR: [&str; 9] = [
     "NaN and infinite values",
     "tensors that are all zeros",
     "tensors of one value",
     "layers that are not like their siblings",
     "tensors that are equal bit for bit",
+    "rows that are all zeros",
+    "embedding rows that were never trained",
     "optimizer moments that are all zeros or do not fit",
     "a loss scale at its floor",
 ];
 
-/// A tensor whose values were read.
-#[derive(Debug, Clone, Copy)]
-pub struct Read<'a> {
-    /// The key.
-    pub key: &'a str,
-    /// The shape.
-    pub shape: &'a [u64],
-    /// True if its values have a fraction: of masks and indices it is no wonder that they are zeros.
-    pub floats: bool,
-    /// What its values are like.
-    pub statistics: &'a Statistics,
-}
-
-/// A value of a tensor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ElementRef {
-    /// Which of the tensors.
-    pub tensor: usize,
-    /// The number of the element, counted in C order.
-    pub number: u64,
-    /// Its index.
-    pub index: Vec<u64>,
-}
-
-/// A measure of siblings over depth.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Series {
-    /// The number of each layer.
-    pub depth: Vec<u64>,
-    /// Its standard deviation.
-    pub values: Vec<f64>,
-    /// Which of them stands out.
-    pub marked: usize,
-    /// What was expected of it.
-    pub expected: f64,
-}
-
-/// Something about the values.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Noticed {
-    /// How much it matters.
-    pub grade: Grade,
-    /// A sentence without its full stop.
-    pub title: String,
-    /// The numbers; whole sentences.
-    pub text: String,
-    /// What to do; may be empty.
-    pub advice: String,
-    /// The tensors that it is about, the first ones if they are very many.
-    pub tensors: Vec<usize>,
-    /// The value to look at.
-    pub element: Option<ElementRef>,
-    /// What to draw.
-    pub series: Option<Series>,
-}
-
-/// Tensors that a finding names.
-const NAMED: usize = 1_000;
 /// Findings of one kind, before the others are only counted.
 const MOST: usize = 20;
 
@@ -96,6 +42,7 @@ pub fn notice(
     all.extend(limited(standing_out(tensors, dot), "more tensors stand out among their siblings"));
     all.extend(of_one_value(tensors, &groups, dot));
     all.extend(of_moments(tensors, dot));
+    all.extend(limited(of_rows(tensors, &groups, dot), "more findings about rows"));
     all.extend(limited(
         equal.iter().filter_map(|group| copies(tensors, group)).collect(),
         "more groups of equal tensors",
@@ -105,8 +52,6 @@ pub fn notice(
     all
 }
 
-type Groups = BTreeMap<String, Vec<usize>>;
-
 /// Tensors whose keys differ in numbers only.
 fn groups(tensors: &[Read<'_>], dot: char) -> Groups {
     let mut groups = Groups::new();
@@ -114,11 +59,6 @@ fn groups(tensors: &[Read<'_>], dot: char) -> Groups {
         groups.entry(pattern(tensor.key, dot).0).or_default().push(at);
     }
     groups
-}
-
-fn noticed(grade: Grade, title: String, text: String, tensors: Vec<usize>) -> Noticed {
-    let tensors = tensors.into_iter().take(NAMED).collect();
-    Noticed { grade, title, text, advice: String::new(), tensors, element: None, series: None }
 }
 
 fn limited(mut found: Vec<Noticed>, rest: &str) -> Vec<Noticed> {
@@ -464,7 +404,8 @@ fn of_other_parameters(
         // A number alone names no parameter.
         let named = suffixes(owner, dot)
             .filter(|suffix| suffix.contains(dot) && suffix.parse::<f64>().is_err());
-        let parameter = named.filter_map(|suffix| parameters.get(suffix)).next();
+        let told = tensors[at].parameter.and_then(|key| parameters.get(key));
+        let parameter = told.or_else(|| named.filter_map(|suffix| parameters.get(suffix)).next());
         let Some(&parameter) = parameter else { continue };
         let (moment, parameter) = (&tensors[at], &tensors[parameter]);
         if moment.shape != parameter.shape && moment.statistics.count > 1 {

@@ -1,4 +1,5 @@
-//! Reading tensors once, for their statistics; or for hashes of those that may be equal.
+//! Reading tensors once, for their statistics; or again, for hashes of those that may be equal, or row
+//! by row.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -6,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{Checkpoint, DType, Layout, Result, Tensor, TensorId};
-use statelens_stats::{Accumulator, Histogram, Scale, Statistics, Summary, has_statistics};
+use statelens_stats::{
+    Accumulator, Histogram, Lines, Rows, Scale, Statistics, Summary, has_statistics,
+};
 use statelens_tensor::{BUDGET, Pour, Receive, grain};
 
 use crate::pieces::Pieces;
@@ -55,6 +58,8 @@ pub enum Outcome {
     Read(Box<Summary>),
     /// SHA-256 of its logical bytes.
     Hash([u8; 32]),
+    /// Its rows and columns.
+    Lines(Box<Lines>),
     /// It has no values that are numbers, or too many of them: why not.
     Without(String),
     /// They can't be read: why not.
@@ -76,12 +81,20 @@ pub type Survey = InOrder<Surveying>;
 /// What a [`Survey`] reads.
 pub struct Surveying {
     checkpoint: Arc<Checkpoint>,
-    hashes: bool,
+    wants: Wants,
     /// Each once; of those that are not read, why not.
     tensors: Vec<(TensorId, Option<Outcome>)>,
     pieces: Pieces,
     /// Those that nobody needs now: each is large.
     accumulators: Mutex<Vec<Accumulator>>,
+}
+
+/// What of a tensor is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wants {
+    Statistics,
+    Hash,
+    Lines,
 }
 
 /// What a [`Survey`] has found.
@@ -100,6 +113,9 @@ pub enum Into {
     /// A hash.
     #[doc(hidden)]
     Hash(Box<Sha256>),
+    /// Rows and columns.
+    #[doc(hidden)]
+    Lines(Box<Rows>),
 }
 
 /// Counts values, and can tell of them before all have come.
@@ -116,7 +132,7 @@ pub struct Counting {
 impl Survey {
     /// Of these tensors, each read once, in this order.
     pub fn new(checkpoint: Arc<Checkpoint>, tensors: impl IntoIterator<Item = TensorId>) -> Self {
-        Self::plan(checkpoint, tensors, false, u64::MAX)
+        Self::plan(checkpoint, tensors, Wants::Statistics, u64::MAX)
     }
 
     /// As [`Survey::new`], with tensors divided into parts of about so many bytes where nothing is read
@@ -126,7 +142,7 @@ impl Survey {
         tensors: impl IntoIterator<Item = TensorId>,
         bytes: u64,
     ) -> Self {
-        Self::plan(checkpoint, tensors, false, bytes)
+        Self::plan(checkpoint, tensors, Wants::Statistics, bytes)
     }
 
     /// As [`Survey::new`], for hashes.
@@ -134,13 +150,22 @@ impl Survey {
         checkpoint: Arc<Checkpoint>,
         tensors: impl IntoIterator<Item = TensorId>,
     ) -> Self {
-        Self::plan(checkpoint, tensors, true, u64::MAX)
+        Self::plan(checkpoint, tensors, Wants::Hash, u64::MAX)
+    }
+
+    /// As [`Survey::new`], for rows and columns: a tensor of several dimensions is rows of all but the
+    /// first of them, and nothing is told of others.
+    pub fn by_rows(
+        checkpoint: Arc<Checkpoint>,
+        tensors: impl IntoIterator<Item = TensorId>,
+    ) -> Self {
+        Self::plan(checkpoint, tensors, Wants::Lines, u64::MAX)
     }
 
     fn plan(
         checkpoint: Arc<Checkpoint>,
         ids: impl IntoIterator<Item = TensorId>,
-        hashes: bool,
+        wants: Wants,
         piece: u64,
     ) -> Self {
         let mut repetition = Repetition::new(&checkpoint);
@@ -150,9 +175,9 @@ impl Survey {
             if !seen.insert(id) {
                 continue;
             }
-            let why = why_not(tensor, hashes, &mut repetition);
+            let why = why_not(tensor, wants, &mut repetition);
             let index = tensors.len();
-            match wanted(tensor, hashes).filter(|_| why.is_none()) {
+            match wanted(tensor, wants).filter(|_| why.is_none()) {
                 Some(tensor) => {
                     let grain = grain(&tensor).filter(|_| piece < u64::MAX);
                     let most = piece / tensor.dtype.itemsize().max(1);
@@ -163,7 +188,7 @@ impl Survey {
             tensors.push((id, why));
         }
         let accumulators = Mutex::default();
-        let surveying = Surveying { checkpoint, hashes, tensors, pieces, accumulators };
+        let surveying = Surveying { checkpoint, wants, tensors, pieces, accumulators };
         Self::of(surveying, Found::default())
     }
 
@@ -210,7 +235,7 @@ impl Work for Surveying {
     fn size(&self, part: usize) -> u64 {
         let range = self.pieces.range(part);
         let tensor = self.checkpoint.tensor(self.tensors[self.pieces.item(part)].0).ok();
-        let tensor = tensor.and_then(|tensor| wanted(tensor, self.hashes));
+        let tensor = tensor.and_then(|tensor| wanted(tensor, self.wants));
         let bytes = tensor.and_then(|it| it.dtype.bytes_of(range.end - range.start));
         bytes.unwrap_or(u64::MAX)
     }
@@ -219,12 +244,16 @@ impl Work for Surveying {
         let range = self.pieces.range(part);
         let (id, why) = &self.tensors[self.pieces.item(part)];
         let tensor = self.checkpoint.tensor(*id)?;
-        let Some(tensor) = wanted(tensor, self.hashes).filter(|_| why.is_none()) else {
+        let Some(tensor) = wanted(tensor, self.wants).filter(|_| why.is_none()) else {
             return Ok(None);
         };
-        let into = match self.hashes {
-            true => Into::Hash(Box::default()),
-            false => {
+        let into = match self.wants {
+            Wants::Hash => Into::Hash(Box::default()),
+            Wants::Lines => match row_of(&tensor).and_then(|row| Rows::new(&tensor.dtype, row)) {
+                Some(rows) => Into::Lines(Box::new(rows)),
+                None => return Ok(None),
+            },
+            Wants::Statistics => {
                 let mut accumulator = self.accumulators().pop().unwrap_or_default();
                 accumulator.begin(&tensor.dtype, range.start);
                 let (dtype, at) = (tensor.dtype.clone(), range.start);
@@ -238,6 +267,7 @@ impl Work for Surveying {
     fn end(&self, _part: usize, machine: Option<Self::Part>, read: Result<()>) -> Self::Found {
         let found = machine.map(|pour| match pour.into {
             Into::Hash(hasher) => Outcome::Hash(hasher.finalize().into()),
+            Into::Lines(rows) => Outcome::Lines(Box::new(rows.finish())),
             Into::Count(counting) => {
                 let Counting { mut accumulator, mut before, .. } = *counting;
                 before.merge(&accumulator.finish());
@@ -289,14 +319,15 @@ impl Receive for Into {
                 counting.accumulator.feed(bytes);
             }
             Self::Hash(hasher) => hasher.update(bytes),
+            Self::Lines(rows) => rows.feed(bytes),
         }
         Ok(())
     }
 }
 
 /// Why a tensor is not read; `None` if it is.
-fn why_not(tensor: &Tensor, hashes: bool, repetition: &mut Repetition) -> Option<Outcome> {
-    if wanted(tensor, hashes).is_none() {
+fn why_not(tensor: &Tensor, wants: Wants, repetition: &mut Repetition) -> Option<Outcome> {
+    if wanted(tensor, wants).is_none() {
         let why = format!("the numbers of {} are not known", tensor.dtype);
         return Some(Outcome::Without(why));
     }
@@ -308,13 +339,19 @@ fn why_not(tensor: &Tensor, hashes: bool, repetition: &mut Repetition) -> Option
 }
 
 /// The tensor as it is read: as numbers, unless its bytes are hashed.
-fn wanted(tensor: &Tensor, hashes: bool) -> Option<Cow<'_, Tensor>> {
-    if hashes { Some(Cow::Borrowed(tensor)) } else { countable(tensor) }
+fn wanted(tensor: &Tensor, wants: Wants) -> Option<Cow<'_, Tensor>> {
+    if wants == Wants::Hash { Some(Cow::Borrowed(tensor)) } else { countable(tensor) }
+}
+
+/// Elements in a row of a tensor of several dimensions.
+fn row_of(tensor: &Tensor) -> Option<u64> {
+    let (_, row) = tensor.shape.split_first().filter(|(_, row)| !row.is_empty())?;
+    row.iter().try_fold(1, |all: u64, dim| all.checked_mul(*dim))
 }
 
 /// Tensors that may be equal bit for bit, those in one group with each other: of one dtype and shape,
 /// with equal statistics. Those of one value are not among them, nor those that lie in one place.
-pub fn twins<'a>(
+pub(super) fn twins<'a>(
     checkpoint: &Checkpoint,
     measured: impl Iterator<Item = (TensorId, &'a Statistics)>,
 ) -> Vec<Vec<TensorId>> {

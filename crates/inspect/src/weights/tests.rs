@@ -6,7 +6,7 @@ use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, DictKey, FileId, FileSet, FormatInfo, Grade, Layout, Limits,
     Memory, Span, Tensor, TensorId, Unwatched, Value,
 };
-use statelens_stats::{Accumulator, Statistics};
+use statelens_stats::{Accumulator, Lines, Rows, Statistics};
 use statelens_tensor::{Buffer, Machine as _, Need, drive};
 
 use super::*;
@@ -141,7 +141,14 @@ fn told(tensors: &[(&str, &[u64], Vec<f32>)]) -> Vec<Noticed> {
     let read: Vec<Read<'_>> = tensors
         .iter()
         .zip(&statistics)
-        .map(|((key, shape, _), statistics)| Read { key, shape, floats: true, statistics })
+        .map(|((key, shape, _), statistics)| Read {
+            key,
+            shape,
+            floats: true,
+            statistics,
+            lines: None,
+            parameter: None,
+        })
         .collect();
     notice(&read, &[], &[], '.')
 }
@@ -248,11 +255,83 @@ fn a_loss_scale_at_its_floor_is_told() {
     assert_eq!(at(&[("layer.scale", 0.5), ("loss_scale", 1.0)]), 0);
 }
 
+/// A matrix and its rows.
+fn by_rows(width: u64, values: &[f32]) -> (Statistics, Lines) {
+    let mut rows = Rows::new(&DType::F32, width).unwrap();
+    values.iter().for_each(|value| rows.feed(&value.to_le_bytes()));
+    (statistics(values), rows.finish())
+}
+
+#[test]
+fn rows_of_zeros_copies_and_short_ones_are_told() {
+    let mut values: Vec<f32> =
+        (0..80).map(|at| (at % 7) as f32 + 1.0 + at as f32 / 100.0).collect();
+    values[8..12].fill(0.0);
+    values[76..80].fill(0.0);
+    let (of, lines) = by_rows(4, &values);
+    let mut embedding = values.clone();
+    embedding.copy_within(20..24, 60);
+    embedding[40..44].fill(1e-3);
+    let (of_embedding, lines_of_embedding) = by_rows(4, &embedding);
+    let (whole, _) = by_rows(4, &values[12..76]);
+    let read = |key, statistics, lines| Read {
+        key,
+        shape: &[20, 4],
+        floats: true,
+        statistics,
+        lines,
+        parameter: None,
+    };
+    let tensors = [
+        read("h.0.up", &whole, None),
+        read("h.1.up", &of, Some(&lines)),
+        read("embed.weight", &of_embedding, Some(&lines_of_embedding)),
+        Read {
+            parameter: Some("embed.weight"),
+            ..read("optimizer.state.0.exp_avg_sq", &of, Some(&lines))
+        },
+        read("optimizer.state.0.exp_avg", &of, Some(&lines)),
+    ];
+    let found = notice(&tensors, &[], &[], '.');
+    let told: Vec<(Grade, &str, &str)> = found
+        .iter()
+        .map(|noticed| (noticed.grade, noticed.title.as_str(), noticed.text.as_str()))
+        .collect();
+    let note = Grade::Note;
+    assert_eq!(
+        told,
+        [
+            (Grade::Warning, "2 of 20 rows of `h.1.up` are all zeros", "Rows 2,19."),
+            (note, "2 of 20 rows of `embed.weight` are all zeros", "Rows 2,19."),
+            (note, "Row 15 of `embed.weight` is equal, bit for bit, to row 5", ""),
+            (
+                note,
+                "1 of 20 rows of `embed.weight` is far shorter than the others",
+                "Row 10. Its norm is at most 0.002; the median of all is 9.619."
+            ),
+            (
+                note,
+                "2 of 20 rows of `optimizer.state.0.exp_avg_sq` are all zeros",
+                "Rows 2,19. No gradient has reached these rows of `embed.weight`; of an embedding, the tokens were never seen."
+            ),
+        ]
+    );
+    let element = found[0].element.clone().unwrap();
+    assert_eq!((element.tensor, element.number, element.index), (1, 8, vec![2, 0]));
+}
+
 #[test]
 fn equal_tensors_are_named() {
     let values = spread(1.0, 6);
     let statistics = statistics(&values);
-    let read = |key| Read { key, shape: &[6], floats: true, statistics: &statistics };
+    let read = |key| Read {
+        key,
+        shape: &[6],
+        floats: true,
+        statistics: &statistics,
+        lines: None,
+        parameter: None,
+    };
     let found = notice(&[read("a"), read("b")], &[vec![0, 1]], &[], '.');
     assert_eq!(titles(&found), [(Grade::Note, "`a` and `b` are equal bit for bit")]);
 }

@@ -26,7 +26,9 @@ pub(crate) fn run(args: &Hist) -> Outcome {
     let summary = match found {
         Some(Found::Read(summary)) => summary,
         Some(Found::Without(why) | Found::Unread(why)) => return Err(refused(&why).into()),
-        Some(Found::Hash(_)) | None => return Err(refused("it is not a tensor").into()),
+        Some(Found::Hash(_) | Found::Lines(_)) | None => {
+            return Err(refused("it is not a tensor").into());
+        }
     };
     let histogram = summary.histogram(args.scale.into(), args.bins.into());
     let mut printer = Printer::new();

@@ -20,15 +20,24 @@ pub(crate) fn each(
     file: &Path,
     checkpoint: &Arc<Checkpoint>,
     leaves: &[Leaf],
-    mut out: impl FnMut(TensorId, Outcome) -> Result<()>,
+    out: impl FnMut(TensorId, Outcome) -> Result<()>,
 ) -> Result<()> {
     limits::check(checkpoint, "reading all values")?;
     let tensors = leaves.iter().filter_map(|leaf| match checkpoint.value(leaf.target) {
         Value::Tensor(_) | Value::Array(_) => Some(checkpoint.tensor_of(leaf.target)?.0),
         _ => None,
     });
-    let mut survey = Survey::divided(checkpoint.clone(), tensors, PIECE);
-    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+    drive(file, Survey::divided(checkpoint.clone(), tensors, PIECE), "reading", out)
+}
+
+/// Reads what a survey wants, and hands over what it finds, in its order.
+pub(crate) fn drive(
+    file: &Path,
+    mut survey: Survey,
+    what: &'static str,
+    mut out: impl FnMut(TensorId, Outcome) -> Result<()>,
+) -> Result<()> {
+    let mut bar = Bar::new(what, Unit::Bytes).stopped_by(stop_signal()?);
     parallel::drive_watched(&mut survey, remote::workers(&[file]), &mut bar, |found| {
         found.take().into_iter().try_for_each(|(id, outcome)| out(id, outcome))
     })

@@ -1,5 +1,6 @@
 //! The commands that look at values, one file each.
 
+mod again;
 mod export;
 mod hist;
 mod measure;

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Leaf, Result, TensorId, known_key, room, separator};
 use statelens_convert::Pattern;
-use statelens_inspect::weights::Outcome as Found;
+use statelens_inspect::weights::{Noticed, Outcome as Found};
 use statelens_inspect::{
     Json, bars, fold, index, natural_order, number_text, shape_text, statistics_json, visible,
 };
 use statelens_stats::{Histogram, Statistics, Summary};
 
+use super::again::{self, Known};
 use super::measure;
 use crate::args::{By, FailOn, Field, StatsArgs};
 use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped};
@@ -32,11 +33,19 @@ pub(crate) fn run(args: &StatsArgs) -> Outcome {
     let mut all = All::new(args, checkpoint, &leaves);
     measure::each(&args.input.file, checkpoint, &leaves, |id, found| all.take(id, found))?;
     let answer = !all.tensors.values().any(|tensor| fails(&args.fail_on, &tensor.of));
+    let statistics = all.tensors.iter().map(|(id, tensor)| (*id, &tensor.of)).collect();
+    let known = Known::read(&args.input.file, checkpoint, &leaves, statistics, args.rows)?;
+    let found = known.findings(checkpoint, &leaves);
     let rows = all.rows(&leaves);
     let mut printer = Printer::for_verdict();
     match args.input.common.json {
-        true => all.json(&rows, &mut printer)?,
-        false => all.text(&rows, &mut printer)?,
+        true => all.json(&rows, &leaves, &known, &found, &mut printer)?,
+        false => {
+            all.text(&rows, &known, &mut printer)?;
+            if !all.tensors.is_empty() {
+                again::print(&found, &leaves, &mut printer)?;
+            }
+        }
     }
     printer.finish()?;
     for (key, why) in &all.failed {
@@ -114,7 +123,7 @@ impl<'a> All<'a> {
         match found {
             Found::Without(why) => self.without.push((key, why)),
             Found::Unread(why) => self.failed.push((key, why)),
-            Found::Hash(_) => {}
+            Found::Hash(_) | Found::Lines(_) => {}
             Found::Read(summary) => {
                 let bins = if self.args.input.common.json { self.args.bins.into() } else { SMALL };
                 let of = summary.statistics();
@@ -182,7 +191,14 @@ impl<'a> All<'a> {
         rows
     }
 
-    fn json(&self, rows: &[(&Leaf, &Measured)], printer: &mut Printer) -> Result<(), Failure> {
+    fn json(
+        &self,
+        rows: &[(&Leaf, &Measured)],
+        leaves: &[Leaf],
+        known: &Known<'_>,
+        found: &[Noticed],
+        printer: &mut Printer,
+    ) -> Result<(), Failure> {
         let mut json = Json::new();
         json.open('{');
         json.name("statelens").number(1);
@@ -191,13 +207,16 @@ impl<'a> All<'a> {
             json.line();
             json.object(|json| {
                 json.name("key").text(&leaf.flat);
-                let tensor = self.checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
-                if let Some(tensor) = tensor {
+                let of = self.checkpoint.tensor_of(leaf.target);
+                if let Some((_, tensor)) = of {
                     json.name("dtype").str(tensor.dtype.name());
                     json.name("shape").numbers(&tensor.shape);
                 }
-                let shape = tensor.map(|tensor| tensor.shape.as_slice());
+                let shape = of.map(|(_, tensor)| tensor.shape.as_slice());
                 statistics_json(json, &measured.of, &measured.histogram, shape);
+                if let Some((id, tensor)) = of {
+                    known.json(id, &tensor.shape, self.args.rows, json);
+                }
                 if let Some(target) = &leaf.alias_of {
                     json.name("alias_of").text(target);
                 }
@@ -219,6 +238,7 @@ impl<'a> All<'a> {
         }
         json.newline();
         json.close(']');
+        again::json(found, leaves, &mut json);
         for (name, list) in [("without", &self.without), ("failed", &self.failed)] {
             json.name(name).array(|json| {
                 for (key, why) in list {
@@ -233,7 +253,12 @@ impl<'a> All<'a> {
         printer.line(&json.take())
     }
 
-    fn text(&self, rows: &[(&Leaf, &Measured)], printer: &mut Printer) -> Result<(), Failure> {
+    fn text(
+        &self,
+        rows: &[(&Leaf, &Measured)],
+        known: &Known<'_>,
+        printer: &mut Printer,
+    ) -> Result<(), Failure> {
         const NUMBERS: [&str; 9] =
             [">NaN", ">inf", ">zeros", ">min", ">max", ">mean", ">std", ">|x| max", "histogram"];
         if self.args.by.is_some() {
@@ -258,7 +283,10 @@ impl<'a> All<'a> {
         }
         table.print(printer)?;
         for (leaf, measured) in rows {
-            let Some((_, tensor)) = self.checkpoint.tensor_of(leaf.target) else { continue };
+            let Some((id, tensor)) = self.checkpoint.tensor_of(leaf.target) else { continue };
+            if let Some(line) = known.line(id).filter(|_| self.args.rows) {
+                printer.line(&format!("{}: {line}", visible(&leaf.flat.to_lossy())))?;
+            }
             let of = &measured.of;
             for (what, count, first) in
                 [("NaN", of.nan, of.first_nan), ("infinite", of.pos_inf + of.neg_inf, of.first_inf)]

@@ -1,0 +1,187 @@
+//! What `statelens stats` reads twice: what may be equal to another, for its hash, and by rows what may
+//! have dead ones. And what all that comes to: findings.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Finding, Leaf, Result, TensorId, grouped, listed};
+use statelens_inspect::weights::{
+    LOOKED_FOR, Noticed, Outcome, Seen, Survey, findings, to_hash, to_read_by_rows,
+};
+use statelens_inspect::{Json, Parameters, finding_json, number_text, shape_text, visible};
+use statelens_stats::{Line, Lines, Statistics};
+
+use super::measure;
+use crate::print::{Failure, Printer};
+
+/// Keys that a finding names in a line.
+const NAMED: usize = 3;
+
+/// What was read, the first time and the second.
+pub(super) struct Known<'a> {
+    statistics: HashMap<TensorId, &'a Statistics>,
+    hashes: HashMap<TensorId, [u8; 32]>,
+    lines: HashMap<TensorId, Lines>,
+    parameters: Parameters,
+}
+
+impl<'a> Known<'a> {
+    /// Reads what is to be read again; with `all_rows` every matrix by rows.
+    pub(super) fn read(
+        file: &Path,
+        checkpoint: &Arc<Checkpoint>,
+        leaves: &[Leaf],
+        statistics: HashMap<TensorId, &'a Statistics>,
+        all_rows: bool,
+    ) -> Result<Self> {
+        let (hashes, lines) = (HashMap::new(), HashMap::new());
+        let parameters = Parameters::of(checkpoint, leaves);
+        let mut known = Self { statistics, hashes, lines, parameters };
+        let hash = to_hash(checkpoint, leaves, &known);
+        let by_rows: Vec<TensorId> = match all_rows {
+            true => {
+                leaves.iter().filter_map(|it| Some(checkpoint.tensor_of(it.target)?.0)).collect()
+            }
+            false => to_read_by_rows(checkpoint, leaves, &known),
+        };
+        // What can't be read was told the first time.
+        for survey in [
+            Survey::hashing(checkpoint.clone(), hash),
+            Survey::by_rows(checkpoint.clone(), by_rows),
+        ] {
+            measure::drive(file, survey, "looking closer", |id, found| {
+                match found {
+                    Outcome::Hash(hash) => drop(known.hashes.insert(id, hash)),
+                    Outcome::Lines(lines) => drop(known.lines.insert(id, *lines)),
+                    _ => {}
+                }
+                Ok(())
+            })?;
+        }
+        Ok(known)
+    }
+
+    /// What should be looked at.
+    pub(super) fn findings(&self, checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Noticed> {
+        findings(checkpoint, leaves, self)
+    }
+
+    /// The fields of a tensor's rows: how many are dead or copies; with `each` what each is like.
+    pub(super) fn json(&self, id: TensorId, shape: &[u64], each: bool, json: &mut Json) {
+        let lines = self.lines.get(&id);
+        let width = shape.iter().skip(1).fold(1, |all: u64, dim| all.saturating_mul(*dim));
+        // Fewer zeros than a row has values are no row.
+        let none = self.statistics.get(&id).is_some_and(|of| shape.len() > 1 && of.zeros < width);
+        let zero = lines.map(|lines| lines.zero_rows).or(none.then_some(0));
+        for (name, count) in
+            [("zero_rows", zero), ("copied_rows", lines.map(|lines| lines.copied_rows))]
+        {
+            match count {
+                Some(count) => json.name(name).number(count),
+                None => json.name(name).null(),
+            }
+        }
+        let Some(lines) = lines.filter(|_| each) else { return };
+        for (name, all) in [("rows", &lines.rows), ("columns", &lines.columns)] {
+            json.name(name).object(|json| {
+                json.name("abs_max").array(|json| all.iter().for_each(|it| json.float(it.abs_max)));
+                json.name("norm").array(|json| all.iter().for_each(|it| json.float(it.norm)));
+                let not_finite: Vec<u64> = all.iter().map(|it| it.not_finite).collect();
+                json.name("not_finite").numbers(&not_finite);
+            });
+        }
+    }
+
+    /// The rows and columns of a tensor in a line.
+    pub(super) fn line(&self, id: TensorId) -> Option<String> {
+        let lines = self.lines.get(&id)?;
+        let mut told = Vec::new();
+        for (one, many, all) in
+            [("row", "rows", &lines.rows), ("column", "columns", &lines.columns)]
+        {
+            let most = |of: fn(&Line) -> f64| {
+                all.iter().enumerate().max_by(|one, other| of(one.1).total_cmp(&of(other.1)))
+            };
+            let least = all.iter().map(|line| line.norm).fold(f64::INFINITY, f64::min);
+            if let (Some((at, longest)), Some((largest_at, largest))) =
+                (most(|line| line.norm), most(|line| line.abs_max))
+            {
+                told.push(format!(
+                    "{} {}, norms {} to {} ({one} {at}), |x| max {} ({one} {largest_at})",
+                    grouped(all.len() as u64),
+                    if all.len() == 1 { one } else { many },
+                    number_text(least),
+                    number_text(longest.norm),
+                    number_text(largest.abs_max),
+                ));
+            }
+        }
+        for (count, what) in [(lines.zero_rows, "all zeros"), (lines.copied_rows, "copies")] {
+            if count > 0 {
+                told.push(format!("{} {what}", grouped(count)));
+            }
+        }
+        Some(told.join("; "))
+    }
+}
+
+impl Seen for Known<'_> {
+    fn statistics(&self, tensor: TensorId) -> Option<&Statistics> {
+        self.statistics.get(&tensor).copied()
+    }
+
+    fn hash(&self, tensor: TensorId) -> Option<[u8; 32]> {
+        self.hashes.get(&tensor).copied()
+    }
+
+    fn lines(&self, tensor: TensorId) -> Option<&Lines> {
+        self.lines.get(&tensor)
+    }
+
+    fn parameter(&self, key: &str) -> Option<&str> {
+        self.parameters.of_key(key).map(|parameter| parameter.key.as_str())
+    }
+}
+
+/// Findings as paragraphs; where there are none, what was looked for.
+pub(super) fn print(
+    found: &[Noticed],
+    leaves: &[Leaf],
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    printer.line("")?;
+    if found.is_empty() {
+        return printer.line(&format!("nothing found; looked for {}", LOOKED_FOR.join(", ")));
+    }
+    let of = |noticed: &Noticed| finding(noticed, leaves);
+    crate::commands::print_findings(&found.iter().map(of).collect::<Vec<_>>(), printer)
+}
+
+/// Findings as an array of objects, with the keys of each, and the index of the value to look at.
+pub(super) fn json(found: &[Noticed], leaves: &[Leaf], json: &mut Json) {
+    json.name("findings").array(|json| {
+        for noticed in found {
+            json.line();
+            finding_json(json, &finding(noticed, leaves));
+        }
+    });
+}
+
+fn finding(noticed: &Noticed, leaves: &[Leaf]) -> Finding {
+    let key = |leaf: &usize| leaves.get(*leaf).map(|leaf| leaf.flat.to_lossy().into_owned());
+    let place = match &noticed.element {
+        Some(element) => {
+            let key = key(&element.tensor).unwrap_or_default();
+            format!("{}{}", visible(&key), shape_text(&element.index))
+        }
+        None => {
+            let keys: Vec<String> = noticed.tensors.iter().filter_map(key).collect();
+            listed(&keys, NAMED)
+        }
+    };
+    Finding::new(noticed.grade, noticed.title.clone())
+        .detail(noticed.text.clone())
+        .place(place)
+        .advice(noticed.advice.clone())
+}

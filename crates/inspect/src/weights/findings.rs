@@ -1,0 +1,128 @@
+//! What should be looked at in the values of a checkpoint, from what was read of them.
+
+use std::collections::{HashMap, HashSet};
+
+use statelens_checkpoint::{Checkpoint, DType, Leaf, TensorId, Value, separator};
+use statelens_stats::{Lines, Statistics};
+
+use super::notice::notice;
+use super::noticed::{Noticed, Read};
+use super::rows;
+use super::survey::{countable, twins};
+use crate::{value_text, visible};
+
+/// What was read of the values of a checkpoint.
+pub trait Seen {
+    /// What the values of a tensor are like, if they were read.
+    fn statistics(&self, tensor: TensorId) -> Option<&Statistics>;
+    /// SHA-256 of its bytes, if it was hashed.
+    fn hash(&self, tensor: TensorId) -> Option<[u8; 32]>;
+    /// Its rows, if they were read.
+    fn lines(&self, tensor: TensorId) -> Option<&Lines>;
+    /// The key of the parameter that an optimizer's entry of this key is about, where its name doesn't
+    /// say it.
+    fn parameter(&self, key: &str) -> Option<&str>;
+}
+
+/// The tensors that these leaves are or hold, each once, with the leaf of each.
+fn tensors(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<(TensorId, usize)> {
+    let mut seen = HashSet::new();
+    let tensor = |leaf: &Leaf| match checkpoint.value(leaf.target) {
+        Value::Tensor(_) | Value::Array(_) => checkpoint.tensor_of(leaf.target),
+        _ => None,
+    };
+    (0..)
+        .zip(leaves)
+        .filter_map(|(at, leaf)| Some((tensor(leaf)?.0, at)))
+        .filter(|(id, _)| seen.insert(*id))
+        .collect()
+}
+
+/// Tensors that are to be hashed before [`findings`] are told: those that may be equal bit for bit.
+pub fn to_hash(checkpoint: &Checkpoint, leaves: &[Leaf], seen: &impl Seen) -> Vec<TensorId> {
+    let mut wanted = groups(checkpoint, &tensors(checkpoint, leaves), seen).concat();
+    wanted.retain(|id| seen.hash(*id).is_none());
+    wanted
+}
+
+/// Tensors that are to be read by rows before [`findings`] are told: few, but that of embeddings.
+pub fn to_read_by_rows(
+    checkpoint: &Checkpoint,
+    leaves: &[Leaf],
+    seen: &impl Seen,
+) -> Vec<TensorId> {
+    let wanted = |&(id, leaf): &(TensorId, usize)| {
+        let (tensor, of) = (checkpoint.tensor(id).ok()?, seen.statistics(id)?);
+        let key = leaves.get(leaf)?.flat.to_lossy();
+        let floats = countable(tensor).is_some_and(|it| !it.dtype.is_int());
+        let worth = floats && rows::worth_reading(&key, &tensor.shape, of);
+        (worth && seen.lines(id).is_none()).then_some(id)
+    };
+    tensors(checkpoint, leaves).iter().filter_map(wanted).collect()
+}
+
+/// What should be looked at, the gravest first. The tensors of a finding are told by their leaves,
+/// numbered as they are here.
+pub fn findings(checkpoint: &Checkpoint, leaves: &[Leaf], seen: &impl Seen) -> Vec<Noticed> {
+    let of = tensors(checkpoint, leaves);
+    let keys: Vec<String> =
+        of.iter().map(|(_, leaf)| visible(&leaves[*leaf].flat.to_lossy())).collect();
+    let known: Vec<(usize, Read<'_>)> = of
+        .iter()
+        .zip(&keys)
+        .filter_map(|(&(id, leaf), key)| {
+            let (tensor, statistics) = (checkpoint.tensor(id).ok()?, seen.statistics(id)?);
+            let floats = !tensor.dtype.is_int() && tensor.dtype != DType::Bool;
+            let (shape, lines) = (tensor.shape.as_slice(), seen.lines(id));
+            Some((
+                leaf,
+                Read { key, shape, floats, statistics, lines, parameter: seen.parameter(key) },
+            ))
+        })
+        .collect();
+    let places: HashMap<usize, usize> =
+        known.iter().enumerate().map(|(at, (leaf, _))| (*leaf, at)).collect();
+    let leaf_of: HashMap<TensorId, usize> = of.iter().copied().collect();
+    let mut equal = Vec::new();
+    for group in groups(checkpoint, &of, seen) {
+        let mut by_hash: HashMap<[u8; 32], Vec<usize>> = HashMap::new();
+        for id in group {
+            let at = leaf_of.get(&id).and_then(|leaf| places.get(leaf));
+            if let (Some(hash), Some(at)) = (seen.hash(id), at) {
+                by_hash.entry(hash).or_default().push(*at);
+            }
+        }
+        equal.extend(by_hash.into_values().filter(|group| group.len() > 1));
+    }
+    // By key, so that the same is told each time.
+    statelens_checkpoint::order::natural(&mut equal);
+    let (at, read): (Vec<usize>, Vec<Read<'_>>) = known.into_iter().unzip();
+    let dot = separator(checkpoint.format.id, &mut keys.iter().map(String::as_str));
+    let mut all = notice(&read, &equal, &scalars(checkpoint, leaves), dot);
+    for noticed in &mut all {
+        noticed.tensors.iter_mut().for_each(|tensor| *tensor = at[*tensor]);
+        if let Some(element) = &mut noticed.element {
+            element.tensor = at[element.tensor];
+        }
+    }
+    all
+}
+
+fn groups(
+    checkpoint: &Checkpoint,
+    of: &[(TensorId, usize)],
+    seen: &impl Seen,
+) -> Vec<Vec<TensorId>> {
+    twins(checkpoint, of.iter().filter_map(|(id, _)| Some((*id, seen.statistics(*id)?))))
+}
+
+/// The numbers that are no tensors.
+fn scalars(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<(String, f64)> {
+    let number = |leaf: &Leaf| match checkpoint.value(leaf.target) {
+        Value::Float(_) | Value::Int(_) => value_text(checkpoint, leaf).parse().ok(),
+        _ => None,
+    };
+    let numbers =
+        leaves.iter().filter_map(|leaf| Some((leaf.flat.to_lossy().into(), number(leaf)?)));
+    numbers.collect()
+}
