@@ -79,7 +79,7 @@ fn told(crew: Crew, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<Stri
     };
     let diff = || {
         let machine = Comparison::new(left.clone(), right.clone(), DiffOptions::default());
-        Ok(crew.drive(machine)?.into_report().json())
+        Ok(crew.drive(machine)?.into_report().json(&Default::default()))
     };
     if large {
         // Only what is read in pieces of millions of elements: the rest takes this test minutes.

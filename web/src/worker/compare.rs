@@ -7,7 +7,9 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, ErrorKind, ReadAt, Result};
 use statelens_convert::{Edit, Rename};
 use statelens_inspect::check;
-use statelens_inspect::compare::{Comparison, DiffOptions, Difference, Numbers, Tolerance, What};
+use statelens_inspect::compare::{
+    Comparison, DiffOptions, Difference, Numbers, Optimizers, Tolerance, What,
+};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
@@ -121,6 +123,8 @@ struct Telling {
     rows: Vec<u32>,
     left: Rc<Sources>,
     right: Rc<Sources>,
+    /// What is compared.
+    both: [Arc<Checkpoint>; 2],
     began: f64,
     /// How many differences and pairs were told of.
     told: (usize, usize),
@@ -160,6 +164,7 @@ fn begin(
         rows: rows(left, &first),
         left: left.sources.clone(),
         right: right.sources.clone(),
+        both: [first.clone(), second.clone()],
         began: now(),
         told: (0, 0),
     };
@@ -283,13 +288,14 @@ async fn run(
     })
     .await;
     tell(&job, Told::Progress(telling.progress(&comparison)));
-    let Telling { request, began, .. } = telling;
+    let Telling { request, began, both: [first, second], .. } = telling;
     let report = comparison.into_report();
     let (close, nans) = (report.close, report.nan);
     let end = match ended {
         Ok(()) => {
             if let Some(session) = session.upgrade() {
-                session.borrow_mut().second.report = Some(report.json() + "\n");
+                let report = report.json(&Optimizers::of(&first, &second)) + "\n";
+                session.borrow_mut().second.report = Some(report);
             }
             End::Complete
         }

@@ -157,14 +157,14 @@ impl Report {
         });
     }
 
-    /// As JSON. Numbers that are not finite are strings.
-    pub fn json(&self) -> String {
+    /// As JSON, with the parameters of optimizers' entries. Numbers that are not finite are strings.
+    pub fn json(&self, optimizers: &Optimizers) -> String {
         let mut json = Json::new();
-        json.object(|json| self.fields(&Optimizers::default(), json));
+        json.object(|json| self.fields(optimizers, json));
         json.take()
     }
 
-    /// The fields of its JSON, with the parameters of optimizers' entries.
+    /// The fields of [`Report::json`].
     pub fn fields(&self, optimizers: &Optimizers, json: &mut Json) {
         json.name("statelens").number(1);
         json.name("matches").bool(self.matches());

@@ -127,7 +127,8 @@ fn keys_kinds_shapes_and_dtypes_come_before_values() {
         ]
     );
     assert_eq!((report.keys, report.tensors), (7, 2));
-    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&report.json(&Optimizers::default())).unwrap();
     assert_eq!(json["differences"][2]["right"], serde_json::json!([2, 1]));
     assert_eq!(json["matches"], false);
 }
@@ -143,7 +144,8 @@ fn the_distance_of_numbers_is_measured() {
     assert_eq!(found.mse(), Some(1.25 / 4.0));
     let cosine = (1.0 + 4.0 + 12.0) / (14.25f64.sqrt() * 21f64.sqrt());
     assert!((found.cosine().unwrap() - cosine).abs() < 1e-12);
-    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&report.json(&Optimizers::default())).unwrap();
     assert_eq!(json["differences"][0]["first"], serde_json::json!([1, 0]));
     assert_eq!(json["differences"][0]["max_rel"], "inf");
 }
@@ -260,7 +262,8 @@ fn a_nan_on_one_side_is_a_class_of_its_own_and_leaves_nothing_defined() {
     let found = numbers(&report);
     assert_eq!((found.one_nan, found.differing, found.finite), (1, 1, 2));
     assert_eq!((found.largest(), found.mse(), found.cosine()), (None, None, None));
-    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&report.json(&Optimizers::default())).unwrap();
     let one = &json["differences"][0];
     assert_eq!(one["what"], "nan");
     for field in ["max_abs", "max_rel", "mse", "cosine"] {
