@@ -136,13 +136,13 @@ mod tests {
         assert_eq!(
             text(&of(&[4.0, 2.0, 1.0, 0.0], true)),
             "largest: 4; smallest: 0; rank: 3 of 4; condition: infinite, but for rounding; stable rank: \
-             1.312; effective rank: 2.6; 90 % of squares: in 2; 99 % of squares: in 3; error: at most 1e-9"
+             1.312; effective rank: 2.6; 90 % of squares: in 2; 99 % of squares: in 3; error: at most 1e-09"
         );
         assert_eq!(
             text(&of(&[4.0, 2.0], false)),
             "largest: 4; smallest told: 2; rank: at least 2 of 4; condition: at least 2; stable rank: \
              2.5; 90 % of squares: not in 2; 99 % of squares: not in 2; not in these: 50 % of squares; \
-             error: at most 1e-9"
+             error: at most 1e-09"
         );
     }
 }
