@@ -77,7 +77,6 @@ fn whole(props: &InspectorProps, actor: &Actor) -> Html {
             <section><dl class="kv">
                 { for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
             </dl></section>
-            if let Some(told) = &props.understood { { understanding::all(actor, told) } }
             if !work.dtypes.is_empty() {
                 <section>
                     <div class="hd"><h3>{ "Dtypes" }</h3><span class="lab">{ "tensors" }</span></div>
@@ -85,6 +84,8 @@ fn whole(props: &InspectorProps, actor: &Actor) -> Html {
                 </section>
             }
             <section class="quiet"><p class="dim">{ "Choose a key to see what it is and where it lies." }</p></section>
+            // It comes a moment later, so it stands last: nothing moves.
+            if let Some(told) = &props.understood { { understanding::all(actor, told) } }
         </>
     }
 }
