@@ -81,7 +81,7 @@ impl<'a> Module<'a> {
                             self.functions.push(of);
                             self.imported += 1;
                         }
-                        other => bail!("it imports what is no function: {other:?}"),
+                        other => bail!("it imports something that is not a function: {other:?}"),
                     }
                 }
             }
@@ -131,7 +131,7 @@ impl<'a> Module<'a> {
             bail!("a table is filled as the program runs");
         };
         let ElementItems::Functions(functions) = items else {
-            bail!("a table is filled with what is no function");
+            bail!("a table holds something that is not a function");
         };
         self.table = table_index.unwrap_or(0);
         for (at, function) in (constant(offset_expr)?..).zip(functions) {
