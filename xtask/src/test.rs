@@ -49,6 +49,7 @@ pub(crate) fn run(quick: bool) -> ExitCode {
         cargo(&["test", "--locked", "--profile", "tools", "--package", "statelens-web", "--lib"])
     });
     if !quick {
+        report.step("tools", setup::tools::install_for_tests);
         // Each keeps one core busy for minutes: linking and packing, and fuzzing.
         report
             .beside(("build of the page", page::build), ("fuzz", || fuzz::run(FUZZ_SECONDS, None)));

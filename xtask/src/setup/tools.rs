@@ -46,6 +46,15 @@ pub(crate) fn install_rust_tools() -> Result<PathBuf> {
     Ok(project::tools().join("bin"))
 }
 
+/// All that building the page and fuzzing need, one after the other: they are built in one folder, so
+/// that steps which run at the same time must find them there.
+pub(crate) fn install_for_tests() -> Result<()> {
+    install_rust_tools()?;
+    wasm_opt()?;
+    xz_decompress()?;
+    cargo_fuzz().map(drop)
+}
+
 /// cargo-fuzz, and the C++ compiler that builds libFuzzer.
 pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
     if shell::find("c++").is_none() {
