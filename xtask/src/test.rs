@@ -50,12 +50,16 @@ pub(crate) fn run(quick: bool) -> ExitCode {
     });
     if !quick {
         report.step("tools", setup::tools::install_for_tests);
-        // Each keeps one core busy for minutes: linking and packing, and fuzzing.
-        report
-            .beside(("build of the page", page::build), ("fuzz", || fuzz::run(FUZZ_SECONDS, None)));
+        // Linking and packing the page keeps one core busy for minutes.
+        report.beside(
+            |report| report.step("build of the page", page::build),
+            |report| {
+                report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));
+                report.step("object stores", object_stores);
+            },
+        );
         report.step("budget", dist::budget);
         report.step("page in a browser", || page::test_built(None));
-        report.step("object stores", object_stores);
         report.step("interop with the real libraries", interop);
     }
     report.sum_up()
@@ -112,20 +116,19 @@ impl Report {
         self.steps.push(ended(name, work));
     }
 
-    /// Two steps at the same time; what they print is mixed.
-    fn beside(
-        &mut self,
-        one: (&'static str, impl FnOnce() -> Result<()>),
-        other: (&'static str, impl FnOnce() -> Result<()> + Send),
-    ) {
-        let (name, work) = other;
-        let both = thread::scope(|scope| {
-            let other = scope.spawn(|| ended(name, work));
-            let one = ended(one.0, one.1);
-            let panicked = |_| (name, Duration::ZERO, Some("it panicked".to_owned()));
-            [one, other.join().unwrap_or_else(panicked)]
+    /// Steps at the same time as others; what they print is mixed.
+    fn beside(&mut self, one: impl FnOnce(&mut Self), other: impl FnOnce(&mut Self) + Send) {
+        let beside = thread::scope(|scope| {
+            let beside = scope.spawn(|| {
+                let mut report = Self::default();
+                other(&mut report);
+                report
+            });
+            one(self);
+            beside.join()
         });
-        self.steps.extend(both);
+        let panicked = ("steps beside these", Duration::ZERO, Some("they panicked".to_owned()));
+        self.steps.extend(beside.map_or_else(|_| vec![panicked], |report| report.steps));
     }
 
     /// Prints a line for each step and the count; the exit code tells whether all passed.
@@ -162,7 +165,10 @@ mod tests {
     fn a_failed_step_does_not_stop_the_others_and_is_counted() {
         let mut report = Report::default();
         report.step("one", || anyhow::bail!("no"));
-        report.beside(("two", || Ok(())), ("three", || anyhow::bail!("not this either")));
+        report.beside(
+            |report| report.step("two", || Ok(())),
+            |report| report.step("three", || anyhow::bail!("not this either")),
+        );
         assert_eq!(report.steps.len(), 3);
         let failures: Vec<_> =
             report.steps.iter().map(|(_, _, failure)| failure.as_deref()).collect();

@@ -143,8 +143,9 @@ fn install(tool: &Tool<'_>) -> Result<bool> {
     Ok(true)
 }
 
+/// Not `build`: cargo keeps what its build scripts made there, for the profile that is called `tools`, too.
 fn build_folder() -> PathBuf {
-    project::tools().join("build")
+    project::tools().join("installing")
 }
 
 /// Intermediate files of installed tools: more than a gigabyte that nothing needs again.
