@@ -433,7 +433,7 @@ test("of very many keys the table changes with the rules before the file is plan
   });
 });
 
-test("keys that no rule is about come first, with the nearest rule, and are left out if that is asked for", async () => {
+test("keys that no rule covers come first, with the nearest rule, and are left out if that is asked for", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
     await target(page, "Cerebras 2.9");

@@ -50,7 +50,7 @@ test("far more than the file holds is read and written only after a question", a
     await page.keyboard.press("c");
     await page.click('[role="radio"]:has-text("PyTorch")');
     await page.waitForSelector(".plan:not(.late) .loss");
-    assert.match(await page.textContent(".plan"), /This writes 2(\.00)? TB of what the source has in/);
+    assert.match(await page.textContent(".plan"), /This writes 2(\.00)? TB from a source of/);
     assert.ok(await page.isDisabled("#write"));
   });
 });

@@ -419,7 +419,7 @@ test("another server that an address leads to is asked when the user says so, on
   const { target, server, close } = await leading();
   await at(server.at("/gpt_small.mdl"), [server.host, target.host], async (page) => {
     await agree(page, server.host);
-    assert.match(await failure(page), new RegExp(`${server.host} leads requests for this file on to another address`));
+    assert.match(await failure(page), new RegExp(`${server.host} redirects requests for this file to another address`));
     assert.equal(server.requests.length, 1);
     assert.equal(target.requests.length, 0, "asked without the user's word");
     assert.match(await page.textContent("#again"), /Follow it/);
@@ -449,12 +449,12 @@ test("the page's own site leads nowhere without a question, and not later either
   const context = await browser.newContext();
   const page = await context.newPage();
   await page.goto(own.at("/?url=led.mdl"));
-  assert.match(await failure(page), /leads requests for this file on to another address/);
+  assert.match(await failure(page), /redirects requests for this file to another address/);
   assert.equal(server.requests.length + target.requests.length, 0);
   // What was at the site when it was opened is somewhere else by now: what comes is not taken. That
   // a request which cannot wait was led there is the browser's doing, and is told.
   await page.goto(own.at("/?url=later.mdl"));
-  assert.match(await failure(page), /leads requests for this file on to another address/);
+  assert.match(await failure(page), /redirects requests for this file to another address/);
   await context.close();
   await own.close();
   await close();

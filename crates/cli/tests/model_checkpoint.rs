@@ -82,12 +82,9 @@ fn nothing_is_written_where_a_key_has_no_rule() {
     let out = folder.file("out");
     let asked = ["convert-model", &text(&case), "--to", "cs-2.9", "-o", &text(&out)];
     let error = run(asked).failed_after_losses();
-    assert!(
-        error.contains("no rule is about") && error.contains("--drop-unmatched-keys"),
-        "{error}"
-    );
+    assert!(error.contains("no rule covers") && error.contains("--drop-unmatched-keys"), "{error}");
     assert!(error.contains("`transformer.unknown.weight` (the nearest rule is about "), "{error}");
-    assert!(error.contains("no rule is about 1 key"), "{error}");
+    assert!(error.contains("no rule covers 1 key"), "{error}");
     assert!(!out.exists());
     let dropped = asked.into_iter().chain(["--drop-unmatched-keys"]);
     let told = "left out: `transformer.unknown.weight` (the nearest rule is about ";
@@ -182,7 +179,7 @@ fn a_wrapped_model_is_recognised_and_unwrapped() {
     let asked = ["convert-model", &path, "--to", "cs-2.9"];
     assert!(run(asked).failed().contains("--unwrap"));
     let named = run(asked.into_iter().chain(["--model", "gpt2"])).failed_after_losses();
-    assert!(named.contains("no rule is about 4 keys") && named.contains("--unwrap"), "{named}");
+    assert!(named.contains("no rule covers 4 keys") && named.contains("--unwrap"), "{named}");
     run(asked.into_iter().chain(["--unwrap"])).ok();
     let listed = run(["ls", &text(&folder.file("model_to_cs-2.9.mdl"))]).ok();
     assert!(listed.contains("model.transformer_decoder.layers.0.norm1.bias"), "{listed}");

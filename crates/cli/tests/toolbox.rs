@@ -435,14 +435,14 @@ fn pruning_never_counts_a_damaged_checkpoint_as_kept() {
         let folder = run_with_newest(newest);
         let path = text(folder.path());
         let newest = text(&folder.file("checkpoint_4.mdl"));
-        // It is told when it is printed, and passed over when that is asked.
+        // It is told when it is printed, and skipped when that is asked.
         let latest = run(["latest", &path]);
         assert_eq!((latest.code, latest.out.trim_end()), (Some(0), newest.as_str()));
         assert!(latest.err.contains("not sound") && latest.err.contains(why), "{}", latest.err);
         let sound = run(["latest", &path, "--sound"]);
         assert_eq!(sound.code, Some(0));
         assert_eq!(sound.out.trim_end(), text(&folder.file("checkpoint_3.mdl")));
-        assert!(sound.err.contains("passed over: checkpoint_4.mdl"), "{}", sound.err);
+        assert!(sound.err.contains("skipped: checkpoint_4.mdl"), "{}", sound.err);
         let table = run(["runs", &path]).ok();
         assert!(table.contains(why), "{table}");
         // The plan names it; the newest sound one stays beside it.

@@ -39,7 +39,7 @@ pub struct Stage {
 /// What is asked for besides the formats.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wishes {
-    /// Leave keys out that no rule is about.
+    /// Leave keys out that no rule covers.
     pub drop_unmatched: bool,
     /// Take out of keys what wrapping a module has put in: see [`unwrapped`].
     pub unwrap: bool,
@@ -80,7 +80,7 @@ pub const OPTIMIZER_FILE: &str = "optimizer.pt";
 pub struct Conversion {
     /// The checkpoints: one, or one for each part, with its folder's name.
     pub parts: Vec<(Option<String>, Checkpoint)>,
-    /// Keys that were left out because no rule is about them.
+    /// Keys that were left out because no rule covers them.
     pub unmatched: Vec<Unmatched>,
     /// What became of which keys, one step after the other.
     pub moves: Vec<Move>,
@@ -536,7 +536,7 @@ fn unmatched(all: &[Unmatched]) -> Error {
     refused_for(all, &format!(": {}", lines.join(", ")))
 }
 
-/// That no rule is about some keys, for those who have told which, and what to do.
+/// That no rule covers some keys, for those who have told which, and what to do.
 pub fn refuse_unmatched(all: &[Unmatched]) -> Error {
     refused_for(all, "")
 }
@@ -545,7 +545,7 @@ fn refused_for(all: &[Unmatched], list: &str) -> Error {
     let of_lora = all.iter().any(|one| one.key.ends_with(".lora_A"));
     let wrapped = all.iter().any(|one| unwrapped(&one.key) != one.key);
     let what = counted(all.len() as u64, "key");
-    Error::refused(format!("no rule is about {what}{list}")).advice(match (of_lora, wrapped) {
+    Error::refused(format!("no rule covers {what}{list}")).advice(match (of_lora, wrapped) {
         (true, _) => "Fold what LoRA has learnt into the weights: --fold-lora.",
         (_, true) => "These are keys of a wrapped model: say --unwrap.",
         _ => "Leave them out with --drop-unmatched-keys, or write rules for them: --recipe FILE.",

@@ -29,7 +29,7 @@ const LOST: &[Known] = &[
     ("roberta", "pooler.dense.bias", NOT_IN_CEREBRAS),
     ("gptj", "attn.bias", BUFFER),
     ("gptj", "attn.masked_bias", BUFFER),
-    ("gpt2", "transformer.unknown.weight", "no rule is about it, and it is left out as asked"),
+    ("gpt2", "transformer.unknown.weight", "no rule covers it, and it is left out as asked"),
     (
         "t5",
         "EncDecAttention.relative_attention_bias.weight",

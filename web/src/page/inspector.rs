@@ -83,7 +83,7 @@ fn whole(props: &InspectorProps, actor: &Actor) -> Html {
                     <dl class="kv">{ for work.dtypes.iter().map(|(word, count)| html! { <><dt class="m">{ word }</dt><dd>{ fmt::exact(*count) }</dd></> }) }</dl>
                 </section>
             }
-            <section class="quiet"><p class="dim">{ "Choose a key to see what it is and where it lies." }</p></section>
+            <section class="quiet"><p class="dim">{ "Choose a key to see what it is and where it is stored." }</p></section>
             // It comes a moment later, so it stands last: nothing moves.
             if let Some(told) = &props.understood { { understanding::all(actor, told) } }
         </>
@@ -165,7 +165,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 <StatisticsSection row={row.clone()} inspected={inspected.clone()} instrument={props.instrument.clone()} {width} />
             }
             if work.opened.summary {
-                <section class="quiet"><p class="dim">{ "Values and where they lie are in the file, not in this summary." }</p></section>
+                <section class="quiet"><p class="dim">{ "Values and their places are in the file, not in this summary." }</p></section>
             }
             if inspected.is_some_and(|inspected| inspected.has_values) {
                 { value_section(actor, work, row, id, values, here(props, id), width) }

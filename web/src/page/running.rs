@@ -255,7 +255,7 @@ pub fn failed_body(
             </div>
             <footer>
                 <span class="grow dim">{ "Nothing was left behind, and the source was not changed." }</span>
-                if let Some(onclick) = keep { <button class="btn" id="falsify" {onclick}>{ "Write it all the same" }</button> }
+                if let Some(onclick) = keep { <button class="btn" id="falsify" {onclick}>{ "Write it anyway" }</button> }
                 <button class="btn" onclick={back}>{ "Back to the plan" }</button>
             </footer>
         </>

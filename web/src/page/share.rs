@@ -278,7 +278,7 @@ fn choice(options: &ShareOptions, keys: Keys, name: &'static str, choose: Callba
 
 fn about(keys: Keys) -> &'static str {
     match keys {
-        Keys::Plain => "Whoever has the link reads every name.",
+        Keys::Plain => "Anyone who has the link can read every name.",
         Keys::Coded => {
             "Each part of a name becomes four letters, in order of appearance. Equal names stay equal inside this link; there is nothing to look up."
         }

@@ -44,7 +44,7 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>) -> Html {
             <div class="say">
                 <h1 aria-live="polite">{ heading(dragged) }</h1>
                 if over {
-                    <p>{ "They are read where they lie: nothing is copied, nothing is sent. Files that link to each other are put together." }</p>
+                    <p>{ "They are read in place: nothing is copied, nothing is sent. Files that link to each other are opened together." }</p>
                 } else {
                     <p>{ "A file, its shards, or a whole folder. Statelens shows what is in it, checks it and converts it. It reads the structure, not the weights, so 100 GB opens as fast as 100 kB." }</p>
                 }

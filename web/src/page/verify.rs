@@ -176,7 +176,7 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                     } else {
                         <button class="btn" onclick={choose}>{ "Choose a manifest\u{2026}" }</button>
                     }
-                    <p class="dim">{ prose("Tells whether it is still the same as when `statelens manifest FILE -o MANIFEST` was made of it. Not needed for the rest.") }</p>
+                    <p class="dim">{ prose("Tells whether the checkpoint has changed since `statelens manifest FILE -o MANIFEST` was run on it. The rest does without.") }</p>
                 </div></div>
                 <div class="fs"><span class="lab">{ "Numbers" }</span><div>
                     { check("finite", props.verification.finite, "Count NaN and infinity as a problem", finite) }
@@ -318,7 +318,7 @@ fn failed(actor: &Actor, error: &ErrorText, raise: Option<Callback<MouseEvent>>)
                 { what(error, "failed", false) }
                 { higher(raise) }
             </div>
-            <footer><span class="grow dim">{ "It was not read to its end: that says nothing about the rest." }</span>{ again(actor) }</footer>
+            <footer><span class="grow dim">{ "It was not read to its end: this says nothing about the rest." }</span>{ again(actor) }</footer>
         </>
     }
 }

@@ -18,7 +18,7 @@ pub struct Asked {
     pub config: Option<Text>,
     /// The rules, unless they are those of the model.
     pub recipe: Option<Text>,
-    /// Keys that no rule is about are left out.
+    /// Keys that no rule covers are left out.
     pub drop_unmatched: bool,
     /// What wrapping has put into keys is taken out.
     pub unwrap: bool,
@@ -91,9 +91,9 @@ pub struct Shown {
     pub recipe: Text,
     /// What is wrong with them.
     pub wrong: Option<ErrorText>,
-    /// What becomes of which keys: those that no rule is about first.
+    /// What becomes of which keys: those that no rule covers first.
     pub rows: Vec<Row>,
-    /// How many keys no rule is about.
+    /// How many keys no rule covers.
     pub unmatched: u64,
     /// How many keys there are in the model, and after it.
     pub keys: (u64, u64),

@@ -217,7 +217,7 @@ impl Looking {
         self.look(at);
     }
 
-    /// More pixels for a value, or fewer.
+    /// More pixels per value, or fewer.
     pub fn magnify(&mut self, by: isize) {
         let at = ZOOMS.iter().position(|zoom| *zoom == self.zoom).unwrap_or(1);
         self.zoom = ZOOMS[at.saturating_add_signed(by).min(ZOOMS.len() - 1)];

@@ -110,7 +110,7 @@ fn much_to_write(open: &OpenCheckpoint, bytes: u64) -> Option<Loss> {
     let all = open.checkpoint.unfolded().writing(bytes);
     let of = |bytes| crate::state::fmt::bytes(bytes);
     all.is_over(&open.limits).then(|| Loss {
-        title: format!("This writes {} of what the source has in {}", of(bytes), of(all.stored_bytes)),
+        title: format!("This writes {} from a source of {}", of(bytes), of(all.stored_bytes)),
         why: "Nothing is lost. The source names the same bytes many times over, and the new file needs each of them.".into(),
     })
 }

@@ -183,7 +183,7 @@ fn leads(address: &Address, to: &str) -> bool {
 
 /// The error of an address that leads elsewhere, which was not agreed to.
 fn leads_elsewhere(host: &str) -> Error {
-    Error::refused(format!("{host} leads requests for this file on to another address"))
+    Error::refused(format!("{host} redirects requests for this file to another address"))
         .advice("The browser tells which only when it was asked, too. No other server is asked without your word.")
 }
 

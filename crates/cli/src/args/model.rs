@@ -14,7 +14,7 @@ pub(crate) enum Model {
     #[command(after_help = "\
 Does what `cszoo checkpoint convert` of Cerebras's Model Zoo does, and goes through several releases
 where there is no single step. Tensors are renamed, transposed, cut and joined as they are copied, in
-bounded memory, as docs/recipes.md describes. Every key is accounted for: one that no rule is about is
+bounded memory, as docs/recipes.md describes. Every key is accounted for: one that no rule covers is
 told with the nearest rule, and nothing is written.
 
 hf: a folder NAME_to_hf with shards, their index and config.json. Releases: NAME_to_FORMAT.mdl and

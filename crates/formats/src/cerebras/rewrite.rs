@@ -100,7 +100,7 @@ pub fn beside(path: &Path, end: &str) -> PathBuf {
 }
 
 /// Refuses a checkpoint that is not whole: written anew, it would look as if it were. Values that
-/// are missing from the file may be passed over.
+/// are missing from the file may be left out.
 pub fn check_whole(checkpoint: &Checkpoint, but_missing: bool) -> Result<()> {
     let passed = |title: &str| but_missing && title.ends_with(MISSING);
     let mut findings = checkpoint.findings.iter();

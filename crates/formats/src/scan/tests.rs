@@ -405,7 +405,7 @@ fn a_lack_of_memory_ends_a_scan() {
     let ended = super::scan(files, &Limits::default(), &ScanOptions::default(), &mut Unwatched);
     let error = ended.unwrap_err();
     assert_eq!(error.code(), room::CODE, "{error}");
-    // Also where what else goes wrong is told and passed over.
+    // Also where what else goes wrong is told and skipped.
     assert!(super::fatal(&error).is_err());
     assert!(super::fatal(&Error::limit("more than the limit")).is_ok());
     assert!(super::fatal(&Error::damaged("cut short")).is_ok());

@@ -2,7 +2,7 @@
 //! manifest, a list. By keys, shapes and dtypes; no weight is read.
 //!
 //! The rules are those of torch's `load_state_dict`: strictly, a key that is missing or that
-//! nobody expects is an error, else both are passed over; shapes have to be the same either way;
+//! nobody expects is an error, else both are skipped; shapes have to be the same either way;
 //! a dtype is converted without a word. The Cerebras trainer is strict about the state `model`
 //! only, which is why that is what is checked where it is found.
 
@@ -71,7 +71,7 @@ pub struct Answer {
     pub format: Option<String>,
     /// What is missing, damaged or unfinished in the file.
     pub damage: Vec<String>,
-    /// No key of the file is expected: all would be passed over.
+    /// No key of the file is expected: all would be skipped.
     pub nothing: bool,
 }
 

@@ -67,7 +67,7 @@ pub fn parse_reference(text: &[u8]) -> Result<Option<Vec<Expected>>> {
 
 /// A list of keys, one on a line: `key dtype shape`, of which the shape, or both, may be left
 /// out. A shape is `[2, 3]`, `(2, 3)`, `2,3` or `2x3`; `[]` is that of a scalar; `?` stands for
-/// a dtype that may be any. Empty lines and those that start with `#` are passed over. Lines of
+/// a dtype that may be any. Empty lines and those that start with `#` are skipped. Lines of
 /// `statelens manifest` are understood as well: four columns parted by tabs.
 pub fn parse_list(text: &str) -> Result<Vec<Expected>> {
     let mut list = Vec::new();

@@ -67,7 +67,7 @@ impl Run {
         self.entries.iter().enumerate().map(why).collect()
     }
 
-    /// The newest checkpoint that counts as kept and that the trainer would not pass over;
+    /// The newest checkpoint that counts as kept and that the trainer would not skip;
     /// `unsound` is from [`Run::unsound`].
     pub fn latest_sound(&self, unsound: &[Option<String>]) -> Option<&Entry> {
         let mut entries = self.entries.iter().enumerate().rev();

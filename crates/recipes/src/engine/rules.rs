@@ -47,13 +47,13 @@ pub struct ApplyOptions {
 pub struct Applied {
     /// The new state dict.
     pub state: State,
-    /// Keys that no rule is about; they are not in the new state dict.
+    /// Keys that no rule covers; they are not in the new state dict.
     pub unmatched: Vec<Unmatched>,
     /// What became of which keys, in order.
     pub moves: Vec<Move>,
 }
 
-/// A key that no rule is about.
+/// A key that no rule covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unmatched {
     /// The key.

@@ -81,7 +81,7 @@ fn told(checked: &Checked) -> String {
     }
     text += &of;
     if !checked.strict && missing + unexpected > 0 {
-        text += "; keys that don\u{2019}t match are passed over";
+        text += "; keys that don\u{2019}t match are skipped";
     }
     if checked.prefixed {
         text += ". The trainer puts model. before the keys of A by itself";

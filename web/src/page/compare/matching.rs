@@ -56,7 +56,7 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
     html! {
         <div class="matching" role="group" aria-label="Matching">
             <div class="fields">
-                <div class="lab">{ "Keys of A before they are looked for in B" }</div>
+                <div class="lab">{ "How keys of A are changed before they are looked for in B" }</div>
                 { text("Remove prefix", &options.strip_prefix, "e.g. model.", |options, text| options.strip_prefix = text) }
                 <Lines key={options.rename.join("\n")} label="Rename" value={options.rename.clone()} late={true}
                     placeholder="regex=>replacement, with $1 for a group; one per line" onchange={rename} />

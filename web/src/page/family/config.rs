@@ -56,7 +56,7 @@ pub(super) fn both(configs: &Configs) -> Html {
                 <span>{ "saved together with the checkpoint" }</span>
                 <button class="textlink" onclick={save}>{ "save it alone" }</button></p>
             if !configs.dropped.is_empty() {
-                <p class="dim">{ "Without a place in the new one: " }{ prose(&configs.dropped.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")) }</p>
+                <p class="dim">{ "Not in the new checkpoint: " }{ prose(&configs.dropped.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")) }</p>
             }
         </div></div>
     }

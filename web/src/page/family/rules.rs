@@ -102,7 +102,7 @@ fn counts(actor: &Actor, convert: &Convert, told: &Told) -> Html {
             </p>
             if shown.unmatched > 0 {
                 { check("drop-unmatched", asked.drop_unmatched,
-                    &format!("Leave out {} that no rule is about", plural(shown.unmatched, "key")), onchange) }
+                    &format!("Leave out {} that no rule covers", plural(shown.unmatched, "key")), onchange) }
             }
         </>
     }

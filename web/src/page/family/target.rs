@@ -115,13 +115,13 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
 fn said(looks: &Looks) -> Html {
     if looks.model.is_empty() {
         let text = match &looks.unknown {
-            Some(error) if error.kind == ErrorKind::Io => "Which family it is of is not known.",
+            Some(error) if error.kind == ErrorKind::Io => "Its family is not known.",
             // Which they are is said with it.
             Some(error) if !error.text.is_empty() => {
-                "Several families have these keys: choose the model, or add its config. As they are, the keys can be converted to any format above."
+                "Several families have these keys: choose the model, or add its config. With the keys as they are, any format above can be written."
             }
             _ => {
-                "No family has all of these keys: as they are, they can be converted to any format above."
+                "No family has all of these keys. With the keys as they are, any format above can be written."
             }
         };
         return html! { <p class="looks">{ text }</p> };

@@ -58,9 +58,9 @@ pub(super) fn Bar(props: &BarProps) -> Html {
             { for looking.frame.leading.iter().enumerate().map(|(dim, index)| slice(&actor, looking, dim, *index)) }
             <span class="vr only-l"></span>
             <span class="step" role="group" aria-label="Zoom">
-                <button aria-label="Fewer pixels for a value" title="Smaller (\u{2212})" onclick={on(|it| it.magnify(-1))}>{ "\u{2212}" }</button>
+                <button aria-label="Fewer pixels per value" title="Smaller (\u{2212})" onclick={on(|it| it.magnify(-1))}>{ "\u{2212}" }</button>
                 <span>{ format!("{} px per value", looking.zoom) }</span>
-                <button aria-label="More pixels for a value" title="Larger (+)" onclick={on(|it| it.magnify(1))}>{ "+" }</button>
+                <button aria-label="More pixels per value" title="Larger (+)" onclick={on(|it| it.magnify(1))}>{ "+" }</button>
             </span>
             <button class="btn quiet small" onclick={on(Looking::fit)}>{ "fit " }{ cap("0") }</button>
             { chip(looking.transposed, Some("Draw rows as columns (T)"), on(|it| it.transposed = !it.transposed), html! { <>{ "transpose " }{ cap("T") }</> }) }

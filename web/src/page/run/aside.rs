@@ -91,7 +91,7 @@ fn autoload(actor: &Actor, view: &Rc<RunView>) -> Html {
             "The index can\u{2019}t be understood, so nobody knows what would be loaded."
         }
         (None, true) => "No checkpoint that the index lists is in the folder: nothing is loaded.",
-        (None, false) => "No file is named as a checkpoint: nothing is loaded.",
+        (None, false) => "No file is named like a checkpoint: nothing is loaded.",
     };
     let title =
         if run.latest.is_some() { "Why autoload picks it" } else { "Autoload picks nothing" };
@@ -150,7 +150,7 @@ fn index(view: &RunView) -> Html {
             <div class="hd"><h3>{ INDEX }</h3><span class="lab">{ match sorted.listed { 1 => "1 entry".to_owned(), count => format!("{} entries", fmt::exact(count as u64)) } }</span></div>
             if agrees { <p class="small mid-ink">{ "It lists what is in the folder." }</p> }
             { list("Listed, but not in the folder:", &run.only_index) }
-            { list("In the folder, but not listed; autoload passes over them:", &run.only_folder) }
+            { list("In the folder but not listed; autoload skips them:", &run.only_folder) }
         </section>
     }
 }

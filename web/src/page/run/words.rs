@@ -21,15 +21,16 @@ pub(super) fn notes(view: &RunView, entry: usize) -> Vec<String> {
         RunFile::Temporary => {
             notes.push("A writer stopped before this was complete. It is not a checkpoint.".into())
         }
-        RunFile::NoDate => notes
-            .push("The timestamp in its name is not a date: the trainer passes it over.".into()),
+        RunFile::NoDate => {
+            notes.push("The timestamp in its name is not a date: the trainer skips it.".into())
+        }
         _ => {}
     }
     if !view.wrong(entry).is_empty() {
         notes.push(view.wrong(entry).to_owned());
     }
     if view.sorted.run.only_folder.contains(&of.name) {
-        notes.push("The index does not list it: autoload passes over it.".into());
+        notes.push("The index does not list it: autoload skips it.".into());
     }
     notes
 }

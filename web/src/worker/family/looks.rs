@@ -223,7 +223,7 @@ pub(super) fn name_of(format: Format) -> String {
 fn not_fetched(failed: &[String]) -> Option<Error> {
     let first = failed.first()?;
     Some(
-        Error::io(format!("the page could not fetch {first}, which tells of a family of models"))
+        Error::io(format!("the page could not fetch {first}, which describes a family of models"))
             .advice("Try again when there is a network, or copy the whole site."),
     )
 }

@@ -125,7 +125,7 @@ fn converted(
     let (stages, mut converted) = stages(recipe, model, leg, found.value.as_ref())?;
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(found.value.clone()).unwrap_or(config::Value::Null);
-    // All that no rule is about is told, whether or not it may be left out.
+    // All that no rule covers is told, whether or not it may be left out.
     let wishes = Wishes {
         drop_unmatched: true,
         unwrap: asked.unwrap,
@@ -160,10 +160,10 @@ fn converted(
     if shown.unmatched > 0 && !asked.drop_unmatched {
         let what = plural(shown.unmatched, "key");
         let of_lora = shown.rows.iter().any(|row| row.unmatched && row.old.ends_with(".lora_A"));
-        return Err(Error::refused(format!("no rule is about {what}"))
+        return Err(Error::refused(format!("no rule covers {what}"))
             .expected("a rule for each key; they stand at the top of the table")
             .advice(match of_lora {
-                true => "The command folds what LoRA has learnt into the weights: `statelens fold-lora`.",
+                true => "The command merges the adapter into the weights: `statelens fold-lora`.",
                 false => "Edit the rules, or leave these keys out.",
             }));
     }

@@ -8,7 +8,7 @@ use statelens_recipes::engine::{Move, Unmatched};
 
 use crate::protocol::family::Row;
 
-/// The rows: keys that no rule is about first, then those that are left out, then the others.
+/// The rows: keys that no rule covers first, then those that are left out, then the others.
 pub(super) fn rows(done: &Conversion) -> Vec<Row> {
     let mut rows = folded(done.unmatched.iter().map(unmatched).collect());
     let moves = composed(&done.moves, &done.ends);

@@ -96,12 +96,12 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     Ok(true)
 }
 
-/// Tells all keys that no rule is about, unless they are to be left out.
+/// Tells all keys that no rule covers, unless they are to be left out.
 fn check_unmatched(args: &ConvertModel, unmatched: &[Unmatched]) -> Result<()> {
     if args.drop_unmatched_keys || unmatched.is_empty() {
         return Ok(());
     }
-    unmatched.iter().for_each(|one| complain(&format!("no rule is about {one}")));
+    unmatched.iter().for_each(|one| complain(&format!("no rule covers {one}")));
     Err(refuse_unmatched(unmatched).in_file(args.checkpoint.display().to_string()))
 }
 

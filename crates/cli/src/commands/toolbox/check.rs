@@ -83,7 +83,7 @@ fn show(answer: &Answer, no_strict: bool, printer: &mut Printer) -> Result<(), F
             (keys, numbers) => format!("{} keys, {numbers}", grouped(keys)),
         };
         let passed = match line.word {
-            "missing" | "unexpected" if no_strict => "passed over",
+            "missing" | "unexpected" if no_strict => "skipped",
             _ => "",
         };
         let more = [line.text.as_str(), count.as_str(), passed]

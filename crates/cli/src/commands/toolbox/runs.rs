@@ -144,7 +144,7 @@ fn latest_sound(args: &Latest, run: &Run) -> Outcome {
     let newer = run.entries.iter().zip(&unsound).rev().take_while(|(entry, _)| *entry != found);
     for (entry, why) in newer {
         if let Some(why) = why {
-            complain(&format!("passed over: {}: {why}.", entry.name));
+            complain(&format!("skipped: {}: {why}.", entry.name));
         }
     }
     let mut printer = Printer::new();
