@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::controls::{change, choices};
@@ -45,9 +46,9 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
     };
     let aside = html! {
         <>
-            <span class="m dim cut">{ &props.work.opened.name }</span>
+            <span class="m dim cut">{ visible(&props.work.opened.name) }</span>
             <span class="dim only-l">{ "\u{2192}" }</span>
-            <span class="m only-l cut">{ &convert.options.name }</span>
+            <span class="m only-l cut">{ visible(&convert.options.name) }</span>
         </>
     };
     let body = match &convert.phase {

@@ -1,6 +1,7 @@
 //! Findings: what the user should know about the checkpoint, the gravest first.
 
 use statelens_checkpoint::order;
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::marks::{self, cap, chip, classes, prose, severity, severity_word, when};
@@ -62,7 +63,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))))
     };
     html! {
-        <SheetFrame title="Findings" class="findings" aside={html! { <span class="m dim">{ &props.work.opened.name }</span> }}>
+        <SheetFrame title="Findings" class="findings" aside={html! { <span class="m dim">{ visible(&props.work.opened.name) }</span> }}>
             <div class="sheetbody">
                 if findings.is_empty() && noticed.is_empty() {
                     <div class="allgood">{ marks::good() }<div><h3>{ "Nothing to report" }</h3>

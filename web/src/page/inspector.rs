@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::code::CodeSection;
@@ -73,7 +74,7 @@ fn whole(props: &InspectorProps, actor: &Actor) -> Html {
     ];
     html! {
         <>
-            <section><div class="wrapkey">{ &opened.name }</div></section>
+            <section><div class="wrapkey">{ visible(&opened.name) }</div></section>
             <section><dl class="kv">
                 { for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
             </dl></section>

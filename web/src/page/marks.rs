@@ -4,6 +4,7 @@ use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;
 
 use statelens_inspect::fold::Sums;
+use statelens_inspect::visible;
 
 use crate::protocol::Severity;
 use crate::state::dtype::{family, gauge, short, title};
@@ -155,8 +156,9 @@ pub fn value_kind(word: &str) -> Html {
     html! { <span class="dt val"><i></i>{ word.to_owned() }</span> }
 }
 
-/// A key: its prefix is dimmed and gives way first, all but the number of the layer.
+/// A key, what nobody sees in it escaped: its prefix is dimmed and gives way first, all but the number of the layer.
 pub fn key(text: &str) -> Html {
+    let text = &visible(text);
     let (head, tail) = key_parts(text);
     let (head, layer) = head.split_at(layer_at(head));
     html! {
@@ -187,6 +189,7 @@ const LONG: usize = 300;
 
 /// A key that wraps after its dots; of a very long one, its ends, and all of it when asked for.
 pub fn wrapped_key(text: &str) -> Html {
+    let text = &visible(text);
     let Some((start, end)) = ends(text, LONG) else { return whole_key(text) };
     html! {
         <details class="longkey">
@@ -247,7 +250,7 @@ pub fn prose(text: &str) -> Html {
         .enumerate()
         .map(|(at, part)| {
             if at % 2 == 1 {
-                html! { <code>{ part.to_owned() }</code> }
+                html! { <code>{ visible(part) }</code> }
             } else {
                 html! { { part.to_owned() } }
             }

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::visible;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
@@ -96,7 +97,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     let copied = use_state(|| false);
     let sure = use_state(|| false);
     let work = &props.work;
-    let aside = html! { <span class="m dim cut">{ &work.opened.name }</span> };
+    let aside = html! { <span class="m dim cut">{ visible(&work.opened.name) }</span> };
     let Some(shared) = &props.shared else {
         return html! { <SheetFrame title="Share what is in it" class="sharing" {aside}><div class="two"></div><footer></footer></SheetFrame> };
     };
@@ -291,7 +292,7 @@ fn seen(work: &Work, shared: &Shared) -> Html {
     let opened = &work.opened;
     html! {
         <>
-            <div class="who"><b class="m">{ base_name(&opened.name) }</b><span class="badge">{ format!("{} {}", opened.format, opened.version).trim().to_owned() }</span></div>
+            <div class="who"><b class="m">{ visible(&base_name(&opened.name)) }</b><span class="badge">{ format!("{} {}", opened.format, opened.version).trim().to_owned() }</span></div>
             <div class="m sums"><span>{ fmt::count(work.sums.params) }<span class="dim">{ " params" }</span></span>
                 <span>{ fmt::bytes(work.sums.bytes) }</span>
                 <span>{ fmt::exact(work.sums.tensors) }<span class="dim">{ " tensors" }</span></span></div>

@@ -1,6 +1,7 @@
 //! The flattened state: virtual rows, of which only those in sight are in the document.
 
 use statelens_inspect::fold::{join, values_text};
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::columns::Grip;
@@ -186,7 +187,7 @@ fn state_row(work: &Work, state: usize, place: Option<(usize, f64)>) -> Html {
     let so_far = if work.view.so_far { " so far" } else { "" };
     let cells = html! {
         <>
-            <div class="c ck" role="gridcell"><span class="key"><span class="z">{ name }</span><span class="x">{ holdings(sums) }{ so_far }</span></span></div>
+            <div class="c ck" role="gridcell"><span class="key"><span class="z">{ visible(name) }</span><span class="x">{ holdings(sums) }{ so_far }</span></span></div>
             <div class="c cd"></div><div class="c cs"></div>
             <div class="c cp num" role="gridcell">{ if sums.params > 0 { fmt::count(sums.params) } else { String::new() } }</div>
             <div class="c cb num" role="gridcell">{ if sums.bytes > 0 { fmt::bytes(sums.bytes) } else { String::new() } }</div>
@@ -215,7 +216,7 @@ fn leaf(work: &Work, id: u32, actor: &Actor) -> Html {
     let scanned = work.view.weights.any() && has_shape && row.link.is_none();
     html! {
         <>
-            <div class="c ck" role="gridcell" title={row.key.clone()}>{ key(&shown(&row.key)) }</div>
+            <div class="c ck" role="gridcell" title={visible(&row.key)}>{ key(if row.key.is_empty() { "(root object)" } else { &row.key }) }</div>
             <div class="c cd" role="gridcell">{ kind_cell(row) }</div>
             <div class="c cs m" role="gridcell">{ if has_shape { fmt::shape(&row.shape) } else { String::new() } }</div>
             <div class="c cp num" role="gridcell">{ if has_shape { fmt::count(row.params) } else { String::new() } }</div>
@@ -233,11 +234,12 @@ fn leaf(work: &Work, id: u32, actor: &Actor) -> Html {
 /// `= target`: leads to the leaf that this one is.
 fn link(work: &Work, target: &str, actor: &Actor) -> Html {
     let (_, tail) = fmt::key_parts(target);
+    let tail = visible(tail);
     // A short target is shown whole: its end alone would say less.
     let text = if target.len() > 16 && tail.len() < target.len() {
         format!("\u{2026}{tail}")
     } else {
-        target.to_owned()
+        visible(target)
     };
     let Some(row) = work.find(target) else {
         return html! { <span class="dim">{ format!("= {text}") }</span> };
@@ -247,7 +249,7 @@ fn link(work: &Work, target: &str, actor: &Actor) -> Html {
         event.stop_propagation();
         actor.work(move |work| work.look_at_row(row));
     });
-    html! { <span class="linkto"><span class="dim">{ "= " }</span><button class="textlink" tabindex="-1" title={target.to_owned()} {onclick}>{ text }</button></span> }
+    html! { <span class="linkto"><span class="dim">{ "= " }</span><button class="textlink" tabindex="-1" title={visible(target)} {onclick}>{ text }</button></span> }
 }
 
 fn fold_cells(work: &Work, fold: &Fold, actor: &Actor) -> Html {
@@ -278,13 +280,13 @@ fn fold_cells(work: &Work, fold: &Fold, actor: &Actor) -> Html {
         if fold.patterns.len() == 1 { values_text(&work.rows, &rows) } else { String::new() };
     html! {
         <>
-            <div class="c ck" role="gridcell" title={fold.name.clone()} aria-expanded={fold.open.to_string()}>
+            <div class="c ck" role="gridcell" title={visible(&fold.name)} aria-expanded={fold.open.to_string()}>
                 <span class="key">
                     <button class="tw" tabindex="-1" aria-label={if fold.open { "Fold" } else { "Unfold" }} onclick={toggle}>
                         { if fold.open { "\u{25be}" } else { "\u{25b8}" } }
                     </button>
-                    if !head.is_empty() { <span class="a">{ head.to_owned() }</span> }
-                    <span class="z">{ tail.to_owned() }</span>
+                    if !head.is_empty() { <span class="a">{ visible(head) }</span> }
+                    <span class="z">{ visible(tail) }</span>
                     <span class="x">{ format!("\u{d7}{}", fold.times) }</span>
                 </span>
             </div>
@@ -321,10 +323,10 @@ fn kid_cells(work: &Work, fold: &Fold, pattern: &Pattern, actor: &Actor) -> Html
     let (head, tail) = fmt::key_parts(&label);
     html! {
         <>
-            <div class="c ck" role="gridcell" title={join(&fold.name, &pattern.label, work.view.dot)}>
+            <div class="c ck" role="gridcell" title={visible(&join(&fold.name, &pattern.label, work.view.dot))}>
                 <span class="key">
-                    if !head.is_empty() { <span class="a">{ head.to_owned() }</span> }
-                    <span class="z">{ tail.to_owned() }</span>
+                    if !head.is_empty() { <span class="a">{ visible(head) }</span> }
+                    <span class="z">{ visible(tail) }</span>
                     if sorted { <span class="x">{ format!("\u{d7}{}", pattern.rows.len()) }</span> }
                 </span>
             </div>
@@ -384,21 +386,6 @@ fn bytes_cell(bytes: Option<u64>, largest: u64) -> Html {
             if share >= 0.01 { <span class="share" aria-hidden="true" style={format!("--w:{share:.3}")}></span> }
         </div>
     }
-}
-
-/// Control characters would break a line or hide: they are shown as their pictures.
-fn shown(key: &str) -> String {
-    if key.is_empty() {
-        return "(root object)".into();
-    }
-    key.chars()
-        .map(|c| match c {
-            '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or(c),
-            '\x7f' => '\u{2421}',
-            c if statelens_inspect::is_hidden(c) => '\u{fffd}',
-            c => c,
-        })
-        .collect()
 }
 
 fn nothing(actor: &Actor, work: &Work) -> Html {

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::hooks::{use_size, use_small};
@@ -109,7 +110,7 @@ fn told(parts: &[StateShare]) -> String {
         .map(|part| {
             let bytes = part.runs.iter().map(|run| run.2).sum();
             let word = part.lead().map(|(word, _)| word).unwrap_or_default();
-            format!("{} {} {word}", part.name, fmt::bytes(bytes))
+            format!("{} {} {word}", visible(&part.name), fmt::bytes(bytes))
         })
         .collect();
     format!("Bytes in key order: {}", parts.join(", "))

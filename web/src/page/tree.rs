@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::hooks::use_small;
@@ -106,10 +107,10 @@ fn line(actor: &Actor, work: &Work, index: usize, selected: bool, top: f64) -> H
         <li key={index} id={format!("branch-{index}")} {class} role="treeitem" aria-level={(branch.level + 1).to_string()}
             aria-posinset={place.to_string()} aria-setsize={siblings.to_string()}
             aria-selected={selected.to_string()} aria-expanded={branch.open.map(|open| open.to_string())}
-            style={format!("top:{top}px;--l:{};--w:{share:.2}%", branch.level)} onclick={look} title={tree.path(trie, index)}>
+            style={format!("top:{top}px;--l:{};--w:{share:.2}%", branch.level)} onclick={look} title={visible(&tree.path(trie, index))}>
             <span class="n">
                 <span class="twist" aria-hidden="true" onclick={branch.open.map(|_| toggle)}></span>
-                <span class="t">{ if name.is_empty() { "(itself)".to_owned() } else { name } }</span>
+                <span class="t">{ if name.is_empty() { "(itself)".to_owned() } else { visible(&name) } }</span>
                 if branch.times > 1 { <span class="x">{ format!("\u{d7}{}", branch.times) }</span> }
             </span>
             if branch.sums.bytes > 0 {

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use statelens_inspect::treemap::{Cell, Treemap, svg};
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::drop::save_text;
@@ -197,7 +198,7 @@ fn head(actor: &Actor, work: &Work, view: &TreemapView, map: &Rc<Treemap>) -> Ht
         let view = TreemapView { way: view.way[..=at].to_vec(), ..view.clone() };
         let last = at + 1 == view.way.len();
         html! { <><span class="dim" aria-hidden="true">{ "\u{203a}" }</span>
-            <button class="textlink m" aria-current={last.then_some("true")} onclick={show(Some(view))}>{ path }</button></> }
+            <button class="textlink m" aria-current={last.then_some("true")} onclick={show(Some(view))}>{ visible(path) }</button></> }
     });
     html! {
         <div class="pane-h maphead">
@@ -230,7 +231,7 @@ fn draw(
         "left:{:.1}px;top:{:.1}px;width:{:.1}px;height:{:.1}px",
         rect.left, rect.top, rect.wide, rect.high
     );
-    let text = cell.text(map.sums.bytes);
+    let text = visible(&cell.text(map.sums.bytes));
     let class = classes(&[
         "box",
         when(cell.open, "open"),
@@ -252,7 +253,7 @@ fn draw(
 
 fn label(cell: &Cell) -> String {
     let times = if cell.times > 1 { format!(" \u{d7}{}", cell.times) } else { String::new() };
-    format!("{}{times}  {}", cell.name, fmt::bytes(cell.sums.bytes))
+    format!("{}{times}  {}", visible(&cell.name), fmt::bytes(cell.sums.bytes))
 }
 
 /// The same as a table, for those who don't see it.
@@ -263,7 +264,7 @@ fn table(map: &Treemap) -> Html {
         <table class="unseen" aria-label="The largest boxes">
             <thead><tr><th>{ "key" }</th><th>{ "dtype" }</th><th>{ "bytes" }</th><th>{ "share" }</th></tr></thead>
             <tbody>{ for cells.iter().take(TOLD).map(|cell| html! {
-                <tr><td>{ &cell.path }</td><td>{ &cell.dtype }</td><td>{ fmt::bytes(cell.sums.bytes) }</td>
+                <tr><td>{ visible(&cell.path) }</td><td>{ &cell.dtype }</td><td>{ fmt::bytes(cell.sums.bytes) }</td>
                     <td>{ format!("{} %", fmt::percent(cell.sums.bytes, map.sums.bytes)) }</td></tr>
             }) }</tbody>
         </table>

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::visible;
 use wasm_bindgen::JsValue;
 use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
@@ -101,7 +102,7 @@ pub struct VerifyProps {
 #[component]
 pub fn VerifySheet(props: &VerifyProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let aside = html! { <span class="m dim cut">{ &props.work.opened.name }</span> };
+    let aside = html! { <span class="m dim cut">{ visible(&props.work.opened.name) }</span> };
     let chosen = use_node_ref();
     let body = match &props.verification.stage {
         Stage::Form => form(&actor, props, &chosen),

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::address;
@@ -142,7 +143,7 @@ fn top(actor: &Actor, work: &Work, instrument: &Instrument, oncompare: &Callback
             <button class="home" onclick={on(Actor::leave)} aria-label="Statelens: close and go to the first screen"
                 title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
-            <span class="name" title={opened.name.clone()}>{ &opened.name }</span>
+            <span class="name" title={visible(&opened.name)}>{ visible(&opened.name) }</span>
             if !opened.others.is_empty() {
                 <span class="tag only-l">{ format!("1 of {} files ", opened.others.len() + 1) }{ cap("]") }</span>
             }
@@ -369,7 +370,7 @@ pub(super) fn menu(
             { name }
             <select {onchange} aria-label={label}>
                 <option value="" selected={current.is_empty()}>{ any }</option>
-                { for choices.iter().map(|choice| html! { <option value={choice.clone()} selected={*choice == current}>{ choice }</option> }) }
+                { for choices.iter().map(|choice| html! { <option value={choice.clone()} selected={*choice == current}>{ visible(choice) }</option> }) }
             </select>
         </label>
     }

@@ -4,6 +4,7 @@ use crate::rows::Row;
 use crate::state::dtype::{Family, row_family, word};
 use crate::state::fmt;
 use statelens_checkpoint::order;
+use statelens_inspect::visible;
 
 /// Width of a character of the tape's 10.5 px mono face.
 const CHAR: f64 = 6.33;
@@ -331,7 +332,7 @@ fn labels(parts: &[StateShare], scale: f64, width: f64) -> Vec<Label> {
         if !free(moved(length), length) {
             continue;
         }
-        let name = part.name.clone();
+        let name = visible(&part.name);
         let label = Label { x, name, dtype: part.lead(), size: Some(fmt::bytes(bytes)) };
         let shorter = [
             label.clone(),

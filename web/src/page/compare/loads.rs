@@ -1,5 +1,6 @@
 //! Whether the first would load into the second.
 
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::marks::{Copy, chip, chosen, good, key, prose, severity};
@@ -98,7 +99,7 @@ fn line((word, name, text, keys, numbers): &(String, String, String, u64, String
     html! {
         <>
             <dt>{ word }</dt>
-            <dd title={format!("{name} {text}{count}")}>{ key(name) }<span class="tag">{ format!("{text}{count}") }</span></dd>
+            <dd title={visible(&format!("{name} {text}{count}"))}>{ key(name) }<span class="tag">{ format!("{text}{count}") }</span></dd>
         </>
     }
 }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use super::detail::Detail;
@@ -125,7 +126,7 @@ fn side(letter: &'static str, name: &str, opened: Option<&Opened>, list: bool) -
         <>
             <span class="let">{ letter }</span>
             <span class="of">
-                <span class="name" title={name.to_owned()}>{ name.to_owned() }</span>
+                <span class="name" title={visible(name)}>{ visible(name) }</span>
                 if let Some(badge) = badge { <span class="badge only-l">{ badge }</span> }
                 if let Some(opened) = opened { <span class="m dim">{ fmt::bytes(opened.size) }</span> }
                 else if !list { <span class="dim">{ "being opened" }</span> }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::hooks::use_small;
@@ -202,7 +203,7 @@ fn cells(known: &Pairs, line: &Line) -> Html {
         pairs().all(|other| known.row(other).is_some_and(|other| other.shape == row.shape));
     html! {
         <>
-            <div class="c ck" role="gridcell" title={old.map_or_else(|| line.key.clone(), |old| format!("{old} \u{2192} {}", line.key))}>
+            <div class="c ck" role="gridcell" title={visible(&old.map_or_else(|| line.key.clone(), |old| format!("{old} \u{2192} {}", line.key)))}>
                 if let Some(old) = old { <span class="old">{ key(old) }</span><span class="x">{ "\u{2192}" }</span> }
                 { key(&line.key) }
                 if times > 1 { <span class="x">{ format!("\u{d7}{times}") }</span> }

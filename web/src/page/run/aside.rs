@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use statelens_inspect::runs::{INDEX, RunFile};
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use super::words::{kind_word, notes};
@@ -139,7 +140,7 @@ fn index(view: &RunView) -> Html {
         html! {
             <>
                 <p class="warnline">{ severity(Severity::Warning) }<span>{ title }</span></p>
-                <ul class="names">{ for names.iter().take(NAMED).map(|name| html! { <li title={name.clone()}>{ name }</li> }) }
+                <ul class="names">{ for names.iter().take(NAMED).map(|name| html! { <li title={visible(name)}>{ visible(name) }</li> }) }
                     if names.len() > NAMED { <li class="dim">{ format!("and {} more", names.len() - NAMED) }</li> }</ul>
             </>
         }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use statelens_inspect::runs::RunFile;
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use super::aside::Aside;
@@ -110,7 +111,7 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
             <button class="home" onclick={on(|_, actor| actor.act(Action::Leave))} aria-label="Statelens: close and go to the first screen"
                 title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
-            <span class="name" title={name.clone()}>{ &name }</span>
+            <span class="name" title={visible(&name)}>{ visible(&name) }</span>
             <span class="badge only-l">{ "Cerebras run folder" }</span>
             <span class="facts">
                 { for facts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| html! { <span><b>{ fmt::exact(*count) }</b>{ " " }{ *word }</span> }) }
@@ -180,8 +181,8 @@ fn line(actor: &Actor, view: &Rc<RunView>, gone: &[String], at: usize, each: f64
     html! {
         <div key={at} id={format!("line-{at}")} {class} role="row" aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
             style={format!("top:{}px", at as f64 * each)} {onclick} ondblclick={open}>
-            <div class="c ck m" role="gridcell" title={entry.name.clone()}>
-                <span class="cut">{ &entry.name }</span>
+            <div class="c ck m" role="gridcell" title={visible(&entry.name)}>
+                <span class="cut">{ visible(&entry.name) }</span>
                 if latest { <svg class="lens" width="12" height="12" viewBox="0 0 12 12" role="img" aria-label="autoload picks this"><circle cx="6" cy="6" r="4.5" fill="none" stroke="var(--accent)" stroke-width="2" /></svg> }
                 if view.marked == Some(at) { <span class="badge">{ "A" }</span> }
             </div>

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use statelens_inspect::fold::pattern;
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::marks::{classes, good, prose, severity};
@@ -89,7 +90,7 @@ fn keys(actor: &Actor, work: &Work, rows: &[u32]) -> Html {
                     actor.work(move |work| work.look_at_row(row));
                     actor.act(Action::Show(None));
                 });
-                html! { <li><button class="textlink m" {onclick}>{ name }</button>
+                html! { <li><button class="textlink m" {onclick}>{ visible(&name) }</button>
                     if *times > 1 { <span class="x">{ format!("\u{d7}{times}") }</span> }</li> }
             }) }
             if more > 0 { <li class="dim">{ format!("and {} more", fmt::exact(more as u64)) }</li> }
