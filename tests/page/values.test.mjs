@@ -138,10 +138,10 @@ test("columns of values are exact, are sorted, and hold sums and extremes of fol
     assert.deepEqual(await cells(page, "norm.weight").then(({ wsd, wzr }) => [wsd, wzr]), ["0", "0 %"]);
     // The line over the layers: hover reads one, a click goes there.
     const line = page.locator('.row:has-text("attn.weight") .spark').first();
-    assert.match(await line.locator("svg").getAttribute("aria-label"), /σ by layer, from 0\.0\d+ to/);
+    assert.match(await line.getAttribute("aria-label"), /σ by layer, from 0\.0\d+ to/);
     const box = await line.boundingBox();
     await page.mouse.move(box.x + box.width - 2, box.y + box.height / 2);
-    await page.waitForFunction(() => /layer 11: σ 0\.0/.test(document.querySelector(".spark[title]")?.title ?? ""));
+    await page.waitForFunction(() => /layer 11: σ 0\.0/.test(document.querySelector(".spark .tip")?.textContent ?? ""));
     await page.mouse.click(box.x + 2, box.y + box.height / 2);
     await page.waitForFunction(() => document.querySelector(".insp .wrapkey")?.textContent.includes("layers.0.attn.weight"));
     // Sorted by the largest magnitude, the largest first; then the other way.

@@ -52,7 +52,7 @@ pub use optimizer::{Parameter, Parameters};
 pub use read_back::ReadBack;
 pub use reading::{Repetition, missing};
 pub use statistics::{Statistician, Statistics};
-pub use suggest::near_keys;
+pub use suggest::{distance, near_keys};
 pub use summary::{Count, State, Summary};
 pub use typed::{element_json, leaf_json};
 pub use values::{bars, index, number_text, statistics_json};

@@ -30,7 +30,7 @@ pub fn near_keys<'a>(leaves: &'a [Leaf], wanted: &str, most: usize) -> Vec<&'a L
 
 /// The number of characters to add, drop or change to get from one text to the other, if it is
 /// at most `most`.
-fn distance(from: &str, to: &str, most: usize) -> Option<usize> {
+pub fn distance(from: &str, to: &str, most: usize) -> Option<usize> {
     let from: Vec<char> = from.chars().take(512).collect();
     let to: Vec<char> = to.chars().take(512).collect();
     if from.len().abs_diff(to.len()) > most {

@@ -18,6 +18,7 @@ use self::folder::RunView;
 use self::verification::Verification;
 use crate::page::conversion::{Convert, Phase};
 use crate::page::drop::Dropped;
+use crate::page::stored::shown_columns;
 use crate::protocol::share::Shared;
 use crate::protocol::understanding::Understood;
 use crate::protocol::{
@@ -643,7 +644,9 @@ impl Model {
             return;
         };
         self.asked = Some(opened.main);
-        self.work = Some(Work::new(opened, rows));
+        let mut work = Work::new(opened, rows);
+        work.view.shown = shown_columns();
+        self.work = Some(work);
         self.session = session;
         self.loading = Loading::default();
         self.inspected = None;

@@ -67,7 +67,7 @@ pub fn TablePane(props: &TableProps) -> Html {
 
     let state = sticky_state(work, lines.at(sight.top));
     html! {
-        <div class={classes(&["gridbox", when(work.sums.values == 0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" tabindex="0"
+        <div class={classes(&["gridbox", when(work.sums.values == 0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" tabindex="0" style={weights::widths(work)}
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             { head(&actor, work) }
             <div class="scroller" role="rowgroup" ref={node} onscroll={sight.onscroll}>

@@ -4,9 +4,11 @@ use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
 use statelens_inspect::visible;
+use wasm_bindgen::JsCast;
 use yew::prelude::*;
 
 use crate::page::address;
+use crate::page::filter_menu::{FilterMenu, meant, underlined};
 use crate::page::focus::enter_table;
 use crate::page::inspector::Inspector;
 use crate::page::marks::{
@@ -226,20 +228,40 @@ struct FilterProps {
 fn FilterBar(props: &FilterProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let work = &props.work;
+    let asked = use_state(|| false);
     let oninput = {
-        let actor = actor.clone();
+        let (actor, menu) = (actor.clone(), asked.clone());
         Callback::from(move |event: InputEvent| {
             let Some(text) = typed(&event) else { return };
             actor.work(move |work| work.set_filter(&text));
+            menu.set(false);
+        })
+    };
+    let onchoose = {
+        let menu = asked.clone();
+        Callback::from(move |()| menu.set(false))
+    };
+    // Where nothing is asked for yet it shows what can be.
+    let onfocus = {
+        let (menu, empty) = (asked.clone(), work.filter.is_empty());
+        Callback::from(move |_: FocusEvent| menu.set(empty))
+    };
+    let onblur = {
+        let menu = asked.clone();
+        Callback::from(move |event: FocusEvent| {
+            let next = event.related_target().and_then(|it| it.dyn_into::<web_sys::Element>().ok());
+            menu.set(next.is_some_and(|it| it.closest("#terms").ok().flatten().is_some()));
         })
     };
     let onkeydown = {
-        let (actor, shown) = (actor.clone(), work.cursor().is_some());
-        Callback::from(move |event: KeyboardEvent| {
-            if matches!(event.key().as_str(), "Enter" | "ArrowDown") {
+        let (actor, shown, menu) = (actor.clone(), work.cursor().is_some(), asked.clone());
+        Callback::from(move |event: KeyboardEvent| match event.key().as_str() {
+            "Enter" | "ArrowDown" => {
                 event.prevent_default();
                 enter_table(shown, &actor);
             }
+            "Escape" => menu.set(false),
+            _ => {}
         })
     };
     let choose = |family: &'static str| {
@@ -288,11 +310,14 @@ fn FilterBar(props: &FilterProps) -> Html {
                 <svg width="12" height="12" viewBox="0 0 12 12" fill="none" stroke="var(--ink-3)" stroke-width="1.3" aria-hidden="true">
                     <circle cx="5" cy="5" r="4" /><path d="m8 8 3.5 3.5" />
                 </svg>
-                <input id="filter" type="text" value={work.filter.clone()} {oninput} {onkeydown} placeholder="filter, as in: weight shape:[4096,*]"
+                { underlined(&work.filter) }
+                <input id="filter" type="text" value={work.filter.clone()} {oninput} {onkeydown} {onfocus} {onblur} placeholder="filter, as in: weight shape:[4096,*]"
                     aria-label="Filter keys" autocomplete="off" autocapitalize="off" spellcheck="false"
                     aria-invalid={work.filter_error.is_some().to_string()} />
                 if let Some(error) = &work.filter_error {
                     <span class="hits w-warn" role="status" title={error.clone()}>{ error }</span>
+                } else if let Some(meant) = meant(&actor, &work.filter) {
+                    { meant }
                 } else if let Some(asked) = work.searching() {
                     <span class="hits dim">{ format!("{} % searched", asked * 100 / work.rows.len().max(1)) }</span>
                 } else if !work.filter.is_empty() {
@@ -301,6 +326,7 @@ fn FilterBar(props: &FilterProps) -> Html {
                     <kbd class="car">{ "/" }</kbd>
                 }
             </label>
+            if *asked { <FilterMenu work={work.clone()} {onchoose} /> }
             <span class="chips" role="group" aria-label="Filters">
                 { chip(work.view.fold, FOLD, fold, html! { "fold layers" }) }
                 <span class="chips">
@@ -310,6 +336,7 @@ fn FilterBar(props: &FilterProps) -> Html {
                 { sorting(&actor, work) }
                 { kind("kind:tensor", "tensors ", work.sums.tensors) }
                 { kind("kind:value", "values ", work.sums.values) }
+                { weights::picker(&actor, work) }
             </span>
         </div>
     }

@@ -7,6 +7,7 @@
 
 use regex_lite::Regex;
 use statelens_checkpoint::order;
+use statelens_inspect::distance;
 
 use crate::protocol::weights::RowValues;
 use crate::rows::{LeafKind, Row};
@@ -80,16 +81,8 @@ impl Filter {
     /// since keys may hold colons.
     #[must_use]
     pub fn hint(text: &str) -> Option<String> {
-        let named = |word: &str| {
-            let word = word.trim_start_matches('-');
-            let (name, _) = word.split_once([':', '>', '<', '='])?;
-            let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic());
-            let known =
-                TERMS.iter().any(|term| term.trim_end_matches([':', '>']) == name) || name == "is";
-            let known = known || measure(name).is_some();
-            (is_name && !known).then(|| name.to_owned())
-        };
-        let name = joined(words(text)).iter().find_map(|word| named(word))?;
+        let unknown = Unknown::of(text)?;
+        let name = &text[unknown.start..unknown.end];
         Some(format!(
             "\u{2018}{name}\u{2019} is not a filter, so it was looked for in keys. Filters are {}.",
             TERMS.join(", ")
@@ -173,6 +166,46 @@ impl Term {
                 .and_then(|values| values.measure(*measure, *share))
                 .is_some_and(|value| order.holds(value, *limit)),
         }
+    }
+}
+
+/// A word that looks like a term but is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unknown {
+    /// Where in the text its name stands.
+    pub start: usize,
+    /// And where it ends.
+    pub end: usize,
+    /// The name that may have been meant.
+    pub meant: Option<&'static str>,
+}
+
+impl Unknown {
+    /// The first one in a text.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        words(text).into_iter().find_map(|word| {
+            // A word is a part of the text.
+            let start = word.as_ptr() as usize - text.as_ptr() as usize;
+            let body = word.trim_start_matches('-');
+            let start = start + word.len() - body.len();
+            let (name, _) = body.split_once([':', '>', '<', '='])?;
+            let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic());
+            let names = || {
+                let terms = TERMS.iter().map(|term| term.trim_end_matches([':', '>']));
+                terms.chain(MEASURES.iter().map(|(name, _)| *name))
+            };
+            let known = names().chain(["is", "size"]).any(|known| known.eq_ignore_ascii_case(name));
+            if !is_name || known {
+                return None;
+            }
+            let typed = name.to_ascii_lowercase();
+            let near = |known: &'static str| Some((distance(known, &typed, 2)?, known));
+            // `std` and `abs` are near to much.
+            let near = names().filter_map(near).filter(|(far, _)| far * 2 < typed.len());
+            let meant = near.min_by_key(|(far, _)| *far).map(|(_, known)| known);
+            Some(Self { start, end: start + name.len(), meant })
+        })
     }
 }
 
@@ -555,6 +588,19 @@ mod tests {
             &[1]
         )));
         assert_eq!(Filter::hint("nan>0"), None);
+    }
+
+    #[test]
+    fn what_may_have_been_meant_is_told() {
+        let meant =
+            |text: &str| Unknown::of(text).map(|it| (text[it.start..it.end].to_owned(), it.meant));
+        assert_eq!(meant("fc dtpye:bf16"), Some(("dtpye".into(), Some("dtype"))));
+        assert_eq!(meant("-absmx>100"), Some(("absmx".into(), Some("absmax"))));
+        assert_eq!(meant("zero>50%"), Some(("zero".into(), Some("zeros"))));
+        assert_eq!(meant("weather:fine"), Some(("weather".into(), None)));
+        for known in ["dtype:bf16", "is:tensor", "size>1k", "nan>0", "a.b:c", "/x:y/", "fc"] {
+            assert_eq!(meant(known), None, "{known}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod search;
 pub mod share;
 pub mod table;
 pub mod tape;
+pub mod terms;
 pub mod tree;
 pub mod treemap;
 pub mod weights;

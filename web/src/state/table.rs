@@ -37,6 +37,9 @@ pub const COLUMNS: [(Column, &str); 6] = [
     (Column::Value, "value"),
 ];
 
+/// The columns of values that are shown by default, a bit each.
+pub const SHOWN: u16 = 0b110_0111;
+
 /// How the table is arranged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
@@ -48,6 +51,8 @@ pub struct View {
     pub toggled: HashSet<String>,
     /// What is known of values.
     pub weights: Weights,
+    /// Which columns of values are shown, a bit each.
+    pub shown: u16,
     /// What stands between the segments of keys.
     pub dot: char,
     /// True while others are still to come.
@@ -61,6 +66,7 @@ impl Default for View {
             sort: None,
             toggled: HashSet::new(),
             weights: Weights::default(),
+            shown: SHOWN,
             dot: '.',
             so_far: false,
         }

@@ -63,6 +63,10 @@ pub struct Sum {
     pub std: Option<f64>,
     /// The largest magnitude.
     pub abs_max: Option<f64>,
+    /// The least value.
+    pub min: Option<f64>,
+    /// The largest one.
+    pub max: Option<f64>,
 }
 
 impl Weights {
@@ -113,15 +117,22 @@ impl Weights {
             sum.nan += values.nan;
             sum.infinite += values.infinite;
             sum.zeros += values.zeros;
-            sum.abs_max = match (sum.abs_max, values.abs_max) {
-                (Some(a), Some(b)) => Some(a.max(b)),
-                (a, b) => a.or(b),
-            };
+            sum.abs_max = either(sum.abs_max, values.abs_max, f64::max);
+            sum.min = either(sum.min, values.min, f64::min);
+            sum.max = either(sum.max, values.max, f64::max);
             deviations.extend(values.std);
         }
         order::by(&mut deviations, f64::total_cmp);
         sum.std = deviations.get(deviations.len().saturating_sub(1) / 2).copied();
         sum
+    }
+}
+
+/// Both together, or the one that there is.
+fn either(one: Option<f64>, other: Option<f64>, both: fn(f64, f64) -> f64) -> Option<f64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(both(one, other)),
+        (one, other) => one.or(other),
     }
 }
 
@@ -133,6 +144,8 @@ impl Sum {
         match measure {
             Measure::Std => self.std,
             Measure::AbsMax => self.abs_max,
+            Measure::Min => self.min,
+            Measure::Max => self.max,
             Measure::Zeros => share(self.zeros),
             Measure::Nan => (self.read > 0).then(|| (self.nan + self.infinite) as f64),
             _ => None,
@@ -220,6 +233,7 @@ mod tests {
             zeros: 1,
             std: Some(std),
             abs_max: Some(std * 4.0),
+            min: Some(-std),
             ..RowValues::default()
         }
     }
@@ -232,6 +246,7 @@ mod tests {
         let sum = weights.sum([0, 1, 2, 3].into_iter());
         assert_eq!((sum.read, sum.nan, sum.zeros, sum.count), (3, 2, 3, 30));
         assert_eq!((sum.std, sum.abs_max), (Some(0.2), Some(1.2)));
+        assert_eq!((sum.min, sum.max), (Some(-0.3), None));
         assert_eq!(weights.get(3), None);
         assert_eq!(sum.measure(Measure::Nan), Some(2.0));
     }

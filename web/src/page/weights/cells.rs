@@ -10,10 +10,12 @@ use crate::state::weights::{Measure, Sum, figure, number, percent};
 use crate::state::work::Work;
 
 /// Columns of values, with their classes.
-const VALUES: [(Option<Column>, &str, &str); 5] = [
+pub(super) const VALUES: [(Option<Column>, &str, &str); 7] = [
     (Some(Column::Measure(Measure::Std)), "\u{3c3}", "wsd num"),
     (None, "by layer", "wly"),
     (Some(Column::Measure(Measure::AbsMax)), "|x| max", "wmx num"),
+    (Some(Column::Measure(Measure::Min)), "min", "wmn num"),
+    (Some(Column::Measure(Measure::Max)), "max", "wmm num"),
     (Some(Column::Measure(Measure::Zeros)), "zeros", "wzr num"),
     (Some(Column::Measure(Measure::Nan)), "NaN", "wnn num"),
 ];
@@ -33,9 +35,23 @@ pub fn columns(work: &Work) -> Vec<(Option<Column>, &'static str, &'static str)>
         false => plain.collect(),
         true => {
             let gone = [Some(Column::Params), Some(Column::Value)];
-            plain.filter(|(column, ..)| !gone.contains(column)).chain(VALUES).collect()
+            plain.filter(|(column, ..)| !gone.contains(column)).chain(shown(work)).collect()
         }
     }
+}
+
+/// The columns of values that are shown.
+fn shown(work: &Work) -> impl Iterator<Item = (Option<Column>, &'static str, &'static str)> {
+    let bits = work.view.shown;
+    (0..).zip(VALUES).filter(move |(at, _)| bits >> at & 1 == 1).map(|(_, column)| column)
+}
+
+/// The widths of those, for the style of the table.
+pub fn widths(work: &Work) -> String {
+    let width = |(_, _, class): (_, _, &str)| {
+        format!("var(--{}) ", class.split(' ').next().unwrap_or_default())
+    };
+    format!("--wcols:{}", shown(work).map(width).collect::<String>())
 }
 
 /// The cells of a leaf that is a tensor.
@@ -43,7 +59,7 @@ pub fn cells(work: &Work, id: u32, row: &Row) -> Html {
     if row.link.is_some() {
         return html! {};
     }
-    of_sum(&work.view.weights.sum(std::iter::once(id)), html! { <div class="c wly"></div> })
+    of_sum(work, &work.view.weights.sum(std::iter::once(id)), html! { <div class="c wly"></div> })
 }
 
 /// The cells of a pattern, or of a fold of one; of other folds there are sums only.
@@ -52,7 +68,7 @@ pub fn folded(work: &Work, fold: &Fold, pattern: Option<&Pattern>, onlook: &Call
     let Some(pattern) = pattern else {
         let rows = fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied());
         let sum = Sum { std: None, ..weights.sum(rows) };
-        return of_sum(&sum, html! { <div class="c wly"></div> });
+        return of_sum(work, &sum, html! { <div class="c wly"></div> });
     };
     let sum = weights.sum(pattern.rows.iter().copied());
     let deviations: Vec<Option<f64>> =
@@ -63,6 +79,8 @@ pub fn folded(work: &Work, fold: &Fold, pattern: Option<&Pattern>, onlook: &Call
     let marks: Vec<usize> =
         (0..).zip(&pattern.rows).filter(|(_, row)| marked(row)).map(|(at, _)| at).collect();
     let current = work.row().and_then(|row| pattern.rows.iter().position(|&id| id == row));
+    // One that is looked at can be reached by keys; all of them would be many.
+    let looked_at = current.is_some() || work.fold().is_some_and(|of| of.name == fold.name);
     let names: Vec<String> =
         pattern.rows.iter().map(|&row| layer(&work.rows[row as usize].key, fold)).collect();
     let onpick = {
@@ -73,8 +91,8 @@ pub fn folded(work: &Work, fold: &Fold, pattern: Option<&Pattern>, onlook: &Call
             }
         })
     };
-    let line = html! { <div class="c wly" role="gridcell"><Sparkline {deviations} {marks} {current} {names} {onpick} /></div> };
-    of_sum(&sum, line)
+    let line = html! { <div class="c wly" role="gridcell"><Sparkline {deviations} {marks} {current} {names} {onpick} {looked_at} /></div> };
+    of_sum(work, &sum, line)
 }
 
 /// `layer 17`.
@@ -87,7 +105,7 @@ fn layer(key: &str, fold: &Fold) -> String {
     }
 }
 
-fn of_sum(sum: &Sum, line: Html) -> Html {
+fn of_sum(work: &Work, sum: &Sum, line: Html) -> Html {
     let dot = || html! { <span class="dim" title="not read yet">{ "\u{b7}" }</span> };
     let unread = sum.read == 0;
     let some = |value: Option<f64>| match value {
@@ -96,19 +114,23 @@ fn of_sum(sum: &Sum, line: Html) -> Html {
         None => html! {},
     };
     let bad = sum.nan + sum.infinite;
-    html! {
-        <>
-            <div class="c wsd num" role="gridcell">{ some(sum.std) }</div>
-            { line }
-            <div class="c wmx num" role="gridcell">{ some(sum.abs_max) }</div>
-            <div class="c wzr num" role="gridcell">{ if unread { dot() } else { html! { { percent(sum.zeros, sum.count) } } } }</div>
-            <div class="c wnn num" role="gridcell">
-                if unread { { dot() } }
-                else if bad > 0 { <span class="w-warn" title={not_finite(sum)}>{ fmt::exact(bad) }{ " !" }</span> }
-                else { <span class="dim">{ "\u{2013}" }</span> }
-            </div>
-        </>
-    }
+    let cell = |class: &'static str| {
+        let content = match class.get(..3).unwrap_or_default() {
+            "wly" => return line.clone(),
+            "wsd" => some(sum.std),
+            "wmx" => some(sum.abs_max),
+            "wmn" => some(sum.min),
+            "wmm" => some(sum.max),
+            _ if unread => dot(),
+            "wzr" => html! { { percent(sum.zeros, sum.count) } },
+            _ if bad > 0 => {
+                html! { <span class="w-warn" title={not_finite(sum)}>{ fmt::exact(bad) }{ " !" }</span> }
+            }
+            _ => html! { <span class="dim">{ "\u{2013}" }</span> },
+        };
+        html! { <div class={classes(&["c", class])} role="gridcell">{ content }</div> }
+    };
+    shown(work).map(|(.., class)| cell(class)).collect()
 }
 
 fn not_finite(sum: &Sum) -> String {
@@ -140,6 +162,8 @@ struct SparklineProps {
     names: Vec<String>,
     /// Goes to one.
     onpick: Callback<usize>,
+    /// Whether its line is looked at.
+    looked_at: bool,
 }
 
 const WIDTH: f64 = 76.0;
@@ -147,6 +171,7 @@ const HEIGHT: f64 = 18.0;
 
 #[component]
 fn Sparkline(props: &SparklineProps) -> Html {
+    let hovered = use_state(|| None::<usize>);
     let of = |marked: bool| {
         let all = props.deviations.iter().enumerate();
         let some = all.filter(move |(at, _)| marked || !props.marks.contains(at));
@@ -188,7 +213,6 @@ fn Sparkline(props: &SparklineProps) -> Html {
             (part.clamp(0.0, 1.0) * (count - 1) as f64).round() as usize
         }
     };
-    let hovered = use_state(|| None::<usize>);
     let onmousemove = {
         let hovered = hovered.clone();
         Callback::from(move |event: MouseEvent| hovered.set(Some(at(&event))))
@@ -205,15 +229,37 @@ fn Sparkline(props: &SparklineProps) -> Html {
         })
     };
     let shown = hovered.or(props.current);
-    let label = format!(
-        "\u{3c3} by layer, from {} to {}{}",
-        number(least),
-        number(most),
-        shown.map(|at| format!("; {}", told(at))).unwrap_or_default()
-    );
+    let onkeydown = {
+        let (hovered, onpick) = (hovered.clone(), props.onpick.clone());
+        Callback::from(move |event: KeyboardEvent| {
+            let from = shown.unwrap_or(0);
+            let next = match event.key().as_str() {
+                "ArrowLeft" => from.saturating_sub(1),
+                "ArrowRight" => (from + usize::from(shown.is_some())).min(count - 1),
+                "Home" => 0,
+                "End" => count - 1,
+                "Enter" => from,
+                _ => return,
+            };
+            event.prevent_default();
+            event.stop_propagation();
+            match event.key().as_str() {
+                "Enter" => onpick.emit(from),
+                _ => hovered.set(Some(next)),
+            }
+        })
+    };
+    let onblur = {
+        let hovered = hovered.clone();
+        Callback::from(move |_: FocusEvent| hovered.set(None))
+    };
+    let label = format!("\u{3c3} by layer, from {} to {}", number(least), number(most));
     html! {
-        <span class="spark" title={shown.map(told)} {onmousemove} {onmouseleave} {onclick}>
-            <svg width={WIDTH.to_string()} height={HEIGHT.to_string()} role="img" aria-label={label}>
+        <span class="spark" role="slider" tabindex={if props.looked_at { "0" } else { "-1" }} aria-label={label} aria-valuemin="0"
+            aria-valuemax={(count - 1).to_string()} aria-valuenow={shown.unwrap_or(0).to_string()} aria-valuetext={shown.map(told)}
+            {onmousemove} {onmouseleave} {onclick} {onkeydown} {onblur}>
+            if let Some(at) = *hovered { <span class="tip" aria-hidden="true">{ told(at) }</span> }
+            <svg width={WIDTH.to_string()} height={HEIGHT.to_string()} aria-hidden="true">
                 if let Some(at) = shown { <path class={classes(&["at", when(hovered.is_some(), "hover")])} d={format!("M{:.1} 1V{}", x(at), HEIGHT - 1.0)} /> }
                 <path class="line" d={path} />
                 { for props.marks.iter().map(|&at| {

@@ -5,6 +5,7 @@ mod finding;
 mod gauge;
 mod goto;
 mod histogram;
+mod picker;
 mod statistics;
 
 use std::rc::Rc;
@@ -22,6 +23,7 @@ pub use cells::columns;
 pub use finding::{article, nothing};
 pub use gauge::{scan_button, status};
 pub use goto::{GoTo, number as number_of};
+pub use picker::picker;
 pub use statistics::{StatisticsProps, StatisticsSection};
 
 /// A tensor of so many bytes is read while it is looked at; a larger one on demand.

@@ -1,0 +1,110 @@
+// Asking for keys: the menu of terms, what may have been meant, which columns there are, a layer read by keys.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { accessibility, becomes, drop, launch, withPage } from "./harness.mjs";
+import { floats } from "./make.mjs";
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
+// Ten layers whose deviations grow, one of them with a NaN.
+const layer = (at) => Array.from({ length: 16 }, (_, row) => Array.from({ length: 8 }, (_, column) => (at + 1) * ((((row * 8 + column) * 37) % 101) - 50)));
+const layers = Object.fromEntries(Array.from({ length: 10 }, (_, at) => [`model.layers.${at}.mlp.weight`, layer(at)]));
+layers["model.layers.6.mlp.weight"][3][2] = NaN;
+const model = floats({ ...layers, "model.norm.weight": [1, 1, 1, 1] });
+
+async function open(page) {
+  await drop(page, "#start", [{ name: "model.safetensors", bytes: model }]);
+  await page.waitForSelector("#work .row");
+}
+
+async function scan(page) {
+  await page.click("#scan");
+  await page.waitForSelector("#scanned");
+}
+
+test("the filter shows what can be asked for, with how many keys that leaves", async () => {
+  await withPage(browser, async (page) => {
+    await open(page);
+    await page.keyboard.press("/");
+    await page.waitForSelector("#terms");
+    const terms = () => page.evaluate(() => Object.fromEntries([...document.querySelectorAll("#terms button")].map((one) => [one.querySelector("code").textContent, one.lastElementChild.textContent])));
+    assert.equal((await terms())["dtype:f32"], "11 keys");
+    assert.equal((await terms())["shape:[*, 8]"], "10 keys");
+    assert.equal((await terms())["nan>0"], "after Scan values");
+    assert.deepEqual(await accessibility(page, "terms"), []);
+    await page.keyboard.press("Escape");
+    await becomes(() => page.locator("#terms").count(), 0);
+    await scan(page);
+    await page.keyboard.press("/");
+    await page.waitForSelector("#terms");
+    assert.equal((await terms())["nan>0"], "1 key");
+    await page.click('#terms button:has-text("nan>0")');
+    assert.equal(await page.inputValue("#filter"), "nan>0");
+    await becomes(() => page.locator(".hits").textContent(), "1 key");
+    assert.equal(await page.locator("#terms").count(), 0);
+  });
+});
+
+test("a term that there is not is underlined, and what may have been meant is offered", async () => {
+  await withPage(browser, async (page) => {
+    await open(page);
+    await page.fill("#filter", "mlp dtpye:f32");
+    assert.equal(await page.textContent(".mirror u"), "dtpye");
+    // It stands under what is typed.
+    const [typed, under] = await page.evaluate(() => ["#filter", ".mirror"].map((one) => document.querySelector(one).getBoundingClientRect().left));
+    assert.ok(Math.abs(typed - under) <= 1, `${typed} ${under}`);
+    await page.click("#meant");
+    assert.equal(await page.inputValue("#filter"), "mlp dtype:f32");
+    await becomes(() => page.locator(".hits").textContent(), "10 keys");
+    assert.equal(await page.locator(".mirror").count(), 0);
+  });
+});
+
+test("columns of values can be chosen, and are so the next time", async () => {
+  await withPage(browser, async (page) => {
+    await open(page);
+    await scan(page);
+    const heads = () => page.locator('.head [role="columnheader"]').evaluateAll((all) => all.map((one) => one.textContent.split(" \u00b7")[0].trim()));
+    assert.deepEqual((await heads()).slice(4), ["\u03c3", "by layer", "|x| max", "zeros", "NaN"]);
+    await page.click("#columns summary");
+    await page.check('#columns label:has-text("min") input');
+    await page.uncheck('#columns label:has-text("zeros") input');
+    const wanted = ["\u03c3", "by layer", "|x| max", "min", "NaN"];
+    await becomes(async () => (await heads()).slice(4), wanted);
+    // In file order the first row is the state, the next the fold of the layers: its least value is that of the last one.
+    assert.equal(await page.locator(".row.fold .wmn").textContent(), "\u2212500");
+    // Escape shuts the menu, and what has the focus then is what opened it.
+    await page.keyboard.press("Escape");
+    assert.equal(await page.locator("#columns[open]").count(), 0);
+    assert.equal(await page.evaluate(() => document.activeElement.closest("#columns") !== null), true);
+    await page.click('.head button:has-text("min")');
+    await page.reload();
+    await page.waitForSelector("#start");
+    await open(page);
+    await scan(page);
+    assert.deepEqual((await heads()).slice(4), wanted);
+  });
+});
+
+test("the line over the layers is read by arrow keys, and Enter goes there", async () => {
+  await withPage(browser, async (page) => {
+    await open(page);
+    await scan(page);
+    await page.keyboard.press("j");
+    const line = page.locator('.spark[tabindex="0"]').first();
+    await line.focus();
+    await page.keyboard.press("Home");
+    await page.keyboard.press("ArrowRight");
+    assert.match(await page.textContent(".spark .tip"), /^layer 1: \u03c3 /);
+    assert.match(await line.getAttribute("aria-valuetext"), /^layer 1: \u03c3 /);
+    assert.deepEqual(await accessibility(page, "line over layers"), []);
+    await page.keyboard.press("End");
+    await page.keyboard.press("Enter");
+    await becomes(() => page.locator(".insp .wrapkey").first().textContent(), "model.layers.9.mlp.weight");
+  });
+});

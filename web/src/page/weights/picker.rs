@@ -1,0 +1,64 @@
+//! Which columns of values the table shows. The browser remembers it.
+
+use wasm_bindgen::JsCast;
+use web_sys::{Element, HtmlElement, HtmlInputElement};
+use yew::prelude::*;
+
+use super::cells::VALUES;
+use crate::page::model::actor::Actor;
+use crate::page::stored::keep_columns;
+use crate::state::work::Work;
+
+/// The menu, once there are such columns.
+pub fn picker(actor: &Actor, work: &Work) -> Html {
+    if !work.view.weights.any() {
+        return html! {};
+    }
+    let shown = work.view.shown;
+    let choice = |at: usize, name: &'static str| {
+        let (actor, bit) = (actor.clone(), 1u16 << at);
+        let onchange = Callback::from(move |event: Event| {
+            let Some(input) = event.target_dyn_into::<HtmlInputElement>() else { return };
+            let next = if input.checked() { shown | bit } else { shown & !bit };
+            keep_columns(next);
+            actor.work(move |work| work.view.shown = next);
+        });
+        html! { <label><input type="checkbox" checked={shown & bit != 0} {onchange} />{ name }</label> }
+    };
+    // It is shut when the focus goes elsewhere, and by Escape.
+    let onfocusout = Callback::from(|event: FocusEvent| {
+        let next = event.related_target().and_then(|next| next.dyn_into::<Element>().ok());
+        if let Some(menu) = menu_of(&event)
+            && !menu.contains(next.as_deref())
+        {
+            let _ = menu.remove_attribute("open");
+        }
+    });
+    let onkeydown = Callback::from(|event: KeyboardEvent| {
+        if let Some(menu) = menu_of(&event).filter(|menu| menu.has_attribute("open"))
+            && event.key() == "Escape"
+        {
+            event.prevent_default();
+            let _ = menu.remove_attribute("open");
+            if let Ok(Some(summary)) = menu.query_selector("summary")
+                && let Some(summary) = summary.dyn_ref::<HtmlElement>()
+            {
+                let _ = summary.focus();
+            }
+        }
+    });
+    // A label takes no focus, and would take it from the menu.
+    let onmousedown = Callback::from(|event: MouseEvent| event.prevent_default());
+    html! {
+        <details class="picker only-l" id="columns" {onfocusout} {onkeydown}>
+            <summary class="chip">{ "columns" }</summary>
+            <div {onmousedown} role="group" aria-label="Columns">{ for VALUES.into_iter().enumerate().skip(1).map(|(at, (_, name, _))| choice(at, name)) }</div>
+        </details>
+    }
+}
+
+/// The menu that an event is of.
+fn menu_of(event: &web_sys::Event) -> Option<Element> {
+    let target = event.target().and_then(|target| target.dyn_into::<Element>().ok())?;
+    target.closest("#columns").ok().flatten()
+}
