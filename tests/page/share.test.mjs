@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { command, fixture, launch, site, withPage } from "./harness.mjs";
+import { becomes, command, fixture, launch, site, withPage } from "./harness.mjs";
 import { sparseCheckpoint } from "./make.mjs";
 
 const small = fixture("cerebras/v2.10.0/gpt_small.mdl");
@@ -261,7 +261,7 @@ test("a file takes the place of the link in the address, too, and back leads to 
     await named("builtins_eval.pt");
     await page.setInputFiles("#choose-files", small);
     await page.getByRole("button", { name: /^Convert/ }).waitFor();
-    assert.equal(await hash(), "");
+    await becomes(hash, "#file=gpt_small.mdl");
     await page.goBack();
     await page.getByText("This is a summary from a link").waitFor();
     assert.equal(`${site}${await hash()}`, second);

@@ -20,6 +20,7 @@ use crate::page::findings::FindingsSheet;
 use crate::page::history::use_history;
 use crate::page::hooks::{Same, use_small};
 use crate::page::keys::use_keys;
+use crate::page::links::use_links;
 use crate::page::loading::loading_screen;
 use crate::page::looking::{Expanded, use_looking};
 use crate::page::model::actor::{Actor, VALUES};
@@ -76,6 +77,7 @@ pub fn App() -> Html {
     use_drops(&model, &actor);
     use_keys(&model, &actor);
     use_history(&model, &actor);
+    use_links(&actor);
     use_address_of_page(&actor);
     use_link_of_page(&actor);
     use_desktop_files({
@@ -177,7 +179,7 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}
                 privacy={privacy(model)} verifying={model.verification.stage.clone()} instrument={model.instrument.clone()} />
         },
-        _ => start_screen(actor, model.over),
+        _ => start_screen(actor, model.over, model.wanted.as_deref()),
     }
 }
 

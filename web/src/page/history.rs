@@ -1,10 +1,12 @@
-//! Back and forward: what is open is a place in the browser's history. Back goes to what was open
-//! before and never leaves the page while something is; what is at an address has it in the URL.
+//! Back and forward: what is open is a place in the browser's history, and so is the picture of a whole
+//! matrix. Back goes to what was open before and never leaves the page while something is; what is
+//! at an address has it in the URL, and what is looked at stands behind its `#`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use gloo_timers::callback::Timeout;
 use wasm_bindgen::prelude::*;
 use web_sys::{Event, PopStateEvent};
 use yew::prelude::*;
@@ -16,6 +18,10 @@ use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
 use crate::page::model::{Action, Model, Pending, Screen, Why};
 use crate::protocol::{Agreed, JobKind};
+use crate::state::link::Link;
+
+/// Milliseconds that a selection rests before it is noted: browsers refuse it more often.
+const REST: u32 = 200;
 
 /// Something that is shown, and all that it takes to show it again.
 #[derive(Clone)]
@@ -77,17 +83,18 @@ impl Visit {
         matches!(self, Self::Compare(own, ..) if **own == *first)
     }
 
-    /// The URL of the page while it is shown.
-    fn url(&self) -> String {
+    /// The URL of the page while that is shown of it.
+    fn url(&self, link: &Link) -> String {
         let (href, _) = location();
         let base = href.split(['#', '?']).next().unwrap_or_default().to_owned();
         match self {
             Self::Address(address, _) => {
-                format!("{base}?url={}", js_sys::encode_uri_component(address))
+                format!("{base}?url={}{}", js_sys::encode_uri_component(address), link.hash())
             }
+            Self::Files(..) => base + &link.hash(),
             Self::Link(hash) => format!("{base}{hash}"),
-            Self::Compare(first, ..) => first.url(),
-            Self::Start | Self::Files(..) | Self::Run(_) => base,
+            Self::Compare(first, ..) => first.url(link),
+            Self::Start | Self::Run(_) => base,
         }
     }
 
@@ -133,6 +140,8 @@ impl Visit {
 #[derive(Default)]
 struct Trail {
     places: HashMap<u32, Visit>,
+    /// What of each was shown.
+    links: HashMap<u32, Link>,
     at: u32,
     /// The next one's number.
     next: u32,
@@ -148,10 +157,16 @@ struct Trail {
 #[hook]
 pub fn use_history(model: &UseReducerHandle<Model>, actor: &Actor) {
     let trail = use_mut_ref(Trail::default);
-    let place = Visit::of(model);
+    let (place, link) = (Visit::of(model), model.link());
     {
         let trail = trail.clone();
-        use_effect_with(Moved(place), move |Moved(place)| follow(&trail, place));
+        use_effect_with((Moved(place), link), move |(Moved(place), link)| {
+            let rests = follow(&trail, place, link).then(|| {
+                let (trail, place, link) = (trail.clone(), place.clone(), link.clone());
+                Timeout::new(REST, move || note(&mut trail.borrow_mut(), &place, &link))
+            });
+            move || drop(rests)
+        });
     }
     let (model, actor) = (model.clone(), actor.clone());
     use_window_event(
@@ -171,26 +186,62 @@ impl PartialEq for Moved {
     }
 }
 
-/// Something else is shown: that is a step in the history, unless the browser made it.
-fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit) {
+/// Notes the selection in the URL of where the browser is.
+fn note(trail: &mut Trail, place: &Visit, link: &Link) {
+    let at = trail.at;
+    if trail.going || trail.places.get(&at) != Some(place) || trail.links.get(&at) == Some(link) {
+        return;
+    }
+    write(at, Some(&place.url(link)), false);
+    trail.links.insert(at, link.clone());
+}
+
+/// Something else is shown: that is a step in the history, unless the browser made it. True if it is
+/// only something else of the same, which is to be noted.
+fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit, link: &Link) -> bool {
     let mut trail = trail.borrow_mut();
     if trail.going {
-        return;
+        return false;
     }
     if trail.places.get(&trail.at) == Some(place) && index().is_some() {
-        return;
+        if matches!(place, Visit::Start | Visit::Run(_) | Visit::Link(_)) {
+            return false;
+        }
+        let known = trail.links.get(&trail.at);
+        if known.is_none_or(|known| !known.is_another_view(link)) {
+            return known != Some(link);
+        }
+        let before = trail.at.checked_sub(1).filter(|before| {
+            trail.places.get(before) == Some(place) && trail.links.get(before) == Some(link)
+        });
+        if before.is_some() && trail.at + 1 == trail.next {
+            // Shut by its own button or key: that is what Back does.
+            trail.going = true;
+            go(-1);
+        } else {
+            step(&mut trail, place, link, &place.url(link));
+        }
+        return false;
     }
+    moved(&mut trail, place, link);
+    false
+}
+
+/// Another place is shown.
+fn moved(trail: &mut Trail, place: &Visit, link: &Link) {
     if trail.places.is_empty() {
         (trail.reloaded, trail.at) = (index().is_some(), index().unwrap_or(0));
         (trail.next, trail.going) = (trail.at + 1, false);
         let at = trail.at;
         trail.places.insert(at, place.clone());
+        trail.links.insert(at, link.clone());
         return write(at, None, false);
     }
     let reloaded = std::mem::take(&mut trail.reloaded);
     if reloaded && matches!(place, Visit::Address(..) | Visit::Link(_)) {
         let at = trail.at;
         trail.places.insert(at, place.clone());
+        trail.links.insert(at, link.clone());
         return write(at, None, false);
     }
     let (href, _) = location();
@@ -204,25 +255,32 @@ fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit) {
         Some(_) => {
             // What was asked for when the page came is no longer so on the first screen.
             if trail.places.get(&trail.at) == Some(&Visit::Start) {
-                write(trail.at, Some(&Visit::Start.url()), false);
+                write(trail.at, Some(&Visit::Start.url(link)), false);
             }
-            let url = if matches!(place, Visit::Link(_)) { href } else { place.url() };
-            trail.at += 1;
-            let at = trail.at;
-            // What was ahead is forgotten by the browser, too.
-            trail.places.retain(|known, _| *known < at);
-            trail.next = at + 1;
-            trail.places.insert(at, place.clone());
-            write(at, Some(&url), true);
+            let url = if matches!(place, Visit::Link(_)) { href } else { place.url(link) };
+            step(trail, place, link, &url);
         }
         // A link was put into the page's address: the browser made the step.
         None => {
             let at = trail.next;
             (trail.at, trail.next) = (at, at + 1);
             trail.places.insert(at, place.clone());
+            trail.links.insert(at, link.clone());
             write(at, None, false);
         }
     }
+}
+
+/// A step forward.
+fn step(trail: &mut Trail, place: &Visit, link: &Link, url: &str) {
+    trail.at += 1;
+    let at = trail.at;
+    // What was ahead is forgotten by the browser, too.
+    trail.places.retain(|known, _| *known < at);
+    trail.next = at + 1;
+    trail.places.insert(at, place.clone());
+    trail.links.insert(at, link.clone());
+    write(at, Some(url), true);
 }
 
 /// The browser went elsewhere in the history.
@@ -232,7 +290,10 @@ fn gone(event: &Event, trail: &Rc<RefCell<Trail>>, model: &UseReducerHandle<Mode
     let from = trail.borrow().at;
     if std::mem::take(&mut trail.borrow_mut().going) {
         trail.borrow_mut().at = to;
-        return follow(trail, &Visit::of(model));
+        if follow(trail, &Visit::of(model), &model.link()) {
+            note(&mut trail.borrow_mut(), &Visit::of(model), &model.link());
+        }
+        return;
     }
     let steps = |from: u32, to: u32| i32::try_from(i64::from(to) - i64::from(from)).unwrap_or(0);
     let stay = || {
@@ -255,14 +316,22 @@ fn gone(event: &Event, trail: &Rc<RefCell<Trail>>, model: &UseReducerHandle<Mode
         };
         return actor.act(Action::Ask(Some(Pending::new(Why::Leave, then))));
     }
-    let place = {
+    let (place, link) = {
         let mut trail = trail.borrow_mut();
         trail.at = to;
         trail.next = trail.next.max(to + 1);
-        trail.places.get(&to).cloned()
+        (trail.places.get(&to).cloned(), trail.links.get(&to).cloned().unwrap_or_default())
     };
     match place {
-        Some(place) => place.show(actor, model),
+        Some(place) if place == Visit::of(model) => actor.act(Action::Follow(link.into())),
+        Some(place) => {
+            if matches!(place, Visit::Files(..) | Visit::Address(..))
+                && !Visit::of(model).is_beside(&place)
+            {
+                actor.act(Action::Want(link.into()));
+            }
+            place.show(actor, model);
+        }
         // It is from before the page was loaded anew: its URL says what it was.
         None => {
             if !crate::page::address::open_address_of_page(actor) {

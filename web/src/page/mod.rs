@@ -24,6 +24,7 @@ pub mod history;
 pub mod hooks;
 pub mod inspector;
 pub mod keys;
+pub mod links;
 pub mod loading;
 pub mod looking;
 pub mod marks;

@@ -27,6 +27,7 @@ use crate::protocol::{
 };
 use crate::rows::PackedRows;
 use crate::state::instrument::Instrument;
+use crate::state::link::Link;
 use crate::state::looking::Looking;
 use crate::state::treemap::TreemapView;
 use crate::state::work::Work;
@@ -217,6 +218,8 @@ pub struct Model {
     pub run: Option<Rc<RunView>>,
     /// True while what is dragged would be compared rather than opened.
     pub over_beside: bool,
+    /// Where a link leads, until that is open.
+    pub wanted: Option<Rc<Link>>,
 }
 
 /// Everything that changes the state.
@@ -287,6 +290,10 @@ pub enum Action {
     Compare(Box<dyn FnOnce(&mut Compare)>),
     /// Shows a run folder.
     OpenRun(Box<RunView>),
+    /// Goes where a link leads, once that is open.
+    Want(Rc<Link>),
+    /// Goes there, in what is open if it is that.
+    Follow(Rc<Link>),
     /// Changes how the run folder is shown.
     RunFolder(Box<dyn FnOnce(&mut RunView)>),
 }
@@ -325,6 +332,7 @@ impl Default for Model {
             compare: None,
             run: None,
             over_beside: false,
+            wanted: None,
         }
     }
 }
@@ -346,6 +354,7 @@ impl Reducible for Model {
                 (next.address, next.fetched) = (None, None);
                 next.asked = main;
                 next.compare = None;
+                next.wanted = next.wanted.filter(|link| !link.file.is_empty());
                 next.begin();
             }
             Action::Times(times) => next.times = times,
@@ -360,6 +369,7 @@ impl Reducible for Model {
                 (next.address, next.agreed) = (Some(address), agreed);
                 next.asked = None;
                 (next.compare, next.run) = (None, None);
+                next.wanted = next.wanted.filter(|link| link.file.is_empty());
                 next.begin();
             }
             Action::Allow(cap) => next.agreed.cap = cap,
@@ -378,6 +388,17 @@ impl Reducible for Model {
                     change(Rc::make_mut(view));
                 }
             }
+            Action::Want(link) => next.wanted = Some(link),
+            Action::Follow(link) => match &next.work {
+                Some(work) if link.file.is_empty() || work.opened.name == link.file => {
+                    next.follow(&link);
+                }
+                Some(_) => {
+                    let told = format!("The link leads to {}: open that file.", link.file);
+                    (next.notice, next.wanted) = (Some(told.into()), Some(link));
+                }
+                None => next.wanted = Some(link),
+            },
             Action::OverBeside(beside) => next.over_beside = beside,
             Action::Compare(change) => {
                 if let Some(compare) = &mut next.compare {
@@ -405,6 +426,7 @@ impl Reducible for Model {
             Action::Home => {
                 (next.error, next.compare, next.run) = (None, None, None);
                 (next.work, next.screen) = (None, Screen::Start);
+                next.wanted = None;
                 next.forget();
             }
             Action::Heard(posted, file) => next.hear(posted.session, posted.message, file),
@@ -482,7 +504,7 @@ impl Model {
     }
 
     /// Looks at the chosen row as a picture, at the value that is stood before.
-    fn expand(&mut self, on: bool) {
+    pub(super) fn expand(&mut self, on: bool) {
         let chosen = self.work.as_ref().filter(|work| on && !work.opened.summary);
         let row = chosen.and_then(|work| Some((work, work.row()?)));
         let next = row.and_then(|(work, id)| {
@@ -554,6 +576,7 @@ impl Model {
             }
             FromWorker::Opened(opened) => self.opened(session, *opened),
             FromWorker::OpenFailed(error) => {
+                self.wanted = None;
                 self.error = Some(Rc::new(error));
                 self.work = None;
                 self.forget();
@@ -657,9 +680,12 @@ impl Model {
             Screen::Compare if self.compare.is_some() => Screen::Compare,
             _ => Screen::Work,
         };
+        if let Some(link) = self.wanted.take() {
+            self.follow(&link);
+        }
     }
 
-    fn start_convert(&mut self) {
+    pub(super) fn start_convert(&mut self) {
         let Some(work) = &self.work else { return };
         self.sheet = Some(Sheet::Convert);
         if self

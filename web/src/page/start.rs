@@ -3,10 +3,12 @@
 use yew::prelude::*;
 
 use crate::page::art::{art, heading};
+use crate::page::links;
 use crate::page::marks::{cap, classes, good, logo, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
 use crate::page::offers::offers;
+use crate::state::link::Link;
 
 const WRITES: [(&str, &str); 5] = [
     ("Cerebras", ".mdl"),
@@ -24,7 +26,7 @@ const READS: [(&str, &str); 5] = [
 ];
 
 /// The first screen, with how many things are dragged over the page.
-pub fn start_screen(actor: &Actor, dragged: Option<usize>) -> Html {
+pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&Link>) -> Html {
     let over = dragged.is_some();
     let on = |act: fn(&Actor)| {
         let actor = actor.clone();
@@ -48,6 +50,7 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>) -> Html {
                 } else {
                     <p>{ "A file, its shards, or a whole folder. Statelens shows what is in it, checks it and converts it. It reads the structure, not the weights, so 100 GB opens as fast as 100 kB." }</p>
                 }
+                { link.map(links::wanted).unwrap_or_default() }
                 <div class="rest">
                     <div class="go">
                         <button class="btn pri lg" onclick={on(Actor::choose_files)}>{ "Open files " }{ cap("O") }</button>

@@ -8,6 +8,7 @@ pub mod filter;
 pub mod fmt;
 pub mod glob;
 pub mod instrument;
+pub mod link;
 pub mod looking;
 pub mod run;
 pub mod search;

@@ -366,6 +366,14 @@ impl Work {
         self.scroll += 1;
     }
 
+    /// Looks at a fold from elsewhere, if there is one of that name; the table scrolls to it.
+    pub fn look_at_fold(&mut self, name: &str) {
+        if self.table.folds.iter().any(|fold| fold.name == name) {
+            self.spot = Some(Spot::Fold(name.to_owned()));
+            self.scroll += 1;
+        }
+    }
+
     fn look_at(&mut self, spot: Spot) {
         if let Spot::Row(row) = spot {
             let rows = self.table.clone();

@@ -142,7 +142,7 @@ impl Actor {
         self.bridge.post_with(message, files, &JsValue::UNDEFINED);
         self.act(action);
         let dispatch = self.dispatch.clone();
-        gloo_timers::callback::Timeout::new(100, move || dispatch.dispatch(Action::ShowLoading))
+        gloo_timers::callback::Timeout::new(150, move || dispatch.dispatch(Action::ShowLoading))
             .forget();
     }
 

@@ -1,0 +1,85 @@
+// Links to what is looked at.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { accessibility, becomes, drop, launch, site, withPage } from "./harness.mjs";
+import { floats } from "./make.mjs";
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
+const matrix = (at, rows, columns) =>
+  Array.from({ length: rows }, (_, row) => Array.from({ length: columns }, (_, column) => (((row * columns + column) * 37 + at) % 101) - 50));
+const bytes = floats(Object.fromEntries(Array.from({ length: 12 }, (_, at) => [`model.layers.${at}.mlp.weight`, matrix(at, 40, 30)])));
+const name = "small model.safetensors";
+const give = (page) => drop(page, "#start", [{ name, bytes }]);
+const hash = (page) => page.evaluate(() => decodeURIComponent(location.hash));
+const key = (page) => page.locator(".insp .wrapkey").first().textContent();
+const work = (page) => page.locator("#work .top .name", { hasText: name }).waitFor();
+
+/** Goes to an address as from elsewhere. */
+async function come(page, behind) {
+  await page.goto("about:blank");
+  await page.goto(`${site}${behind}`);
+  await page.waitForSelector("#start");
+}
+
+test("the address follows what is looked at, and back shuts the picture", async () => {
+  await withPage(browser, async (page) => {
+    await give(page);
+    await work(page);
+    await becomes(() => hash(page), `#file=${name}`);
+    await page.fill("#filter", "layers.3");
+    await page.keyboard.press("Enter");
+    await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&filter=layers.3`);
+    const steps = await page.evaluate(() => history.length);
+    await page.keyboard.press("e");
+    await page.waitForSelector(".look");
+    await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&slice=[0,0]&filter=layers.3&view=expanded`);
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("ArrowRight");
+    await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&slice=[1,1]&filter=layers.3&view=expanded`);
+    assert.equal(await page.evaluate(() => history.length), steps + 1, "a step for the picture, none for the arrows");
+    await page.goBack();
+    await page.waitForSelector("#work .row");
+    assert.equal(await key(page), "model.layers.3.mlp.weight");
+    await page.goForward();
+    await page.waitForSelector(".look");
+    await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&slice=[1,1]&filter=layers.3&view=expanded`);
+    // Shut by its own key it is where it was, too.
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("f");
+    await becomes(async () => /view=findings$/.test(await hash(page)), true);
+  });
+});
+
+test("a link says which file it wants, and leads to the value in it", async () => {
+  await withPage(browser, async (page) => {
+    await come(page, "#file=small%20model.safetensors&key=model.layers.7.mlp.weight&slice=[12:14,5:9]&view=expanded");
+    assert.match(await page.textContent("#wanted"), /leads to model\.layers\.7\.mlp\.weight in small model\.safetensors/);
+    assert.deepEqual(await accessibility(page, "wanted"), []);
+    await give(page);
+    await page.waitForSelector(".look");
+    await becomes(() => hash(page), `#file=${name}&key=model.layers.7.mlp.weight&slice=[12,5]&view=expanded`);
+    // Somebody changes the address by hand.
+    await page.evaluate(() => (location.hash = "#file=small%20model.safetensors&key=model.layers.2.mlp.weight"));
+    await page.waitForSelector("#work .row.sel");
+    assert.equal(await key(page), "model.layers.2.mlp.weight");
+    await page.evaluate(() => (location.hash = "#file=small%20model.safetensors&key=nothing.like.it"));
+    assert.match(await page.locator("#notice").textContent(), /has no key nothing\.like\.it/);
+  });
+});
+
+test("at an address the link opens by itself", async () => {
+  await withPage(browser, async (page) => {
+    await page.goto("about:blank");
+    await page.goto(`${site}?url=examples/gpt_small.mdl#filter=kind:tensor&view=findings`);
+    await page.waitForSelector(".sheet.findings");
+    assert.equal(await page.inputValue("#filter"), "kind:tensor");
+    assert.match(page.url(), /\?url=.*#filter=kind:tensor&view=findings$/);
+  });
+});

@@ -1,0 +1,166 @@
+//! Links to what is looked at: what stands behind the `#` of the page's address is made of what is
+//! shown, and followed where it is given. No server is sent it.
+
+use std::rc::Rc;
+
+use statelens_inspect::visible;
+use web_sys::Event;
+use yew::prelude::*;
+
+use crate::page::hooks::use_window_event;
+use crate::page::marks::key;
+use crate::page::model::actor::Actor;
+use crate::page::model::{Action, Model, Screen, Sheet, Tab};
+use crate::page::weights::number_of;
+use crate::state::link::{EXPANDED, Link, first};
+
+/// Sheets that a link can open, by their words.
+const SHEETS: [(&str, Sheet); 4] = [
+    ("convert", Sheet::Convert),
+    ("findings", Sheet::Findings),
+    ("share", Sheet::Share),
+    ("verify", Sheet::Verify),
+];
+/// The word of a comparison.
+const COMPARE: &str = "compare";
+
+impl Model {
+    /// What leads to what is shown.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        if let Some(wanted) = &self.wanted {
+            return (**wanted).clone();
+        }
+        let mut link = Link::default();
+        let shown = matches!(self.screen, Screen::Work | Screen::Compare);
+        let Some(work) = self.work.as_ref().filter(|work| shown && !work.opened.summary) else {
+            return link;
+        };
+        if self.address.is_none() {
+            link.file.clone_from(&work.opened.name);
+        }
+        if let Some(second) = self.compare.as_ref().filter(|_| self.screen == Screen::Compare) {
+            (link.with, link.view) = (second.name(), COMPARE.into());
+            return link;
+        }
+        if let Some(row) = work.row() {
+            let shown = &work.rows[row as usize];
+            link.key.clone_from(&shown.key);
+            let stood = self.instrument.at.filter(|(of, _)| *of == row);
+            let index = match &self.looking {
+                Some(looking) => Some(looking.index(looking.at)),
+                None => stood.map(|(_, number)| statelens_inspect::index(&shown.shape, number)),
+            };
+            let text = |index: Vec<u64>| index.iter().map(u64::to_string).collect::<Vec<_>>();
+            link.slice = index.map(|at| format!("[{}]", text(at).join(","))).unwrap_or_default();
+        } else if let Some(fold) = work.fold() {
+            link.fold.clone_from(&fold.name);
+        }
+        if work.filter_error.is_none() {
+            link.filter.clone_from(&work.filter);
+        }
+        let sheet = SHEETS.iter().find(|(_, sheet)| self.sheet == Some(*sheet));
+        link.view = match (&self.looking, sheet) {
+            (_, Some((word, _))) => (*word).into(),
+            (Some(_), None) => EXPANDED.into(),
+            _ => String::new(),
+        };
+        link
+    }
+
+    /// Shows what a link leads to, in what is open.
+    pub(super) fn follow(&mut self, link: &Link) {
+        let Some(work) = &mut self.work else { return };
+        let found = work.find(&link.key).filter(|_| !link.key.is_empty());
+        let name = &work.opened.name;
+        if found.is_none() && !link.file.is_empty() && *name != link.file {
+            let told = format!("The link leads to {}, and this is {name}.", link.file);
+            self.notice = Some(told.into());
+            return;
+        }
+        if work.filter != link.filter {
+            work.set_filter(&link.filter);
+        }
+        let mut number = None;
+        if !link.key.is_empty() {
+            match found {
+                Some(row) => {
+                    if work.row() != Some(row) {
+                        work.look_at_row(row);
+                    }
+                    self.tab = Tab::Tensor;
+                    let shape = &work.rows[row as usize].shape;
+                    number = number_of(&first(&link.slice), shape).ok();
+                    self.instrument.at = number.map(|number| (row, number));
+                }
+                None => {
+                    let name = &work.opened.name;
+                    let told = format!(
+                        "{name} has no key {}, which the link leads to.",
+                        visible(&link.key)
+                    );
+                    self.notice = Some(told.into());
+                }
+            }
+        } else if !link.fold.is_empty() {
+            work.look_at_fold(&link.fold);
+        }
+        if !link.with.is_empty() {
+            let told =
+                format!("The link compares it with {}: press Compare, and choose it.", link.with);
+            self.notice = Some(told.into());
+        }
+        let expanded = link.view == EXPANDED;
+        if expanded != self.looking.is_some() {
+            self.expand(expanded);
+        } else if let (Some(looking), Some(number)) = (&mut self.looking, number) {
+            looking.go(number);
+        }
+        match SHEETS.iter().find(|(word, _)| link.view == *word) {
+            Some((_, Sheet::Convert)) => self.start_convert(),
+            Some((_, sheet)) => self.sheet = Some(*sheet),
+            None => {}
+        }
+    }
+}
+
+/// Follows what stands behind the `#` of the page's address, now and whenever somebody changes it.
+#[hook]
+pub fn use_links(actor: &Actor) {
+    let follow = {
+        let actor = actor.clone();
+        move || {
+            let hash = web_sys::window().and_then(|window| window.location().hash().ok());
+            if let Some(link) = hash.and_then(|hash| Link::parse(&hash)) {
+                actor.act(Action::Follow(Rc::new(link)));
+            }
+        }
+    };
+    let changed = follow.clone();
+    let onchange = move |_: Event| {
+        // Where the page has been it knows itself what was shown.
+        let state = web_sys::window().and_then(|window| window.history().ok()?.state().ok());
+        if state.is_none_or(|state| state.as_f64().is_none()) {
+            changed();
+        }
+    };
+    use_window_event("hashchange", Callback::from(onchange));
+    use_effect_with((), move |()| follow());
+}
+
+/// Which file a link wants that the page was opened with.
+pub fn wanted(link: &Link) -> Html {
+    if link.file.is_empty() {
+        return html! {};
+    }
+    let leads = if link.key.is_empty() { &link.fold } else { &link.key };
+    html! {
+        <p class="wanted" id="wanted" role="status">
+            { "This link leads to " }
+            if !leads.is_empty() { { key(leads) }{ " in " } }
+            <b class="m">{ visible(&link.file) }</b>
+            if !link.with.is_empty() { { ", compared with " }<b class="m">{ visible(&link.with) }</b> }
+            { ". Drop that file here, or open it: a link holds no file." }
+        </p>
+    }
+}
