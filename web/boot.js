@@ -67,6 +67,13 @@ if (globalThis.document) {
   }
   await running;
 } else {
+  // What fails beside a message is told as what fails in one is.
+  addEventListener("unhandledrejection", (failed) => {
+    failed.preventDefault();
+    setTimeout(() => {
+      throw failed.reason;
+    });
+  });
   const begin = ({ data }) => {
     const running = run(data);
     if (!data.follows) return;
@@ -82,6 +89,8 @@ if (globalThis.document) {
     });
     // What takes it waits for this (web/src/worker/held.rs).
     globalThis.later = complete(running, rest).then(() => delete globalThis.later);
+    // Whoever waits is told why it failed; while nobody does, nothing has stopped.
+    globalThis.later.catch(() => {});
   };
   addEventListener("message", begin, { once: true });
 }

@@ -1,4 +1,4 @@
-// Links to what is looked at.
+// Links to what is looked at; and what happens when the reader stops: it is opened again, where it was.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -83,3 +83,30 @@ test("at an address the link opens by itself", async () => {
     assert.match(page.url(), /\?url=.*#filter=kind:tensor&view=findings$/);
   });
 });
+
+for (const [how, stop] of [
+  ["beside a message", () => void Promise.reject(new Error("a trap"))],
+  ["in a message", () => void setTimeout(() => { throw new Error("a trap"); })],
+]) {
+  test(`a reader that stops ${how} is started again, and all is where it was`, async () => {
+    await withPage(browser, async (page) => {
+      await give(page);
+      await work(page);
+      await page.fill("#filter", "layers.1");
+      await page.keyboard.press("Enter");
+      await page.keyboard.press("j");
+      const before = await key(page);
+      const reader = page.workers()[0];
+      await reader.evaluate(stop);
+      assert.match(await page.locator("#notice").textContent(), /The reader stopped.*small model\.safetensors was reopened where it was/);
+      await page.waitForSelector(".row.sel");
+      assert.equal(await key(page), before);
+      assert.equal(await page.inputValue("#filter"), "layers.1");
+      await page.waitForSelector(".vals");
+      // One that stops again at once is not started for ever.
+      await page.workers().at(-1).evaluate(stop);
+      await page.waitForSelector("#error");
+      assert.match(await page.textContent("#error"), /The reader stopped/);
+    });
+  });
+}

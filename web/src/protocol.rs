@@ -349,6 +349,8 @@ pub enum FromWorker {
     Opened(Box<Opened>),
     /// It could not be opened.
     OpenFailed(ErrorText),
+    /// The worker has stopped; the page says so itself.
+    Crashed(ErrorText),
     /// The answer to [`ToWorker::Share`].
     Shared(Box<Shared>),
     /// The answer to [`ToWorker::Summarize`]; the page saves it.

@@ -28,6 +28,7 @@ use crate::page::model::comparison::Compare;
 use crate::page::model::verification::Stage;
 use crate::page::model::{Action, Model, Screen, Sheet};
 use crate::page::offline::NewVersion;
+use crate::page::recovery::use_recovery;
 use crate::page::remembered::use_desktop_files;
 use crate::page::run::{self, RunScreen};
 use crate::page::share::{ShareSheet, use_link_of_page};
@@ -78,6 +79,7 @@ pub fn App() -> Html {
     use_keys(&model, &actor);
     use_history(&model, &actor);
     use_links(&actor);
+    use_recovery(&model, &actor);
     use_address_of_page(&actor);
     use_link_of_page(&actor);
     use_desktop_files({

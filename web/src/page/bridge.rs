@@ -231,12 +231,16 @@ impl Bridge {
                     let inner = bridge.inner.borrow();
                     (inner.ready, inner.session)
                 };
-                // A worker that never spoke would only fail again.
-                if ready {
-                    let bridge = bridge.clone();
-                    Timeout::new(0, move || bridge.restart()).forget();
-                }
-                bridge.tell_defect(session, &event.message().into());
+                let (bridge, error) = (bridge.clone(), JsValue::from(event.message()));
+                // Not here: the new one takes the place of what is running now.
+                Timeout::new(0, move || {
+                    // A worker that never spoke would only fail again.
+                    if ready {
+                        bridge.restart();
+                    }
+                    bridge.tell_defect(session, &error);
+                })
+                .forget();
             });
         let mut inner = self.inner.borrow_mut();
         inner.ready = false;
@@ -266,7 +270,7 @@ impl Bridge {
     /// Tells the page what kept the worker from answering.
     fn tell_defect(&self, session: u32, error: &JsValue) {
         let text = error.as_string().unwrap_or_else(|| format!("{error:?}"));
-        let message = FromWorker::OpenFailed(died(&text));
+        let message = FromWorker::Crashed(died(&text));
         self.answers.emit((Posted { session, job: 0, message }, JsValue::UNDEFINED));
     }
 }

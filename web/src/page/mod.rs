@@ -32,6 +32,7 @@ pub mod model;
 pub mod naming;
 pub mod offers;
 pub mod offline;
+pub mod recovery;
 pub mod remembered;
 pub mod repair;
 pub mod rows;

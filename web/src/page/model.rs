@@ -220,6 +220,12 @@ pub struct Model {
     pub over_beside: bool,
     /// Where a link leads, until that is open.
     pub wanted: Option<Rc<Link>>,
+    /// The reader has stopped, and what was open is to be opened again.
+    pub crashed: bool,
+    /// When it stopped.
+    pub stopped_at: f64,
+    /// What is to be told of that once it is open.
+    pub revived: Option<AttrValue>,
 }
 
 /// Everything that changes the state.
@@ -333,6 +339,9 @@ impl Default for Model {
             run: None,
             over_beside: false,
             wanted: None,
+            crashed: false,
+            stopped_at: 0.0,
+            revived: None,
         }
     }
 }
@@ -353,7 +362,7 @@ impl Reducible for Model {
                 next.files = Rc::new(files);
                 (next.address, next.fetched) = (None, None);
                 next.asked = main;
-                next.compare = None;
+                (next.compare, next.crashed) = (None, false);
                 next.wanted = next.wanted.filter(|link| !link.file.is_empty());
                 next.begin();
             }
@@ -367,7 +376,7 @@ impl Reducible for Model {
                 next.files = Rc::default();
                 next.fetched = None;
                 (next.address, next.agreed) = (Some(address), agreed);
-                next.asked = None;
+                (next.asked, next.crashed) = (None, false);
                 (next.compare, next.run) = (None, None);
                 next.wanted = next.wanted.filter(|link| link.file.is_empty());
                 next.begin();
@@ -575,8 +584,12 @@ impl Model {
                 self.fetched = Some(fetched).filter(|_| self.files.is_empty());
             }
             FromWorker::Opened(opened) => self.opened(session, *opened),
+            FromWorker::Crashed(error) if !self.revive() => {
+                self.hear(session, FromWorker::OpenFailed(error), file);
+            }
+            FromWorker::Crashed(_) => {}
             FromWorker::OpenFailed(error) => {
-                self.wanted = None;
+                (self.wanted, self.revived) = (None, None);
                 self.error = Some(Rc::new(error));
                 self.work = None;
                 self.forget();
@@ -683,6 +696,7 @@ impl Model {
         if let Some(link) = self.wanted.take() {
             self.follow(&link);
         }
+        self.notice = self.revived.take().or(self.notice.take());
     }
 
     pub(super) fn start_convert(&mut self) {

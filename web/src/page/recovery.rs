@@ -1,0 +1,51 @@
+//! After the reader has stopped: another one is started, and what was open is opened in it again, at
+//! the place where it was.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use crate::page::model::actor::Actor;
+use crate::page::model::{Model, Screen};
+
+/// Milliseconds in which a reader that stops again would only go on doing so.
+const SOON: f64 = 10_000.0;
+
+impl Model {
+    /// Prepares to open what was open; false if nothing was, or it would only stop again.
+    pub(super) fn revive(&mut self) -> bool {
+        let now = js_sys::Date::now();
+        let soon = now - std::mem::replace(&mut self.stopped_at, now) < SOON;
+        let is_open = matches!(self.screen, Screen::Work | Screen::Compare);
+        let again = is_open && !soon && !(self.files.is_empty() && self.address.is_none());
+        let Some(work) = self.work.as_ref().filter(|_| again) else { return false };
+        let wrote = match self.convert.as_ref().is_some_and(|convert| convert.is_running()) {
+            true => " What was being written is not complete.",
+            false => "",
+        };
+        let name = &work.opened.name;
+        let told = format!(
+            "The reader stopped: a defect in Statelens, or too little memory. It was started again, and {name} was reopened where it was.{wrote}"
+        );
+        self.wanted = Some(Rc::new(self.link()));
+        self.revived = Some(told.into());
+        self.crashed = true;
+        true
+    }
+}
+
+/// Opens again what was open when the reader stopped.
+#[hook]
+pub fn use_recovery(model: &UseReducerHandle<Model>, actor: &Actor) {
+    let (actor, model) = (actor.clone(), model.clone());
+    use_effect_with(model.crashed, move |crashed| {
+        if *crashed {
+            match &model.address {
+                Some(address) => actor.open_address_now(address, model.agreed),
+                None => {
+                    actor.open_within(model.files.as_ref().clone(), model.asked, model.times);
+                }
+            }
+        }
+    });
+}
