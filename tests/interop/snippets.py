@@ -1,6 +1,6 @@
 """Interop: runs the Python that `statelens show --code` prints, and compares what it reads with our hash of it.
 
-    python snippets.py --statelens BINARY --work FOLDER [--cerebras PYTHON] [--tensorflow PYTHON]
+    python snippets.py --statelens BINARY --work FOLDER [--cerebras PYTHON] [--tensorflow PYTHON] [--jax PYTHON]
 
 For fixtures of every format that has such code: the first tensors of each, whole and sliced, with every library
 that is offered. Libraries that this environment lacks are run in the environments that are given for them; without
@@ -37,8 +37,8 @@ SOURCES = [
     "cerebras/v2.10.0/containers.mdl",
     "tf/saver_v2_dtypes/all.index",
 ]
-LIBRARIES = ["torch", "safetensors", "numpy", "numpy.memmap", "h5py", "cstorch", "tensorflow"]
-ELSEWHERE = {"cstorch": "cerebras", "tensorflow": "tensorflow"}
+LIBRARIES = ["torch", "safetensors", "numpy", "numpy.memmap", "h5py", "jax", "cstorch", "tensorflow"]
+ELSEWHERE = {"cstorch": "cerebras", "tensorflow": "tensorflow", "jax": "jax"}
 TENSORS = 12
 
 # What the snippet bound, as bytes in C order, little-endian: what our manifest hashes.
@@ -67,6 +67,7 @@ def main():
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--cerebras", type=Path)
     parser.add_argument("--tensorflow", type=Path)
+    parser.add_argument("--jax", type=Path)
     options = parser.parse_args()
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
@@ -77,7 +78,7 @@ def main():
             failures.append(f"{source} is not there")
             continue
         for library, code, expected, what in wanted(options, path):
-            python = {"cerebras": options.cerebras, "tensorflow": options.tensorflow}.get(ELSEWHERE.get(library), Path(sys.executable))
+            python = {"cerebras": options.cerebras, "tensorflow": options.tensorflow, "jax": options.jax}.get(ELSEWHERE.get(library), Path(sys.executable))
             if python is None:
                 left += 1
                 continue

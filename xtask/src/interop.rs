@@ -31,6 +31,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     matrix.arg("--cerebras").arg(&python.cerebras).arg("--tensorflow").arg(&python.tensorflow);
     let mut snippets = script("snippets", &python.current);
     snippets.arg("--cerebras").arg(&python.cerebras).arg("--tensorflow").arg(&python.tensorflow);
+    snippets.arg("--jax").arg(&python.jax);
     let mut scripts = vec![
         all,
         matrix,

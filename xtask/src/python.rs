@@ -1,7 +1,7 @@
 //! The Python environments with the real libraries, which interop compares us with.
 //!
-//! There are four, since cerebras-pytorch 2.10 is bound to torch 2.4, files should also load in
-//! today's torch, TensorFlow goes with neither, and release 2.4 of cerebras-pytorch, which format 0.4
+//! There are five, since cerebras-pytorch 2.10 is bound to torch 2.4, files should also load in
+//! today's torch, TensorFlow and JAX go with neither, and release 2.4 of cerebras-pytorch, which format 0.4
 //! is written for, is for Python 3.8 only: it is left out where there is none. What is in them is pinned in
 //! `tests/interop/requirements-*.txt`; they live in `target/python` and are built again only when
 //! those files change.
@@ -19,16 +19,18 @@ pub(crate) struct Python {
     pub(crate) cerebras: PathBuf,
     /// TensorFlow.
     pub(crate) tensorflow: PathBuf,
+    /// JAX.
+    pub(crate) jax: PathBuf,
     /// cerebras-pytorch 2.4, where there is a Python that it runs on; else why there is none.
     pub(crate) older: Result<PathBuf, String>,
 }
 
 /// Makes sure that the environments exist; `root` is the top of the repository.
 ///
-/// A first run downloads 2.7 GB and takes a minute or two; afterwards nothing happens here.
+/// A first run downloads 2.8 GB and takes a minute or two; afterwards nothing happens here.
 pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
-    let environments =
-        ["current", "cerebras", "tensorflow"].map(|name| Environment::new(root, name, VERSION));
+    let environments = ["current", "cerebras", "tensorflow", "jax"]
+        .map(|name| Environment::new(root, name, VERSION));
     let older = Environment::new(root, "cerebras-2.4", OLDER_VERSION);
     let base_of_older = base_interpreter(OLDER_VERSION);
     let mut missing: Vec<&Environment> =
@@ -43,8 +45,8 @@ pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
         };
         let base_of_older = base_of_older.clone().unwrap_or_default();
         println!(
-            "Installing the real libraries (torch, cerebras-pytorch, tensorflow) for interop into {}: \
-             2.7 GB to download, 7 GB on disk, once",
+            "Installing the real libraries (torch, cerebras-pytorch, tensorflow, jax) for interop into {}: \
+             2.8 GB to download, 7.5 GB on disk, once",
             root.join("target/python").display()
         );
         let start = Instant::now();
@@ -65,12 +67,13 @@ pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
         })?;
         println!("Installed in {} s", start.elapsed().as_secs());
     }
-    let [current, cerebras, tensorflow] = environments.map(|environment| environment.interpreter());
+    let [current, cerebras, tensorflow, jax] =
+        environments.map(|environment| environment.interpreter());
     let older = match older.is_ready() {
         true => Ok(older.interpreter()),
         false => Err(base_of_older.err().unwrap_or_default()),
     };
-    Ok(Python { current, cerebras, tensorflow, older })
+    Ok(Python { current, cerebras, tensorflow, jax, older })
 }
 
 /// Where the HDF5 filters (LZ4) of an environment are, for tools that load them by path.
@@ -147,6 +150,7 @@ impl Environment {
         let proof = match self.name {
             "cerebras" | "cerebras-2.4" => "import cerebras.pytorch",
             "tensorflow" => "import tensorflow",
+            "jax" => "import h5py, jax",
             _ => "import torch, h5py",
         };
         run(Command::new(self.interpreter()).args(["-W", "ignore", "-c", proof]))?;

@@ -326,6 +326,7 @@ fn show_prints_the_python_that_reads_a_tensor() {
     assert!(code.starts_with("import torch\n"), "{code}");
     assert!(code.contains(&file) && code.contains("weights_only=True"), "{code}");
     assert!(run(["show", &file, &key, "--code=numpy.memmap"]).ok().contains("np.memmap"));
+    assert!(run(["show", &file, &key, "--code=jax"]).ok().contains("jnp.asarray(tensor)"));
     let error = run(["show", &file, &key, "--code=tensorflow"]).failed();
-    assert!(error.contains("expected torch or numpy.memmap"), "{error}");
+    assert!(error.contains("expected torch or numpy.memmap or jax"), "{error}");
 }

@@ -36,6 +36,7 @@ pub fn snippets(
     let wanted = Wanted { leaf, tensor, index, path: path(own), main: path(main) };
     let mut found = wanted.of_format(checkpoint);
     found.extend(wanted.mapped());
+    found.extend(wanted.jax(&found));
     found
 }
 
@@ -152,6 +153,28 @@ impl Wanted<'_> {
                 span.offset
             ),
         })
+    }
+
+    /// What NumPy reads becomes an array of JAX.
+    fn jax(&self, found: &[Snippet]) -> Option<Snippet> {
+        let tensor = self.tensor?;
+        numpy(&tensor.dtype)?;
+        let by = |library: &str| found.iter().find(|snippet| snippet.library == library);
+        let read = by("numpy.memmap").or_else(|| by("numpy")).or_else(|| by("h5py"))?;
+        if tensor.byte_order == ByteOrder::Big && tensor.dtype.itemsize() > 1 {
+            return None;
+        }
+        // Else numbers of 64 bits become half as wide.
+        let wide = matches!(tensor.dtype, DType::F64 | DType::I64 | DType::U64 | DType::C128);
+        let (import, set) = match wide {
+            true => ("import jax\n", "jax.config.update(\"jax_enable_x64\", True)\n"),
+            false => ("", ""),
+        };
+        let code = format!(
+            "{import}import jax.numpy as jnp\n{}{set}tensor = jnp.asarray(tensor)\n",
+            read.code
+        );
+        Some(Snippet { library: "jax", code })
     }
 
     /// Whether a dataset holds the numbers as they are.
