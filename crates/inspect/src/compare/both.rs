@@ -1,4 +1,4 @@
-//! Two streams of elements, read by turns.
+//! Two streams of elements, read by turns, and handed on together.
 
 use std::ops::Range;
 
@@ -16,12 +16,20 @@ pub(super) fn grain(left: &Tensor, right: &Tensor) -> Option<u64> {
     }
 }
 
-/// The same elements of two tensors, as logical bytes of a dtype each.
-pub(super) struct Both {
+/// What is made of the elements that both sides have.
+pub trait Taker {
+    /// Takes as many elements of the one as of the other.
+    fn take(&mut self, left: &[u8], right: &[u8]);
+}
+
+/// The same elements of two tensors, as logical bytes of a dtype each: a machine that hands them to who
+/// takes them.
+pub struct Both<T> {
     left: Stream,
     right: Stream,
     /// Logical bytes of both that are done.
     done: u64,
+    taker: T,
 }
 
 /// The logical bytes of one side that wait for the other.
@@ -40,20 +48,25 @@ impl Stream {
     }
 }
 
-impl Both {
+impl<T: Taker> Both<T> {
     /// Of these elements of both, each as this dtype.
     pub(super) fn new(
         left: (&Checkpoint, &Tensor, &DType),
         right: (&Checkpoint, &Tensor, &DType),
         range: Range<u64>,
+        taker: T,
     ) -> Result<Self> {
         let stream = |(of, tensor, dtype)| Stream::new(of, tensor, dtype, range.clone());
-        Ok(Self { left: stream(left)?, right: stream(right)?, done: 0 })
+        Ok(Self { left: stream(left)?, right: stream(right)?, done: 0, taker })
     }
 
-    /// Hands over the elements that both sides have, as many of the one as of the other, if there
-    /// are any.
-    pub(super) fn take(&mut self, out: impl FnOnce(&[u8], &[u8])) {
+    /// Who took them.
+    pub(super) fn into_taker(self) -> T {
+        self.taker
+    }
+
+    /// Hands over the elements that both sides have, if there are any.
+    fn hand_over(&mut self) {
         let (left, right) = (&mut self.left, &mut self.right);
         let (of_left, of_right) = (&mut left.pour.into, &mut right.pour.into);
         let count = (of_left.len() / left.size).min(of_right.len() / right.size);
@@ -61,7 +74,7 @@ impl Both {
             return;
         }
         let (left, right) = (count * left.size, count * right.size);
-        out(&of_left[..left], &of_right[..right]);
+        self.taker.take(&of_left[..left], &of_right[..right]);
         of_left.drain(..left);
         of_right.drain(..right);
         self.done = self.done.saturating_add((left + right) as u64);
@@ -86,7 +99,7 @@ impl Both {
     }
 }
 
-impl Machine for Both {
+impl<T: Taker> Machine for Both<T> {
     fn need(&self) -> Need {
         self.pour().need()
     }
@@ -100,11 +113,15 @@ impl Machine for Both {
     }
 
     fn feed(&mut self, bytes: &[u8]) -> Result<()> {
-        self.pour_mut().feed(bytes)
+        self.pour_mut().feed(bytes)?;
+        self.hand_over();
+        Ok(())
     }
 
     fn step(&mut self) -> Result<()> {
-        self.pour_mut().step()
+        self.pour_mut().step()?;
+        self.hand_over();
+        Ok(())
     }
 
     fn progress(&self) -> (u64, u64) {

@@ -4,11 +4,10 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use statelens_checkpoint::{Checkpoint, DType, Error, FileSet, Leaf, Result, Tensor};
+use statelens_checkpoint::{Checkpoint, DType, Error, Leaf, Result, Tensor};
 use statelens_stats::{Accumulator, Matrix, Overview, Scale, Summary, has_statistics};
-use statelens_tensor::{Machine, Need};
 
-use super::both::{self, Both};
+use super::both::{self, Both, Taker};
 use super::lane;
 use crate::picture::Map;
 use crate::pieces::Pieces;
@@ -155,7 +154,6 @@ impl Close {
 
 /// Two tensors, or a part of them, as they are read.
 pub struct Part {
-    both: Both,
     /// Of the left side, the right side, and the differences.
     accumulators: [Accumulator; 3],
     map: Option<Overview>,
@@ -176,7 +174,7 @@ impl Closing {
 }
 
 impl Work for Closing {
-    type Part = Part;
+    type Part = Both<Part>;
     type Found = Result<Close>;
     type Sum = Close;
 
@@ -190,7 +188,7 @@ impl Work for Closing {
         of(&self.left.1).saturating_add(of(&self.right.1))
     }
 
-    fn begin(&self, part: usize) -> Result<Option<Part>> {
+    fn begin(&self, part: usize) -> Result<Option<Both<Part>>> {
         let range = self.pieces.range(part);
         let ((of_left, left), (of_right, right)) = (&self.left, &self.right);
         let first = range.start.saturating_mul(self.each);
@@ -204,14 +202,15 @@ impl Work for Closing {
             self.accumulator(&right.dtype, range.start),
             self.accumulator(&DType::F64, first),
         ];
-        let both = Both::new((of_left, left, &left.dtype), (of_right, right, &right.dtype), range)?;
         let dtypes = (left.dtype.clone(), right.dtype.clone());
-        Ok(Some(Part { both, accumulators, map, nan: [0; 3], dtypes }))
+        let part = Part { accumulators, map, nan: [0; 3], dtypes };
+        let (left, right) = ((&**of_left, left, &left.dtype), (&**of_right, right, &right.dtype));
+        Both::new(left, right, range, part).map(Some)
     }
 
-    fn end(&self, _part: usize, machine: Option<Part>, read: Result<()>) -> Result<Close> {
-        let Some(part) = machine else { return read.map(|()| Close::default()) };
-        let Part { accumulators, map, nan, .. } = part;
+    fn end(&self, _part: usize, both: Option<Both<Part>>, read: Result<()>) -> Result<Close> {
+        let Some(both) = both else { return read.map(|()| Close::default()) };
+        let Part { accumulators, map, nan, .. } = both.into_taker();
         let [left, right, differences] = accumulators.map(|mut accumulator| {
             let summary = accumulator.finish();
             self.pool().push(accumulator);
@@ -225,58 +224,25 @@ impl Work for Closing {
     }
 }
 
-impl Part {
-    /// Counts what both sides have.
-    fn count(&mut self) {
-        let Self { both, accumulators, map, nan, dtypes } = self;
-        both.take(|left, right| {
-            let [of_left, of_right, of_both] = accumulators;
-            of_left.feed(left);
-            of_right.feed(right);
-            let differences = differences(dtypes, left, right, nan);
-            for some in differences.chunks(FEW) {
-                let bytes: Vec<u8> = some.iter().flat_map(|value| value.to_le_bytes()).collect();
-                of_both.feed(&bytes);
-                if let Some(map) = map.as_mut() {
-                    map.feed(&bytes);
-                }
+impl Taker for Part {
+    fn take(&mut self, left: &[u8], right: &[u8]) {
+        let Self { accumulators, map, nan, dtypes } = self;
+        let [of_left, of_right, of_both] = accumulators;
+        of_left.feed(left);
+        of_right.feed(right);
+        let differences = differences(dtypes, left, right, nan);
+        for some in differences.chunks(FEW) {
+            let bytes: Vec<u8> = some.iter().flat_map(|value| value.to_le_bytes()).collect();
+            of_both.feed(&bytes);
+            if let Some(map) = map.as_mut() {
+                map.feed(&bytes);
             }
-        });
+        }
     }
 }
 
 /// Differences that are handed on at a time.
 const FEW: usize = 2 << 10;
-
-impl Machine for Part {
-    fn need(&self) -> Need {
-        self.both.need()
-    }
-
-    fn files(&self) -> &FileSet {
-        self.both.files()
-    }
-
-    fn source(&self) -> usize {
-        self.both.source()
-    }
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<()> {
-        self.both.feed(bytes)?;
-        self.count();
-        Ok(())
-    }
-
-    fn step(&mut self) -> Result<()> {
-        self.both.step()?;
-        self.count();
-        Ok(())
-    }
-
-    fn progress(&self) -> (u64, u64) {
-        self.both.progress()
-    }
-}
 
 /// The tensor of a leaf as numbers; complex ones as the largest that there are.
 fn wanted(checkpoint: &Checkpoint, leaf: &Leaf) -> Result<Tensor> {

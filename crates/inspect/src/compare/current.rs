@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use statelens_checkpoint::{Checkpoint, DType, Error, FileSet, Result, Tensor};
-use statelens_tensor::{Cast, Machine, Need};
+use statelens_checkpoint::{Checkpoint, DType, Error, Result, Tensor};
+use statelens_tensor::Cast;
 
-use super::both::Both;
+use super::both::{Both, Taker};
 use super::lane::{self, Lane};
 use super::{DiffOptions, Numbers};
 
@@ -18,7 +18,6 @@ enum Side {
 
 /// A pair of tensors that is being compared.
 pub struct Current {
-    both: Both,
     lane: Lane,
     options: DiffOptions,
     numbers: Numbers,
@@ -58,7 +57,7 @@ impl Current {
         range: Range<u64>,
         dtypes_count: bool,
         options: DiffOptions,
-    ) -> Result<Self> {
+    ) -> Result<Both<Self>> {
         let (lane, left_as, right_as) = lane::lane(&left.dtype, &right.dtype).ok_or_else(|| {
             Error::unsupported(format!("{} and {} can't be compared", left.dtype, right.dtype))
         })?;
@@ -66,13 +65,9 @@ impl Current {
             true => Rounding::new(&left.dtype, &right.dtype, &left_as),
             false => None,
         };
-        Ok(Self {
-            both: Both::new((left_of, left, &left_as), (right_of, right, &right_as), range)?,
-            numbers: Numbers::new(lane.is_numeric()),
-            rounding,
-            lane,
-            options,
-        })
+        let numbers = Numbers::new(lane.is_numeric());
+        let current = Self { lane, options, numbers, rounding };
+        Both::new((left_of, left, &left_as), (right_of, right, &right_as), range, current)
     }
 
     pub(super) fn outcome(self) -> Outcome {
@@ -82,46 +77,15 @@ impl Current {
         });
         Outcome { numbers: self.numbers, rounded }
     }
-
-    /// Compares what both sides have.
-    fn compare(&mut self) {
-        let Self { both, lane, options, numbers, rounding } = self;
-        both.take(|left, right| {
-            lane.compare(left, right, options, numbers);
-            if let Some(rounding) = rounding {
-                rounding.compare(lane, (left, right), options);
-            }
-        });
-    }
 }
 
-impl Machine for Current {
-    fn need(&self) -> Need {
-        self.both.need()
-    }
-
-    fn files(&self) -> &FileSet {
-        self.both.files()
-    }
-
-    fn source(&self) -> usize {
-        self.both.source()
-    }
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<()> {
-        self.both.feed(bytes)?;
-        self.compare();
-        Ok(())
-    }
-
-    fn step(&mut self) -> Result<()> {
-        self.both.step()?;
-        self.compare();
-        Ok(())
-    }
-
-    fn progress(&self) -> (u64, u64) {
-        self.both.progress()
+impl Taker for Current {
+    fn take(&mut self, left: &[u8], right: &[u8]) {
+        let Self { lane, options, numbers, rounding } = self;
+        lane.compare(left, right, options, numbers);
+        if let Some(rounding) = rounding {
+            rounding.compare(lane, (left, right), options);
+        }
     }
 }
 

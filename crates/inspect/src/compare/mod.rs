@@ -42,6 +42,7 @@ use statelens_tensor::{Buffer, drive};
 
 use crate::pieces::Pieces;
 use crate::work::{InOrder, Work};
+use both::Both;
 use current::{Current, Outcome};
 use pairs::Pair;
 
@@ -165,7 +166,7 @@ impl Comparison {
 }
 
 impl Work for Comparing {
-    type Part = Current;
+    type Part = Both<Current>;
     type Found = Result<Option<Outcome>>;
     type Sum = Found;
 
@@ -183,7 +184,7 @@ impl Work for Comparing {
         of(&self.left, pair.left).saturating_add(of(&self.right, pair.right))
     }
 
-    fn begin(&self, part: usize) -> Result<Option<Current>> {
+    fn begin(&self, part: usize) -> Result<Option<Both<Current>>> {
         let pair = &self.pairs[self.pieces.item(part)];
         let (left, right) = (self.left.tensor(pair.left)?, self.right.tensor(pair.right)?);
         if pairs::same_constant(left, right) && !self.options.nan_differs {
@@ -197,10 +198,10 @@ impl Work for Comparing {
     fn end(
         &self,
         _part: usize,
-        machine: Option<Current>,
+        machine: Option<Both<Current>>,
         read: Result<()>,
     ) -> Result<Option<Outcome>> {
-        read.map(|()| machine.map(Current::outcome))
+        read.map(|()| machine.map(|both| both.into_taker().outcome()))
     }
 
     fn take(&self, sum: &mut Found, part: usize, found: Result<Option<Outcome>>) -> Result<()> {
