@@ -5,6 +5,7 @@
 //! that [`FILES`] and [`HANDLE`] name. Rows, of which there may be a hundred thousand, are one
 //! `Uint8Array` (see [`crate::rows`]).
 
+pub mod closer;
 pub mod compare;
 pub mod family;
 pub mod looking;
@@ -64,6 +65,10 @@ pub enum JobKind {
     OpenSecond,
     /// Comparing with it.
     Compare,
+    /// Looking at a pair of tensors more closely.
+    Closer,
+    /// Looking for tensors that have another key there.
+    Renames,
     /// Telling about a row.
     Inspect,
     /// Reading values of a tensor.
@@ -201,6 +206,8 @@ impl ToWorker {
             Self::Looking(looking::Ask::Cells(..)) => JobKind::Window,
             Self::Compare(compare::Ask::Open { .. }) => JobKind::OpenSecond,
             Self::Compare(compare::Ask::Start { .. }) => JobKind::Compare,
+            Self::Compare(compare::Ask::Closer(Some(_))) => JobKind::Closer,
+            Self::Compare(compare::Ask::Renames(Some(_))) => JobKind::Renames,
             Self::Inspect { .. } => JobKind::Inspect,
             Self::Values { .. } => JobKind::Values,
             Self::Plan { .. } => JobKind::Plan,

@@ -5,6 +5,7 @@ pub mod app;
 pub mod arriving;
 pub mod art;
 pub mod bridge;
+pub mod chart;
 pub mod code;
 pub mod columns;
 pub mod compare;

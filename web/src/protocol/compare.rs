@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::closer::{Closely, Renaming, RowMeasured};
 use super::{ErrorText, FileName, Opened};
 
 /// What the page asks.
@@ -32,6 +33,11 @@ pub enum Ask {
     },
     /// Hand over the report of a comparison that is complete.
     Report,
+    /// Look at a row of the first and one of the second more closely, if that takes no long time or if
+    /// it is asked for; nothing stops that.
+    Closer(Option<(u32, u32, bool)>),
+    /// Look for tensors that have another key there; nothing stops that.
+    Renames(Option<Box<CompareOptions>>),
     /// Forget the second checkpoint.
     Close,
 }
@@ -43,6 +49,8 @@ pub struct CompareOptions {
     pub strip_prefix: String,
     /// Replacements in keys of the first, `REGEX=>REPLACEMENT`.
     pub rename: Vec<String>,
+    /// New names of keys of the first, as a list of old and new ones; empty for none.
+    pub names: String,
     /// What is put before every key of the first.
     pub prefix: String,
     /// `rtol` and `atol`, if numbers that are close match.
@@ -90,6 +98,10 @@ pub enum Told {
     Checked(Checked),
     /// The report, as the command prints it.
     Report(String),
+    /// About a row of the first and one of the second.
+    Closer((u32, u32), Closely),
+    /// About tensors that have another key there.
+    Renames(Renaming),
 }
 
 /// How a comparison ended.
@@ -138,6 +150,8 @@ pub struct Progress {
     pub settled: Vec<u32>,
     /// What was found since then.
     pub found: Vec<Difference>,
+    /// Norms and deviations that became known since then, of equal rows, too.
+    pub measured: Vec<RowMeasured>,
 }
 
 /// A difference at a key.
@@ -155,6 +169,8 @@ pub struct Difference {
     pub left: String,
     /// What stands in the second.
     pub right: String,
+    /// The parameter that an entry of an optimizer is of, in backticks; empty if it is not one.
+    pub parameter: String,
     /// How far the elements are apart.
     pub numbers: Option<Box<Numbers>>,
 }
@@ -203,6 +219,8 @@ pub struct Numbers {
     pub mse: Option<f64>,
     /// The cosine of the angle between both.
     pub cosine: Option<f64>,
+    /// The relative change: the norm of the difference over that of the second.
+    pub change: Option<f64>,
     /// Elements that are NaN on one side only.
     pub one_nan: u64,
     /// How they compare where the dtypes differ: `equal at bfloat16 precision`; else empty.

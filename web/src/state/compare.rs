@@ -235,6 +235,8 @@ pub enum Order {
     MaxAbs,
     /// The smallest cosine first.
     Cosine,
+    /// The largest relative change first; before it what has none.
+    Relative,
 }
 
 /// What of it the table shows.
@@ -272,6 +274,8 @@ pub struct Line {
     pub max_abs: Option<f64>,
     /// The smallest cosine.
     pub cosine: Option<f64>,
+    /// The largest relative change.
+    pub change: Option<f64>,
     /// True for the line that stands for what is hidden.
     pub rest: bool,
 }
@@ -317,6 +321,10 @@ pub fn lines(known: &Pairs, view: &View) -> (Vec<Line>, Option<String>) {
         Order::File => {}
         Order::MaxAbs => sort_by(&mut lines, |line| line.max_abs.map_or(0.0, |value| -value)),
         Order::Cosine => sort_by(&mut lines, |line| line.cosine.unwrap_or(2.0)),
+        // As `diff --sort change`: what has no measure, then the largest change.
+        Order::Relative => {
+            sort_by(&mut lines, |line| line.change.map_or(f64::NEG_INFINITY, |it| -it))
+        }
     }
     if !rest.is_empty() {
         lines.push(Line {
@@ -325,6 +333,7 @@ pub fn lines(known: &Pairs, view: &View) -> (Vec<Line>, Option<String>) {
             pairs: Rc::new(rest),
             max_abs: None,
             cosine: None,
+            change: None,
             rest: true,
         });
     }
@@ -346,6 +355,7 @@ fn line(known: &Pairs, pairs: Vec<u32>) -> Option<Line> {
         mark: first.mark,
         max_abs: None,
         cosine: None,
+        change: None,
         rest: false,
         pairs: Rc::new(Vec::new()),
     };
@@ -356,6 +366,9 @@ fn line(known: &Pairs, pairs: Vec<u32>) -> Option<Line> {
         if numbers.numeric {
             if let Some(max_abs) = numbers.max_abs {
                 line.max_abs = Some(line.max_abs.map_or(max_abs, |most| most.max(max_abs)));
+            }
+            if let Some(change) = numbers.change {
+                line.change = Some(line.change.map_or(change, |most| most.max(change)));
             }
             if let Some(cosine) = numbers.cosine {
                 line.cosine = Some(line.cosine.map_or(cosine, |least| least.min(cosine)));
@@ -384,13 +397,15 @@ mod tests {
                 max_rel: Some(1.0),
                 mse: Some(0.1),
                 cosine: Some(1.0 - f64::from(a) / 8.0),
+                change: Some(f64::from(a) / 16.0),
                 one_nan: 0,
                 precision: String::new(),
                 nans: (0, 0),
             })
         });
         let empty = String::new();
-        Difference { a, b, what, part: empty.clone(), left: empty.clone(), right: empty, numbers }
+        let [part, left, right] = [empty.clone(), empty.clone(), empty.clone()];
+        Difference { a, b, what, part, left, right, parameter: empty, numbers }
     }
 
     /// Layers 0 to 2 that change, one that is renamed, one gone, one new.

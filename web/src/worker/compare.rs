@@ -2,10 +2,8 @@
 //! streams, and whether the one would load into the other.
 
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, ErrorKind, ReadAt, Result};
-use statelens_convert::{Edit, Rename};
 use statelens_inspect::check;
 use statelens_inspect::compare::{
     Comparison, DiffOptions, Difference, Numbers, Optimizers, Tolerance, What,
@@ -14,15 +12,18 @@ use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
 
+use crate::protocol::JobKind;
+use crate::protocol::closer::RowMeasured;
 use crate::protocol::compare::{
     self as protocol, Ask, CompareOptions, End, NO_ROW, Progress, Told,
 };
-use crate::protocol::{FromWorker, JobKind};
 use crate::text;
 use crate::worker::blob::BlobSource;
+use crate::worker::closer;
 use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::pairing::{renamed, rows, tell};
 use crate::worker::reading::drive;
 use crate::worker::second::Second;
 use crate::worker::session::{Session, Shared};
@@ -36,7 +37,9 @@ const STATE: &str = "model";
 
 /// Nothing is beside the open checkpoint any more.
 fn forget(session: &mut Session) {
-    session.jobs.stop(JobKind::Compare);
+    for kind in [JobKind::Compare, JobKind::Closer, JobKind::Renames] {
+        session.jobs.stop(kind);
+    }
     session.second = Second::default();
 }
 
@@ -108,12 +111,12 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
                 tell(&job, Told::Report(report.clone()));
             }
         }
+        Ask::Closer(None) => session.borrow().jobs.stop(JobKind::Closer),
+        Ask::Closer(Some((a, b, asked))) => closer::look(session, job, (a, b), asked),
+        Ask::Renames(None) => session.borrow().jobs.stop(JobKind::Renames),
+        Ask::Renames(Some(options)) => closer::renames(session, job, *options),
         Ask::Close => forget(&mut session.borrow_mut()),
     }
-}
-
-fn tell(job: &Job, told: Told) {
-    job.post(&FromWorker::Compare(told));
 }
 
 /// What it takes to tell of a comparison.
@@ -123,11 +126,10 @@ struct Telling {
     rows: Vec<u32>,
     left: Rc<Sources>,
     right: Rc<Sources>,
-    /// What is compared.
-    both: [Arc<Checkpoint>; 2],
+    optimizers: Optimizers,
     began: f64,
-    /// How many differences and pairs were told of.
-    told: (usize, usize),
+    /// How many differences, pairs, and norms were told of.
+    told: (usize, usize, usize),
 }
 
 /// Compares all but elements.
@@ -140,16 +142,7 @@ fn begin(
     for side in [left, right] {
         side.checkpoint.unfolded().check("comparing all values", &side.limits)?;
     }
-    let edit = Edit {
-        strip_prefix: options.strip_prefix.clone(),
-        rename: options.rename.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?,
-        prefix: options.prefix.clone(),
-        ..Edit::default()
-    };
-    let first = match edit.is_empty() {
-        true => left.checkpoint.clone(),
-        false => Arc::new(edit.apply(&left.checkpoint)?),
-    };
+    let first = renamed(left, options)?;
     let second = right.checkpoint.clone();
     let how = DiffOptions {
         tolerance: options.tolerance.map(|(relative, absolute)| Tolerance { relative, absolute }),
@@ -164,9 +157,9 @@ fn begin(
         rows: rows(left, &first),
         left: left.sources.clone(),
         right: right.sources.clone(),
-        both: [first.clone(), second.clone()],
+        optimizers: Optimizers::of(&first, &second),
         began: now(),
-        told: (0, 0),
+        told: (0, 0, 0),
     };
     let comparison = Comparison::new(first, second, how);
     let mut pairs = vec![NO_ROW; left.leaves.len()];
@@ -184,21 +177,6 @@ fn begin(
         command: command(left, right, options),
     };
     Ok((comparison, telling, structure))
-}
-
-/// The rows of the leaves of an edited checkpoint, whose values keep their numbers.
-fn rows(open: &OpenCheckpoint, edited: &Arc<Checkpoint>) -> Vec<u32> {
-    if Arc::ptr_eq(&open.checkpoint, edited) {
-        return (0..open.leaves.len() as u32).collect();
-    }
-    let mut row_of = vec![NO_ROW; open.checkpoint.values().len()];
-    for (row, leaf) in (0u32..).zip(open.leaves.iter()) {
-        if let Some(place) = row_of.get_mut(leaf.id.0 as usize) {
-            *place = row;
-        }
-    }
-    let leaves = edited.leaves();
-    leaves.iter().map(|leaf| row_of.get(leaf.id.0 as usize).copied().unwrap_or(NO_ROW)).collect()
 }
 
 /// The replacement that would make most keys match that have no partner, as a rule.
@@ -255,6 +233,7 @@ impl Telling {
             part: found.part.clone(),
             left,
             right,
+            parameter: self.optimizers.of_key(&found.key.to_lossy()).unwrap_or_default(),
             numbers,
         }
     }
@@ -264,8 +243,17 @@ impl Telling {
         let (done, total) = of.progress();
         let settled = of.settled(self.told.1).map(|leaf| self.row(leaf)).collect();
         self.told.1 = of.compared();
+        let all = &of.so_far().measured;
+        let new = all.get(self.told.2..).unwrap_or_default().iter().map(|one| RowMeasured {
+            row: self.row(one.leaf),
+            numbers: [one.norms.0, one.norms.1, one.deviations.0, one.deviations.1],
+            change: one.change,
+        });
+        let measured = new.collect();
+        self.told.2 = all.len();
         let millis = now() - self.began;
-        Progress { request: self.request, done, total, millis, settled, found: self.found(of) }
+        let found = self.found(of);
+        Progress { request: self.request, done, total, millis, settled, found, measured }
     }
 }
 
@@ -288,14 +276,13 @@ async fn run(
     })
     .await;
     tell(&job, Told::Progress(telling.progress(&comparison)));
-    let Telling { request, began, both: [first, second], .. } = telling;
+    let Telling { request, began, optimizers, .. } = telling;
     let report = comparison.into_report();
     let (close, nans) = (report.close, report.nan);
     let end = match ended {
         Ok(()) => {
             if let Some(session) = session.upgrade() {
-                let report = report.json(&Optimizers::of(&first, &second)) + "\n";
-                session.borrow_mut().second.report = Some(report);
+                session.borrow_mut().second.report = Some(report.json(&optimizers) + "\n");
             }
             End::Complete
         }
@@ -340,6 +327,7 @@ fn told_numbers(numbers: &Numbers, first: &[u64], precision: String) -> protocol
         max_rel: numbers.largest_relative(),
         mse: numbers.mse(),
         cosine: numbers.cosine(),
+        change: numbers.change(),
         one_nan: numbers.one_nan,
         precision,
         nans: (numbers.left_nan, numbers.right_nan),
@@ -419,6 +407,7 @@ fn command(left: &OpenCheckpoint, right: &OpenCheckpoint, options: &CompareOptio
     };
     add("--strip-prefix", &options.strip_prefix);
     options.rename.iter().for_each(|rule| add("--rename", rule));
+    add("--rename-map", if options.names.is_empty() { "" } else { "names.txt" });
     add("--prefix", &options.prefix);
     if let Some((relative, absolute)) = options.tolerance {
         add("--op", "allclose");

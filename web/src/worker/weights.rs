@@ -331,7 +331,7 @@ fn short(row: u32, measured: &Measured) -> RowValues {
     }
 }
 
-fn values(row: u32, measured: &Measured) -> TensorValues {
+pub(super) fn values(row: u32, measured: &Measured) -> TensorValues {
     let of = &measured.statistics;
     let bins = |of: &Histogram| Bins { edges: of.edges.clone(), counts: of.counts.clone() };
     TensorValues {

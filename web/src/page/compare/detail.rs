@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
+use super::closer::CloserSection;
+use super::layers::LayersSection;
 use super::loads::loads;
 use super::table::{float, mark, share};
 use crate::page::marks::{Copy, dtype, value_kind, wrapped_key};
@@ -37,7 +39,7 @@ pub(super) fn Detail(props: &DetailProps) -> Html {
     }
 }
 
-fn of_pair(actor: &Actor, compare: &Compare, known: &Pairs, pair: &Pair) -> Html {
+fn of_pair(actor: &Actor, compare: &Rc<Compare>, known: &Pairs, pair: &Pair) -> Html {
     let Some(row) = known.row(pair) else { return html! {} };
     let (a, b) = (known.first(pair), known.second(pair));
     let old = a.filter(|a| a.key != row.key);
@@ -55,7 +57,12 @@ fn of_pair(actor: &Actor, compare: &Compare, known: &Pairs, pair: &Pair) -> Html
                 if a.is_none() { <p class="lab">{ "only in B" }</p> }
                 if b.is_none() { <p class="lab">{ "only in A" }</p> }
             </section>
+            if let Some(of) = known.difference(pair).filter(|found| !found.parameter.is_empty()) {
+                <section><dl class="kv"><dt>{ "parameter" }</dt><dd class="wrap" id="parameter">{ of.parameter.replace('`', "") }</dd></dl></section>
+            }
             { for known.differences(pair).map(|found| difference(found, row)) }
+            <CloserSection compare={compare.clone()} pair={*pair} />
+            <LayersSection compare={compare.clone()} pair={*pair} />
             if pair.mark == Mark::Waiting { <section><p class="dim">{ "Its values are not read yet." }</p></section> }
             { by_member(actor, compare, known) }
         </>
@@ -169,6 +176,7 @@ fn facts(numbers: &Numbers) -> Html {
         facts.push(("max |B \u{2212} A|", number(numbers.max_abs)));
         facts.push(("max relative to B", number(numbers.max_rel)));
         facts.push(("mean squared error", number(numbers.mse)));
+        facts.push(("relative change", number(numbers.change)));
         let cosine = numbers.cosine.map(|cosine| fmt::minus(&format!("{cosine:.7}")));
         facts.push(("cosine", cosine.unwrap_or_else(|| "undefined".to_owned())));
         if numbers.nans != (0, 0) {

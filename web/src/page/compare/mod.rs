@@ -1,10 +1,13 @@
 //! Two checkpoints side by side: the screen, its state, and how it is reached.
 
 mod beside;
+mod closer;
 mod detail;
+mod layers;
 mod loads;
 mod matching;
 mod names;
+mod renames;
 mod screen;
 mod summary;
 mod table;

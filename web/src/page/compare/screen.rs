@@ -7,6 +7,7 @@ use yew::prelude::*;
 
 use super::detail::Detail;
 use super::matching::{Matching, suggestion};
+use super::renames::renames;
 use super::summary::summary;
 use super::table::{DifferenceTable, FilterBar};
 use crate::page::error::what;
@@ -52,6 +53,7 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
                 else if compare.apart {
                     <div class="parted" role="note">{ suggestion(&actor, compare.rename.as_ref()) }</div>
                 }
+                { renames(&actor, compare) }
             </div>
             { tabs(&actor, props.tab, &[(Tab::Keys, "Keys"), (Tab::Tensor, "Details")]) }
             <div class={classes(&["cols", view])}>

@@ -15,6 +15,7 @@ use crate::protocol::compare::What;
 use crate::rows::Row;
 use crate::state::compare::{Line, MARKS, Mark, Order, Pairs};
 use crate::state::fmt;
+use crate::state::weights::number;
 
 const COLUMNS: [(&str, &str, Option<Order>); 7] = [
     ("change", "ch1", Some(Order::Change)),
@@ -23,7 +24,7 @@ const COLUMNS: [(&str, &str, Option<Order>); 7] = [
     ("shape", "cs", None),
     ("max |\u{394}|", "cp num", Some(Order::MaxAbs)),
     ("cosine", "cb num", Some(Order::Cosine)),
-    ("what differs", "cv", None),
+    ("relative change", "cv", Some(Order::Relative)),
 ];
 
 #[derive(Properties, PartialEq)]
@@ -289,7 +290,10 @@ fn what(known: &Pairs, line: &Line) -> String {
         (0, None) => String::new(),
         // The dtypes, and how the values compare all the same.
         (_, Some(text)) if line.mark == Mark::Kind => text,
-        _ => share(differing, elements),
+        _ => match line.change {
+            Some(change) => format!("{} \u{b7} {}", number(change), share(differing, elements)),
+            None => share(differing, elements),
+        },
     }
 }
 

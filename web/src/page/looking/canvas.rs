@@ -7,19 +7,23 @@ use yew::prelude::*;
 
 /// Cells in colours, row by row; those without one are left as the ground is.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Cells {
-    pub(super) width: usize,
-    pub(super) colours: Vec<Option<Rgb>>,
+pub struct Cells {
+    /// How many are in a row.
+    pub width: usize,
+    /// Their colours.
+    pub colours: Vec<Option<Rgb>>,
 }
 
+/// What is drawn.
 #[derive(Properties, PartialEq)]
-pub(super) struct CanvasProps {
-    pub(super) cells: Cells,
+pub struct CanvasProps {
+    /// The cells.
+    pub cells: Cells,
 }
 
 /// Draws them whenever they change.
 #[component]
-pub(super) fn Canvas(props: &CanvasProps) -> Html {
+pub fn Canvas(props: &CanvasProps) -> Html {
     let node = use_node_ref();
     {
         let node = node.clone();

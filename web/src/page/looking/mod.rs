@@ -18,6 +18,8 @@ use crate::protocol::looking::Ask;
 use crate::state::looking::Looking;
 use crate::state::work::Work;
 
+pub use canvas::{Canvas, Cells};
+pub use save::Saved;
 pub use screen::Expanded;
 
 /// Blocks across and down, and on a small screen.

@@ -12,18 +12,22 @@ use crate::page::naming::key_name;
 const SIZE: (u32, u32) = (1032, 620);
 
 /// What is saved.
-pub(super) struct What<'a> {
-    pub(super) map: &'a Map,
+pub struct Saved<'a> {
+    /// The blocks.
+    pub map: &'a Map,
     /// The key, and the slice of it.
-    pub(super) title: &'a str,
-    pub(super) axes: (&'a str, &'a str),
-    pub(super) show: Show,
-    pub(super) scaling: Scaling,
+    pub title: &'a str,
+    /// What rows and columns are called.
+    pub axes: (&'a str, &'a str),
+    /// What of each block is shown.
+    pub show: Show,
+    /// How numbers become colours.
+    pub scaling: Scaling,
 }
 
-impl What<'_> {
+impl Saved<'_> {
     /// Saves it as a file of this kind: png, svg, csv.
-    pub(super) fn save(&self, kind: &str) {
+    pub fn save(&self, kind: &str) {
         let name = key_name(self.title, kind);
         let picture = Picture {
             map: self.map,

@@ -7,7 +7,7 @@ use statelens_stats::Line;
 use yew::prelude::*;
 
 use super::grid::facts;
-use super::save::What;
+use super::save::Saved;
 use crate::page::model::actor::Actor;
 use crate::protocol::Inspected;
 use crate::state::fmt;
@@ -64,7 +64,7 @@ pub(super) fn Side(props: &SideProps) -> Html {
                         let (map, title, axes) = (map.clone(), props.title.clone(), props.axes);
                         let (show, scaling) = (looking.show, looking.scaling);
                         let onclick = Callback::from(move |_: MouseEvent| {
-                            What { map: &map.0, title: &title, axes, show, scaling }.save(kind);
+                            Saved { map: &map.0, title: &title, axes, show, scaling }.save(kind);
                         });
                         html! { <button class="btn" id={format!("save-{kind}")} {onclick}>{ name }</button> }
                     }) }</div></section>

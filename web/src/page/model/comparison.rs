@@ -1,10 +1,13 @@
 //! The state of a comparison, and everything that changes it.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_inspect::check::parts_sides;
+use statelens_inspect::compare::{Measured, role_of};
 
 use crate::page::drop::Dropped;
+use crate::protocol::closer::{Closely, Renaming};
 use crate::protocol::compare::{Checked, CompareOptions, End, NO_ROW, Structure, Told};
 use crate::protocol::{ErrorText, Opened};
 use crate::rows::Row;
@@ -86,6 +89,12 @@ pub struct Compare {
     pub scroll: u32,
     /// True while the options are shown.
     pub matching: bool,
+    /// The rows that are looked at more closely, and how far that is.
+    pub closely: Option<((u32, u32), Rc<Closely>)>,
+    /// The pairs of tensors that were compared, by what they are in their layer: the layer, and norms.
+    pub layers: Rc<HashMap<String, Vec<(u64, Measured)>>>,
+    /// Tensors that have another key on the other side, as far as they were looked for.
+    pub renaming: Option<Rc<Renaming>>,
 }
 
 impl PartialEq for Compare {
@@ -123,6 +132,9 @@ impl Compare {
             member: 0,
             scroll: 0,
             matching: false,
+            closely: None,
+            layers: Rc::default(),
+            renaming: None,
         }
     }
 
@@ -162,6 +174,20 @@ impl Compare {
             },
             Told::Progress(progress) if progress.request == self.request => {
                 let Some(known) = &mut self.known else { return };
+                let layers = Rc::make_mut(&mut self.layers);
+                for one in progress.measured {
+                    let Some(row) = known.a.get(one.row as usize) else { continue };
+                    let Some((role, layer)) = role_of(&row.key) else { continue };
+                    let [left, right, of_left, of_right] = one.numbers;
+                    let measured = Measured {
+                        leaf: one.row as usize,
+                        key: row.key.as_str().into(),
+                        norms: (left, right),
+                        deviations: (of_left, of_right),
+                        change: one.change,
+                    };
+                    layers.entry(role).or_default().push((layer, measured));
+                }
                 if !(progress.settled.is_empty() && progress.found.is_empty()) {
                     let mut more = (**known).clone();
                     more.learn(&progress.settled, &progress.found);
@@ -178,6 +204,25 @@ impl Compare {
                     End::Failed(error) => Reading::Stopped(Some(Rc::new(error))),
                 };
             }
+            Told::Closer(pair, told) => {
+                if let Some((of, closely)) = &mut self.closely
+                    && *of == pair
+                {
+                    // What was known stays until more is.
+                    let told = match (told, &**closely) {
+                        (Closely::Reading(done, total, None), Closely::Reading(_, _, known)) => {
+                            Closely::Reading(done, total, known.clone())
+                        }
+                        (told, _) => told,
+                    };
+                    *closely = Rc::new(told);
+                }
+            }
+            Told::Renames(told) => {
+                if self.renaming.is_some() {
+                    self.renaming = Some(Rc::new(told));
+                }
+            }
             Told::Checked(checked) => self.checked = Some(Rc::new(checked)),
             // Answers to what is no longer asked; a report is saved where it arrives.
             Told::Structure { .. } | Told::Progress(_) | Told::Ended { .. } | Told::Report(_) => {}
@@ -186,6 +231,7 @@ impl Compare {
 
     fn begin(&mut self, structure: Structure, first: &Rc<Vec<Row>>) {
         self.error = None;
+        (self.layers, self.closely) = (Rc::default(), None);
         self.known = Some(Rc::new(Pairs::new(first.clone(), self.rows.clone(), &structure)));
         self.rename = structure.rename;
         let common = structure.pairs.iter().filter(|pair| **pair != NO_ROW).count() as u64;

@@ -12,7 +12,7 @@ use crate::state::weights::{number, percent};
 
 /// A histogram.
 #[derive(Properties, PartialEq)]
-pub(super) struct HistogramProps {
+pub struct HistogramProps {
     /// What is drawn.
     pub values: Rc<TensorValues>,
     /// Its dtype, whose colour it has.
@@ -32,7 +32,7 @@ const APART: f64 = 34.0;
 
 /// A histogram.
 #[component]
-pub(super) fn HistogramView(props: &HistogramProps) -> Html {
+pub fn HistogramView(props: &HistogramProps) -> Html {
     let log = use_state(|| false);
     let at = use_state(|| None::<usize>);
     let values = &props.values;

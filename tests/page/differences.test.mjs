@@ -1,0 +1,157 @@
+// Two tensors beside each other, norms by layer, and renamed tensors: the numbers are those of the
+// command.
+
+import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { accessibility, command, drop, launch, withPage } from "./harness.mjs";
+import { floats } from "./make.mjs";
+
+let browser;
+let folder;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-differences-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+const matrix = (scale, odd) =>
+  Array.from({ length: 24 }, (_, row) =>
+    Array.from({ length: 16 }, (_, column) => (row === 17 && column === 5 && odd !== undefined ? odd : Math.sin(row * 16 + column) * scale)),
+  );
+
+/** Two checkpoints: the second layer differs, the third most of all; one is NaN in B; two have other keys. */
+const A = () => floats({ "h.0.w": matrix(1), "h.1.w": matrix(1), "h.2.w": matrix(1), "n.w": matrix(1), "old.a": [1, 2, 3], "old.b": [4, 5] });
+const B = () => floats({ "h.0.w": matrix(1), "h.1.w": matrix(1.5), "h.2.w": matrix(3, 40), "n.w": matrix(1, NaN), "new.a": [1, 2, 3], "new.b": [4, 6] });
+
+async function compare(page) {
+  await drop(page, "body", [{ name: "a.safetensors", bytes: A() }]);
+  await page.waitForSelector("#work .row");
+  const given = Buffer.from(B()).toString("base64");
+  await page.evaluate(
+    ([base64, clientX]) => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File([Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))], "b.safetensors"));
+      for (const event of ["dragenter", "dragover", "drop"]) {
+        document.body.dispatchEvent(new DragEvent(event, { bubbles: true, cancelable: true, dataTransfer, clientX }));
+      }
+    },
+    [given, page.viewportSize().width * 0.75],
+  );
+  await page.waitForSelector("#save-report:not([disabled])");
+}
+
+/** Waits until a text is like this. */
+async function says(read, pattern) {
+  let text;
+  for (const until = Date.now() + 20_000; ; await new Promise((done) => setTimeout(done, 50))) {
+    text = await read();
+    if (pattern.test(text) || Date.now() > until) return assert.match(text, pattern);
+  }
+}
+
+const row = (page, key) => page.click(`#compare .row:has(.ck:has-text("${key}"))`);
+
+async function saved(page, button) {
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click(button)]);
+  return readFileSync(await download.path(), "utf8");
+}
+
+function files() {
+  const paths = ["a.safetensors", "b.safetensors"].map((name) => join(folder, name));
+  writeFileSync(paths[0], A());
+  writeFileSync(paths[1], B());
+  return paths;
+}
+
+test("a pair is looked at more closely when it is chosen, with the numbers of the command", async () => {
+  const { stdout } = spawnSync(command, ["diff", ...files(), "--closer", "h.2.w", "--json", "--bins", "48"], { encoding: "utf8" });
+  const expected = JSON.parse(stdout).tensors[0];
+  await withPage(browser, async (page) => {
+    await compare(page);
+    await page.click('.filterbar .chip:has-text("fold layers")');
+    await row(page, "h.2.w");
+    await page.waitForSelector("#closer #where");
+    const csv = (await saved(page, '#outlines button:has-text("CSV")')).trim().split("\n").slice(1);
+    const counts = csv.map((line) => line.split(",").slice(2).map(Number));
+    assert.deepEqual(counts.map(([a]) => a), expected.distributions.left);
+    assert.deepEqual(counts.map(([, b]) => b), expected.distributions.right);
+    const svg = await saved(page, '#outlines button:has-text("SVG")');
+    assert.match(svg, /stroke-dasharray="6 3"/);
+    assert.match(await page.getAttribute("#outlines svg", "aria-label"), /A and B: % of values in a bin by value\. A: .* B: /);
+    // The largest difference is where the command says: its cell is found by keys, and by a click.
+    const [down, across] = expected.difference.abs_max_at;
+    const map = page.locator("#where .map");
+    const box = await map.boundingBox();
+    await map.click({ position: { x: (across + 0.5) * (box.width / 16), y: (down + 0.5) * (box.height / 24) } });
+    await says(() => page.textContent("#where .read"), /\|B − A\| \d.* at \[17, 5\]/);
+    assert.deepEqual(await accessibility(page, "differences"), []);
+    await page.click("#go-there");
+    await page.waitForSelector("#work");
+    await page.waitForSelector(".vals .here");
+    const here = Number(await page.textContent(".vals .here"));
+    assert.ok(Math.abs(here - matrix(1)[17][5]) < 1e-3, here);
+  });
+});
+
+test("what is NaN on one side is a class of its own, and shown where it is", async () => {
+  await withPage(
+    browser,
+    async (page) => {
+      await compare(page);
+      await row(page, "n.w");
+      await page.waitForSelector("#closer #where");
+      await says(() => page.textContent("#closer"), /NaN in both 0, in A only 0, in B only 1/);
+      const map = page.locator("#where .map");
+      const box = await map.boundingBox();
+      await map.click({ position: { x: 5.5 * (box.width / 16), y: 17.5 * (box.height / 24) } });
+      await says(() => page.textContent("#where .read"), /NaN or infinite at \[17, 5\]/);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      assert.ok(wide <= 390, `${wide} pixels wide`);
+    },
+    { viewport: { width: 390, height: 844 } },
+  );
+});
+
+test("norms and changes by layer are lines, and the table is sorted by change", async () => {
+  const { stdout } = spawnSync(command, ["diff", ...files(), "--by-layer", "--json"], { encoding: "utf8" });
+  const [role] = JSON.parse(stdout).roles;
+  await withPage(browser, async (page) => {
+    await compare(page);
+    await page.click('.filterbar .chip:has-text("fold layers")');
+    await page.click('.head button:has-text("relative change")');
+    const keys = await page.$$eval("#compare .row .ck", (cells) => cells.map((cell) => cell.textContent));
+    assert.ok(keys.indexOf("h.2.w") < keys.indexOf("h.1.w"), keys.join());
+    await row(page, "h.1.w");
+    await page.waitForSelector("#by-layer svg");
+    const lines = (await saved(page, '#by-layer button:has-text("CSV")')).trim().split("\n");
+    assert.equal(lines[0], "layer,A,B");
+    assert.deepEqual(lines.slice(1).map((line) => line.split(",").map(Number)), role.layers.map((one) => [one.layer, one.left_norm, one.right_norm]));
+    await page.click('#by-layer [role="radio"]:has-text("change")');
+    const change = (await saved(page, '#by-layer button:has-text("CSV")')).trim().split("\n");
+    assert.deepEqual(change.slice(1).map((line) => Number(line.split(",")[1])), role.layers.map((one) => one.change));
+  });
+});
+
+test("renamed tensors are found, compared by their new keys, and saved as the command prints them", async () => {
+  const list = execFileSync(command, ["diff", ...files(), "--renames"], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+  await withPage(browser, async (page) => {
+    await compare(page);
+    await page.click("#find-renames");
+    await says(() => page.textContent("#renames"), /2 tensors of A are in B under another key: 1 by the same bytes, 1 by shape and order, which is a guess/);
+    assert.equal(await saved(page, "#save-renames"), list);
+    await page.click("#use-renames");
+    await page.waitForSelector("#save-report:not([disabled])");
+    await says(() => page.textContent("#verdict"), /1 renamed/);
+    await page.click("#convert-renames");
+    await page.waitForSelector(".sheet");
+    const rules = await page.$$eval(".sheet textarea", (areas) => areas.map((area) => area.value).join("\n"));
+    assert.match(rules, /\^old\\\.a\$=>new\.a/);
+  });
+});

@@ -1,0 +1,148 @@
+//! Tensors that have another key on the other side: looked for, offered as a list of new keys.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use crate::page::drop::save_text;
+use crate::page::model::Action;
+use crate::page::model::actor::Actor;
+use crate::page::model::comparison::Compare;
+use crate::protocol::ToWorker;
+use crate::protocol::closer::{Renames, Renaming};
+use crate::protocol::compare::Ask;
+use crate::state::compare::Mark;
+use crate::state::fmt;
+
+/// Rules that a conversion is given, at most.
+const RULES: usize = 500;
+
+/// What is offered; nothing where no tensor is on one side only.
+pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
+    let Some(known) = &compare.known else { return html! {} };
+    let alone = |mark: Mark| known.pairs.iter().any(|pair| pair.mark == mark);
+    let applied = !compare.options.names.is_empty();
+    let told = compare.renaming.as_deref();
+    if told.is_none() && !applied && !(alone(Mark::Added) && alone(Mark::Removed)) {
+        return html! {};
+    }
+    let look = {
+        let (actor, options) = (actor.clone(), compare.options.clone());
+        Callback::from(move |_: MouseEvent| {
+            let options = Box::new((*options).clone());
+            actor.ask(&ToWorker::Compare(Ask::Renames(Some(options))));
+            actor.compare(|compare| compare.renaming = Some(Rc::new(Renaming::Now(0, 0))));
+        })
+    };
+    let body = match told {
+        None if applied => {
+            html! { <p class="dim">{ "Keys of A have new names from a list. " }{ forget(actor) }</p> }
+        }
+        None => html! {
+            <p class="dim">{ "Tensors that are on one side only may have another key on the other. " }
+                <button class="textlink" id="find-renames" onclick={look}>{ "Look for them" }</button></p>
+        },
+        Some(Renaming::Now(done, total)) => {
+            let stop = {
+                let actor = actor.clone();
+                Callback::from(move |_: MouseEvent| {
+                    actor.ask(&ToWorker::Compare(Ask::Renames(None)));
+                    actor.compare(|compare| compare.renaming = None);
+                })
+            };
+            html! { <p class="dim" role="status">{ format!("Hashing {} of {} ", fmt::bytes(*done), fmt::bytes(*total)) }<button class="textlink" onclick={stop}>{ "Stop" }</button></p> }
+        }
+        Some(Renaming::Failed(error)) => html! { <p class="w-warn">{ &error.title }</p> },
+        Some(Renaming::Found(found)) => found_text(actor, found, applied),
+    };
+    html! { <div id="renames">{ body }</div> }
+}
+
+fn found_text(actor: &Actor, found: &Renames, applied: bool) -> Html {
+    let all: u64 = found.counts.iter().sum();
+    if all == 0 {
+        return html! { <p class="dim" role="status">{ "No tensor of A is in B under another key." }</p> };
+    }
+    let words = [
+        "by the same bytes",
+        "by the same bytes as others, in order",
+        "by shape and order, which is a guess",
+    ];
+    let parts: Vec<String> = found
+        .counts
+        .iter()
+        .zip(words)
+        .filter(|(count, _)| **count > 0)
+        .map(|(count, word)| format!("{} {word}", fmt::exact(*count)))
+        .collect();
+    let columns: String = found.names.iter().map(|(from, to)| format!("{from}\t{to}\n")).collect();
+    let apply = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            let names = columns.clone();
+            actor.compare(move |compare| {
+                // The list has all that was renamed before.
+                compare.ask(|options| {
+                    (options.names, options.rename) = (names, Vec::new());
+                    options.strip_prefix.clear();
+                    options.prefix.clear();
+                });
+            });
+        })
+    };
+    let save = {
+        let list = found.list.clone();
+        Callback::from(move |_: MouseEvent| save_text(&list, "names.txt"))
+    };
+    let convert = {
+        let (actor, names) = (actor.clone(), found.names.clone());
+        Callback::from(move |_: MouseEvent| {
+            let rules = names.iter().map(|(from, to)| rule(from, to)).collect();
+            super::leave(&actor);
+            actor.act(Action::StartConvert);
+            actor.act(Action::Convert(Box::new(move |convert| convert.options.rename = rules)));
+        })
+    };
+    let few = found.names.len() <= RULES;
+    html! {
+        <p role="status">
+            { format!("{} of A {} in B under another key: {}. ", fmt::plural(all, "tensor"), if all == 1 { "is" } else { "are" }, parts.join(", ")) }
+            if applied { { forget(actor) } } else { <button class="textlink" id="use-renames" onclick={apply}>{ "Compare by these" }</button> }
+            { " " }<button class="textlink" id="save-renames" onclick={save}>{ "Save the list" }</button>
+            if few { { " " }<button class="textlink" id="convert-renames" onclick={convert}>{ "Convert A by it\u{2026}" }</button> }
+        </p>
+    }
+}
+
+fn forget(actor: &Actor) -> Html {
+    let actor = actor.clone();
+    let onclick = Callback::from(move |_: MouseEvent| {
+        actor.compare(|compare| {
+            compare.renaming = None;
+            compare.ask(|options| options.names.clear());
+        });
+    });
+    html! { <button class="textlink" {onclick}>{ "Forget the list" }</button> }
+}
+
+/// The replacement of a whole key.
+fn rule(from: &str, to: &str) -> String {
+    let mut pattern = String::with_capacity(from.len() + 8);
+    for letter in from.chars() {
+        if !(letter.is_alphanumeric() || letter == '_' || letter == '/') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    format!("^{pattern}$=>{}", to.replace('$', "$$"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_of_the_whole_key() {
+        assert_eq!(rule("a.0-b", "c$d"), "^a\\.0\\-b$=>c$$d");
+    }
+}

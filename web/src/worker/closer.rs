@@ -1,0 +1,167 @@
+//! Two tensors looked at more closely, and tensors that have another key on the other side.
+
+use std::rc::Rc;
+
+use statelens_checkpoint::Result;
+use statelens_inspect::compare::{
+    Basis, Close, Closer, Comparison, DiffOptions, Renamed, Unpaired, rename_map,
+};
+use statelens_inspect::weights::Measured;
+use statelens_stats::{Scale, Summary};
+use statelens_tensor::Machine as _;
+
+use crate::protocol::closer::{CloseValues, Closely, Outlines, Renames, Renaming};
+use crate::protocol::compare::{CompareOptions, Told};
+use crate::protocol::looking::Packed;
+use crate::text;
+use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
+use crate::worker::pairing::{renamed, rows, tell};
+use crate::worker::reading::drive;
+use crate::worker::session::Shared;
+use crate::worker::weights::values;
+
+/// Blocks of the map across and down, at most.
+const BLOCKS: (u32, u32) = (160, 100);
+/// Bins of the outlines.
+const BINS: usize = 48;
+/// So many bytes are read while they are looked at; more on demand.
+const BY_ITSELF: u64 = 1_000_000_000;
+
+fn both(session: &Shared) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
+    let session = session.borrow();
+    session.open.clone().zip(session.second.open.clone())
+}
+
+/// Looks at a row of either.
+pub(super) fn look(session: &Shared, job: Job, pair: (u32, u32), asked: bool) {
+    let Some((left, right)) = both(session) else { return };
+    job.clone().spawn(async move {
+        let told = match close(&left, &right, pair, asked, &job).await {
+            Ok(told) => Some(told),
+            Err(error) => text::failure(&error).map(Closely::Failed),
+        };
+        if let Some(told) = told {
+            tell(&job, Told::Closer(pair, told));
+        }
+    });
+}
+
+async fn close(
+    left: &OpenCheckpoint,
+    right: &OpenCheckpoint,
+    pair: (u32, u32),
+    asked: bool,
+    job: &Job,
+) -> Result<Closely> {
+    let (Some(a), Some(b)) = (left.leaves.get(pair.0 as usize), right.leaves.get(pair.1 as usize))
+    else {
+        return Ok(Closely::Unread(0));
+    };
+    let sides = ((left.checkpoint.clone(), a), (right.checkpoint.clone(), b));
+    let mut closer = Closer::new(sides.0, sides.1, BLOCKS)?;
+    let (_, bytes) = closer.progress();
+    let remote = left.sources.server().is_some();
+    if !asked && (bytes > BY_ITSELF || remote) {
+        return Ok(Closely::Unread(bytes));
+    }
+    drive(&mut closer, &[&left.sources, &right.sources], job, |closer, time| {
+        if time {
+            let (done, total) = closer.progress();
+            let so_far = closer.so_far();
+            let some = so_far.differences.count() > 0;
+            let so_far = some.then(|| Box::new(told(so_far)));
+            tell(job, Told::Closer(pair, Closely::Reading(done, total, so_far)));
+            left.tell_fetched(job);
+        }
+    })
+    .await?;
+    left.tell_fetched(job);
+    Ok(Closely::Read(Box::new(told(closer.so_far()))))
+}
+
+fn told(of: &Close) -> CloseValues {
+    let side = |of: &Summary| {
+        let of = of.statistics();
+        [of.mean, of.std, of.l2]
+    };
+    let outlines = |scale| {
+        let found = of.outlines(scale, BINS);
+        Outlines { edges: found.edges, counts: [found.left, found.right] }
+    };
+    let differences = values(0, &Measured::of(&of.differences));
+    CloseValues {
+        sides: [side(&of.left), side(&of.right), side(&of.differences)],
+        differing: (differences.short.count - differences.short.zeros, differences.short.count),
+        nan: of.nan,
+        shape: of.shape.clone(),
+        outlines: [outlines(Scale::Linear), outlines(Scale::Log)],
+        differences,
+        map: of.drawn().map(|map| Packed::of(&map)),
+    }
+}
+
+/// Looks for tensors that have another key on the other side.
+pub(super) fn renames(session: &Shared, job: Job, options: CompareOptions) {
+    let Some((left, right)) = both(session) else { return };
+    job.clone().spawn(async move {
+        let told = match find(&left, &right, &options, &job).await {
+            Ok(found) => Some(Renaming::Found(Box::new(found))),
+            Err(error) => text::failure(&error).map(Renaming::Failed),
+        };
+        if let Some(told) = told {
+            tell(&job, Told::Renames(told));
+        }
+    });
+}
+
+async fn find(
+    left: &OpenCheckpoint,
+    right: &OpenCheckpoint,
+    options: &CompareOptions,
+    job: &Job,
+) -> Result<Renames> {
+    let first = renamed(left, options)?;
+    let second = &right.checkpoint;
+    let how = DiffOptions::default();
+    let matches = Comparison::new(first.clone(), second.clone(), how).matches().to_vec();
+    let mut unpaired = Unpaired::of(&first, second, &matches);
+    let [(_, of_left), (_, of_right)] = unpaired.hashed();
+    let total = of_left.saturating_add(of_right);
+    let before = [0, of_left];
+    for (side, mut survey) in unpaired.surveys().into_iter().enumerate() {
+        let sources: &Rc<_> = if side == 0 { &left.sources } else { &right.sources };
+        drive(&mut survey, &[sources], job, |survey, time| {
+            if time {
+                let done = survey.progress().0.saturating_add(before[side]);
+                tell(job, Told::Renames(Renaming::Now(done, total)));
+                left.tell_fetched(job);
+            }
+        })
+        .await?;
+        unpaired.learn(side == 1, survey.take());
+    }
+    let pairs = unpaired.pairs();
+    let alone = unpaired.alone(&pairs);
+    let count = |basis| pairs.iter().filter(|pair| pair.basis == basis).count() as u64;
+    let counts = [Basis::Bytes, Basis::BytesOfSeveral, Basis::Order].map(count);
+    // By the keys that the file has, whatever they were renamed to before.
+    let rows = rows(left, &first);
+    let key = |leaf: usize| {
+        let row = rows.get(leaf).and_then(|row| left.leaves.get(*row as usize));
+        row.map(|leaf| leaf.flat.to_lossy().into_owned())
+    };
+    let found: Vec<Renamed> = pairs
+        .iter()
+        .filter_map(|pair| Some(Renamed { from: key(pair.left)?, ..pair.clone() }))
+        .collect();
+    let of_right =
+        |leaf: usize| right.leaves.get(leaf).map(|leaf| leaf.flat.to_lossy().into_owned());
+    let before = matches.iter().enumerate().filter_map(|(leaf, other)| {
+        let pair = (key(leaf)?, of_right((*other)?)?);
+        (pair.0 != pair.1).then_some(pair)
+    });
+    let names = found.iter().map(|pair| (pair.from.clone(), pair.to.clone()));
+    let names = before.chain(names).collect();
+    Ok(Renames { names, counts, alone, list: rename_map(&found) })
+}

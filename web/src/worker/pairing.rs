@@ -1,0 +1,49 @@
+//! The first checkpoint of a comparison by the keys that are looked for in the second.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Result};
+use statelens_convert::{Edit, Rename};
+
+use crate::protocol::FromWorker;
+use crate::protocol::compare::{CompareOptions, NO_ROW, Told};
+use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
+
+/// The first with the keys that are looked for in the second.
+pub(super) fn renamed(left: &OpenCheckpoint, options: &CompareOptions) -> Result<Arc<Checkpoint>> {
+    let mut rename = Rename::all(&options.rename)?;
+    if !options.names.is_empty() {
+        rename.push(Rename::list(&options.names)?);
+    }
+    let edit = Edit {
+        strip_prefix: options.strip_prefix.clone(),
+        rename,
+        prefix: options.prefix.clone(),
+        ..Edit::default()
+    };
+    Ok(match edit.is_empty() {
+        true => left.checkpoint.clone(),
+        false => Arc::new(edit.apply(&left.checkpoint)?),
+    })
+}
+
+/// The rows of the leaves of an edited checkpoint, whose values keep their numbers.
+pub(super) fn rows(open: &OpenCheckpoint, edited: &Arc<Checkpoint>) -> Vec<u32> {
+    if Arc::ptr_eq(&open.checkpoint, edited) {
+        return (0..open.leaves.len() as u32).collect();
+    }
+    let mut row_of = vec![NO_ROW; open.checkpoint.values().len()];
+    for (row, leaf) in (0u32..).zip(open.leaves.iter()) {
+        if let Some(place) = row_of.get_mut(leaf.id.0 as usize) {
+            *place = row;
+        }
+    }
+    let leaves = edited.leaves();
+    leaves.iter().map(|leaf| row_of.get(leaf.id.0 as usize).copied().unwrap_or(NO_ROW)).collect()
+}
+
+/// Tells the page.
+pub(super) fn tell(job: &Job, told: Told) {
+    job.post(&FromWorker::Compare(told));
+}
