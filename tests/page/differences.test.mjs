@@ -1,13 +1,13 @@
-// Two tensors beside each other, norms by layer, and renamed tensors: the numbers are those of the
-// command.
+// Two tensors beside each other, norms by layer, renamed tensors, and the values of a run folder: the
+// numbers are those of the command.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { accessibility, command, drop, launch, withPage } from "./harness.mjs";
+import { accessibility, becomes, command, drop, launch, withPage } from "./harness.mjs";
 import { floats } from "./make.mjs";
 
 let browser;
@@ -153,5 +153,34 @@ test("renamed tensors are found, compared by their new keys, and saved as the co
     await page.waitForSelector(".sheet");
     const rules = await page.$$eval(".sheet textarea", (areas) => areas.map((area) => area.value).join("\n"));
     assert.match(rules, /\^old\\\.a\$=>new\.a/);
+  });
+});
+
+test("the values of a run folder are read on demand, and drawn over the steps", async () => {
+  const run = join(folder, "run");
+  mkdirSync(run);
+  // Files are named as those of a trainer; what they are, their bytes say.
+  const values = { 10: [3, 4], 20: [6, 8], 30: [NaN, 1] };
+  for (const [step, pair] of Object.entries(values)) writeFileSync(join(run, `checkpoint_${step}.mdl`), floats({ "model.h.0.w": pair, "model.h.1.w": [0] }));
+  writeFileSync(join(run, "checkpoint_40.mdl"), "cut");
+  const expected = JSON.parse(execFileSync(command, ["runs", run, "--values", "--json"], { encoding: "utf8" }));
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-folder", run);
+    await page.waitForSelector("#read-run:not([disabled])");
+    assert.match(await page.textContent("#read-run"), /^Read values of 3 checkpoints, /);
+    await page.click("#read-run");
+    await page.waitForSelector("#run-values svg");
+    await becomes(() => page.locator("#read-run").count(), 0);
+    await becomes(() => page.locator("#run-values .reading").count(), 0);
+    const lines = (await saved(page, '#run-values button:has-text("CSV")')).trim().split("\n");
+    assert.deepEqual(lines[0].split(","), ["step", expected.checkpoints[0].groups[0].group, "NaN or infinite"]);
+    const rows = expected.checkpoints.map(({ step, groups: [group] }) => [step, group?.norm ?? "", group ? group.nan : ""].join());
+    assert.deepEqual(lines.slice(1).map((line) => line.replace(/\.0,/, ",")), rows);
+    assert.match(await page.getAttribute("#run-values svg", "aria-label"), /NaN or infinite: 1 at 30\. No values at 40: /);
+    assert.equal(await page.locator("#run-values .bar").count(), 1);
+    assert.equal(await page.locator("#run-values .gap").count(), 1);
+    await page.click('#run-values [role="radio"]:has-text("role")');
+    await becomes(() => page.locator('#run-values .chips .chip:has-text("model.h.*.w")').count(), 1);
+    assert.deepEqual(await accessibility(page, "differences"), []);
   });
 });

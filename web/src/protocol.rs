@@ -182,6 +182,14 @@ pub enum ToWorker {
         /// Those to open.
         asked: Vec<u32>,
     },
+    /// Read all values of some of the files that come beside this message, one after the other; of none
+    /// stops that.
+    RunValues {
+        /// Names and sizes, in the order of the `File`s.
+        files: Vec<FileName>,
+        /// Those to read.
+        asked: Vec<u32>,
+    },
     /// Files of families that were asked for, by their paths; nothing for what can't be fetched.
     Provide(Vec<(String, Option<String>)>),
     /// Tell what the model is; with `true`, fetch the config beside it first.
@@ -198,6 +206,7 @@ impl ToWorker {
             Self::Open { .. } | Self::OpenAddress { .. } | Self::OpenLink { .. } => JobKind::Open,
             Self::Look { .. } => JobKind::Look,
             Self::Run { .. } => JobKind::Write,
+            Self::RunValues { asked, .. } if !asked.is_empty() => JobKind::Scan,
             Self::Measure { go: true } => JobKind::Measure,
             Self::Verify(Some(_)) => JobKind::Verify,
             Self::Weights(weights::Ask::Scan(true)) => JobKind::Scan,
@@ -216,6 +225,7 @@ impl ToWorker {
             | Self::Summarize { .. }
             | Self::Measure { go: false }
             | Self::Cancel
+            | Self::RunValues { .. }
             | Self::Compare(_)
             | Self::Verify(None)
             | Self::Weights(_)
@@ -418,6 +428,8 @@ pub enum FromWorker {
     Understood(Box<understanding::Understood>),
     /// A file of [`ToWorker::Look`] was opened, or can't be.
     Looked(Looked),
+    /// About the values of a run folder.
+    RunValues(RunValues),
     /// The job is over; what came of it was told before.
     Ended(Ended),
 }
@@ -434,6 +446,22 @@ pub enum Ended {
     /// It was about something that is not open, or not any more.
     Refused,
 }
+
+/// How far reading the values of a run folder is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum RunValues {
+    /// Bytes of files, all of them, and milliseconds.
+    Now(u64, u64, f64),
+    /// A file was read: its place in what was dropped, what is wrong with it, and by state and by role
+    /// its groups.
+    Read(u32, String, [Vec<RunGroup>; 2]),
+    /// All were read, or it was stopped.
+    Ended,
+}
+
+/// A group of tensors of a checkpoint: its name; tensors, values, those that are NaN, infinite; norm,
+/// mean, deviation.
+pub type RunGroup = (String, [u64; 4], [f64; 3]);
 
 /// What opening a file of a run folder gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

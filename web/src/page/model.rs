@@ -532,6 +532,11 @@ impl Model {
     /// Tells what is stopped.
     fn interrupt(&mut self, jobs: &[JobKind], opened: bool) {
         let name = self.work.as_ref().map(|work| work.opened.name.clone()).unwrap_or_default();
+        let mut scanned = name.clone();
+        if let Some(view) = self.run.as_mut().filter(|view| view.values.now.is_some()) {
+            scanned.clone_from(&view.folder);
+            Rc::make_mut(view).values.now = None;
+        }
         let what: Vec<String> = jobs
             .iter()
             .filter_map(|kind| match kind {
@@ -541,7 +546,7 @@ impl Model {
                 }
                 JobKind::Measure => Some(format!("reading all values of {name}")),
                 JobKind::Verify => Some(format!("verifying {name}")),
-                JobKind::Scan => Some(format!("scanning the values of {name}")),
+                JobKind::Scan => Some(format!("scanning the values of {scanned}")),
                 JobKind::Compare => Some(format!("comparing {name}")),
                 _ => None,
             })
@@ -643,6 +648,11 @@ impl Model {
             }
             FromWorker::Weights(told) => {
                 self.instrument.hear(told, self.work.as_mut(), &mut self.inspected);
+            }
+            FromWorker::RunValues(told) => {
+                if let Some(view) = &mut self.run {
+                    Rc::make_mut(view).hear_values(told);
+                }
             }
             FromWorker::Looked(looked) => {
                 if let Some(view) = &mut self.run {

@@ -14,7 +14,7 @@ use crate::text;
 use crate::worker::job::Job;
 use crate::worker::session::Shared;
 use crate::worker::{
-    casts, compare, family, looking, planning, private, remote, running, share, understanding,
+    casts, compare, family, looking, planning, private, remote, run, running, share, understanding,
     verify, weights,
 };
 
@@ -171,6 +171,10 @@ pub(super) fn answer(session: &Shared, job: &Job, message: ToWorker, data: &JsVa
         ToWorker::Weights(ask) => weights::answer(session, job.clone(), ask),
         ToWorker::Looking(ask) => looking::answer(session, job.clone(), ask),
         ToWorker::Understand(fetch) => understanding::answer(session, job.clone(), fetch),
+        ToWorker::RunValues { asked, .. } if asked.is_empty() => {
+            session.borrow().jobs.stop(JobKind::Scan);
+        }
+        ToWorker::RunValues { files, asked } => run::values(job.clone(), files, asked, data),
         ToWorker::Provide(files) => session.borrow_mut().provide(files),
         ToWorker::OpenAddress { .. }
         | ToWorker::Allow { .. }

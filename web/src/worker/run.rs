@@ -1,16 +1,19 @@
 //! A run folder: opens the structure of its checkpoints one after the other, to tell what is
-//! wrong with them.
+//! wrong with them; reads their values if that is asked for.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use statelens_checkpoint::{FileId, Limits, Unwatched};
-use statelens_inspect::runs;
+use statelens_checkpoint::{FileId, Limits, Result, Unwatched};
+use statelens_inspect::runs::{self, GroupValues, Grouping, Groups};
+use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 
-use crate::protocol::{FileName, FromWorker, Looked};
-use crate::worker::files_of;
+use crate::protocol::{FileName, FromWorker, Looked, RunGroup, RunValues};
 use crate::worker::job::Job;
+use crate::worker::reading::drive;
 use crate::worker::sources::Sources;
+use crate::worker::{files_of, now};
 
 /// Opens those of the files that are asked for, one after the other, until something else is
 /// opened.
@@ -34,4 +37,65 @@ fn looked(files: &[FileName], sources: &Sources, file: u32) -> Looked {
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
     let runs::Looked { wrong, states } = runs::Looked::of(opened.as_ref());
     Looked { file, wrong, states }
+}
+
+/// Reads all values of those that are asked for, one after the other.
+pub(super) fn values(job: Job, files: Vec<FileName>, asked: Vec<u32>, data: &JsValue) {
+    let sources = Rc::new(Sources::of_disk(files_of(data)));
+    job.clone().spawn(async move {
+        let began = now();
+        let size = |file: u32| files.get(file as usize).map_or(0, |file| file.size);
+        let total = asked.iter().fold(0u64, |all, file| all.saturating_add(size(*file)));
+        let mut before = 0u64;
+        for file in asked {
+            let tell = |part: (u64, u64)| {
+                // Of a compressed file, as much of it as of its values.
+                let part = size(file) as f64 * (part.0 as f64 / part.1.max(1) as f64).min(1.0);
+                let done = before.saturating_add(part as u64);
+                let now = RunValues::Now(done, total, now() - began);
+                job.post(&FromWorker::RunValues(now));
+            };
+            tell((0, 1));
+            let (wrong, groups) = match read(&files, &sources, file, &job, tell).await {
+                Ok((groups, wrong)) => (wrong, groups),
+                Err(_) if job.check().is_err() => break,
+                Err(error) => (error.what().to_owned(), Default::default()),
+            };
+            job.post(&FromWorker::RunValues(RunValues::Read(file, wrong, groups)));
+            before = before.saturating_add(size(file));
+        }
+        job.post(&FromWorker::RunValues(RunValues::Ended));
+    });
+}
+
+async fn read(
+    files: &[FileName],
+    sources: &Rc<Sources>,
+    file: u32,
+    job: &Job,
+    tell: impl Fn((u64, u64)),
+) -> Result<([Vec<RunGroup>; 2], String)> {
+    let files = sources.set(files).opened_at(FileId(file));
+    let limits = Limits::default();
+    let checkpoint = Arc::new(statelens_formats::open(files, &limits, &mut Unwatched)?);
+    checkpoint.unfolded().check("reading all values", &limits)?;
+    let leaves = checkpoint.leaves();
+    let mut all = [Grouping::State, Grouping::Role].map(|by| Groups::new(&checkpoint, &leaves, by));
+    let mut survey = all[0].survey(&checkpoint, &leaves, u64::MAX);
+    drive(&mut survey, &[sources], job, |survey, time| {
+        let found = survey.take();
+        all.iter_mut().for_each(|groups| groups.learn(&found));
+        if time {
+            tell(survey.progress());
+        }
+    })
+    .await?;
+    let [states, roles] = all.map(Groups::finish);
+    let told = |groups: Vec<GroupValues>| groups.into_iter().map(told).collect();
+    Ok(([told(states.0), told(roles.0)], states.1))
+}
+
+fn told(of: GroupValues) -> RunGroup {
+    let counts = [of.tensors, of.count, of.nan, of.infinite];
+    (of.name, counts, [of.norm, of.mean, of.std])
 }

@@ -1,11 +1,12 @@
 //! The state of a run folder, and everything that changes it.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
-use statelens_inspect::runs::{self, Entry, RunFile};
+use statelens_inspect::runs::{self, Entry, GroupValues, Grouping, RunFile, StepValues};
 
 use crate::page::drop::Dropped;
-use crate::protocol::Looked;
+use crate::protocol::{Looked, RunGroup, RunValues};
 use crate::state::run::{Row, Sorted, step};
 
 /// A run folder.
@@ -31,6 +32,22 @@ pub struct RunView {
     pub keep: u64,
     /// The steps whose multiples it keeps, too; 0 for none.
     pub every: u64,
+    /// The values of its checkpoints, as far as they were read.
+    pub values: RunFolderValues,
+}
+
+/// What is wrong with a file, and by state and by role its groups.
+type FileValues = (String, [Vec<GroupValues>; 2]);
+
+/// The values of the checkpoints of a run folder.
+#[derive(Debug, Clone, Default)]
+pub struct RunFolderValues {
+    /// Those of the files that were read, by their places in what was dropped.
+    pub read: Rc<HashMap<u32, FileValues>>,
+    /// Bytes that were read, all of them, and milliseconds.
+    pub now: Option<(u64, u64, f64)>,
+    /// Bytes that are read in a millisecond, once that was measured.
+    pub rate: Option<f64>,
 }
 
 impl PartialEq for RunView {
@@ -61,7 +78,73 @@ impl RunView {
             marked: None,
             keep: 3,
             every: 0,
+            values: RunFolderValues::default(),
         }
+    }
+
+    /// Takes in what was read of values.
+    pub fn hear_values(&mut self, told: RunValues) {
+        let values = &mut self.values;
+        match told {
+            RunValues::Now(done, total, millis) => {
+                values.now = Some((done, total, millis));
+                if millis > 200.0 {
+                    values.rate = Some(done as f64 / millis);
+                }
+            }
+            RunValues::Read(file, wrong, groups) => {
+                let groups = groups.map(|groups| groups.into_iter().map(group).collect());
+                Rc::make_mut(&mut values.read).insert(file, (wrong, groups));
+            }
+            RunValues::Ended => values.now = None,
+        }
+    }
+
+    /// The checkpoints that can be opened and whose values were not read: their files, and bytes.
+    #[must_use]
+    pub fn unread(&self) -> (Vec<u32>, u64) {
+        let mut unread = (Vec::new(), 0u64);
+        for row in self.sorted.rows.iter().rev() {
+            let Some(entry) = self.sorted.run.entries.get(row.entry) else { continue };
+            let looked = self.looked.get(row.entry).and_then(Option::as_ref);
+            let opens = looked.is_some_and(|looked| !looked.states.is_empty());
+            let file = row.file as u32;
+            if entry.is_checkpoint() && opens && !self.values.read.contains_key(&file) {
+                unread.0.push(file);
+                unread.1 = unread.1.saturating_add(entry.bytes);
+            }
+        }
+        unread
+    }
+
+    /// The values over steps, by state or by role; those that can't be opened are gaps.
+    #[must_use]
+    pub fn steps(&self, by: Grouping) -> Vec<StepValues> {
+        let mut steps: Vec<StepValues> = Vec::new();
+        for row in self.sorted.rows.iter().rev() {
+            let Some(entry) = self.sorted.run.entries.get(row.entry) else { continue };
+            let number = step(entry).and_then(|step| u64::try_from(step).ok());
+            let Some(number) = number.filter(|_| entry.is_checkpoint()) else { continue };
+            let read = self.values.read.get(&(row.file as u32));
+            let (wrong, groups) = match read {
+                Some((wrong, groups)) => {
+                    (wrong.clone(), groups[usize::from(by == Grouping::Role)].clone())
+                }
+                None => (String::new(), Vec::new()),
+            };
+            let known = self.wrong(row.entry);
+            let wrong = if known.is_empty() { wrong } else { known.to_owned() };
+            let (name, bytes) = (entry.name.clone(), entry.bytes);
+            steps.push(StepValues {
+                name,
+                step: number,
+                bytes,
+                wrong,
+                groups,
+                ..StepValues::default()
+            });
+        }
+        steps
     }
 
     /// Takes in what came of opening a file.
@@ -180,4 +263,8 @@ impl RunView {
         let wrong = (0..self.looked.len()).map(|entry| self.wrong(entry));
         Some(self.sorted.run.json(wrong) + "\n")
     }
+}
+
+fn group((name, [tensors, count, nan, infinite], [norm, mean, std]): RunGroup) -> GroupValues {
+    GroupValues { name, tensors, count, nan, infinite, norm, mean, std }
 }

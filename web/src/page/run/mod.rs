@@ -3,6 +3,7 @@
 mod aside;
 mod screen;
 mod timeline;
+mod values;
 mod words;
 
 use std::rc::Rc;

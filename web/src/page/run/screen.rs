@@ -8,6 +8,7 @@ use yew::prelude::*;
 
 use super::aside::Aside;
 use super::timeline::Timeline;
+use super::values::ValuesSection;
 use super::words::{kind_word, notes};
 use crate::page::drop;
 use crate::page::hooks::use_small;
@@ -57,7 +58,7 @@ pub fn RunScreen(props: &RunProps) -> Html {
     html! {
         <main class="app ws run" id="run">
             { top(&actor, view) }
-            <Timeline view={view.clone()} />
+            <div class="tops"><Timeline view={view.clone()} /><ValuesSection view={view.clone()} /></div>
             { tabs(&actor, props.tab, &[(Tab::Keys, "Files"), (Tab::Tensor, "Details")]) }
             <div class={classes(&["cols", pane])}>
                 <section class="mid" aria-label="Files">

@@ -1,0 +1,118 @@
+//! The values of a run over its steps: read on demand, drawn as lines.
+
+use std::rc::Rc;
+
+use statelens_inspect::runs::{Grouping, Measure, group_names, over_steps};
+use wasm_bindgen::JsValue;
+use yew::prelude::*;
+
+use crate::page::chart::ChartView;
+use crate::page::marks::{chip, one_of};
+use crate::page::model::actor::Actor;
+use crate::page::model::folder::RunView;
+use crate::protocol::ToWorker;
+use crate::state::fmt;
+
+/// Lines that are drawn, at most.
+const LINES: usize = 6;
+/// Groups that can be chosen, at most.
+const CHIPS: usize = 40;
+
+#[derive(Properties, PartialEq)]
+pub(super) struct ValuesProps {
+    pub(super) view: Rc<RunView>,
+}
+
+fn read(view: &RunView, actor: &Actor, asked: Vec<u32>) {
+    let handles: js_sys::Array =
+        view.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+    let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
+    let message = ToWorker::RunValues { files, asked };
+    actor.bridge.post_with(&message, &handles, &JsValue::UNDEFINED);
+}
+
+/// The section below the timeline.
+#[component]
+pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
+    let by = use_state(Grouping::default);
+    let measure = use_state(Measure::default);
+    let chosen = use_state(Vec::<String>::new);
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let view = &props.view;
+    if view.sorted.run.checkpoints().count() < 2 {
+        return html! {};
+    }
+    let (unread, bytes) = view.unread();
+    let body = match view.values.now {
+        Some((done, total, millis)) => {
+            let (actor, view) = (actor.clone(), view.clone());
+            let stop = Callback::from(move |_: MouseEvent| read(&view, &actor, Vec::new()));
+            let percent = fmt::percent(done, total.max(1));
+            let left = (millis > 2000.0 && done > 0)
+                .then(|| fmt::left((total - done.min(total)) as f64 * millis / done as f64));
+            html! {
+                <p class="reading"><span class="prog thin" role="progressbar" aria-label="Reading values" aria-valuemin="0" aria-valuemax="100"
+                    aria-valuenow={percent.to_string()}><i style={format!("--w:{percent}%")}></i></span>
+                    <span class="lab">{ format!("{} of {}", fmt::bytes(done), fmt::bytes(total)) }
+                        if let Some(left) = left { { format!(" \u{b7} {left} left") } }</span>
+                    <button class="textlink" id="stop-values" onclick={stop}>{ "Stop" }</button></p>
+            }
+        }
+        None if unread.is_empty() => html! {},
+        None => {
+            let about = view.values.rate.filter(|rate| *rate > 0.0);
+            let about = about.map(|rate| format!(", about {}", fmt::left(bytes as f64 / rate)));
+            let text = format!(
+                "Read values of {}, {}{}",
+                fmt::plural(unread.len() as u64, "checkpoint"),
+                fmt::bytes(bytes),
+                about.unwrap_or_default()
+            );
+            let (actor, view) = (actor.clone(), view.clone());
+            let looking = !view.unlooked().is_empty();
+            let onclick = Callback::from(move |_: MouseEvent| read(&view, &actor, unread.clone()));
+            html! { <p><button class="btn" id="read-run" disabled={looking} {onclick}>{ text }</button></p> }
+        }
+    };
+    let steps = view.steps(*by);
+    let names = group_names(&steps);
+    if names.is_empty() {
+        return html! { <div class="runvalues">{ body }</div> };
+    }
+    let shown: Vec<String> = match chosen.iter().any(|name| names.contains(name)) {
+        true => names.iter().filter(|name| chosen.contains(name)).take(LINES).cloned().collect(),
+        false => names.iter().take(LINES).cloned().collect(),
+    };
+    let chart = over_steps(&steps, &shown, *measure);
+    let grouping = |to: Grouping, name: &'static str| {
+        let by = by.clone();
+        one_of("radio", *by == to, name, Callback::from(move |_: MouseEvent| by.set(to)))
+    };
+    let quantity = |to: Measure, name: &'static str| {
+        let measure = measure.clone();
+        one_of("radio", *measure == to, name, Callback::from(move |_: MouseEvent| measure.set(to)))
+    };
+    let choice = |name: &String| {
+        let (chosen, own, now) = (chosen.clone(), name.clone(), shown.clone());
+        let onclick = Callback::from(move |_: MouseEvent| {
+            let mut now = now.clone();
+            match now.iter().position(|name| *name == own) {
+                Some(at) => drop(now.remove(at)),
+                None => now.push(own.clone()),
+            }
+            chosen.set(now);
+        });
+        chip(shown.contains(name), None, onclick, html! { { name } })
+    };
+    html! {
+        <div class="runvalues" id="run-values">
+            { body }
+            <div class="scales">
+                <span class="seg small" role="radiogroup" aria-label="Lines are of">{ grouping(Grouping::State, "state") }{ grouping(Grouping::Role, "role") }</span>
+                <span class="seg small" role="radiogroup" aria-label="What is drawn over steps">{ quantity(Measure::Norm, "norm") }{ quantity(Measure::Deviation, "\u{3c3}") }</span>
+                <span class="chips" role="group" aria-label="Groups">{ for names.iter().take(CHIPS).map(choice) }</span>
+            </div>
+            <ChartView {chart} height={240} name={format!("{} over steps", view.folder)} />
+        </div>
+    }
+}
