@@ -55,6 +55,11 @@ impl<W: Work> InOrder<W> {
         Self { work, sum, next, current, done, total, nothing: FileSet::default() }
     }
 
+    /// The parts, for one that does some of them for another driver.
+    pub fn work(&self) -> &W {
+        &self.work
+    }
+
     /// The parts and where what comes of them goes, for a driver that does several at once.
     pub fn split(&mut self) -> (&W, Sums<'_, W>) {
         let Self { work, sum, next, done, .. } = self;

@@ -24,6 +24,7 @@ mod accumulate;
 mod begun;
 mod bins;
 mod block;
+mod bytes;
 mod exact;
 mod forecast;
 mod kind;

@@ -10,6 +10,7 @@ use statelens_stats::{Accumulator, Lines, Rows, Statistics};
 use statelens_tensor::{Buffer, Machine as _, Need, drive};
 
 use super::*;
+use crate::work::Work as _;
 
 /// A checkpoint of vectors of float32, one behind the other; `None` reaches beyond the file.
 fn checkpoint(tensors: &[Option<&[f32]>]) -> Arc<Checkpoint> {
@@ -76,6 +77,53 @@ fn each_tensor_is_read_whatever_the_pieces_and_however_often_it_is_looked_at() {
         run(&mut divided, 1);
         assert_eq!(divided.take(), expected, "in parts of {piece}");
     }
+}
+
+#[test]
+fn parts_that_others_did_come_to_the_same_to_the_last_bit() {
+    let long: Vec<f32> = (0..90_000u32).map(|at| (at as f32 * 0.7).sin() * 3e-3).collect();
+    let mut broken = long[..40].to_vec();
+    broken[7] = f32::NAN;
+    let of = checkpoint(&[Some(&long), None, Some(&broken), Some(&[]), Some(&long)]);
+    for hashes in [false, true] {
+        let survey = || match hashes {
+            true => Survey::hashing(of.clone(), ids(5)),
+            false => Survey::divided(of.clone(), ids(5), 1 << 14),
+        };
+        let mut whole = match hashes {
+            true => survey(),
+            false => Survey::new(of.clone(), ids(5)),
+        };
+        run(&mut whole, 1 << 20);
+        let expected = whole.take();
+        assert_eq!(expected.len(), 5);
+        // Every third part is done here, the others elsewhere, and come as bytes.
+        let (mut all, other) = (survey(), survey());
+        let (work, mut sums) = all.split();
+        let mut came = 0;
+        for part in 0..work.parts() {
+            let by = if part % 3 == 0 { work } else { other.work() };
+            let begun = by.begin(part).map(|mut machine| {
+                let read = match &mut machine {
+                    Some(machine) => drive(machine, &mut Buffer::new(999), &mut Unwatched),
+                    None => Ok(()),
+                };
+                (machine, read)
+            });
+            let (machine, read) = begun.unwrap_or_else(|error| (None, Err(error)));
+            let mut found = by.end(part, machine, read);
+            let bytes = found.as_ref().ok().and_then(|it| it.as_ref()?.to_bytes());
+            if let Some(bytes) = bytes.filter(|_| part % 3 != 0) {
+                found = Ok(Some(Outcome::from_bytes(&bytes).unwrap()));
+                came += 1;
+            }
+            sums.take(work, found).unwrap();
+        }
+        assert!(came > 1, "{came}");
+        assert_eq!(all.take(), expected);
+        assert_eq!(all.progress(), whole.progress());
+    }
+    assert!([&[][..], &[0], &[1, 1], &[2]].iter().all(|it| Outcome::from_bytes(it).is_none()));
 }
 
 #[test]
