@@ -8,6 +8,7 @@
 //! differ, and the numbers are for people to read.
 
 mod families;
+mod values;
 mod views;
 
 use std::collections::HashMap;
@@ -33,6 +34,9 @@ const LARGE_ROWS: u32 = 22_523;
 /// Numbers of keys that are opened, listed and converted.
 const KEYS: [u64; 2] = [100_000, 700_000];
 
+/// The viewer that the page is compared with, as pip installs it.
+const NETRON: &str = "netron==9.3.3";
+
 /// What can be measured by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
@@ -47,6 +51,8 @@ pub(crate) enum Part {
     Views,
     /// Model families; STATELENS_BENCH_GB says how large the model is.
     Families,
+    /// Statistics of 2 GB beside numpy.
+    Values,
     /// 5 GB.
     Large,
     /// The page in a browser.
@@ -93,6 +99,9 @@ pub(crate) fn run(parts: &[Part]) -> Result<()> {
     if asked(Part::Families) {
         bench.families(&mut table)?;
     }
+    if asked(Part::Values) {
+        bench.values(&mut table)?;
+    }
     if asked(Part::Large) {
         bench.large(&mut table)?;
     }
@@ -103,6 +112,10 @@ pub(crate) fn run(parts: &[Part]) -> Result<()> {
     }
     println!("\nThe page in a browser:");
     page::measure(&bench.statelens, &bench.folder.join("page"))?;
+    let mut files = values::values_files(&bench.folder);
+    files.retain(|file| file.exists());
+    let netron = bench.python.as_ref().and_then(|python| netron(&python.current));
+    page::rates(&bench.statelens, netron.as_deref(), &files)?;
     page_weight()
 }
 
@@ -115,6 +128,21 @@ fn real_libraries() -> Option<python::Python> {
             None
         }
     }
+}
+
+/// The folder of Netron's page, which the page is compared with; nothing if it can't be installed.
+fn netron(python: &Path) -> Option<PathBuf> {
+    let folder = project::target().join("netron");
+    let page = folder.join("netron");
+    if !page.join("index.html").exists() {
+        let mut install = shell::command(python);
+        install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]);
+        if let Err(error) = shell::run(install.arg(&folder).arg(NETRON)) {
+            println!("Netron can't be installed here, so it is left out: {error}");
+            return None;
+        }
+    }
+    Some(page)
 }
 
 struct Bench {
@@ -515,6 +543,9 @@ impl Table {
                 let (ours, theirs) = (ours.wall.as_secs_f64(), run.wall.as_secs_f64());
                 let ratio = match name {
                     "cp" | "decoding" => format!("{:.2} of {name}", ours / theirs),
+                    "a sum" | "a sum, mapped" => {
+                        format!("{:.0} % of its speed", 100.0 * theirs / ours)
+                    }
                     _ => format!("{:.1} times faster", theirs / ours),
                 };
                 (name.to_owned(), time(run), memory(run), ratio)

@@ -183,6 +183,16 @@ pub(crate) fn measure(command: &Path, folder: &Path) -> Result<()> {
     shell::run(node.arg(project::root().join("tests/page/measure.mjs")).arg(folder))
 }
 
+/// Measures how fast the page goes through the values of files, beside a bare stream and beside Netron, whose
+/// page is in that folder.
+pub(crate) fn rates(command: &Path, netron: Option<&Path>, files: &[PathBuf]) -> Result<()> {
+    let browser = setup::page_tests()?;
+    let server = start_server(0)?;
+    let mut node = node(&server, &browser, command);
+    node.arg(project::root().join("tests/page/rates.mjs")).arg(netron.unwrap_or(Path::new("")));
+    shell::run(node.args(files))
+}
+
 /// Measures how long the page takes to start, packed as it is shipped and as Trunk builds it, from hosts
 /// that compress and from such that don't.
 pub(crate) fn startup() -> Result<()> {

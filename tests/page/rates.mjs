@@ -1,0 +1,151 @@
+// How fast the page goes through the values of large files, with one worker and with two, beside a bare stream of the
+// same file, and how long Netron takes to show it; for `cargo xtask bench`. Nothing here fails because something is slow.
+//
+//     node rates.mjs NETRON FILE…    NETRON is the folder of Netron's page, or empty
+
+import { readFileSync, statSync } from "node:fs";
+import { createServer } from "node:http";
+import { basename, extname, join } from "node:path";
+import { launch, site } from "./harness.mjs";
+
+const REPEAT = 3;
+const LONG = 600_000;
+
+/** A worker that reads a part of a file and looks at nothing. */
+const READER = `onmessage = async ({ data: [file, from, to] }) => {
+  const reader = file.slice(from, to).stream().getReader({ mode: "byob" });
+  for (let buffer = new ArrayBuffer(4 << 20); ; ) {
+    const { value, done } = await reader.read(new Uint8Array(buffer));
+    if (done) break;
+    buffer = value.buffer;
+  }
+  postMessage(0);
+}`;
+
+/** A page of its own in a fresh context, which `work` gets. */
+async function withPage(browser, work) {
+  const context = await browser.newContext({ serviceWorkers: "block" });
+  try {
+    return await work(await context.newPage());
+  } finally {
+    await context.close();
+  }
+}
+
+/** Milliseconds that so many workers take to stream a file, each a part of it. */
+function streamed(browser, file, workers) {
+  return withPage(browser, async (page) => {
+    await page.route(`${site}blank`, (route) => route.fulfill({ contentType: "text/html", body: "<input type=file>" }));
+    await page.goto(`${site}blank`);
+    await page.setInputFiles("input", file);
+    return page.evaluate(
+      async ([script, workers]) => {
+        const [file] = document.querySelector("input").files;
+        const address = URL.createObjectURL(new Blob([script]));
+        const all = Array.from({ length: workers }, () => new Worker(address));
+        const began = performance.now();
+        const ends = all.map((worker, at) => {
+          const part = (number) => Math.floor((file.size * number) / workers);
+          worker.postMessage([file, part(at), part(at + 1)]);
+          return new Promise((done) => (worker.onmessage = done));
+        });
+        await Promise.all(ends);
+        return performance.now() - began;
+      },
+      [READER, workers],
+    );
+  });
+}
+
+/** Milliseconds until a file is open, and then until its values are scanned, by so many workers. */
+function scanned(browser, file, workers) {
+  return withPage(browser, async (page) => {
+    await page.route("**/boot.js", async (route) => {
+      const response = await route.fetch();
+      const body = `Object.defineProperty(navigator, "hardwareConcurrency", { value: ${workers} });\n${await response.text()}`;
+      await route.fulfill({ response, body });
+    });
+    await page.goto(site);
+    await page.waitForSelector("#start");
+    await page.waitForTimeout(500);
+    const began = performance.now();
+    await page.setInputFiles("#choose-files", file);
+    await page.waitForSelector("#work .row", { timeout: LONG });
+    const open = performance.now() - began;
+    const scan = await page.evaluate(async () => {
+      const began = performance.now();
+      document.querySelector("#scan").click();
+      while (!document.querySelector("#scanned")) await new Promise((done) => setTimeout(done, 10));
+      return performance.now() - began;
+    });
+    return { open, scan };
+  });
+}
+
+/** The files of Netron's page. */
+function netron(folder) {
+  const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".json": "application/json" };
+  const server = createServer((request, response) => {
+    const { pathname } = new URL(request.url, "http://localhost");
+    try {
+      const path = join(folder, pathname === "/" ? "index.html" : pathname);
+      response.writeHead(200, { "Content-Type": types[extname(path)] ?? "application/octet-stream" }).end(readFileSync(path));
+    } catch {
+      response.writeHead(404).end();
+    }
+  });
+  return new Promise((done) => server.listen(0, "127.0.0.1", () => done(server)));
+}
+
+/** Milliseconds until Netron shows a file, or what it says instead. */
+function shown(browser, address, file) {
+  return withPage(browser, async (page) => {
+    // It asks others about its user: nobody answers here.
+    await page.route("**/*", (route) => (route.request().url().startsWith(address) ? route.continue() : route.abort()));
+    await page.context().addCookies([{ name: "consent", value: "1", url: address }]);
+    await page.goto(address);
+    await page.waitForSelector(".welcome #open-file-button", { timeout: 60_000 });
+    await page.waitForTimeout(500);
+    const began = performance.now();
+    await page.setInputFiles("#open-file-dialog", file);
+    const stands = () => document.querySelector("body.default #target .node") || (document.body.classList.contains("alert") && document.querySelector("#message-text").textContent);
+    const found = await page.waitForFunction(stands, null, { timeout: LONG }).then((handle) => handle.evaluate((it) => (typeof it === "string" ? it : "")));
+    return found || performance.now() - began;
+  });
+}
+
+async function best(measure) {
+  let least = Infinity;
+  for (let time = 0; time < REPEAT; time++) least = Math.min(least, await measure());
+  return least;
+}
+
+const [, , folder, ...files] = process.argv;
+const browser = await launch();
+const server = folder && (await netron(folder));
+try {
+  for (const file of files) {
+    const bytes = statSync(file).size;
+    const rate = (millis) => `${(bytes / millis / 1e6).toFixed(2)} GB/s`;
+    console.log(`${basename(file)}, ${(bytes / 1e9).toFixed(2)} GB`);
+    let open = Infinity;
+    for (const workers of [1, 2]) {
+      const stream = await best(() => streamed(browser, file, workers));
+      const scan = await best(async () => {
+        const found = await scanned(browser, file, workers);
+        open = Math.min(open, found.open);
+        return found.scan;
+      });
+      const share = Math.round((100 * stream) / scan);
+      console.log(`  ${workers} ${workers === 1 ? "worker: " : "workers:"}  stream ${rate(stream)}  scan of values ${rate(scan)}, ${share} % of the stream (target: 60 %)`);
+    }
+    console.log(`  open: ${Math.round(open)} ms`);
+    if (server) {
+      const found = await shown(browser, `http://127.0.0.1:${server.address().port}/`, file).catch((error) => error.message.split("\n")[0]);
+      console.log(`  Netron: ${typeof found === "number" ? `${Math.round(found)} ms until it stands` : `not opened: ${found}`}`);
+    }
+  }
+} finally {
+  server?.close();
+  await browser.close();
+}
