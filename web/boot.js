@@ -50,7 +50,7 @@ if (globalThis.document) {
   // the one that is needed later.
   const { js, wasm, later } = document.querySelector("script[data-wasm]").dataset;
   const absolute = (address) => new URL(address, document.baseURI).href;
-  // The page hands this to each worker that it starts.
+  // The page hands this to the worker that it starts, and that one to its helpers.
   globalThis.program = {
     script: absolute(js),
     module: await compile(absolute(wasm)),
@@ -75,16 +75,18 @@ if (globalThis.document) {
     });
   });
   const begin = ({ data }) => {
+    globalThis.program = data;
     const running = run(data);
     if (!data.follows) return;
-    const rest = new Promise((come) => {
+    // A helper is given all at once.
+    const rest = data.later ?? new Promise((come) => {
       addEventListener("message", function hear(event) {
         const { later } = event.data;
         if (!later) return;
         // The program has no use for it as a message.
         event.stopImmediatePropagation();
         removeEventListener("message", hear);
-        come(later);
+        come((data.later = later));
       });
     });
     // What takes it waits for this (web/src/worker/held.rs).

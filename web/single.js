@@ -14,7 +14,7 @@ if (globalThis.document) {
   globalThis.embedded = async (path) => new Response(await unpacked(path)).blob();
   const wasm = new Response(await unpacked("wasm"), { headers: { "Content-Type": "application/wasm" } });
   const script = new Blob([document.getElementById("program").textContent], { type: "text/javascript" });
-  // The page hands this to each worker that it starts.
+  // The page hands this to the worker that it starts, and that one to its helpers.
   globalThis.program = {
     module: await WebAssembly.compileStreaming(wasm),
     worker: URL.createObjectURL(script),
@@ -23,5 +23,5 @@ if (globalThis.document) {
   };
   await init({ module_or_path: globalThis.program.module });
 } else {
-  addEventListener("message", ({ data }) => init({ module_or_path: data.module }), { once: true });
+  addEventListener("message", ({ data }) => init({ module_or_path: (globalThis.program = data).module }), { once: true });
 }

@@ -50,6 +50,12 @@ impl BlobSource {
         Self::new(file, &Arc::default())
     }
 
+    /// The file itself, for another worker.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.0.file
+    }
+
     /// A slice of the file, which moves no bytes.
     ///
     /// # Errors

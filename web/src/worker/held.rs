@@ -14,12 +14,12 @@ use crate::worker::post_as;
 /// What web/boot.js calls its promise that the rest of the program is there, as long as it is not.
 const LATER: &str = "later";
 
-/// A message, and what came beside it.
-type Came = (Posted<ToWorker>, JsValue);
+/// What is done once all is there.
+type Act = Box<dyn FnOnce()>;
 
-/// The messages, in their order.
+/// What waits, in its order.
 #[derive(Clone, Default)]
-pub(super) struct Held(Rc<RefCell<Vec<Came>>>);
+pub(super) struct Held(Rc<RefCell<Vec<Act>>>);
 
 impl Held {
     /// Has a message answered: at once, or when all is there that it takes. What waits is answered in its
@@ -28,18 +28,23 @@ impl Held {
         &self,
         posted: Posted<ToWorker>,
         data: JsValue,
-        answer: impl Fn(Posted<ToWorker>, &JsValue) + 'static,
+        answer: impl FnOnce(Posted<ToWorker>, &JsValue) + 'static,
     ) {
-        let rest = get(&js_sys::global(), LATER).dyn_into::<Promise>();
-        let (false, Ok(rest)) = (is_first(&posted.message), rest) else {
+        if is_first(&posted.message) || rest().is_none() {
             return answer(posted, &data);
-        };
+        }
         if posted.message.begins_session() {
             // Says that it was heard: else another worker would be asked.
             let heard = FromWorker::Opening { doing: String::new(), keys: 0, read: 0, calls: 0 };
             post_as(posted.session, posted.job, &heard, &JsValue::UNDEFINED);
         }
-        self.0.borrow_mut().push((posted, data));
+        self.hold(move || answer(posted, &data));
+    }
+
+    /// Does something that takes all of the program, as soon as that is there.
+    pub(super) fn hold(&self, act: impl FnOnce() + 'static) {
+        let Some(rest) = rest() else { return act() };
+        self.0.borrow_mut().push(Box::new(act));
         if self.0.borrow().len() > 1 {
             return;
         }
@@ -49,10 +54,14 @@ impl Held {
             if let Err(error) = JsFuture::from(rest).await {
                 wasm_bindgen::throw_val(error);
             }
-            let held = held.take();
-            held.into_iter().for_each(|(posted, data)| answer(posted, &data));
+            held.take().into_iter().for_each(|act| act());
         });
     }
+}
+
+/// The rest of the program, as long as it is not there.
+fn rest() -> Option<Promise> {
+    get(&js_sys::global(), LATER).dyn_into().ok()
 }
 
 /// Whether a message takes only what is there from the beginning.

@@ -9,9 +9,11 @@ pub mod check;
 mod closer;
 mod command_line;
 pub mod compare;
+mod crew;
 mod family;
 mod found;
 mod held;
+mod helper;
 mod job;
 mod later;
 pub mod looking;
@@ -41,6 +43,7 @@ pub mod weights;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use js_sys::Array;
 use statelens_checkpoint::{Error, Limits};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
@@ -52,6 +55,7 @@ use crate::protocol::{
 };
 use crate::text;
 use crate::worker::held::Held;
+use crate::worker::helper::Helper;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::session::{Session, Shared};
@@ -61,8 +65,14 @@ pub fn start() {
     // The session that is open. Nothing else holds one for longer than an answer takes.
     let current = Rc::new(RefCell::new(Session::begin(0)));
     let held = Held::default();
+    // What this worker has where it helps another one.
+    let helper = Rc::<RefCell<Helper>>::default();
     let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
         let data = event.data();
+        if let Some(told) = data.dyn_ref::<Array>().cloned() {
+            let helper = helper.clone();
+            return held.hold(move || helper::hear(&helper, &told));
+        }
         match message(&data) {
             Ok(posted) => {
                 let current = current.clone();
@@ -104,7 +114,7 @@ fn post_as(session: u32, job: u32, message: &FromWorker, files: &JsValue) {
 
 /// The files that came beside a message.
 fn files_of(data: &JsValue) -> Vec<File> {
-    let files = js_sys::Array::from(&get(data, FILES));
+    let files = Array::from(&get(data, FILES));
     files.iter().filter_map(|file| file.dyn_into().ok()).collect()
 }
 

@@ -112,6 +112,7 @@ impl<'a> Driver<'a> {
         files: &FileSet,
         span: Span,
     ) -> Result<Vec<u8>> {
+        files.check(span)?;
         match self.readers.get_mut(source) {
             Some(reader) => reader.piece(files, span).await,
             None => files.read_vec(span.file, span.offset, span.len),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Layout, Result, Tensor, TensorId, Unwatched, Value};
 use statelens_inspect::weights::{
-    LOOKED_FOR, Measured, Outcome, Survey, countable, findings, to_hash, to_read_by_rows,
+    self, LOOKED_FOR, Measured, Outcome, Survey, countable, findings, to_hash, to_read_by_rows,
 };
 use statelens_stats::{Accumulator, Histogram};
 use statelens_tensor::{BUFFER, Machine as _, drain};
@@ -14,7 +14,9 @@ use statelens_tensor::{BUFFER, Machine as _, drain};
 use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorValues, Told};
 use crate::protocol::{FromWorker, Inspected, JobKind, Running};
 use crate::text;
+use crate::worker::crew::Crew;
 use crate::worker::found::{Found, Kept, Sight};
+use crate::worker::helper::PART;
 use crate::worker::job::Job;
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
@@ -138,14 +140,15 @@ async fn scan(open: &OpenCheckpoint, found: &Kept, job: &Job) -> Result<Scanned>
             None => wanted.push(*id),
         }
     }
-    let mut survey = Survey::new(open.checkpoint.clone(), wanted);
+    let mut survey = Survey::divided(open.checkpoint.clone(), wanted.iter().copied(), PART);
+    let crew = Crew::of(open, survey.progress().1);
     let mut told = Telling { job, open, began, of: &of, fresh, before: (0, 0) };
-    told.tell(&survey);
-    let mut ended = feed(&mut survey, found, &mut told).await;
-    told.tell(&survey);
+    told.tell(survey.progress());
+    let mut ended = feed(&mut survey, (&wanted, false), &crew, found, &mut told).await;
     let (bytes, total) = survey.progress();
+    told.tell((bytes, total));
     if ended.is_ok() {
-        ended = again(open, found, &mut told, (bytes, total)).await;
+        ended = again(open, &crew, found, &mut told, (bytes, total)).await;
     }
     match ended {
         // What was read is kept, and told.
@@ -167,6 +170,7 @@ async fn scan(open: &OpenCheckpoint, found: &Kept, job: &Job) -> Result<Scanned>
 /// Reads again what has to be: to hash those that may be equal, and by rows.
 async fn again(
     open: &OpenCheckpoint,
+    crew: &Crew,
     found: &Kept,
     told: &mut Telling<'_>,
     before: (u64, u64),
@@ -178,24 +182,34 @@ async fn again(
         (hash, to_read_by_rows(&open.checkpoint, &open.leaves, &sight))
     };
     told.before = before;
-    let mut survey = Survey::hashing(open.checkpoint.clone(), hash);
-    feed(&mut survey, found, told).await?;
+    let mut survey = Survey::hashing(open.checkpoint.clone(), hash.iter().copied());
+    feed(&mut survey, (&hash, true), crew, found, told).await?;
     let (done, total) = survey.progress();
     told.before = (before.0 + done, before.1 + total);
-    feed(&mut Survey::by_rows(open.checkpoint.clone(), by_rows), found, told).await
+    let mut survey = Survey::by_rows(open.checkpoint.clone(), by_rows);
+    // What comes of rows is too much to be sent.
+    feed(&mut survey, (&[], false), &Crew::alone(), found, told).await
 }
 
 /// Reads what a survey wants, and keeps and tells what it finds.
-async fn feed(survey: &mut Survey, found: &Kept, told: &mut Telling<'_>) -> Result<()> {
+async fn feed(
+    survey: &mut Survey,
+    wanted: (&[TensorId], bool),
+    crew: &Crew,
+    found: &Kept,
+    told: &mut Telling<'_>,
+) -> Result<()> {
     let (open, job) = (told.open, told.job);
-    let ended = drive(survey, &[&open.sources], job, |survey, time| {
-        told.take(found, survey);
+    let mut driver = Driver::new(&[&open.sources], job);
+    let mut each = |all: &mut weights::Found, done: (u64, u64), time: bool| {
+        told.take(found, all.take());
         if time {
-            told.tell(survey);
+            told.tell(done);
         }
-    })
-    .await;
-    told.take(found, survey);
+    };
+    let ended = crew.drive(survey, wanted, &mut driver, job, &mut each).await;
+    driver.close().await;
+    told.take(found, survey.take());
     ended
 }
 
@@ -211,8 +225,8 @@ struct Telling<'a> {
 }
 
 impl Telling<'_> {
-    fn take(&mut self, found: &Kept, survey: &mut Survey) {
-        for (id, outcome) in survey.take() {
+    fn take(&mut self, found: &Kept, came: Vec<(TensorId, Outcome)>) {
+        for (id, outcome) in came {
             let mut found = found.borrow_mut();
             match outcome {
                 Outcome::Read(summary) => {
@@ -243,8 +257,7 @@ impl Telling<'_> {
         }
     }
 
-    fn tell(&mut self, survey: &Survey) {
-        let (done, total) = survey.progress();
+    fn tell(&mut self, (done, total): (u64, u64)) {
         let (done, total) = (done + self.before.0, total.saturating_add(self.before.1));
         let now = Running { done, total, millis: now() - self.began, key: String::new() };
         tell(self.job, Told::Scanning(now, std::mem::take(&mut self.fresh)));
@@ -255,16 +268,31 @@ impl Telling<'_> {
 async fn read(open: &OpenCheckpoint, found: &Kept, row: u32, job: &Job) -> Result<TensorValues> {
     let began = now();
     let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
-    let mut survey = Survey::new(open.checkpoint.clone(), [id]);
-    drive(&mut survey, &[&open.sources], job, |survey, time| {
-        if time {
-            let (done, total) = survey.progress();
-            let so_far = survey.so_far().map(|(_, measured)| Box::new(values(0, &measured)));
-            tell(job, Told::Reading(done, total, so_far));
-            open.tell_fetched(job);
-        }
-    })
-    .await?;
+    let mut survey = Survey::divided(open.checkpoint.clone(), [id], PART);
+    let told = |(done, total), so_far: Option<Measured>| {
+        let so_far = so_far.map(|measured| Box::new(values(0, &measured)));
+        tell(job, Told::Reading(done, total, so_far));
+        open.tell_fetched(job);
+    };
+    let crew = Crew::of(open, survey.progress().1);
+    if crew.is_empty() {
+        drive(&mut survey, &[&open.sources], job, |survey, time| {
+            if time {
+                told(survey.progress(), survey.so_far().map(|(_, measured)| measured));
+            }
+        })
+        .await?;
+    } else {
+        let mut driver = Driver::new(&[&open.sources], job);
+        let mut each = |all: &mut weights::Found, done: (u64, u64), time: bool| {
+            if time {
+                told(done, all.so_far());
+            }
+        };
+        let ended = crew.drive(&mut survey, (&[id], false), &mut driver, job, &mut each).await;
+        driver.close().await;
+        ended?;
+    }
     match survey.take().pop() {
         Some((_, Outcome::Read(summary))) => {
             let measured = Rc::new(Measured::of(&summary));

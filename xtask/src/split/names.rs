@@ -4,18 +4,22 @@ use std::collections::HashMap;
 
 use anyhow::{Context as _, Result};
 
-/// Where the worker hands on what takes the second part.
-const DOOR: &str = "statelens_web::worker::later::answer";
+/// Where a worker hands on what takes the second part: what the page asks, and what a worker asks of its
+/// helper.
+const DOORS: [&str; 2] =
+    ["statelens_web::worker::later::answer", "statelens_web::worker::helper::hear"];
 
-/// What is only used behind that door. A name has one of these in it, be it that of a type that a
+/// What is only used behind those doors. A name has one of these in it, be it that of a type that a
 /// function is made for.
-const LATER: [&str; 25] = [
+const LATER: [&str; 27] = [
     "statelens_web::worker::later::",
     "statelens_web::worker::casts::",
     "statelens_web::worker::check::",
     "statelens_web::worker::command_line::",
     "statelens_web::worker::compare::",
+    "statelens_web::worker::crew::",
     "statelens_web::worker::family::",
+    "statelens_web::worker::helper::",
     "statelens_web::worker::looking::",
     "statelens_web::worker::planned::",
     "statelens_web::worker::planning::",
@@ -61,8 +65,9 @@ impl Names {
     /// Whether a function can be called before the second part is there: who does sees to it that it is.
     pub(super) fn is_door(&self, function: u32) -> bool {
         // Older names end in a hash; what is made in it is another function.
-        let rest = self.get(function).strip_prefix(DOOR);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::h"))
+        let name = self.get(function);
+        let mut rests = DOORS.iter().filter_map(|door| name.strip_prefix(door));
+        rests.any(|rest| rest.is_empty() || rest.starts_with("::h"))
     }
 
     /// Whether a function of so many bytes that is in the table is of no use in the first part.
@@ -127,8 +132,9 @@ mod tests {
 
     #[test]
     fn only_what_is_large_and_of_no_use_before_comes_later() {
+        let [door, other] = DOORS;
         let map = format!(
-            "0:{DOOR}\n1:{DOOR}::{{closure#0}}\n2:core::ptr::drop_in_place::<statelens_convert::A>\n3:std::b\n4:{DOOR}::h0123"
+            "0:{door}\n1:{door}::{{closure#0}}\n2:core::ptr::drop_in_place::<statelens_convert::A>\n3:std::b\n4:{other}::h0123"
         );
         let names = Names::parse(&map).unwrap();
         let doors: Vec<u32> = (0..5).filter(|at| names.is_door(*at)).collect();
