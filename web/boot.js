@@ -27,18 +27,45 @@ async function run({ script, module }) {
 async function complete(running, later) {
   const [first, module] = await Promise.all([running, later]);
   await WebAssembly.instantiate(module, { first });
+  return module;
 }
+
+/** Tries to get what is needed later, after which the user is told that it does not come. */
+const TRIES = 4;
 
 /** Asks for what is needed later until it is there: the network may be away for a while. */
 async function persistent(address) {
-  for (let pause = 500; ; pause = Math.min(pause * 2, 30_000)) {
+  for (let tries = 1; ; tries++) {
     try {
-      return await compile(address, { priority: "low" });
+      const module = await compile(address, { priority: "low" });
+      tell();
+      return module;
     } catch (error) {
       console.warn(error);
-      await new Promise((done) => setTimeout(done, pause));
+      await new Promise((again) => {
+        setTimeout(again, Math.min(250 * 2 ** tries, 30_000));
+        addEventListener("online", again, { once: true });
+        if (tries < TRIES) return;
+        const text = `Part of Statelens could not be loaded: ${error.message}. Files open, but statistics, comparing, verifying and converting wait for it. Check the connection; Statelens keeps trying. If it does not come, reload the page: that closes what is open.`;
+        tell(text, "Try now", again);
+      });
     }
   }
+}
+
+/** Tells the user what is wrong with the rest of the program, and has what can be done about it at hand. */
+function tell(text, name, act) {
+  const before = document.getElementById("incomplete");
+  if (before && before.firstChild.textContent === text) {
+    before.lastChild.onclick = act;
+    return;
+  }
+  before?.remove();
+  if (!text) return;
+  const make = (tag, of) => Object.assign(document.createElement(tag), of);
+  const news = make("aside", { id: "incomplete", className: "news", role: "alert" });
+  news.append(make("span", { textContent: text }), make("button", { className: "btn", textContent: name, onclick: act }));
+  document.body.append(news);
 }
 
 if (globalThis.document) {
@@ -60,10 +87,14 @@ if (globalThis.document) {
   };
   const running = run(globalThis.program);
   if (later) {
-    const rest = running.then(() => persistent(absolute(later)));
+    const rest = complete(running, running.then(() => persistent(absolute(later))));
+    rest.catch((error) => {
+      console.warn(error);
+      const text = "Part of Statelens does not fit the rest: a newer version was put on the server. Reload the page, which closes what is open.";
+      running.then(() => tell(text, "Reload", () => location.reload()), () => {});
+    });
     /** Hands it to a worker that was started. */
-    globalThis.follow = async (worker) => worker.postMessage({ later: await rest });
-    complete(running, rest);
+    globalThis.follow = (worker) => rest.then((later) => worker.postMessage({ later }), () => {});
   }
   await running;
 } else {

@@ -3,9 +3,8 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readdirSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { command, drop, dropped, fixture, launch, root, site, withPage } from "./harness.mjs";
+import { accessibility, command, divide, drop, dropped, fixture, launch, site, withPage } from "./harness.mjs";
 
 let browser;
 before(async () => {
@@ -13,8 +12,8 @@ before(async () => {
 });
 after(() => browser.close());
 
-const isDivided = readdirSync(`${root}dist`).some((name) => name.endsWith("_later.wasm.xz"));
-const skip = isDivided ? false : "a quick page is not divided";
+/** The address of the second part. */
+const LATER = /_later\.wasm(\.xz)?$/;
 
 /**
  * Runs `work(page, let_go)` in a page whose second part does not come before `let_go()` is called. The first `failing`
@@ -25,11 +24,12 @@ function withHeld(work, { failing = 0 } = {}) {
     let letGo;
     const gate = new Promise((done) => (letGo = done));
     const asked = [];
-    await page.route(/_later\.wasm\.xz$/, async (route) => {
+    await divide(page);
+    await page.route(LATER, async (route) => {
       asked.push(route.request().url());
       await gate;
       if (asked.length <= failing) await route.fulfill({ status: 503 });
-      else await route.continue();
+      else await route.fallback();
     });
     await page.reload();
     await page.waitForSelector("#start");
@@ -48,7 +48,7 @@ async function look(page, names) {
   await page.waitForSelector(".insp .facts");
 }
 
-test("examples open, are filtered and looked at before the rest of the program is there", { skip }, async () => {
+test("examples open, are filtered and looked at before the rest of the program is there", async () => {
   await withHeld(async (page, letGo, asked) => {
     await page.click('.ex:has-text("gpt_small.mdl")');
     await page.waitForSelector("#work .row");
@@ -79,7 +79,7 @@ test("examples open, are filtered and looked at before the rest of the program i
   });
 });
 
-test("every kind of file opens before the rest of the program is there", { skip }, async () => {
+test("every kind of file opens before the rest of the program is there", async () => {
   const files = [
     ["cerebras/v2.10.0/seed.mdl"],
     ["attacks/builtins_eval.pt"],
@@ -105,7 +105,7 @@ test("every kind of file opens before the rest of the program is there", { skip 
   });
 });
 
-test("it is asked for until it comes", { skip }, async () => {
+test("it is asked for until it comes", async () => {
   let done = false;
   const work = withHeld(
     async (page, letGo, asked) => {
@@ -124,7 +124,56 @@ test("it is asked for until it comes", { skip }, async () => {
   assert.ok(done);
 });
 
-test("a link that was shared waits for it, and the worker is not taken for dead", { skip }, async () => {
+test("that it does not come is told, with what to do, until it is there", async () => {
+  let failing = true;
+  const work = withPage(
+    browser,
+    async (page) => {
+      await divide(page);
+      await page.route(LATER, (route) => (failing ? route.fulfill({ status: 503 }) : route.fallback()));
+      await page.reload();
+      await page.click('.ex:has-text("gpt_small.mdl")');
+      await page.waitForSelector("#work .row");
+      assert.equal(await page.$("#incomplete"), null, "not at the first try");
+      await page.keyboard.press("c");
+      const told = page.getByRole("alert").filter({ hasText: "Part of Statelens could not be loaded" });
+      await told.waitFor();
+      assert.match(await told.textContent(), /_later\.wasm(\.xz)?: 503\. .* Check the connection;/);
+      assert.deepEqual(await accessibility(page, "incomplete"), []);
+      assert.equal(await page.$(".plan"), null);
+      failing = false;
+      await told.getByRole("button", { name: "Try now" }).click();
+      await page.waitForSelector(".plan:not(.late)");
+      await page.waitForSelector("#incomplete", { state: "detached" });
+    },
+    { serviceWorkers: "block" },
+  );
+  await assert.rejects(work, /503/);
+  assert.ok(!failing);
+});
+
+test("that it is of another version is told", async () => {
+  // Wasm that imports what the first part does not have: `first.nothing`, a function.
+  const name = (text) => [text.length, ...Buffer.from(text)];
+  const imports = [1, ...name("first"), ...name("nothing"), 0, 0];
+  const other = [0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 4, 1, 0x60, 0, 0, 2, imports.length, ...imports];
+  const visit = async (page) => {
+    await divide(page, other);
+    await page.reload();
+    const told = page.getByRole("alert").filter({ hasText: "a newer version was put on the server" });
+    await told.waitFor();
+    // What takes the first part alone goes on.
+    await page.click('.ex:has-text("gpt_small.mdl")');
+    await page.waitForSelector("#work .row");
+    await page.unroute(site);
+    await told.getByRole("button", { name: "Reload" }).click();
+    await told.waitFor({ state: "detached" });
+    await page.waitForSelector("#start");
+  };
+  await withPage(browser, visit, { serviceWorkers: "block" });
+});
+
+test("a link that was shared waits for it, and the worker is not taken for dead", async () => {
   await withHeld(async (page, letGo) => {
     await page.goto("about:blank");
     await page.goto(execFileSync(command, ["summary", fixture("cerebras/v2.10.0/gpt_small.mdl"), "--link", site], { encoding: "utf8" }).trim());
