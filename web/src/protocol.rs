@@ -9,7 +9,9 @@ pub mod closer;
 pub mod compare;
 pub mod family;
 pub mod looking;
+pub mod ranked;
 pub mod share;
+pub mod singular;
 pub mod understanding;
 pub mod verify;
 pub mod weights;
@@ -61,6 +63,12 @@ pub enum JobKind {
     Overview,
     /// Reading a window of it.
     Window,
+    /// Finding its singular values.
+    Singular,
+    /// Making a file of a tensor.
+    Take,
+    /// Ranking its rows.
+    Rank,
     /// Opening a second checkpoint.
     OpenSecond,
     /// Comparing with it.
@@ -213,6 +221,11 @@ impl ToWorker {
             Self::Weights(weights::Ask::Read(Some(_))) => JobKind::Read,
             Self::Looking(looking::Ask::Overview(Some(_))) => JobKind::Overview,
             Self::Looking(looking::Ask::Cells(..)) => JobKind::Window,
+            Self::Looking(looking::Ask::Singular(singular::Ask::Find(Some(_)))) => {
+                JobKind::Singular
+            }
+            Self::Looking(looking::Ask::Take(Some(_))) => JobKind::Take,
+            Self::Looking(looking::Ask::Ranked(Some(_))) => JobKind::Rank,
             Self::Compare(compare::Ask::Open { .. }) => JobKind::OpenSecond,
             Self::Compare(compare::Ask::Start { .. }) => JobKind::Compare,
             Self::Compare(compare::Ask::Closer(Some(_))) => JobKind::Closer,
@@ -231,7 +244,12 @@ impl ToWorker {
             | Self::Weights(_)
             | Self::Provide(_)
             | Self::Understand(_)
-            | Self::Looking(looking::Ask::Overview(None))
+            | Self::Looking(
+                looking::Ask::Overview(None)
+                | looking::Ask::Singular(_)
+                | looking::Ask::Take(None)
+                | looking::Ask::Ranked(None),
+            )
             | Self::Close => JobKind::Other,
         }
     }

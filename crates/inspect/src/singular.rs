@@ -1,8 +1,11 @@
-//! Singular values in words and as JSON.
+//! Singular values in words, as JSON, as CSV and as a line.
 
-use statelens_checkpoint::grouped;
+use std::fmt::Write as _;
+
+use statelens_checkpoint::{float_repr, grouped};
 use statelens_stats::singular::{AtLeast, Plan, Spectrum};
 
+use crate::picture::{Chart, Series};
 use crate::{Json, number_text, size_text};
 
 /// What finding them takes: `the 32 largest of 4,096, read up to 8 times (268 MB in all), in 6.4 MB of
@@ -102,6 +105,33 @@ pub fn spectrum_json(json: &mut Json, of: &Spectrum) {
     }
 }
 
+/// A line for each, with how far off it may be.
+#[must_use]
+pub fn spectrum_csv(of: &Spectrum) -> String {
+    let mut text = "number,singular_value,error\n".to_owned();
+    for ((number, value), error) in (1..).zip(&of.values).zip(&of.errors) {
+        let _ = writeln!(text, "{number},{},{}", float_repr(*value), float_repr(*error));
+    }
+    text
+}
+
+/// All that are told as a line, the largest first.
+#[must_use]
+pub fn spectrum_chart(of: &Spectrum, title: &str) -> Chart {
+    let which = if of.whole { "all" } else { "the largest" };
+    Chart {
+        title: format!("Singular values of {title}"),
+        across: "number".into(),
+        up: "singular value".into(),
+        log: true,
+        lines: vec![Series {
+            name: format!("{which} {}", grouped(of.values.len() as u64)),
+            points: (1..).map(f64::from).zip(of.values.iter().copied()).collect(),
+        }],
+        ..Chart::default()
+    }
+}
+
 fn or_more<T: Copy>(of: AtLeast<T>, text: impl Fn(T) -> String) -> String {
     let number = text(of.number);
     if of.or_more { format!("at least {number}") } else { number }
@@ -144,5 +174,19 @@ mod tests {
              2.5; 90 % of squares: not in 2; 99 % of squares: not in 2; not in these: 50 % of squares; \
              error: at most 1e-09"
         );
+    }
+
+    #[test]
+    fn they_are_saved_and_drawn_in_their_order() {
+        assert_eq!(
+            spectrum_csv(&of(&[2.0, 0.5], true)),
+            "number,singular_value,error\n1,2.0,1e-09\n2,0.5,1e-09\n"
+        );
+        let chart = spectrum_chart(&of(&[100.0, 10.0, 0.0], true), "a<b");
+        assert_eq!(chart.lines[0].points, [(1.0, 100.0), (2.0, 10.0), (3.0, 0.0)]);
+        assert_eq!((chart.lines[0].name.as_str(), chart.log), ("all 3", true));
+        assert!(chart.svg(340, 220).contains("Singular values of a&lt;b"));
+        assert_eq!(spectrum_chart(&of(&[4.0], false), "a").lines[0].name, "the largest 1");
+        assert!(spectrum_chart(&Spectrum::default(), "a").svg(340, 220).ends_with("</svg>\n"));
     }
 }

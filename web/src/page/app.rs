@@ -40,6 +40,7 @@ use crate::page::verify::VerifySheet;
 use crate::page::weights::use_instrument;
 use crate::page::workspace::Workspace;
 use crate::protocol::compare::Told;
+use crate::protocol::looking::Told as Looked;
 use crate::protocol::{Agreed, ErrorKind, ErrorText, FromWorker, How, Posted, ToWorker};
 use crate::state::fmt;
 
@@ -172,7 +173,7 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
         // Files that open within a moment never show a loading screen.
         (Screen::Work, Some(work)) if model.looking.is_some() => match &model.looking {
             Some(looking) => html! {
-                <Expanded {work} looking={looking.clone()} inspected={model.inspected.clone()} privacy={privacy(model)} />
+                <Expanded {work} looking={looking.clone()} inspected={model.inspected.clone()} taking={model.instrument.taking.clone()} privacy={privacy(model)} />
             },
             None => html! {},
         },
@@ -313,6 +314,13 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     }
     if let FromWorker::Compare(Told::Report(report)) = message {
         drop::save_text(report, "comparison.json");
+    }
+    if let FromWorker::Looking(Looked::Taken(name)) = message {
+        let blob = handle.dyn_ref::<js_sys::Array>().map(|blobs| blobs.get(0));
+        if let Some(Ok(blob)) = blob.map(JsCast::dyn_into) {
+            drop::save(&blob, name);
+        }
+        return None;
     }
     let FromWorker::Done(done) = message else { return None };
     for (name, text) in &done.texts {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use web_sys::File;
 
-use crate::page::naming::{default_name, key_name};
+use crate::page::naming::{default_name, key_name, keys_name};
 use crate::protocol::family::Told;
 use crate::protocol::{ConvertOptions, Done, ErrorText, Opened, Planned, Running};
 
@@ -83,20 +83,28 @@ impl Convert {
         })
     }
 
-    /// Asks for one key, with its dtype, as a file of its own.
-    pub fn take_key(&mut self, key: String, dtype: &str, to: String) {
-        // NumPy has no floats of these widths but by another library.
-        let lacks =
-            dtype == "bfloat16" || dtype.starts_with("float8") || dtype.starts_with("float4");
-        if lacks && matches!(to.as_str(), "npy" | "npz") {
-            self.options.cast = Some("float32".into());
+    /// Asks for some keys, with their dtypes, as a file of their own: of one, named by it.
+    pub fn take_keys(&mut self, keys: &[(String, String)], to: Option<String>) {
+        let alone = to.is_some();
+        if let Some(to) = to {
+            // NumPy has no floats of these widths but by another library.
+            let lacks = |dtype: &str| {
+                dtype == "bfloat16" || dtype.starts_with("float8") || dtype.starts_with("float4")
+            };
+            let numpy = matches!(to.as_str(), "npy" | "npz");
+            if numpy && keys.iter().any(|(_, dtype)| lacks(dtype)) {
+                self.options.cast = Some("float32".into());
+            }
+            self.options.to = to;
         }
-        let target = self.opened.targets.iter().find(|target| target.id == to);
+        self.options.select = keys.iter().map(|(key, _)| key.clone()).collect();
+        let target = self.opened.targets.iter().find(|target| target.id == self.options.to);
         let extension = target.map_or("", |target| target.extension.as_str());
-        self.options.name = key_name(&key, extension);
-        self.named = true;
-        self.options.select = vec![key];
-        self.options.to = to;
+        self.options.name = match keys {
+            [(key, _)] if alone => key_name(key, extension),
+            _ => keys_name(&self.opened.name, keys.len(), extension),
+        };
+        self.named = alone;
     }
 
     /// How many losses are not acknowledged yet.

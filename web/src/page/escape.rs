@@ -49,6 +49,9 @@ pub fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -
                 actor.leave_treemap(view);
             }
         }
+        Screen::Work if model.work.as_ref().is_some_and(|work| work.picked.count() > 0) => {
+            actor.work(|work| work.picked.clear());
+        }
         Screen::Work => {
             let clear = model.work.as_ref().is_none_or(|work| work.filter.is_empty());
             if model.run.is_some() && clear && !model.tree_shown {

@@ -10,8 +10,8 @@ use crate::page::hooks::use_size;
 use crate::page::looking;
 use crate::page::marks::holdings;
 use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, when, wrapped_key};
-use crate::page::model::Action;
 use crate::page::model::actor::{Actor, VALUES};
+use crate::page::taking::SaveAs;
 use crate::page::understanding;
 use crate::page::weights::{GoTo, StatisticsSection};
 use crate::protocol::understanding::Understood;
@@ -169,7 +169,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 <section class="quiet"><p class="dim">{ "Values and their places are in the file, not in this summary." }</p></section>
             }
             if inspected.is_some_and(|inspected| inspected.has_values) {
-                { value_section(actor, work, row, id, values, here(props, id), width) }
+                { value_section(actor, work, row, id, values, &props.instrument, width) }
             }
             if let Some(inspected) = inspected.filter(|inspected| !inspected.code.is_empty()) {
                 <CodeSection inspected={inspected.clone()} />
@@ -186,11 +186,6 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
             }
         </>
     }
-}
-
-/// The value that is stood before, if it is one of this row.
-fn here(props: &InspectorProps, id: u32) -> Option<u64> {
-    props.instrument.at.filter(|(row, _)| *row == id).map(|(_, number)| number)
 }
 
 fn what(row: &Row) -> &'static str {
@@ -235,23 +230,17 @@ fn stepper(actor: &Actor, layer: &Layer) -> Html {
     }
 }
 
-/// The whole tensor as a file of its own, by the sheet for converting.
-fn save_as(actor: &Actor, work: &Work, row: &Row, id: u32) -> Html {
+/// The whole tensor as a file of its own.
+fn save_as(instrument: &Instrument, work: &Work, row: &Row, id: u32) -> Html {
     const KINDS: [&str; 4] = ["npy", "npz", "safetensors", "torch"];
     let targets = &work.opened.targets;
     if row.kind != LeafKind::Tensor && row.kind != LeafKind::Array || work.opened.summary {
         return html! {};
     }
     let found = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));
-    html! {
-        <div class="saveas lab" role="group" aria-label="Save this tensor">{ "save as " }
-            { for found.map(|target| {
-                let (actor, to) = (actor.clone(), target.id.clone());
-                let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::SaveKey(id, to.clone())));
-                html! { <button class="textlink" {onclick}>{ format!(".{}", target.extension) }</button> }
-            }) }
-        </div>
-    }
+    let targets: Vec<(String, String)> =
+        found.map(|target| (target.id.clone(), target.extension.clone())).collect();
+    html! { <SaveAs key={id} row={id} title={row.key.clone()} dtype={row.dtype.clone()} {targets} taking={instrument.taking.clone()} /> }
 }
 
 fn value_section(
@@ -260,9 +249,10 @@ fn value_section(
     row: &Row,
     id: u32,
     values: Option<&Rc<Values>>,
-    here: Option<u64>,
+    instrument: &Instrument,
     width: f64,
 ) -> Html {
+    let here = instrument.at.filter(|(row, _)| *row == id).map(|(_, number)| number);
     let Some(values) = values else {
         return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="dim">{ "not read yet" }</p></section> };
     };
@@ -290,7 +280,7 @@ fn value_section(
             <div class="hd"><h3>{ "Values" }</h3>
                 <span class="lab">{ "copy as " }<button class="textlink" {onclick}>{ "text" }</button></span>
                 { looking::button(actor) }</div>
-            { save_as(actor, work, row, id) }
+            { save_as(instrument, work, row, id) }
             if row.params > u64::from(VALUES) { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
             { grid(row, start, texts, here, width) }
             if row.params > u64::from(VALUES) {

@@ -13,6 +13,7 @@ use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model, Screen, Sheet};
 use crate::page::{compare, looking, run, share, treemap};
 use crate::state::fmt;
+use crate::state::work::Work;
 
 /// Listens to the keys of the window.
 #[hook]
@@ -49,7 +50,11 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
         return false;
     }
     if event.ctrl_key() || event.meta_key() {
-        return key == "c" && copy_values(model);
+        return match key.as_str() {
+            "c" => copy_values(model),
+            "a" => pick_all(model, actor),
+            _ => false,
+        };
     }
     match key.as_str() {
         "?" => actor.act(Action::Show(if model.sheet == Some(Sheet::Keys) {
@@ -85,9 +90,31 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
         "s" => actor.act(Action::Show(Some(Sheet::Share))),
         "v" if compare::can_compare(model) => actor.act(Action::Show(Some(Sheet::Verify))),
         "[" | "]" => return step_file(model, actor, key == "]"),
+        "ArrowDown" | "ArrowUp" if event.shift_key() && is_table(target.as_ref()) => {
+            let by = if key == "ArrowDown" { 1 } else { -1 };
+            actor.work(move |work| work.pick_on(by));
+        }
+        " " if is_table(target.as_ref()) && tag != "BUTTON" => actor.work(Work::pick_here),
         _ => return press_in_table(model, actor, &key, &tag, target.as_ref()),
     }
     true
+}
+
+/// Picks all lines that pass the filter.
+fn pick_all(model: &Model, actor: &Actor) -> bool {
+    let shown = model.screen == Screen::Work && model.looking.is_none() && model.sheet.is_none();
+    if shown {
+        actor.work(|work| work.picked.all(&work.table));
+    }
+    shown
+}
+
+/// Whether keys are the table's: they belong to tree, tabs and tape while those have the focus.
+fn is_table(target: Option<&web_sys::Element>) -> bool {
+    target.is_none_or(|node| {
+        let others = "[role=tree], [role=tablist], [role=slider], [role=listbox], .insp";
+        node.closest(others).ok().flatten().is_none()
+    })
 }
 
 fn press_in_table(
@@ -98,13 +125,7 @@ fn press_in_table(
     target: Option<&web_sys::Element>,
 ) -> bool {
     let Some(work) = &model.work else { return false };
-    // Arrows belong to the tree, the tabs and the tape while they have the focus.
-    let elsewhere = target.is_some_and(|node| {
-        node.closest("[role=tree], [role=tablist], [role=slider], [role=listbox], .insp")
-            .ok()
-            .flatten()
-            .is_some()
-    });
+    let elsewhere = !is_table(target);
     match key {
         "j" => actor.work(|work| work.step(1)),
         "k" => actor.work(|work| work.step(-1)),
@@ -119,7 +140,7 @@ fn press_in_table(
         "Enter" if !elsewhere && tag != "BUTTON" && tag != "A" => return enter(work, actor),
         "," => actor.work(|work| work.step_layer(-1)),
         "." => actor.work(|work| work.step_layer(1)),
-        "l" => actor.work(crate::state::work::Work::toggle_folding),
+        "l" => actor.work(Work::toggle_folding),
         "/" => return focus_filter(),
         "g" => return focus("go-to"),
         "y" => match work.row() {
@@ -136,7 +157,7 @@ fn press_in_table(
 }
 
 /// Enter opens or shuts the fold that is looked at.
-fn enter(work: &crate::state::work::Work, actor: &Actor) -> bool {
+fn enter(work: &Work, actor: &Actor) -> bool {
     let Some(fold) = work.fold() else { return false };
     let name = fold.name.clone();
     actor.work(move |work| work.toggle_fold(&name));

@@ -282,8 +282,11 @@ pub enum Action {
     Treemap(Option<TreemapView>),
     /// Opens the convert sheet.
     StartConvert,
-    /// Open the sheet for converting with one key chosen, and a target by its id.
-    SaveKey(u32, String),
+    /// Open the sheet for converting with one key chosen, a target by its id, and whether numbers
+    /// become float32.
+    SaveKey(u32, String, bool),
+    /// Open it with what is picked in the table, and a target if one is asked for.
+    SavePicked(Option<String>),
     /// Changes what is asked of a conversion.
     Convert(Box<dyn FnOnce(&mut Convert)>),
     /// A conversion begins.
@@ -469,7 +472,17 @@ impl Reducible for Model {
             }
             Action::Treemap(view) => next.treemap = view,
             Action::StartConvert => next.start_convert(),
-            Action::SaveKey(row, to) => next.save_key(row, to),
+            Action::SaveKey(row, to, single) => {
+                next.save_keys(&[row], Some(to));
+                if let Some(convert) = next.convert.as_mut().filter(|_| single) {
+                    convert.options.cast = Some("float32".into());
+                }
+            }
+            Action::SavePicked(to) => {
+                let picked =
+                    next.work.as_ref().map(|work| work.picked.rows().collect::<Vec<u32>>());
+                next.save_keys(&picked.unwrap_or_default(), to);
+            }
             Action::Convert(change) => {
                 if let Some(convert) = &mut next.convert {
                     change(convert);
@@ -642,6 +655,7 @@ impl Model {
             FromWorker::Compare(told) => self.hear_compare(told),
             FromWorker::Verify(told) => self.verification.hear(told),
             FromWorker::Looking(told) => {
+                self.instrument.hear_taken(&told);
                 if let Some(looking) = &mut self.looking {
                     looking.hear(told);
                 }
@@ -725,21 +739,21 @@ impl Model {
         }
     }
 
-    fn save_key(&mut self, row: u32, to: String) {
+    fn save_keys(&mut self, rows: &[u32], to: Option<String>) {
         if self.convert.as_ref().is_some_and(Convert::is_running) {
             self.sheet = Some(Sheet::Convert);
             return;
         }
-        let Some(row) = self.work.as_ref().and_then(|work| work.rows.get(row as usize)) else {
-            return;
-        };
-        let (key, dtype) = (row.key.clone(), row.dtype.clone());
+        let Some(work) = &self.work else { return };
+        let rows = rows.iter().filter_map(|row| work.rows.get(*row as usize));
+        let keys: Vec<(String, String)> =
+            rows.map(|row| (row.key.clone(), row.dtype.clone())).collect();
         // What is there was for another task; its number goes on.
         let before = self.convert.take().map_or(0, |convert| convert.request);
         self.start_convert();
         let Some(convert) = &mut self.convert else { return };
         convert.request = before + 1;
-        convert.take_key(key, &dtype, to);
+        convert.take_keys(&keys, to);
     }
 
     /// The files of a drop that are what the open checkpoint misses, or the state of its

@@ -47,6 +47,13 @@ fn converted_name(base: &str, extension: &str, states: &[String]) -> String {
     if name == base { format!("{stem}-converted.{extension}") } else { name }
 }
 
+/// The name of a file for some keys of a checkpoint.
+pub fn keys_name(name: &str, count: usize, extension: &str) -> String {
+    let base = name.rsplit('/').next().unwrap_or(name);
+    let stem = base.rsplit_once('.').map_or(base, |(stem, _)| stem);
+    format!("{stem}_{count}_keys.{extension}")
+}
+
 /// The name of a file for one key.
 pub fn key_name(key: &str, extension: &str) -> String {
     let plain = |c: char| match c {

@@ -45,6 +45,7 @@ const GROUPS: [&[Group]; 3] = [
             ("Next pane", &["Tab"]),
             ("Previous layer, next layer", &[",", "."]),
             ("Value at an index", &["G"]),
+            ("Pick a row, pick on", &["Space", "\u{21e7}\u{2193}"]),
         ],
     )],
     &[

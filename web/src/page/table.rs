@@ -67,7 +67,7 @@ pub fn TablePane(props: &TableProps) -> Html {
 
     let state = sticky_state(work, lines.at(sight.top));
     html! {
-        <div class={classes(&["gridbox", when(work.sums.values == 0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" tabindex="0" style={weights::widths(work)}
+        <div class={classes(&["gridbox", when(work.sums.values == 0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={weights::widths(work)}
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             { head(&actor, work) }
             <div class="scroller" role="rowgroup" ref={node} onscroll={sight.onscroll}>
@@ -150,7 +150,12 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
     };
     let look = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
+        Callback::from(move |event: MouseEvent| {
+            let (add, reach) = (event.ctrl_key() || event.meta_key(), event.shift_key());
+            if add || reach {
+                event.prevent_default();
+                return actor.work(move |work| work.pick(at, reach));
+            }
             actor.work(move |work| work.look_at_line(at));
             if !matches!(item, Item::Fold(_)) {
                 actor.act(Action::Tab(Tab::Tensor));
@@ -173,9 +178,11 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
     };
     let last_kid = class == "kid"
         && !matches!(table.items.get(at + 1), Some(Item::Kid(..) | Item::Member(..)));
+    let picked = work.picked.has(table, item);
+    let chosen = if work.picked.count() > 0 { picked } else { selected };
     html! {
-        <div key={at} id={format!("line-{at}")} class={classes(&["row", class, when(last_kid, "last"), when(selected, "sel"), when(bad, "bad")])}
-            role="row" aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
+        <div key={at} id={format!("line-{at}")} class={classes(&["row", class, when(last_kid, "last"), when(selected, "sel"), when(picked, "picked"), when(bad, "bad")])}
+            role="row" aria-rowindex={(at + 1).to_string()} aria-selected={chosen.to_string()}
             style={format!("top:{top}px")} onclick={look} ondblclick={toggle}>
             { cells }
         </div>

@@ -18,6 +18,7 @@ use crate::page::marks::{
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::Stage;
 use crate::page::model::{Action, Sheet, Tab};
+use crate::page::picked;
 use crate::page::table::TablePane;
 use crate::page::tape::TapeView;
 use crate::page::tree::TreePane;
@@ -118,6 +119,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                         <TreemapPane work={work.clone()} view={view.clone()} understood={props.understood.clone()} />
                     } else {
                         <FilterBar work={work.clone()} />
+                        { picked::strip(&actor, work, &props.oncompare) }
                         <TablePane work={work.clone()} />
                     }
                 </section>

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use statelens_inspect::picture::Map;
 use statelens_stats::{Line, Matrix};
 
-use super::ErrorText;
+use super::{ErrorText, ranked, singular};
 
 /// Which matrix of a tensor is looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,38 @@ pub enum Ask {
     Overview(Option<(Frame, u32, u32)>),
     /// The values of a window: its first row and column, how many rows and columns.
     Cells(Frame, [u64; 4]),
+    /// About its singular values.
+    Singular(singular::Ask),
+    /// Make a file of a tensor, or stop that.
+    Take(Option<Take>),
+    /// Rank its rows by norm, or stop that.
+    Ranked(Option<ranked::Ask>),
+}
+
+/// What a file is made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Take {
+    /// The row of the tensor.
+    pub row: u32,
+    /// Of a slice, an index for each dimension before the last two; of the whole, none.
+    pub leading: Vec<u64>,
+    /// As what.
+    pub kind: TakeAs,
+    /// Whether numbers become float32.
+    pub single: bool,
+    /// The name of the file.
+    pub name: String,
+}
+
+/// What a tensor is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TakeAs {
+    /// Text, a line for each row.
+    Csv,
+    /// Its bytes, little-endian.
+    Raw,
+    /// An array of NumPy.
+    Npy,
 }
 
 /// What the worker answers.
@@ -44,6 +76,16 @@ pub enum Told {
     Failed(Frame, ErrorText),
     /// The values of a window.
     Cells(Frame, Result<Box<Cells>, ErrorText>),
+    /// About its singular values.
+    Singular(Frame, singular::Told),
+    /// About the rows of a tensor by norm.
+    Ranked(u32, ranked::Told),
+    /// A file of a tensor is being made: bytes, and all of them.
+    Taking(u64, u64),
+    /// It is made, and beside this message; its name.
+    Taken(String),
+    /// It can't be made.
+    NotTaken(ErrorText),
 }
 
 /// How far an overview is.

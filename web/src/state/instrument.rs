@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::protocol::looking::Told as Looked;
 use crate::protocol::weights::{Scanned, TensorValues, Told};
 use crate::protocol::{ErrorText, Inspected, Running};
 use crate::state::work::Work;
@@ -17,6 +18,20 @@ pub struct Instrument {
     pub rate: Option<f64>,
     /// The value that is stood before: its row and its number.
     pub at: Option<(u32, u64)>,
+    /// Making a file of one.
+    pub taking: Taking,
+}
+
+/// How far a file of a tensor is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Taking {
+    /// Not asked for.
+    #[default]
+    No,
+    /// Bytes that were read, and all of them.
+    Now(u64, u64),
+    /// It can't be made.
+    Failed(Rc<ErrorText>),
 }
 
 /// How far reading all tensors is.
@@ -47,6 +62,16 @@ pub struct One {
 }
 
 impl Instrument {
+    /// Takes in how far a file of a tensor is.
+    pub fn hear_taken(&mut self, told: &Looked) {
+        match told {
+            Looked::Taking(done, total) => self.taking = Taking::Now(*done, *total),
+            Looked::Taken(_) => self.taking = Taking::No,
+            Looked::NotTaken(error) => self.taking = Taking::Failed(Rc::new(error.clone())),
+            _ => {}
+        }
+    }
+
     /// Takes in what the worker said.
     pub fn hear(
         &mut self,

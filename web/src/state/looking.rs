@@ -3,9 +3,12 @@
 use std::rc::Rc;
 
 use statelens_inspect::picture::{Map, Scaling, Show};
+use statelens_stats::Line;
 
 use crate::protocol::ErrorText;
 use crate::protocol::looking::{Cells, Frame, Progress, Told};
+use crate::protocol::ranked::{self, Ranked};
+use crate::protocol::singular::{self, Found, Offer};
 
 /// Something that is shared, and the same only if it is the very one.
 #[derive(Debug)]
@@ -20,6 +23,33 @@ impl<T> PartialEq for Held<T> {
 impl<T> Clone for Held<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
+    }
+}
+
+/// What is known of the singular values of what is looked at.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SingularValues {
+    /// What can be found.
+    pub offers: Vec<Offer>,
+    /// How much of it is done, of 1, while they are looked for.
+    pub part: Option<f64>,
+    /// What was found.
+    pub found: Option<Held<Found>>,
+    /// Why they can't be found.
+    pub failed: Option<Rc<ErrorText>>,
+}
+
+impl SingularValues {
+    fn hear(&mut self, told: singular::Told) {
+        match told {
+            singular::Told::Offers(offers) => self.offers = offers,
+            singular::Told::Going(part) => self.part = Some(part),
+            singular::Told::Found(found) => self.found = Some(Held(Rc::new(*found))),
+            singular::Told::Ended => self.part = None,
+            singular::Told::Failed(error) => {
+                (self.part, self.failed) = (None, Some(Rc::new(error)));
+            }
+        }
     }
 }
 
@@ -55,6 +85,37 @@ pub struct Looking {
     pub show: Show,
     /// How numbers become colours.
     pub scaling: Scaling,
+    /// What of rows and columns is drawn along the edges.
+    pub profile: Profile,
+    /// Its singular values.
+    pub singular: SingularValues,
+    /// Its rows by norm, or its kernels.
+    pub ranked: Option<Held<Ranked>>,
+    /// Bytes that were read for that, and all of them, while it goes on.
+    pub ranking: Option<(u64, u64)>,
+    /// Why it can't be.
+    pub rank_failed: Option<Rc<ErrorText>>,
+}
+
+/// A number of a row or column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Profile {
+    /// The largest magnitude.
+    #[default]
+    Most,
+    /// The root of the sum of squares.
+    Norm,
+}
+
+impl Profile {
+    /// That number.
+    #[must_use]
+    pub fn of(self, line: &Line) -> f64 {
+        match self {
+            Self::Most => line.abs_max,
+            Self::Norm => line.norm,
+        }
+    }
 }
 
 /// Pixels of the lens.
@@ -89,6 +150,11 @@ impl Looking {
             transposed: false,
             show: Show::Magnitude,
             scaling: Scaling::Linear,
+            profile: Profile::default(),
+            singular: SingularValues::default(),
+            ranked: None,
+            ranking: None,
+            rank_failed: None,
         };
         new.go(at);
         Some(new)
@@ -99,7 +165,7 @@ impl Looking {
     pub fn then(&self, row: u32, shape: &[u64]) -> Option<Self> {
         let mut next = Self::new(row, shape, 0)?;
         (next.zoom, next.transposed) = (self.zoom, self.transposed);
-        (next.show, next.scaling) = (self.show, self.scaling);
+        (next.show, next.scaling, next.profile) = (self.show, self.scaling, self.profile);
         if next.shape == self.shape {
             (next.at, next.lens) = (self.at, self.lens);
             next.frame.leading.clone_from(&self.frame.leading);
@@ -122,7 +188,19 @@ impl Looking {
                 Ok(cells) => self.cells = Some(Held(Rc::new(*cells))),
                 Err(error) => self.failed = Some(Rc::new(error)),
             },
+            Told::Ranked(row, told) if row == self.frame.row => self.hear_ranked(told),
+            Told::Singular(frame, told) if frame == self.frame => self.singular.hear(told),
             _ => {}
+        }
+    }
+
+    fn hear_ranked(&mut self, told: ranked::Told) {
+        self.ranking = None;
+        match told {
+            ranked::Told::Going(done, total) => self.ranking = Some((done, total)),
+            ranked::Told::Found(found) => self.ranked = Some(Held(Rc::new(*found))),
+            ranked::Told::Failed(error) => self.rank_failed = Some(Rc::new(error)),
+            ranked::Told::Ended => {}
         }
     }
 
@@ -183,6 +261,9 @@ impl Looking {
             self.frame = frame;
             (self.map, self.cells, self.failed) = (None, None, None);
             self.progress = Progress::default();
+            self.singular = SingularValues::default();
+            // Kernels are those of all slices.
+            self.ranked = self.ranked.take().filter(|ranked| ranked.0.kernels);
         }
     }
 
@@ -214,6 +295,16 @@ impl Looking {
         if far {
             self.lens = (moved(self.lens.0, down, rows), moved(self.lens.1, across, columns));
         }
+        self.look(at);
+    }
+
+    /// Moves the lens by values, as it is drawn, and what is looked at with it.
+    pub fn scroll(&mut self, (down, across): (i64, i64)) {
+        let (down, across) = if self.transposed { (across, down) } else { (down, across) };
+        let at = (self.at.0.saturating_add_signed(down), self.at.1.saturating_add_signed(across));
+        self.lens =
+            (self.lens.0.saturating_add_signed(down), self.lens.1.saturating_add_signed(across));
+        self.hold();
         self.look(at);
     }
 
@@ -279,6 +370,11 @@ mod tests {
         look.fit();
         assert_eq!(look.zoom, 2);
         assert_eq!(look.index((7, 8)), [7, 8]);
+        look.centre((500, 150));
+        look.scroll((3, -2));
+        assert_eq!((look.at, look.lens), ((503, 148), (439, 84)));
+        look.scroll((-10_000, 10_000));
+        assert_eq!((look.at, look.lens), ((0, 299), (0, 172)));
         look.transposed = true;
         look.centre((10, 10));
         look.step((1, 0), false);

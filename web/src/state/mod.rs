@@ -10,6 +10,7 @@ pub mod glob;
 pub mod instrument;
 pub mod link;
 pub mod looking;
+pub mod picked;
 pub mod run;
 pub mod search;
 pub mod share;

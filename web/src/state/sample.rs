@@ -1,6 +1,8 @@
 //! Rows in the shape of real checkpoints, for tests.
 
-use crate::rows::{LeafKind, Row};
+use crate::protocol::Opened;
+use crate::rows::{LeafKind, PackedRows, Row};
+use crate::state::work::Work;
 
 /// A tensor.
 pub(crate) fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Row {
@@ -73,4 +75,31 @@ pub(crate) fn lexicographic(layers: u64) -> Vec<Row> {
 /// The numbers of all rows.
 pub(crate) fn all(rows: &[Row]) -> Vec<u32> {
     (0..rows.len() as u32).collect()
+}
+
+/// An open checkpoint of these rows.
+pub(crate) fn work(rows: Vec<Row>) -> Work {
+    let opened = Opened {
+        name: "x.mdl".into(),
+        main: 0,
+        others: Vec::new(),
+        format_id: String::new(),
+        format: String::new(),
+        version: String::new(),
+        producer: String::new(),
+        size: 0,
+        rows: PackedRows::default(),
+        findings: Vec::new(),
+        offers: Vec::new(),
+        targets: Vec::new(),
+        missing: Vec::new(),
+        millis: 0.0,
+        read: 0,
+        calls: 0,
+        looked: (0, 0),
+        unfolds: None,
+        summary: false,
+        model_params: None,
+    };
+    Work::new(opened, rows)
 }

@@ -13,6 +13,7 @@ use crate::protocol::weights::{Noticed, RowValues};
 use crate::rows::Row;
 use crate::state::dtype::Family;
 use crate::state::filter::Filter;
+use crate::state::picked::Picked;
 use crate::state::search::{Keys, Search};
 use crate::state::table::{Column, Fold, Item, Sorted, Table, View};
 use crate::state::tape::{self, StateShare};
@@ -78,6 +79,8 @@ pub struct Work {
     pub noticed: Option<Rc<Vec<Noticed>>>,
     /// What is looked at.
     pub spot: Option<Spot>,
+    /// What is picked to be taken together.
+    pub picked: Picked,
     /// Counts up when the spot was chosen elsewhere than in the table, which then scrolls to it.
     pub scroll: u32,
     /// All keys as a tree, of which the filter's is a part.
@@ -110,6 +113,7 @@ impl PartialEq for Work {
             && Rc::ptr_eq(&self.table, &other.table)
             && Rc::ptr_eq(&self.tree, &other.tree)
             && self.spot == other.spot
+            && self.picked == other.picked
             && self.line == other.line
             && self.scroll == other.scroll
             && self.searching() == other.searching()
@@ -160,6 +164,7 @@ impl Work {
             filter_error: None,
             noticed: None,
             spot: None,
+            picked: Picked::default(),
             scroll: 0,
             line: None,
             tree_toggled: Rc::new(toggled),
@@ -572,37 +577,10 @@ fn dtypes(rows: &[Row]) -> Vec<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::PackedRows;
-    use crate::state::sample::{gpt, lexicographic, tensor};
+    use crate::state::sample::{gpt, lexicographic, tensor, work as of};
 
     fn work(layers: u64) -> Work {
         of(gpt(layers))
-    }
-
-    fn of(rows: Vec<Row>) -> Work {
-        let opened = Opened {
-            name: "x.mdl".into(),
-            main: 0,
-            others: Vec::new(),
-            format_id: String::new(),
-            format: String::new(),
-            version: String::new(),
-            producer: String::new(),
-            size: 0,
-            rows: PackedRows::default(),
-            findings: Vec::new(),
-            offers: Vec::new(),
-            targets: Vec::new(),
-            missing: Vec::new(),
-            millis: 0.0,
-            read: 0,
-            calls: 0,
-            looked: (0, 0),
-            unfolds: None,
-            summary: false,
-            model_params: None,
-        };
-        Work::new(opened, rows)
     }
 
     fn key(work: &Work) -> &str {

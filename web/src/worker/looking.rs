@@ -34,6 +34,9 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
     let Some(open) = session.borrow().open.clone() else { return };
     match ask {
         Ask::Overview(None) => {}
+        Ask::Singular(ask) => super::singular::answer(session, job, ask),
+        Ask::Take(ask) => super::taking::answer(session, job, ask),
+        Ask::Ranked(ask) => super::ranked::answer(session, job, ask),
         Ask::Cells(frame, window) => {
             let cells = cells(&open, &frame, window).map(Box::new);
             tell(&job, Told::Cells(frame, cells.map_err(|error| text::error(&error))));
@@ -54,13 +57,21 @@ fn tell(job: &Job, told: Told) {
     job.post(&FromWorker::Looking(told));
 }
 
-fn tensor<'a>(open: &'a OpenCheckpoint, frame: &Frame) -> Result<(Cow<'a, Tensor>, Matrix)> {
-    let leaf = open.leaves.get(frame.row as usize);
+/// The tensor of a row, as numbers.
+pub(super) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tensor>> {
+    let leaf = open.leaves.get(row as usize);
     let tensor = leaf.and_then(|leaf| open.checkpoint.tensor_of(leaf.target));
     let (_, tensor) = tensor.ok_or_else(|| Error::refused("this is not a tensor"))?;
-    let numbers = statelens_tensor::numbers(tensor).ok_or_else(|| {
-        Error::unsupported(format!("the numbers of {} are not known", tensor.dtype))
-    })?;
+    statelens_tensor::numbers(tensor)
+        .ok_or_else(|| Error::unsupported(format!("the numbers of {} are not known", tensor.dtype)))
+}
+
+/// The tensor as numbers, and the matrix of it.
+pub(super) fn tensor<'a>(
+    open: &'a OpenCheckpoint,
+    frame: &Frame,
+) -> Result<(Cow<'a, Tensor>, Matrix)> {
+    let numbers = numbers_of(open, frame.row)?;
     let matrix = frame.matrix(&numbers.shape);
     let matrix = matrix.ok_or_else(|| Error::refused("it has no values, or no such slice"))?;
     Ok((numbers, matrix))

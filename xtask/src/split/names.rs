@@ -11,7 +11,7 @@ const DOORS: [&str; 2] =
 
 /// What is only used behind those doors. A name has one of these in it, be it that of a type that a
 /// function is made for.
-const LATER: [&str; 27] = [
+const LATER: [&str; 31] = [
     "statelens_web::worker::later::",
     "statelens_web::worker::casts::",
     "statelens_web::worker::check::",
@@ -24,9 +24,12 @@ const LATER: [&str; 27] = [
     "statelens_web::worker::planned::",
     "statelens_web::worker::planning::",
     "statelens_web::worker::preview::",
+    "statelens_web::worker::ranked::",
     "statelens_web::worker::repair::",
     "statelens_web::worker::running::",
+    "statelens_web::worker::singular::",
     "statelens_web::worker::sink::",
+    "statelens_web::worker::taking::",
     "statelens_web::worker::verify::",
     "statelens_convert::",
     "statelens_recipes::",
@@ -37,6 +40,7 @@ const LATER: [&str; 27] = [
     "statelens_inspect::verify::",
     "statelens_formats::plan::",
     "statelens_formats::shards::",
+    "statelens_stats::singular::",
     "statelens_hdf5::write::",
     "saphyr_parser::",
 ];

@@ -68,6 +68,13 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
     Ok(Plan { source, files, losses })
 }
 
+/// What stands before the elements of an array in a file of its own; `None` if NumPy has no such
+/// dtype.
+pub fn head(dtype: &DType, shape: &[u64]) -> Option<Vec<u8>> {
+    let (descr, true) = header::descr(dtype)? else { return None };
+    header::header(&descr, shape).ok()
+}
+
 /// The one array that there is.
 fn alone(mut records: Vec<Record>) -> Result<Vec<Segment>> {
     let (count, last) = (records.len(), records.pop());

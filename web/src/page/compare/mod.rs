@@ -191,11 +191,15 @@ impl Model {
         self.over = None;
         self.sheet = None;
         self.tab = Tab::Keys;
+        let mut compare = Compare::new(files, main);
+        if let Some(work) = &self.work {
+            compare.view.filter = work.picked.filter(&work.rows);
+        }
         if self.screen == Screen::Loading {
             // The first is being opened, too: nothing of what was open before is shown as it.
             self.work = None;
         }
-        self.compare = Some(Rc::new(Compare::new(files, main)));
+        self.compare = Some(Rc::new(compare));
         self.screen = Screen::Compare;
     }
 

@@ -8,11 +8,12 @@ use crate::page::marks::{self, cap, chip, chosen};
 use crate::page::model::actor::Actor;
 use crate::page::weights::number_of;
 use crate::state::fmt;
-use crate::state::looking::Looking;
+use crate::state::looking::{Looking, Profile};
 use crate::state::work::Layer;
 
 const SHOWS: [(Show, &str); 3] =
     [(Show::Magnitude, "largest |x|"), (Show::Value, "largest, \u{b1}"), (Show::Mean, "mean |x|")];
+const PROFILES: [(Profile, &str); 2] = [(Profile::Most, "max |x|"), (Profile::Norm, "norm")];
 const SCALES: [(Scaling, &str); 3] =
     [(Scaling::Linear, "linear"), (Scaling::Log, "\u{b1} log"), (Scaling::Quantile, "quantile")];
 
@@ -67,6 +68,7 @@ pub(super) fn Bar(props: &BarProps) -> Html {
             <span class="grow"></span>
             { choice(&actor, "scale", &SCALES, looking.scaling, |it, scaling| it.scaling = scaling) }
             { choice(&actor, "show", &SHOWS, looking.show, |it, show| it.show = show) }
+            { choice(&actor, "profiles", &PROFILES, looking.profile, |it, profile| it.profile = profile) }
         </div>
     }
 }

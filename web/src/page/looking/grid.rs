@@ -84,6 +84,28 @@ pub(super) fn Grid(props: &GridProps) -> Html {
         Callback::from(move |_: PointerEvent| under.set(None))
     };
 
+    // A row or a few columns for each notch.
+    let onwheel = {
+        let (actor, under) = (actor.clone(), under.clone());
+        Callback::from(move |event: WheelEvent| {
+            if event.ctrl_key() {
+                return;
+            }
+            event.prevent_default();
+            // Another value is there now.
+            under.set(None);
+            let rows = |delta: f64| match delta {
+                0.0 => 0,
+                delta => (delta.abs() / 33.0).ceil() as i64 * delta.signum() as i64,
+            };
+            let (down, across) = match event.shift_key() {
+                true => (0.0, event.delta_y() + event.delta_x()),
+                false => (event.delta_y(), event.delta_x()),
+            };
+            actor.looking(move |looking| looking.scroll((rows(down), rows(across))));
+        })
+    };
+
     // The grid is of what is around the value, within the lens.
     let at = turn(looking.at);
     let columns = (((wide - HEAD) / WIDE).floor().max(2.0) as u64).min(window.1);
@@ -104,9 +126,9 @@ pub(super) fn Grid(props: &GridProps) -> Html {
     };
     let size =
         format!("--w:{}px;--h:{}px", window.1 * looking.zoom, (window.0 * looking.zoom).max(8));
-    let copied = {
+    let copied = |between: &'static str| {
         let looking = looking.clone();
-        Callback::from(move |_: MouseEvent| copy(&text(&looking, turned)))
+        Callback::from(move |_: MouseEvent| copy(&text(&looking, turned, between)))
     };
     let ask = |what: &'static str| {
         if turned { if what == "row" { "column" } else { "row" } } else { what }
@@ -117,7 +139,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
             <section class="lensed" aria-label="Under the lens">
                 <div class="hd"><h3>{ "Under the lens" }</h3>
                     <span class="lab">{ format!("{} \u{d7} {}, {} px each", window.0, window.1, looking.zoom) }</span></div>
-                <div class="map" id="lens" ref={canvas} style={size} {onpointermove} {onpointerdown} {onpointerleave}>
+                <div class="map" id="lens" ref={canvas} style={size} {onpointermove} {onpointerdown} {onpointerleave} onwheel={onwheel.clone()}>
                     <Canvas cells={drawn} />
                     <i class="frame" style={frame}></i>
                 </div>
@@ -126,8 +148,8 @@ pub(super) fn Grid(props: &GridProps) -> Html {
             <section class="values" ref={table} aria-label="Values">
                 <div class="hd"><h3>{ "Values" }</h3>
                     <span class="m told" id="told" aria-live="polite">{ told(looking, shown, props.bytes) }</span>
-                    <span class="lab">{ "copy as " }<button class="textlink" onclick={copied}>{ "text" }</button></span></div>
-                <table class="grid">
+                    <span class="lab">{ "copy as " }<button class="textlink" onclick={copied("\t")}>{ "text" }</button>{ " " }<button class="textlink" onclick={copied(",")}>{ "CSV" }</button></span></div>
+                <table class="grid" {onwheel}>
                     <thead><tr><td></td>{ for (left..left + columns).map(|column| html! {
                         <th scope="col" class={when(column == at.1, "at")} aria-label={format!("{} {column}", ask("column"))}>{ column }</th>
                     }) }</tr></thead>
@@ -182,7 +204,7 @@ fn told(looking: &Looking, place: RowColumn, bytes: u64) -> Html {
 }
 
 /// The values under the lens, a line for each row.
-fn text(looking: &Looking, turned: bool) -> String {
+fn text(looking: &Looking, turned: bool, between: &str) -> String {
     let (rows, columns) = looking.window();
     let (down, across) = if turned { (columns, rows) } else { (rows, columns) };
     let one = |row: u64, column: u64| {
@@ -190,7 +212,7 @@ fn text(looking: &Looking, turned: bool) -> String {
         let place = (looking.lens.0 + row, looking.lens.1 + column);
         looking.cell(place).map_or_else(String::new, |(cells, at)| cells.texts[at].clone())
     };
-    let line = |row| (0..across).map(|column| one(row, column)).collect::<Vec<_>>().join("\t");
+    let line = |row| (0..across).map(|column| one(row, column)).collect::<Vec<_>>().join(between);
     (0..down).map(line).collect::<Vec<_>>().join("\n")
 }
 

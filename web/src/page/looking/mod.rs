@@ -4,17 +4,19 @@ mod bar;
 mod canvas;
 mod grid;
 mod overview;
+mod ranked;
 mod save;
 mod screen;
 mod side;
+mod spectrum;
 
 use gloo_timers::callback::Timeout;
 use yew::prelude::*;
 
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model, Screen};
-use crate::protocol::ToWorker;
 use crate::protocol::looking::Ask;
+use crate::protocol::{ToWorker, singular};
 use crate::state::looking::Looking;
 use crate::state::work::Work;
 
@@ -60,13 +62,17 @@ pub fn use_looking(model: &UseReducerHandle<Model>, actor: &Actor, small: bool) 
             let (across, down) = if small { FEW } else { BLOCKS };
             let ask = frame.clone().map(|frame| (frame, across, down));
             let stop = ask.is_some().then(|| actor.clone());
-            if ask.is_some() {
-                actor.ask(&ToWorker::Looking(Ask::Overview(ask)));
+            if let Some((frame, ..)) = &ask {
+                let offers = singular::Ask::Offers(frame.clone());
+                actor.ask(&ToWorker::Looking(Ask::Overview(ask.clone())));
+                actor.ask(&ToWorker::Looking(Ask::Singular(offers)));
             }
             // What is looked at no longer is not read to its end.
             move || {
                 if let Some(actor) = stop {
                     actor.ask(&ToWorker::Looking(Ask::Overview(None)));
+                    actor.ask(&ToWorker::Looking(Ask::Singular(singular::Ask::Find(None))));
+                    actor.ask(&ToWorker::Looking(Ask::Ranked(None)));
                 }
             }
         });

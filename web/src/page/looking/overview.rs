@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use statelens_inspect::picture::{Colours, INFINITE, Map, NAN, ticks};
+use statelens_stats::Line;
 use web_sys::Element;
 use yew::prelude::*;
 
@@ -11,7 +12,7 @@ use super::canvas::{Canvas, Cells};
 use crate::page::hooks::use_size;
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
-use crate::state::looking::{Held, Looking, RowColumn};
+use crate::state::looking::{Held, Looking, Profile, RowColumn};
 use crate::state::weights::number;
 
 #[derive(Properties, PartialEq)]
@@ -141,7 +142,7 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
     html! {
         <div class="over" style={height}>
             <span></span>
-            <div class="profile" aria-hidden="true">{ profile(&map.columns.iter().map(|line| line.abs_max).collect::<Vec<_>>(), false) }</div>
+            <div class="profile" aria-hidden="true">{ profile(&map.columns, looking.profile, false) }</div>
             <span></span>
             <svg class="axis rows" aria-hidden="true">
                 { for ticks(rows, high, 36.0).into_iter().map(|row| html! {
@@ -153,7 +154,7 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
                 <Canvas cells={(*cells).clone()} />
                 <i class="lens" style={lens}></i>
             </div>
-            <div class="profile side" aria-hidden="true">{ profile(&map.rows.iter().map(|line| line.abs_max).collect::<Vec<_>>(), true) }</div>
+            <div class="profile side" aria-hidden="true">{ profile(&map.rows, looking.profile, true) }</div>
             <span></span>
             <svg class="axis columns" aria-hidden="true">
                 { for ticks(columns, wide, 70.0).into_iter().map(|column| html! {
@@ -197,8 +198,9 @@ fn block_text(map: &Map, row: usize, column: usize) -> String {
     text
 }
 
-/// Largest magnitudes as a line, from the map outwards.
-fn profile(values: &[f64], side: bool) -> Html {
+/// Largest magnitudes, or norms, as a line, from the map outwards.
+fn profile(lines: &[Line], of: Profile, side: bool) -> Html {
+    let values: Vec<f64> = lines.iter().map(|line| of.of(line)).collect();
     let most = values.iter().copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let count = values.len().max(1);
     let mut path = String::new();

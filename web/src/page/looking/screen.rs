@@ -8,6 +8,7 @@ use yew::prelude::*;
 use super::bar::Bar;
 use super::grid::Grid;
 use super::overview::{Overview, legend};
+use super::ranked;
 use super::side::Side;
 use crate::page::hooks::use_media;
 use crate::page::marks::{Copy, cap, dtype, logo, wrapped_key};
@@ -15,6 +16,7 @@ use crate::page::model::actor::Actor;
 use crate::protocol::looking::Ask;
 use crate::protocol::{Inspected, ToWorker};
 use crate::state::fmt;
+use crate::state::instrument::Taking;
 use crate::state::looking::{Held, Looking};
 use crate::state::work::Work;
 
@@ -27,6 +29,8 @@ pub struct ExpandedProps {
     pub looking: Looking,
     /// What is known of the row.
     pub inspected: Option<Rc<Inspected>>,
+    /// How far a file of its values is.
+    pub taking: Taking,
     /// Where bytes go.
     pub privacy: Html,
 }
@@ -88,8 +92,9 @@ pub fn Expanded(props: &ExpandedProps) -> Html {
                         <div class="over waiting" role="status">{ "Reading\u{2026}" }</div>
                     }
                     <Grid looking={looking.clone()} {dark} bytes={row.bytes} />
+                    { ranked::tiles(&actor, looking, dark) }
                 </div>
-                <Side looking={looking.clone()} map={(*map).clone()} inspected={props.inspected.clone()} {title} {axes} />
+                <Side looking={looking.clone()} map={(*map).clone()} inspected={props.inspected.clone()} {title} {axes} dtype={row.dtype.clone()} bytes={row.bytes} taking={props.taking.clone()} />
             </div>
             <footer class="status">
                 if let Some(cells) = &looking.cells { <span class="opt dim">{ format!("window read in {}", fmt::seconds(cells.0.millis)) }</span> }

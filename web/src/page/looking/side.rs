@@ -7,11 +7,16 @@ use statelens_stats::Line;
 use yew::prelude::*;
 
 use super::grid::facts;
+use super::ranked;
 use super::save::Saved;
+use super::spectrum;
 use crate::page::model::actor::Actor;
+use crate::page::taking::SaveAs;
+use crate::page::weights::HistogramView;
 use crate::protocol::Inspected;
 use crate::state::fmt;
-use crate::state::looking::{Held, Looking};
+use crate::state::instrument::Taking;
+use crate::state::looking::{Held, Looking, Profile};
 use crate::state::weights::number;
 
 #[derive(Properties, PartialEq)]
@@ -23,6 +28,10 @@ pub(super) struct SideProps {
     /// The key, with the slice.
     pub(super) title: AttrValue,
     pub(super) axes: (&'static str, &'static str),
+    pub(super) dtype: AttrValue,
+    /// Bytes of the whole tensor.
+    pub(super) bytes: u64,
+    pub(super) taking: Taking,
 }
 
 /// Lines that stand out are those beyond so many times what is typical; so many are told.
@@ -54,11 +63,16 @@ pub(super) fn Side(props: &SideProps) -> Html {
                         ("zeros", fmt::exact(values.short.zeros)),
                         ("NaN \u{b7} Inf", format!("{} \u{b7} {}", fmt::exact(values.short.nan), fmt::exact(values.short.infinite))),
                         ("|x| > 6\u{3c3}", fmt::exact(values.beyond)),
-                    ]) }</section>
+                    ]) }
+                    <HistogramView values={Rc::new((**values).clone())} dtype={props.dtype.to_string()} width={300.0} /></section>
             }
+            <section><div class="hd"><h3>{ "Save the values" }</h3></div>
+                <SaveAs row={looking.frame.row} title={props.title.clone()} leading={looking.frame.leading.clone()} dtype={props.dtype.clone()} taking={props.taking.clone()} /></section>
             if let Some(map) = &props.map {
                 { outstanding(&actor, looking, &map.0, false) }
                 { outstanding(&actor, looking, &map.0, true) }
+                { ranked::rows(&actor, looking, slice_bytes(looking, props.bytes)) }
+                { spectrum::section(&actor, looking, &props.title) }
                 <section><div class="hd"><h3>{ "Save the picture" }</h3></div>
                     <div class="saves">{ for [("png", "PNG"), ("svg", "SVG"), ("csv", "CSV")].into_iter().map(|(kind, name)| {
                         let (map, title, axes) = (map.clone(), props.title.clone(), props.axes);
@@ -73,6 +87,12 @@ pub(super) fn Side(props: &SideProps) -> Html {
     }
 }
 
+/// Bytes of the matrix that is looked at, of so many of the tensor.
+fn slice_bytes(looking: &Looking, bytes: u64) -> u64 {
+    let before = looking.shape.len().saturating_sub(2);
+    bytes / looking.shape[..before].iter().product::<u64>().max(1)
+}
+
 fn told(value: Option<f64>) -> String {
     value.map_or_else(|| "\u{2013}".to_owned(), number)
 }
@@ -83,7 +103,7 @@ fn outstanding(actor: &Actor, looking: &Looking, map: &Map, rows: bool) -> Html 
         true => (&map.rows, map.block.0, map.matrix.0),
         false => (&map.columns, map.block.1, map.matrix.1),
     };
-    let found = far(lines);
+    let found = far(lines, looking.profile);
     if found.is_empty() {
         return html! {};
     }
@@ -91,7 +111,7 @@ fn outstanding(actor: &Actor, looking: &Looking, map: &Map, rows: bool) -> Html 
     let name = if rows != turned { "Rows that stand out" } else { "Columns that stand out" };
     html! {
         <section><div class="hd"><h3>{ name }</h3></div>
-            <table class="outstanding"><thead><tr><th>{ if rows != turned { "row" } else { "column" } }</th><th>{ "max |x|" }</th><th title="over the median of the others">{ "\u{f7} typical" }</th></tr></thead>
+            <table class="outstanding"><thead><tr><th>{ if rows != turned { "row" } else { "column" } }</th><th>{ if looking.profile == Profile::Norm { "norm" } else { "max |x|" } }</th><th title="over the median of the others">{ "\u{f7} typical" }</th></tr></thead>
             <tbody>{ for found.into_iter().map(|(at, most, times)| {
                 let start = at as u64 * block;
                 let end = (start + block).min(of) - 1;
@@ -117,15 +137,15 @@ fn outstanding(actor: &Actor, looking: &Looking, map: &Map, rows: bool) -> Html 
 }
 
 /// Those far from the median of all, the farthest first: which, how large, how many times it.
-fn far(lines: &[Line]) -> Vec<(usize, f64, f64)> {
-    let mut sorted: Vec<f64> = lines.iter().map(|line| line.abs_max).collect();
+fn far(lines: &[Line], profile: Profile) -> Vec<(usize, f64, f64)> {
+    let mut sorted: Vec<f64> = lines.iter().map(|line| profile.of(line)).collect();
     sorted.sort_by(f64::total_cmp);
     let typical = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
     if typical <= 0.0 || lines.len() < 8 {
         return Vec::new();
     }
-    let each =
-        lines.iter().enumerate().map(|(at, line)| (at, line.abs_max, line.abs_max / typical));
+    let each = lines.iter().map(|line| profile.of(line)).enumerate();
+    let each = each.map(|(at, number)| (at, number, number / typical));
     let mut found: Vec<(usize, f64, f64)> =
         each.filter(|(_, _, times)| *times >= STANDS_OUT).collect();
     found.sort_by(|one, other| other.2.total_cmp(&one.2));
@@ -142,8 +162,11 @@ mod tests {
         let line = |abs_max: f64| Line { abs_max, ..Line::default() };
         let mut lines = vec![line(1.0); 20];
         (lines[3], lines[7]) = (line(2.0), line(30.0));
-        assert_eq!(far(&lines), [(7, 30.0, 30.0), (3, 2.0, 2.0)]);
-        assert!(far(&vec![line(0.0); 20]).is_empty());
-        assert!(far(&lines[..4]).is_empty());
+        let most = Profile::Most;
+        assert_eq!(far(&lines, most), [(7, 30.0, 30.0), (3, 2.0, 2.0)]);
+        assert!(far(&vec![line(0.0); 20], most).is_empty());
+        assert!(far(&lines[..4], most).is_empty());
+        lines[9].norm = 8.0;
+        assert!(far(&lines, Profile::Norm).is_empty(), "the others have none");
     }
 }

@@ -31,7 +31,8 @@ pub use statistics::{StatisticsProps, StatisticsSection};
 const BY_ITSELF: u64 = 1_000_000_000;
 
 impl Actor {
-    fn instrument(&self, change: impl FnOnce(&mut Instrument) + 'static) {
+    /// Changes what is read of values.
+    pub fn instrument(&self, change: impl FnOnce(&mut Instrument) + 'static) {
         self.act(Action::Instrument(Box::new(change)));
     }
 

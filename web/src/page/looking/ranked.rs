@@ -1,0 +1,171 @@
+//! The rows of what is looked at, by norm; the kernels of a convolution as tiles.
+
+use statelens_inspect::picture::of_value;
+use yew::prelude::*;
+
+use super::canvas::{Canvas, Cells};
+use crate::page::marks::one_of;
+use crate::page::model::actor::Actor;
+use crate::protocol::ToWorker;
+use crate::protocol::looking::Ask as Look;
+use crate::protocol::ranked::{Ask, Ranked};
+use crate::state::fmt;
+use crate::state::looking::Looking;
+use crate::state::weights::number;
+
+/// Kernels have no more values than this, and matrices no fewer rows.
+const KERNEL: u64 = 256;
+const ROWS: u64 = 16;
+/// Pixels of a tile, at least.
+const TILE: u64 = 54;
+
+impl Actor {
+    fn rank(&self, looking: &Looking, kernels: bool, from: u64, in_order: bool) {
+        let leading = if kernels { Vec::new() } else { looking.frame.leading.clone() };
+        let ask = Ask { row: looking.frame.row, leading, kernels, from, in_order };
+        self.ask(&ToWorker::Looking(Look::Ranked(Some(ask))));
+        self.looking(|it| (it.ranking, it.rank_failed) = (Some((0, 0)), None));
+    }
+}
+
+/// Whether the last two dimensions are kernels.
+pub(super) fn has_kernels(looking: &Looking) -> bool {
+    looking.shape.len() > 2 && looking.matrix.0.saturating_mul(looking.matrix.1) <= KERNEL
+}
+
+fn going(actor: &Actor, looking: &Looking) -> Html {
+    let Some((done, total)) = looking.ranking else { return html! {} };
+    let actor = actor.clone();
+    let stop = Callback::from(move |_: MouseEvent| {
+        actor.ask(&ToWorker::Looking(Look::Ranked(None)));
+        actor.looking(|it| it.ranking = None);
+    });
+    let percent = fmt::percent(done, total.max(1));
+    html! { <span class="going" role="status"><span class="m dim">{ format!("{percent} %") }</span><button class="textlink" onclick={stop}>{ "Stop" }</button></span> }
+}
+
+fn failed(looking: &Looking) -> Html {
+    match &looking.rank_failed {
+        Some(error) => {
+            html! { <p class="w-warn" role="alert">{ format!("{} {}", error.title, error.text) }</p> }
+        }
+        None => html! {},
+    }
+}
+
+/// The rows by norm, beside the picture.
+pub(super) fn rows(actor: &Actor, looking: &Looking, bytes: u64) -> Html {
+    if has_kernels(looking) || looking.shape.len() < 2 || looking.matrix.0 < ROWS {
+        return html! {};
+    }
+    let rank = {
+        let (actor, looking) = (actor.clone(), looking.clone());
+        Callback::from(move |_: MouseEvent| actor.rank(&looking, false, 0, false))
+    };
+    let found = looking.ranked.as_ref().filter(|ranked| !ranked.0.kernels);
+    html! {
+        <section id="ranked"><div class="hd"><h3>{ "Rows by norm" }</h3>{ going(actor, looking) }</div>
+            { failed(looking) }
+            if let Some(found) = found {
+                { table(actor, looking, &found.0) }
+            } else if looking.ranking.is_none() {
+                <p><button class="btn" id="rank-rows" onclick={rank}>{ format!("Rank {} rows \u{b7} reads {}", fmt::exact(looking.matrix.0), fmt::bytes(bytes)) }</button></p>
+            }
+        </section>
+    }
+}
+
+fn table(actor: &Actor, looking: &Looking, found: &Ranked) -> Html {
+    let columns = looking.matrix.1;
+    let part = |title: &'static str, lines: &[(u64, f64, f64)]| {
+        html! {
+            <>
+                <thead><tr><th>{ title }</th><th>{ "norm" }</th><th>{ "max |x|" }</th></tr></thead>
+                <tbody>{ for lines.iter().map(|&(row, norm, most)| {
+                    let actor = actor.clone();
+                    let onclick = Callback::from(move |_: MouseEvent| actor.looking(move |it| it.centre((row, columns / 2))));
+                    html! { <tr><td><button class="textlink m" {onclick}>{ row }</button></td><td>{ number(norm) }</td><td>{ number(most) }</td></tr> }
+                }) }</tbody>
+            </>
+        }
+    };
+    html! {
+        <>
+            <table class="outstanding">{ part("largest", &found.largest) }{ part("smallest", &found.smallest) }</table>
+            <dl class="kv"><dt>{ "median norm" }</dt><dd>{ number(found.median) }</dd>
+                <dt>{ "all zero" }</dt><dd>{ fmt::exact(found.zero) }</dd>
+                <dt>{ "equal to one before" }</dt><dd>{ fmt::exact(found.copied) }</dd></dl>
+        </>
+    }
+}
+
+/// The kernels as tiles, below the picture.
+pub(super) fn tiles(actor: &Actor, looking: &Looking, dark: bool) -> Html {
+    if !has_kernels(looking) {
+        return html! {};
+    }
+    let found = looking.ranked.as_ref().map(|ranked| &ranked.0).filter(|ranked| ranked.kernels);
+    let ask = |from: u64, in_order: bool| {
+        let (actor, looking) = (actor.clone(), looking.clone());
+        Callback::from(move |_: MouseEvent| actor.rank(&looking, true, from, in_order))
+    };
+    let in_order = found.is_some_and(|found| found.in_order);
+    let leading = &looking.shape[..looking.shape.len() - 2];
+    let all: u64 = leading.iter().product();
+    html! {
+        <section class="kernels" id="kernels" aria-label="Kernels">
+            <div class="hd"><h3>{ "Kernels" }</h3>
+                <span class="lab">{ format!("{} of {} \u{d7} {}", fmt::exact(all), looking.matrix.0, looking.matrix.1) }</span>
+                { going(actor, looking) }<span class="grow"></span>
+                if found.is_some() {
+                    <span class="seg small" role="radiogroup" aria-label="Order">
+                        { one_of("radio", !in_order, "largest norm first", ask(0, false)) }{ one_of("radio", in_order, "in order", ask(0, true)) }</span>
+                }</div>
+            { failed(looking) }
+            if let Some(found) = found {
+                <ul class="tiles">{ for drawn(actor, looking, found, dark) }</ul>
+                <div class="pager"><span class="step">
+                    <button aria-label="Earlier kernels" disabled={found.from == 0} onclick={ask(found.from.saturating_sub(48), in_order)}>{ "\u{2039}" }</button>
+                    <span>{ format!("{}\u{2013}{}", fmt::exact(found.from + 1), fmt::exact(found.from + found.largest.len() as u64)) }</span>
+                    <button aria-label="Later kernels" disabled={found.from + found.largest.len() as u64 >= found.count} onclick={ask(found.from + 48, in_order)}>{ "\u{203a}" }</button>
+                    </span><span class="lab">{ format!("of {} \u{b7} {} all zero \u{b7} {} equal to one before", fmt::exact(found.count), fmt::exact(found.zero), fmt::exact(found.copied)) }</span></div>
+            } else if looking.ranking.is_none() {
+                <p><button class="btn" id="show-kernels" onclick={ask(0, false)}>{ "Show kernels as tiles" }</button></p>
+            }
+        </section>
+    }
+}
+
+fn drawn(actor: &Actor, looking: &Looking, found: &Ranked, dark: bool) -> Vec<Html> {
+    let (high, wide) = found.size;
+    let each = (high * wide).max(1) as usize;
+    let leading = &looking.shape[..looking.shape.len() - 2];
+    // One scale for all that are seen together.
+    let most = found.values.iter().copied().filter(|value| value.is_finite());
+    let limit = most.map(f64::abs).fold(0.0, f64::max);
+    let scale = TILE.div_ceil(wide.max(high).max(1)).max(2);
+    let style = format!("--w:{}px;--h:{}px", wide * scale, high * scale);
+    let kernels = found.largest.iter().zip(found.values.chunks(each));
+    kernels
+        .map(|(&(at, norm, largest), values)| {
+            let colour = |value: &f64| {
+                value.is_finite().then(|| of_value(*value, limit, looking.scaling, dark))
+            };
+            let cells = Cells { width: wide as usize, colours: values.iter().map(colour).collect() };
+            let index = statelens_inspect::index(leading, at);
+            let name = fmt::shape(&index);
+            let here = index == looking.frame.leading;
+            let actor = actor.clone();
+            let onclick = Callback::from(move |_: MouseEvent| {
+                let index = index.clone();
+                actor.looking(move |it| it.slice(index));
+            });
+            let told = format!("{name}: norm {}, largest magnitude {}", number(norm), number(largest));
+            html! {
+                <li key={at}><button {onclick} title={told.clone()} aria-label={told} aria-current={here.then_some("true")}>
+                    <span class="tile" style={style.clone()}><Canvas {cells} /></span>
+                    <span class="m">{ name }</span><span class="m dim">{ number(norm) }</span></button></li>
+            }
+        })
+        .collect()
+}

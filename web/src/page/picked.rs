@@ -1,0 +1,60 @@
+//! What is picked in the table: what it comes to, and what can be done with it together.
+
+use yew::prelude::*;
+
+use crate::page::model::Action;
+use crate::page::model::actor::Actor;
+use crate::state::fmt;
+use crate::state::work::Work;
+
+/// Formats that several tensors are saved in together.
+const KINDS: [&str; 3] = ["npz", "safetensors", "torch"];
+
+/// The strip above the table, while something is picked.
+pub(super) fn strip(actor: &Actor, work: &Work, oncompare: &Callback<()>) -> Html {
+    let count = work.picked.count();
+    if count == 0 {
+        return html! {};
+    }
+    let sums = work.picked.sums(&work.rows);
+    let keys = fmt::plural(count as u64, "key");
+    let mut told = keys.clone();
+    if sums.tensors > 0 {
+        let params = fmt::count(sums.params);
+        told += &format!(" \u{b7} {params} params \u{b7} {}", fmt::bytes(sums.bytes));
+    }
+    let convert = |to: Option<&'static str>| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.act(Action::SavePicked(to.map(str::to_owned)));
+        })
+    };
+    let clear = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.work(|work| work.picked.clear()))
+    };
+    let beside = oncompare.reform(|_: MouseEvent| ());
+    let targets = &work.opened.targets;
+    let kinds = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));
+    let tensors = sums.tensors > 0 && !work.opened.summary;
+    html! {
+        <div class="pane-h picked" id="picked" role="group" aria-label="Picked keys">
+            <b role="status">{ told }</b>
+            if !work.opened.summary && !targets.is_empty() {
+                <button class="btn small" id="convert-picked" onclick={convert(None)}>{ format!("Convert {keys}\u{2026}") }</button>
+            }
+            if tensors {
+                <span class="saveas lab">{ "save as " }
+                    { for kinds.map(|target| {
+                        let id = KINDS.iter().find(|kind| **kind == target.id).copied();
+                        html! { <button class="textlink" onclick={convert(id)}>{ format!(".{}", target.extension) }</button> }
+                    }) }</span>
+            }
+            if !work.opened.summary {
+                <button class="btn small" id="compare-picked" onclick={beside}>{ "Compare these" }</button>
+            }
+            <span class="grow"></span>
+            <button class="textlink" id="clear-picked" onclick={clear}>{ "Clear" }</button>
+        </div>
+    }
+}

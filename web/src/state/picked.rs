@@ -1,0 +1,182 @@
+//! Several rows that are picked to be taken together.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use statelens_inspect::fold::{Sums, sums};
+
+use crate::rows::Row;
+use crate::state::table::{Item, Table};
+use crate::state::work::Work;
+
+/// Of so many rows a filter is made.
+const FILTERED: usize = 500;
+
+/// The rows, and the line from which more of them are picked.
+#[derive(Debug, Clone, Default)]
+pub struct Picked {
+    rows: Rc<BTreeSet<u32>>,
+    anchor: Option<usize>,
+}
+
+impl PartialEq for Picked {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.rows, &other.rows) || self.rows == other.rows
+    }
+}
+
+impl Picked {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// In file order.
+    pub fn rows(&self) -> impl Iterator<Item = u32> + '_ {
+        self.rows.iter().copied()
+    }
+
+    /// What they come to.
+    #[must_use]
+    pub fn sums(&self, rows: &[Row]) -> Sums {
+        let rows: Vec<Row> =
+            self.rows.iter().filter_map(|row| rows.get(*row as usize)).cloned().collect();
+        sums(&rows)
+    }
+
+    /// A filter that they pass and no others; of very many, none.
+    #[must_use]
+    pub fn filter(&self, rows: &[Row]) -> String {
+        if self.rows.is_empty() || self.rows.len() > FILTERED {
+            return String::new();
+        }
+        let keys = self.rows.iter().filter_map(|row| rows.get(*row as usize));
+        let mut text = String::new();
+        for key in keys.map(|row| &row.key) {
+            text.push(if text.is_empty() { '(' } else { '|' });
+            for letter in key.chars() {
+                if letter.is_ascii_punctuation() && letter != '_' {
+                    text.push('\\');
+                }
+                text.push(letter);
+            }
+        }
+        format!("/^{text})$/")
+    }
+
+    /// Whether all rows of a line are.
+    #[must_use]
+    pub fn has(&self, table: &Table, item: Item) -> bool {
+        let mut rows = table.all_rows_of(item).peekable();
+        !self.rows.is_empty() && rows.peek().is_some() && rows.all(|row| self.rows.contains(&row))
+    }
+
+    /// Picks the rows of a line, or lets them go if all were.
+    pub fn toggle(&mut self, table: &Table, line: usize) {
+        let Some(&item) = table.items.get(line) else { return };
+        let had = self.has(table, item);
+        let rows = Rc::make_mut(&mut self.rows);
+        for row in table.all_rows_of(item) {
+            if had {
+                rows.remove(&row);
+            } else {
+                rows.insert(row);
+            }
+        }
+        self.anchor = Some(line);
+    }
+
+    /// Picks all lines from the one that was picked last, or `from`, to this one, and no others.
+    pub fn reach(&mut self, table: &Table, from: usize, line: usize) {
+        let anchor = *self.anchor.get_or_insert(from);
+        let lines = anchor.min(line)..=anchor.max(line);
+        let items = table.items.get(lines).unwrap_or_default();
+        self.rows = Rc::new(items.iter().flat_map(|item| table.all_rows_of(*item)).collect());
+    }
+
+    /// Picks all lines.
+    pub fn all(&mut self, table: &Table) {
+        self.rows = Rc::new(table.items.iter().flat_map(|item| table.all_rows_of(*item)).collect());
+        self.anchor = Some(0);
+    }
+
+    /// Lets all go.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Work {
+    /// Picks a line beside what is picked, or lets it go; or all from the one before to this one.
+    pub fn pick(&mut self, line: usize, reach: bool) {
+        let from = self.cursor().unwrap_or(line);
+        match reach {
+            true => self.picked.reach(&self.table, from, line),
+            false => {
+                // What is looked at is the first of several.
+                if self.picked.count() == 0 && from != line {
+                    self.picked.toggle(&self.table, from);
+                }
+                self.picked.toggle(&self.table, line);
+            }
+        }
+        self.look_at_line(line);
+    }
+
+    /// Picks the line that is looked at, or lets it go.
+    pub fn pick_here(&mut self) {
+        if let Some(line) = self.cursor() {
+            self.picked.toggle(&self.table, line);
+        }
+    }
+
+    /// Moves by lines, and picks all on the way.
+    pub fn pick_on(&mut self, by: isize) {
+        let from = self.cursor();
+        self.step(by);
+        if let (Some(from), Some(line)) = (from, self.cursor()) {
+            self.picked.reach(&self.table, from, line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::filter::Filter;
+    use crate::state::sample::{gpt, work};
+
+    #[test]
+    fn lines_are_picked_one_by_one_and_from_one_to_another() {
+        let work = work(gpt(4));
+        let table = &work.table;
+        let fold = table.items.iter().position(|item| matches!(item, Item::Fold(_))).unwrap();
+        let mut picked = Picked::default();
+        picked.toggle(table, fold - 1);
+        assert_eq!((picked.count(), picked.rows().next()), (1, Some(0)));
+        picked.toggle(table, fold);
+        let all = table.all_rows_of(table.items[fold]).count();
+        assert_eq!(picked.count(), 1 + all);
+        assert!(picked.has(table, table.items[fold]) && picked.has(table, table.items[fold + 1]));
+        let sums = picked.sums(&work.rows);
+        assert_eq!(sums.tensors, picked.count() as u64);
+        assert!(sums.bytes > 0);
+        // A pattern of the fold is let go; the fold is not whole then.
+        picked.toggle(table, fold + 1);
+        assert!(!picked.has(table, table.items[fold]));
+        picked.toggle(table, fold - 1);
+        picked.reach(table, 0, fold);
+        assert_eq!(picked.count(), 1 + all, "from the line that was touched last");
+        picked.reach(table, 0, fold - 1);
+        assert_eq!(picked.count(), 1, "and back");
+        picked.toggle(table, fold + 1);
+        let filter = Filter::parse(&picked.filter(&work.rows)).unwrap();
+        let passed = work.rows.iter().filter(|row| filter.matches(row)).count();
+        assert_eq!(passed, picked.count());
+        picked.clear();
+        assert_eq!((picked == Picked::default(), picked.filter(&work.rows)), (true, String::new()));
+        picked.all(table);
+        assert_eq!(picked.count(), work.rows.len());
+    }
+}

@@ -1,0 +1,106 @@
+//! The rows of a matrix that is looked at, by norm; or the kernels of a convolution.
+
+use statelens_checkpoint::{Error, Result, Unwatched};
+use statelens_stats::{Lines, Matrix, Overview, Rows};
+use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
+
+use crate::protocol::looking::Told as Looked;
+use crate::protocol::ranked::{Ask, Ranked, Told};
+use crate::protocol::{FromWorker, JobKind};
+use crate::text;
+use crate::worker::job::Job;
+use crate::worker::looking::numbers_of;
+use crate::worker::opened::OpenCheckpoint;
+use crate::worker::reading::drive;
+use crate::worker::session::Shared;
+
+/// Rows that are told, and kernels that are shown.
+const TOLD: usize = 8;
+const SHOWN: usize = 48;
+
+/// Answers the page.
+pub(super) fn answer(session: &Shared, job: Job, ask: Option<Ask>) {
+    let Some(ask) = ask else { return session.borrow().jobs.stop(JobKind::Rank) };
+    let Some(open) = session.borrow().open.clone() else { return };
+    job.clone().spawn(async move {
+        let told = match rank(&open, &ask, &job).await {
+            Ok(found) => Told::Found(Box::new(found)),
+            Err(error) => text::failure(&error).map_or(Told::Ended, Told::Failed),
+        };
+        tell(&job, &ask, told);
+        open.tell_fetched(&job);
+    });
+}
+
+fn tell(job: &Job, ask: &Ask, told: Told) {
+    job.post(&FromWorker::Looking(Looked::Ranked(ask.row, told)));
+}
+
+async fn rank(open: &OpenCheckpoint, ask: &Ask, job: &Job) -> Result<Ranked> {
+    let tensor = numbers_of(open, ask.row)?;
+    let leading = match ask.kernels {
+        true => vec![0; tensor.shape.len().saturating_sub(2)],
+        false => ask.leading.clone(),
+    };
+    let matrix = Matrix::of(&tensor.shape, &leading);
+    let matrix = matrix.ok_or_else(|| Error::refused("it has no rows"))?;
+    let (range, width, size) = match ask.kernels {
+        true => {
+            let all = 0..tensor.numel().unwrap_or(0);
+            (all, matrix.len, (matrix.rows(), matrix.columns))
+        }
+        false => (matrix.first..matrix.first + matrix.len, matrix.columns, (1, matrix.columns)),
+    };
+    let rows = Rows::new(&tensor.dtype, width).ok_or_else(|| {
+        Error::unsupported(format!("the numbers of {} are not known", tensor.dtype))
+    })?;
+    let mut pour = Pour::new(&open.checkpoint.files, &tensor, range, BUDGET, rows)?;
+    drive(&mut pour, &[&open.sources], job, |pour, time| {
+        if time {
+            let (done, total) = pour.progress();
+            tell(job, ask, Told::Going(done, total));
+            open.tell_fetched(job);
+        }
+    })
+    .await?;
+    let found = pour.into.finish();
+    let lines = &found.rows;
+    if lines.is_empty() {
+        return Err(Error::unsupported("more rows than are ranked"));
+    }
+    let ranked = Lines::ranked(lines);
+    let one = |at: usize| (at as u64, lines[at].norm, lines[at].abs_max);
+    let from = (ask.from as usize).min(lines.len() - 1);
+    let shown = if ask.kernels { SHOWN } else { TOLD };
+    let largest: Vec<_> = match ask.in_order {
+        true => (from..lines.len()).take(shown).map(one).collect(),
+        false => ranked.iter().skip(from).take(shown).map(|at| one(*at)).collect(),
+    };
+    let mut values = Vec::new();
+    if ask.kernels {
+        for (at, ..) in &largest {
+            let mut bytes = Vec::new();
+            let mut out = |piece: &[u8]| {
+                bytes.extend_from_slice(piece);
+                Ok(())
+            };
+            let range = at * width..(at + 1) * width;
+            let files = &open.checkpoint.files;
+            drain_range(files, &tensor, range, BUFFER, &mut Unwatched, &mut out)?;
+            values.extend(Overview::values(&tensor.dtype, &bytes));
+        }
+    }
+    Ok(Ranked {
+        kernels: ask.kernels,
+        in_order: ask.in_order,
+        count: lines.len() as u64,
+        zero: found.zero_rows,
+        copied: found.copied_rows,
+        median: Lines::median(lines, &ranked).unwrap_or(0.0),
+        largest,
+        smallest: ranked.iter().rev().take(TOLD).map(|at| one(*at)).collect(),
+        from: from as u64,
+        size,
+        values,
+    })
+}

@@ -1,0 +1,131 @@
+//! The singular values of a matrix that is looked at.
+
+use statelens_checkpoint::Result;
+use statelens_inspect::singular::{plan_text, spectrum_chart, spectrum_csv, spectrum_facts};
+use statelens_stats::singular::{Plan, Singular, Spectrum, USUALLY_LARGEST, Which, practise};
+use statelens_tensor::Machine as _;
+
+use crate::protocol::looking::{Frame, Told as Looked};
+use crate::protocol::singular::{Ask, Found, Offer, Told};
+use crate::protocol::{FromWorker, JobKind};
+use crate::text;
+use crate::worker::job::Job;
+use crate::worker::looking::tensor;
+use crate::worker::now;
+use crate::worker::opened::OpenCheckpoint;
+use crate::worker::reading::drive;
+use crate::worker::session::Shared;
+
+/// Bytes of memory that it may take: a page has not much.
+const MEMORY: u64 = 400 << 20;
+/// Longer than this, in milliseconds, is not tried out.
+const TRIED: f64 = 8.0;
+
+/// Units of the picture, which is as wide as what stands beside the matrix.
+const WIDE: u32 = 268;
+const HIGH: u32 = 210;
+
+/// Answers the page.
+pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
+    if ask == Ask::Find(None) {
+        return session.borrow().jobs.stop(JobKind::Singular);
+    }
+    let Some(open) = session.borrow().open.clone() else { return };
+    match ask {
+        Ask::Find(None) => {}
+        Ask::Offers(frame) => {
+            let offers = offers(&open, &frame);
+            tell(&job, &frame, Told::Offers(offers));
+        }
+        Ask::Find(Some((frame, all))) => job.clone().spawn(async move {
+            let told = match find(&open, &frame, all, &job).await {
+                Ok(()) => Some(Told::Ended),
+                Err(error) => text::failure(&error).map(Told::Failed).or(Some(Told::Ended)),
+            };
+            if let Some(told) = told {
+                tell(&job, &frame, told);
+            }
+            open.tell_fetched(&job);
+        }),
+    }
+}
+
+fn tell(job: &Job, frame: &Frame, told: Told) {
+    job.post(&FromWorker::Looking(Looked::Singular(frame.clone(), told)));
+}
+
+/// All, if that can be, and the largest, if those are fewer.
+fn offers(open: &OpenCheckpoint, frame: &Frame) -> Vec<Offer> {
+    let Ok((tensor, matrix)) = tensor(open, frame) else { return Vec::new() };
+    if matrix.rows().min(matrix.columns) < 2 || frame.fold.is_some() {
+        return Vec::new();
+    }
+    let speed = speed();
+    let offers = [Which::All, Which::Largest(USUALLY_LARGEST)];
+    let mut offers: Vec<Offer> = offers
+        .into_iter()
+        .filter_map(|which| Plan::new(&tensor.dtype, matrix, which, MEMORY).ok())
+        .map(|plan| Offer {
+            all: plan.largest.is_none(),
+            count: plan.largest.map_or(plan.rows.min(plan.columns), u64::from),
+            text: plan_text(&plan),
+            seconds: plan.operations as f64 / speed / 1000.0,
+        })
+        .collect();
+    offers.dedup_by_key(|offer| offer.all);
+    offers
+}
+
+/// Operations that are done in a millisecond.
+fn speed() -> f64 {
+    let (began, mut done) = (now(), 0u64);
+    loop {
+        done += practise();
+        let spent = now() - began;
+        if spent >= TRIED {
+            return done as f64 / spent;
+        }
+    }
+}
+
+async fn find(open: &OpenCheckpoint, frame: &Frame, all: bool, job: &Job) -> Result<()> {
+    let (tensor, matrix) = tensor(open, frame)?;
+    let which = match all {
+        true => Which::All,
+        false => Which::Largest(USUALLY_LARGEST),
+    };
+    let plan = Plan::new(&tensor.dtype, matrix, which, MEMORY)?;
+    let mut machine = Singular::new(&open.checkpoint.files, &tensor, matrix, plan)?;
+    let title = title(open, frame);
+    let mut passes = 0;
+    drive(&mut machine, &[&open.sources], job, |machine, time| {
+        let found = machine.found().filter(|found| found.passes != passes);
+        if let Some(found) = found {
+            passes = found.passes;
+            tell(job, frame, Told::Found(Box::new(shown(found, &title))));
+        }
+        if time {
+            let (done, total) = machine.progress();
+            tell(job, frame, Told::Going(done as f64 / total.max(1) as f64));
+            open.tell_fetched(job);
+        }
+    })
+    .await
+}
+
+fn title(open: &OpenCheckpoint, frame: &Frame) -> String {
+    let key = open.leaves.get(frame.row as usize).map(|leaf| leaf.flat.to_lossy().into_owned());
+    let slice: String = frame.leading.iter().map(|index| format!("{index}, ")).collect();
+    let key = key.unwrap_or_default();
+    if slice.is_empty() { key } else { format!("{key}[{slice}:, :]") }
+}
+
+fn shown(of: &Spectrum, title: &str) -> Found {
+    let facts = spectrum_facts(of).into_iter();
+    let line = spectrum_chart(of, title);
+    Found {
+        facts: facts.map(|(name, text)| (name.to_owned(), text)).collect(),
+        svg: line.svg(WIDE, HIGH),
+        csv: spectrum_csv(of),
+    }
+}
