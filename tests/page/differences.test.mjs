@@ -82,6 +82,8 @@ test("a pair is looked at more closely when it is chosen, with the numbers of th
     const counts = csv.map((line) => line.split(",").slice(2).map(Number));
     assert.deepEqual(counts.map(([a]) => a), expected.distributions.left);
     assert.deepEqual(counts.map(([, b]) => b), expected.distributions.right);
+    const wide = (selector) => page.locator(selector).boundingBox().then((box) => box.width);
+    assert.ok((await wide("#differences svg")) > 0.8 * (await wide("#differences")), "the histogram of the differences is as wide as its room");
     const svg = await saved(page, '#outlines button:has-text("SVG")');
     assert.match(svg, /stroke-dasharray="6 3"/);
     assert.match(await page.getAttribute("#outlines svg", "aria-label"), /A and B: % of values in a bin by value\. A: .* B: /);

@@ -18,6 +18,7 @@ use crate::page::weights::HistogramView;
 use crate::protocol::ToWorker;
 use crate::protocol::closer::{CloseValues, Closely, Outlines};
 use crate::protocol::compare::Ask;
+use crate::protocol::weights::TensorValues;
 use crate::state::compare::{Mark, Pair};
 use crate::state::fmt;
 use crate::state::weights::number;
@@ -51,8 +52,6 @@ impl Actor {
 #[component]
 pub(super) fn CloserSection(props: &CloserProps) -> Html {
     let actor = use_context::<Actor>();
-    let node = use_node_ref();
-    let (width, _) = use_size(&node);
     let (compare, pair) = (&props.compare, &props.pair);
     let rows = compare.known.as_ref().and_then(|known| known.first(pair).zip(known.second(pair)));
     let tensors = rows.is_some_and(|(a, b)| {
@@ -113,22 +112,22 @@ pub(super) fn CloserSection(props: &CloserProps) -> Html {
                     <>
                         <div class="prog thin" role="progressbar" aria-label="Reading both" aria-valuemin="0" aria-valuemax="100"
                             aria-valuenow={percent.to_string()}><i style={format!("--w:{percent}%")}></i></div>
-                        if let Some(values) = known { { found(values, props, width) } }
+                        if let Some(values) = known { { found(values, props) } }
                     </>
                 },
             )
         }
-        Some(Closely::Read(values)) => (html! {}, found(values, props, width)),
+        Some(Closely::Read(values)) => (html! {}, found(values, props)),
     };
     html! {
-        <section id="closer" ref={node}>
+        <section id="closer">
             <div class="hd"><h3>{ "A and B beside each other" }</h3>{ aside }</div>
             { body }
         </section>
     }
 }
 
-fn found(values: &CloseValues, props: &CloserProps, width: f64) -> Html {
+fn found(values: &CloseValues, props: &CloserProps) -> Html {
     let (compare, pair) = (&props.compare, &props.pair);
     let row = compare.known.as_ref().and_then(|known| known.row(pair));
     let Some(row) = row else { return html! {} };
@@ -146,11 +145,29 @@ fn found(values: &CloseValues, props: &CloserProps, width: f64) -> Html {
             if both + a + b > 0 { <p class="mid-ink">{ format!("NaN in both {}, in A only {}, in B only {}", fmt::exact(both), fmt::exact(a), fmt::exact(b)) }</p> }
             <OutlinesView outlines={values.outlines.clone()} name={row.key.clone()} />
             <h4 class="sub">{ "B \u{2212} A" }</h4>
-            <HistogramView values={Rc::new(values.differences.clone())} dtype={row.dtype.clone()} {width} />
+            <Differences values={Rc::new(values.differences.clone())} dtype={row.dtype.clone()} />
             if let Some(map) = values.map.as_ref().and_then(crate::protocol::looking::Packed::map) {
                 <Where map={Rc::new(map)} shape={values.shape.clone()} row={pair.a} name={row.key.clone()} />
             }
         </>
+    }
+}
+
+#[derive(Properties, PartialEq)]
+struct DifferencesProps {
+    values: Rc<TensorValues>,
+    dtype: String,
+}
+
+/// The histogram of the differences, as wide as there is room.
+#[component]
+fn Differences(props: &DifferencesProps) -> Html {
+    let node = use_node_ref();
+    let (width, _) = use_size(&node);
+    html! {
+        <div id="differences" ref={node}>
+            <HistogramView values={props.values.clone()} dtype={props.dtype.clone()} {width} />
+        </div>
     }
 }
 

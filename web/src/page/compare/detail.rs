@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::visible;
 use yew::prelude::*;
 
 use super::closer::CloserSection;
@@ -58,7 +59,7 @@ fn of_pair(actor: &Actor, compare: &Rc<Compare>, known: &Pairs, pair: &Pair) -> 
                 if b.is_none() { <p class="lab">{ "only in A" }</p> }
             </section>
             if let Some(of) = known.difference(pair).filter(|found| !found.parameter.is_empty()) {
-                <section><dl class="kv"><dt>{ "parameter" }</dt><dd class="wrap" id="parameter">{ of.parameter.replace('`', "") }</dd></dl></section>
+                <section><dl class="kv"><dt>{ "parameter" }</dt><dd class="wrap" id="parameter">{ visible(&of.parameter.replace('`', "")) }</dd></dl></section>
             }
             { for known.differences(pair).map(|found| difference(found, row)) }
             <CloserSection compare={compare.clone()} pair={*pair} />

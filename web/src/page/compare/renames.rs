@@ -129,7 +129,7 @@ fn forget(actor: &Actor) -> Html {
 fn rule(from: &str, to: &str) -> String {
     let mut pattern = String::with_capacity(from.len() + 8);
     for letter in from.chars() {
-        if !(letter.is_alphanumeric() || letter == '_' || letter == '/') {
+        if r"\.+*?()|[]{}^$#&-~".contains(letter) {
             pattern.push('\\');
         }
         pattern.push(letter);
@@ -144,5 +144,6 @@ mod tests {
     #[test]
     fn a_rule_is_of_the_whole_key() {
         assert_eq!(rule("a.0-b", "c$d"), "^a\\.0\\-b$=>c$$d");
+        assert_eq!(rule("a <b>", "c"), "^a <b>$=>c");
     }
 }

@@ -146,7 +146,9 @@ pub fn escape(model: &Model, actor: &Actor) {
 
 impl Model {
     /// Shows a run folder.
-    pub(super) fn open_run(&mut self, view: RunView) {
+    pub(super) fn open_run(&mut self, mut view: RunView) {
+        // Of a folder that is come back to, nothing is being read any more.
+        view.values.now = None;
         self.over = None;
         self.sheet = None;
         self.work = None;

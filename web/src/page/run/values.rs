@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use statelens_inspect::runs::{Grouping, Measure, group_names, over_steps};
+use statelens_inspect::visible;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
@@ -102,7 +103,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
             }
             chosen.set(now);
         });
-        chip(shown.contains(name), None, onclick, html! { { name } })
+        chip(shown.contains(name), None, onclick, html! { { visible(name) } })
     };
     html! {
         <div class="runvalues" id="run-values">
@@ -112,7 +113,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
                 <span class="seg small" role="radiogroup" aria-label="What is drawn over steps">{ quantity(Measure::Norm, "norm") }{ quantity(Measure::Deviation, "\u{3c3}") }</span>
                 <span class="chips" role="group" aria-label="Groups">{ for names.iter().take(CHIPS).map(choice) }</span>
             </div>
-            <ChartView {chart} height={240} name={format!("{} over steps", view.folder)} />
+            <ChartView {chart} height={225 + 15 * shown.len() as u32} name={format!("{} over steps", view.folder)} />
         </div>
     }
 }
