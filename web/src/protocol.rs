@@ -8,6 +8,7 @@
 pub mod closer;
 pub mod compare;
 pub mod family;
+pub mod frame;
 pub mod looking;
 pub mod ranked;
 pub mod share;

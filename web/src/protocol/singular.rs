@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ErrorText;
-use super::looking::Frame;
+use super::frame::Frame;
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

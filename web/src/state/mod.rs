@@ -11,6 +11,7 @@ pub mod instrument;
 pub mod link;
 pub mod looking;
 pub mod picked;
+mod picking;
 pub mod run;
 pub mod search;
 pub mod share;

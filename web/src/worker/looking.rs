@@ -12,6 +12,7 @@ use crate::protocol::looking::{Ask, Cells, Frame, Packed, Progress, Told};
 use crate::protocol::{FromWorker, JobKind};
 use crate::text;
 use crate::worker::job::Job;
+use crate::worker::looked::tensor;
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{Pulse, drive};
@@ -55,26 +56,6 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
 
 fn tell(job: &Job, told: Told) {
     job.post(&FromWorker::Looking(told));
-}
-
-/// The tensor of a row, as numbers.
-pub(super) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tensor>> {
-    let leaf = open.leaves.get(row as usize);
-    let tensor = leaf.and_then(|leaf| open.checkpoint.tensor_of(leaf.target));
-    let (_, tensor) = tensor.ok_or_else(|| Error::refused("this is not a tensor"))?;
-    statelens_tensor::numbers(tensor)
-        .ok_or_else(|| Error::unsupported(format!("the numbers of {} are not known", tensor.dtype)))
-}
-
-/// The tensor as numbers, and the matrix of it.
-pub(super) fn tensor<'a>(
-    open: &'a OpenCheckpoint,
-    frame: &Frame,
-) -> Result<(Cow<'a, Tensor>, Matrix)> {
-    let numbers = numbers_of(open, frame.row)?;
-    let matrix = frame.matrix(&numbers.shape);
-    let matrix = matrix.ok_or_else(|| Error::refused("it has no values, or no such slice"))?;
-    Ok((numbers, matrix))
 }
 
 async fn overview(open: &OpenCheckpoint, frame: &Frame, most: (u32, u32), job: &Job) -> Result<()> {

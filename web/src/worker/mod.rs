@@ -16,6 +16,7 @@ mod held;
 mod helper;
 mod job;
 mod later;
+mod looked;
 pub mod looking;
 pub mod open;
 mod opened;

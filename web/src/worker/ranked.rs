@@ -9,7 +9,7 @@ use crate::protocol::ranked::{Ask, Ranked, Told};
 use crate::protocol::{FromWorker, JobKind};
 use crate::text;
 use crate::worker::job::Job;
-use crate::worker::looking::numbers_of;
+use crate::worker::looked::numbers_of;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
 use crate::worker::session::Shared;

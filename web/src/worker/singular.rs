@@ -10,7 +10,7 @@ use crate::protocol::singular::{Ask, Found, Offer, Told};
 use crate::protocol::{FromWorker, JobKind};
 use crate::text;
 use crate::worker::job::Job;
-use crate::worker::looking::tensor;
+use crate::worker::looked::tensor;
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;

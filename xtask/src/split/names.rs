@@ -11,7 +11,7 @@ const DOORS: [&str; 2] =
 
 /// What is only used behind those doors. A name has one of these in it, be it that of a type that a
 /// function is made for.
-const LATER: [&str; 31] = [
+const LATER: [&str; 32] = [
     "statelens_web::worker::later::",
     "statelens_web::worker::casts::",
     "statelens_web::worker::check::",
@@ -20,6 +20,7 @@ const LATER: [&str; 31] = [
     "statelens_web::worker::crew::",
     "statelens_web::worker::family::",
     "statelens_web::worker::helper::",
+    "statelens_web::worker::looked::",
     "statelens_web::worker::looking::",
     "statelens_web::worker::planned::",
     "statelens_web::worker::planning::",
