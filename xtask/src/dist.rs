@@ -15,7 +15,7 @@ const BUDGET: u64 = 1_500_000;
 
 /// What the page in one file may weigh: its Wasm is packed by gzip, which a browser unpacks itself, and
 /// all is written in base64, so that it is about twice what the page and what it fetches later weigh.
-const SINGLE_BUDGET: u64 = 3_500_000;
+const SINGLE_BUDGET: u64 = 3_700_000;
 
 /// Builds the site and packs it.
 pub(crate) fn run() -> Result<()> {
