@@ -444,7 +444,7 @@ test("keys that no rule covers come first, with the nearest rule, and are left o
     const [first] = await rows(page);
     assert.equal(first[0], "model.layers.0–1.mlp.up_proj.weight");
     assert.match(first[1], /^model\.layers\.\{n\}\.mlp\.(gate|down)_proj\.\{wb\}$/);
-    assert.match(await page.textContent(".refused h3"), /No rule is about 2 keys/);
+    assert.match(await page.textContent(".refused h3"), /No rule covers 2 keys/);
     await page.check("#drop-unmatched");
     await page.waitForSelector("#write:not([disabled])");
     // The config still asks for them where their neighbours are.

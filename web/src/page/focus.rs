@@ -6,16 +6,19 @@ use web_sys::HtmlInputElement;
 use crate::page::model::actor::Actor;
 
 /// Leaves the filter box for the table, at its first row if none was looked at.
-pub(super) fn enter_table(model_has_row: bool, actor: &Actor) {
+pub(super) fn enter_table(actor: &Actor) {
     let grid = web_sys::window()
         .and_then(|window| window.document())
         .and_then(|document| document.query_selector("#work [role=grid]").ok().flatten())
         .and_then(|node| node.dyn_into::<web_sys::HtmlElement>().ok());
     if let Some(grid) = grid {
         let _ = grid.focus();
-        if !model_has_row {
-            actor.work(|work| work.step_to_end(false));
-        }
+        // Asked there and not here: a letter of the filter may not be drawn yet.
+        actor.work(|work| {
+            if work.cursor().is_none() {
+                work.step_to_end(false);
+            }
+        });
     }
 }
 

@@ -256,11 +256,11 @@ fn FilterBar(props: &FilterProps) -> Html {
         })
     };
     let onkeydown = {
-        let (actor, shown, menu) = (actor.clone(), work.cursor().is_some(), asked.clone());
+        let (actor, menu) = (actor.clone(), asked.clone());
         Callback::from(move |event: KeyboardEvent| match event.key().as_str() {
             "Enter" | "ArrowDown" => {
                 event.prevent_default();
-                enter_table(shown, &actor);
+                enter_table(&actor);
             }
             "Escape" => menu.set(false),
             _ => {}

@@ -116,7 +116,7 @@ pub struct Row {
     pub how: String,
     /// For how many keys that differ in numbers only it stands.
     pub times: u64,
-    /// No rule is about it; the pattern that is most like it, if any is.
+    /// No rule covers it; the pattern that is most like it, if any is.
     pub unmatched: bool,
     /// That pattern.
     pub nearest: String,
