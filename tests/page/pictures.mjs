@@ -40,6 +40,10 @@ for (const colorScheme of ["light", "dark"]) {
       await page.waitForSelector(".vals .here");
       await page.waitForSelector(".histogram");
       await take(page, "values");
+      await page.keyboard.press("t");
+      await page.waitForSelector(".map .box");
+      await take(page, "boxes");
+      await page.keyboard.press("t");
       await page.keyboard.press("e");
       await page.waitForSelector(".outstanding, .exp .map");
       await take(page, "expanded");
