@@ -1,7 +1,7 @@
 //! Families, by what only their keys have. Names can't tell apart what has the same ones: Llama and
 //! Mistral do.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use super::key::{Parsed, base, is_digits};
 use super::weights::Weights;
@@ -131,15 +131,35 @@ const FAMILIES: [Named; 54] = [
 
 /// The family that the names fit.
 pub(super) fn by_names(weights: &Weights) -> Option<&'static Named> {
-    let patterns: BTreeSet<String> =
-        weights.all.iter().map(|weight| pattern(&weight.parsed)).collect();
-    let has = |name: &&str| patterns.iter().any(|pattern| pattern.contains(&format!(".{name}.")));
+    let names = Names::of(weights);
+    let has = |name: &&str| names.have(name);
     FAMILIES.iter().find(|family| family.by.iter().all(&has) && !family.without.iter().any(&has))
 }
 
-/// The modules and the leaf with dots around each, numbers left out.
-fn pattern(key: &Parsed) -> String {
-    let parts = key.modules.iter().filter(|part| !is_digits(part)).map(|part| base(part));
-    let parts: Vec<&str> = parts.chain([key.leaf.as_str()]).collect();
-    format!(".{}.", parts.join("."))
+/// The names of all tensors, numbers left out.
+struct Names<'a> {
+    modules: HashSet<&'a str>,
+    keys: HashSet<Vec<&'a str>>,
+}
+
+impl<'a> Names<'a> {
+    fn of(weights: &'a Weights) -> Self {
+        let keys: HashSet<Vec<&str>> =
+            weights.all.iter().map(|weight| parts(&weight.parsed)).collect();
+        Self { modules: keys.iter().flatten().copied().collect(), keys }
+    }
+
+    /// Whether a name is in one of the keys. Most are in none, which their modules tell without looking
+    /// at the keys one by one.
+    fn have(&self, name: &str) -> bool {
+        let parts: Vec<&str> = name.split('.').collect();
+        parts.iter().all(|part| self.modules.contains(part))
+            && self.keys.iter().any(|key| key.windows(parts.len()).any(|run| run == parts))
+    }
+}
+
+/// The modules and the leaf, numbers left out.
+fn parts(key: &Parsed) -> Vec<&str> {
+    let modules = key.modules.iter().filter(|part| !is_digits(part)).map(|part| base(part));
+    modules.chain([key.leaf.as_str()]).collect()
 }
