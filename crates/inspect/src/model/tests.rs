@@ -205,6 +205,22 @@ fn one_memory_under_two_names_is_tied() {
 }
 
 #[test]
+fn the_name_of_a_family_is_a_run_of_modules_of_one_key() {
+    let family = |keys: &[&str]| {
+        let tensors: Vec<(&str, &[u64])> = keys.iter().map(|key| (*key, &[4, 4][..])).collect();
+        let model = of(&tensors, None);
+        model.fact("family").filter(|family| family.is_known()).map(Fact::text)
+    };
+    let mamba = Some("Mamba, decoder only".to_owned());
+    assert_eq!(family(&["backbone.layers.0.mixer.A_log"]), mamba);
+    // Numbers stand for nothing.
+    assert_eq!(family(&["backbone.layers.0.mixer.1.A_log"]), mamba);
+    assert_eq!(family(&["backbone.layers.0.mixer.inner.A_log"]), None);
+    assert_eq!(family(&["backbone.layers.0.A_log.mixer"]), None);
+    assert_eq!(family(&["backbone.layers.0.mixer.x", "backbone.layers.0.inner.A_log"]), None);
+}
+
+#[test]
 fn what_is_no_model_says_nothing() {
     let model = of(&[("a", &[2, 3])], None);
     assert!(!model.is_recognised());
