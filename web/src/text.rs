@@ -2,7 +2,9 @@
 
 use statelens_checkpoint::{Error, ErrorKind, Finding, Grade};
 
-use crate::protocol::{self, ErrorText, Severity};
+use crate::protocol;
+use crate::protocol::error::ErrorText;
+use crate::protocol::finding::Severity;
 use crate::state::fmt::exact;
 
 /// What options of the command are called on the page.
@@ -72,12 +74,12 @@ pub fn title(text: &str) -> String {
 #[must_use]
 pub fn error(error: &Error) -> ErrorText {
     let kind = match error.kind() {
-        ErrorKind::Damaged => protocol::ErrorKind::Damaged,
-        ErrorKind::Limit if error.code() == "fetch-cap" => protocol::ErrorKind::FetchCap,
-        ErrorKind::Limit => protocol::ErrorKind::Limit,
-        ErrorKind::Refused => protocol::ErrorKind::Refused,
-        ErrorKind::Io | ErrorKind::Cancelled => protocol::ErrorKind::Io,
-        _ => protocol::ErrorKind::Unsupported,
+        ErrorKind::Damaged => protocol::error::ErrorKind::Damaged,
+        ErrorKind::Limit if error.code() == "fetch-cap" => protocol::error::ErrorKind::FetchCap,
+        ErrorKind::Limit => protocol::error::ErrorKind::Limit,
+        ErrorKind::Refused => protocol::error::ErrorKind::Refused,
+        ErrorKind::Io | ErrorKind::Cancelled => protocol::error::ErrorKind::Io,
+        _ => protocol::error::ErrorKind::Unsupported,
     };
     let mut place = Vec::new();
     if let Some(file) = error.file() {
@@ -128,7 +130,7 @@ pub fn severity(grade: Grade) -> Severity {
 
 /// A finding.
 #[must_use]
-pub fn finding(finding: &Finding) -> protocol::Finding {
+pub fn finding(finding: &Finding) -> protocol::finding::Finding {
     let call = finding.call.as_ref().map_or_else(Vec::new, |call| {
         [
             ("module", call.module.clone()),
@@ -141,7 +143,7 @@ pub fn finding(finding: &Finding) -> protocol::Finding {
         .map(|(label, text)| (label.to_owned(), text))
         .collect()
     });
-    protocol::Finding {
+    protocol::finding::Finding {
         severity: severity(finding.grade),
         title: title(&finding.title),
         text: finding.detail.clone(),
@@ -159,7 +161,7 @@ pub fn explained(of: &Error, head: &[u8]) -> ErrorText {
     let mut error = error(of);
     if of.code() == statelens_formats::STAND_IN {
         let text = String::from_utf8_lossy(head);
-        error.kind = protocol::ErrorKind::NotACheckpoint;
+        error.kind = protocol::error::ErrorKind::NotACheckpoint;
         let lines = text.lines().take(5);
         error.lines = lines.map(|line| line.chars().take(160).collect()).collect();
     }
@@ -227,7 +229,7 @@ mod tests {
         let files = FileSet::single("dir/model.mdl", Memory::from(head.to_vec()));
         let failed = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
         let text = explained(&failed.unwrap_err(), head);
-        assert_eq!(text.kind, protocol::ErrorKind::NotACheckpoint);
+        assert_eq!(text.kind, protocol::error::ErrorKind::NotACheckpoint);
         assert!(text.title.contains("4,938,993,736 bytes"), "{}", text.title);
         assert_eq!(text.lines.len(), 3);
         assert!(text.next[0].0.ends_with("came from."), "{}", text.next[0].0);

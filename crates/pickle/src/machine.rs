@@ -1,10 +1,15 @@
 //! The machine: runs the opcodes, builds objects, calls nothing.
 
+mod input;
+mod memo;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
 
+use self::input::Input;
+use self::memo::Memo;
 use crate::graph::damaged;
 use crate::opcode as op;
 use crate::{Broken, Call, GlobalUse, Items, Node, NodeId, Pickle, escapes, python2};
@@ -78,38 +83,6 @@ struct Machine<'a> {
     /// What the last `PROTO` said: below 3, Python takes names for those of Python 2.
     protocol: u8,
     small: Small,
-}
-
-/// What was put aside, by number. Python counts them from 0 up, so a list holds them; whatever
-/// has another number is in a map.
-#[derive(Default)]
-struct Memo {
-    counted: Vec<NodeId>,
-    others: HashMap<u32, NodeId>,
-}
-
-impl Memo {
-    fn len(&self) -> usize {
-        self.counted.len() + self.others.len()
-    }
-
-    fn get(&self, index: u32) -> Option<NodeId> {
-        self.counted.get(index as usize).or_else(|| self.others.get(&index)).copied()
-    }
-
-    fn set(&mut self, index: u32, id: NodeId) -> Result<()> {
-        if let Some(place) = self.counted.get_mut(index as usize) {
-            *place = id;
-        } else if self.counted.len() == index as usize {
-            room::push(&mut self.counted, id)?;
-            if !self.others.is_empty() {
-                self.others.remove(&index);
-            }
-        } else {
-            room::insert(&mut self.others, index, id)?;
-        }
-        Ok(())
-    }
 }
 
 /// Nodes of immutable values that occur all the time; one of each is enough.
@@ -691,52 +664,5 @@ fn kind(node: &Node) -> &'static str {
         Node::Persistent(_) => "a persistent id",
         Node::Buffer(_) => "a buffer",
         Node::Extension(_) => "an extension",
-    }
-}
-
-struct Input<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    /// The bytes ended too early.
-    starved: bool,
-}
-
-impl<'a> Input<'a> {
-    fn rest(&self) -> usize {
-        self.bytes.len() - self.at
-    }
-
-    fn take(&mut self, len: u64) -> Result<&'a [u8]> {
-        let rest = self.rest();
-        let len = usize::try_from(len).ok().filter(|len| *len <= rest).ok_or_else(|| {
-            self.starved = true;
-            damaged(format!("it needs {len} more bytes and has {rest}"))
-                .advice("The file may be cut short: compare its size with the original.")
-        })?;
-        let bytes = &self.bytes[self.at..self.at + len];
-        self.at += len;
-        Ok(bytes)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N as u64)?);
-        Ok(array)
-    }
-
-    fn byte(&mut self) -> Result<u8> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    /// Up to the next line feed, which is taken and not returned.
-    fn line(&mut self) -> Result<&'a [u8]> {
-        let rest = &self.bytes[self.at..];
-        let len = rest.iter().position(|byte| *byte == b'\n');
-        let len = len.ok_or_else(|| {
-            self.starved = true;
-            damaged("a line has no end")
-        })?;
-        self.at += len + 1;
-        Ok(&rest[..len])
     }
 }

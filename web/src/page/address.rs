@@ -9,7 +9,10 @@ use crate::page::marks::{cross, good, severity, typed};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model, Sheet};
 use crate::page::offers::served;
-use crate::protocol::{Agreed, ErrorKind, Fetched, Severity, ToWorker};
+use crate::protocol::ToWorker;
+use crate::protocol::error::ErrorKind;
+use crate::protocol::finding::Severity;
+use crate::protocol::opened::{Agreed, Fetched};
 use crate::state::fmt;
 
 /// What one action may fetch: at first, and what else can be chosen.

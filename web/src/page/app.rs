@@ -40,8 +40,11 @@ use crate::page::verify::VerifySheet;
 use crate::page::weights::use_instrument;
 use crate::page::workspace::Workspace;
 use crate::protocol::compare::Told;
+use crate::protocol::conversion::How;
+use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::looking::Told as Looked;
-use crate::protocol::{Agreed, ErrorKind, ErrorText, FromWorker, How, Posted, ToWorker};
+use crate::protocol::opened::Agreed;
+use crate::protocol::{FromWorker, Posted, ToWorker};
 use crate::state::fmt;
 
 /// The page.

@@ -12,7 +12,8 @@ use web_sys::{MessageEvent, Worker, WorkerOptions};
 use yew::Callback;
 
 use crate::messages::{FIRST, LOCK, envelope, get, message, set};
-use crate::protocol::{FILES, FromWorker, HANDLE, JobKind, Posted, ToWorker};
+use crate::protocol::job::JobKind;
+use crate::protocol::{FILES, FromWorker, HANDLE, Posted, ToWorker};
 use crate::rows::PackedRows;
 
 /// Milliseconds that a worker may take to hear that something else is opened, before it is ended: it
@@ -322,9 +323,9 @@ fn hold(tab: &str) {
     let _ = request.call2(&locks, &tab.into(), &until_gone);
 }
 
-fn died(message: &str) -> crate::protocol::ErrorText {
-    crate::protocol::ErrorText {
-        kind: crate::protocol::ErrorKind::Unsupported,
+fn died(message: &str) -> crate::protocol::error::ErrorText {
+    crate::protocol::error::ErrorText {
+        kind: crate::protocol::error::ErrorKind::Unsupported,
         title: "The reader stopped.".into(),
         text: "A defect in Statelens, or less memory than the file needs. The file itself was not changed."
             .into(),
@@ -337,7 +338,8 @@ fn died(message: &str) -> crate::protocol::ErrorText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Ended, ErrorText};
+    use crate::protocol::error::ErrorText;
+    use crate::protocol::job::Ended;
 
     fn inner() -> Inner {
         Inner {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::page::marks::{Copy, when};
-use crate::protocol::Inspected;
+use crate::protocol::inspected::Inspected;
 
 /// The section of the inspector.
 #[derive(Properties, PartialEq)]

@@ -5,7 +5,7 @@ use yew::prelude::*;
 use crate::page::conversion::Convert;
 use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
-use crate::protocol::Choice;
+use crate::protocol::opened::Choice;
 
 /// Changes what is asked for, and asks for the plan of it.
 pub(super) fn change(actor: &Actor, change: impl FnOnce(&mut Convert) + 'static) {

@@ -6,8 +6,10 @@ use std::rc::Rc;
 use web_sys::File;
 
 use crate::page::naming::{default_name, key_name, keys_name};
+use crate::protocol::conversion::{ConvertOptions, Done, Planned, Running};
+use crate::protocol::error::ErrorText;
 use crate::protocol::family::Told;
-use crate::protocol::{ConvertOptions, Done, ErrorText, Opened, Planned, Running};
+use crate::protocol::opened::Opened;
 
 /// Where a conversion is.
 #[derive(Debug, Clone, PartialEq)]

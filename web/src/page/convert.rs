@@ -18,7 +18,10 @@ use crate::page::running::{done_body, failed_body, running_body};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
 use crate::page::tape::output_parts;
-use crate::protocol::{ErrorText, Loss, Planned, Severity, Target};
+use crate::protocol::conversion::{Loss, Planned};
+use crate::protocol::error::ErrorText;
+use crate::protocol::finding::Severity;
+use crate::protocol::opened::Target;
 use crate::state::fmt;
 use crate::state::work::Work;
 

@@ -10,7 +10,7 @@ use web_sys::{
 };
 
 use crate::messages::get;
-use crate::protocol::FileName;
+use crate::protocol::opened::FileName;
 
 /// A file with the path that it had in what was dropped.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,7 +8,8 @@ use crate::page::conversion::Convert;
 use crate::page::marks::holdings;
 use crate::page::marks::{classes, good, key, typed, when};
 use crate::page::model::actor::Actor;
-use crate::protocol::{KeyChange, Preview, Target};
+use crate::protocol::conversion::{KeyChange, Preview};
+use crate::protocol::opened::Target;
 use crate::state::fmt;
 use crate::state::work::Work;
 

@@ -6,7 +6,9 @@ use crate::page::address;
 use crate::page::marks::{Copy, cap, logo, prose, severity};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
-use crate::protocol::{Agreed, ErrorKind, ErrorText, Severity};
+use crate::protocol::error::{ErrorKind, ErrorText};
+use crate::protocol::finding::Severity;
+use crate::protocol::opened::Agreed;
 use crate::state::fmt;
 
 /// A file that could not be opened.

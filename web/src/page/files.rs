@@ -7,7 +7,7 @@ use crate::page::conversion::Convert;
 use crate::page::edits::Lines;
 use crate::page::marks::check;
 use crate::page::model::actor::Actor;
-use crate::protocol::{Choice, Target};
+use crate::protocol::opened::{Choice, Target};
 
 /// What the choice of files by names of tensors is called.
 const BY_NAME: &str = "by name";

@@ -10,8 +10,9 @@ use crate::page::model::{Action, Sheet};
 use crate::page::repair;
 use crate::page::sheet::SheetFrame;
 use crate::page::weights;
+use crate::protocol::finding::{Finding, Severity};
+use crate::protocol::rewrite::Offer;
 use crate::protocol::weights::Noticed;
-use crate::protocol::{Finding, Offer, Severity};
 use crate::state::instrument::Scan;
 use crate::state::work::Work;
 

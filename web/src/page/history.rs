@@ -17,7 +17,8 @@ use crate::page::hooks::use_window_event;
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
 use crate::page::model::{Action, Model, Pending, Screen, Why};
-use crate::protocol::{Agreed, JobKind};
+use crate::protocol::job::JobKind;
+use crate::protocol::opened::Agreed;
 use crate::state::link::Link;
 
 /// Milliseconds that a selection rests before it is noted: browsers refuse it more often.

@@ -14,13 +14,15 @@ use crate::page::model::actor::{Actor, VALUES};
 use crate::page::taking::SaveAs;
 use crate::page::understanding;
 use crate::page::weights::{GoTo, StatisticsSection};
+use crate::protocol::ToWorker;
+use crate::protocol::inspected::{Inspected, Values};
 use crate::protocol::understanding::Understood;
-use crate::protocol::{Inspected, ToWorker, Values};
 use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
 use crate::state::instrument::Instrument;
 use crate::state::table::Fold;
-use crate::state::work::{Layer, Work};
+use crate::state::work::Work;
+use crate::state::work::layers::Layer;
 
 /// The inspector.
 #[derive(Properties, PartialEq)]

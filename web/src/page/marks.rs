@@ -6,7 +6,7 @@ use yew::prelude::*;
 use statelens_inspect::fold::Sums;
 use statelens_inspect::visible;
 
-use crate::protocol::Severity;
+use crate::protocol::finding::Severity;
 use crate::state::dtype::{family, gauge, short, title};
 use crate::state::fmt::{self, key_parts};
 

@@ -3,12 +3,12 @@
 pub mod actor;
 pub mod comparison;
 pub mod folder;
+mod hear;
+mod join;
 pub mod verification;
 
 use std::rc::Rc;
 
-use statelens_formats::cerebras::dataloader::is_state_file;
-use statelens_recipes::adapter;
 use web_sys::File;
 use yew::prelude::*;
 
@@ -18,14 +18,14 @@ use self::folder::RunView;
 use self::verification::Verification;
 use crate::page::conversion::{Convert, Phase};
 use crate::page::drop::Dropped;
-use crate::page::stored::shown_columns;
+use crate::protocol::conversion::Running;
+use crate::protocol::error::ErrorText;
+use crate::protocol::inspected::{Inspected, Values};
+use crate::protocol::job::JobKind;
+use crate::protocol::opened::{Agreed, Fetched};
 use crate::protocol::share::Shared;
 use crate::protocol::understanding::Understood;
-use crate::protocol::{
-    Agreed, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, JobKind, Opened, Posted, Running,
-    Values,
-};
-use crate::rows::PackedRows;
+use crate::protocol::{FromWorker, Posted};
 use crate::state::instrument::Instrument;
 use crate::state::link::Link;
 use crate::state::looking::Looking;
@@ -581,148 +581,6 @@ impl Model {
         self.notice = Some(format!("{what}{left}").into());
     }
 
-    fn hear(&mut self, session: u32, message: FromWorker, file: Option<File>) {
-        match message {
-            FromWorker::Ready | FromWorker::Summary { .. } | FromWorker::Ended(_) => {}
-            FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
-            FromWorker::Measuring { done, total } => self.measure = Measure::Now(done, total),
-            FromWorker::Measured(ended) => {
-                self.measure = match ended {
-                    Ok(true) => Measure::Done,
-                    Ok(false) => Measure::No,
-                    Err(error) => Measure::Failed(Rc::new(error)),
-                }
-            }
-            FromWorker::Opening { doing, keys, read, calls } => {
-                let before = std::mem::take(&mut self.loading);
-                self.loading = Loading { doing, keys, read, calls, ..before };
-            }
-            FromWorker::Found(rows) => self.found(&rows),
-            FromWorker::Fetched(fetched) => {
-                self.fetched = Some(fetched).filter(|_| self.files.is_empty());
-            }
-            FromWorker::Opened(opened) => self.opened(session, *opened),
-            FromWorker::Crashed(error) if !self.revive() => {
-                self.hear(session, FromWorker::OpenFailed(error), file);
-            }
-            FromWorker::Crashed(_) => {}
-            FromWorker::OpenFailed(error) => {
-                (self.wanted, self.revived) = (None, None);
-                self.error = Some(Rc::new(error));
-                self.work = None;
-                self.forget();
-                self.compare = None;
-                self.screen = Screen::Error;
-            }
-            FromWorker::Understood(told) => self.understood = Some(Rc::new(*told)),
-            FromWorker::Inspected(inspected) => self.inspected = Some(Rc::new(inspected)),
-            FromWorker::Valued(values) => self.values = Some(Rc::new(values)),
-            FromWorker::Family { request, family } => {
-                if let Some(convert) =
-                    self.convert.as_mut().filter(|convert| convert.request == request)
-                {
-                    convert.family = family.map(|told| Rc::new(*told));
-                }
-            }
-            FromWorker::Planned { request, plan } => {
-                if let Some(convert) =
-                    self.convert.as_mut().filter(|convert| convert.request == request)
-                {
-                    convert.plan = Some(plan.map(Rc::new).map_err(Rc::new));
-                    convert.planning = false;
-                }
-            }
-            FromWorker::Wants(paths) => {
-                if let Some(convert) = &mut self.convert {
-                    convert.wants = Rc::new(paths);
-                }
-            }
-            FromWorker::Running(now) => {
-                if let Some(Phase::Running { now: old, past }) =
-                    self.convert.as_mut().map(|convert| &mut convert.phase)
-                {
-                    let mut longer = past.as_ref().clone();
-                    longer.push((now.done, now.millis));
-                    *past = Rc::new(longer);
-                    *old = now;
-                }
-            }
-            FromWorker::Done(done) => {
-                if let Some(convert) = &mut self.convert {
-                    convert.phase = Phase::Done { done, file };
-                }
-            }
-            FromWorker::Compare(told) => self.hear_compare(told),
-            FromWorker::Verify(told) => self.verification.hear(told),
-            FromWorker::Looking(told) => {
-                self.instrument.hear_taken(&told);
-                if let Some(looking) = &mut self.looking {
-                    looking.hear(told);
-                }
-            }
-            FromWorker::Weights(told) => {
-                self.instrument.hear(told, self.work.as_mut(), &mut self.inspected);
-            }
-            FromWorker::RunValues(told) => {
-                if let Some(view) = &mut self.run {
-                    Rc::make_mut(view).hear_values(told);
-                }
-            }
-            FromWorker::Looked(looked) => {
-                if let Some(view) = &mut self.run {
-                    Rc::make_mut(view).hear(looked);
-                }
-            }
-            FromWorker::Stopped { error } => {
-                if let Some(convert) = &mut self.convert {
-                    convert.phase =
-                        error.map_or(Phase::Form, |error| Phase::Failed(Rc::new(error)));
-                }
-            }
-        }
-    }
-
-    /// The first keys of what is being opened.
-    fn found(&mut self, rows: &PackedRows) {
-        if self.screen == Screen::Loading && self.loading.first.is_none() {
-            let first = rows.unpack().map(|rows| Work::new(Opened::default(), rows));
-            // What repeats, and how often, is not known yet.
-            self.loading.first = first.map(|mut first| {
-                first.toggle_folding();
-                first.view.so_far = true;
-                first
-            });
-            self.loading.shown = true;
-        }
-    }
-
-    fn opened(&mut self, session: u32, mut opened: Opened) {
-        let packed = std::mem::take(&mut opened.rows);
-        let Some(rows) = packed.unpack() else {
-            self.error = Some(Rc::new(misfit()));
-            self.screen = Screen::Error;
-            return;
-        };
-        self.asked = Some(opened.main);
-        let mut work = Work::new(opened, rows);
-        work.view.shown = shown_columns();
-        self.work = Some(work);
-        self.session = session;
-        self.loading = Loading::default();
-        self.inspected = None;
-        self.values = None;
-        self.tab = Tab::Keys;
-        self.screen = match self.screen {
-            // Opened to be compared with another one.
-            Screen::Compare if self.compare.is_some() => Screen::Compare,
-            _ => Screen::Work,
-        };
-        if let Some(link) = self.wanted.take() {
-            self.follow(&link);
-        }
-        self.notice = self.revived.take().or(self.notice.take());
-    }
-
     pub(super) fn start_convert(&mut self) {
         let Some(work) = &self.work else { return };
         self.sheet = Some(Sheet::Convert);
@@ -754,53 +612,5 @@ impl Model {
         let Some(convert) = &mut self.convert else { return };
         convert.request = before + 1;
         convert.take_keys(&keys, to);
-    }
-
-    /// The files of a drop that are what the open checkpoint misses, or the state of its
-    /// dataloader: it is opened again with them.
-    pub fn joins(&self, dropped: &[Dropped]) -> bool {
-        self.screen == Screen::Work
-            && self.work.is_some()
-            && !dropped.is_empty()
-            && !self.files.is_empty()
-            && (self.is_adapter(dropped)
-                || dropped.iter().all(|file| {
-                    let name = &file.name.path;
-                    is_state_file(base(name)) || self.missing(name).is_some()
-                }))
-    }
-
-    /// Whether a drop is an adapter for the open model: it is opened again with it.
-    fn is_adapter(&self, dropped: &[Dropped]) -> bool {
-        let is_one = |path: &str| adapter::FILES.contains(&base(path));
-        let mut adapters = dropped.iter().filter(|file| is_one(&file.name.path));
-        let others = dropped.iter().filter(|file| !is_one(&file.name.path));
-        let opened = self.work.as_ref().map_or("", |work| &work.opened.name);
-        adapters.next().is_some()
-            && !is_one(opened)
-            && others.map(|file| &file.name.path).all(|path| !path.ends_with(".safetensors"))
-    }
-
-    /// The path of the file that the open checkpoint misses under that name.
-    pub fn missing(&self, path: &str) -> Option<&str> {
-        let missing = &self.work.as_ref()?.opened.missing;
-        missing.iter().map(String::as_str).find(|missing| base(missing) == base(path))
-    }
-}
-
-/// A path without its folders.
-fn base(path: &str) -> &str {
-    path.rsplit(['/', '\\']).next().unwrap_or_default()
-}
-
-/// What is said when page and worker are of different versions.
-pub fn misfit() -> ErrorText {
-    ErrorText {
-        kind: ErrorKind::Unsupported,
-        title: "The page and its reader do not fit together.".into(),
-        text: "One of them is older than the other. Reload the page.".into(),
-        place: String::new(),
-        lines: Vec::new(),
-        next: Vec::new(),
     }
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 use statelens_formats::cerebras::rewrite::beside;
 use statelens_recipes::proposal::stem;
 
-use crate::protocol::{ConvertOptions, Opened, Rewrite, Target};
+use crate::protocol::conversion::ConvertOptions;
+use crate::protocol::opened::{Opened, Target};
+use crate::protocol::rewrite::Rewrite;
 
 /// The name of what is written. Of a task that is no conversion: the one that its command gives.
 /// Of a subset of the states: `{states}_{name}`, as trainers call it. Never the source's own.

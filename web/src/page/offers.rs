@@ -12,7 +12,7 @@ use crate::page::hooks::use_window_event;
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::remembered::{call, dropped, global, remembers, settled};
-use crate::protocol::{ErrorKind, ErrorText};
+use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::state::fmt;
 
 /// Bundled examples: real files that the real libraries wrote, and one that attacks its reader.

@@ -8,7 +8,9 @@ use crate::page::conversion::{Convert, Phase, first_options};
 use crate::page::marks::{check, one_of, prose, typed};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
-use crate::protocol::{Choice, ConvertOptions, Offer, Opened, Rewrite};
+use crate::protocol::conversion::ConvertOptions;
+use crate::protocol::opened::{Choice, Opened};
+use crate::protocol::rewrite::{Offer, Rewrite};
 use crate::state::work::Work;
 
 /// Format versions that can be written, the newest first.

@@ -13,7 +13,10 @@ use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::tape::TapeView;
 use crate::page::tape::output_parts;
-use crate::protocol::{Done, ErrorText, FALSIFIED, How, Planned, Running, Severity, ToWorker};
+use crate::protocol::ToWorker;
+use crate::protocol::conversion::{Done, FALSIFIED, How, Planned, Running};
+use crate::protocol::error::ErrorText;
+use crate::protocol::finding::Severity;
 use crate::state::{fmt, tape};
 
 /// A number with what it is.

@@ -12,7 +12,8 @@ use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{good, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model, Pending, Screen, Why};
-use crate::protocol::{Severity, ToWorker};
+use crate::protocol::ToWorker;
+use crate::protocol::finding::Severity;
 
 /// Asks what is to become of the file that is being written, if something else is to be opened.
 pub fn dialog(model: &Model, actor: &Actor) -> Html {

@@ -7,7 +7,7 @@ use yew::prelude::*;
 
 use crate::page::hooks::{use_size, use_small};
 use crate::page::marks::{classes, when};
-use crate::protocol::Planned;
+use crate::protocol::conversion::Planned;
 use crate::state::dtype::Family;
 use crate::state::dtype::{self, short};
 use crate::state::fmt;

@@ -25,8 +25,10 @@ use crate::page::tree::TreePane;
 use crate::page::treemap::TreemapPane;
 use crate::page::verify;
 use crate::page::weights;
+use crate::protocol::finding::Severity;
+use crate::protocol::inspected::{Inspected, Values};
+use crate::protocol::opened::Fetched;
 use crate::protocol::understanding::Understood;
-use crate::protocol::{Fetched, Inspected, Severity, Values};
 use crate::state::fmt;
 use crate::state::instrument::Instrument;
 use crate::state::table::Column;
@@ -451,7 +453,7 @@ fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
 }
 
 /// What opening took.
-fn effort(opened: &crate::protocol::Opened) -> String {
+fn effort(opened: &crate::protocol::opened::Opened) -> String {
     if opened.summary {
         return format!("from a link \u{b7} the file has {}", fmt::bytes(opened.size));
     }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ErrorText;
+use super::error::ErrorText;
 use super::looking::Packed;
 use super::weights::TensorValues;
 

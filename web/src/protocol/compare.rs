@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::closer::{Closely, Renaming, RowMeasured};
-use super::{ErrorText, FileName, Opened};
+use super::error::ErrorText;
+use super::opened::{FileName, Opened};
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Choice, ErrorText};
+use super::error::ErrorText;
+use super::opened::Choice;
 
 /// What is asked for. With nothing of it the names of the keys stay.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use statelens_inspect::picture::Map;
 use statelens_stats::Line;
 
+use super::error::ErrorText;
 pub use super::frame::Frame;
-use super::{ErrorText, ranked, singular};
+use super::{ranked, singular};
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ErrorText;
+use super::error::ErrorText;
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ErrorText;
+use super::error::ErrorText;
 use super::frame::Frame;
 
 /// What the page asks.

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ErrorText, Running, Severity};
+use super::conversion::Running;
+use super::error::ErrorText;
+use super::finding::Severity;
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

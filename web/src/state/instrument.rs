@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
+use crate::protocol::conversion::Running;
+use crate::protocol::error::ErrorText;
+use crate::protocol::inspected::Inspected;
 use crate::protocol::looking::Told as Looked;
 use crate::protocol::weights::{Scanned, TensorValues, Told};
-use crate::protocol::{ErrorText, Inspected, Running};
 use crate::state::work::Work;
 
 /// What is read of values, and what was.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use statelens_inspect::picture::{Map, Scaling, Show};
 use statelens_stats::Line;
 
-use crate::protocol::ErrorText;
+use crate::protocol::error::ErrorText;
 use crate::protocol::looking::{Cells, Frame, Progress, Told};
 use crate::protocol::ranked::{self, Ranked};
 use crate::protocol::singular::{self, Found, Offer};

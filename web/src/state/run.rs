@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use statelens_checkpoint::order;
 use statelens_inspect::runs::{Entry, INDEX, NamePattern, Run, RunFile, parse_index};
 
-use crate::protocol::FileName;
+use crate::protocol::opened::FileName;
 
 /// The files of a folder that holds the checkpoints of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Rows in the shape of real checkpoints, for tests.
 
-use crate::protocol::Opened;
+use crate::protocol::opened::Opened;
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::work::Work;
 

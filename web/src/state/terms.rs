@@ -84,7 +84,7 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Opened;
+    use crate::protocol::opened::Opened;
     use crate::state::sample::gpt;
 
     #[test]

@@ -2,13 +2,16 @@
 //!
 //! Heavy parts are shared, so that a changed copy is cheap: the reducer makes one for each action.
 
+pub mod layers;
+
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use statelens_checkpoint::{order, separator};
 use statelens_inspect::fold::{Sums, Trie, sums};
 
-use crate::protocol::Opened;
+use self::layers::layer_starts;
+use crate::protocol::opened::Opened;
 use crate::protocol::weights::{Noticed, RowValues};
 use crate::rows::Row;
 use crate::state::dtype::Family;
@@ -32,17 +35,6 @@ pub enum Spot {
     Row(u32),
     /// A fold, by [`Fold::name`].
     Fold(String),
-}
-
-/// Where a leaf is among those of the other layers that have its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layer {
-    /// The layer, and which there are: `layer 3 of 0–31`.
-    pub text: String,
-    /// Which of the leaves it is, by the numbers of the layers.
-    pub at: usize,
-    /// How many they are.
-    pub count: usize,
 }
 
 /// An open checkpoint and how it is shown.
@@ -452,69 +444,6 @@ impl Work {
         }
     }
 
-    /// Which layer what is looked at belongs to, and how many have a leaf like it.
-    #[must_use]
-    pub fn layer(&self) -> Option<Layer> {
-        let row = self.row()?;
-        let (member, rows) = self.alike(row)?;
-        let trie = &self.trie;
-        let above = trie.parent(member);
-        let all = trie.label(&trie.numbered_like(above, member));
-        let (name, container) = (trie.name(member), trie.name(above));
-        let one = container.strip_suffix('s').filter(|name| name.len() > 2).unwrap_or(container);
-        let text = if name.bytes().all(|byte| byte.is_ascii_digit()) {
-            format!("{one} {name} of {all}")
-        } else {
-            format!("{name} of {all}")
-        };
-        let at = rows.iter().position(|&other| other == row)?;
-        Some(Layer { text: text.trim().to_owned(), at, count: rows.len() })
-    }
-
-    /// Looks at the same key in the next or the previous layer, by their numbers: also where that
-    /// is of another shape, or elsewhere in the file.
-    pub fn step_layer(&mut self, by: isize) {
-        let Some(row) = self.row() else { return };
-        let Some((_, rows)) = self.alike(row) else { return };
-        let Some(at) = rows.iter().position(|&other| other == row) else { return };
-        let next = (at as isize + by).clamp(0, rows.len() as isize - 1) as usize;
-        let before = self.table.place(row);
-        self.look_at(Spot::Row(rows[next]));
-        if self.table.place(rows[next]) != before {
-            self.scroll += 1;
-        }
-    }
-
-    /// The rows whose keys differ from a row's in the numbers of layers only, by those numbers, and
-    /// the node of the layer that the row is in. Only rows that are shown.
-    fn alike(&self, row: u32) -> Option<(usize, Vec<u32>)> {
-        let trie = &self.trie;
-        let way = trie.way_to(row);
-        let (mut nodes, mut member) = (vec![0u32], None);
-        for (above, &step) in way.iter().zip(way.iter().skip(1)) {
-            let like = trie.numbered_like(*above, step);
-            let repeats = like.len() >= trie.least(step as u32);
-            if repeats && member.is_none() {
-                member = Some(step);
-            }
-            let below = |&node: &u32| match (repeats, node as usize == *above) {
-                (true, true) => like.clone(),
-                (true, false) => trie.numbered_like(node as usize, step),
-                (false, _) => {
-                    let same = trie.child(node as usize, trie.name(step), trie.place(step));
-                    same.map(|at| at as u32).into_iter().collect()
-                }
-            };
-            nodes = nodes.iter().flat_map(below).collect();
-        }
-        let which = trie.rows(*way.last()?).iter().position(|&other| other == row)?;
-        let rows = nodes.iter().filter_map(|&node| trie.rows(node as usize).get(which).copied());
-        let rows: Vec<u32> = rows
-            .filter(|&other| self.filter.is_empty() || self.table.place(other).is_some())
-            .collect();
-        (rows.len() > 1).then_some((member?, rows))
-    }
-
     /// The row with a key; what a link leads to.
     #[must_use]
     pub fn find(&self, key: &str) -> Option<u32> {
@@ -531,22 +460,6 @@ impl Work {
         let table = Table::new(&self.rows, &self.trie, &self.chosen, &self.view, sorted);
         self.table = Rc::new(table);
     }
-}
-
-/// The bytes at which layers begin: the members of folds, and those beside them that are of another
-/// shape.
-fn layer_starts(table: &Table, trie: &Trie, starts: &[u64]) -> Vec<u64> {
-    let mut out: Vec<u64> = Vec::new();
-    let mut known = HashSet::new();
-    for fold in table.folds.iter().filter(|fold| !fold.leaves) {
-        if known.insert(trie.parent(fold.member)) {
-            let layers = trie.numbered_like(trie.parent(fold.member), fold.member);
-            out.extend(layers.iter().map(|&at| starts[trie.first(at as usize) as usize]));
-        }
-    }
-    order::natural(&mut out);
-    out.dedup();
-    out
 }
 
 fn targets(rows: &[Row]) -> HashMap<String, u32> {
@@ -577,7 +490,7 @@ fn dtypes(rows: &[Row]) -> Vec<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::sample::{gpt, lexicographic, tensor, work as of};
+    use crate::state::sample::{gpt, work as of};
 
     fn work(layers: u64) -> Work {
         of(gpt(layers))
@@ -607,54 +520,6 @@ mod tests {
         assert_eq!(key(&work), "global_step");
         work.step(-100);
         assert_eq!(key(&work), "model.model.wte.weight");
-    }
-
-    #[test]
-    fn layers_are_stepped_through_by_number_wherever_they_stand() {
-        let mut rows = lexicographic(32);
-        let odd = rows.iter_mut().find(|row| row.key == "model.layers.3.mlp.up.weight");
-        odd.expect("a row").shape = vec![2, 2];
-        let mut work = of(rows);
-        let first = work.find("model.layers.0.mlp.up.weight").expect("a row");
-        work.look_at_row(first);
-        for layer in 0..32 {
-            assert_eq!(key(&work), format!("model.layers.{layer}.mlp.up.weight"));
-            let told = work.layer().expect("a layer");
-            assert_eq!(told.text, format!("layer {layer} of 0\u{2013}31"));
-            assert_eq!((told.at, told.count), (layer, 32));
-            work.step_layer(1);
-        }
-        assert_eq!(key(&work), "model.layers.31.mlp.up.weight");
-        work.step_layer(-31);
-        assert_eq!(key(&work), "model.layers.0.mlp.up.weight");
-        assert_eq!(work.layers.len(), 32);
-        // Not to what the filter hides.
-        work.set_filter("layers.1");
-        work.look_at_row(work.find("model.layers.1.norm.weight").expect("a row"));
-        work.step_layer(1);
-        assert_eq!(key(&work), "model.layers.10.norm.weight");
-        work.set_filter("");
-        work.look_at_row(work.find("model.embed.weight").expect("a row"));
-        assert_eq!(work.layer(), None);
-    }
-
-    #[test]
-    fn experts_are_stepped_through_within_their_layers() {
-        let mut keys: Vec<String> = (0..3)
-            .flat_map(|layer| (0..12).map(move |expert| format!("h.{layer}.experts.{expert}.up")))
-            .collect();
-        keys.sort();
-        let mut work = of(keys.iter().map(|key| tensor(key, "float32", &[2])).collect());
-        work.look_at_row(0);
-        let mut seen = vec![key(&work).to_owned()];
-        for _ in 1..36 {
-            work.step_layer(1);
-            seen.push(key(&work).to_owned());
-        }
-        assert_eq!(seen[..2], ["h.0.experts.0.up", "h.0.experts.1.up"]);
-        assert_eq!(seen[12], "h.1.experts.0.up");
-        assert_eq!(seen[35], "h.2.experts.11.up");
-        assert_eq!(work.table.items.len(), 3, "a state, a fold, a pattern");
     }
 
     #[test]
@@ -720,13 +585,6 @@ mod tests {
             })
             .collect();
         assert_eq!(sorts, [Some((Column::Bytes, true)), Some((Column::Bytes, false)), None]);
-    }
-
-    #[test]
-    fn layers_begin_where_their_first_row_does() {
-        let work = work(4);
-        assert_eq!(work.layers.len(), 4 + 14);
-        assert_eq!(work.layers[0], 1000 * 64 * 2);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Result};
 use statelens_remote::{Address, Wanted};
 
-use crate::protocol::Agreed;
+use crate::protocol::opened::Agreed;
 use crate::worker::job::Job;
 use crate::worker::remote::{Begun, Server, begun};
 use crate::worker::sources::Sources;

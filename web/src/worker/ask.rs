@@ -6,7 +6,7 @@ use statelens_inspect::{
 };
 use statelens_tensor::{BUFFER, drain_range};
 
-use crate::protocol::{Fact, Inspected, Values};
+use crate::protocol::inspected::{Fact, Inspected, Values};
 use crate::state::fmt::{exact, shape as shape_text};
 use crate::text;
 use crate::worker::opened::OpenCheckpoint;

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId};
 use statelens_convert::{Origins, RunReport};
 use statelens_tensor::Narrowing;
 
-use crate::protocol::FALSIFIED;
+use crate::protocol::conversion::FALSIFIED;
 use crate::state::fmt::{exact, plural};
 use crate::state::weights::number;
 use crate::worker::found::Found;

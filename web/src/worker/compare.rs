@@ -12,11 +12,11 @@ use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
 
-use crate::protocol::JobKind;
 use crate::protocol::closer::RowMeasured;
 use crate::protocol::compare::{
     self as protocol, Ask, CompareOptions, End, NO_ROW, Progress, Told,
 };
+use crate::protocol::job::JobKind;
 use crate::text;
 use crate::worker::blob::BlobSource;
 use crate::worker::closer;

@@ -16,7 +16,8 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::File;
 
-use crate::protocol::{FileName, JobKind};
+use crate::protocol::job::JobKind;
+use crate::protocol::opened::FileName;
 use crate::worker::job::Jobs;
 use crate::worker::reading::Driver;
 use crate::worker::scope;

@@ -11,7 +11,8 @@ use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::AbortController;
 
-use crate::protocol::{Ended, FromWorker, JobKind};
+use crate::protocol::FromWorker;
+use crate::protocol::job::{Ended, JobKind};
 use crate::worker::post_as;
 
 /// How more can be fetched.

@@ -8,8 +8,10 @@ use statelens_checkpoint::Error;
 use wasm_bindgen::JsValue;
 
 use crate::messages::get;
+use crate::protocol::conversion::Done;
 use crate::protocol::family::{Text, Told};
-use crate::protocol::{Done, FromWorker, HANDLE, JobKind, ToWorker};
+use crate::protocol::job::JobKind;
+use crate::protocol::{FromWorker, HANDLE, ToWorker};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::session::Shared;

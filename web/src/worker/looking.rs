@@ -8,8 +8,9 @@ use statelens_inspect::picture::Map;
 use statelens_stats::{Matrix, Overview};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
+use crate::protocol::FromWorker;
+use crate::protocol::job::JobKind;
 use crate::protocol::looking::{Ask, Cells, Frame, Packed, Progress, Told};
-use crate::protocol::{FromWorker, JobKind};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::looked::tensor;

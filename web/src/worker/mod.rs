@@ -54,9 +54,10 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
 
 use crate::messages::{envelope, get, message, set};
-use crate::protocol::{
-    Ended, FILES, FromWorker, HANDLE, Inspected, JobKind, Opened, Posted, ToWorker,
-};
+use crate::protocol::inspected::Inspected;
+use crate::protocol::job::{Ended, JobKind};
+use crate::protocol::opened::Opened;
+use crate::protocol::{FILES, FromWorker, HANDLE, Posted, ToWorker};
 use crate::text;
 use crate::worker::held::Held;
 use crate::worker::helper::Helper;
@@ -200,7 +201,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
 fn take(
     session: &Shared,
     job: &Job,
-    opened: Result<(OpenCheckpoint, Opened), Box<crate::protocol::ErrorText>>,
+    opened: Result<(OpenCheckpoint, Opened), Box<crate::protocol::error::ErrorText>>,
 ) {
     match opened {
         Ok((open, opened)) => {

@@ -13,7 +13,9 @@ use statelens_recipes::adapter;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use web_sys::File;
 
-use crate::protocol::{Agreed, ErrorText, FileName, Finding, Opened, Severity};
+use crate::protocol::error::ErrorText;
+use crate::protocol::finding::{Finding, Severity};
+use crate::protocol::opened::{Agreed, FileName, Opened};
 use crate::rows::{PackedRows, Row};
 use crate::text;
 use crate::worker::job::Job;

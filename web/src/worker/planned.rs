@@ -6,7 +6,7 @@ use statelens_checkpoint::{Layout, Plan, Result, Size};
 use statelens_convert::{Share, composable, narrows, shares};
 use statelens_inspect::listed;
 
-use crate::protocol::{ConvertOptions, Loss, Planned, Preview};
+use crate::protocol::conversion::{ConvertOptions, Loss, Planned, Preview};
 use crate::state::dtype::short;
 use crate::state::fmt::plural;
 use crate::text;

@@ -6,7 +6,9 @@ use statelens_checkpoint::{Checkpoint, Plan, Result, Unfolded};
 use statelens_convert::{Cast, Edit, Pattern, Rename, WriteTarget, plan_edited, shards_wanted};
 use statelens_formats::{Asked, Shards, Writing};
 
-use crate::protocol::{self, Choice, ConvertOptions, Planned};
+use crate::protocol;
+use crate::protocol::conversion::{ConvertOptions, Planned};
+use crate::protocol::opened::Choice;
 use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
@@ -18,12 +20,12 @@ const SHARDS: [(&str, &str); 3] = [("2GB", "2 GB"), ("5GB", "5 GB"), ("10GB", "1
 
 /// The formats that can be written, with what there is to choose.
 #[must_use]
-pub fn targets() -> Vec<protocol::Target> {
+pub fn targets() -> Vec<protocol::opened::Target> {
     let choice = |id: &str, name: &str| Choice { id: id.into(), name: name.into() };
     let choices = |list: &[statelens_formats::Choice]| {
         list.iter().map(|of| choice(of.id, of.name)).collect::<Vec<_>>()
     };
-    let target = |writing: &Writing| protocol::Target {
+    let target = |writing: &Writing| protocol::opened::Target {
         id: writing.id.into(),
         name: writing.label.into(),
         extension: writing.extensions.first().copied().unwrap_or_default().into(),

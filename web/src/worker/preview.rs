@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use statelens_convert::Change;
 use statelens_inspect::fold;
 
-use crate::protocol::{KeyChange, Preview};
+use crate::protocol::conversion::{KeyChange, Preview};
 
 /// Rows that are shown.
 const PREVIEWED: usize = 200;

@@ -4,9 +4,10 @@ use statelens_checkpoint::{Error, Result, Unwatched};
 use statelens_stats::{Lines, Matrix, Overview, Rows};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
+use crate::protocol::FromWorker;
+use crate::protocol::job::JobKind;
 use crate::protocol::looking::Told as Looked;
 use crate::protocol::ranked::{Ask, Ranked, Told};
-use crate::protocol::{FromWorker, JobKind};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::looked::numbers_of;

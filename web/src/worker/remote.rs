@@ -20,7 +20,8 @@ use web_sys::{
     ResponseType, XmlHttpRequest, XmlHttpRequestResponseType,
 };
 
-use crate::protocol::{Fetched, FromWorker};
+use crate::protocol::FromWorker;
+use crate::protocol::opened::Fetched;
 use crate::worker::job::Job;
 use crate::worker::{now, scope};
 

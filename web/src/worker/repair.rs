@@ -6,7 +6,9 @@ use statelens_formats::cerebras::dataloader::{DataState, GLOBAL, Loader, MOST, i
 use statelens_formats::cerebras::fix::{Fixed, fix};
 use statelens_formats::cerebras::rewrite::{check_whole, is_old, repair, upgrade, with_dataloader};
 
-use crate::protocol::{ConvertOptions, Finding, Loss, Offer, Planned, Rewrite, Severity};
+use crate::protocol::conversion::{ConvertOptions, Loss, Planned};
+use crate::protocol::finding::{Finding, Severity};
+use crate::protocol::rewrite::{Offer, Rewrite};
 use crate::state::fmt::{exact, plural};
 use crate::text;
 use crate::worker::command_line::command_line;

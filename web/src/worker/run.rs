@@ -9,7 +9,9 @@ use statelens_inspect::runs::{self, GroupValues, Grouping, Groups};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 
-use crate::protocol::{FileName, FromWorker, Looked, RunGroup, RunValues};
+use crate::protocol::FromWorker;
+use crate::protocol::opened::FileName;
+use crate::protocol::run::{Looked, RunGroup, RunValues};
 use crate::worker::job::Job;
 use crate::worker::reading::drive;
 use crate::worker::sources::Sources;

@@ -8,7 +8,8 @@ use statelens_convert::{Reading, Run, RunOptions, Step, composable};
 use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
-use crate::protocol::{self, Done, FromWorker, Running};
+use crate::protocol::conversion::{Done, Running};
+use crate::protocol::{self, FromWorker};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::reading::Driver;
@@ -24,7 +25,7 @@ use crate::worker::{casts, check, now, private};
 pub async fn run(
     plan: Plan,
     sources: &Rc<Sources>,
-    to: protocol::Sink,
+    to: protocol::conversion::Sink,
     handle: JsValue,
     falsify: bool,
     limits: &Limits,
@@ -32,7 +33,7 @@ pub async fn run(
 ) -> Result<(Done, js_sys::Array)> {
     let began = now();
     let local = sources.server().is_none();
-    let compose = composable(&plan) && to == protocol::Sink::Download && local;
+    let compose = composable(&plan) && to == protocol::conversion::Sink::Download && local;
     // How much it takes was agreed to when the plan was.
     job.agrees_to_all();
     let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
@@ -57,7 +58,7 @@ pub async fn run(
         texts: Vec::new(),
         bytes: 0,
         millis: 0.0,
-        how: protocol::How::Composed,
+        how: protocol::conversion::How::Composed,
         casts: casts::lines(writing.run.report()),
         read_back: None,
     };
@@ -79,7 +80,7 @@ pub async fn run(
         done.millis = now() - began;
         // Within what its source was opened within.
         ended = check::read_back(&expected, &blobs, limits);
-        if let (Err(error), protocol::How::Saved) = (&ended, done.how) {
+        if let (Err(error), protocol::conversion::How::Saved) = (&ended, done.how) {
             // The browser has put it where the user chose: it can only be told.
             done.read_back = Some(text::error(error));
             ended = Ok(());
@@ -100,7 +101,7 @@ pub async fn run(
 
 /// The files that were begun, the last of which is being written.
 struct Sinks {
-    to: protocol::Sink,
+    to: protocol::conversion::Sink,
     compose: bool,
     handle: JsValue,
     begun: Vec<Sink>,
@@ -112,12 +113,12 @@ impl Sinks {
             last.flush(true).await?;
         }
         self.begun.push(match self.to {
-            protocol::Sink::Download if self.compose => Sink::composed(),
-            protocol::Sink::Download => Sink::private().await?,
-            protocol::Sink::Handle if !self.begun.is_empty() => {
+            protocol::conversion::Sink::Download if self.compose => Sink::composed(),
+            protocol::conversion::Sink::Download => Sink::private().await?,
+            protocol::conversion::Sink::Handle if !self.begun.is_empty() => {
                 return Err(Error::refused("one name was chosen for several files"));
             }
-            protocol::Sink::Handle => Sink::chosen(self.handle.clone()).await?,
+            protocol::conversion::Sink::Handle => Sink::chosen(self.handle.clone()).await?,
         });
         Ok(())
     }

@@ -8,8 +8,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::protocol::ToWorker;
 use crate::protocol::family::{Asked, Text};
-use crate::protocol::{Fact, ToWorker};
+use crate::protocol::inspected::Fact;
 use crate::worker::job::{Job, Jobs};
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::second::Second;

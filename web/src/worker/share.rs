@@ -11,8 +11,10 @@ use statelens_inspect::share::{
 use statelens_inspect::{Statistics, shape_text};
 use statelens_tensor::Machine as _;
 
+use crate::protocol::FromWorker;
+use crate::protocol::error::ErrorText;
+use crate::protocol::opened::Opened;
 use crate::protocol::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
-use crate::protocol::{ErrorText, FromWorker, Opened};
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::dtype::{Family, family};
 use crate::state::fmt::cell;

@@ -5,9 +5,10 @@ use statelens_inspect::singular::{plan_text, spectrum_chart, spectrum_csv, spect
 use statelens_stats::singular::{Plan, Singular, Spectrum, USUALLY_LARGEST, Which, practise};
 use statelens_tensor::Machine as _;
 
+use crate::protocol::FromWorker;
+use crate::protocol::job::JobKind;
 use crate::protocol::looking::{Frame, Told as Looked};
 use crate::protocol::singular::{Ask, Found, Offer, Told};
-use crate::protocol::{FromWorker, JobKind};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::looked::tensor;

@@ -12,7 +12,7 @@ use web_sys::{
     FileSystemWritableFileStream,
 };
 
-use crate::protocol::How;
+use crate::protocol::conversion::How;
 use crate::worker::sources::Sources;
 use crate::worker::{blob, private};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{FileId, FileSet};
 use web_sys::File;
 
-use crate::protocol::FileName;
+use crate::protocol::opened::FileName;
 use crate::worker::blob::{BlobSource, Spent};
 use crate::worker::remote::{self, Server};
 

@@ -3,7 +3,7 @@
 use statelens_checkpoint::float_repr;
 use statelens_inspect::Statistics;
 
-use crate::protocol::Fact;
+use crate::protocol::inspected::Fact;
 use crate::state::fmt::{cell, exact};
 
 /// Label and value of each, of integers or of other numbers.

@@ -9,8 +9,9 @@ use statelens_tensor::{BUDGET, Cast, Machine as _, Pour, Receive};
 use wasm_bindgen::JsValue;
 use web_sys::Blob;
 
+use crate::protocol::FromWorker;
+use crate::protocol::job::JobKind;
 use crate::protocol::looking::{Take, TakeAs, Told};
-use crate::protocol::{FromWorker, JobKind};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::looked::numbers_of;

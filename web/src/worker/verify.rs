@@ -7,8 +7,10 @@ use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
 
+use crate::protocol::FromWorker;
+use crate::protocol::conversion::Running;
+use crate::protocol::job::JobKind;
 use crate::protocol::verify::{Told, Verified};
-use crate::protocol::{FromWorker, JobKind, Running};
 use crate::text;
 use crate::worker::blob::BlobSource;
 use crate::worker::command_line::command_line;

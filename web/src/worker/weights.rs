@@ -11,8 +11,11 @@ use statelens_inspect::weights::{
 use statelens_stats::{Accumulator, Histogram};
 use statelens_tensor::{BUFFER, Machine as _, drain};
 
+use crate::protocol::FromWorker;
+use crate::protocol::conversion::Running;
+use crate::protocol::inspected::Inspected;
+use crate::protocol::job::JobKind;
 use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorValues, Told};
-use crate::protocol::{FromWorker, Inspected, JobKind, Running};
 use crate::text;
 use crate::worker::crew::Crew;
 use crate::worker::found::{Found, Kept, Sight};

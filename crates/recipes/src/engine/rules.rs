@@ -1,10 +1,14 @@
 //! The rules of a block, applied to the keys of a state dict one after the other.
 
+mod scope;
+
 use std::collections::HashMap;
 use std::fmt;
 
-use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result, Tensor, room};
+use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result, room};
 
+use self::scope::Here;
+pub(crate) use self::scope::lookup;
 use super::makers;
 use super::operations::{Way, said};
 use super::scaling::{Factors, is_mup};
@@ -604,99 +608,4 @@ fn beside(one: &Creation, error: Error) -> Error {
     let what = what.trim_end_matches('.');
     Error::refused(format!("`{}` can't be made: {what}", one.key.text()))
         .advice(format!("The rule is in line {}: {}", one.line, one.text))
-}
-
-/// The value of a config at a path.
-pub(crate) fn lookup(configs: Configs<'_>, side: Side, path: &[String]) -> Scalar {
-    let mut at = match side {
-        Side::Left => configs.left,
-        Side::Right => configs.right,
-    };
-    for step in path {
-        let next = match at {
-            Value::Map(map) => map.get(step),
-            Value::List(list) => step.parse::<usize>().ok().and_then(|step| list.get(step)),
-            _ => None,
-        };
-        match next {
-            Some(next) => at = next,
-            None => return Scalar::Null,
-        }
-    }
-    match at {
-        Value::Null => Scalar::Null,
-        Value::Bool(truth) => Scalar::Bool(*truth),
-        Value::Int(number) => Scalar::Int(*number),
-        Value::Float(number) => Scalar::Float(*number),
-        Value::Text(text) | Value::Date(text) => Scalar::Text(text.clone()),
-        Value::BigInt(_) => at.as_f64().map_or(Scalar::Null, Scalar::Float),
-        Value::List(list) => Scalar::Container { len: list.len() },
-        Value::Map(map) => Scalar::Container { len: map.len() },
-    }
-}
-
-/// What expressions see.
-struct Here<'a> {
-    configs: Configs<'a>,
-    lets: &'a HashMap<String, std::result::Result<Scalar, String>>,
-    source: &'a State,
-    made: &'a State,
-    captures: &'a Captures,
-    prefix: &'a str,
-}
-
-impl Here<'_> {
-    /// A key with holes, filled.
-    fn filled(&self, key: &str) -> String {
-        match Pattern::parse(key) {
-            Ok(pattern) => pattern.fill(self.captures, &[]),
-            Err(_) => key.to_owned(),
-        }
-    }
-
-    fn tensor(&self, key: &str) -> Option<&Tensor> {
-        let key = self.filled(key);
-        self.source.tensor(&format!("{}{key}", self.prefix)).or_else(|| self.source.tensor(&key))
-    }
-}
-
-impl Scope for Here<'_> {
-    fn config(&self, side: Side, path: &[String]) -> Scalar {
-        lookup(self.configs, side, path)
-    }
-
-    fn named(&self, name: &str) -> Option<std::result::Result<Scalar, String>> {
-        self.lets.get(name).cloned()
-    }
-
-    fn captured(&self, name: &str) -> Option<String> {
-        self.captures.iter().find(|(own, _)| own == name).map(|(_, text)| text.clone())
-    }
-
-    fn has(&self, key: &str) -> bool {
-        let key = self.filled(key);
-        self.source.has(&format!("{}{key}", self.prefix)) || self.source.has(&key)
-    }
-
-    fn made(&self, key: &str) -> bool {
-        self.made.has(&self.filled(key))
-    }
-
-    fn count(&self, key: &str) -> i64 {
-        let Ok(pattern) = Pattern::parse(key) else { return 0 };
-        let numbers = self.source.keys().filter_map(|key| {
-            let found = pattern.matches(key)?;
-            let (_, text) = found.captures.iter().find(|(name, _)| name == "n")?;
-            text.parse::<u32>().ok()
-        });
-        numbers.max().map_or(0, |last| i64::from(last) + 1)
-    }
-
-    fn fact(&self, key: &str) -> Scalar {
-        self.source.fact(&self.filled(key)).cloned().unwrap_or(Scalar::Null)
-    }
-
-    fn length(&self, key: &str, dim: usize) -> Option<i64> {
-        self.tensor(key)?.shape.get(dim).and_then(|len| i64::try_from(*len).ok())
-    }
 }

@@ -7,8 +7,8 @@ use crate::page::marks::{Copy, chip, chosen, good, key, prose, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
 use crate::page::workspace::menu;
-use crate::protocol::Severity;
 use crate::protocol::compare::Checked;
+use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::text::title;
 

@@ -27,8 +27,9 @@ use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
 use crate::page::model::{Action, Model, Screen, Sheet, Tab};
+use crate::protocol::ToWorker;
 use crate::protocol::compare::Ask;
-use crate::protocol::{JobKind, ToWorker};
+use crate::protocol::job::JobKind;
 
 /// Compares the open checkpoint with what these files are.
 pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {

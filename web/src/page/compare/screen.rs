@@ -16,8 +16,11 @@ use crate::page::model::actor::Actor;
 use crate::page::model::comparison::{Compare, Reading};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::workspace::tabs;
+use crate::protocol::ToWorker;
 use crate::protocol::compare::Ask;
-use crate::protocol::{ErrorText, Opened, Severity, ToWorker};
+use crate::protocol::error::ErrorText;
+use crate::protocol::finding::Severity;
+use crate::protocol::opened::Opened;
 use crate::state::fmt;
 use crate::state::work::Work;
 

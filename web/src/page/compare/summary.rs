@@ -6,8 +6,9 @@ use yew::prelude::*;
 use crate::page::marks::{cap, classes, good, severity, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::{Compare, Reading};
+use crate::protocol::ToWorker;
 use crate::protocol::compare::{Ask, CompareOptions};
-use crate::protocol::{Severity, ToWorker};
+use crate::protocol::finding::Severity;
 use crate::state::compare::{MARKS, Mark};
 use crate::state::fmt;
 

@@ -8,7 +8,8 @@ use crate::page::family::{config, rules};
 use crate::page::marks::{prose, severity};
 use crate::page::model::actor::Actor;
 use crate::protocol::family::Told;
-use crate::protocol::{Choice, Severity};
+use crate::protocol::finding::Severity;
+use crate::protocol::opened::Choice;
 
 /// What there is to choose for a family, and what becomes of it.
 pub fn fields(actor: &Actor, convert: &Convert) -> Html {

@@ -11,8 +11,9 @@ use crate::page::family::asking::set;
 use crate::page::family::table::FamilyTable;
 use crate::page::marks::{check, good, prose, severity};
 use crate::page::model::actor::Actor;
+use crate::protocol::error::ErrorText;
 use crate::protocol::family::{Text, Told};
-use crate::protocol::{ErrorText, Severity};
+use crate::protocol::finding::Severity;
 use crate::state::fmt::{exact, plural};
 
 /// Milliseconds without a letter after which the rules are tried.

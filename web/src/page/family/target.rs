@@ -9,8 +9,10 @@ use crate::page::family::asking::set;
 use crate::page::family::files::Choose;
 use crate::page::marks::{self, classes, good, one_of, prose, severity, when};
 use crate::page::model::actor::Actor;
+use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::family::{Looks, Text};
-use crate::protocol::{Choice, ErrorKind, ErrorText, Severity};
+use crate::protocol::finding::Severity;
+use crate::protocol::opened::Choice;
 
 /// Targets that have a button; the others are in a list.
 const BUTTONS: usize = 3;

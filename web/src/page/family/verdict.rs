@@ -4,7 +4,7 @@ use yew::prelude::*;
 
 use crate::page::conversion::Convert;
 use crate::page::marks::{good, prose, severity};
-use crate::protocol::Severity;
+use crate::protocol::finding::Severity;
 use crate::state::fmt::exact;
 
 /// The answer, what it rests on, and what was not looked at.

@@ -9,7 +9,7 @@ use crate::page::model::actor::Actor;
 use crate::page::weights::number_of;
 use crate::state::fmt;
 use crate::state::looking::{Looking, Profile};
-use crate::state::work::Layer;
+use crate::state::work::layers::Layer;
 
 const SHOWS: [(Show, &str); 3] =
     [(Show::Magnitude, "largest |x|"), (Show::Value, "largest, \u{b1}"), (Show::Mean, "mean |x|")];

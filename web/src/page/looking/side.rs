@@ -13,7 +13,7 @@ use super::spectrum;
 use crate::page::model::actor::Actor;
 use crate::page::taking::SaveAs;
 use crate::page::weights::HistogramView;
-use crate::protocol::Inspected;
+use crate::protocol::inspected::Inspected;
 use crate::state::fmt;
 use crate::state::instrument::Taking;
 use crate::state::looking::{Held, Looking, Profile};

@@ -12,7 +12,10 @@ use crate::page::bridge::Bridge;
 use crate::page::drop::{self, Dropped};
 use crate::page::model::{Action, Model, Pending, Why};
 use crate::page::remembered;
-use crate::protocol::{ErrorKind, ErrorText, JobKind, Planned, Sink, ToWorker};
+use crate::protocol::ToWorker;
+use crate::protocol::conversion::{Planned, Sink};
+use crate::protocol::error::{ErrorKind, ErrorText};
+use crate::protocol::job::JobKind;
 
 /// How many values the inspector asks for at a time.
 pub const VALUES: u32 = 60;

@@ -9,7 +9,8 @@ use statelens_inspect::compare::{Measured, role_of};
 use crate::page::drop::Dropped;
 use crate::protocol::closer::{Closely, Renaming};
 use crate::protocol::compare::{Checked, CompareOptions, End, NO_ROW, Structure, Told};
-use crate::protocol::{ErrorText, Opened};
+use crate::protocol::error::ErrorText;
+use crate::protocol::opened::Opened;
 use crate::rows::Row;
 use crate::state::compare::{Line, Pair, Pairs, View, lines};
 
@@ -160,7 +161,7 @@ impl Compare {
                     self.opened = Some(Rc::new(*opened));
                     self.request = 1;
                 }
-                None => self.error = Some(Rc::new(crate::page::model::misfit())),
+                None => self.error = Some(Rc::new(ErrorText::misfit())),
             },
             Told::Listed(keys) => self.listed = Some(keys),
             Told::OpenFailed(error) => self.error = Some(Rc::new(error)),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use statelens_inspect::runs::{self, Entry, GroupValues, Grouping, RunFile, StepValues};
 
 use crate::page::drop::Dropped;
-use crate::protocol::{Looked, RunGroup, RunValues};
+use crate::protocol::run::{Looked, RunGroup, RunValues};
 use crate::state::run::{Row, Sorted, step};
 
 /// A run folder.

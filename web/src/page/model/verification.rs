@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use web_sys::File;
 
+use crate::protocol::conversion::Running;
+use crate::protocol::error::ErrorText;
 use crate::protocol::verify::{Told, Verified};
-use crate::protocol::{ErrorText, Running};
 
 /// A verification of the open checkpoint.
 #[derive(Debug, Clone, PartialEq, Default)]

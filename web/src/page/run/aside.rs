@@ -11,7 +11,7 @@ use super::words::{kind_word, notes};
 use crate::page::marks::{Copy, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
-use crate::protocol::Severity;
+use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::run::{step, timestamp};
 

@@ -20,7 +20,8 @@ use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
 use crate::page::model::{Action, Model, Screen};
-use crate::protocol::{FileName, ToWorker};
+use crate::protocol::ToWorker;
+use crate::protocol::opened::FileName;
 use crate::state::run::{find, index_of, sort};
 
 /// The longest index that is read.

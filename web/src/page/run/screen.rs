@@ -19,7 +19,7 @@ use crate::page::model::{Action, Sheet, Tab};
 use crate::page::rows::Rows;
 use crate::page::stopping;
 use crate::page::workspace::tabs;
-use crate::protocol::Severity;
+use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::run::{step, timestamp};
 

@@ -9,7 +9,7 @@ use yew::prelude::*;
 use crate::page::marks::{classes, good, prose, severity};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
-use crate::protocol::Severity;
+use crate::protocol::finding::Severity;
 use crate::protocol::weights::{Noticed, Scanned};
 use crate::state::fmt;
 use crate::state::weights::number;

@@ -14,8 +14,9 @@ use yew::prelude::*;
 
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model};
+use crate::protocol::ToWorker;
+use crate::protocol::conversion::Running;
 use crate::protocol::weights::Ask;
-use crate::protocol::{Running, ToWorker};
 use crate::state::instrument::{Instrument, One, Scan};
 use crate::state::work::Work;
 

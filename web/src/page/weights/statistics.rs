@@ -9,7 +9,7 @@ use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::weights::gauge::of_total;
 use crate::page::weights::histogram::HistogramView;
-use crate::protocol::Inspected;
+use crate::protocol::inspected::Inspected;
 use crate::protocol::weights::TensorValues;
 use crate::rows::Row;
 use crate::state::fmt;

@@ -12,8 +12,8 @@ use statelens_recipes::{Format, families, ranks, recognise};
 
 use super::files::{self, MOST_CONFIG, Model};
 use super::library;
-use crate::protocol::Choice;
 use crate::protocol::family::{Asked, Looks, Text};
+use crate::protocol::opened::Choice;
 use crate::state::fmt::plural;
 use crate::text;
 use crate::worker::opened::OpenCheckpoint;

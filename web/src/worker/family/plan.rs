@@ -12,8 +12,8 @@ use statelens_recipes::proposal::{stages, stem};
 
 use super::looks::Found;
 use super::{configs, loads, rows};
+use crate::protocol::conversion::{ConvertOptions, Planned};
 use crate::protocol::family::{Asked, Shown, Text};
-use crate::protocol::{ConvertOptions, Planned};
 use crate::state::fmt::plural;
 use crate::text;
 use crate::worker::command_line::command_line;

@@ -1,0 +1,158 @@
+//! What the worker says changes the page's state.
+
+use std::rc::Rc;
+
+use web_sys::File;
+
+use super::{Loading, Measure, Model, Screen, Tab};
+use crate::page::conversion::Phase;
+use crate::page::stored::shown_columns;
+use crate::protocol::FromWorker;
+use crate::protocol::error::ErrorText;
+use crate::protocol::opened::Opened;
+use crate::rows::PackedRows;
+use crate::state::work::Work;
+
+impl Model {
+    pub(super) fn hear(&mut self, session: u32, message: FromWorker, file: Option<File>) {
+        match message {
+            FromWorker::Ready | FromWorker::Summary { .. } | FromWorker::Ended(_) => {}
+            FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
+            FromWorker::Measuring { done, total } => self.measure = Measure::Now(done, total),
+            FromWorker::Measured(ended) => {
+                self.measure = match ended {
+                    Ok(true) => Measure::Done,
+                    Ok(false) => Measure::No,
+                    Err(error) => Measure::Failed(Rc::new(error)),
+                }
+            }
+            FromWorker::Opening { doing, keys, read, calls } => {
+                let before = std::mem::take(&mut self.loading);
+                self.loading = Loading { doing, keys, read, calls, ..before };
+            }
+            FromWorker::Found(rows) => self.found(&rows),
+            FromWorker::Fetched(fetched) => {
+                self.fetched = Some(fetched).filter(|_| self.files.is_empty());
+            }
+            FromWorker::Opened(opened) => self.opened(session, *opened),
+            FromWorker::Crashed(error) if !self.revive() => {
+                self.hear(session, FromWorker::OpenFailed(error), file);
+            }
+            FromWorker::Crashed(_) => {}
+            FromWorker::OpenFailed(error) => {
+                (self.wanted, self.revived) = (None, None);
+                self.error = Some(Rc::new(error));
+                self.work = None;
+                self.forget();
+                self.compare = None;
+                self.screen = Screen::Error;
+            }
+            FromWorker::Understood(told) => self.understood = Some(Rc::new(*told)),
+            FromWorker::Inspected(inspected) => self.inspected = Some(Rc::new(inspected)),
+            FromWorker::Valued(values) => self.values = Some(Rc::new(values)),
+            FromWorker::Family { request, family } => {
+                if let Some(convert) =
+                    self.convert.as_mut().filter(|convert| convert.request == request)
+                {
+                    convert.family = family.map(|told| Rc::new(*told));
+                }
+            }
+            FromWorker::Planned { request, plan } => {
+                if let Some(convert) =
+                    self.convert.as_mut().filter(|convert| convert.request == request)
+                {
+                    convert.plan = Some(plan.map(Rc::new).map_err(Rc::new));
+                    convert.planning = false;
+                }
+            }
+            FromWorker::Wants(paths) => {
+                if let Some(convert) = &mut self.convert {
+                    convert.wants = Rc::new(paths);
+                }
+            }
+            FromWorker::Running(now) => {
+                if let Some(Phase::Running { now: old, past }) =
+                    self.convert.as_mut().map(|convert| &mut convert.phase)
+                {
+                    let mut longer = past.as_ref().clone();
+                    longer.push((now.done, now.millis));
+                    *past = Rc::new(longer);
+                    *old = now;
+                }
+            }
+            FromWorker::Done(done) => {
+                if let Some(convert) = &mut self.convert {
+                    convert.phase = Phase::Done { done, file };
+                }
+            }
+            FromWorker::Compare(told) => self.hear_compare(told),
+            FromWorker::Verify(told) => self.verification.hear(told),
+            FromWorker::Looking(told) => {
+                self.instrument.hear_taken(&told);
+                if let Some(looking) = &mut self.looking {
+                    looking.hear(told);
+                }
+            }
+            FromWorker::Weights(told) => {
+                self.instrument.hear(told, self.work.as_mut(), &mut self.inspected);
+            }
+            FromWorker::RunValues(told) => {
+                if let Some(view) = &mut self.run {
+                    Rc::make_mut(view).hear_values(told);
+                }
+            }
+            FromWorker::Looked(looked) => {
+                if let Some(view) = &mut self.run {
+                    Rc::make_mut(view).hear(looked);
+                }
+            }
+            FromWorker::Stopped { error } => {
+                if let Some(convert) = &mut self.convert {
+                    convert.phase =
+                        error.map_or(Phase::Form, |error| Phase::Failed(Rc::new(error)));
+                }
+            }
+        }
+    }
+
+    /// The first keys of what is being opened.
+    fn found(&mut self, rows: &PackedRows) {
+        if self.screen == Screen::Loading && self.loading.first.is_none() {
+            let first = rows.unpack().map(|rows| Work::new(Opened::default(), rows));
+            // What repeats, and how often, is not known yet.
+            self.loading.first = first.map(|mut first| {
+                first.toggle_folding();
+                first.view.so_far = true;
+                first
+            });
+            self.loading.shown = true;
+        }
+    }
+
+    fn opened(&mut self, session: u32, mut opened: Opened) {
+        let packed = std::mem::take(&mut opened.rows);
+        let Some(rows) = packed.unpack() else {
+            self.error = Some(Rc::new(ErrorText::misfit()));
+            self.screen = Screen::Error;
+            return;
+        };
+        self.asked = Some(opened.main);
+        let mut work = Work::new(opened, rows);
+        work.view.shown = shown_columns();
+        self.work = Some(work);
+        self.session = session;
+        self.loading = Loading::default();
+        self.inspected = None;
+        self.values = None;
+        self.tab = Tab::Keys;
+        self.screen = match self.screen {
+            // Opened to be compared with another one.
+            Screen::Compare if self.compare.is_some() => Screen::Compare,
+            _ => Screen::Work,
+        };
+        if let Some(link) = self.wanted.take() {
+            self.follow(&link);
+        }
+        self.notice = self.revived.take().or(self.notice.take());
+    }
+}

@@ -1,0 +1,45 @@
+//! Whether what is dropped belongs to the open checkpoint.
+
+use statelens_formats::cerebras::dataloader::is_state_file;
+use statelens_recipes::adapter;
+
+use super::{Model, Screen};
+use crate::page::drop::Dropped;
+
+impl Model {
+    /// The files of a drop that are what the open checkpoint misses, or the state of its
+    /// dataloader: it is opened again with them.
+    pub fn joins(&self, dropped: &[Dropped]) -> bool {
+        self.screen == Screen::Work
+            && self.work.is_some()
+            && !dropped.is_empty()
+            && !self.files.is_empty()
+            && (self.is_adapter(dropped)
+                || dropped.iter().all(|file| {
+                    let name = &file.name.path;
+                    is_state_file(base(name)) || self.missing(name).is_some()
+                }))
+    }
+
+    /// Whether a drop is an adapter for the open model: it is opened again with it.
+    fn is_adapter(&self, dropped: &[Dropped]) -> bool {
+        let is_one = |path: &str| adapter::FILES.contains(&base(path));
+        let mut adapters = dropped.iter().filter(|file| is_one(&file.name.path));
+        let others = dropped.iter().filter(|file| !is_one(&file.name.path));
+        let opened = self.work.as_ref().map_or("", |work| &work.opened.name);
+        adapters.next().is_some()
+            && !is_one(opened)
+            && others.map(|file| &file.name.path).all(|path| !path.ends_with(".safetensors"))
+    }
+
+    /// The path of the file that the open checkpoint misses under that name.
+    pub fn missing(&self, path: &str) -> Option<&str> {
+        let missing = &self.work.as_ref()?.opened.missing;
+        missing.iter().map(String::as_str).find(|missing| base(missing) == base(path))
+    }
+}
+
+/// A path without its folders.
+fn base(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or_default()
+}
