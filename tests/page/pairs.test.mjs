@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
-import { test } from "node:test";
+import { describe, test } from "node:test";
 import { withSlowPage } from "./harness.mjs";
 import { LONG, browser, folder, jobs, open, same } from "./jobs.mjs";
 import { denseCheckpoint } from "./make.mjs";
@@ -47,64 +47,67 @@ const PAIRS = [
   ["write", "compare"],
 ];
 
-for (const pair of PAIRS) {
-  for (const last of pair) {
-    test(`${pair.join(" and ")} at once, of which ${last} ends last, give what each gives alone`, async () => {
+// They wait more than they work.
+describe("every pair", { concurrency: 2 }, () => {
+  for (const pair of PAIRS) {
+    for (const last of pair) {
+      test(`${pair.join(" and ")} at once, of which ${last} ends last, give what each gives alone`, async () => {
+        const files = small();
+        // A comparison has a screen of its own, which has to be left before others are looked at; and it works longer.
+        const compares = pair.includes("compare");
+        const ends = [...pair].sort((one, other) => (compares ? (one === "compare" ? -1 : 1) : one === last ? 1 : other === last ? -1 : 0));
+        const slower = (compares ? 4 : 2) * SLOWER;
+        await slowed({ streams: last === pair[0] ? [slower, SLOW] : [SLOW, slower] }, async (page) => {
+          await open(page, files.a);
+          for (const job of pair) await jobs[job].prepare?.(page);
+          for (const job of pair) await jobs[job].begin(page, files);
+          same(ends[0], await jobs[ends[0]].end(page), await aloneOf(ends[0], files));
+          if (ends[1] === last) assert.ok(await jobs[last].is_going(page), `${last} ended before ${ends[0]}`);
+          same(ends[1], await jobs[ends[1]].end(page), await aloneOf(ends[1], files));
+        });
+      });
+    }
+  }
+
+  const SAID = { scan: /scanning the values of c\.safetensors/i, measure: /reading all values of c\.safetensors/i, verify: /verifying c\.safetensors/i, write: /writing c\.pt/i, compare: /comparing c\.safetensors/i };
+
+  for (const pair of PAIRS) {
+    test(`another file that is dropped while ${pair.join(" and ")} go on stops both and gets what is its own`, async () => {
       const files = small();
-      // A comparison has a screen of its own, which has to be left before others are looked at; and it works longer.
-      const compares = pair.includes("compare");
-      const ends = [...pair].sort((one, other) => (compares ? (one === "compare" ? -1 : 1) : one === last ? 1 : other === last ? -1 : 0));
-      const slower = compares ? 4 * SLOWER : SLOWER;
-      await slowed({ streams: last === pair[0] ? [slower, SLOW] : [SLOW, slower] }, async (page) => {
+      // Not the one that it is compared with: a dialog that gives the same file again tells of no change.
+      const others = { a: files.c, b: files.a };
+      await slowed({ streams: [SLOWER] }, async (page) => {
+        const downloads = [];
+        page.on("download", (download) => downloads.push(download.suggestedFilename()));
         await open(page, files.a);
         for (const job of pair) await jobs[job].prepare?.(page);
         for (const job of pair) await jobs[job].begin(page, files);
-        same(ends[0], await jobs[ends[0]].end(page), await aloneOf(ends[0], files));
-        if (ends[1] === last) assert.ok(await jobs[last].is_going(page), `${last} ended before ${ends[0]}`);
-        same(ends[1], await jobs[ends[1]].end(page), await aloneOf(ends[1], files));
+        await page.setInputFiles("#choose-files", files.c);
+        if (pair.includes("write")) await page.click("#stop-and-open");
+        await page.locator("#work .top .name", { hasText: basename(files.c) }).waitFor({ timeout: LONG });
+        const notice = await page.textContent("#notice");
+        for (const job of pair) assert.match(notice, SAID[job]);
+        await page.getByRole("button", { name: "OK" }).click();
+        assert.deepEqual(downloads, [], "nothing of what was stopped is saved");
+        // The same again, of the other file.
+        for (const job of pair) await jobs[job].prepare?.(page);
+        for (const job of pair) await jobs[job].begin(page, others);
+        for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await aloneOf(job, others));
       });
     });
   }
-}
 
-const SAID = { scan: /scanning the values of c\.safetensors/i, measure: /reading all values of c\.safetensors/i, verify: /verifying c\.safetensors/i, write: /writing c\.pt/i, compare: /comparing c\.safetensors/i };
-
-for (const pair of PAIRS) {
-  test(`another file that is dropped while ${pair.join(" and ")} go on stops both and gets what is its own`, async () => {
-    const files = small();
-    // Not the one that it is compared with: a dialog that gives the same file again tells of no change.
-    const others = { a: files.c, b: files.a };
-    await slowed({ streams: [SLOWER] }, async (page) => {
-      const downloads = [];
-      page.on("download", (download) => downloads.push(download.suggestedFilename()));
-      await open(page, files.a);
-      for (const job of pair) await jobs[job].prepare?.(page);
-      for (const job of pair) await jobs[job].begin(page, files);
-      await page.setInputFiles("#choose-files", files.c);
-      if (pair.includes("write")) await page.click("#stop-and-open");
-      await page.locator("#work .top .name", { hasText: basename(files.c) }).waitFor({ timeout: LONG });
-      const notice = await page.textContent("#notice");
-      for (const job of pair) assert.match(notice, SAID[job]);
-      await page.getByRole("button", { name: "OK" }).click();
-      assert.deepEqual(downloads, [], "nothing of what was stopped is saved");
-      // The same again, of the other file.
-      for (const job of pair) await jobs[job].prepare?.(page);
-      for (const job of pair) await jobs[job].begin(page, others);
-      for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await aloneOf(job, others));
+  for (const pair of PAIRS.filter((pair) => pair.includes("write"))) {
+    test(`${pair.join(" and ")} go on when the file that is dropped is not to be opened`, async () => {
+      const files = small();
+      await slowed({ streams: [SLOWER] }, async (page) => {
+        await open(page, files.a);
+        for (const job of pair) await jobs[job].prepare?.(page);
+        for (const job of pair) await jobs[job].begin(page, files);
+        await page.setInputFiles("#choose-files", files.c);
+        await page.click("#keep-writing");
+        for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await aloneOf(job, files));
+      });
     });
-  });
-}
-
-for (const pair of PAIRS.filter((pair) => pair.includes("write"))) {
-  test(`${pair.join(" and ")} go on when the file that is dropped is not to be opened`, async () => {
-    const files = small();
-    await slowed({ streams: [SLOWER] }, async (page) => {
-      await open(page, files.a);
-      for (const job of pair) await jobs[job].prepare?.(page);
-      for (const job of pair) await jobs[job].begin(page, files);
-      await page.setInputFiles("#choose-files", files.c);
-      await page.click("#keep-writing");
-      for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await aloneOf(job, files));
-    });
-  });
-}
+  }
+});

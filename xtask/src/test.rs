@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
-use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell};
+use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, python, setup, shell};
 
 /// How long each fuzz target runs here.
 const FUZZ_SECONDS: u32 = 5;
@@ -49,7 +49,11 @@ pub(crate) fn run(quick: bool) -> ExitCode {
         cargo(&["test", "--locked", "--profile", "tools", "--package", "statelens-web", "--lib"])
     });
     if !quick {
-        report.step("tools", setup::tools::install_for_tests);
+        // Those are compiled; these are mostly downloaded and unpacked.
+        report.beside(
+            |report| report.step("tools", setup::tools::install_for_tests),
+            |report| report.step("real libraries", install_real_libraries),
+        );
         // Linking and packing the page keeps one core busy for minutes.
         report.beside(
             |report| report.step("build of the page", page::build),
@@ -69,6 +73,11 @@ pub(crate) fn run(quick: bool) -> ExitCode {
 pub(crate) fn interop() -> Result<()> {
     let command = page::debug_command()?;
     real_libraries::run(project::root(), &command).map_err(Error::msg)
+}
+
+/// Installs the real libraries; interop, which comes last, looks whether they are there.
+fn install_real_libraries() -> Result<()> {
+    python::set_up(project::root()).map(drop).map_err(Error::msg)
 }
 
 /// The command with the feature that few need, against stores that its tests imitate.
