@@ -64,7 +64,7 @@ impl ReadBack {
     /// Compares the structure of what was opened again with what was to be written.
     fn compare(&self, written: &Checkpoint) -> Result<()> {
         let told = Told::new(&self.losses);
-        let mut found = Found::new(written);
+        let mut found = WrittenLeaves::new(written);
         let strict = ["torch", "cerebras"].iter().any(|id| written.format.id.starts_with(id));
         let mut ties: HashMap<ValueId, ValueId> = HashMap::new();
         let mut unmatched = Vec::new();
@@ -241,7 +241,7 @@ fn is_open(checkpoint: &Checkpoint, id: ValueId) -> bool {
 }
 
 /// The leaves of what was written, by their names, until they are met.
-struct Found {
+struct WrittenLeaves {
     by_key: HashMap<Text, Counterpart>,
     /// Those whose name another one has.
     more: HashMap<Text, Vec<ValueId>>,
@@ -254,7 +254,7 @@ struct Counterpart {
     met: bool,
 }
 
-impl Found {
+impl WrittenLeaves {
     fn new(written: &Checkpoint) -> Self {
         let mut found =
             Self { by_key: HashMap::new(), more: HashMap::new(), paths: HashMap::new() };

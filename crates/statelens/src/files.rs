@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use statelens_checkpoint::{Error, FileSet, ReadAt, Result, listed};
-use statelens_formats::sets::{Found, ORBAX};
+use statelens_formats::sets::{CheckpointFiles, ORBAX};
 
 /// A folder with more entries than this is not looked through for files that are linked to.
 const MOST_SIBLINGS: usize = 4_096;
@@ -71,7 +71,10 @@ pub fn named(path: &Path) -> Result<PathBuf> {
 
 /// The files in a folder by their paths from it, and the checkpoints among them. Files and folders
 /// that `keep` is false for are not looked at.
-pub fn checkpoints(folder: &Path, keep: impl Fn(&Path) -> bool) -> Result<(FileSet, Vec<Found>)> {
+pub fn checkpoints(
+    folder: &Path,
+    keep: impl Fn(&Path) -> bool,
+) -> Result<(FileSet, Vec<CheckpointFiles>)> {
     let mut files = FileSet::default();
     let mut open = vec![(folder.to_owned(), String::new())];
     while let Some((path, top)) = open.pop() {

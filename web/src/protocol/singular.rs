@@ -22,7 +22,7 @@ pub enum Told {
     /// How much of it is done, of 1.
     Going(f64),
     /// What was found so far, or in all.
-    Found(Box<Found>),
+    Found(Box<SingularReport>),
     /// It was ended: all is found, or it was stopped.
     Ended,
     /// They can't be found.
@@ -44,7 +44,7 @@ pub struct Offer {
 
 /// Singular values, as they are shown and saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct SingularReport {
     /// What they say about the matrix.
     pub facts: Vec<(String, String)>,
     /// They as a line.

@@ -8,7 +8,7 @@ use statelens_stats::Line;
 use crate::protocol::error::ErrorText;
 use crate::protocol::looking::{Cells, Frame, Progress, Told};
 use crate::protocol::ranked::{self, Ranked};
-use crate::protocol::singular::{self, Found, Offer};
+use crate::protocol::singular::{self, Offer, SingularReport};
 
 /// Something that is shared, and the same only if it is the very one.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct SingularValues {
     /// How much of it is done, of 1, while they are looked for.
     pub part: Option<f64>,
     /// What was found.
-    pub found: Option<Held<Found>>,
+    pub found: Option<Held<SingularReport>>,
     /// Why they can't be found.
     pub failed: Option<Rc<ErrorText>>,
 }

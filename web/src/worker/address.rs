@@ -15,7 +15,7 @@ use crate::worker::watch::Watch;
 const AT_ONCE: usize = 6;
 
 /// The files of a remote checkpoint, and what reading their structure gave.
-pub(super) struct Found {
+pub(super) struct RemoteCheckpoint {
     /// The files.
     pub(super) files: FileSet,
     /// The same, as they are read from one end to the other.
@@ -28,7 +28,7 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// As the server or the core says it.
-pub(super) async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<Found> {
+pub(super) async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<RemoteCheckpoint> {
     let address = Address::parse(url)?;
     let server = Rc::new(Server::of(&address, agreed.follow));
     let found = found(address, &server, agreed, job).await;
@@ -36,7 +36,12 @@ pub(super) async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<Found> 
     found
 }
 
-async fn found(address: Address, server: &Rc<Server>, agreed: Agreed, job: &Job) -> Result<Found> {
+async fn found(
+    address: Address,
+    server: &Rc<Server>,
+    agreed: Agreed,
+    job: &Job,
+) -> Result<RemoteCheckpoint> {
     let begun = |address| begun(address, server, job, agreed.follow);
     let limits = Limits::times(agreed.times);
     let name = address.name();
@@ -68,7 +73,7 @@ async fn found(address: Address, server: &Rc<Server>, agreed: Agreed, job: &Job)
         }
         if files.count() == before {
             let sources = Sources::of_server(server.clone(), parts);
-            return Ok(Found { files, sources, checkpoint: opened? });
+            return Ok(RemoteCheckpoint { files, sources, checkpoint: opened? });
         }
     }
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use js_sys::{Array, Uint8Array, Uint32Array};
 use statelens_checkpoint::{Result, TensorId};
-use statelens_inspect::weights::{Found, Outcome, Survey, Surveying};
+use statelens_inspect::weights::{Outcome, Survey, SurveyResults, Surveying};
 use statelens_inspect::work::Work as _;
 use statelens_tensor::Machine as _;
 use wasm_bindgen::prelude::*;
@@ -43,7 +43,7 @@ type Ears = (Closure<dyn FnMut(MessageEvent)>, Closure<dyn FnMut(ErrorEvent)>);
 
 /// What is called with what came, and with how far it is: bytes that are done, and of all; and with whether
 /// it is time to tell that.
-pub(super) type Each<'a> = dyn FnMut(&mut Found, (u64, u64), bool) + 'a;
+pub(super) type Each<'a> = dyn FnMut(&mut SurveyResults, (u64, u64), bool) + 'a;
 
 /// The helpers of a job. Dropped, they end at once.
 pub(super) struct Crew {

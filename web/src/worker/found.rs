@@ -12,7 +12,7 @@ use crate::worker::opened::OpenCheckpoint;
 
 /// What was found so far.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct Measurements {
     /// What values are like.
     pub(super) measured: HashMap<TensorId, Rc<Measured>>,
     /// Why some were not read.
@@ -26,7 +26,7 @@ pub(super) struct Found {
 }
 
 /// What was found of what is open.
-pub(super) struct Sight<'a>(pub(super) &'a OpenCheckpoint, pub(super) &'a Found);
+pub(super) struct Sight<'a>(pub(super) &'a OpenCheckpoint, pub(super) &'a Measurements);
 
 impl Seen for Sight<'_> {
     fn statistics(&self, tensor: TensorId) -> Option<&Statistics> {
@@ -47,4 +47,4 @@ impl Seen for Sight<'_> {
 }
 
 /// Shared by the session and its jobs.
-pub(super) type Kept = Rc<RefCell<Found>>;
+pub(super) type SharedMeasurements = Rc<RefCell<Measurements>>;

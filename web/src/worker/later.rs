@@ -88,8 +88,9 @@ pub(super) fn answer(session: &Shared, job: &Job, message: ToWorker, data: &JsVa
                 }
                 None => (None, None),
             };
-            let told =
-                |found: &Rc<family::Found>| Box::new(Told { looks: found.looks.clone(), shown });
+            let told = |found: &Rc<family::ConversionInputs>| {
+                Box::new(Told { looks: found.looks.clone(), shown })
+            };
             job.post(&FromWorker::Family { request, family: found.as_ref().map(told) });
             let large = matches!(&ready, Some(Ok(ready)) if ready.keys() > AT_ONCE);
             let (weak, own) = (Rc::downgrade(session), job.clone());

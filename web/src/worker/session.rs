@@ -27,7 +27,7 @@ pub(super) struct Session {
     /// The plan that was made last, and the request that it answers.
     pub(super) plan: Option<(u32, planning::Made)>,
     /// Which model it is, by what was asked about it last.
-    family: Option<(Asked, Rc<family::Found>)>,
+    family: Option<(Asked, Rc<family::ConversionInputs>)>,
     /// Files of families that could not be fetched.
     failed: Vec<String>,
     /// The config beside a remote model.
@@ -35,7 +35,7 @@ pub(super) struct Session {
     /// What is shared: made when it is first asked for, or opened from a link.
     summary: Option<share::Summary>,
     /// What was found of the values of its tensors.
-    pub(super) found: found::Kept,
+    pub(super) found: found::SharedMeasurements,
     /// The checkpoint that it is compared with.
     pub(super) second: Second,
     pub(super) jobs: Jobs,
@@ -71,7 +71,7 @@ impl Session {
             failed: Vec::new(),
             config: Beside::Unknown,
             summary: None,
-            found: found::Kept::default(),
+            found: found::SharedMeasurements::default(),
             second: Second::default(),
             jobs: Jobs::of(id),
         }))
@@ -87,7 +87,7 @@ impl Session {
         &mut self,
         open: &OpenCheckpoint,
         asked: &Asked,
-    ) -> std::result::Result<Rc<family::Found>, Vec<String>> {
+    ) -> std::result::Result<Rc<family::ConversionInputs>, Vec<String>> {
         let asked =
             &Asked { config: asked.config.clone().or_else(|| self.config.text()), ..asked.clone() };
         if let Some((before, found)) = &self.family

@@ -19,7 +19,7 @@ use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::dtype::{Family, family};
 use crate::state::fmt::cell;
 use crate::text;
-use crate::worker::found::Found;
+use crate::worker::found::Measurements;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
@@ -49,7 +49,7 @@ impl Summary {
     }
 
     /// Of an open checkpoint, with what a scan found of its values.
-    pub(super) fn of(open: &OpenCheckpoint, found: &Found) -> Self {
+    pub(super) fn of(open: &OpenCheckpoint, found: &Measurements) -> Self {
         let mut outline = Outline::new(&open.checkpoint, &open.leaves);
         if found.scanned {
             let known =

@@ -8,7 +8,7 @@ use statelens_tensor::Machine as _;
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
 use crate::protocol::looking::{Frame, Told as Looked};
-use crate::protocol::singular::{Ask, Found, Offer, Told};
+use crate::protocol::singular::{Ask, Offer, SingularReport, Told};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::looked::tensor;
@@ -121,10 +121,10 @@ fn title(open: &OpenCheckpoint, frame: &Frame) -> String {
     if slice.is_empty() { key } else { format!("{key}[{slice}:, :]") }
 }
 
-fn shown(of: &Spectrum, title: &str) -> Found {
+fn shown(of: &Spectrum, title: &str) -> SingularReport {
     let facts = spectrum_facts(of).into_iter();
     let line = spectrum_chart(of, title);
-    Found {
+    SingularReport {
         facts: facts.map(|(name, text)| (name.to_owned(), text)).collect(),
         svg: line.svg(WIDE, HIGH),
         csv: spectrum_csv(of),

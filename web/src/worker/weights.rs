@@ -18,7 +18,7 @@ use crate::protocol::job::JobKind;
 use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorValues, Told};
 use crate::text;
 use crate::worker::crew::Crew;
-use crate::worker::found::{Found, Kept, Sight};
+use crate::worker::found::{Measurements, SharedMeasurements, Sight};
 use crate::worker::helper::PART;
 use crate::worker::job::Job;
 use crate::worker::now;
@@ -75,7 +75,11 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
 }
 
 /// Adds what is known of a row's values, or that they can be read.
-pub(super) fn inspect(open: &OpenCheckpoint, found: &Kept, inspected: &mut Inspected) {
+pub(super) fn inspect(
+    open: &OpenCheckpoint,
+    found: &SharedMeasurements,
+    inspected: &mut Inspected,
+) {
     let Some((id, tensor)) = tensor(open, inspected.row) else { return };
     let Some(numbers) = countable(tensor).filter(|_| inspected.has_values) else { return };
     let known = found.borrow().measured.get(&id).filter(|known| known.is_whole()).cloned();
@@ -130,7 +134,7 @@ fn rows(open: &OpenCheckpoint) -> Vec<(TensorId, u32)> {
         .collect()
 }
 
-async fn scan(open: &OpenCheckpoint, found: &Kept, job: &Job) -> Result<Scanned> {
+async fn scan(open: &OpenCheckpoint, found: &SharedMeasurements, job: &Job) -> Result<Scanned> {
     let began = now();
     let rows = rows(open);
     let mut of: HashMap<TensorId, Vec<u32>> = HashMap::new();
@@ -174,7 +178,7 @@ async fn scan(open: &OpenCheckpoint, found: &Kept, job: &Job) -> Result<Scanned>
 async fn again(
     open: &OpenCheckpoint,
     crew: &Crew,
-    found: &Kept,
+    found: &SharedMeasurements,
     told: &mut Telling<'_>,
     before: (u64, u64),
 ) -> Result<()> {
@@ -199,12 +203,12 @@ async fn feed(
     survey: &mut Survey,
     wanted: (&[TensorId], bool),
     crew: &Crew,
-    found: &Kept,
+    found: &SharedMeasurements,
     told: &mut Telling<'_>,
 ) -> Result<()> {
     let (open, job) = (told.open, told.job);
     let mut driver = Driver::new(&[&open.sources], job);
-    let mut each = |all: &mut weights::Found, done: (u64, u64), time: bool| {
+    let mut each = |all: &mut weights::SurveyResults, done: (u64, u64), time: bool| {
         told.take(found, all.take());
         if time {
             told.tell(done);
@@ -228,7 +232,7 @@ struct Telling<'a> {
 }
 
 impl Telling<'_> {
-    fn take(&mut self, found: &Kept, came: Vec<(TensorId, Outcome)>) {
+    fn take(&mut self, found: &SharedMeasurements, came: Vec<(TensorId, Outcome)>) {
         for (id, outcome) in came {
             let mut found = found.borrow_mut();
             match outcome {
@@ -268,7 +272,12 @@ impl Telling<'_> {
     }
 }
 
-async fn read(open: &OpenCheckpoint, found: &Kept, row: u32, job: &Job) -> Result<TensorValues> {
+async fn read(
+    open: &OpenCheckpoint,
+    found: &SharedMeasurements,
+    row: u32,
+    job: &Job,
+) -> Result<TensorValues> {
     let began = now();
     let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
     let mut survey = Survey::divided(open.checkpoint.clone(), [id], PART);
@@ -287,7 +296,7 @@ async fn read(open: &OpenCheckpoint, found: &Kept, row: u32, job: &Job) -> Resul
         .await?;
     } else {
         let mut driver = Driver::new(&[&open.sources], job);
-        let mut each = |all: &mut weights::Found, done: (u64, u64), time: bool| {
+        let mut each = |all: &mut weights::SurveyResults, done: (u64, u64), time: bool| {
             if time {
                 told(done, all.so_far());
             }
@@ -329,7 +338,7 @@ async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
     }
 }
 
-fn noticed(open: &OpenCheckpoint, found: &Found) -> Vec<Noticed> {
+fn noticed(open: &OpenCheckpoint, found: &Measurements) -> Vec<Noticed> {
     findings(&open.checkpoint, &open.leaves, &Sight(open, found))
         .into_iter()
         .map(|noticed| Noticed {

@@ -55,7 +55,7 @@ impl Segments {
             signs: Vec::with_capacity(rows.len()),
             sums: rows.iter().map(Sums::of).collect(),
         };
-        let mut found = Found::new();
+        let mut found = SegmentLookup::new();
         // The segments of the key before: neighbours have most of theirs in common.
         let mut path: Vec<(&str, u32)> = Vec::new();
         for row in rows {
@@ -102,7 +102,7 @@ impl Segments {
 
 /// Finds the segments below another while keys are cut. Most have a handful, which are gone
 /// through; only those below others are looked up.
-struct Found<'a> {
+struct SegmentLookup<'a> {
     /// Of each segment: its name, the newest below it, the one before it below the same, and how
     /// many are below it.
     pub(super) all: Vec<(&'a str, u32, u32, u32)>,
@@ -112,7 +112,7 @@ struct Found<'a> {
 /// So many names are compared one by one.
 const FEW: u32 = 8;
 
-impl<'a> Found<'a> {
+impl<'a> SegmentLookup<'a> {
     fn new() -> Self {
         Self { all: vec![("", NONE, NONE, 0)], many: HashMap::new() }
     }

@@ -18,7 +18,7 @@ use statelens_checkpoint::{FileSet, order};
 
 /// One checkpoint among many files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct CheckpointFiles {
     /// What to call it: a file name, or what its files have in common.
     pub name: String,
     /// The file to open; the others are found from it.
@@ -29,7 +29,7 @@ pub struct Found {
 
 /// Finds the checkpoints of several files that one kind of set makes, among names that nobody
 /// has claimed.
-type Rule = fn(&Names<'_>) -> Vec<Found>;
+type Rule = fn(&Names<'_>) -> Vec<CheckpointFiles>;
 
 /// The kinds of sets. What one has found, the next ones don't see.
 const RULES: &[Rule] =
@@ -39,7 +39,7 @@ const RULES: &[Rule] =
 /// that no format claims are in none.
 ///
 /// Reads indexes of shards, and the first bytes of each file that belongs to no set.
-pub fn sort(files: &FileSet) -> Vec<Found> {
+pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
     let mut names = Names { all: files.iter().map(|(_, file)| file.name.as_str()).collect() };
     order::natural(&mut names.all);
     names.all.dedup();
@@ -57,11 +57,15 @@ pub fn sort(files: &FileSet) -> Vec<Found> {
         set.members.extend(named.filter(|name| left.remove(name.as_str())));
         order::natural(&mut set.members);
     }
-    order::by(&mut found, |one: &Found, other| one.main.cmp(&other.main));
+    order::by(&mut found, |one: &CheckpointFiles, other| one.main.cmp(&other.main));
     for (id, file) in files.iter() {
         if left.remove(file.name.as_str()) && crate::is_claimed(&files.opened_at(id)) {
             let name = base(&file.name).to_owned();
-            found.push(Found { name, main: file.name.clone(), members: vec![file.name.clone()] });
+            found.push(CheckpointFiles {
+                name,
+                main: file.name.clone(),
+                members: vec![file.name.clone()],
+            });
         }
     }
     found
@@ -110,7 +114,7 @@ impl<'a> Names<'a> {
 
 /// `PREFIX.index` with `PREFIX.data-00000-of-00001` and on, as the V2 Saver of TensorFlow writes
 /// them; as `variables/variables` beside `saved_model.pb`, a SavedModel.
-fn tensorflow(names: &Names<'_>) -> Vec<Found> {
+fn tensorflow(names: &Names<'_>) -> Vec<CheckpointFiles> {
     let mut found = Vec::new();
     for main in names.iter() {
         let Some(prefix) = main.strip_suffix(".index") else { continue };
@@ -140,14 +144,14 @@ fn tensorflow(names: &Names<'_>) -> Vec<Found> {
         let name = if name.is_empty() { base(prefix) } else { name }.to_owned();
         order::natural(&mut members);
         members.dedup();
-        found.push(Found { name, main: main.to_owned(), members });
+        found.push(CheckpointFiles { name, main: main.to_owned(), members });
     }
     found
 }
 
 /// `PREFIX-00000-of-00004` and on, as the V1 Saver of TensorFlow writes them: counted from zero, and
 /// without an extension.
-fn tensorflow_v1(names: &Names<'_>) -> Vec<Found> {
+fn tensorflow_v1(names: &Names<'_>) -> Vec<CheckpointFiles> {
     // The data of a bundle without its index is no set.
     let first = |name: &&str| {
         let parts = name.rsplit_once("-00000-of-");
@@ -163,7 +167,7 @@ fn tensorflow_v1(names: &Names<'_>) -> Vec<Found> {
         let mut members: Vec<String> = shards.map(str::to_owned).collect();
         members.extend(Some(state).filter(|name| names.has(name)));
         order::natural(&mut members);
-        Found { name: base(prefix).to_owned(), main: main.to_owned(), members }
+        CheckpointFiles { name: base(prefix).to_owned(), main: main.to_owned(), members }
     };
     names.iter().filter(first).map(set).collect()
 }
@@ -179,7 +183,7 @@ fn is_part(name: &str) -> bool {
 }
 
 /// `.metadata` with `__0_0.distcp` and on, as `torch.distributed.checkpoint` writes them.
-fn distributed(names: &Names<'_>) -> Vec<Found> {
+fn distributed(names: &Names<'_>) -> Vec<CheckpointFiles> {
     let mains = names.iter().filter(|name| base(name) == ".metadata");
     let set = |main: &str| {
         let top = folder(main);
@@ -189,13 +193,13 @@ fn distributed(names: &Names<'_>) -> Vec<Found> {
         order::natural(&mut members);
         let name = base(top.trim_end_matches('/'));
         let name = if name.is_empty() { base(main) } else { name }.to_owned();
-        (members.len() > 1).then(|| Found { name, main: main.to_owned(), members })
+        (members.len() > 1).then(|| CheckpointFiles { name, main: main.to_owned(), members })
     };
     mains.filter_map(set).collect()
 }
 
 /// `X.weights.json` with `X_00000.weights.h5` and on, as Keras 3 writes weights in shards.
-fn keras_shards(names: &Names<'_>) -> Vec<Found> {
+fn keras_shards(names: &Names<'_>) -> Vec<CheckpointFiles> {
     let mut found = Vec::new();
     for main in names.iter() {
         let Some(stem) = main.strip_suffix(".weights.json") else { continue };
@@ -208,7 +212,11 @@ fn keras_shards(names: &Names<'_>) -> Vec<Found> {
         if !members.is_empty() {
             members.push(main.to_owned());
             order::natural(&mut members);
-            found.push(Found { name: base(stem).to_owned(), main: main.to_owned(), members });
+            found.push(CheckpointFiles {
+                name: base(stem).to_owned(),
+                main: main.to_owned(),
+                members,
+            });
         }
     }
     found
@@ -219,7 +227,7 @@ pub const ORBAX: [&str; 3] = ["_CHECKPOINT_METADATA", "_METADATA", "manifest.ocd
 
 /// What Orbax writes. Nothing of it is read; its pieces are not checkpoints of their own, though,
 /// and opening it says what it is. All that is there, of several steps perhaps, is one.
-fn orbax(names: &Names<'_>) -> Vec<Found> {
+fn orbax(names: &Names<'_>) -> Vec<CheckpointFiles> {
     let all: Vec<&str> = names.iter().filter(|name| ORBAX.contains(&base(name))).collect();
     let main = ORBAX.iter().find_map(|part| all.iter().find(|name| base(name) == *part));
     let set = |main: &&str| {
@@ -227,7 +235,11 @@ fn orbax(names: &Names<'_>) -> Vec<Found> {
         let members = names.iter().filter(below).filter(|name| !crate::is_named_so(name));
         let name = base(folder(main).trim_end_matches('/'));
         let name = if name.is_empty() { base(main) } else { name }.to_owned();
-        Found { name, main: main.to_string(), members: members.map(str::to_owned).collect() }
+        CheckpointFiles {
+            name,
+            main: main.to_string(),
+            members: members.map(str::to_owned).collect(),
+        }
     };
     main.map(set).into_iter().collect()
 }

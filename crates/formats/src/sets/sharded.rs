@@ -13,7 +13,7 @@ use statelens_checkpoint::{
 };
 
 use super::join::Join;
-use super::{Found, Names};
+use super::{CheckpointFiles, Names};
 use crate::json::{Document, Node};
 use crate::paths::{base, folder};
 use crate::{Probe, stray};
@@ -146,8 +146,8 @@ fn shard(files: &FileSet, name: &str) -> Option<FileId> {
 }
 
 /// The sets among many files.
-pub(super) fn find(names: &Names<'_>) -> Vec<Found> {
-    let mut found: Vec<Found> = Vec::new();
+pub(super) fn find(names: &Names<'_>) -> Vec<CheckpointFiles> {
+    let mut found: Vec<CheckpointFiles> = Vec::new();
     let mut shards: Vec<Vec<&str>> = Vec::new();
     let mut families: HashMap<String, usize> = HashMap::new();
     for name in names.iter() {
@@ -175,12 +175,12 @@ pub(super) fn find(names: &Names<'_>) -> Vec<Found> {
         }
         order::natural(&mut members);
         let called = format!("{}.{extension}", base(&stem));
-        found.push(Found { name: called, main: name.to_owned(), members });
+        found.push(CheckpointFiles { name: called, main: name.to_owned(), members });
     }
     for members in shards {
         let Some(number) = members.first().and_then(|name| Number::parse(name)) else { continue };
         if number.count > 1 {
-            found.push(Found {
+            found.push(CheckpointFiles {
                 name: format!("{}.{}", base(number.stem), number.extension),
                 main: members[0].to_owned(),
                 members: members.into_iter().map(str::to_owned).collect(),

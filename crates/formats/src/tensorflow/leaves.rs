@@ -11,13 +11,13 @@ use super::{dtype, graph, strings};
 /// The leaves so far: a flat dict.
 pub(super) struct Leaves {
     builder: Builder,
-    found: Vec<Found>,
+    found: Vec<BundleLeaf>,
     problems: Vec<Problem>,
     graph: Option<Vec<u8>>,
 }
 
 /// A leaf: its key in the file, its value, and what the file says of it beside that.
-struct Found {
+struct BundleLeaf {
     key: Vec<u8>,
     value: ValueId,
     attributes: Vec<(Text, Text)>,
@@ -92,7 +92,7 @@ impl Leaves {
             true => Value::Array(Array { tensor, scalar: false }),
             false => Value::Tensor(tensor),
         })?;
-        room::push(&mut self.found, Found { key: key.to_vec(), value, attributes })
+        room::push(&mut self.found, BundleLeaf { key: key.to_vec(), value, attributes })
     }
 
     /// A tensor of strings, or why they can't be had.
@@ -119,7 +119,7 @@ impl Leaves {
                 self.builder.push(Value::Array(Array { tensor, scalar: false }))?
             }
         };
-        self.found.push(Found { key: key.to_vec(), value, attributes: Vec::new() });
+        self.found.push(BundleLeaf { key: key.to_vec(), value, attributes: Vec::new() });
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Leaves {
             Global::new("tensorflow", name),
             Some(repr.into()),
         ))))?;
-        self.found.push(Found { key: key.to_vec(), value, attributes: Vec::new() });
+        self.found.push(BundleLeaf { key: key.to_vec(), value, attributes: Vec::new() });
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl Leaves {
                 .place(problem.first)
         }));
         let mut entries = Vec::with_capacity(self.found.len());
-        for Found { key, value, attributes } in self.found {
+        for BundleLeaf { key, value, attributes } in self.found {
             let name = match Text::from_surrogatepass(&key) {
                 Ok(text) => DictKey::Str(text),
                 Err(_) => DictKey::Bytes(key.into()),

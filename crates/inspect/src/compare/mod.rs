@@ -107,7 +107,7 @@ pub struct Comparing {
 }
 
 /// What a [`Comparison`] has found.
-pub struct Found {
+pub struct ComparisonResults {
     report: Report,
     /// Of the pair whose last piece is still to come.
     begun: Option<Result<Option<Outcome>>>,
@@ -127,7 +127,7 @@ impl Comparison {
             pieces.push(at, numel, pair.grain(&left, &right), PIECE);
         }
         let comparing = Comparing { left, right, options, pairs, pieces, matches };
-        Self::of(comparing, Found { report, begun: None })
+        Self::of(comparing, ComparisonResults { report, begun: None })
     }
 
     /// For each leaf of the left side, in the order of its leaves, the leaf on the right that it
@@ -168,7 +168,7 @@ impl Comparison {
 impl Work for Comparing {
     type Part = Both<Current>;
     type Found = Result<Option<Outcome>>;
-    type Sum = Found;
+    type Sum = ComparisonResults;
 
     fn parts(&self) -> usize {
         self.pieces.count()
@@ -204,7 +204,12 @@ impl Work for Comparing {
         read.map(|()| machine.map(|both| both.into_taker().outcome()))
     }
 
-    fn take(&self, sum: &mut Found, part: usize, found: Result<Option<Outcome>>) -> Result<()> {
+    fn take(
+        &self,
+        sum: &mut ComparisonResults,
+        part: usize,
+        found: Result<Option<Outcome>>,
+    ) -> Result<()> {
         let merge = |all: &mut Option<Outcome>, part| {
             if let (Some(all), Some(part)) = (all, part) {
                 all.merge(part);

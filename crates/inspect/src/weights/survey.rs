@@ -128,7 +128,7 @@ enum Wants {
 
 /// What a [`Survey`] has found.
 #[derive(Default)]
-pub struct Found {
+pub struct SurveyResults {
     told: Vec<(TensorId, Outcome)>,
     /// What is known of the tensor whose last part is still to come.
     begun: Option<Result<Option<Outcome>>>,
@@ -218,7 +218,7 @@ impl Survey {
         }
         let accumulators = Mutex::default();
         let surveying = Surveying { checkpoint, wants, tensors, pieces, accumulators };
-        Self::of(surveying, Found::default())
+        Self::of(surveying, SurveyResults::default())
     }
 
     /// What was found since this was asked before.
@@ -245,7 +245,7 @@ impl Surveying {
     }
 }
 
-impl Found {
+impl SurveyResults {
     /// What is known of the tensor whose parts are coming.
     pub fn so_far(&self) -> Option<Measured> {
         match &self.begun {
@@ -263,7 +263,7 @@ impl Found {
 impl Work for Surveying {
     type Part = Pour<Into>;
     type Found = Result<Option<Outcome>>;
-    type Sum = Found;
+    type Sum = SurveyResults;
 
     fn parts(&self) -> usize {
         self.pieces.count()
@@ -315,7 +315,7 @@ impl Work for Surveying {
         read.map(|()| found)
     }
 
-    fn take(&self, sum: &mut Found, part: usize, found: Self::Found) -> Result<()> {
+    fn take(&self, sum: &mut SurveyResults, part: usize, found: Self::Found) -> Result<()> {
         let (id, why) = &self.tensors[self.pieces.item(part)];
         let merge = |all: &mut Option<Outcome>, part| {
             if let (Some(Outcome::Read(all)), Some(Outcome::Read(part))) = (all, part) {

@@ -183,7 +183,7 @@ struct Job<'a> {
 }
 
 /// A rule that is about a key.
-struct Found<'a> {
+struct MatchedRule<'a> {
     rule: &'a Rule,
     matched: Match,
     /// What the key, and those that go with it, begins with besides.
@@ -192,7 +192,7 @@ struct Found<'a> {
 
 impl<'a> Job<'a> {
     /// The first rule about a key; one about the key without its optional prefix comes after all.
-    fn find(&self, key: &str) -> Result<Option<Found<'a>>> {
+    fn find(&self, key: &str) -> Result<Option<MatchedRule<'a>>> {
         if let Some(found) = self.find_with(key, "")? {
             return Ok(Some(found));
         }
@@ -203,7 +203,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn find_with(&self, key: &str, prefix: &'a str) -> Result<Option<Found<'a>>> {
+    fn find_with(&self, key: &str, prefix: &'a str) -> Result<Option<MatchedRule<'a>>> {
         for rule in &self.block.rules {
             let Some(pattern) = self.source_keys(rule).first() else { continue };
             let Some(matched) = pattern.matches(key) else { continue };
@@ -218,7 +218,7 @@ impl<'a> Job<'a> {
             if which.any(|(member, count)| *member as u64 >= *count) {
                 continue;
             }
-            return Ok(Some(Found { rule, matched, prefix }));
+            return Ok(Some(MatchedRule { rule, matched, prefix }));
         }
         Ok(None)
     }
@@ -232,8 +232,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn run(&mut self, key: &str, item: &Item, found: &Found<'_>) -> Result<()> {
-        let Found { rule, matched, prefix } = found;
+    fn run(&mut self, key: &str, item: &Item, found: &MatchedRule<'_>) -> Result<()> {
+        let MatchedRule { rule, matched, prefix } = found;
         let named = |error: Error| at(rule, key, error);
         let (source, target) = match self.towards {
             Side::Right => (&rule.left, &rule.right),
@@ -351,7 +351,13 @@ impl<'a> Job<'a> {
     }
 
     /// Writes the key, and the other one where the source doesn't have it.
-    fn tie(&mut self, key: &str, item: &Item, other: &Pattern, found: &Found<'_>) -> Result<()> {
+    fn tie(
+        &mut self,
+        key: &str,
+        item: &Item,
+        other: &Pattern,
+        found: &MatchedRule<'_>,
+    ) -> Result<()> {
         let other = format!("{}{}", found.prefix, other.fill(&found.matched.captures, &[]));
         let there = self.source.get(&other).filter(|item| !matches!(item, Item::None));
         let own = match (item, there) {

@@ -8,7 +8,7 @@ use crate::page::model::actor::Actor;
 use crate::page::naming::key_name;
 use crate::protocol::ToWorker;
 use crate::protocol::looking::Ask as Look;
-use crate::protocol::singular::{Ask, Found, Offer};
+use crate::protocol::singular::{Ask, Offer, SingularReport};
 use crate::state::fmt;
 use crate::state::looking::{Held, Looking};
 
@@ -65,7 +65,7 @@ fn label(offer: &Offer) -> String {
     }
 }
 
-fn shown(found: &Held<Found>, title: &AttrValue) -> Html {
+fn shown(found: &Held<SingularReport>, title: &AttrValue) -> Html {
     let save = |kind: &'static str| {
         let (found, title) = (found.clone(), title.clone());
         Callback::from(move |_: MouseEvent| {

@@ -19,7 +19,7 @@ use crate::text;
 use crate::worker::opened::OpenCheckpoint;
 
 /// All that a conversion needs to know.
-pub(in crate::worker) struct Found {
+pub(in crate::worker) struct ConversionInputs {
     /// What the page is told.
     pub(in crate::worker) looks: Looks,
     /// What is converted.
@@ -40,7 +40,11 @@ pub(in crate::worker) struct Found {
 }
 
 /// Finds out which model it is.
-pub(in crate::worker) fn looks(open: &OpenCheckpoint, asked: &Asked, failed: &[String]) -> Found {
+pub(in crate::worker) fn looks(
+    open: &OpenCheckpoint,
+    asked: &Asked,
+    failed: &[String],
+) -> ConversionInputs {
     let ranked = library::ranked(&open.checkpoint.files);
     let (model, apart) = match Model::of(open, asked) {
         Ok(model) => (model, None),
@@ -133,7 +137,17 @@ pub(in crate::worker) fn looks(open: &OpenCheckpoint, asked: &Asked, failed: &[S
     looks.unknown = unknown.as_ref().map(text::error);
     let ranked = ranked.is_some();
     let Model { checkpoint, .. } = model;
-    Found { looks, checkpoint, apart, ranked, config, value, source: source.ok(), recipe, rules }
+    ConversionInputs {
+        looks,
+        checkpoint,
+        apart,
+        ranked,
+        config,
+        value,
+        source: source.ok(),
+        recipe,
+        rules,
+    }
 }
 
 /// The format that a checkpoint of this one is converted to first of all.
@@ -281,7 +295,7 @@ pub(in crate::worker) fn read(config: &Text) -> Result<Value> {
     parse(&config.text, language).map_err(|error: Error| error.in_file(config.name.clone()))
 }
 
-impl Found {
+impl ConversionInputs {
     /// The way that is asked for.
     pub(super) fn leg(&self, target: &str) -> Result<Leg> {
         let from = self.source.ok_or_else(|| {

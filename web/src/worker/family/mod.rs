@@ -9,5 +9,5 @@ mod plan;
 mod rows;
 
 pub(super) use files::MOST_CONFIG;
-pub(super) use looks::{Found, config_beside, config_name, looks, read as read_config};
+pub(super) use looks::{ConversionInputs, config_beside, config_name, looks, read as read_config};
 pub(super) use plan::{plain, plan, table};

@@ -10,7 +10,7 @@ use statelens_recipes::config::{self, Converted, Families, Language};
 use statelens_recipes::conversion::{Conversion, Leg, OPTIMIZER_FILE, Wishes, convert};
 use statelens_recipes::proposal::{stages, stem};
 
-use super::looks::Found;
+use super::looks::ConversionInputs;
 use super::{configs, loads, rows};
 use crate::protocol::conversion::{ConvertOptions, Planned};
 use crate::protocol::family::{Asked, Shown, Text};
@@ -31,10 +31,10 @@ const SHARD: &str = "10GB";
 pub(in crate::worker) fn plain(
     open: &OpenCheckpoint,
     options: &ConvertOptions,
-    found: Option<&Found>,
+    found: Option<&ConversionInputs>,
     job: &Job,
 ) -> Result<(Made, Planned)> {
-    let folds = |found: &&Found| options.family.fold && !found.looks.adapter.is_empty();
+    let folds = |found: &&ConversionInputs| options.family.fold && !found.looks.adapter.is_empty();
     let Some(found) = found.filter(folds) else { return planning::plan(open, options, job) };
     found.apart.clone().map_or(Ok(()), Err)?;
     let (checkpoint, limits) = (found.checkpoint.clone(), open.limits.clone());
@@ -56,7 +56,7 @@ pub(in crate::worker) fn plain(
 }
 
 /// The command that folds the adapter.
-fn fold_command(open: &OpenCheckpoint, found: &Found) -> String {
+fn fold_command(open: &OpenCheckpoint, found: &ConversionInputs) -> String {
     let source = open.source_name();
     command_line(&["fold-lora", &source, "--adapter", &found.looks.adapter])
 }
@@ -82,7 +82,7 @@ impl Ready {
 pub(in crate::worker) fn table(
     options: &ConvertOptions,
     target: &str,
-    found: &Found,
+    found: &ConversionInputs,
 ) -> (Result<Ready>, Shown) {
     let mut shown = Shown { recipe: found.rules.clone(), ..Shown::default() };
     let ready = converted(options, target, found, &mut shown);
@@ -111,7 +111,7 @@ fn is_of_rules(error: &Error) -> bool {
 fn converted(
     options: &ConvertOptions,
     target: &str,
-    found: &Found,
+    found: &ConversionInputs,
     shown: &mut Shown,
 ) -> Result<Ready> {
     let asked = &options.family;
@@ -195,7 +195,7 @@ pub(in crate::worker) fn plan(
     open: &OpenCheckpoint,
     options: &ConvertOptions,
     ready: Ready,
-    found: &Found,
+    found: &ConversionInputs,
     job: &Job,
 ) -> Result<(Made, Planned)> {
     let Ready { to, made, optimizer, config, casts, .. } = ready;
@@ -225,7 +225,7 @@ pub(in crate::worker) fn plan(
 }
 
 /// The new config, as the command writes it and calls it.
-fn new_config(converted: &Converted, to: Format, found: &Found) -> Text {
+fn new_config(converted: &Converted, to: Format, found: &ConversionInputs) -> Text {
     let text = match converted.language {
         Language::Json => converted.config.to_json(),
         Language::Yaml => converted.config.to_yaml(),
@@ -264,7 +264,12 @@ fn left_out(source: &Checkpoint, leg: Leg, with_optimizer: bool) -> Option<Strin
 }
 
 /// The command that does the same.
-fn command(open: &OpenCheckpoint, options: &ConvertOptions, to: Format, found: &Found) -> String {
+fn command(
+    open: &OpenCheckpoint,
+    options: &ConvertOptions,
+    to: Format,
+    found: &ConversionInputs,
+) -> String {
     let asked: &Asked = &options.family;
     let mut words = vec!["convert-model".into(), open.source_name()];
     let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use statelens_formats::sets::Found;
+use statelens_formats::sets::CheckpointFiles;
 use statelens_inspect::Json;
 use statelens_serve::{Answer, Folder, Request, Site, content_type};
 
@@ -121,7 +121,7 @@ fn listing(folder: &Folder) -> Answer {
         // Opening it says why there is none.
         found.extend(statelens_formats::telling(&files).map(|id| {
             let name = files.name(id).to_owned();
-            Found { name: name.clone(), main: name.clone(), members: vec![name] }
+            CheckpointFiles { name: name.clone(), main: name.clone(), members: vec![name] }
         }));
     }
     let size = |name: &str| {
