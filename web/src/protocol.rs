@@ -133,14 +133,14 @@ pub enum ToWorker {
     /// Stop the running conversion and remove what it wrote.
     Cancel,
     /// About comparing with a second checkpoint.
-    Compare(compare::Ask),
+    Compare(compare::CompareRequest),
     /// Read everything once and tell whether it is sound, also against the manifest that may come
     /// beside this message; with `true` only if all numbers are finite. `None` stops that.
     Verify(Option<bool>),
     /// About the values of tensors.
-    Weights(weights::Ask),
+    Weights(weights::WeightsRequest),
     /// About a matrix that is looked at as a picture.
-    Looking(looking::Ask),
+    Looking(looking::LookingRequest),
     /// Open the structure of some of the files that come beside this message, one after the
     /// other, to tell what is wrong with them. Nothing else is open then.
     Look {
@@ -176,19 +176,19 @@ impl ToWorker {
             Self::RunValues { asked, .. } if !asked.is_empty() => JobKind::Scan,
             Self::Measure { go: true } => JobKind::Measure,
             Self::Verify(Some(_)) => JobKind::Verify,
-            Self::Weights(weights::Ask::Scan(true)) => JobKind::Scan,
-            Self::Weights(weights::Ask::Read(Some(_))) => JobKind::Read,
-            Self::Looking(looking::Ask::Overview(Some(_))) => JobKind::Overview,
-            Self::Looking(looking::Ask::Cells(..)) => JobKind::Window,
-            Self::Looking(looking::Ask::Singular(singular::Ask::Find(Some(_)))) => {
-                JobKind::Singular
-            }
-            Self::Looking(looking::Ask::Take(Some(_))) => JobKind::Take,
-            Self::Looking(looking::Ask::Ranked(Some(_))) => JobKind::Rank,
-            Self::Compare(compare::Ask::Open { .. }) => JobKind::OpenSecond,
-            Self::Compare(compare::Ask::Start { .. }) => JobKind::Compare,
-            Self::Compare(compare::Ask::Closer(Some(_))) => JobKind::Closer,
-            Self::Compare(compare::Ask::Renames(Some(_))) => JobKind::Renames,
+            Self::Weights(weights::WeightsRequest::Scan(true)) => JobKind::Scan,
+            Self::Weights(weights::WeightsRequest::Read(Some(_))) => JobKind::Read,
+            Self::Looking(looking::LookingRequest::Overview(Some(_))) => JobKind::Overview,
+            Self::Looking(looking::LookingRequest::Cells(..)) => JobKind::Window,
+            Self::Looking(looking::LookingRequest::Singular(singular::SingularRequest::Find(
+                Some(_),
+            ))) => JobKind::Singular,
+            Self::Looking(looking::LookingRequest::Take(Some(_))) => JobKind::Take,
+            Self::Looking(looking::LookingRequest::Ranked(Some(_))) => JobKind::Rank,
+            Self::Compare(compare::CompareRequest::Open { .. }) => JobKind::OpenSecond,
+            Self::Compare(compare::CompareRequest::Start { .. }) => JobKind::Compare,
+            Self::Compare(compare::CompareRequest::Closer(Some(_))) => JobKind::Closer,
+            Self::Compare(compare::CompareRequest::Renames(Some(_))) => JobKind::Renames,
             Self::Inspect { .. } => JobKind::Inspect,
             Self::Values { .. } => JobKind::Values,
             Self::Plan { .. } => JobKind::Plan,
@@ -204,10 +204,10 @@ impl ToWorker {
             | Self::Provide(_)
             | Self::Understand(_)
             | Self::Looking(
-                looking::Ask::Overview(None)
-                | looking::Ask::Singular(_)
-                | looking::Ask::Take(None)
-                | looking::Ask::Ranked(None),
+                looking::LookingRequest::Overview(None)
+                | looking::LookingRequest::Singular(_)
+                | looking::LookingRequest::Take(None)
+                | looking::LookingRequest::Ranked(None),
             )
             | Self::Close => JobKind::Other,
         }
@@ -273,7 +273,7 @@ pub enum FromWorker {
         /// The request it answers.
         request: u32,
         /// Which model it is, and what becomes of it; nothing for what is no conversion.
-        family: Option<Box<family::Told>>,
+        family: Option<Box<family::FamilyReply>>,
     },
     /// The last answer to [`ToWorker::Plan`].
     Planned {
@@ -295,13 +295,13 @@ pub enum FromWorker {
         error: Option<ErrorText>,
     },
     /// About comparing with a second checkpoint.
-    Compare(compare::Told),
+    Compare(compare::CompareReply),
     /// About verifying.
-    Verify(verify::Told),
+    Verify(verify::VerifyReply),
     /// About the values of tensors.
-    Weights(weights::Told),
+    Weights(weights::WeightsReply),
     /// About a matrix that is looked at as a picture.
-    Looking(looking::Told),
+    Looking(looking::LookingReply),
     /// The answer to [`ToWorker::Understand`].
     Understood(Box<understanding::Understood>),
     /// A file of [`ToWorker::Look`] was opened, or can't be.

@@ -63,7 +63,7 @@ impl ReadBack {
 
     /// Compares the structure of what was opened again with what was to be written.
     fn compare(&self, written: &Checkpoint) -> Result<()> {
-        let told = Told::new(&self.losses);
+        let told = ReportedLosses::new(&self.losses);
         let mut found = WrittenLeaves::new(written);
         let strict = ["torch", "cerebras"].iter().any(|id| written.format.id.starts_with(id));
         let mut ties: HashMap<ValueId, ValueId> = HashMap::new();
@@ -185,12 +185,12 @@ enum How {
 }
 
 /// What the losses say, by key.
-struct Told<'a> {
+struct ReportedLosses<'a> {
     lost: HashSet<&'a str>,
     form: HashSet<&'a str>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> ReportedLosses<'a> {
     fn new(losses: &'a [Loss]) -> Self {
         let keys = |harmless| {
             let told = losses.iter().filter(move |loss| loss.harmless == harmless);
@@ -310,7 +310,7 @@ impl WrittenLeaves {
     }
 
     /// What was not met, but for what the losses say is added.
-    fn left(self, told: &Told<'_>) -> Vec<ValueId> {
+    fn left(self, told: &ReportedLosses<'_>) -> Vec<ValueId> {
         let added = |key: &Text| told.of(key) != How::Exact;
         let left = self.by_key.into_iter().filter(|(key, place)| !place.met && !added(key));
         left.map(|(_, place)| place.id).collect()

@@ -39,10 +39,10 @@ use crate::page::understanding::use_understanding;
 use crate::page::verify::VerifySheet;
 use crate::page::weights::use_instrument;
 use crate::page::workspace::Workspace;
-use crate::protocol::compare::Told;
+use crate::protocol::compare::CompareReply;
 use crate::protocol::conversion::How;
 use crate::protocol::error::{ErrorKind, ErrorText};
-use crate::protocol::looking::Told as Looked;
+use crate::protocol::looking::LookingReply as Looked;
 use crate::protocol::opened::Agreed;
 use crate::protocol::{FromWorker, Posted, ToWorker};
 use crate::state::fmt;
@@ -315,7 +315,7 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     if let FromWorker::Summary { name, text } = message {
         drop::save_text(text, name);
     }
-    if let FromWorker::Compare(Told::Report(report)) = message {
+    if let FromWorker::Compare(CompareReply::Report(report)) = message {
         drop::save_text(report, "comparison.json");
     }
     if let FromWorker::Looking(Looked::Taken(name)) = message {

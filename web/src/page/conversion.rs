@@ -8,7 +8,7 @@ use web_sys::File;
 use crate::page::naming::{default_name, key_name, keys_name};
 use crate::protocol::conversion::{ConvertOptions, Done, Planned, Running};
 use crate::protocol::error::ErrorText;
-use crate::protocol::family::Told;
+use crate::protocol::family::FamilyReply;
 use crate::protocol::opened::Opened;
 
 /// Where a conversion is.
@@ -56,7 +56,7 @@ pub struct Convert {
     /// Whether the name was typed: then it stays.
     pub named: bool,
     /// Which model it is, and what becomes of it.
-    pub family: Option<Rc<Told>>,
+    pub family: Option<Rc<FamilyReply>>,
     /// Files of families that the worker asks for.
     pub wants: Rc<Vec<String>>,
     /// Whether the rules are shown to be edited.

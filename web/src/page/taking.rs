@@ -6,7 +6,7 @@ use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::naming::key_name;
 use crate::protocol::ToWorker;
-use crate::protocol::looking::{Ask, Take, TakeAs};
+use crate::protocol::looking::{LookingRequest, Take, TakeAs};
 use crate::state::fmt;
 use crate::state::instrument::Taking;
 
@@ -48,7 +48,7 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
         let onclick = Callback::from(move |_: MouseEvent| {
             let (leading, name) = (leading.clone(), name.clone());
             let ask = Take { row, leading, kind, single, name };
-            actor.ask(&ToWorker::Looking(Ask::Take(Some(ask))));
+            actor.ask(&ToWorker::Looking(LookingRequest::Take(Some(ask))));
         });
         html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }
     };
@@ -82,7 +82,7 @@ fn how_far(actor: &Actor, taking: &Taking) -> Html {
         Taking::Now(done, total) => {
             let actor = actor.clone();
             let stop = Callback::from(move |_: MouseEvent| {
-                actor.ask(&ToWorker::Looking(Ask::Take(None)));
+                actor.ask(&ToWorker::Looking(LookingRequest::Take(None)));
                 actor.instrument(|it| it.taking = Taking::No);
             });
             let percent = fmt::percent(*done, (*total).max(1));

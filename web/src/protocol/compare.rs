@@ -8,7 +8,7 @@ use super::opened::{FileName, Opened};
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Ask {
+pub enum CompareRequest {
     /// Open the files that come beside this message as the second checkpoint.
     Open {
         /// Names and sizes, in the order of the `File`s.
@@ -66,7 +66,7 @@ pub struct CompareOptions {
 
 /// What the worker answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Told {
+pub enum CompareReply {
     /// The second checkpoint is open.
     Opened(Box<Opened>),
     /// It could not be opened.

@@ -47,7 +47,7 @@ pub struct Text {
 
 /// What is told of a checkpoint that is to be converted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Told {
+pub struct FamilyReply {
     /// Which model it is of.
     pub looks: Looks,
     /// What becomes of it, if a format to write was asked for.

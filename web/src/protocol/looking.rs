@@ -10,17 +10,17 @@ use super::{ranked, singular};
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Ask {
+pub enum LookingRequest {
     /// The whole matrix in at most so many blocks across and down, or nothing more of one.
     Overview(Option<(Frame, u32, u32)>),
     /// The values of a window: its first row and column, how many rows and columns.
     Cells(Frame, [u64; 4]),
     /// About its singular values.
-    Singular(singular::Ask),
+    Singular(singular::SingularRequest),
     /// Make a file of a tensor, or stop that.
     Take(Option<Take>),
     /// Rank its rows by norm, or stop that.
-    Ranked(Option<ranked::Ask>),
+    Ranked(Option<ranked::RankedRequest>),
 }
 
 /// What a file is made of.
@@ -51,7 +51,7 @@ pub enum TakeAs {
 
 /// What the worker answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Told {
+pub enum LookingReply {
     /// What is known of the whole so far.
     Overview(Frame, Box<Packed>, Progress),
     /// It can't be read.
@@ -59,9 +59,9 @@ pub enum Told {
     /// The values of a window.
     Cells(Frame, Result<Box<Cells>, ErrorText>),
     /// About its singular values.
-    Singular(Frame, singular::Told),
+    Singular(Frame, singular::SingularReply),
     /// About the rows of a tensor by norm.
-    Ranked(u32, ranked::Told),
+    Ranked(u32, ranked::RankedReply),
     /// A file of a tensor is being made: bytes, and all of them.
     Taking(u64, u64),
     /// It is made, and beside this message; its name.

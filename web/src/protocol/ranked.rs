@@ -6,7 +6,7 @@ use super::error::ErrorText;
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ask {
+pub struct RankedRequest {
     /// The row of the tensor.
     pub row: u32,
     /// Of a matrix in it, an index for each dimension before the last two; of kernels, none.
@@ -21,7 +21,7 @@ pub struct Ask {
 
 /// What the worker answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Told {
+pub enum RankedReply {
     /// Bytes that were read, and all of them.
     Going(u64, u64),
     /// What was found.

@@ -7,7 +7,7 @@ use super::frame::Frame;
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Ask {
+pub enum SingularRequest {
     /// What finding them takes.
     Offers(Frame),
     /// Find all, or the largest; or stop that.
@@ -16,7 +16,7 @@ pub enum Ask {
 
 /// What the worker answers about a matrix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Told {
+pub enum SingularReply {
     /// What can be found; nothing of what is not a matrix of real numbers.
     Offers(Vec<Offer>),
     /// How much of it is done, of 1.

@@ -8,7 +8,7 @@ use super::finding::Severity;
 
 /// What the worker answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Told {
+pub enum VerifyReply {
     /// Everything is being read.
     Progress(Running),
     /// Everything was read, or can't be. Nothing is said of what the page stopped.

@@ -8,7 +8,7 @@ use super::finding::Severity;
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Ask {
+pub enum WeightsRequest {
     /// Read all tensors that were not read yet, or stop that: what was read is kept.
     Scan(bool),
     /// Read one, or stop that.
@@ -19,7 +19,7 @@ pub enum Ask {
 
 /// What the worker answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Told {
+pub enum WeightsReply {
     /// All tensors are being read; what was found since this was told before.
     Scanning(Running, Vec<RowValues>),
     /// They were, or it was stopped, or could not go on.

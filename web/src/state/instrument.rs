@@ -5,8 +5,8 @@ use std::rc::Rc;
 use crate::protocol::conversion::Running;
 use crate::protocol::error::ErrorText;
 use crate::protocol::inspected::Inspected;
-use crate::protocol::looking::Told as Looked;
-use crate::protocol::weights::{Scanned, TensorValues, Told};
+use crate::protocol::looking::LookingReply as Looked;
+use crate::protocol::weights::{Scanned, TensorValues, WeightsReply};
 use crate::state::work::Work;
 
 /// What is read of values, and what was.
@@ -77,12 +77,12 @@ impl Instrument {
     /// Takes in what the worker said.
     pub fn hear(
         &mut self,
-        told: Told,
+        told: WeightsReply,
         work: Option<&mut Work>,
         inspected: &mut Option<Rc<Inspected>>,
     ) {
         match told {
-            Told::Scanning(now, read) => {
+            WeightsReply::Scanning(now, read) => {
                 let end = now.done == now.total;
                 if let Some(work) = work {
                     work.take_values(read, end);
@@ -95,21 +95,21 @@ impl Instrument {
                     (*before, *stopping) = (now, *stopping);
                 }
             }
-            Told::Scanned(Ok(mut scanned)) => {
+            WeightsReply::Scanned(Ok(mut scanned)) => {
                 if let Some(work) = work {
                     work.take_noticed(std::mem::take(&mut scanned.noticed));
                     work.take_values(Vec::new(), true);
                 }
                 self.scan = Scan::Done(Rc::new(*scanned));
             }
-            Told::Scanned(Err(error)) => self.scan = Scan::Failed(Rc::new(error)),
-            Told::Reading(done, total, so_far) => {
+            WeightsReply::Scanned(Err(error)) => self.scan = Scan::Failed(Rc::new(error)),
+            WeightsReply::Reading(done, total, so_far) => {
                 if let Some(one) = &mut self.one {
                     one.done = (done, total);
                     one.so_far = so_far.map(|values| Rc::new(*values)).or(one.so_far.take());
                 }
             }
-            Told::Read(Ok(values)) => {
+            WeightsReply::Read(Ok(values)) => {
                 if values.millis > 50.0 {
                     self.rate = Some(values.bytes as f64 / values.millis);
                 }
@@ -123,12 +123,12 @@ impl Instrument {
                     (inspected.values, inspected.unread) = (Some(values), None);
                 }
             }
-            Told::Read(Err(error)) => {
+            WeightsReply::Read(Err(error)) => {
                 if let Some(one) = &mut self.one {
                     one.failed = Some(Rc::new(error));
                 }
             }
-            Told::Rate(rate) => self.rate = Some(rate),
+            WeightsReply::Rate(rate) => self.rate = Some(rate),
         }
     }
 

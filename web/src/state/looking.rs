@@ -6,7 +6,7 @@ use statelens_inspect::picture::{Map, Scaling, Show};
 use statelens_stats::Line;
 
 use crate::protocol::error::ErrorText;
-use crate::protocol::looking::{Cells, Frame, Progress, Told};
+use crate::protocol::looking::{Cells, Frame, LookingReply, Progress};
 use crate::protocol::ranked::{self, Ranked};
 use crate::protocol::singular::{self, Offer, SingularReport};
 
@@ -40,13 +40,13 @@ pub struct SingularValues {
 }
 
 impl SingularValues {
-    fn hear(&mut self, told: singular::Told) {
+    fn hear(&mut self, told: singular::SingularReply) {
         match told {
-            singular::Told::Offers(offers) => self.offers = offers,
-            singular::Told::Going(part) => self.part = Some(part),
-            singular::Told::Found(found) => self.found = Some(Held(Rc::new(*found))),
-            singular::Told::Ended => self.part = None,
-            singular::Told::Failed(error) => {
+            singular::SingularReply::Offers(offers) => self.offers = offers,
+            singular::SingularReply::Going(part) => self.part = Some(part),
+            singular::SingularReply::Found(found) => self.found = Some(Held(Rc::new(*found))),
+            singular::SingularReply::Ended => self.part = None,
+            singular::SingularReply::Failed(error) => {
                 (self.part, self.failed) = (None, Some(Rc::new(error)));
             }
         }
@@ -174,33 +174,33 @@ impl Looking {
     }
 
     /// Takes in what the worker said of this matrix.
-    pub fn hear(&mut self, told: Told) {
+    pub fn hear(&mut self, told: LookingReply) {
         match told {
-            Told::Overview(frame, packed, progress) if frame == self.frame => {
+            LookingReply::Overview(frame, packed, progress) if frame == self.frame => {
                 self.map = packed.map().map(|map| Held(Rc::new(map))).or(self.map.take());
                 self.progress = progress;
             }
-            Told::Failed(frame, error) if frame == self.frame => {
+            LookingReply::Failed(frame, error) if frame == self.frame => {
                 self.failed = Some(Rc::new(error));
                 self.progress.ended = true;
             }
-            Told::Cells(frame, cells) if frame == self.frame => match cells {
+            LookingReply::Cells(frame, cells) if frame == self.frame => match cells {
                 Ok(cells) => self.cells = Some(Held(Rc::new(*cells))),
                 Err(error) => self.failed = Some(Rc::new(error)),
             },
-            Told::Ranked(row, told) if row == self.frame.row => self.hear_ranked(told),
-            Told::Singular(frame, told) if frame == self.frame => self.singular.hear(told),
+            LookingReply::Ranked(row, told) if row == self.frame.row => self.hear_ranked(told),
+            LookingReply::Singular(frame, told) if frame == self.frame => self.singular.hear(told),
             _ => {}
         }
     }
 
-    fn hear_ranked(&mut self, told: ranked::Told) {
+    fn hear_ranked(&mut self, told: ranked::RankedReply) {
         self.ranking = None;
         match told {
-            ranked::Told::Going(done, total) => self.ranking = Some((done, total)),
-            ranked::Told::Found(found) => self.ranked = Some(Held(Rc::new(*found))),
-            ranked::Told::Failed(error) => self.rank_failed = Some(Rc::new(error)),
-            ranked::Told::Ended => {}
+            ranked::RankedReply::Going(done, total) => self.ranking = Some((done, total)),
+            ranked::RankedReply::Found(found) => self.ranked = Some(Held(Rc::new(*found))),
+            ranked::RankedReply::Failed(error) => self.rank_failed = Some(Rc::new(error)),
+            ranked::RankedReply::Ended => {}
         }
     }
 

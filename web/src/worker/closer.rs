@@ -11,7 +11,7 @@ use statelens_stats::{Scale, Summary};
 use statelens_tensor::Machine as _;
 
 use crate::protocol::closer::{CloseValues, Closely, Outlines, Renames, Renaming};
-use crate::protocol::compare::{CompareOptions, Told};
+use crate::protocol::compare::{CompareOptions, CompareReply};
 use crate::protocol::looking::Packed;
 use crate::text;
 use crate::worker::job::Job;
@@ -42,7 +42,7 @@ pub(super) fn look(session: &Shared, job: Job, pair: (u32, u32), asked: bool) {
             Err(error) => text::failure(&error).map(Closely::Failed),
         };
         if let Some(told) = told {
-            tell(&job, Told::Closer(pair, told));
+            tell(&job, CompareReply::Closer(pair, told));
         }
     });
 }
@@ -71,7 +71,7 @@ async fn close(
             let so_far = closer.so_far();
             let some = so_far.differences.count() > 0;
             let so_far = some.then(|| Box::new(told(so_far)));
-            tell(job, Told::Closer(pair, Closely::Reading(done, total, so_far)));
+            tell(job, CompareReply::Closer(pair, Closely::Reading(done, total, so_far)));
             left.tell_fetched(job);
         }
     })
@@ -110,7 +110,7 @@ pub(super) fn renames(session: &Shared, job: Job, options: CompareOptions) {
             Err(error) => text::failure(&error).map(Renaming::Failed),
         };
         if let Some(told) = told {
-            tell(&job, Told::Renames(told));
+            tell(&job, CompareReply::Renames(told));
         }
     });
 }
@@ -134,7 +134,7 @@ async fn find(
         drive(&mut survey, &[sources], job, |survey, time| {
             if time {
                 let done = survey.progress().0.saturating_add(before[side]);
-                tell(job, Told::Renames(Renaming::Now(done, total)));
+                tell(job, CompareReply::Renames(Renaming::Now(done, total)));
                 left.tell_fetched(job);
             }
         })

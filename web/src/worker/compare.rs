@@ -14,7 +14,7 @@ use web_sys::File;
 
 use crate::protocol::closer::RowMeasured;
 use crate::protocol::compare::{
-    self as protocol, Ask, CompareOptions, End, NO_ROW, Progress, Told,
+    self as protocol, CompareOptions, CompareReply, CompareRequest, End, NO_ROW, Progress,
 };
 use crate::protocol::job::JobKind;
 use crate::text;
@@ -44,9 +44,9 @@ fn forget(session: &mut Session) {
 }
 
 /// Does what the page asks.
-pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
+pub(super) fn answer(session: &Shared, job: Job, ask: CompareRequest, data: &JsValue) {
     match ask {
-        Ask::Open { files, main } => {
+        CompareRequest::Open { files, main } => {
             forget(&mut session.borrow_mut());
             let handles = files_of(data);
             let listing = if let [one] = handles.as_slice() { Some(one.clone()) } else { None };
@@ -56,24 +56,24 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
             let told = match open::open(&files, handles, main, &limits, &job) {
                 Ok((open, opened)) => {
                     session.borrow_mut().second.open = Some(open);
-                    Told::Opened(Box::new(opened))
+                    CompareReply::Opened(Box::new(opened))
                 }
                 Err(error) => match listed(listing) {
                     Ok(Some(list)) => {
                         let keys = list.len() as u64;
                         session.borrow_mut().second.list = Some(list);
-                        Told::Listed(keys)
+                        CompareReply::Listed(keys)
                     }
-                    Ok(None) => Told::OpenFailed(*error),
+                    Ok(None) => CompareReply::OpenFailed(*error),
                     Err(own) if own.kind() == ErrorKind::Refused => {
-                        Told::OpenFailed(text::error(&own))
+                        CompareReply::OpenFailed(text::error(&own))
                     }
-                    Err(_) => Told::OpenFailed(*error),
+                    Err(_) => CompareReply::OpenFailed(*error),
                 },
             };
             tell(&job, told);
         }
-        Ask::Start { request, options } => {
+        CompareRequest::Start { request, options } => {
             let sides = {
                 let session = session.borrow();
                 session.open.clone().zip(session.second.open.clone())
@@ -82,18 +82,18 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
             session.borrow_mut().second.report = None;
             match begin(request, &left, &right, &options) {
                 Ok((comparison, telling, structure)) => {
-                    tell(&job, Told::Structure { request, structure: Ok(structure) });
+                    tell(&job, CompareReply::Structure { request, structure: Ok(structure) });
                     let session = Rc::downgrade(session);
                     job.clone().spawn(run(session, comparison, telling, job));
                 }
                 Err(error) => {
                     let structure = Err(text::error(&error));
-                    tell(&job, Told::Structure { request, structure });
+                    tell(&job, CompareReply::Structure { request, structure });
                 }
             }
         }
-        Ask::Stop => session.borrow().jobs.stop(JobKind::Compare),
-        Ask::Check { strict, release } => {
+        CompareRequest::Stop => session.borrow().jobs.stop(JobKind::Compare),
+        CompareRequest::Check { strict, release } => {
             let session = session.borrow();
             let Some(left) = &session.open else { return };
             let reference = match &session.second {
@@ -104,18 +104,18 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
                 Second { list: Some(list), .. } => (list.clone(), check::lists_state(list, STATE)),
                 _ => return,
             };
-            tell(&job, Told::Checked(would_load(left, reference, strict, &release)));
+            tell(&job, CompareReply::Checked(would_load(left, reference, strict, &release)));
         }
-        Ask::Report => {
+        CompareRequest::Report => {
             if let Some(report) = &session.borrow().second.report {
-                tell(&job, Told::Report(report.clone()));
+                tell(&job, CompareReply::Report(report.clone()));
             }
         }
-        Ask::Closer(None) => session.borrow().jobs.stop(JobKind::Closer),
-        Ask::Closer(Some((a, b, asked))) => closer::look(session, job, (a, b), asked),
-        Ask::Renames(None) => session.borrow().jobs.stop(JobKind::Renames),
-        Ask::Renames(Some(options)) => closer::renames(session, job, *options),
-        Ask::Close => forget(&mut session.borrow_mut()),
+        CompareRequest::Closer(None) => session.borrow().jobs.stop(JobKind::Closer),
+        CompareRequest::Closer(Some((a, b, asked))) => closer::look(session, job, (a, b), asked),
+        CompareRequest::Renames(None) => session.borrow().jobs.stop(JobKind::Renames),
+        CompareRequest::Renames(Some(options)) => closer::renames(session, job, *options),
+        CompareRequest::Close => forget(&mut session.borrow_mut()),
     }
 }
 
@@ -268,14 +268,14 @@ async fn run(
     // What one action may fetch of the first was agreed: beyond that it ends.
     let ended = drive(&mut comparison, &[&left, &right], &job, |comparison, time| {
         if time {
-            tell(&job, Told::Progress(telling.progress(comparison)));
+            tell(&job, CompareReply::Progress(telling.progress(comparison)));
             if let Some(server) = left.server() {
                 server.tell(&job);
             }
         }
     })
     .await;
-    tell(&job, Told::Progress(telling.progress(&comparison)));
+    tell(&job, CompareReply::Progress(telling.progress(&comparison)));
     let Telling { request, began, optimizers, .. } = telling;
     let report = comparison.into_report();
     let (close, nans) = (report.close, report.nan);
@@ -288,7 +288,7 @@ async fn run(
         }
         Err(error) => text::failure(&error).map_or(End::Stopped, End::Failed),
     };
-    tell(&job, Told::Ended { request, end, millis: now() - began, close, nans });
+    tell(&job, CompareReply::Ended { request, end, millis: now() - began, close, nans });
     if let Some(server) = left.server() {
         server.tell(&job);
     }

@@ -9,7 +9,7 @@ use wasm_bindgen::JsValue;
 
 use crate::messages::get;
 use crate::protocol::conversion::Done;
-use crate::protocol::family::{Text, Told};
+use crate::protocol::family::{FamilyReply, Text};
 use crate::protocol::job::JobKind;
 use crate::protocol::{FromWorker, HANDLE, ToWorker};
 use crate::text;
@@ -89,7 +89,7 @@ pub(super) fn answer(session: &Shared, job: &Job, message: ToWorker, data: &JsVa
                 None => (None, None),
             };
             let told = |found: &Rc<family::ConversionInputs>| {
-                Box::new(Told { looks: found.looks.clone(), shown })
+                Box::new(FamilyReply { looks: found.looks.clone(), shown })
             };
             job.post(&FromWorker::Family { request, family: found.as_ref().map(told) });
             let large = matches!(&ready, Some(Ok(ready)) if ready.keys() > AT_ONCE);

@@ -10,7 +10,7 @@ use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::looking::{Ask, Cells, Frame, Packed, Progress, Told};
+use crate::protocol::looking::{Cells, Frame, LookingReply, LookingRequest, Packed, Progress};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::looked::tensor;
@@ -29,33 +29,33 @@ const NEAR: u64 = 8 << 20;
 const MOST: u64 = 1 << 15;
 
 /// Answers the page.
-pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
-    if ask == Ask::Overview(None) {
+pub(super) fn answer(session: &Shared, job: Job, ask: LookingRequest) {
+    if ask == LookingRequest::Overview(None) {
         return session.borrow().jobs.stop(JobKind::Overview);
     }
     let Some(open) = session.borrow().open.clone() else { return };
     match ask {
-        Ask::Overview(None) => {}
-        Ask::Singular(ask) => super::singular::answer(session, job, ask),
-        Ask::Take(ask) => super::taking::answer(session, job, ask),
-        Ask::Ranked(ask) => super::ranked::answer(session, job, ask),
-        Ask::Cells(frame, window) => {
+        LookingRequest::Overview(None) => {}
+        LookingRequest::Singular(ask) => super::singular::answer(session, job, ask),
+        LookingRequest::Take(ask) => super::taking::answer(session, job, ask),
+        LookingRequest::Ranked(ask) => super::ranked::answer(session, job, ask),
+        LookingRequest::Cells(frame, window) => {
             let cells = cells(&open, &frame, window).map(Box::new);
-            tell(&job, Told::Cells(frame, cells.map_err(|error| text::error(&error))));
+            tell(&job, LookingReply::Cells(frame, cells.map_err(|error| text::error(&error))));
             open.tell_fetched(&job);
         }
-        Ask::Overview(Some((frame, across, down))) => job.clone().spawn(async move {
+        LookingRequest::Overview(Some((frame, across, down))) => job.clone().spawn(async move {
             if let Err(error) = overview(&open, &frame, (across, down), &job).await
                 && let Some(error) = text::failure(&error)
             {
-                tell(&job, Told::Failed(frame, error));
+                tell(&job, LookingReply::Failed(frame, error));
             }
             open.tell_fetched(&job);
         }),
     }
 }
 
-fn tell(job: &Job, told: Told) {
+fn tell(job: &Job, told: LookingReply) {
     job.post(&FromWorker::Looking(told));
 }
 
@@ -71,7 +71,7 @@ async fn overview(open: &OpenCheckpoint, frame: &Frame, most: (u32, u32), job: &
     let show = |all: &Overview, coarse: &Overview, done: u64, ended: bool| {
         let packed = Packed::of(&Map::of(&all.over(coarse)));
         let progress = Progress { done, total, ended };
-        tell(job, Told::Overview(frame.clone(), Box::new(packed), progress));
+        tell(job, LookingReply::Overview(frame.clone(), Box::new(packed), progress));
     };
     let all = new()?;
     if total > COARSE / 2 && sample(open, &tensor, matrix, &mut coarse, job).await? {

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Checkpoint, Result};
 use statelens_convert::{Edit, Rename};
 
 use crate::protocol::FromWorker;
-use crate::protocol::compare::{CompareOptions, NO_ROW, Told};
+use crate::protocol::compare::{CompareOptions, CompareReply, NO_ROW};
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 
@@ -44,6 +44,6 @@ pub(super) fn rows(open: &OpenCheckpoint, edited: &Arc<Checkpoint>) -> Vec<u32> 
 }
 
 /// Tells the page.
-pub(super) fn tell(job: &Job, told: Told) {
+pub(super) fn tell(job: &Job, told: CompareReply) {
     job.post(&FromWorker::Compare(told));
 }

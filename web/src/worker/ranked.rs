@@ -6,8 +6,8 @@ use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::looking::Told as Looked;
-use crate::protocol::ranked::{Ask, Ranked, Told};
+use crate::protocol::looking::LookingReply as Looked;
+use crate::protocol::ranked::{Ranked, RankedReply, RankedRequest};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::looked::numbers_of;
@@ -20,24 +20,24 @@ const TOLD: usize = 8;
 const SHOWN: usize = 48;
 
 /// Answers the page.
-pub(super) fn answer(session: &Shared, job: Job, ask: Option<Ask>) {
+pub(super) fn answer(session: &Shared, job: Job, ask: Option<RankedRequest>) {
     let Some(ask) = ask else { return session.borrow().jobs.stop(JobKind::Rank) };
     let Some(open) = session.borrow().open.clone() else { return };
     job.clone().spawn(async move {
         let told = match rank(&open, &ask, &job).await {
-            Ok(found) => Told::Found(Box::new(found)),
-            Err(error) => text::failure(&error).map_or(Told::Ended, Told::Failed),
+            Ok(found) => RankedReply::Found(Box::new(found)),
+            Err(error) => text::failure(&error).map_or(RankedReply::Ended, RankedReply::Failed),
         };
         tell(&job, &ask, told);
         open.tell_fetched(&job);
     });
 }
 
-fn tell(job: &Job, ask: &Ask, told: Told) {
+fn tell(job: &Job, ask: &RankedRequest, told: RankedReply) {
     job.post(&FromWorker::Looking(Looked::Ranked(ask.row, told)));
 }
 
-async fn rank(open: &OpenCheckpoint, ask: &Ask, job: &Job) -> Result<Ranked> {
+async fn rank(open: &OpenCheckpoint, ask: &RankedRequest, job: &Job) -> Result<Ranked> {
     let tensor = numbers_of(open, ask.row)?;
     let leading = match ask.kernels {
         true => vec![0; tensor.shape.len().saturating_sub(2)],
@@ -59,7 +59,7 @@ async fn rank(open: &OpenCheckpoint, ask: &Ask, job: &Job) -> Result<Ranked> {
     drive(&mut pour, &[&open.sources], job, |pour, time| {
         if time {
             let (done, total) = pour.progress();
-            tell(job, ask, Told::Going(done, total));
+            tell(job, ask, RankedReply::Going(done, total));
             open.tell_fetched(job);
         }
     })

@@ -7,8 +7,8 @@ use statelens_tensor::Machine as _;
 
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::looking::{Frame, Told as Looked};
-use crate::protocol::singular::{Ask, Offer, SingularReport, Told};
+use crate::protocol::looking::{Frame, LookingReply as Looked};
+use crate::protocol::singular::{Offer, SingularReply, SingularReport, SingularRequest};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::looked::tensor;
@@ -27,21 +27,23 @@ const WIDE: u32 = 268;
 const HIGH: u32 = 210;
 
 /// Answers the page.
-pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
-    if ask == Ask::Find(None) {
+pub(super) fn answer(session: &Shared, job: Job, ask: SingularRequest) {
+    if ask == SingularRequest::Find(None) {
         return session.borrow().jobs.stop(JobKind::Singular);
     }
     let Some(open) = session.borrow().open.clone() else { return };
     match ask {
-        Ask::Find(None) => {}
-        Ask::Offers(frame) => {
+        SingularRequest::Find(None) => {}
+        SingularRequest::Offers(frame) => {
             let offers = offers(&open, &frame);
-            tell(&job, &frame, Told::Offers(offers));
+            tell(&job, &frame, SingularReply::Offers(offers));
         }
-        Ask::Find(Some((frame, all))) => job.clone().spawn(async move {
+        SingularRequest::Find(Some((frame, all))) => job.clone().spawn(async move {
             let told = match find(&open, &frame, all, &job).await {
-                Ok(()) => Some(Told::Ended),
-                Err(error) => text::failure(&error).map(Told::Failed).or(Some(Told::Ended)),
+                Ok(()) => Some(SingularReply::Ended),
+                Err(error) => {
+                    text::failure(&error).map(SingularReply::Failed).or(Some(SingularReply::Ended))
+                }
             };
             if let Some(told) = told {
                 tell(&job, &frame, told);
@@ -51,7 +53,7 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
     }
 }
 
-fn tell(job: &Job, frame: &Frame, told: Told) {
+fn tell(job: &Job, frame: &Frame, told: SingularReply) {
     job.post(&FromWorker::Looking(Looked::Singular(frame.clone(), told)));
 }
 
@@ -103,11 +105,11 @@ async fn find(open: &OpenCheckpoint, frame: &Frame, all: bool, job: &Job) -> Res
         let found = machine.found().filter(|found| found.passes != passes);
         if let Some(found) = found {
             passes = found.passes;
-            tell(job, frame, Told::Found(Box::new(shown(found, &title))));
+            tell(job, frame, SingularReply::Found(Box::new(shown(found, &title))));
         }
         if time {
             let (done, total) = machine.progress();
-            tell(job, frame, Told::Going(done as f64 / total.max(1) as f64));
+            tell(job, frame, SingularReply::Going(done as f64 / total.max(1) as f64));
             open.tell_fetched(job);
         }
     })

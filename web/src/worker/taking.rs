@@ -11,7 +11,7 @@ use web_sys::Blob;
 
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::looking::{Take, TakeAs, Told};
+use crate::protocol::looking::{LookingReply, Take, TakeAs};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::looked::numbers_of;
@@ -29,12 +29,12 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Option<Take>) {
     job.clone().spawn(async move {
         match take(&open, &ask, &job).await {
             Ok(blob) => {
-                let told = FromWorker::Looking(Told::Taken(ask.name));
+                let told = FromWorker::Looking(LookingReply::Taken(ask.name));
                 job.post_with(&told, &Array::of1(&blob));
             }
             Err(error) => {
                 if let Some(error) = text::failure(&error) {
-                    job.post(&FromWorker::Looking(Told::NotTaken(error)));
+                    job.post(&FromWorker::Looking(LookingReply::NotTaken(error)));
                 }
             }
         }
@@ -75,7 +75,7 @@ async fn take(open: &OpenCheckpoint, ask: &Take, job: &Job) -> Result<Blob> {
     drive(&mut pour, &[&open.sources], job, |pour, time| {
         if time {
             let (done, total) = pour.progress();
-            job.post(&FromWorker::Looking(Told::Taking(done, total)));
+            job.post(&FromWorker::Looking(LookingReply::Taking(done, total)));
         }
     })
     .await?;

@@ -10,7 +10,7 @@ use web_sys::File;
 use crate::protocol::FromWorker;
 use crate::protocol::conversion::Running;
 use crate::protocol::job::JobKind;
-use crate::protocol::verify::{Told, Verified};
+use crate::protocol::verify::{Verified, VerifyReply};
 use crate::text;
 use crate::worker::blob::BlobSource;
 use crate::worker::command_line::command_line;
@@ -34,13 +34,13 @@ pub(super) fn answer(session: &Shared, job: Job, finite: Option<bool>, data: &Js
         let ended = verify(&open, manifest, finite, &job).await;
         if job.check().is_ok() {
             let ended = ended.map(Box::new).map_err(|error| text::error(&error));
-            tell(&job, Told::Ended(ended));
+            tell(&job, VerifyReply::Ended(ended));
         }
         open.tell_fetched(&job);
     });
 }
 
-fn tell(job: &Job, told: Told) {
+fn tell(job: &Job, told: VerifyReply) {
     job.post(&FromWorker::Verify(told));
 }
 
@@ -60,7 +60,7 @@ async fn verify(
         if time {
             let (done, total) = verification.progress();
             let millis = now() - began;
-            tell(job, Told::Progress(Running { done, total, millis, key: String::new() }));
+            tell(job, VerifyReply::Progress(Running { done, total, millis, key: String::new() }));
             open.tell_fetched(job);
         }
     })

@@ -15,7 +15,9 @@ use crate::protocol::FromWorker;
 use crate::protocol::conversion::Running;
 use crate::protocol::inspected::Inspected;
 use crate::protocol::job::JobKind;
-use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorValues, Told};
+use crate::protocol::weights::{
+    Bins, Noticed, RowValues, Scanned, TensorValues, WeightsReply, WeightsRequest,
+};
 use crate::text;
 use crate::worker::crew::Crew;
 use crate::worker::found::{Measurements, SharedMeasurements, Sight};
@@ -34,12 +36,12 @@ const SAMPLE: u64 = 64 << 20;
 const DRAWN: usize = 20_000;
 
 /// Answers the page.
-pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
+pub(super) fn answer(session: &Shared, job: Job, ask: WeightsRequest) {
     let (open, found) = {
         let session = session.borrow();
         match ask {
-            Ask::Scan(false) => return session.jobs.stop(JobKind::Scan),
-            Ask::Read(None) => return session.jobs.stop(JobKind::Read),
+            WeightsRequest::Scan(false) => return session.jobs.stop(JobKind::Scan),
+            WeightsRequest::Read(None) => return session.jobs.stop(JobKind::Read),
             _ => {}
         }
         let Some(open) = session.open.clone() else { return };
@@ -48,27 +50,27 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
     let session = Rc::downgrade(session);
     job.clone().spawn(async move {
         match ask {
-            Ask::Scan(_) => {
+            WeightsRequest::Scan(_) => {
                 let ended = scan(&open, &found, &job).await.map(Box::new);
                 if let Some(session) = session.upgrade() {
                     session.borrow_mut().scanned();
                 }
-                tell(&job, Told::Scanned(ended.map_err(|error| text::error(&error))));
+                tell(&job, WeightsReply::Scanned(ended.map_err(|error| text::error(&error))));
             }
-            Ask::Read(Some(row)) => {
+            WeightsRequest::Read(Some(row)) => {
                 let ended = read(&open, &found, row, &job).await;
                 if job.check().is_ok() {
                     let ended = ended.map(Box::new).map_err(|error| text::error(&error));
-                    tell(&job, Told::Read(ended));
+                    tell(&job, WeightsReply::Read(ended));
                 }
             }
-            Ask::Rate(row) => {
+            WeightsRequest::Rate(row) => {
                 // What can't be read says so when it is read.
                 if let Ok(rate) = rate(&open, row, &job).await {
-                    tell(&job, Told::Rate(rate));
+                    tell(&job, WeightsReply::Rate(rate));
                 }
             }
-            Ask::Read(None) => {}
+            WeightsRequest::Read(None) => {}
         }
         open.tell_fetched(&job);
     });
@@ -113,7 +115,7 @@ fn is_quick(open: &OpenCheckpoint, tensor: &Tensor) -> bool {
         && open.sources.server().is_none()
 }
 
-fn tell(job: &Job, told: Told) {
+fn tell(job: &Job, told: WeightsReply) {
     job.post(&FromWorker::Weights(told));
 }
 
@@ -267,7 +269,7 @@ impl Telling<'_> {
     fn tell(&mut self, (done, total): (u64, u64)) {
         let (done, total) = (done + self.before.0, total.saturating_add(self.before.1));
         let now = Running { done, total, millis: now() - self.began, key: String::new() };
-        tell(self.job, Told::Scanning(now, std::mem::take(&mut self.fresh)));
+        tell(self.job, WeightsReply::Scanning(now, std::mem::take(&mut self.fresh)));
         self.open.tell_fetched(self.job);
     }
 }
@@ -283,7 +285,7 @@ async fn read(
     let mut survey = Survey::divided(open.checkpoint.clone(), [id], PART);
     let told = |(done, total), so_far: Option<Measured>| {
         let so_far = so_far.map(|measured| Box::new(values(0, &measured)));
-        tell(job, Told::Reading(done, total, so_far));
+        tell(job, WeightsReply::Reading(done, total, so_far));
         open.tell_fetched(job);
     };
     let crew = Crew::of(open, survey.progress().1);

@@ -24,7 +24,7 @@ use statelens_pickle::{ScanOptions, is_stream};
 use super::packed::{self, Packing, Unpacked};
 use super::section::{Section, some};
 use super::tar;
-use super::told::Told;
+use super::told::FindingSet;
 use super::zip::{self, Directory};
 use crate::{gguf, keras};
 
@@ -106,7 +106,7 @@ pub(super) struct Search<'a> {
     progress: &'a mut dyn Progress,
     tasks: Vec<Task>,
     spaces: Vec<Space>,
-    pub(super) told: Told,
+    pub(super) told: FindingSet,
     /// Whether there was a pickle, an archive or the like.
     pub(super) found: bool,
     /// Put before places, where there are several files.
@@ -131,7 +131,7 @@ impl<'a> Search<'a> {
             progress,
             tasks: Vec::new(),
             spaces: Vec::new(),
-            told: Told::default(),
+            told: FindingSet::default(),
             found: false,
             file: String::new(),
             promised: false,

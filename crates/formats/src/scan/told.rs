@@ -9,14 +9,14 @@ const MOST: usize = 1_000;
 
 /// Findings, each once.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct FindingSet {
     findings: Vec<Finding>,
     known: HashSet<(Grade, String, String)>,
     more: u64,
     worst_of_more: Option<Grade>,
 }
 
-impl Told {
+impl FindingSet {
     /// Adds a finding, unless the same was told before.
     pub(super) fn add(&mut self, finding: Finding) {
         // A call that is made in two ways, or with other arguments, is the same name twice.

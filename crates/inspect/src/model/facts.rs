@@ -4,7 +4,7 @@
 use super::config::Config;
 use super::experts;
 use super::family;
-use super::heads::{self, Told};
+use super::heads::{self, SizeAndSource};
 use super::parts::{self, PartSum};
 use super::roles::{Part, Role};
 use super::stacks::Stack;
@@ -100,7 +100,7 @@ impl Asked<'_> {
         name: &'static str,
         label: &'static str,
         keys: &[&str],
-        told: Option<Told>,
+        told: Option<SizeAndSource>,
         unknown: &str,
     ) -> Fact {
         let read =
@@ -306,8 +306,8 @@ fn unknown(name: &'static str, label: &'static str, why: &str) -> Fact {
 fn of_number(
     name: &'static str,
     label: &'static str,
-    read: Option<Told>,
-    told: Option<Told>,
+    read: Option<SizeAndSource>,
+    told: Option<SizeAndSource>,
     why: &str,
 ) -> Fact {
     match (read, told) {

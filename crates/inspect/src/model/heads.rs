@@ -7,10 +7,10 @@ use super::stacks::Stack;
 use super::weights::{Weight, Weights};
 
 /// A size, and what tells it.
-pub(super) type Told = (u64, String);
+pub(super) type SizeAndSource = (u64, String);
 
 /// The hidden size: what the norms of the layers are long, else how wide the embedding is.
-pub(super) fn hidden(weights: &Weights, stacks: &[Stack]) -> Option<Told> {
+pub(super) fn hidden(weights: &Weights, stacks: &[Stack]) -> Option<SizeAndSource> {
     let main = stacks.first().filter(|stack| stack.layers)?;
     let norms = weights.of(Role::Norm).filter(|weight| in_stack(weight, main));
     let lengths = norms.filter_map(|weight| match weight.shape[..] {
@@ -31,7 +31,11 @@ pub(super) fn hidden(weights: &Weights, stacks: &[Stack]) -> Option<Told> {
 }
 
 /// How wide the feed-forward layers are: the other side of the matrix that leads back.
-pub(super) fn intermediate(weights: &Weights, stacks: &[Stack], hidden: u64) -> Option<Told> {
+pub(super) fn intermediate(
+    weights: &Weights,
+    stacks: &[Stack],
+    hidden: u64,
+) -> Option<SizeAndSource> {
     let main = stacks.first().filter(|stack| stack.layers)?;
     let weight = weights.of(Role::Down).find(|weight| {
         in_stack(weight, main) && weight.shape.len() == 2 && weight.shape.contains(&hidden)
@@ -44,13 +48,13 @@ pub(super) fn intermediate(weights: &Weights, stacks: &[Stack], hidden: u64) -> 
 #[derive(Debug, Default)]
 pub(super) struct Heads {
     /// Heads of queries.
-    pub(super) queries: Option<Told>,
+    pub(super) queries: Option<SizeAndSource>,
     /// Heads of keys and values.
-    pub(super) keys: Option<Told>,
+    pub(super) keys: Option<SizeAndSource>,
     /// The size of one.
-    pub(super) size: Option<Told>,
+    pub(super) size: Option<SizeAndSource>,
     /// How many heads of queries share one of keys.
-    pub(super) shared: Option<Told>,
+    pub(super) shared: Option<SizeAndSource>,
 }
 
 /// What shapes tell of heads for certain.

@@ -17,7 +17,7 @@ use crate::page::model::comparison::Compare;
 use crate::page::weights::HistogramView;
 use crate::protocol::ToWorker;
 use crate::protocol::closer::{CloseValues, Closely, Outlines};
-use crate::protocol::compare::Ask;
+use crate::protocol::compare::CompareRequest;
 use crate::protocol::weights::TensorValues;
 use crate::state::compare::{Mark, Pair};
 use crate::state::fmt;
@@ -35,7 +35,7 @@ pub(super) struct CloserProps {
 impl Actor {
     /// Looks at a pair of rows more closely, also if that takes long.
     fn look_closer(&self, pair: (u32, u32), asked: bool) {
-        self.ask(&ToWorker::Compare(Ask::Closer(Some((pair.0, pair.1, asked)))));
+        self.ask(&ToWorker::Compare(CompareRequest::Closer(Some((pair.0, pair.1, asked)))));
         self.compare(move |compare| {
             compare.closely = Some((pair, Rc::new(Closely::Reading(0, 0, None))));
         });
@@ -43,7 +43,7 @@ impl Actor {
 
     /// Stops that.
     fn stop_looking_closer(&self) {
-        self.ask(&ToWorker::Compare(Ask::Closer(None)));
+        self.ask(&ToWorker::Compare(CompareRequest::Closer(None)));
         self.compare(|compare| compare.closely = None);
     }
 }
@@ -98,7 +98,7 @@ pub(super) fn CloserSection(props: &CloserProps) -> Html {
             let stop = {
                 let actor = actor.clone();
                 Callback::from(move |_: MouseEvent| {
-                    actor.ask(&ToWorker::Compare(Ask::Closer(None)));
+                    actor.ask(&ToWorker::Compare(CompareRequest::Closer(None)));
                     actor.compare(move |compare| {
                         compare.closely = Some((place, Rc::new(Closely::Unread(bytes))));
                     });

@@ -28,7 +28,7 @@ use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
 use crate::page::model::{Action, Model, Screen, Sheet, Tab};
 use crate::protocol::ToWorker;
-use crate::protocol::compare::Ask;
+use crate::protocol::compare::CompareRequest;
 use crate::protocol::job::JobKind;
 
 /// Compares the open checkpoint with what these files are.
@@ -41,7 +41,7 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {
         files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
     let names = files.iter().map(|dropped| dropped.name.clone()).collect();
     actor.act(Action::Beside(files, main));
-    let ask = Ask::Open { files: names, main };
+    let ask = CompareRequest::Open { files: names, main };
     actor.bridge.post_with(&ToWorker::Compare(ask), &handles, &JsValue::UNDEFINED);
 }
 
@@ -84,7 +84,7 @@ pub fn leave(actor: &Actor) {
     if actor.bridge.is_doing(JobKind::Open) {
         return actor.stop_opening();
     }
-    actor.ask(&ToWorker::Compare(Ask::Close));
+    actor.ask(&ToWorker::Compare(CompareRequest::Close));
     actor.act(Action::Leave);
 }
 
@@ -117,7 +117,8 @@ pub fn use_compare(model: &Model, actor: &Actor) {
     let asker = actor.clone();
     use_effect_with(asked, move |asked| {
         if let Some((_, options, request)) = asked {
-            let ask = Ask::Start { request: *request, options: Box::new((**options).clone()) };
+            let ask =
+                CompareRequest::Start { request: *request, options: Box::new((**options).clone()) };
             asker.ask(&ToWorker::Compare(ask));
         }
     });
@@ -129,7 +130,7 @@ pub fn use_compare(model: &Model, actor: &Actor) {
     let asker = actor.clone();
     use_effect_with(asked, move |asked| {
         if let Some((_, strict, release)) = asked.clone() {
-            asker.ask(&ToWorker::Compare(Ask::Check { strict, release }));
+            asker.ask(&ToWorker::Compare(CompareRequest::Check { strict, release }));
         }
     });
 }
@@ -180,7 +181,7 @@ pub fn escape(model: &Model, actor: &Actor) {
             });
         });
     } else if compare.is_reading() && compare.opened.is_some() {
-        actor.ask(&ToWorker::Compare(Ask::Stop));
+        actor.ask(&ToWorker::Compare(CompareRequest::Stop));
     } else {
         leave(actor);
     }
@@ -205,7 +206,7 @@ impl Model {
     }
 
     /// Takes in what the worker said about the comparison.
-    pub(super) fn hear_compare(&mut self, told: crate::protocol::compare::Told) {
+    pub(super) fn hear_compare(&mut self, told: crate::protocol::compare::CompareReply) {
         if let (Some(compare), Some(work)) = (&mut self.compare, &self.work) {
             Rc::make_mut(compare).hear(told, &work.rows);
         }

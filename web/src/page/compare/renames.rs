@@ -10,7 +10,7 @@ use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
 use crate::protocol::ToWorker;
 use crate::protocol::closer::{Renames, Renaming};
-use crate::protocol::compare::Ask;
+use crate::protocol::compare::CompareRequest;
 use crate::state::compare::Mark;
 use crate::state::fmt;
 
@@ -30,7 +30,7 @@ pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
         let (actor, options) = (actor.clone(), compare.options.clone());
         Callback::from(move |_: MouseEvent| {
             let options = Box::new((*options).clone());
-            actor.ask(&ToWorker::Compare(Ask::Renames(Some(options))));
+            actor.ask(&ToWorker::Compare(CompareRequest::Renames(Some(options))));
             actor.compare(|compare| compare.renaming = Some(Rc::new(Renaming::Now(0, 0))));
         })
     };
@@ -46,7 +46,7 @@ pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
             let stop = {
                 let actor = actor.clone();
                 Callback::from(move |_: MouseEvent| {
-                    actor.ask(&ToWorker::Compare(Ask::Renames(None)));
+                    actor.ask(&ToWorker::Compare(CompareRequest::Renames(None)));
                     actor.compare(|compare| compare.renaming = None);
                 })
             };

@@ -17,7 +17,7 @@ use crate::page::model::comparison::{Compare, Reading};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::workspace::tabs;
 use crate::protocol::ToWorker;
-use crate::protocol::compare::Ask;
+use crate::protocol::compare::CompareRequest;
 use crate::protocol::error::ErrorText;
 use crate::protocol::finding::Severity;
 use crate::protocol::opened::Opened;
@@ -93,7 +93,7 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     };
     let save = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Compare(Ask::Report)))
+        Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Compare(CompareRequest::Report)))
     };
     let options = &compare.options;
     let renames = !(options.strip_prefix.is_empty()

@@ -7,7 +7,7 @@ use crate::page::marks::{cap, classes, good, severity, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::{Compare, Reading};
 use crate::protocol::ToWorker;
-use crate::protocol::compare::{Ask, CompareOptions};
+use crate::protocol::compare::{CompareOptions, CompareRequest};
 use crate::protocol::finding::Severity;
 use crate::state::compare::{MARKS, Mark};
 use crate::state::fmt;
@@ -63,7 +63,7 @@ fn end(actor: &Actor, compare: &Compare) -> Html {
     }
     let stop = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Compare(Ask::Stop)))
+        Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Compare(CompareRequest::Stop)))
     };
     let again = {
         let actor = actor.clone();

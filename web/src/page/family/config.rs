@@ -7,11 +7,11 @@ use crate::page::drop::save_text;
 use crate::page::family::asking::set;
 use crate::page::marks::{classes, prose, when};
 use crate::page::model::actor::Actor;
-use crate::protocol::family::{Configs, Told};
+use crate::protocol::family::{Configs, FamilyReply};
 use crate::state::fmt::plural;
 
 /// Which config is used.
-pub(super) fn chosen(actor: &Actor, convert: &Convert, told: &Told) -> Html {
+pub(super) fn chosen(actor: &Actor, convert: &Convert, told: &FamilyReply) -> Html {
     let given = convert.options.family.config.is_some();
     let onclick = {
         let actor = actor.clone();

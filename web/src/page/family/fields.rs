@@ -7,7 +7,7 @@ use crate::page::conversion::Convert;
 use crate::page::family::{config, rules};
 use crate::page::marks::{prose, severity};
 use crate::page::model::actor::Actor;
-use crate::protocol::family::Told;
+use crate::protocol::family::FamilyReply;
 use crate::protocol::finding::Severity;
 use crate::protocol::opened::Choice;
 
@@ -44,7 +44,7 @@ fn written(actor: &Actor, convert: &Convert) -> Html {
     }
 }
 
-fn notes(told: &Told) -> Html {
+fn notes(told: &FamilyReply) -> Html {
     let notes = told.shown.as_ref().map_or(&[][..], |shown| &shown.notes);
     if notes.is_empty() {
         return html! {};

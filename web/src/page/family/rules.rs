@@ -12,7 +12,7 @@ use crate::page::family::table::FamilyTable;
 use crate::page::marks::{check, good, prose, severity};
 use crate::page::model::actor::Actor;
 use crate::protocol::error::ErrorText;
-use crate::protocol::family::{Text, Told};
+use crate::protocol::family::{FamilyReply, Text};
 use crate::protocol::finding::Severity;
 use crate::state::fmt::{exact, plural};
 
@@ -20,7 +20,7 @@ use crate::state::fmt::{exact, plural};
 const PAUSE: u32 = 250;
 
 /// The rules' part of the sheet.
-pub(super) fn keys(actor: &Actor, convert: &Convert, told: &std::rc::Rc<Told>) -> Html {
+pub(super) fn keys(actor: &Actor, convert: &Convert, told: &std::rc::Rc<FamilyReply>) -> Html {
     let Some(shown) = &told.shown else { return html! {} };
     let asked = &convert.options.family;
     let own = asked.recipe.is_none();
@@ -79,7 +79,7 @@ fn wrong(error: &ErrorText) -> Html {
     }
 }
 
-fn counts(actor: &Actor, convert: &Convert, told: &Told) -> Html {
+fn counts(actor: &Actor, convert: &Convert, told: &FamilyReply) -> Html {
     let Some(shown) = &told.shown else { return html! {} };
     if shown.rows.is_empty() {
         return html! {};

@@ -7,7 +7,7 @@ use yew::prelude::*;
 use crate::page::hooks::use_small;
 use crate::page::marks::{classes, key, when};
 use crate::page::window::{Lines, use_sight};
-use crate::protocol::family::{Row, Told};
+use crate::protocol::family::{FamilyReply, Row};
 use crate::state::fmt::exact;
 
 /// How high a row is, in pixels, on a large screen and a small one.
@@ -17,7 +17,7 @@ const ROW: (f64, f64) = (23.0, 60.0);
 #[derive(Properties, PartialEq)]
 pub struct TableProps {
     /// What the worker told.
-    pub told: Rc<Told>,
+    pub told: Rc<FamilyReply>,
 }
 
 /// The table.

@@ -15,7 +15,7 @@ use yew::prelude::*;
 
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model, Screen};
-use crate::protocol::looking::Ask;
+use crate::protocol::looking::LookingRequest;
 use crate::protocol::{ToWorker, singular};
 use crate::state::looking::Looking;
 use crate::state::work::Work;
@@ -63,16 +63,18 @@ pub fn use_looking(model: &UseReducerHandle<Model>, actor: &Actor, small: bool) 
             let ask = frame.clone().map(|frame| (frame, across, down));
             let stop = ask.is_some().then(|| actor.clone());
             if let Some((frame, ..)) = &ask {
-                let offers = singular::Ask::Offers(frame.clone());
-                actor.ask(&ToWorker::Looking(Ask::Overview(ask.clone())));
-                actor.ask(&ToWorker::Looking(Ask::Singular(offers)));
+                let offers = singular::SingularRequest::Offers(frame.clone());
+                actor.ask(&ToWorker::Looking(LookingRequest::Overview(ask.clone())));
+                actor.ask(&ToWorker::Looking(LookingRequest::Singular(offers)));
             }
             // What is looked at no longer is not read to its end.
             move || {
                 if let Some(actor) = stop {
-                    actor.ask(&ToWorker::Looking(Ask::Overview(None)));
-                    actor.ask(&ToWorker::Looking(Ask::Singular(singular::Ask::Find(None))));
-                    actor.ask(&ToWorker::Looking(Ask::Ranked(None)));
+                    actor.ask(&ToWorker::Looking(LookingRequest::Overview(None)));
+                    actor.ask(&ToWorker::Looking(LookingRequest::Singular(
+                        singular::SingularRequest::Find(None),
+                    )));
+                    actor.ask(&ToWorker::Looking(LookingRequest::Ranked(None)));
                 }
             }
         });
@@ -85,7 +87,7 @@ pub fn use_looking(model: &UseReducerHandle<Model>, actor: &Actor, small: bool) 
     use_effect_with((window, model.session), move |(window, _)| {
         let ask = window.clone().map(|(frame, window)| {
             Timeout::new(REST, move || {
-                actor.ask(&ToWorker::Looking(Ask::Cells(frame, window)));
+                actor.ask(&ToWorker::Looking(LookingRequest::Cells(frame, window)));
             })
         });
         move || drop(ask)

@@ -7,8 +7,8 @@ use super::canvas::{Canvas, Cells};
 use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
-use crate::protocol::looking::Ask as Look;
-use crate::protocol::ranked::{Ask, Ranked};
+use crate::protocol::looking::LookingRequest as Look;
+use crate::protocol::ranked::{Ranked, RankedRequest};
 use crate::state::fmt;
 use crate::state::looking::Looking;
 use crate::state::weights::number;
@@ -22,7 +22,7 @@ const TILE: u64 = 54;
 impl Actor {
     fn rank(&self, looking: &Looking, kernels: bool, from: u64, in_order: bool) {
         let leading = if kernels { Vec::new() } else { looking.frame.leading.clone() };
-        let ask = Ask { row: looking.frame.row, leading, kernels, from, in_order };
+        let ask = RankedRequest { row: looking.frame.row, leading, kernels, from, in_order };
         self.ask(&ToWorker::Looking(Look::Ranked(Some(ask))));
         self.looking(|it| (it.ranking, it.rank_failed) = (Some((0, 0)), None));
     }

@@ -15,7 +15,7 @@ use crate::page::marks::{Copy, cap, dtype, logo, wrapped_key};
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 use crate::protocol::inspected::Inspected;
-use crate::protocol::looking::Ask;
+use crate::protocol::looking::LookingRequest;
 use crate::state::fmt;
 use crate::state::instrument::Taking;
 use crate::state::looking::{Held, Looking};
@@ -142,8 +142,9 @@ fn progress(actor: &Actor, looking: &Looking) -> Html {
         return html! { <span class="m dim" id="look-stopped">{ format!("stopped after {told}") }</span> };
     }
     let actor = actor.clone();
-    let onclick =
-        Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Looking(Ask::Overview(None))));
+    let onclick = Callback::from(move |_: MouseEvent| {
+        actor.ask(&ToWorker::Looking(LookingRequest::Overview(None)))
+    });
     let percent = fmt::percent(now.done, now.total.max(1));
     html! {
         <span class="going" id="look-reading">

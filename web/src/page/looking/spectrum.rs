@@ -7,15 +7,15 @@ use crate::page::drop::save_text;
 use crate::page::model::actor::Actor;
 use crate::page::naming::key_name;
 use crate::protocol::ToWorker;
-use crate::protocol::looking::Ask as Look;
-use crate::protocol::singular::{Ask, Offer, SingularReport};
+use crate::protocol::looking::LookingRequest as Look;
+use crate::protocol::singular::{Offer, SingularReport, SingularRequest};
 use crate::state::fmt;
 use crate::state::looking::{Held, Looking};
 
 impl Actor {
     /// Finds singular values of what is looked at: all, or the largest; or stops that.
     pub(super) fn find_singular(&self, looking: &Looking, all: Option<bool>) {
-        let ask = Ask::Find(all.map(|all| (looking.frame.clone(), all)));
+        let ask = SingularRequest::Find(all.map(|all| (looking.frame.clone(), all)));
         self.ask(&ToWorker::Looking(Look::Singular(ask)));
         self.looking(move |it| match all {
             Some(_) => {

@@ -8,7 +8,7 @@ use statelens_inspect::compare::{Measured, role_of};
 
 use crate::page::drop::Dropped;
 use crate::protocol::closer::{Closely, Renaming};
-use crate::protocol::compare::{Checked, CompareOptions, End, NO_ROW, Structure, Told};
+use crate::protocol::compare::{Checked, CompareOptions, CompareReply, End, NO_ROW, Structure};
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::Opened;
 use crate::rows::Row;
@@ -152,9 +152,9 @@ impl Compare {
     }
 
     /// Takes in what the worker said; `first` are the rows of the open checkpoint.
-    pub fn hear(&mut self, told: Told, first: &Rc<Vec<Row>>) {
+    pub fn hear(&mut self, told: CompareReply, first: &Rc<Vec<Row>>) {
         match told {
-            Told::Opened(mut opened) => match std::mem::take(&mut opened.rows).unpack() {
+            CompareReply::Opened(mut opened) => match std::mem::take(&mut opened.rows).unpack() {
                 Some(rows) => {
                     self.rows = Rc::new(rows);
                     self.main = Some(opened.main);
@@ -163,17 +163,19 @@ impl Compare {
                 }
                 None => self.error = Some(Rc::new(ErrorText::misfit())),
             },
-            Told::Listed(keys) => self.listed = Some(keys),
-            Told::OpenFailed(error) => self.error = Some(Rc::new(error)),
-            Told::Structure { request, structure } if request == self.request => match structure {
-                Ok(structure) => self.begin(structure, first),
-                Err(error) => {
-                    self.error = Some(Rc::new(error));
-                    self.known = None;
-                    self.arrange();
+            CompareReply::Listed(keys) => self.listed = Some(keys),
+            CompareReply::OpenFailed(error) => self.error = Some(Rc::new(error)),
+            CompareReply::Structure { request, structure } if request == self.request => {
+                match structure {
+                    Ok(structure) => self.begin(structure, first),
+                    Err(error) => {
+                        self.error = Some(Rc::new(error));
+                        self.known = None;
+                        self.arrange();
+                    }
                 }
-            },
-            Told::Progress(progress) if progress.request == self.request => {
+            }
+            CompareReply::Progress(progress) if progress.request == self.request => {
                 let Some(known) = &mut self.known else { return };
                 let layers = Rc::make_mut(&mut self.layers);
                 for one in progress.measured {
@@ -198,14 +200,16 @@ impl Compare {
                 let (done, total, millis) = (progress.done, progress.total, progress.millis);
                 self.reading = Reading::Values { done, total, millis };
             }
-            Told::Ended { request, end, millis, close, nans } if request == self.request => {
+            CompareReply::Ended { request, end, millis, close, nans }
+                if request == self.request =>
+            {
                 self.reading = match end {
                     End::Complete => Reading::Done { millis, close, nans },
                     End::Stopped => Reading::Stopped(None),
                     End::Failed(error) => Reading::Stopped(Some(Rc::new(error))),
                 };
             }
-            Told::Closer(pair, told) => {
+            CompareReply::Closer(pair, told) => {
                 if let Some((of, closely)) = &mut self.closely
                     && *of == pair
                 {
@@ -219,14 +223,17 @@ impl Compare {
                     *closely = Rc::new(told);
                 }
             }
-            Told::Renames(told) => {
+            CompareReply::Renames(told) => {
                 if self.renaming.is_some() {
                     self.renaming = Some(Rc::new(told));
                 }
             }
-            Told::Checked(checked) => self.checked = Some(Rc::new(checked)),
+            CompareReply::Checked(checked) => self.checked = Some(Rc::new(checked)),
             // Answers to what is no longer asked; a report is saved where it arrives.
-            Told::Structure { .. } | Told::Progress(_) | Told::Ended { .. } | Told::Report(_) => {}
+            CompareReply::Structure { .. }
+            | CompareReply::Progress(_)
+            | CompareReply::Ended { .. }
+            | CompareReply::Report(_) => {}
         }
     }
 

@@ -6,7 +6,7 @@ use web_sys::File;
 
 use crate::protocol::conversion::Running;
 use crate::protocol::error::ErrorText;
-use crate::protocol::verify::{Told, Verified};
+use crate::protocol::verify::{Verified, VerifyReply};
 
 /// A verification of the open checkpoint.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -37,17 +37,17 @@ pub enum Stage {
 
 impl Verification {
     /// Takes in what the worker said.
-    pub(in crate::page) fn hear(&mut self, told: Told) {
+    pub(in crate::page) fn hear(&mut self, told: VerifyReply) {
         // Nothing is heard of what was stopped.
         let Stage::Now(_, past) = &self.stage else { return };
         self.stage = match told {
-            Told::Progress(now) => {
+            VerifyReply::Progress(now) => {
                 let mut past = past.as_ref().clone();
                 past.push((now.done, now.millis));
                 Stage::Now(now, Rc::new(past))
             }
-            Told::Ended(Ok(verified)) => Stage::Done(Rc::new(*verified)),
-            Told::Ended(Err(error)) => Stage::Failed(Rc::new(error)),
+            VerifyReply::Ended(Ok(verified)) => Stage::Done(Rc::new(*verified)),
+            VerifyReply::Ended(Err(error)) => Stage::Failed(Rc::new(error)),
         };
     }
 }

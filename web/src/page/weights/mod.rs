@@ -16,7 +16,7 @@ use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model};
 use crate::protocol::ToWorker;
 use crate::protocol::conversion::Running;
-use crate::protocol::weights::Ask;
+use crate::protocol::weights::WeightsRequest;
 use crate::state::instrument::{Instrument, One, Scan};
 use crate::state::work::Work;
 
@@ -39,7 +39,7 @@ impl Actor {
 
     /// Reads all tensors that were not read yet.
     pub fn scan(&self) {
-        self.ask(&ToWorker::Weights(Ask::Scan(true)));
+        self.ask(&ToWorker::Weights(WeightsRequest::Scan(true)));
         self.instrument(|instrument| {
             let now = Running { done: 0, total: 0, millis: 0.0, key: String::new() };
             instrument.scan = Scan::Now(now, Rc::default(), false);
@@ -48,7 +48,7 @@ impl Actor {
 
     /// Stops that. The worker answers with what was read.
     pub fn stop_scan(&self) {
-        self.ask(&ToWorker::Weights(Ask::Scan(false)));
+        self.ask(&ToWorker::Weights(WeightsRequest::Scan(false)));
         self.instrument(|instrument| {
             if let Scan::Now(_, _, stopping) = &mut instrument.scan {
                 *stopping = true;
@@ -58,7 +58,7 @@ impl Actor {
 
     /// Reads a tensor.
     pub fn read_values(&self, row: u32) {
-        self.ask(&ToWorker::Weights(Ask::Read(Some(row))));
+        self.ask(&ToWorker::Weights(WeightsRequest::Read(Some(row))));
         self.instrument(move |instrument| {
             instrument.one = Some(One { row, done: (0, 0), so_far: None, failed: None });
         });
@@ -66,7 +66,7 @@ impl Actor {
 
     /// Stops that.
     pub fn stop_reading(&self) {
-        self.ask(&ToWorker::Weights(Ask::Read(None)));
+        self.ask(&ToWorker::Weights(WeightsRequest::Read(None)));
         self.instrument(|instrument| instrument.one = None);
     }
 
@@ -103,7 +103,7 @@ pub fn use_instrument(model: &UseReducerHandle<Model>, actor: &Actor) {
                     actor.read_values(row);
                 }
             } else if model.instrument.rate.is_none() && !remote && !scanning {
-                actor.ask(&ToWorker::Weights(Ask::Rate(row)));
+                actor.ask(&ToWorker::Weights(WeightsRequest::Rate(row)));
             }
         });
     }
