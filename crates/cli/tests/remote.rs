@@ -14,26 +14,26 @@ use common::{Folder, fixture, run};
 
 /// A request: its path with the query, and its range.
 #[derive(Clone, Debug)]
-struct Asked {
+struct Request {
     path: String,
     range: Option<(usize, usize)>,
     if_range: Option<String>,
 }
 
 /// What goes out: status, further lines of the head, and the body.
-type Answer = (u16, String, Vec<u8>);
+type Response = (u16, String, Vec<u8>);
 
 struct Server {
     port: u16,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Server {
     /// Answers each request with what `answer` makes of it and of its number, counted from 1.
-    fn start(answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Self {
+    fn start(answer: impl Fn(&Request, usize) -> Response + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let asked = Arc::<Mutex<Vec<Request>>>::default();
         let (all, answer) = (asked.clone(), Arc::new(answer));
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -56,7 +56,7 @@ impl Server {
     /// Gives files by ranges; `twist` may change each answer.
     fn of(
         files: Vec<(&'static str, Vec<u8>)>,
-        twist: impl Fn(&Asked, usize, Answer) -> Answer + Send + Sync + 'static,
+        twist: impl Fn(&Request, usize, Response) -> Response + Send + Sync + 'static,
     ) -> Self {
         Self::start(move |asked, number| {
             let path = asked.path.split('?').next().unwrap();
@@ -73,16 +73,16 @@ impl Server {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    fn asked(&self) -> Vec<Asked> {
+    fn asked(&self) -> Vec<Request> {
         self.asked.lock().unwrap().clone()
     }
 }
 
-fn read(stream: &TcpStream) -> Asked {
+fn read(stream: &TcpStream) -> Request {
     let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
     let request = lines.next().unwrap_or_default();
     let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut asked = Asked { path, range: None, if_range: None };
+    let mut asked = Request { path, range: None, if_range: None };
     for line in lines.take_while(|line| !line.is_empty()) {
         let (name, value) = line.split_once(": ").unwrap();
         match name.to_ascii_lowercase().as_str() {
@@ -97,7 +97,7 @@ fn read(stream: &TcpStream) -> Asked {
     asked
 }
 
-fn write(mut stream: &TcpStream, (status, head, body): Answer) {
+fn write(mut stream: &TcpStream, (status, head, body): Response) {
     let length = match head.contains("Content-Length") {
         true => String::new(),
         false => format!("Content-Length: {}\r\n", body.len()),
@@ -107,7 +107,7 @@ fn write(mut stream: &TcpStream, (status, head, body): Answer) {
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
 }
 
-fn part(asked: &Asked, bytes: &[u8], tag: &str) -> Answer {
+fn part(asked: &Request, bytes: &[u8], tag: &str) -> Response {
     let Some((first, last)) = asked.range else {
         return (200, format!("ETag: {tag}\r\n"), bytes.to_vec());
     };
@@ -246,7 +246,7 @@ fn a_redirection_is_followed_once() {
 #[test]
 fn a_server_without_ranges_gives_small_files_as_a_whole() {
     let server = Server::of(vec![("/a.mdl", example())], |asked, _, _| {
-        part(&Asked { range: None, ..asked.clone() }, &example(), "\"1\"")
+        part(&Request { range: None, ..asked.clone() }, &example(), "\"1\"")
     });
     run(["ls", &server.at("/a.mdl")]).ok();
     assert_eq!(server.asked().len(), 2);
@@ -258,10 +258,14 @@ fn a_server_without_ranges_gives_small_files_as_a_whole() {
 
 #[test]
 fn what_goes_wrong_is_told() {
-    fn later(number: usize, answer: Answer, other: impl FnOnce(Answer) -> Answer) -> Answer {
+    fn later(
+        number: usize,
+        answer: Response,
+        other: impl FnOnce(Response) -> Response,
+    ) -> Response {
         if number > 1 { other(answer) } else { answer }
     }
-    type Twist = fn(&Asked, usize, Answer) -> Answer;
+    type Twist = fn(&Request, usize, Response) -> Response;
     let cases: [(&str, Twist); 11] = [
         ("log in (401)", |_, _, _| (401, String::new(), Vec::new())),
         ("does not give out this file (403)", |_, _, _| (403, String::new(), Vec::new())),
@@ -276,7 +280,7 @@ fn what_goes_wrong_is_told() {
             later(number, answer, |_| part(asked, &example()[1..], "\"1\""))
         }),
         ("was changed", |asked, number, answer| {
-            let whole = Asked { range: None, ..asked.clone() };
+            let whole = Request { range: None, ..asked.clone() };
             later(number, answer, |_| part(&whole, &example(), "\"2\""))
         }),
         ("bytes and ended", |_, number, answer| {

@@ -169,7 +169,7 @@ pub struct WriteTarget {
     /// How the format is written.
     pub writing: &'static Writing,
     /// What was asked of it; it has all of that.
-    pub asked: Asked,
+    pub asked: RequestedOptions,
     /// How it is cut into files.
     pub shards: Shards,
 }
@@ -204,7 +204,7 @@ pub struct Choice {
 
 /// What is asked of a format to be written; the default takes the default of each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Asked {
+pub struct RequestedOptions {
     /// One of [`Writing::versions`].
     pub version: Option<String>,
     /// One of [`Writing::compressions`].
@@ -270,7 +270,7 @@ pub fn writing_of(format: &str) -> Option<&'static Writing> {
 
 impl Writing {
     /// The target, with what was asked for; an error if the format does not have it.
-    pub fn target(&'static self, asked: &Asked) -> Result<WriteTarget> {
+    pub fn target(&'static self, asked: &RequestedOptions) -> Result<WriteTarget> {
         self.check("version", "--format-version", self.versions, asked.version.as_deref())?;
         self.check("compression", "--compress", self.compressions, asked.compression.as_deref())?;
         for (what, asked) in
@@ -285,7 +285,7 @@ impl Writing {
     }
 
     /// Its name with the version, where there are several.
-    pub fn full_name(&self, asked: &Asked) -> String {
+    pub fn full_name(&self, asked: &RequestedOptions) -> String {
         match (asked.version.as_deref(), self.versions.first()) {
             (_, None) => self.name.to_owned(),
             (asked, Some(first)) => format!("{} {}", self.name, asked.unwrap_or(first.id)),
@@ -355,18 +355,24 @@ mod tests {
     #[test]
     fn only_what_a_format_has_can_be_asked_of_it() {
         for writing in writings() {
-            assert!(writing.target(&Asked::default()).is_ok(), "{}", writing.id);
+            assert!(writing.target(&RequestedOptions::default()).is_ok(), "{}", writing.id);
             for choice in writing.versions {
-                let asked = Asked { version: Some(choice.id.into()), ..Asked::default() };
+                let asked = RequestedOptions {
+                    version: Some(choice.id.into()),
+                    ..RequestedOptions::default()
+                };
                 assert!(writing.target(&asked).is_ok(), "{} {}", writing.id, choice.id);
             }
-            let asked = Asked { compression: Some("none such".into()), ..Asked::default() };
+            let asked = RequestedOptions {
+                compression: Some("none such".into()),
+                ..RequestedOptions::default()
+            };
             assert!(writing.target(&asked).is_err(), "{}", writing.id);
         }
         assert!(writing("none such").unwrap_err().to_string().contains("cerebras"));
-        let old = Asked { version: Some("0.4".into()), ..Asked::default() };
+        let old = RequestedOptions { version: Some("0.4".into()), ..RequestedOptions::default() };
         let cerebras = writing("cerebras").unwrap();
         assert_eq!(cerebras.full_name(&old), "Cerebras HDF5 0.4");
-        assert_eq!(cerebras.full_name(&Asked::default()), "Cerebras HDF5 0.5");
+        assert_eq!(cerebras.full_name(&RequestedOptions::default()), "Cerebras HDF5 0.5");
     }
 }

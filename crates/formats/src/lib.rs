@@ -40,8 +40,8 @@ pub use checksums::checks;
 #[cfg(not(target_arch = "wasm32"))]
 pub use format::register;
 pub use format::{
-    Asked, Choice, FindChecks, Format, WriteTarget, Writing, format_of, formats, markdown, writing,
-    writing_for_name, writing_of, writings,
+    Choice, FindChecks, Format, RequestedOptions, WriteTarget, Writing, format_of, formats,
+    markdown, writing, writing_for_name, writing_of, writings,
 };
 pub use probe::{Probe, Score};
 pub use scan::{scan, scan_file};

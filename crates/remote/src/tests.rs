@@ -15,7 +15,7 @@ struct Server {
 }
 
 type Twist = dyn Fn(usize, &str, &mut Head, &mut usize) -> Result<()> + Send + Sync;
-type Asked = Arc<Mutex<Vec<(String, u64, usize)>>>;
+type RequestLog = Arc<Mutex<Vec<(String, u64, usize)>>>;
 
 const LEN: u64 = 1_000_000;
 
@@ -61,13 +61,13 @@ impl Fetch for Server {
     }
 }
 
-type Opened = (Result<Arc<Structure>>, Asked, Arc<Meter>);
+type Opened = (Result<Arc<Structure>>, RequestLog, Arc<Meter>);
 
 fn serve(
     cap: u64,
     twist: impl Fn(usize, &str, &mut Head, &mut usize) -> Result<()> + Send + Sync + 'static,
 ) -> Opened {
-    let asked = Asked::default();
+    let asked = RequestLog::default();
     let server = Server { twist: Box::new(twist), asked: asked.clone() };
     let meter = Arc::new(Meter::new(cap, "Allow more."));
     let address = Address::parse("https://a.org/m/x.pt").unwrap();

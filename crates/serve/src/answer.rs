@@ -10,7 +10,7 @@ use crate::Request;
 
 /// What is sent for a request.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     status: u16,
     content_type: &'static str,
     headers: Vec<(&'static str, String)>,
@@ -26,7 +26,7 @@ enum Content {
 
 /// What a request asks for of a file.
 #[derive(Debug, PartialEq)]
-enum Asked {
+enum RequestedRange {
     Whole,
     /// The first and the last byte.
     Range(u64, u64),
@@ -35,7 +35,7 @@ enum Asked {
     Changed,
 }
 
-impl Answer {
+impl Response {
     /// A sentence.
     #[must_use]
     pub fn text(status: u16, text: &str) -> Self {
@@ -93,19 +93,19 @@ impl Answer {
             Content::File(_, len, tag) => {
                 headers.push(("Accept-Ranges", "bytes".into()));
                 headers.push(("ETag", tag.clone()));
-                match request.map_or(Asked::Whole, |request| part(request, *len, tag)) {
-                    Asked::Whole => (0, *len),
-                    Asked::Range(first, last) => {
+                match request.map_or(RequestedRange::Whole, |request| part(request, *len, tag)) {
+                    RequestedRange::Whole => (0, *len),
+                    RequestedRange::Range(first, last) => {
                         status = 206;
                         headers.push(("Content-Range", format!("bytes {first}-{last}/{len}")));
                         (first, last - first + 1)
                     }
-                    Asked::Unsatisfiable => {
+                    RequestedRange::Unsatisfiable => {
                         status = 416;
                         headers.push(("Content-Range", format!("bytes */{len}")));
                         (0, 0)
                     }
-                    Asked::Changed => {
+                    RequestedRange::Changed => {
                         status = 412;
                         (0, 0)
                     }
@@ -167,31 +167,33 @@ pub fn content_type(path: &Path) -> &'static str {
 
 /// What of a file of `len` bytes is wanted. Several ranges at once are answered with all of it, as
 /// the standard (RFC 9110, 14.2) allows.
-fn part(request: &Request, len: u64, tag: &str) -> Asked {
+fn part(request: &Request, len: u64, tag: &str) -> RequestedRange {
     if request.header("if-match").is_some_and(|wanted| wanted != "*" && wanted != tag) {
-        return Asked::Changed;
+        return RequestedRange::Changed;
     }
     let stale = request.header("if-range").is_some_and(|wanted| wanted != tag);
     let range = request.header("range").and_then(|range| range.strip_prefix("bytes="));
     let Some((first, last)) = range.filter(|_| !stale).and_then(|range| range.split_once('-'))
     else {
-        return Asked::Whole;
+        return RequestedRange::Whole;
     };
     let end = len.checked_sub(1);
     match (first.parse::<u64>(), last.parse::<u64>(), end) {
-        (Ok(first), Ok(last), _) if first > last => Asked::Whole,
-        (Ok(first), Ok(last), Some(end)) if first <= end => Asked::Range(first, last.min(end)),
+        (Ok(first), Ok(last), _) if first > last => RequestedRange::Whole,
+        (Ok(first), Ok(last), Some(end)) if first <= end => {
+            RequestedRange::Range(first, last.min(end))
+        }
         (Ok(first), Err(_), Some(end)) if last.is_empty() && first <= end => {
-            Asked::Range(first, end)
+            RequestedRange::Range(first, end)
         }
-        (Ok(_), Ok(_), _) => Asked::Unsatisfiable,
-        (Ok(_), Err(_), _) if last.is_empty() => Asked::Unsatisfiable,
-        (Err(_), Ok(0), _) if first.is_empty() => Asked::Unsatisfiable,
+        (Ok(_), Ok(_), _) => RequestedRange::Unsatisfiable,
+        (Ok(_), Err(_), _) if last.is_empty() => RequestedRange::Unsatisfiable,
+        (Err(_), Ok(0), _) if first.is_empty() => RequestedRange::Unsatisfiable,
         (Err(_), Ok(count), Some(end)) if first.is_empty() => {
-            Asked::Range(len.saturating_sub(count), end)
+            RequestedRange::Range(len.saturating_sub(count), end)
         }
-        (Err(_), Ok(_), None) if first.is_empty() => Asked::Unsatisfiable,
-        _ => Asked::Whole,
+        (Err(_), Ok(_), None) if first.is_empty() => RequestedRange::Unsatisfiable,
+        _ => RequestedRange::Whole,
     }
 }
 
@@ -213,7 +215,7 @@ fn reason(status: u16) -> &'static str {
 mod tests {
     use super::*;
 
-    fn asked(headers: &str, len: u64) -> Asked {
+    fn asked(headers: &str, len: u64) -> RequestedRange {
         let text = format!("GET / HTTP/1.1\r\n{headers}\r\n\r\n");
         part(&Request::read(text.as_bytes()).unwrap().unwrap(), len, "\"tag\"")
     }
@@ -221,23 +223,23 @@ mod tests {
     #[test]
     fn ranges_are_those_of_the_standard() {
         for (range, len, expected) in [
-            ("bytes=0-0", 10, Asked::Range(0, 0)),
-            ("bytes=2-5", 10, Asked::Range(2, 5)),
-            ("bytes=2-", 10, Asked::Range(2, 9)),
-            ("bytes=2-99", 10, Asked::Range(2, 9)),
-            ("bytes=-3", 10, Asked::Range(7, 9)),
-            ("bytes=-30", 10, Asked::Range(0, 9)),
-            ("bytes=10-", 10, Asked::Unsatisfiable),
-            ("bytes=10-11", 10, Asked::Unsatisfiable),
-            ("bytes=-0", 10, Asked::Unsatisfiable),
-            ("bytes=0-", 0, Asked::Unsatisfiable),
-            ("bytes=-1", 0, Asked::Unsatisfiable),
-            ("bytes=5-2", 10, Asked::Whole),
-            ("bytes=0-1,3-4", 10, Asked::Whole),
-            ("bytes=x-y", 10, Asked::Whole),
-            ("bytes=-", 10, Asked::Whole),
-            ("bytes=0-99999999999999999999", 10, Asked::Whole),
-            ("lines=0-1", 10, Asked::Whole),
+            ("bytes=0-0", 10, RequestedRange::Range(0, 0)),
+            ("bytes=2-5", 10, RequestedRange::Range(2, 5)),
+            ("bytes=2-", 10, RequestedRange::Range(2, 9)),
+            ("bytes=2-99", 10, RequestedRange::Range(2, 9)),
+            ("bytes=-3", 10, RequestedRange::Range(7, 9)),
+            ("bytes=-30", 10, RequestedRange::Range(0, 9)),
+            ("bytes=10-", 10, RequestedRange::Unsatisfiable),
+            ("bytes=10-11", 10, RequestedRange::Unsatisfiable),
+            ("bytes=-0", 10, RequestedRange::Unsatisfiable),
+            ("bytes=0-", 0, RequestedRange::Unsatisfiable),
+            ("bytes=-1", 0, RequestedRange::Unsatisfiable),
+            ("bytes=5-2", 10, RequestedRange::Whole),
+            ("bytes=0-1,3-4", 10, RequestedRange::Whole),
+            ("bytes=x-y", 10, RequestedRange::Whole),
+            ("bytes=-", 10, RequestedRange::Whole),
+            ("bytes=0-99999999999999999999", 10, RequestedRange::Whole),
+            ("lines=0-1", 10, RequestedRange::Whole),
         ] {
             assert_eq!(asked(&format!("Range: {range}"), len), expected, "{range} of {len}");
         }
@@ -246,10 +248,16 @@ mod tests {
     #[test]
     fn a_changed_file_is_told_apart() {
         let range = "Range: bytes=0-1";
-        assert_eq!(asked(&format!("{range}\r\nIf-Range: \"tag\""), 10), Asked::Range(0, 1));
-        assert_eq!(asked(&format!("{range}\r\nIf-Range: \"old\""), 10), Asked::Whole);
-        assert_eq!(asked(&format!("{range}\r\nIf-Match: \"old\""), 10), Asked::Changed);
-        assert_eq!(asked(&format!("{range}\r\nIf-Match: \"tag\""), 10), Asked::Range(0, 1));
+        assert_eq!(
+            asked(&format!("{range}\r\nIf-Range: \"tag\""), 10),
+            RequestedRange::Range(0, 1)
+        );
+        assert_eq!(asked(&format!("{range}\r\nIf-Range: \"old\""), 10), RequestedRange::Whole);
+        assert_eq!(asked(&format!("{range}\r\nIf-Match: \"old\""), 10), RequestedRange::Changed);
+        assert_eq!(
+            asked(&format!("{range}\r\nIf-Match: \"tag\""), 10),
+            RequestedRange::Range(0, 1)
+        );
     }
 
     #[test]
@@ -260,7 +268,7 @@ mod tests {
             let text = format!("GET / HTTP/1.1\r\nRange: {range}\r\n\r\n");
             let request = Request::read(text.as_bytes()).unwrap().unwrap();
             let mut out = Vec::new();
-            let answer = Answer::file(File::open(&path).unwrap(), content_type(&path)).unwrap();
+            let answer = Response::file(File::open(&path).unwrap(), content_type(&path)).unwrap();
             answer.send(&mut out, head_only, Some(&request)).unwrap();
             String::from_utf8(out).unwrap()
         };

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use crate::{Answer, Request, Site, content_type};
+use crate::{Request, Response, Site, content_type};
 
 /// A folder whose regular files can be served.
 #[derive(Debug)]
@@ -42,20 +42,20 @@ impl Folder {
 
     /// The answer that holds a file, or says that it is not there.
     #[must_use]
-    pub fn answer(&self, path: &str) -> Answer {
+    pub fn answer(&self, path: &str) -> Response {
         let opened = self.locate(path).and_then(|file| Some((File::open(&file).ok()?, file)));
         match opened {
-            Some((opened, path)) => Answer::file(opened, content_type(&path))
-                .unwrap_or_else(|_| Answer::text(404, "this file can't be read")),
-            None => Answer::text(404, "not found"),
+            Some((opened, path)) => Response::file(opened, content_type(&path))
+                .unwrap_or_else(|_| Response::text(404, "this file can't be read")),
+            None => Response::text(404, "not found"),
         }
     }
 }
 
 /// A folder as a static site: `index.html` answers for its folder.
 impl Site for Folder {
-    fn answer(&self, request: &Request) -> Answer {
-        let Some(path) = request.path() else { return Answer::text(400, "malformed address") };
+    fn answer(&self, request: &Request) -> Response {
+        let Some(path) = request.path() else { return Response::text(400, "malformed address") };
         let path = path.trim_start_matches('/');
         match path.is_empty() || path.ends_with('/') {
             true => self.answer(&format!("{path}index.html")),

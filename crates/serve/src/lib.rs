@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-pub use answer::{Answer, content_type};
+pub use answer::{Response, content_type};
 pub use folder::Folder;
 pub use request::Request;
 
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What answers requests.
 pub trait Site: Send + Sync + 'static {
     /// The answer to one request.
-    fn answer(&self, request: &Request) -> Answer;
+    fn answer(&self, request: &Request) -> Response;
 }
 
 /// A running server; it stops when this is dropped.
@@ -112,13 +112,13 @@ fn talk(stream: &TcpStream, site: &dyn Site) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let Some(request) = Request::read(stream)? else {
-        return Answer::text(400, "this is not an HTTP request").send(stream, false, None);
+        return Response::text(400, "this is not an HTTP request").send(stream, false, None);
     };
     let head_only = match request.method() {
         "GET" => false,
         "HEAD" => true,
         _ => {
-            let answer = Answer::text(405, "only GET and HEAD are answered here");
+            let answer = Response::text(405, "only GET and HEAD are answered here");
             return answer.header("Allow", "GET, HEAD".into()).send(stream, false, None);
         }
     };
@@ -134,8 +134,8 @@ mod tests {
     struct Hello;
 
     impl Site for Hello {
-        fn answer(&self, request: &Request) -> Answer {
-            Answer::bytes(request.path().unwrap_or("?").to_owned().into_bytes(), "text/plain")
+        fn answer(&self, request: &Request) -> Response {
+            Response::bytes(request.path().unwrap_or("?").to_owned().into_bytes(), "text/plain")
         }
     }
 

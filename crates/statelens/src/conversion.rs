@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::{DType, Error, Loss, Plan, Progress, Result, Unwatched};
 use statelens_convert::{Cast, Edit, Pattern, Rename, RunReport, plan, shard_size};
-use statelens_formats::{Asked, Shards};
+use statelens_formats::{RequestedOptions, Shards};
 
 use crate::Checkpoint;
 use crate::output::Sync;
@@ -48,7 +48,7 @@ pub fn convert(checkpoint: &Checkpoint, target: Target) -> Conversion<'_> {
     Conversion {
         checkpoint,
         target,
-        asked: Asked::default(),
+        asked: RequestedOptions::default(),
         shards: None,
         edit: Ok(Edit::default()),
         lossy: false,
@@ -63,7 +63,7 @@ pub fn convert(checkpoint: &Checkpoint, target: Target) -> Conversion<'_> {
 pub struct Conversion<'a> {
     checkpoint: &'a Checkpoint,
     target: Target,
-    asked: Asked,
+    asked: RequestedOptions,
     shards: Option<String>,
     /// An error waits for [`Conversion::plan`].
     edit: Result<Edit>,

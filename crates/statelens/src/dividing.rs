@@ -99,7 +99,7 @@ mod tests {
 
     use statelens_checkpoint::{Checkpoint, Error, ErrorKind, FileSet, Limits, Memory, Unwatched};
     use statelens_convert::{Cast, Edit, WriteTarget, plan};
-    use statelens_formats::Asked;
+    use statelens_formats::RequestedOptions;
 
     use super::*;
 
@@ -152,7 +152,10 @@ mod tests {
     }
 
     fn target(id: &str, compression: Option<&str>) -> WriteTarget {
-        let asked = Asked { compression: compression.map(str::to_owned), ..Asked::default() };
+        let asked = RequestedOptions {
+            compression: compression.map(str::to_owned),
+            ..RequestedOptions::default()
+        };
         statelens_formats::writing(id).unwrap().target(&asked).unwrap()
     }
 

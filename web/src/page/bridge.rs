@@ -26,13 +26,13 @@ const MANY: u32 = 5_000;
 const FRAMES: u32 = 30;
 
 /// What came from the worker: whose it is and the message, and what came beside it.
-pub type Answer = (Posted<FromWorker>, JsValue);
+pub type WorkerMessage = (Posted<FromWorker>, JsValue);
 
 /// A running worker. Clones share it.
 #[derive(Clone)]
 pub struct Bridge {
     inner: Rc<RefCell<Inner>>,
-    answers: Callback<Answer>,
+    answers: Callback<WorkerMessage>,
 }
 
 struct Inner {
@@ -61,7 +61,7 @@ impl PartialEq for Bridge {
 
 impl Bridge {
     /// Starts a worker whose answers go to `answers`.
-    pub fn start(answers: Callback<Answer>) -> Self {
+    pub fn start(answers: Callback<WorkerMessage>) -> Self {
         let tab = format!("{LOCK}{}", (js_sys::Math::random() * 1e15) as u64);
         hold(&tab);
         let inner = Inner {

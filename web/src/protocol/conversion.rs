@@ -58,7 +58,7 @@ pub struct ConvertOptions {
     /// What is done instead of a conversion; of the rest, only the name counts then.
     pub rewrite: Option<Rewrite>,
     /// From which model to which, and what is known of it.
-    pub family: family::Asked,
+    pub family: family::FamilyRequest,
 }
 
 /// What a conversion will do, exactly.

@@ -8,7 +8,7 @@ use super::opened::Choice;
 
 /// What is asked for. With nothing of it the names of the keys stay.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct FamilyRequest {
     /// The format to write, as the command calls it (`hf`, `cs-2.9`); none keeps the names.
     pub target: Option<String>,
     /// The format that the checkpoint is in, unless it is recognised.
@@ -29,7 +29,7 @@ pub struct Asked {
     pub fold: bool,
 }
 
-impl Asked {
+impl FamilyRequest {
     /// Whether a folder is written, as Hugging Face has it, and not a file of one of Cerebras's releases.
     pub fn is_folder(&self) -> bool {
         self.target.as_ref().is_some_and(|target| !target.starts_with("cs-"))

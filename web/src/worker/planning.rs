@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Plan, Result, Unfolded};
 use statelens_convert::{Cast, Edit, Pattern, Rename, WriteTarget, plan_edited, shards_wanted};
-use statelens_formats::{Asked, Shards, Writing};
+use statelens_formats::{RequestedOptions, Shards, Writing};
 
 use crate::protocol;
 use crate::protocol::conversion::{ConvertOptions, Planned};
@@ -122,7 +122,7 @@ pub(super) fn casts(options: &ConvertOptions) -> Result<Vec<Cast>> {
 }
 
 fn target(options: &ConvertOptions, source: &Arc<Checkpoint>) -> Result<WriteTarget> {
-    let asked = Asked {
+    let asked = RequestedOptions {
         version: options.version.clone(),
         compression: options.compress.clone(),
         object_graph: options.object_graph,

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::protocol::ToWorker;
-use crate::protocol::family::{Asked, Text};
+use crate::protocol::family::{FamilyRequest, Text};
 use crate::protocol::inspected::Fact;
 use crate::worker::job::{Job, Jobs};
 use crate::worker::opened::OpenCheckpoint;
@@ -27,7 +27,7 @@ pub(super) struct Session {
     /// The plan that was made last, and the request that it answers.
     pub(super) plan: Option<(u32, planning::Made)>,
     /// Which model it is, by what was asked about it last.
-    family: Option<(Asked, Rc<family::ConversionInputs>)>,
+    family: Option<(FamilyRequest, Rc<family::ConversionInputs>)>,
     /// Files of families that could not be fetched.
     failed: Vec<String>,
     /// The config beside a remote model.
@@ -86,10 +86,12 @@ impl Session {
     pub(super) fn family(
         &mut self,
         open: &OpenCheckpoint,
-        asked: &Asked,
+        asked: &FamilyRequest,
     ) -> std::result::Result<Rc<family::ConversionInputs>, Vec<String>> {
-        let asked =
-            &Asked { config: asked.config.clone().or_else(|| self.config.text()), ..asked.clone() };
+        let asked = &FamilyRequest {
+            config: asked.config.clone().or_else(|| self.config.text()),
+            ..asked.clone()
+        };
         if let Some((before, found)) = &self.family
             && before == asked
         {
@@ -111,7 +113,7 @@ impl Session {
     pub(super) fn wants_config(
         &self,
         open: &OpenCheckpoint,
-        asked: &Asked,
+        asked: &FamilyRequest,
     ) -> Option<&'static str> {
         let remote = open.sources.server().is_some();
         let known = matches!(self.config, Beside::Known(_));

@@ -13,7 +13,7 @@ use std::time::Instant;
 use statelens::write::{Replace, write_files};
 use statelens_checkpoint::{Checkpoint, Error, Plan, Result};
 use statelens_convert::{Edit, RunReport, WriteTarget, plan, shards_wanted};
-use statelens_formats::{Asked, Shards, Writing, writing_of};
+use statelens_formats::{RequestedOptions, Shards, Writing, writing_of};
 
 use crate::args::{Common, Convert, Edits, Writes};
 use crate::commands::edits;
@@ -199,7 +199,7 @@ impl Job<'_> {
             let keeps = matches!(self.destination, Destination::InPlace(_)) && known && same;
             keeps.then(|| source.format.version.clone())
         };
-        let asked = Asked {
+        let asked = RequestedOptions {
             version: self.writes.format_version.clone().or_else(version),
             compression: self.writes.compress.clone(),
             object_graph: self.writes.object_graph,

@@ -26,7 +26,7 @@ const LEAST_PART: usize = 5 << 20;
 
 /// A request, with the path as it came.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
@@ -35,10 +35,10 @@ pub(crate) struct Asked {
 }
 
 /// Status, further lines of the head, and the body.
-pub(crate) type Answer = (u16, String, Vec<u8>);
+pub(crate) type Response = (u16, String, Vec<u8>);
 
 /// May answer a request instead of the store, which gets its number, counted from 1.
-type Twist = Box<dyn Fn(&Asked, usize) -> Option<Answer> + Send + Sync>;
+type Twist = Box<dyn Fn(&Request, usize) -> Option<Response> + Send + Sync>;
 
 pub(crate) struct Store {
     kind: Protocol,
@@ -54,7 +54,7 @@ pub(crate) struct Shelf {
     /// Parts of what is not complete.
     pub(crate) uploads: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     /// All requests, without their bodies.
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) asked: Vec<Request>,
     began: usize,
 }
 
@@ -65,7 +65,7 @@ impl Store {
 
     pub(crate) fn twisted(
         kind: Protocol,
-        twist: impl Fn(&Asked, usize) -> Option<Answer> + Send + Sync + 'static,
+        twist: impl Fn(&Request, usize) -> Option<Response> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -79,7 +79,7 @@ impl Store {
                     let Some(asked) = read(&stream) else { return };
                     let number = {
                         let mut shelf = all.lock().unwrap();
-                        shelf.asked.push(Asked { body: Vec::new(), ..asked.clone() });
+                        shelf.asked.push(Request { body: Vec::new(), ..asked.clone() });
                         shelf.asked.len()
                     };
                     let answer = match twist(&asked, number) {
@@ -141,7 +141,7 @@ impl Store {
 }
 
 impl Shelf {
-    fn answer(&mut self, kind: Protocol, asked: Asked) -> Answer {
+    fn answer(&mut self, kind: Protocol, asked: Request) -> Response {
         if !is_signed(kind, &asked) {
             return (403, String::new(), b"<Error><Code>AccessDenied</Code></Error>".to_vec());
         }
@@ -233,7 +233,7 @@ impl Shelf {
         self.objects.insert(name, Arc::new(bytes));
     }
 
-    fn part(&self, kind: Protocol, name: &str, asked: &Asked) -> Answer {
+    fn part(&self, kind: Protocol, name: &str, asked: &Request) -> Response {
         let Some(bytes) = self.objects.get(name) else { return nothing() };
         let tag = format!("\"{}\"", crc32fast::hash(bytes));
         if asked.head.get("if-match").is_some_and(|wanted| *wanted != tag) {
@@ -260,12 +260,12 @@ impl Shelf {
 
 const DATE: &str = "Last-Modified: Fri, 01 Mar 2024 12:00:00 GMT\r\n";
 
-fn nothing() -> Answer {
+fn nothing() -> Response {
     (404, String::new(), b"<Error><Code>NoSuchKey</Code></Error>".to_vec())
 }
 
 /// Whether a request shows that it was made with the credentials, and does not show them.
-fn is_signed(kind: Protocol, asked: &Asked) -> bool {
+fn is_signed(kind: Protocol, asked: &Request) -> bool {
     let shown = asked.head.get("authorization").map(String::as_str).unwrap_or_default();
     match kind {
         Protocol::S3 => shown.starts_with("AWS4-HMAC-SHA256 Credential=ACCESSKEY/"),
@@ -280,7 +280,7 @@ fn between(body: &[u8], before: &str, after: &str) -> Vec<String> {
     pieces.map(|piece| piece.split(after).next().unwrap().to_owned()).collect()
 }
 
-fn read(stream: &TcpStream) -> Option<Asked> {
+fn read(stream: &TcpStream) -> Option<Request> {
     let mut from = BufReader::new(stream);
     let mut line = || {
         let mut line = String::new();
@@ -291,7 +291,7 @@ fn read(stream: &TcpStream) -> Option<Asked> {
     let mut words = first.split(' ');
     let (method, target) = (words.next()?.to_owned(), words.next()?);
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let mut asked = Asked { method, path: decoded(path), ..Asked::default() };
+    let mut asked = Request { method, path: decoded(path), ..Request::default() };
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         asked.query.insert(name.to_owned(), decoded(value));
@@ -326,7 +326,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-fn write(mut stream: &TcpStream, (status, head, body): Answer) {
+fn write(mut stream: &TcpStream, (status, head, body): Response) {
     let length = match head.contains("Content-Length") {
         true => String::new(),
         false => format!("Content-Length: {}\r\n", body.len()),

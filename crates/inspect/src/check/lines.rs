@@ -1,6 +1,6 @@
 //! What a check found, a line for each.
 
-use super::{Answer, by_layer};
+use super::{CheckReport, by_layer};
 
 /// A line of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Line {
     pub numbers: String,
 }
 
-impl Answer {
+impl CheckReport {
     /// What was found: missing and unexpected keys by layer, then shapes, then dtypes.
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::new();

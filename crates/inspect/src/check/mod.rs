@@ -45,7 +45,7 @@ impl Default for CheckOptions {
 
 /// What a check found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct CheckReport {
     /// Whether it would load.
     pub loads: bool,
     /// The state that was checked on the side of the file, and on that of the reference; empty
@@ -121,7 +121,7 @@ pub fn check(
     reference_has: bool,
     version: Option<&str>,
     options: &CheckOptions,
-) -> Answer {
+) -> CheckReport {
     let state = options.state.as_deref().unwrap_or_default();
     let (file_has, reference_has) =
         (file_has && !state.is_empty(), reference_has && !state.is_empty());
@@ -138,7 +138,7 @@ pub fn check(
         file.iter_mut().for_each(|one| one.key.insert_str(0, "model."));
     }
     let named = |has: bool| if has { state.to_owned() } else { String::new() };
-    let mut answer = Answer {
+    let mut answer = CheckReport {
         loads: true,
         states: (named(file_has), named(reference_has)),
         matching: 0,
@@ -175,7 +175,7 @@ fn below(items: Vec<Expected>, state: &str) -> Vec<Expected> {
     items.into_iter().filter_map(strip).collect()
 }
 
-impl Answer {
+impl CheckReport {
     /// What there is to say besides the keys, of damage and of the release: a word and a text of
     /// each.
     pub fn remarks(&self) -> Vec<(&'static str, String)> {
@@ -302,7 +302,7 @@ mod tests {
         parse_list(text).unwrap()
     }
 
-    fn answer(file: &str, reference: &str, options: &CheckOptions) -> Answer {
+    fn answer(file: &str, reference: &str, options: &CheckOptions) -> CheckReport {
         let (file, reference) = (list(file), list(reference));
         let has = |items: &[Expected]| lists_state(items, "model");
         let (file_has, reference_has) = (has(&file), has(&reference));

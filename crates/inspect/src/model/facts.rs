@@ -19,7 +19,7 @@ pub(super) fn all(
     parts: &[PartSum],
     config: Option<&Config>,
 ) -> Vec<Fact> {
-    let asked = Asked { weights, stacks, config };
+    let asked = FactInputs { weights, stacks, config };
     let mut facts = vec![asked.family(), asked.layers()];
     let hidden = heads::hidden(weights, stacks);
     let wide =
@@ -87,13 +87,13 @@ const KEY_HEADS: [&str; 6] = [
     "extra_attention_params.num_kv_groups",
 ];
 
-struct Asked<'a> {
+struct FactInputs<'a> {
     weights: &'a Weights,
     stacks: &'a [Stack],
     config: Option<&'a Config>,
 }
 
-impl Asked<'_> {
+impl FactInputs<'_> {
     /// A number that a config may name and shapes may tell.
     fn number(
         &self,

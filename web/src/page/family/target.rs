@@ -206,7 +206,7 @@ fn list(
 /// What a list does when something else is chosen in it; the first is none.
 fn picked(
     actor: &Actor,
-    put: fn(&mut crate::protocol::family::Asked, Option<String>),
+    put: fn(&mut crate::protocol::family::FamilyRequest, Option<String>),
 ) -> Callback<Event> {
     let actor = actor.clone();
     Callback::from(move |event: Event| {
@@ -221,7 +221,7 @@ fn check(
     id: &'static str,
     text: &str,
     on: bool,
-    toggle: fn(&mut crate::protocol::family::Asked),
+    toggle: fn(&mut crate::protocol::family::FamilyRequest),
 ) -> Html {
     let actor = actor.clone();
     marks::check(id, on, text, Callback::from(move |_: Event| set(&actor, toggle)))

@@ -9,7 +9,7 @@ use statelens_recipes::conversion::OPTIMIZER_FILE;
 use statelens_recipes::parts;
 
 use super::library;
-use crate::protocol::family::Asked;
+use crate::protocol::family::FamilyRequest;
 use crate::worker::opened::OpenCheckpoint;
 
 /// More bytes than any config has.
@@ -77,7 +77,7 @@ fn joined(open: &OpenCheckpoint, all: &[(String, FileId)]) -> Result<Checkpoint>
 impl Model {
     /// What is open, with the other ranks, and with the adapter or the optimizer beside it, if that is
     /// asked for.
-    pub(super) fn of(open: &OpenCheckpoint, asked: &Asked) -> Result<Self> {
+    pub(super) fn of(open: &OpenCheckpoint, asked: &FamilyRequest) -> Result<Self> {
         let files = &open.checkpoint.files;
         let mut all = Vec::new();
         let ranked = library::ranked(files);

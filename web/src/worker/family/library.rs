@@ -6,7 +6,7 @@ use statelens_checkpoint::FileSet;
 use statelens_recipes::catalog::{Catalog, Ranked};
 use statelens_recipes::{library, recognise};
 
-use crate::protocol::family::Asked;
+use crate::protocol::family::FamilyRequest;
 use crate::worker::opened::OpenCheckpoint;
 
 /// What there is, without the files themselves.
@@ -25,7 +25,7 @@ pub(super) fn ranked(files: &FileSet) -> Option<Ranked<'_>> {
 }
 
 /// The paths of the files that it takes to tell which model it is, and to convert it.
-pub(in crate::worker) fn needed(open: &OpenCheckpoint, asked: &Asked) -> Vec<String> {
+pub(in crate::worker) fn needed(open: &OpenCheckpoint, asked: &FamilyRequest) -> Vec<String> {
     let catalog = catalog();
     let mut names: Vec<String> = asked.model.iter().cloned().collect();
     if let Some(rules) = &asked.recipe {

@@ -12,7 +12,7 @@ use statelens_recipes::{Format, families, ranks, recognise};
 
 use super::files::{self, MOST_CONFIG, Model};
 use super::library;
-use crate::protocol::family::{Asked, Looks, Text};
+use crate::protocol::family::{FamilyRequest, Looks, Text};
 use crate::protocol::opened::Choice;
 use crate::state::fmt::plural;
 use crate::text;
@@ -42,7 +42,7 @@ pub(in crate::worker) struct ConversionInputs {
 /// Finds out which model it is.
 pub(in crate::worker) fn looks(
     open: &OpenCheckpoint,
-    asked: &Asked,
+    asked: &FamilyRequest,
     failed: &[String],
 ) -> ConversionInputs {
     let ranked = library::ranked(&open.checkpoint.files);
@@ -168,7 +168,7 @@ fn own(model: &str) -> (Text, Result<Recipe>) {
 /// What says which model it is, and whether that is certain.
 fn clues_of(
     checkpoint: &Checkpoint,
-    asked: &Asked,
+    asked: &FamilyRequest,
     looks: &Looks,
     guesses: &[Guess],
     cerebras: bool,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, Result, Value};
 use statelens_convert::{Cast, Edit, plan_edited, shard_size};
-use statelens_formats::{Asked as Versions, Shards};
+use statelens_formats::{RequestedOptions as Versions, Shards};
 use statelens_recipes::Format;
 use statelens_recipes::config::{self, Converted, Families, Language};
 use statelens_recipes::conversion::{Conversion, Leg, OPTIMIZER_FILE, Wishes, convert};
@@ -13,7 +13,7 @@ use statelens_recipes::proposal::{stages, stem};
 use super::looks::ConversionInputs;
 use super::{configs, loads, rows};
 use crate::protocol::conversion::{ConvertOptions, Planned};
-use crate::protocol::family::{Asked, Shown, Text};
+use crate::protocol::family::{FamilyRequest, Shown, Text};
 use crate::state::fmt::plural;
 use crate::text;
 use crate::worker::command_line::command_line;
@@ -270,7 +270,7 @@ fn command(
     to: Format,
     found: &ConversionInputs,
 ) -> String {
-    let asked: &Asked = &options.family;
+    let asked: &FamilyRequest = &options.family;
     let mut words = vec!["convert-model".into(), open.source_name()];
     let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
     add("--to", &to.to_string());

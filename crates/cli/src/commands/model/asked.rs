@@ -18,7 +18,7 @@ use crate::args::ConvertModel;
 use crate::source;
 
 /// What is converted, from what to what.
-pub(super) struct Asked {
+pub(super) struct RequestedConversion {
     pub(super) recipe: Recipe,
     pub(super) model: String,
     pub(super) source: Format,
@@ -29,7 +29,7 @@ pub(super) struct Asked {
     ranked: bool,
 }
 
-impl Asked {
+impl RequestedConversion {
     pub(super) fn of(args: &ConvertModel, source: &Source, target: Format) -> Result<Self> {
         let shown = || args.checkpoint.display().to_string();
         let guesses = match &source.config {

@@ -12,7 +12,7 @@ use statelens_recipes::conversion::{Leg, Wishes, convert, refuse_unmatched};
 use statelens_recipes::engine::Unmatched;
 use statelens_recipes::proposal;
 
-use super::asked::Asked;
+use super::asked::RequestedConversion;
 use super::parts::Parts;
 use super::source::Source;
 use super::{files, folding, preview};
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
         source.sources = folded.sources.unwrap_or(source.sources);
         source.config = folded.config.or(source.config);
     }
-    let asked = Asked::of(args, &source, target)?;
+    let asked = RequestedConversion::of(args, &source, target)?;
     let leg = Leg { from: asked.source, to: asked.target };
     let (stages, converted) =
         proposal::stages(&asked.recipe, &asked.model, leg, source.config.as_ref())?;

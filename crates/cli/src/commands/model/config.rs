@@ -15,7 +15,7 @@ use crate::print::{Outcome, Printer, complain, counted};
 
 pub(crate) fn run(args: &ConvertConfig) -> Outcome {
     let families = Families::known()?;
-    let asked = Asked::of(args, families)?;
+    let asked = ConfigConversion::of(args, families)?;
     let config = asked.config(families, &args.config)?;
     let shown = args.config.display().to_string();
     let converted = families.convert(&asked.model, asked.source, asked.target, &config);
@@ -51,14 +51,14 @@ pub(crate) fn run(args: &ConvertConfig) -> Outcome {
 }
 
 /// What is converted, from what to what.
-struct Asked {
+struct ConfigConversion {
     model: String,
     source: Format,
     target: Format,
     recognised: bool,
 }
 
-impl Asked {
+impl ConfigConversion {
     fn of(args: &ConvertConfig, families: &Families) -> Result<Self> {
         let target: Format = args.tgt_fmt.parse()?;
         // `cs-auto` asks for what is done without a name, too.
@@ -141,7 +141,11 @@ fn read(path: &Path, format: Option<Format>) -> Result<Value> {
 type File = (PathBuf, String);
 
 /// The files to write, by the names that the original tool gives them.
-fn files(args: &ConvertConfig, asked: &Asked, converted: &mut Converted) -> Result<Vec<File>> {
+fn files(
+    args: &ConvertConfig,
+    asked: &ConfigConversion,
+    converted: &mut Converted,
+) -> Result<Vec<File>> {
     let folder = match &args.output_dir {
         Some(folder) => folder.clone(),
         None => args.config.parent().map(Path::to_owned).unwrap_or_default(),
@@ -169,7 +173,7 @@ fn files(args: &ConvertConfig, asked: &Asked, converted: &mut Converted) -> Resu
 }
 
 /// `NAME_to_FORMAT`; a folder of parts becomes `config_to_FORMAT`.
-fn name(config: &Path, asked: &Asked) -> Result<String> {
+fn name(config: &Path, asked: &ConfigConversion) -> Result<String> {
     let stem = if config.is_dir() { config.file_name() } else { config.file_stem() };
     let stem = stem.map(|stem| stem.to_string_lossy().into_owned());
     let stem = stem.ok_or_else(|| {
@@ -226,7 +230,7 @@ fn tell_dropped(
     dropped.iter().try_for_each(|key| printer.line(&format!("  {}", visible(key))))
 }
 
-fn json(asked: &Asked, converted: &Converted, files: &[File]) -> String {
+fn json(asked: &ConfigConversion, converted: &Converted, files: &[File]) -> String {
     let mut json = Json::new();
     json.object(|json| {
         json.name("statelens").number(1);

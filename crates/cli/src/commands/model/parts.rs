@@ -7,7 +7,7 @@ use statelens_convert::{Cast, Edit};
 use statelens_formats::Shards;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 
-use super::asked::Asked;
+use super::asked::RequestedConversion;
 use crate::args::{ConvertModel, Edits, Writes};
 use crate::commands::convert::{Destination, Forecast, Job};
 use crate::print::Failure;
@@ -31,7 +31,7 @@ impl<'a> Parts<'a> {
     /// What `made` is written to. Casts go to the parts that they name something in.
     pub(super) fn new(
         args: &'a ConvertModel,
-        asked: &Asked,
+        asked: &RequestedConversion,
         made: Vec<(Option<String>, Checkpoint)>,
         casts: Vec<Cast>,
     ) -> Result<Self> {

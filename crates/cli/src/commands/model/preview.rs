@@ -4,7 +4,7 @@ use statelens_inspect::{Json, visible};
 use statelens_recipes::conversion::Conversion;
 use statelens_recipes::engine::Move;
 
-use super::asked::Asked;
+use super::asked::RequestedConversion;
 use super::parts::Parts;
 use crate::args::ConvertModel;
 use crate::commands::convert::Forecast;
@@ -13,7 +13,7 @@ use crate::print::{Outcome, Printer};
 /// Which keys become which, and what casts would lose.
 pub(super) fn show(
     args: &ConvertModel,
-    asked: &Asked,
+    asked: &RequestedConversion,
     done: &Conversion,
     parts: &Parts<'_>,
 ) -> Outcome {
@@ -33,7 +33,7 @@ pub(super) fn show(
 }
 
 fn moves(
-    asked: &Asked,
+    asked: &RequestedConversion,
     done: &Conversion,
     printer: &mut Printer,
 ) -> Result<(), crate::print::Failure> {
@@ -53,7 +53,7 @@ fn moves(
     Ok(())
 }
 
-fn json(asked: &Asked, done: &Conversion, casts: &[(String, Forecast)]) -> String {
+fn json(asked: &RequestedConversion, done: &Conversion, casts: &[(String, Forecast)]) -> String {
     let mut json = Json::new();
     json.object(|json| {
         json.name("statelens").number(1);

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use statelens_formats::sets::CheckpointFiles;
 use statelens_inspect::Json;
-use statelens_serve::{Answer, Folder, Request, Site, content_type};
+use statelens_serve::{Folder, Request, Response, Site, content_type};
 
 use crate::source;
 
@@ -34,13 +34,13 @@ impl Served {
     }
 
     /// What lies at a path below the token.
-    fn below(&self, path: &str) -> Answer {
+    fn below(&self, path: &str) -> Response {
         if path.is_empty() || path == "index.html" {
-            return Answer::bytes(self.index.clone(), "text/html; charset=utf-8");
+            return Response::bytes(self.index.clone(), "text/html; charset=utf-8");
         }
         if let Some(file) = path.strip_prefix("files/") {
             return match &self.folder {
-                None => Answer::text(404, "no folder is served: statelens serve DIR"),
+                None => Response::text(404, "no folder is served: statelens serve DIR"),
                 Some(folder) if file.is_empty() => listing(folder),
                 Some(folder) => folder.answer(file),
             }
@@ -48,19 +48,19 @@ impl Served {
             .header("Cache-Control", "no-store".into());
         }
         match PAGE.iter().find(|(name, _)| *name == path) {
-            Some((name, bytes)) => Answer::bytes(*bytes, content_type(Path::new(name))),
-            None => Answer::text(404, "not found"),
+            Some((name, bytes)) => Response::bytes(*bytes, content_type(Path::new(name))),
+            None => Response::text(404, "not found"),
         }
     }
 }
 
 impl Site for Served {
-    fn answer(&self, request: &Request) -> Answer {
+    fn answer(&self, request: &Request) -> Response {
         let answer = match refusal(request) {
-            Some(why) => Answer::text(403, why),
+            Some(why) => Response::text(403, why),
             None => match request.path().and_then(|path| after(path, &self.token)) {
                 Some(path) => self.below(path),
-                None => Answer::text(
+                None => Response::text(
                     403,
                     "the token is missing from this address: take the one that statelens printed",
                 ),
@@ -107,7 +107,7 @@ fn after<'a>(path: &'a str, token: &str) -> Option<&'a str> {
 }
 
 /// The checkpoints in a folder, as the page's first screen lists them. Looked at anew each time.
-fn listing(folder: &Folder) -> Answer {
+fn listing(folder: &Folder) -> Response {
     // Nothing outside is looked at, and what is inside is listed once.
     let keep = |path: &Path| match path.is_symlink() {
         true => path.is_file() && path.canonicalize().is_ok_and(|to| to.starts_with(folder.path())),
@@ -115,7 +115,7 @@ fn listing(folder: &Folder) -> Answer {
     };
     let (files, mut found) = match source::checkpoints(folder.path(), keep) {
         Ok(found) => found,
-        Err(error) => return Answer::text(404, &error.to_string()),
+        Err(error) => return Response::text(404, &error.to_string()),
     };
     if found.is_empty() {
         // Opening it says why there is none.
@@ -148,7 +148,7 @@ fn listing(folder: &Folder) -> Answer {
             }
         });
     });
-    Answer::bytes(json.take().into_bytes(), "application/json")
+    Response::bytes(json.take().into_bytes(), "application/json")
 }
 
 /// A path inside the folder as addresses have it, not encoded; `None` if it is no text.

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use statelens_checkpoint::{Error, Result};
 use statelens_inspect::check::{
-    Answer, CheckOptions, Expected, Release, check, expected_of, has_state, is_text, lists_state,
-    parse_reference, version_of,
+    CheckOptions, CheckReport, Expected, Release, check, expected_of, has_state, is_text,
+    lists_state, parse_reference, version_of,
 };
 
 use statelens_inspect::visible;
@@ -74,7 +74,7 @@ fn listed(path: &Path) -> Result<Option<Vec<Expected>>> {
     parse_reference(&text).map_err(in_file)
 }
 
-fn show(answer: &Answer, no_strict: bool, printer: &mut Printer) -> Result<(), Failure> {
+fn show(answer: &CheckReport, no_strict: bool, printer: &mut Printer) -> Result<(), Failure> {
     let mut table = Table::new(&["", "", "", ""]);
     for line in answer.lines() {
         let count = match (line.keys, line.numbers.as_str()) {

@@ -11,7 +11,7 @@ use statelens_checkpoint::{
     Tensor, Value,
 };
 use statelens_convert::dtype_named;
-use statelens_formats::{Asked, writing};
+use statelens_formats::{RequestedOptions, writing};
 use statelens_inspect::{Csv, Json, missing, shape_text, visible};
 use statelens_tensor::{BUFFER, Cast, drain};
 
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Export) -> Outcome {
                 ExportFormat::Npz => "npz",
                 _ => "safetensors",
             };
-            let target = writing(name)?.target(&Asked::default())?;
+            let target = writing(name)?.target(&RequestedOptions::default())?;
             let alone = Arc::new(alone(&checkpoint, &taken)?);
             let plan = statelens_formats::plan(alone, &target, file_name(&args.output)?)?;
             let replace = forced(args.force);

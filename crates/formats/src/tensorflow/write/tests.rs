@@ -52,7 +52,8 @@ fn run(plan: &Plan) -> Vec<(String, Vec<u8>)> {
 fn dtypes_of_tensorflow_alone_are_told_where_they_are_lost() {
     let source = Arc::new(open("tf/saver_v2_dtypes", "all.index").unwrap());
     let told = |target: &str| {
-        let target = crate::writing(target).unwrap().target(&crate::Asked::default()).unwrap();
+        let target =
+            crate::writing(target).unwrap().target(&crate::RequestedOptions::default()).unwrap();
         let plan = crate::plan(source.clone(), &target, "out").unwrap();
         let told = plan.losses.into_iter().find(|loss| loss.what.contains("plain integers"));
         told.map(|loss| (loss.keys.join(" "), loss.what))
