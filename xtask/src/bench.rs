@@ -39,7 +39,7 @@ const NETRON: &str = "netron==9.3.3";
 
 /// What can be measured by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Part {
+pub(crate) enum Benchmark {
     /// Very many keys, and very many tensors.
     Keys,
     /// Conversions beside Cerebras's library, and `cp`.
@@ -60,7 +60,7 @@ pub(crate) enum Part {
 }
 
 /// Measures these parts, or all where there are none, and prints what came of it.
-pub(crate) fn run(parts: &[Part]) -> Result<()> {
+pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
     shell::run(shell::command("cargo").args([
         "build",
         "--release",
@@ -76,38 +76,38 @@ pub(crate) fn run(parts: &[Part]) -> Result<()> {
     };
     fs::create_dir_all(&bench.folder)?;
     let mut table = Table::default();
-    let asked = |part: Part| parts.is_empty() || parts.contains(&part);
-    if asked(Part::Keys) {
+    let asked = |part: Benchmark| parts.is_empty() || parts.contains(&part);
+    if asked(Benchmark::Keys) {
         bench.listing(&mut table)?;
         bench.many_keys(&mut table)?;
         bench.many_tensors(&mut table)?;
     }
-    if asked(Part::Conversions) {
+    if asked(Benchmark::Conversions) {
         for (name, rows) in INPUTS {
             bench.conversions(name, rows, &mut table)?;
         }
     }
-    if asked(Part::Formats) {
+    if asked(Benchmark::Formats) {
         bench.formats(&mut table)?;
     }
-    if asked(Part::Casts) {
+    if asked(Benchmark::Casts) {
         bench.casts(&mut table)?;
     }
-    if asked(Part::Views) {
+    if asked(Benchmark::Views) {
         bench.views(&mut table)?;
     }
-    if asked(Part::Families) {
+    if asked(Benchmark::Families) {
         bench.families(&mut table)?;
     }
-    if asked(Part::Values) {
+    if asked(Benchmark::Values) {
         bench.values(&mut table)?;
     }
-    if asked(Part::Large) {
+    if asked(Benchmark::Large) {
         bench.large(&mut table)?;
     }
     println!("\n{}\n", machine());
     table.print();
-    if !asked(Part::Page) {
+    if !asked(Benchmark::Page) {
         return Ok(());
     }
     println!("\nThe page in a browser:");

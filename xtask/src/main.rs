@@ -64,7 +64,7 @@ enum Task {
     /// Measure times and peak memory, against the real library and `cp`. Prints; never fails by time.
     Bench {
         /// Only these parts.
-        parts: Vec<bench::Part>,
+        parts: Vec<bench::Benchmark>,
     },
     /// Make the static site, as a folder, as a zip and as one file: target/dist/statelens, .zip and .html.
     Dist,

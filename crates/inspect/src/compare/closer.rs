@@ -153,7 +153,7 @@ impl Close {
 }
 
 /// Two tensors, or a part of them, as they are read.
-pub struct Part {
+pub struct PairAccumulator {
     /// Of the left side, the right side, and the differences.
     accumulators: [Accumulator; 3],
     map: Option<Overview>,
@@ -174,7 +174,7 @@ impl Closing {
 }
 
 impl Work for Closing {
-    type Part = Both<Part>;
+    type Part = Both<PairAccumulator>;
     type Found = Result<Close>;
     type Sum = Close;
 
@@ -188,7 +188,7 @@ impl Work for Closing {
         of(&self.left.1).saturating_add(of(&self.right.1))
     }
 
-    fn begin(&self, part: usize) -> Result<Option<Both<Part>>> {
+    fn begin(&self, part: usize) -> Result<Option<Both<PairAccumulator>>> {
         let range = self.pieces.range(part);
         let ((of_left, left), (of_right, right)) = (&self.left, &self.right);
         let first = range.start.saturating_mul(self.each);
@@ -203,14 +203,19 @@ impl Work for Closing {
             self.accumulator(&DType::F64, first),
         ];
         let dtypes = (left.dtype.clone(), right.dtype.clone());
-        let part = Part { accumulators, map, nan: [0; 3], dtypes };
+        let part = PairAccumulator { accumulators, map, nan: [0; 3], dtypes };
         let (left, right) = ((&**of_left, left, &left.dtype), (&**of_right, right, &right.dtype));
         Both::new(left, right, range, part).map(Some)
     }
 
-    fn end(&self, _part: usize, both: Option<Both<Part>>, read: Result<()>) -> Result<Close> {
+    fn end(
+        &self,
+        _part: usize,
+        both: Option<Both<PairAccumulator>>,
+        read: Result<()>,
+    ) -> Result<Close> {
         let Some(both) = both else { return read.map(|()| Close::default()) };
-        let Part { accumulators, map, nan, .. } = both.into_taker();
+        let PairAccumulator { accumulators, map, nan, .. } = both.into_taker();
         let [left, right, differences] = accumulators.map(|mut accumulator| {
             let summary = accumulator.finish();
             self.pool().push(accumulator);
@@ -224,7 +229,7 @@ impl Work for Closing {
     }
 }
 
-impl Taker for Part {
+impl Taker for PairAccumulator {
     fn take(&mut self, left: &[u8], right: &[u8]) {
         let Self { accumulators, map, nan, dtypes } = self;
         let [of_left, of_right, of_both] = accumulators;

@@ -6,7 +6,7 @@ use super::experts;
 use super::family;
 use super::heads::{self, SizeAndSource};
 use super::parts::{self, PartSum};
-use super::roles::{Part, Role};
+use super::roles::{ModelComponent, Role};
 use super::stacks::Stack;
 use super::weights::Weights;
 use super::{Fact, FactValue, Source};
@@ -166,7 +166,8 @@ impl FactInputs<'_> {
         let keys =
             of_number("kv_heads", "key and value heads", read, told.keys.or(by_share), missing);
         let known = [&queries, &keys].into_iter().any(Fact::is_known);
-        let has_attention = self.weights.all.iter().any(|weight| weight.part == Part::Attention);
+        let has_attention =
+            self.weights.all.iter().any(|weight| weight.part == ModelComponent::Attention);
         if !known && !has_attention {
             return facts;
         }
@@ -347,8 +348,11 @@ fn basis(stack: &Stack) -> String {
 
 fn params(parts: &[PartSum]) -> Fact {
     let params = parts::params(parts);
-    let buffers =
-        parts.iter().filter(|sum| sum.part == Part::Buffers).map(|sum| sum.params).sum::<u64>();
+    let buffers = parts
+        .iter()
+        .filter(|sum| sum.part == ModelComponent::Buffers)
+        .map(|sum| sum.params)
+        .sum::<u64>();
     let basis = match buffers {
         0 => "the shapes, tied tensors once".to_owned(),
         more => {

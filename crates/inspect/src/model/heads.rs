@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::roles::{Part, Role};
+use super::roles::{ModelComponent, Role};
 use super::stacks::Stack;
 use super::weights::{Weight, Weights};
 
@@ -120,7 +120,7 @@ fn three(weight: &Weight) -> Option<(&Weight, [u64; 3])> {
 }
 
 fn is_weight(weight: &Weight) -> bool {
-    weight.part == Part::Attention && weight.shape.len() >= 2
+    weight.part == ModelComponent::Attention && weight.shape.len() >= 2
 }
 
 /// Whether it is in one of the layers.

@@ -26,7 +26,7 @@ pub use config::Config;
 pub use memory::Memory;
 pub use packed::Quantised;
 pub use parts::PartSum;
-pub use roles::Part;
+pub use roles::ModelComponent;
 
 use crate::optimizer::Parameters;
 use crate::share::Entry;

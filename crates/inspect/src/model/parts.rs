@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::experts;
-use super::roles::{Part, Role};
+use super::roles::{ModelComponent, Role};
 use super::stacks::Stack;
 use super::weights::Weights;
 
@@ -10,7 +10,7 @@ use super::weights::Weights;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartSum {
     /// Which.
-    pub part: Part,
+    pub part: ModelComponent,
     /// Its tensors.
     pub tensors: u64,
     /// Its parameters; of buffers, their numbers.
@@ -23,7 +23,7 @@ pub struct PartSum {
 
 /// One for each part.
 pub(super) fn sums(weights: &Weights, stacks: &[Stack], config: Option<&Config>) -> Vec<PartSum> {
-    let mut sums: Vec<PartSum> = Part::ALL
+    let mut sums: Vec<PartSum> = ModelComponent::ALL
         .iter()
         .map(|part| PartSum { part: *part, tensors: 0, params: 0, active: Some(0), bytes: 0 })
         .collect();
@@ -42,13 +42,13 @@ pub(super) fn sums(weights: &Weights, stacks: &[Stack], config: Option<&Config>)
         .map(|((all, _), (some, _))| (all, some));
     for sum in &mut sums {
         sum.active = match (sum.part, share) {
-            (Part::Experts, _) if chosen == 0 => Some(sum.params),
-            (Part::Experts, Some((all, some))) if some <= all && all > 0 => {
+            (ModelComponent::Experts, _) if chosen == 0 => Some(sum.params),
+            (ModelComponent::Experts, Some((all, some))) if some <= all && all > 0 => {
                 let active = u128::from(chosen) * u128::from(some) / u128::from(all);
                 let active = u64::try_from(active).unwrap_or(u64::MAX);
                 Some((sum.params - chosen).saturating_add(active))
             }
-            (Part::Experts, _) => None,
+            (ModelComponent::Experts, _) => None,
             _ => Some(sum.params),
         };
     }
@@ -57,12 +57,12 @@ pub(super) fn sums(weights: &Weights, stacks: &[Stack], config: Option<&Config>)
 
 /// All parameters; buffers are none.
 pub(super) fn params(parts: &[PartSum]) -> u64 {
-    let trained = parts.iter().filter(|sum| sum.part != Part::Buffers);
+    let trained = parts.iter().filter(|sum| sum.part != ModelComponent::Buffers);
     trained.fold(0, |all, sum| all.saturating_add(sum.params))
 }
 
 /// Those that take part in each token, if that is known.
 pub(super) fn active(parts: &[PartSum]) -> Option<u64> {
-    let trained = parts.iter().filter(|sum| sum.part != Part::Buffers);
+    let trained = parts.iter().filter(|sum| sum.part != ModelComponent::Buffers);
     trained.map(|sum| sum.active).try_fold(0u64, |all, active| Some(all.saturating_add(active?)))
 }

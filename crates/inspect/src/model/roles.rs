@@ -7,7 +7,7 @@ use super::key::{Parsed, is_digits};
 
 /// A part of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Part {
+pub enum ModelComponent {
     /// Tokens, positions, patches, types of segments.
     Embedding,
     /// Queries, keys, values, outputs.
@@ -32,7 +32,7 @@ pub enum Part {
     Buffers,
 }
 
-impl Part {
+impl ModelComponent {
     /// All of them, in the order in which they are told.
     pub const ALL: [Self; 11] = [
         Self::Embedding,
@@ -89,27 +89,27 @@ pub(super) enum Role {
 
 /// Part and role of a tensor. `rank` is that of its shape; what is not `trained`, like whole
 /// numbers, is no parameter.
-pub(super) fn of(key: &Parsed, rank: usize, trained: bool) -> (Part, Role) {
+pub(super) fn of(key: &Parsed, rank: usize, trained: bool) -> (ModelComponent, Role) {
     let leaf = key.leaf.as_str();
     if !trained || is_buffer(key, rank) {
-        return (Part::Buffers, Role::Any);
+        return (ModelComponent::Buffers, Role::Any);
     }
     if key.modules.iter().any(|part| part.starts_with("lora_")) {
-        return (Part::Adapter, Role::Any);
+        return (ModelComponent::Adapter, Role::Any);
     }
     let name = key.name();
     if rank <= 1 && is_norm(name, leaf) {
         let query = QUERY_NORMS.iter().any(|word| name.contains(word));
-        return (Part::Norm, if query { Role::QueryNorm } else { Role::Norm });
+        return (ModelComponent::Norm, if query { Role::QueryNorm } else { Role::Norm });
     }
     if let Some(role) = embedding(key, rank) {
-        return (Part::Embedding, role);
+        return (ModelComponent::Embedding, role);
     }
     if is_head(key) {
-        return (Part::Head, Role::Head);
+        return (ModelComponent::Head, Role::Head);
     }
     if let Some(role) = expert(key, name, rank) {
-        return (Part::Experts, role);
+        return (ModelComponent::Experts, role);
     }
     for (at, part) in key.modules.iter().enumerate().rev() {
         if let Some(found) = module(part, at, key) {
@@ -117,9 +117,9 @@ pub(super) fn of(key: &Parsed, rank: usize, trained: bool) -> (Part, Role) {
         }
     }
     if rank >= 4 || name.contains("conv") || leaf == "kernel" && rank == 4 {
-        return (Part::Convolution, Role::Any);
+        return (ModelComponent::Convolution, Role::Any);
     }
-    (Part::Other, Role::Any)
+    (ModelComponent::Other, Role::Any)
 }
 
 const QUERY_NORMS: [&str; 8] =
@@ -251,7 +251,7 @@ fn is_stacked(part: &str) -> bool {
 }
 
 /// The part that a module's name tells.
-fn module(part: &str, at: usize, key: &Parsed) -> Option<Part> {
+fn module(part: &str, at: usize, key: &Parsed) -> Option<ModelComponent> {
     const ATTENTION: [&str; 15] = [
         "q_proj",
         "k_proj",
@@ -297,23 +297,23 @@ fn module(part: &str, at: usize, key: &Parsed) -> Option<Part> {
         || part.contains("attn")
         || part.contains("attention") && part != "attentions"
     {
-        return Some(Part::Attention);
+        return Some(ModelComponent::Attention);
     }
     if MLP.contains(&part)
         || ["mlp", "ffn", "feed_forward", "feedforward"].iter().any(|word| part.contains(word))
     {
-        return Some(Part::Mlp);
+        return Some(ModelComponent::Mlp);
     }
     // The second half of BERT's feed-forward layer stands in the layer itself.
     if part == "output" && key.index.is_some_and(|(index, _)| index + 1 == at) {
-        return Some(Part::Mlp);
+        return Some(ModelComponent::Mlp);
     }
-    (STATES.contains(&part) || part.starts_with("ssm_")).then_some(Part::StateSpace)
+    (STATES.contains(&part) || part.starts_with("ssm_")).then_some(ModelComponent::StateSpace)
 }
 
-fn role(part: Part, key: &Parsed, name: &str) -> Role {
+fn role(part: ModelComponent, key: &Parsed, name: &str) -> Role {
     match part {
-        Part::Attention => match name {
+        ModelComponent::Attention => match name {
             "q_proj" | "query" | "wq" | "attn_q" | "q" | "to_q" | "q_attn" | "q_lin"
             | "proj_q_dense_layer" => Role::Query,
             "k_proj" | "key" | "wk" | "attn_k" | "k" | "to_k" | "k_lin" | "proj_k_dense_layer" => {
@@ -324,7 +324,7 @@ fn role(part: Part, key: &Parsed, name: &str) -> Role {
             "relative_attention_bias" | "sinks" | "attn_sinks" => Role::PerHead,
             _ => Role::Any,
         },
-        Part::Mlp => match name {
+        ModelComponent::Mlp => match name {
             "down_proj" | "c_proj" | "dense_4h_to_h" | "fc2" | "fc_out" | "w2" | "wo"
             | "ffn_down" | "linear_fc2" | "output" | "lin2" => Role::Down,
             // Cerebras numbers the two.
@@ -339,13 +339,13 @@ fn role(part: Part, key: &Parsed, name: &str) -> Role {
 mod tests {
     use super::*;
 
-    fn told(key: &str, rank: usize) -> (Part, Role) {
+    fn told(key: &str, rank: usize) -> (ModelComponent, Role) {
         of(&Parsed::new(key), rank, true)
     }
 
     #[test]
     fn names_of_many_schemes_tell_the_part() {
-        use Part::*;
+        use ModelComponent::*;
         for (key, rank, part, role) in [
             ("model.embed_tokens.weight", 2, Embedding, Role::Tokens),
             ("transformer.wpe.weight", 2, Embedding, Role::Positions),

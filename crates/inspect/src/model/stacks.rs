@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::roles::Part;
+use super::roles::ModelComponent;
 use super::weights::Weights;
 
 /// Modules that are numbered one after the other.
@@ -53,7 +53,13 @@ pub(super) fn find(weights: &Weights) -> Vec<Stack> {
         });
         stack.numbers.insert(number);
         stack.params = stack.params.saturating_add(weight.params);
-        let counts = [Part::Attention, Part::Mlp, Part::Experts, Part::StateSpace, Part::Adapter];
+        let counts = [
+            ModelComponent::Attention,
+            ModelComponent::Mlp,
+            ModelComponent::Experts,
+            ModelComponent::StateSpace,
+            ModelComponent::Adapter,
+        ];
         stack.layers |= !within.is_empty() && counts.contains(&weight.part);
     }
     let mut stacks: Vec<Stack> = found.into_values().collect();

@@ -68,11 +68,11 @@ fn names_and_shapes_tell_what_llama_is_and_not_its_heads() {
     assert_eq!(model.number("heads_per_kv_head"), Some(1));
     assert_eq!(model.fact("tied_embeddings").unwrap().value, FactValue::Flag(false));
     let part = |part| model.parts.iter().find(|sum| sum.part == part).unwrap().params;
-    assert_eq!(part(Part::Embedding), 32_000 * 4096);
-    assert_eq!(part(Part::Head), 32_000 * 4096);
-    assert_eq!(part(Part::Attention), 32 * 4 * 4096 * 4096);
-    assert_eq!(part(Part::Mlp), 32 * 3 * 4096 * 11_008);
-    assert_eq!(part(Part::Norm), 65 * 4096);
+    assert_eq!(part(ModelComponent::Embedding), 32_000 * 4096);
+    assert_eq!(part(ModelComponent::Head), 32_000 * 4096);
+    assert_eq!(part(ModelComponent::Attention), 32 * 4 * 4096 * 4096);
+    assert_eq!(part(ModelComponent::Mlp), 32 * 3 * 4096 * 11_008);
+    assert_eq!(part(ModelComponent::Norm), 65 * 4096);
     let memory = model.memory.unwrap();
     assert_eq!(memory.stored, 2 * 6_738_415_616);
     assert_eq!(memory.float32, 4 * 6_738_415_616);

@@ -8,7 +8,7 @@ use statelens_checkpoint::FileId;
 use super::config::Config;
 use super::key::Parsed;
 use super::packed::{self, Quantised};
-use super::roles::{self, Part, Role};
+use super::roles::{self, ModelComponent, Role};
 use crate::share::Entry;
 use crate::summary::MODELS;
 use crate::weights::is_moment;
@@ -25,7 +25,7 @@ pub(super) struct Weight {
     pub(super) params: u64,
     /// What it takes in the file; nothing for another key of the same.
     pub(super) bytes: u64,
-    pub(super) part: Part,
+    pub(super) part: ModelComponent,
     pub(super) role: Role,
     /// The key of which it is another one.
     pub(super) tied: Option<String>,
@@ -89,9 +89,9 @@ fn of_batch_norms(all: &mut [Weight]) {
     let is_mean = |weight: &&Weight| matches!(&*weight.parsed.leaf, "running_mean" | "moving_mean");
     let norms: HashSet<Vec<String>> =
         all.iter().filter(is_mean).map(|weight| weight.parsed.modules.clone()).collect();
-    for weight in all.iter_mut().filter(|weight| weight.part != Part::Buffers) {
+    for weight in all.iter_mut().filter(|weight| weight.part != ModelComponent::Buffers) {
         if norms.contains(&weight.parsed.modules) {
-            (weight.part, weight.role) = (Part::Norm, Role::Norm);
+            (weight.part, weight.role) = (ModelComponent::Norm, Role::Norm);
         }
     }
 }

@@ -13,7 +13,7 @@ use statelens_recipes::engine::Unmatched;
 use statelens_recipes::proposal;
 
 use super::asked::RequestedConversion;
-use super::parts::Parts;
+use super::parts::CheckpointOutputs;
 use super::source::Source;
 use super::{files, folding, preview};
 use crate::args::ConvertModel;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     if asked.source.is_cerebras() && target.is_cerebras() && !args.dry_run {
         put_data_state(&mut made, source.config.as_ref())?;
     }
-    let parts = Parts::new(args, &asked, made, casts)?;
+    let parts = CheckpointOutputs::new(args, &asked, made, casts)?;
     notes.iter().for_each(|note| complain(note));
     if args.dry_run {
         return preview::show(args, &asked, &done, &parts);

@@ -14,12 +14,12 @@ use crate::print::Failure;
 use crate::source::FileSource;
 
 /// The checkpoints that are written, and how.
-pub(super) struct Parts<'a> {
+pub(super) struct CheckpointOutputs<'a> {
     args: &'a ConvertModel,
-    parts: Vec<(Part, Arc<Checkpoint>)>,
+    parts: Vec<(CheckpointOutput, Arc<Checkpoint>)>,
 }
 
-struct Part {
+struct CheckpointOutput {
     edits: Edits,
     edit: Edit,
     destination: Destination,
@@ -27,7 +27,7 @@ struct Part {
     cut: Shards,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> CheckpointOutputs<'a> {
     /// What `made` is written to. Casts go to the parts that they name something in.
     pub(super) fn new(
         args: &'a ConvertModel,
@@ -46,7 +46,7 @@ impl<'a> Parts<'a> {
             };
             let (path, cut) = asked.output(args, name.as_deref())?;
             let plain = Writes::plain(to, args.force, args.durable);
-            let part = Part {
+            let part = CheckpointOutput {
                 edits: Edits::default(),
                 edit: Edit { casts, ..Edit::default() },
                 destination: Destination::File(path),
@@ -83,7 +83,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl Part {
+impl CheckpointOutput {
     fn job<'j>(&'j self, args: &'j ConvertModel) -> Result<Job<'j>> {
         let to = self.writes.to.as_deref().unwrap_or_default();
         Ok(Job {

@@ -5,7 +5,7 @@ use statelens_recipes::conversion::Conversion;
 use statelens_recipes::engine::Move;
 
 use super::asked::RequestedConversion;
-use super::parts::Parts;
+use super::parts::CheckpointOutputs;
 use crate::args::ConvertModel;
 use crate::commands::convert::Forecast;
 use crate::print::{Outcome, Printer};
@@ -15,7 +15,7 @@ pub(super) fn show(
     args: &ConvertModel,
     asked: &RequestedConversion,
     done: &Conversion,
-    parts: &Parts<'_>,
+    parts: &CheckpointOutputs<'_>,
 ) -> Outcome {
     let casts = parts.forecasts()?;
     let mut printer = Printer::new();
