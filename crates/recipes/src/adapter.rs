@@ -15,7 +15,7 @@ use statelens_checkpoint::{
 
 use crate::config::{Map, Value};
 use crate::engine::{Assembly, Item, State};
-use crate::lora::{Sum, added};
+use crate::lora::{MergeOptions, added};
 
 /// What PEFT calls the file with the matrices.
 pub const FILES: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
@@ -206,7 +206,7 @@ impl Thin {
         let along = fits([rows.copied(), columns.copied()]);
         let transposed = self.is_embedding || fits(crosswise) && (!along || config.crosswise);
         let rounding = if self.is_embedding { Rounding::Scaled } else { Rounding::Sum };
-        added(weight, &self.first, &self.second, Sum { scale, transposed, rounding })
+        added(weight, &self.first, &self.second, MergeOptions { scale, transposed, rounding })
     }
 }
 

@@ -56,7 +56,7 @@ pub fn fold(source: &Checkpoint, config: &Value) -> Result<Folded> {
         let rank = first.shape.first().copied().unwrap_or(0);
         let alpha = alpha(&groups, module, rank).map_err(named)?;
         let scale = alpha / rank.max(1) as f64;
-        let sum = Sum { scale, transposed: is_embedding, rounding: Rounding::Each };
+        let sum = MergeOptions { scale, transposed: is_embedding, rounding: Rounding::Each };
         let tensor = added(weight, first, second, sum).map_err(named)?;
         folded.set(key.to_owned(), Item::Tensor(tensor, None));
         weights.push(key.to_owned());
@@ -73,7 +73,7 @@ pub fn fold(source: &Checkpoint, config: &Value) -> Result<Folded> {
 }
 
 /// How a product is added.
-pub(crate) struct Sum {
+pub(crate) struct MergeOptions {
     /// What it is multiplied by.
     pub(crate) scale: f64,
     /// Its transpose is added.
@@ -83,8 +83,13 @@ pub(crate) struct Sum {
 }
 
 /// The weight with the product added.
-pub(crate) fn added(weight: &Tensor, first: &Tensor, second: &Tensor, sum: Sum) -> Result<Tensor> {
-    let Sum { scale, transposed, rounding } = sum;
+pub(crate) fn added(
+    weight: &Tensor,
+    first: &Tensor,
+    second: &Tensor,
+    sum: MergeOptions,
+) -> Result<Tensor> {
+    let MergeOptions { scale, transposed, rounding } = sum;
     let (first, second) = (View::of(first)?, View::of(second)?);
     let (left, right) = match transposed {
         true => (first.permute(&[1, 0])?, second.permute(&[1, 0])?),

@@ -78,9 +78,9 @@ struct State {
     /// Where in the row the next byte is, and the next value.
     at: usize,
     value: usize,
-    row: Sum,
+    row: LineAccumulator,
     hasher: DefaultHasher,
-    columns: Vec<Sum>,
+    columns: Vec<LineAccumulator>,
     seen: HashMap<u64, u64>,
     found: Lines,
     rows: usize,
@@ -88,7 +88,7 @@ struct State {
 
 /// What is known of a line.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sum {
+struct LineAccumulator {
     norm: Norm,
     abs_max: f64,
     not_finite: u64,
@@ -107,9 +107,9 @@ impl Rows {
         let lines = State {
             at: 0,
             value: 0,
-            row: Sum::default(),
+            row: LineAccumulator::default(),
             hasher: DefaultHasher::new(),
-            columns: vec![Sum::default(); told],
+            columns: vec![LineAccumulator::default(); told],
             seen: HashMap::new(),
             found: Lines::default(),
             rows: 0,
@@ -136,7 +136,7 @@ impl Rows {
     /// What was found.
     pub fn finish(self) -> Lines {
         let mut found = self.lines.found;
-        found.columns = self.lines.columns.iter().map(Sum::line).collect();
+        found.columns = self.lines.columns.iter().map(LineAccumulator::line).collect();
         found
     }
 }
@@ -195,7 +195,7 @@ impl State {
     }
 }
 
-impl Sum {
+impl LineAccumulator {
     fn add(&mut self, value: f64) {
         if value.is_finite() {
             self.norm.add(value.abs());

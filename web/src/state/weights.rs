@@ -48,7 +48,7 @@ pub enum Measure {
 
 /// What some rows come to.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Sum {
+pub struct RowTotals {
     /// How many of them were read.
     pub read: usize,
     /// Values of those.
@@ -108,8 +108,8 @@ impl Weights {
 
     /// What some rows come to.
     #[must_use]
-    pub fn sum(&self, rows: impl Iterator<Item = u32>) -> Sum {
-        let mut sum = Sum::default();
+    pub fn sum(&self, rows: impl Iterator<Item = u32>) -> RowTotals {
+        let mut sum = RowTotals::default();
         let mut deviations = Vec::new();
         for values in rows.filter_map(|row| self.get(row)) {
             sum.read += 1;
@@ -136,7 +136,7 @@ fn either(one: Option<f64>, other: Option<f64>, both: fn(f64, f64) -> f64) -> Op
     }
 }
 
-impl Sum {
+impl RowTotals {
     /// A measure of them, to sort by.
     #[must_use]
     pub fn measure(&self, measure: Measure) -> Option<f64> {

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(crate) use super::dtype::has;
-use index::{Index, Row, SegmentRef, Sum};
+use index::{ChecksumSource, Index, Row, SegmentRef};
 pub(crate) use losses::dtypes as dtypes_left_out;
 use names::Named;
 use statelens_checkpoint::{
@@ -144,18 +144,18 @@ impl Placing {
                 .or_insert_with(|| {
                     let data = Data { tensor, checksum: Checksum::Crc32c, encoding: None };
                     segments.push(Segment::Data(data));
-                    segment_ref(Sum::Written)
+                    segment_ref(ChecksumSource::Written)
                 })
                 .clone(),
             Body::Made(bytes, crc) => {
                 segments.push(Segment::Bytes(bytes.into()));
-                segment_ref(Sum::Known(crc))
+                segment_ref(ChecksumSource::Known(crc))
             }
             Body::Strings(strings) => {
                 let late = strings.clone();
                 let make = move |_: &Outcomes<'_>| Ok(late.encoded()?.0.clone());
                 segments.push(Segment::Late { len: None, make: Arc::new(make) });
-                segment_ref(Sum::Strings(strings))
+                segment_ref(ChecksumSource::Strings(strings))
             }
         };
         self.rows.push(Row { name, dtype: item.dtype, shape: item.shape, segment });

@@ -40,7 +40,7 @@ impl Computed {
         let mut factors = Vec::new();
         let mut arithmetic = Compute::new(of, &computed.steps, computed.product.is_some(), first)?;
         if let Some(product) = &computed.product {
-            arithmetic.product = Some(Sum::new(of, product)?);
+            arithmetic.product = Some(MatrixProduct::new(of, product)?);
             for factor in [&product.left, &product.right] {
                 factors.push(Factor::new(context, factor)?);
             }
@@ -168,7 +168,7 @@ impl Factor {
 
 /// The product of two matrices, an element at a time.
 #[derive(Debug)]
-struct Sum {
+struct MatrixProduct {
     left: Vec<f32>,
     right: Vec<f32>,
     rank: usize,
@@ -177,7 +177,7 @@ struct Sum {
     rounding: Rounding,
 }
 
-impl Sum {
+impl MatrixProduct {
     fn new(of: &Tensor, product: &checkpoint::Product) -> Result<Self> {
         let bad = || {
             Error::damaged(format!(
@@ -216,7 +216,7 @@ impl Sum {
 /// What is done to little-endian elements of one dtype.
 #[derive(Debug)]
 struct Compute {
-    product: Option<Sum>,
+    product: Option<MatrixProduct>,
     steps: Vec<Arithmetic>,
     precision: Precision,
     /// The place of the next element in the tensor.
@@ -371,14 +371,14 @@ fn each_f64(bytes: &mut [u8], step: Arithmetic, first: u64) {
     }
 }
 
-fn add_f32(bytes: &mut [u8], product: &Sum, first: u64) {
+fn add_f32(bytes: &mut [u8], product: &MatrixProduct, first: u64) {
     for (index, element) in (first..).zip(bytes.as_chunks_mut::<4>().0.iter_mut()) {
         let number = f32::from_le_bytes(*element) + product.at(index) * product.scale;
         *element = number.to_le_bytes();
     }
 }
 
-fn add_f64(bytes: &mut [u8], product: &Sum, first: u64) {
+fn add_f64(bytes: &mut [u8], product: &MatrixProduct, first: u64) {
     for (index, element) in (first..).zip(bytes.as_chunks_mut::<8>().0.iter_mut()) {
         let added = f64::from(product.at(index)) * f64::from(product.scale);
         *element = (f64::from_le_bytes(*element) + added).to_le_bytes();

@@ -6,7 +6,7 @@ use crate::page::marks::{classes, when};
 use crate::rows::Row;
 use crate::state::fmt;
 use crate::state::table::{COLUMNS, Column, Fold, Pattern};
-use crate::state::weights::{Measure, Sum, figure, number, percent};
+use crate::state::weights::{Measure, RowTotals, figure, number, percent};
 use crate::state::work::Work;
 
 /// Columns of values, with their classes.
@@ -67,7 +67,7 @@ pub fn folded(work: &Work, fold: &Fold, pattern: Option<&Pattern>, onlook: &Call
     let weights = &work.view.weights;
     let Some(pattern) = pattern else {
         let rows = fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied());
-        let sum = Sum { std: None, ..weights.sum(rows) };
+        let sum = RowTotals { std: None, ..weights.sum(rows) };
         return of_sum(work, &sum, html! { <div class="c wly"></div> });
     };
     let sum = weights.sum(pattern.rows.iter().copied());
@@ -105,7 +105,7 @@ fn layer(key: &str, fold: &Fold) -> String {
     }
 }
 
-fn of_sum(work: &Work, sum: &Sum, line: Html) -> Html {
+fn of_sum(work: &Work, sum: &RowTotals, line: Html) -> Html {
     let dot = || html! { <span class="dim" title="not read yet">{ "\u{b7}" }</span> };
     let unread = sum.read == 0;
     let some = |value: Option<f64>| match value {
@@ -133,12 +133,12 @@ fn of_sum(work: &Work, sum: &Sum, line: Html) -> Html {
     shown(work).map(|(.., class)| cell(class)).collect()
 }
 
-fn not_finite(sum: &Sum) -> String {
+fn not_finite(sum: &RowTotals) -> String {
     format!("{} NaN, {} infinite", fmt::exact(sum.nan), fmt::exact(sum.infinite))
 }
 
 /// The same in a line, for a small screen.
-pub fn values_line(sum: &Sum) -> String {
+pub fn values_line(sum: &RowTotals) -> String {
     let mut told = Vec::new();
     told.extend(sum.std.map(|std| format!("\u{3c3} {}", number(std))));
     told.extend(sum.abs_max.map(|max| format!("max {}", number(max))));

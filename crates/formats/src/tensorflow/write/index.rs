@@ -30,12 +30,12 @@ pub(super) struct SegmentRef {
     pub(super) shard: u64,
     pub(super) segment: usize,
     /// The masked checksum of what is not a tensor of the source.
-    pub(super) sum: Sum,
+    pub(super) sum: ChecksumSource,
 }
 
 /// How the checksum of a tensor comes about.
 #[derive(Debug, Clone)]
-pub(super) enum Sum {
+pub(super) enum ChecksumSource {
     /// It is computed while the segment is written.
     Written,
     /// It is known, and masked.
@@ -61,9 +61,9 @@ impl Index {
                 || Error::io("where a tensor was written, and its checksum, is not known");
             let outcome = outcome(&row.segment).ok_or_else(unknown)?;
             let crc = match &row.segment.sum {
-                Sum::Written => crc::mask(outcome.checksum.ok_or_else(unknown)?),
-                Sum::Known(crc) => *crc,
-                Sum::Strings(strings) => strings.encoded()?.1,
+                ChecksumSource::Written => crc::mask(outcome.checksum.ok_or_else(unknown)?),
+                ChecksumSource::Known(crc) => *crc,
+                ChecksumSource::Strings(strings) => strings.encoded()?.1,
             };
             let mut entry = Vec::new();
             put_number(&mut entry, 1, row.dtype);
