@@ -11,11 +11,11 @@ const MOST: u64 = 1 << 10;
 /// Items, each in pieces that follow each other.
 #[derive(Default)]
 pub(crate) struct Pieces {
-    items: Vec<Item>,
+    items: Vec<ItemPieces>,
     count: usize,
 }
 
-struct Item {
+struct ItemPieces {
     item: usize,
     /// The number of its first piece.
     first: usize,
@@ -33,7 +33,7 @@ impl Pieces {
             let grains = (most / grain).max(least.div_ceil(grain)).max(1);
             grains.saturating_mul(grain)
         });
-        self.items.push(Item { item, first: self.count, numel, size });
+        self.items.push(ItemPieces { item, first: self.count, numel, size });
         self.count += numel.div_ceil(size).max(1) as usize;
     }
 
@@ -55,7 +55,7 @@ impl Pieces {
         })
     }
 
-    fn of(&self, piece: usize) -> Option<&Item> {
+    fn of(&self, piece: usize) -> Option<&ItemPieces> {
         let after = self.items.partition_point(|item| item.first <= piece);
         after.checked_sub(1).map(|at| &self.items[at]).filter(|_| piece < self.count)
     }

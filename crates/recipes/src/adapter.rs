@@ -14,7 +14,7 @@ use statelens_checkpoint::{
 };
 
 use crate::config::{Map, Value};
-use crate::engine::{Assembly, Item, State};
+use crate::engine::{Assembly, State, StateValue};
 use crate::lora::{MergeOptions, added};
 
 /// What PEFT calls the file with the matrices.
@@ -93,7 +93,7 @@ fn replaced(
     let identity = |from: &Option<ValueId>| Some(joined.tensor_of((*from)?)?.0);
     let mut tied: HashMap<TensorId, (&str, Tensor)> = HashMap::new();
     for (key, item) in model.iter() {
-        if let (Item::Tensor(_, from), Some(tensor)) = (item, changed.get(key))
+        if let (StateValue::Tensor(_, from), Some(tensor)) = (item, changed.get(key))
             && let Some(id) = identity(from)
             && let Some((other, _)) = tied.insert(id, (key, tensor.clone()))
         {
@@ -105,17 +105,20 @@ fn replaced(
     let mut state = State::default();
     for (key, item) in model.iter() {
         let own = match item {
-            Item::Tensor(_, from) => identity(from).and_then(|id| tied.get(&id)),
+            StateValue::Tensor(_, from) => identity(from).and_then(|id| tied.get(&id)),
             _ => None,
         };
         let new = changed.remove(key).or_else(|| own.map(|(_, tensor)| tensor.clone()));
-        state.set(key.to_owned(), new.map_or_else(|| item.clone(), |new| Item::Tensor(new, None)));
+        state.set(
+            key.to_owned(),
+            new.map_or_else(|| item.clone(), |new| StateValue::Tensor(new, None)),
+        );
     }
     // A head that the model did not have.
     let mut more: Vec<(String, Tensor)> = changed.into_iter().collect();
     more.sort_by(|(one, _), (other, _)| one.cmp(other));
     for (key, tensor) in more {
-        state.set(key, Item::Tensor(tensor, None));
+        state.set(key, StateValue::Tensor(tensor, None));
     }
     Ok(state)
 }
@@ -147,7 +150,7 @@ impl Adapter {
         ];
         let mut adapter = Self::default();
         for (key, item) in state.iter() {
-            let Item::Tensor(tensor, _) = item else { continue };
+            let StateValue::Tensor(tensor, _) = item else { continue };
             let Some(name) = key.strip_prefix("base_model.model.") else {
                 return Err(Error::refused(format!("`{key}` is not of an adapter of PEFT"))
                     .expected("keys that begin with base_model.model."));

@@ -7,7 +7,7 @@ use statelens_checkpoint::{Checkpoint, DictKey, Error, Limits, Result, Value, Va
 
 use crate::config;
 use crate::engine::{
-    self, Applied, ApplyOptions, Assembly, Configs, Item, Move, State, Unmatched, apply,
+    self, Applied, ApplyOptions, Assembly, Configs, Move, State, StateValue, Unmatched, apply,
 };
 use crate::families;
 use crate::format::{Format, Variant};
@@ -510,7 +510,7 @@ fn oldest(recipe: &Recipe) -> Option<(u8, u8)> {
 }
 
 fn check_tensors(state: &State) -> Result<()> {
-    match state.iter().find(|(_, item)| !matches!(item, Item::Tensor(..))) {
+    match state.iter().find(|(_, item)| !matches!(item, StateValue::Tensor(..))) {
         Some((key, _)) => Err(Error::refused(format!("`{key}` is not a tensor"))),
         None => Ok(()),
     }

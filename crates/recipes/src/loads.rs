@@ -11,7 +11,7 @@ use statelens_checkpoint::{Checkpoint, Result, Tensor};
 
 use crate::config::{Map, Value};
 use crate::conversion::{model_of, model_section};
-use crate::engine::{Item, State};
+use crate::engine::{State, StateValue};
 use crate::format::Format;
 
 /// What came of it.
@@ -269,7 +269,7 @@ impl Sizes {
 
 fn shapes(state: &State, config: &Map, loads: &mut Loads) {
     let tensors = state.iter().filter_map(|(key, item)| match item {
-        Item::Tensor(tensor, _) => Some((key, tensor)),
+        StateValue::Tensor(tensor, _) => Some((key, tensor)),
         _ => None,
     });
     let mut by = BTreeSet::new();

@@ -13,7 +13,7 @@ use statelens_checkpoint::{
 
 use crate::config::Value;
 use crate::conversion::{model_of, model_section};
-use crate::engine::{Assembly, Item, State};
+use crate::engine::{Assembly, State, StateValue};
 use crate::format::Format;
 use crate::view::View;
 
@@ -46,7 +46,7 @@ pub fn fold(source: &Checkpoint, config: &Value) -> Result<Folded> {
             let first = state.tensor(&format!("{module}.lora_A"))?;
             Some((module, first, state.tensor(&format!("{module}.lora_B"))?))
         });
-        let (Some((module, first, second)), Item::Tensor(weight, _)) = (thin, item) else {
+        let (Some((module, first, second)), StateValue::Tensor(weight, _)) = (thin, item) else {
             folded.set(key.to_owned(), item.clone());
             continue;
         };
@@ -58,7 +58,7 @@ pub fn fold(source: &Checkpoint, config: &Value) -> Result<Folded> {
         let scale = alpha / rank.max(1) as f64;
         let sum = MergeOptions { scale, transposed: is_embedding, rounding: Rounding::Each };
         let tensor = added(weight, first, second, sum).map_err(named)?;
-        folded.set(key.to_owned(), Item::Tensor(tensor, None));
+        folded.set(key.to_owned(), StateValue::Tensor(tensor, None));
         weights.push(key.to_owned());
     }
     if weights.is_empty() {

@@ -11,7 +11,7 @@ use statelens_checkpoint::{
     Checkpoint, Dict, DictKey, Error, Int, Layout, List, Result, Tensor, Value, ValueId,
 };
 
-use crate::engine::{self, Assembly, Item, Move, State};
+use crate::engine::{self, Assembly, Move, State, StateValue};
 
 /// What stands in for the moments of what is no parameter.
 const NO_MOMENTS: &str = "this is not a parameter";
@@ -128,7 +128,7 @@ impl Optimizer {
             let moved = carry(state)?;
             let from = origins(&moved.steps);
             for (key, item) in moved.state.iter() {
-                let Item::Tensor(tensor, _) = item else { continue };
+                let StateValue::Tensor(tensor, _) = item else { continue };
                 if is_none(&tensor.layout) {
                     continue;
                 }
@@ -202,14 +202,14 @@ impl Optimizer {
             for (key, item) in model.iter() {
                 let item = match item {
                     // The same tensor under another key has its moments.
-                    Item::Tensor(tensor, _) => {
+                    StateValue::Tensor(tensor, _) => {
                         let own = of.get(key).or_else(|| of.get(self.twin(model, key, tensor)?));
                         let none = || Layout::Missing(NO_MOMENTS.into());
                         let none = || Tensor { layout: none(), storage: None, ..tensor.clone() };
                         if own.is_none() && self.parameters.contains_key(key) {
                             return Err(missing(key).context(format!("`{kind}`")));
                         }
-                        Item::Tensor(own.cloned().unwrap_or_else(none), None)
+                        StateValue::Tensor(own.cloned().unwrap_or_else(none), None)
                     }
                     other => other.clone(),
                 };
@@ -336,7 +336,7 @@ type Others = HashMap<String, Vec<(String, ValueId)>>;
 /// Whether the model is in files that don't keep the order of its parameters.
 fn is_sorted(source: &Checkpoint, model: &State) -> bool {
     let tensors = model.iter().filter_map(|(_, item)| match item {
-        Item::Tensor(tensor, _) => Some(tensor),
+        StateValue::Tensor(tensor, _) => Some(tensor),
         _ => None,
     });
     let mut files = tensors.filter_map(|tensor| match &tensor.layout {
@@ -354,7 +354,7 @@ fn in_order(model: &State, left_out: &[String], count: usize) -> Result<Vec<Stri
     let all = |but: &[String]| {
         let mut found: Vec<(&str, &Tensor)> = Vec::new();
         for (key, item) in model.iter() {
-            let Item::Tensor(tensor, _) = item else { continue };
+            let StateValue::Tensor(tensor, _) = item else { continue };
             let again = found.iter().any(|(_, other)| is_same(other, tensor));
             if tensor.dtype.is_float() && !again && !but.iter().any(|own| own == key) {
                 found.push((key, tensor));

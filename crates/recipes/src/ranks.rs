@@ -6,7 +6,7 @@ use statelens_checkpoint::{
     Builder, Checkpoint, Dict, DictKey, Error, Int, Limits, Result, Value, ValueId,
 };
 
-use crate::engine::{Assembly, Item, State};
+use crate::engine::{Assembly, State, StateValue};
 use crate::language::{Block, Ranks, Recipe, Scalar};
 
 /// More ranks than anybody trains a layer on.
@@ -33,7 +33,7 @@ pub(crate) fn read(source: &Checkpoint) -> Result<(State, u64)> {
     // The first comes first: what is open is a stack.
     while let Some((path, id, depth)) = open.pop() {
         if let Some((_, tensor)) = source.tensor_of(id) {
-            state.set(path, Item::Tensor(tensor.clone(), Some(id)));
+            state.set(path, StateValue::Tensor(tensor.clone(), Some(id)));
             continue;
         }
         match source.value(id) {

@@ -15,7 +15,7 @@ use crate::page::window::{Lines, reveal, use_sight};
 use crate::rows::{LeafKind, Row};
 use crate::state::filter::Filter;
 use crate::state::fmt;
-use crate::state::table::{Column, Fold, Item, Pattern, Table, common_kind};
+use crate::state::table::{Column, Fold, Pattern, Table, TableLine, common_kind};
 use crate::state::work::{Spot, Work};
 
 /// The table.
@@ -29,7 +29,7 @@ fn lines(table: &Table, small: bool) -> Lines {
     if !small {
         return Lines::Even { count: table.items.len(), each: 24.0 };
     }
-    let height = |item: &Item| if matches!(item, Item::State(_)) { 30.0 } else { 48.0 };
+    let height = |item: &TableLine| if matches!(item, TableLine::State(_)) { 30.0 } else { 48.0 };
     Lines::of_heights(table.items.iter().map(height))
 }
 
@@ -90,13 +90,13 @@ fn sticky_state(work: &Work, line: usize) -> Option<usize> {
     let table = &work.table;
     let line = line.min(table.items.len().checked_sub(1)?);
     let state = (0..=line).rev().find_map(|at| match table.items[at] {
-        Item::State(state) => Some(state),
+        TableLine::State(state) => Some(state),
         _ => None,
     })?;
     let key = match table.items[line] {
-        Item::State(_) => return Some(state),
-        Item::Row(id) | Item::Member(_, id) => &work.rows[id as usize].key,
-        Item::Fold(fold) | Item::Kid(fold, _) => &table.folds[fold].name,
+        TableLine::State(_) => return Some(state),
+        TableLine::Row(id) | TableLine::Member(_, id) => &work.rows[id as usize].key,
+        TableLine::Fold(fold) | TableLine::Kid(fold, _) => &table.folds[fold].name,
     };
     let below = key
         .strip_prefix(table.states[state].0.as_str())
@@ -134,13 +134,13 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
     let table = &work.table;
     let item = table.items[at];
     let (class, cells) = match item {
-        Item::State(state) => return state_row(work, state, Some((at, top))),
-        Item::Row(id) | Item::Member(_, id) => {
-            let class = if matches!(item, Item::Member(..)) { "kid" } else { "" };
+        TableLine::State(state) => return state_row(work, state, Some((at, top))),
+        TableLine::Row(id) | TableLine::Member(_, id) => {
+            let class = if matches!(item, TableLine::Member(..)) { "kid" } else { "" };
             (class, leaf(work, id, actor))
         }
-        Item::Fold(fold) => ("fold", fold_cells(work, &table.folds[fold], actor)),
-        Item::Kid(fold, pattern) => {
+        TableLine::Fold(fold) => ("fold", fold_cells(work, &table.folds[fold], actor)),
+        TableLine::Kid(fold, pattern) => {
             let class = if work.view.sort.is_some() { "" } else { "kid" };
             (
                 class,
@@ -157,13 +157,13 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
                 return actor.work(move |work| work.pick(at, reach));
             }
             actor.work(move |work| work.look_at_line(at));
-            if !matches!(item, Item::Fold(_)) {
+            if !matches!(item, TableLine::Fold(_)) {
                 actor.act(Action::Tab(Tab::Tensor));
             }
         })
     };
     let toggle = match item {
-        Item::Fold(fold) => {
+        TableLine::Fold(fold) => {
             let (actor, name) = (actor.clone(), table.folds[fold].name.clone());
             Some(Callback::from(move |_: MouseEvent| {
                 let name = name.clone();
@@ -177,7 +177,7 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
         sum.nan + sum.infinite > 0
     };
     let last_kid = class == "kid"
-        && !matches!(table.items.get(at + 1), Some(Item::Kid(..) | Item::Member(..)));
+        && !matches!(table.items.get(at + 1), Some(TableLine::Kid(..) | TableLine::Member(..)));
     let picked = work.picked.has(table, item);
     let chosen = if work.picked.count() > 0 { picked } else { selected };
     html! {

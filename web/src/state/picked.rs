@@ -6,7 +6,7 @@ use std::rc::Rc;
 use statelens_inspect::fold::{Sums, sums};
 
 use crate::rows::Row;
-use crate::state::table::{Item, Table};
+use crate::state::table::{Table, TableLine};
 
 /// Of so many rows a filter is made.
 const FILTERED: usize = 500;
@@ -66,7 +66,7 @@ impl Picked {
 
     /// Whether all rows of a line are.
     #[must_use]
-    pub fn has(&self, table: &Table, item: Item) -> bool {
+    pub fn has(&self, table: &Table, item: TableLine) -> bool {
         let mut rows = table.all_rows_of(item).peekable();
         !self.rows.is_empty() && rows.peek().is_some() && rows.all(|row| self.rows.contains(&row))
     }
@@ -116,7 +116,7 @@ mod tests {
     fn lines_are_picked_one_by_one_and_from_one_to_another() {
         let work = work(gpt(4));
         let table = &work.table;
-        let fold = table.items.iter().position(|item| matches!(item, Item::Fold(_))).unwrap();
+        let fold = table.items.iter().position(|item| matches!(item, TableLine::Fold(_))).unwrap();
         let mut picked = Picked::default();
         picked.toggle(table, fold - 1);
         assert_eq!((picked.count(), picked.rows().next()), (1, Some(0)));

@@ -111,7 +111,7 @@ pub struct Pattern {
 
 /// A line of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Item {
+pub enum TableLine {
     /// A top-level key: index into [`Table::states`].
     State(usize),
     /// A leaf.
@@ -128,7 +128,7 @@ pub enum Item {
 #[derive(Debug, Default)]
 pub struct Table {
     /// The lines.
-    pub items: Vec<Item>,
+    pub items: Vec<TableLine>,
     /// Top-level keys with their sums.
     pub states: Vec<(String, Sums)>,
     /// Folds.
@@ -154,11 +154,11 @@ impl Sorted {
     /// Sorts all rows by a column, downwards or not.
     #[must_use]
     pub fn new(rows: &[Row], by: (Column, bool), weights: &Weights) -> Self {
-        let items = (0..rows.len() as u32).map(Item::Row).collect();
+        let items = (0..rows.len() as u32).map(TableLine::Row).collect();
         let mut table = Table { items, ..Table::default() };
         table.sort(rows, by.0, by.1, weights);
-        let row = |item: &Item| match item {
-            Item::Row(id) => Some(*id),
+        let row = |item: &TableLine| match item {
+            TableLine::Row(id) => Some(*id),
             _ => None,
         };
         Self { by, order: table.items.iter().filter_map(row).collect() }
@@ -170,13 +170,13 @@ impl Sorted {
         self.by
     }
 
-    fn items(&self, chosen: &[u32]) -> Vec<Item> {
+    fn items(&self, chosen: &[u32]) -> Vec<TableLine> {
         if chosen.len() == self.order.len() {
-            return self.order.iter().map(|&id| Item::Row(id)).collect();
+            return self.order.iter().map(|&id| TableLine::Row(id)).collect();
         }
         let mut shown = vec![false; self.order.len()];
         chosen.iter().for_each(|&id| shown[id as usize] = true);
-        self.order.iter().filter(|&&id| shown[id as usize]).map(|&id| Item::Row(id)).collect()
+        self.order.iter().filter(|&&id| shown[id as usize]).map(|&id| TableLine::Row(id)).collect()
     }
 }
 
@@ -203,7 +203,7 @@ impl Table {
             let sorted = view.sort.is_some();
             Builder { rows, trie, view, table: &mut table, sorted }.top();
         } else if view.sort.is_some() {
-            table.items = chosen.iter().map(|&id| Item::Row(id)).collect();
+            table.items = chosen.iter().map(|&id| TableLine::Row(id)).collect();
         } else {
             table.flat(rows, chosen, view.dot);
         }
@@ -236,10 +236,10 @@ impl Table {
 
     /// The leaves that a line stands for.
     #[must_use]
-    pub fn rows_of(&self, item: Item) -> &[u32] {
+    pub fn rows_of(&self, item: TableLine) -> &[u32] {
         match item {
-            Item::Kid(fold, pattern) => &self.folds[fold].patterns[pattern].rows,
-            Item::Fold(fold) if self.folds[fold].patterns.len() == 1 => {
+            TableLine::Kid(fold, pattern) => &self.folds[fold].patterns[pattern].rows,
+            TableLine::Fold(fold) if self.folds[fold].patterns.len() == 1 => {
                 &self.folds[fold].patterns[0].rows
             }
             _ => &[],
@@ -247,14 +247,14 @@ impl Table {
     }
 
     /// All leaves of a line, those of a fold's every pattern too.
-    pub fn all_rows_of(&self, item: Item) -> impl Iterator<Item = u32> + '_ {
+    pub fn all_rows_of(&self, item: TableLine) -> impl Iterator<Item = u32> + '_ {
         let (one, patterns) = match item {
-            Item::Row(id) | Item::Member(_, id) => (Some(id), &[][..]),
-            Item::Fold(fold) => (None, &self.folds[fold].patterns[..]),
-            Item::Kid(fold, pattern) => {
+            TableLine::Row(id) | TableLine::Member(_, id) => (Some(id), &[][..]),
+            TableLine::Fold(fold) => (None, &self.folds[fold].patterns[..]),
+            TableLine::Kid(fold, pattern) => {
                 (None, std::slice::from_ref(&self.folds[fold].patterns[pattern]))
             }
-            Item::State(_) => (None, &[][..]),
+            TableLine::State(_) => (None, &[][..]),
         };
         one.into_iter().chain(patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()))
     }
@@ -270,13 +270,13 @@ impl Table {
                 (state, told) = (Some(name), nested);
                 if nested {
                     self.states.push((name.to_owned(), Sums::default()));
-                    self.items.push(Item::State(self.states.len() - 1));
+                    self.items.push(TableLine::State(self.states.len() - 1));
                 }
             }
             if let Some((_, sums)) = self.states.last_mut().filter(|_| told) {
                 sums.add_row(row);
             }
-            self.items.push(Item::Row(id));
+            self.items.push(TableLine::Row(id));
         }
     }
 
@@ -284,7 +284,7 @@ impl Table {
         let mut items = std::mem::take(&mut self.items);
         if let Column::Measure(measure) = column {
             let of = |item| weights.sum(self.all_rows_of(item)).measure(measure);
-            let mut known: Vec<(Option<f64>, Item)> =
+            let mut known: Vec<(Option<f64>, TableLine)> =
                 items.into_iter().map(|item| (of(item), item)).collect();
             // What was not read comes last, whichever way.
             order::by(&mut known, |(a, _), (b, _)| match (a, b) {
@@ -302,8 +302,14 @@ impl Table {
         self.items = items;
     }
 
-    fn compare(&self, rows: &[Row], column: Column, a: Item, b: Item) -> std::cmp::Ordering {
-        let row = |item: Item| self.first_row(item).map(|id| &rows[id as usize]);
+    fn compare(
+        &self,
+        rows: &[Row],
+        column: Column,
+        a: TableLine,
+        b: TableLine,
+    ) -> std::cmp::Ordering {
+        let row = |item: TableLine| self.first_row(item).map(|id| &rows[id as usize]);
         let (Some(x), Some(y)) = (row(a), row(b)) else { return std::cmp::Ordering::Equal };
         match column {
             Column::Key => natural(&x.key).cmp(natural(&y.key)),
@@ -333,25 +339,27 @@ impl Table {
 
     /// The first leaf of a line.
     #[must_use]
-    pub fn first_row(&self, item: Item) -> Option<u32> {
+    pub fn first_row(&self, item: TableLine) -> Option<u32> {
         match item {
-            Item::Row(id) | Item::Member(_, id) => Some(id),
-            Item::Fold(fold) => {
+            TableLine::Row(id) | TableLine::Member(_, id) => Some(id),
+            TableLine::Fold(fold) => {
                 self.folds[fold].patterns.first().and_then(|pattern| pattern.rows.first()).copied()
             }
-            Item::Kid(fold, pattern) => self.folds[fold].patterns[pattern].rows.first().copied(),
-            Item::State(_) => None,
+            TableLine::Kid(fold, pattern) => {
+                self.folds[fold].patterns[pattern].rows.first().copied()
+            }
+            TableLine::State(_) => None,
         }
     }
 
     /// The sums of a line.
     #[must_use]
-    pub fn item_sums(&self, rows: &[Row], item: Item) -> Sums {
+    pub fn item_sums(&self, rows: &[Row], item: TableLine) -> Sums {
         match item {
-            Item::State(at) => self.states[at].1,
-            Item::Fold(fold) => self.folds[fold].sums,
-            Item::Kid(fold, pattern) => self.folds[fold].patterns[pattern].sums,
-            Item::Row(id) | Item::Member(_, id) => {
+            TableLine::State(at) => self.states[at].1,
+            TableLine::Fold(fold) => self.folds[fold].sums,
+            TableLine::Kid(fold, pattern) => self.folds[fold].patterns[pattern].sums,
+            TableLine::Row(id) | TableLine::Member(_, id) => {
                 let row = &rows[id as usize];
                 Sums { tensors: 1, values: 0, params: row.params, bytes: row.bytes }
             }
@@ -363,19 +371,19 @@ impl Table {
         for (at, &item) in (0u32..).zip(&self.items) {
             let mut put = |ids: &[u32]| ids.iter().for_each(|&id| place[id as usize] = at);
             match item {
-                Item::Row(id) | Item::Member(_, id) => put(&[id]),
-                Item::Kid(fold, pattern) => put(&self.folds[fold].patterns[pattern].rows),
-                Item::Fold(fold) if !self.folds[fold].open => {
+                TableLine::Row(id) | TableLine::Member(_, id) => put(&[id]),
+                TableLine::Kid(fold, pattern) => put(&self.folds[fold].patterns[pattern].rows),
+                TableLine::Fold(fold) if !self.folds[fold].open => {
                     self.folds[fold].patterns.iter().for_each(|pattern| put(&pattern.rows));
                 }
-                Item::Fold(_) | Item::State(_) => {}
+                TableLine::Fold(_) | TableLine::State(_) => {}
             }
         }
         self.place = place;
         self.largest = self
             .items
             .iter()
-            .filter(|item| !matches!(item, Item::State(_)))
+            .filter(|item| !matches!(item, TableLine::State(_)))
             .map(|&item| self.item_sums(rows, item).bytes)
             .max()
             .unwrap_or(0);
@@ -408,7 +416,7 @@ impl Builder<'_> {
             let child = self.trie.children(0)[run.start] as usize;
             if !self.trie.is_leaf(child) && !self.sorted {
                 self.table.states.push((self.trie.name(child).to_owned(), *self.trie.sums(child)));
-                self.table.items.push(Item::State(self.table.states.len() - 1));
+                self.table.items.push(TableLine::State(self.table.states.len() - 1));
             }
             self.node(child);
         }
@@ -416,7 +424,7 @@ impl Builder<'_> {
 
     /// Lines for a node and all below; keys are no deeper than the tree allows.
     fn node(&mut self, at: usize) {
-        self.table.items.extend(self.trie.rows(at).iter().map(|&id| Item::Row(id)));
+        self.table.items.extend(self.trie.rows(at).iter().map(|&id| TableLine::Row(id)));
         // Most have one or none, where nothing can fold.
         if let [] | [_] = self.trie.children(at) {
             self.trie.children(at).iter().for_each(|&child| self.node(child as usize));
@@ -462,14 +470,14 @@ impl Builder<'_> {
             open,
         });
         if self.sorted && !leaves {
-            self.table.items.extend((0..kids).map(|pattern| Item::Kid(fold, pattern)));
+            self.table.items.extend((0..kids).map(|pattern| TableLine::Kid(fold, pattern)));
             return;
         }
-        self.table.items.push(Item::Fold(fold));
+        self.table.items.push(TableLine::Fold(fold));
         if open && leaves {
-            self.table.items.extend(member_rows.into_iter().map(|id| Item::Member(fold, id)));
+            self.table.items.extend(member_rows.into_iter().map(|id| TableLine::Member(fold, id)));
         } else if open {
-            self.table.items.extend((0..kids).map(|pattern| Item::Kid(fold, pattern)));
+            self.table.items.extend((0..kids).map(|pattern| TableLine::Kid(fold, pattern)));
         }
     }
 
@@ -515,11 +523,13 @@ mod tests {
             .items
             .iter()
             .map(|&item| match item {
-                Item::State(at) => format!("# {}", table.states[at].0),
-                Item::Row(id) => rows[id as usize].key.clone(),
-                Item::Fold(at) => format!("{} x{}", table.folds[at].name, table.folds[at].times),
-                Item::Kid(at, kid) => format!("  {}", table.folds[at].patterns[kid].label),
-                Item::Member(_, id) => format!("  {}", rows[id as usize].key),
+                TableLine::State(at) => format!("# {}", table.states[at].0),
+                TableLine::Row(id) => rows[id as usize].key.clone(),
+                TableLine::Fold(at) => {
+                    format!("{} x{}", table.folds[at].name, table.folds[at].times)
+                }
+                TableLine::Kid(at, kid) => format!("  {}", table.folds[at].patterns[kid].label),
+                TableLine::Member(_, id) => format!("  {}", rows[id as usize].key),
             })
             .collect()
     }
@@ -604,8 +614,8 @@ mod tests {
                 let at = table.place(id).expect("a place");
                 let item = table.items[at];
                 assert!(
-                    matches!(item, Item::Row(row) | Item::Member(_, row) if row == id)
-                        || matches!(item, Item::Fold(_))
+                    matches!(item, TableLine::Row(row) | TableLine::Member(_, row) if row == id)
+                        || matches!(item, TableLine::Fold(_))
                         || table.rows_of(item).contains(&id)
                 );
             }
@@ -620,7 +630,7 @@ mod tests {
         let sizes: Vec<u64> =
             table.items.iter().map(|&item| table.item_sums(&rows, item).bytes).collect();
         assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
-        assert!(table.items.iter().all(|item| !matches!(item, Item::State(_))));
+        assert!(table.items.iter().all(|item| !matches!(item, TableLine::State(_))));
         let view = View { sort: Some((Column::Key, false)), ..View::default() };
         let keys = lines(&rows, &view);
         let at = |key: &str| keys.iter().position(|line| line == key).expect("a line");

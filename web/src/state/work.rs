@@ -18,7 +18,7 @@ use crate::state::dtype::Family;
 use crate::state::filter::Filter;
 use crate::state::picked::Picked;
 use crate::state::search::{Keys, Search};
-use crate::state::table::{Column, Fold, Item, Sorted, Table, View};
+use crate::state::table::{Column, Fold, Sorted, Table, TableLine, View};
 use crate::state::tape::{self, StateShare};
 use crate::state::tree::{self, Tree};
 
@@ -196,7 +196,7 @@ impl Work {
         match &self.spot {
             Some(Spot::Row(row)) => self.table.place(*row),
             Some(Spot::Fold(name)) => self.table.items.iter().position(
-                |item| matches!(item, Item::Fold(fold) if self.table.folds[*fold].name == *name),
+                |item| matches!(item, TableLine::Fold(fold) if self.table.folds[*fold].name == *name),
             ),
             None => None,
         }
@@ -340,10 +340,10 @@ impl Work {
     pub fn look_at_line(&mut self, line: usize) {
         let Some(&item) = self.table.items.get(line) else { return };
         let spot = match item {
-            Item::State(_) => return,
-            Item::Row(row) | Item::Member(_, row) => Spot::Row(row),
-            Item::Fold(fold) => Spot::Fold(self.table.folds[fold].name.clone()),
-            Item::Kid(..) => {
+            TableLine::State(_) => return,
+            TableLine::Row(row) | TableLine::Member(_, row) => Spot::Row(row),
+            TableLine::Fold(fold) => Spot::Fold(self.table.folds[fold].name.clone()),
+            TableLine::Kid(..) => {
                 let rows = self.table.rows_of(item);
                 match rows.get(self.member).or(rows.first()) {
                     Some(&row) => Spot::Row(row),
@@ -406,7 +406,7 @@ impl Work {
         let mut at = (start + by).clamp(0, last);
         let mut way = if by < 0 { -1 } else { 1 };
         // Below a state row there is always a leaf, so that turning round at the top ends.
-        while matches!(items[at as usize], Item::State(_)) {
+        while matches!(items[at as usize], TableLine::State(_)) {
             if at + way < 0 {
                 way = 1;
             }
@@ -419,7 +419,7 @@ impl Work {
     /// Looks at the first or the last line.
     pub fn step_to_end(&mut self, last: bool) {
         let mut lines = self.table.items.iter().enumerate();
-        let is_state = |(_, item): &(usize, &Item)| !matches!(item, Item::State(_));
+        let is_state = |(_, item): &(usize, &TableLine)| !matches!(item, TableLine::State(_));
         let line = if last { lines.rfind(is_state) } else { lines.find(is_state) };
         if let Some((at, _)) = line {
             self.look_at_line(at);
@@ -431,11 +431,11 @@ impl Work {
     pub fn unfold(&mut self, open: bool) {
         let Some(cursor) = self.cursor() else { return };
         match self.table.items[cursor] {
-            Item::Fold(fold) if self.table.folds[fold].open != open => {
+            TableLine::Fold(fold) if self.table.folds[fold].open != open => {
                 let name = self.table.folds[fold].name.clone();
                 self.toggle_fold(&name);
             }
-            Item::Kid(fold, _) | Item::Member(fold, _) if !open => {
+            TableLine::Kid(fold, _) | TableLine::Member(fold, _) if !open => {
                 let name = self.table.folds[fold].name.clone();
                 self.spot = Some(Spot::Fold(name));
                 self.scroll += 1;

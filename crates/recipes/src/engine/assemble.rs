@@ -6,7 +6,7 @@ use statelens_checkpoint::{
     Builder, Checkpoint, Dict, DictKey, Int, List, Result, TensorId, Value, ValueId,
 };
 
-use super::state::{Item, State};
+use super::state::{State, StateValue};
 use crate::config::{self, Key};
 
 /// Puts a new checkpoint together from one whose values it goes on using.
@@ -35,9 +35,9 @@ impl<'a> Assembly<'a> {
         let mut entries = Vec::with_capacity(state.len());
         for (key, item) in state.iter() {
             let value = match item {
-                Item::None => Value::None,
-                Item::Value(id) => self.source.value(self.source.resolve(*id)).clone(),
-                Item::Tensor(tensor, from) => {
+                StateValue::None => Value::None,
+                StateValue::Value(id) => self.source.value(self.source.resolve(*id)).clone(),
+                StateValue::Tensor(tensor, from) => {
                     let own = from.and_then(|from| self.source.tensor_of(from));
                     match own.filter(|(own, _)| self.used.insert(*own)) {
                         Some((own, _)) => Value::Tensor(own),

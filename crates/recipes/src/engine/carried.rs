@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Checkpoint, Dict, DictKey, List, Result, Value, ValueId};
 
 use super::assemble::Assembly;
-use super::state::{Item, State};
+use super::state::{State, StateValue};
 use crate::config;
 use crate::format::Format;
 
@@ -104,7 +104,7 @@ fn masks(
         if let Some((mask, true)) = mask.map(|mask| (mask, model.has(&name)))
             && let Some((_, tensor)) = source.tensor_of(mask)
         {
-            model.set(format!("{name}_mask"), Item::Tensor(tensor.clone(), Some(mask)));
+            model.set(format!("{name}_mask"), StateValue::Tensor(tensor.clone(), Some(mask)));
         }
     }
     let mut kept = Vec::new();

@@ -14,4 +14,4 @@ pub(crate) use carried::{METADATA, dict, entries, metadata};
 pub(crate) use rules::lookup;
 pub use rules::{Applied, ApplyOptions, Configs, Move, Unmatched, apply};
 pub use scaling::is_mup;
-pub use state::{Item, State};
+pub use state::{State, StateValue};

@@ -12,7 +12,7 @@ pub(crate) use self::scope::lookup;
 use super::makers;
 use super::operations::{Way, said};
 use super::scaling::{Factors, is_mup};
-use super::state::{Item, State};
+use super::state::{State, StateValue};
 use crate::config::Value;
 use crate::language::{
     Arrow, Block, Captures, Creation, Group, Maker, Match, Operation, Pattern, Rule, Scalar, Scope,
@@ -232,7 +232,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn run(&mut self, key: &str, item: &Item, found: &MatchedRule<'_>) -> Result<()> {
+    fn run(&mut self, key: &str, item: &StateValue, found: &MatchedRule<'_>) -> Result<()> {
         let MatchedRule { rule, matched, prefix } = found;
         let named = |error: Error| at(rule, key, error);
         let (source, target) = match self.towards {
@@ -268,7 +268,7 @@ impl<'a> Job<'a> {
         }
         let plain = rule.operations.is_empty();
         match item {
-            Item::Tensor(..) => {}
+            StateValue::Tensor(..) => {}
             _ if plain && !self.to_hf() => {}
             _ => return Err(named(not_a_tensor(item))),
         }
@@ -290,13 +290,13 @@ impl<'a> Job<'a> {
         }
         let to = target.first().ok_or_else(|| Error::refused("a rule without a target"))?;
         let apart = groups(to, &scope).map_err(named)?;
-        let items: Vec<Item> = match plain {
+        let items: Vec<StateValue> = match plain {
             true => items.into_iter().cloned().collect(),
             false => {
                 let views: Result<Vec<View>> = items
                     .into_iter()
                     .map(|item| match item {
-                        Item::Tensor(tensor, _) => View::of(tensor),
+                        StateValue::Tensor(tensor, _) => View::of(tensor),
                         other => Err(not_a_tensor(other)),
                     })
                     .collect();
@@ -315,8 +315,8 @@ impl<'a> Job<'a> {
                     };
                     views = way.step(&rule.operations[step], views).map_err(named)?;
                 }
-                let tensors: Result<Vec<Item>> =
-                    views.iter().map(|view| Ok(Item::Tensor(view.tensor()?, None))).collect();
+                let tensors: Result<Vec<StateValue>> =
+                    views.iter().map(|view| Ok(StateValue::Tensor(view.tensor()?, None))).collect();
                 tensors.map_err(named)?
             }
         };
@@ -354,14 +354,14 @@ impl<'a> Job<'a> {
     fn tie(
         &mut self,
         key: &str,
-        item: &Item,
+        item: &StateValue,
         other: &Pattern,
         found: &MatchedRule<'_>,
     ) -> Result<()> {
         let other = format!("{}{}", found.prefix, other.fill(&found.matched.captures, &[]));
-        let there = self.source.get(&other).filter(|item| !matches!(item, Item::None));
+        let there = self.source.get(&other).filter(|item| !matches!(item, StateValue::None));
         let own = match (item, there) {
-            (Item::None, Some(there)) => there.clone(),
+            (StateValue::None, Some(there)) => there.clone(),
             (own, _) => own.clone(),
         };
         let mut written = vec![key.to_owned()];
@@ -446,13 +446,13 @@ impl<'a> Job<'a> {
                 self.made = (self.made.0 + 1, self.made.1.saturating_add(bytes));
                 Limits::check("created tensors", self.made.0, MOST_MADE)?;
                 Limits::check("bytes of created tensors", self.made.1, MOST_MADE_BYTES)?;
-                Item::Tensor(tensor, None)
+                StateValue::Tensor(tensor, None)
             }
             (None, Maker::First(keys)) => {
                 let names: Vec<String> = keys.iter().map(|one| one.fill(captures, &[])).collect();
                 let found = names.iter().find_map(|name| {
                     let item = self.get(name, prefix)?;
-                    (!matches!(item, Item::None)).then(|| item.clone())
+                    (!matches!(item, StateValue::None)).then(|| item.clone())
                 });
                 found.ok_or_else(|| {
                     named(Error::refused(format!(
@@ -470,7 +470,7 @@ impl<'a> Job<'a> {
 
     /// All that is under one prefix, under another one, too.
     fn again(&mut self, first: &str, second: &str) {
-        let copies: Vec<(String, String, Item)> = self
+        let copies: Vec<(String, String, StateValue)> = self
             .done
             .state
             .iter()
@@ -490,7 +490,7 @@ impl<'a> Job<'a> {
         self.done.moves.push(Move { from, to, rule: rule.text.clone() });
     }
 
-    fn get(&self, key: &str, prefix: &str) -> Option<&'a Item> {
+    fn get(&self, key: &str, prefix: &str) -> Option<&'a StateValue> {
         let with = self.source.get(&format!("{prefix}{key}"));
         with.or_else(|| self.source.get(&format!("{}{key}", self.optional?)))
     }
@@ -593,9 +593,9 @@ fn missing(key: &str) -> Error {
     Error::refused(format!("`{key}` belongs to it, and isn't in the checkpoint"))
 }
 
-fn not_a_tensor(item: &Item) -> Error {
+fn not_a_tensor(item: &StateValue) -> Error {
     match item {
-        Item::None => Error::refused("there is None under this key, not a tensor").advice(
+        StateValue::None => Error::refused("there is None under this key, not a tensor").advice(
             "A tied weight saved as None: fill it in with `statelens upgrade`, or leave the key out.",
         ),
         _ => Error::refused("there is something under this key that is not a tensor"),

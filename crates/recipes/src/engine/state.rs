@@ -11,14 +11,14 @@ const EACH: u64 = 2_000;
 /// What a state dict holds under each of its keys, in order.
 #[derive(Debug, Clone, Default)]
 pub struct State {
-    entries: IndexMap<String, Item>,
+    entries: IndexMap<String, StateValue>,
     /// Plain numbers beside the tensors.
     facts: IndexMap<String, Scalar>,
 }
 
 /// What is under a key.
 #[derive(Debug, Clone)]
-pub enum Item {
+pub enum StateValue {
     /// A tensor; the value of the source that it is, if nothing was done to it.
     Tensor(Tensor, Option<ValueId>),
     /// Python's `None`.
@@ -45,9 +45,9 @@ impl State {
             };
             let target = checkpoint.resolve(*id);
             let item = match (checkpoint.tensor_of(target), checkpoint.value(target)) {
-                (Some((_, tensor)), _) => Item::Tensor(tensor.clone(), Some(*id)),
-                (None, Value::None) => Item::None,
-                _ => Item::Value(*id),
+                (Some((_, tensor)), _) => StateValue::Tensor(tensor.clone(), Some(*id)),
+                (None, Value::None) => StateValue::None,
+                _ => StateValue::Value(*id),
             };
             state.entries.insert(key.to_lossy().into_owned(), item);
         }
@@ -60,19 +60,19 @@ impl State {
     }
 
     /// Keys and what is under them, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Item)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &StateValue)> {
         self.entries.iter().map(|(key, item)| (&**key, item))
     }
 
     /// What is under a key.
-    pub fn get(&self, key: &str) -> Option<&Item> {
+    pub fn get(&self, key: &str) -> Option<&StateValue> {
         self.entries.get(key)
     }
 
     /// The tensor under a key.
     pub fn tensor(&self, key: &str) -> Option<&Tensor> {
         match self.entries.get(key) {
-            Some(Item::Tensor(tensor, _)) => Some(tensor),
+            Some(StateValue::Tensor(tensor, _)) => Some(tensor),
             _ => None,
         }
     }
@@ -98,12 +98,12 @@ impl State {
     }
 
     /// Puts something under a key; one that was there before keeps its place.
-    pub fn set(&mut self, key: String, item: Item) {
+    pub fn set(&mut self, key: String, item: StateValue) {
         self.entries.insert(key, item);
     }
 
     /// One item.
-    pub fn only(key: &str, item: Item) -> Self {
+    pub fn only(key: &str, item: StateValue) -> Self {
         let mut state = Self::default();
         state.set(key.to_owned(), item);
         state
@@ -131,7 +131,7 @@ impl State {
     }
 
     /// What `keep` says of each.
-    pub fn retain(&mut self, mut keep: impl FnMut(&str, &Item) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &StateValue) -> bool) {
         self.entries.retain(|key, item| keep(key, item));
     }
 
@@ -141,10 +141,10 @@ impl State {
         mut change: impl FnMut(&str, &Tensor) -> Result<Option<Tensor>>,
     ) -> Result<()> {
         for (key, item) in &mut self.entries {
-            if let Item::Tensor(tensor, _) = item
+            if let StateValue::Tensor(tensor, _) = item
                 && let Some(changed) = change(key, tensor)?
             {
-                *item = Item::Tensor(changed, None);
+                *item = StateValue::Tensor(changed, None);
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use statelens_checkpoint::{DictKey, Error, Key, KeyPart, Result};
 use super::losses::COUNTER;
 use super::names::Named;
 use super::strings;
-use super::values::{Body, Item};
+use super::values::{Body, LeafTensor};
 use crate::tensorflow::proto::{put_bytes, put_number};
 use crate::tensorflow::{crc, dtype, graph};
 
@@ -26,14 +26,14 @@ struct Node {
 }
 
 /// Adds the save counter, if there is none; returns whether it did.
-pub(super) fn count_saves(items: &mut Vec<Item>) -> bool {
+pub(super) fn count_saves(items: &mut Vec<LeafTensor>) -> bool {
     let is_counter =
-        |item: &Item| steps(&item.key).first().is_some_and(|step| step == COUNTER.as_bytes());
+        |item: &LeafTensor| steps(&item.key).first().is_some_and(|step| step == COUNTER.as_bytes());
     if items.iter().any(is_counter) {
         return false;
     }
     let one = 1i64.to_le_bytes();
-    items.push(Item {
+    items.push(LeafTensor {
         key: Key { parts: vec![KeyPart::Field(COUNTER.into())] },
         dtype: dtype::number("int64"),
         shape: Vec::new(),
@@ -43,7 +43,7 @@ pub(super) fn count_saves(items: &mut Vec<Item>) -> bool {
 }
 
 /// Names after objects, and the graph as one more tensor.
-pub(super) fn name(items: Vec<Item>) -> Result<Vec<Named>> {
+pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<Named>> {
     let mut nodes = vec![Node::default()];
     let mut known: HashMap<(u64, Vec<u8>), u64> = HashMap::new();
     let mut named = Vec::with_capacity(items.len() + 1);
@@ -83,7 +83,7 @@ pub(super) fn name(items: Vec<Item>) -> Result<Vec<Named>> {
     let (bytes, crc) = strings::encode(&[&encode(&nodes)]);
     named.push(Named {
         name: graph::KEY.to_vec(),
-        item: Item {
+        item: LeafTensor {
             key: Key::default(),
             dtype: dtype::STRING,
             shape: Vec::new(),

@@ -2,16 +2,16 @@
 
 use statelens_checkpoint::{DictKey, Error, Key, KeyPart, Result};
 
-use super::values::Item;
+use super::values::LeafTensor;
 
 /// A tensor with its name.
 pub(super) struct Named {
     pub(super) name: Vec<u8>,
-    pub(super) item: Item,
+    pub(super) item: LeafTensor,
 }
 
 /// Names as the Saver has them: the flat keys.
-pub(super) fn name(items: Vec<Item>) -> Result<Vec<Named>> {
+pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<Named>> {
     items.into_iter().map(|item| Ok(Named { name: flat(&item.key)?, item })).collect()
 }
 

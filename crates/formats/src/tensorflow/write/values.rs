@@ -12,7 +12,7 @@ use super::strings::{self, Late};
 use crate::tensorflow::{crc, dtype};
 
 /// A leaf as a tensor.
-pub(super) struct Item {
+pub(super) struct LeafTensor {
     /// Where it is in the state.
     pub(super) key: Key,
     /// TensorFlow's number of it.
@@ -46,7 +46,7 @@ impl Body {
 }
 
 /// All leaves that can be tensors, and what the others lose.
-pub(super) fn items(source: &Arc<Checkpoint>) -> Result<(Vec<Item>, Vec<Loss>)> {
+pub(super) fn items(source: &Arc<Checkpoint>) -> Result<(Vec<LeafTensor>, Vec<Loss>)> {
     let mut items = Items { source, items: Vec::new(), losses: Losses::default(), missing: vec![] };
     for leaf in source.leaves() {
         items.leaf(&leaf);
@@ -66,7 +66,7 @@ pub(super) fn items(source: &Arc<Checkpoint>) -> Result<(Vec<Item>, Vec<Loss>)> 
 
 struct Items<'a> {
     source: &'a Arc<Checkpoint>,
-    items: Vec<Item>,
+    items: Vec<LeafTensor>,
     losses: Losses,
     /// Tensors without data, and why.
     missing: Vec<(Text, Text)>,
@@ -118,7 +118,7 @@ impl Items<'_> {
     }
 
     fn push(&mut self, key: &Key, number: u64, shape: Vec<u64>, body: Body) {
-        self.items.push(Item { key: key.clone(), dtype: number, shape, body });
+        self.items.push(LeafTensor { key: key.clone(), dtype: number, shape, body });
     }
 
     fn number(&mut self, leaf: &Leaf, name: &str, bytes: &[u8]) {
