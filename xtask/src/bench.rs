@@ -75,7 +75,7 @@ pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
         folder: project::target().join("bench"),
     };
     fs::create_dir_all(&bench.folder)?;
-    let mut table = Table::default();
+    let mut table = ResultTable::default();
     let asked = |part: Benchmark| parts.is_empty() || parts.contains(&part);
     if asked(Benchmark::Keys) {
         bench.listing(&mut table)?;
@@ -169,7 +169,7 @@ impl Bench {
     }
 
     /// 500 MiB from format to format, against the libraries and against `cp`.
-    fn formats(&self, table: &mut Table) -> Result<()> {
+    fn formats(&self, table: &mut ResultTable) -> Result<()> {
         let path = |name: &str| self.folder.join(name);
         let (torch, safetensors, h5) =
             (path("plain.pt"), path("plain.safetensors"), path("plain.mdl"));
@@ -212,7 +212,7 @@ impl Bench {
     }
 
     /// How fast floats are converted: the whole process, on the bytes that are read.
-    fn casts(&self, table: &mut Table) -> Result<()> {
+    fn casts(&self, table: &mut ResultTable) -> Result<()> {
         let wide = self.folder.join("plain.safetensors");
         let narrow = self.folder.join("plain-bf16.safetensors");
         if !wide.exists() {
@@ -240,7 +240,7 @@ impl Bench {
 
     /// 5 GB of random numbers from one Cerebras format to the other, compared and verified: what
     /// counts is the peak. Takes 15 GB of disk, and gives them back.
-    fn large(&self, table: &mut Table) -> Result<()> {
+    fn large(&self, table: &mut ResultTable) -> Result<()> {
         let path = |name: &str| self.folder.join(format!("large{name}"));
         let (torch, new, old, out) =
             (path(".pt"), path(".mdl"), path("-0.4.mdl"), path("-out.mdl"));
@@ -267,7 +267,7 @@ impl Bench {
         Ok(())
     }
 
-    fn listing(&self, table: &mut Table) -> Result<()> {
+    fn listing(&self, table: &mut ResultTable) -> Result<()> {
         let file = project::root().join("tests/fixtures/cerebras/v2.10.0/gpt_small.mdl");
         let mut ours = self.ours();
         ours.arg("ls").arg(&file);
@@ -280,7 +280,7 @@ impl Bench {
     }
 
     /// Opens a file of every readable format that holds very many tensors.
-    fn many_tensors(&self, table: &mut Table) -> Result<()> {
+    fn many_tensors(&self, table: &mut ResultTable) -> Result<()> {
         let Some(python) = &self.python else { return Ok(()) };
         let script = project::root().join("benches").join("many.py");
         let folder = self.folder.join("many");
@@ -309,7 +309,7 @@ impl Bench {
         Ok(())
     }
 
-    fn many_keys(&self, table: &mut Table) -> Result<()> {
+    fn many_keys(&self, table: &mut ResultTable) -> Result<()> {
         let torch = project::root().join("tests/fixtures/torch/zip_many_20k.pt");
         let cerebras = self.folder.join("many.mdl");
         shell::run(self.ours().args(["convert", "--force"]).arg(&torch).arg(&cerebras))?;
@@ -341,7 +341,7 @@ impl Bench {
         count: u64,
         baseline: u64,
         few: &mut HashMap<String, Duration>,
-        table: &mut Table,
+        table: &mut ResultTable,
     ) -> Result<()> {
         let source = self.folder.join(format!("keys-{count}.safetensors"));
         made(&source, |path| many_keys(path, count))?;
@@ -381,7 +381,7 @@ impl Bench {
         Ok(())
     }
 
-    fn conversions(&self, name: &str, rows: u32, table: &mut Table) -> Result<()> {
+    fn conversions(&self, name: &str, rows: u32, table: &mut ResultTable) -> Result<()> {
         let stem = format!("rows-{rows}");
         let input = |kind: &str| self.folder.join(format!("{stem}{kind}"));
         let (torch, cerebras) = (input(".pt"), input(".mdl"));
@@ -528,11 +528,11 @@ fn once(command: &mut Command, output: Option<&Path>) -> Result<Ran> {
 }
 
 #[derive(Default)]
-struct Table {
+struct ResultTable {
     rows: Vec<[String; 7]>,
 }
 
-impl Table {
+impl ResultTable {
     fn add(&mut self, what: &str, wanted: &str, measured: Measured) {
         let Measured { ours, other } = measured;
         let time = |run: Ran| format!("{:.3} s", run.wall.as_secs_f64());

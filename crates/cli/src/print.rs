@@ -124,14 +124,14 @@ fn failure(error: io::Error) -> Failure {
 }
 
 /// Columns, each as wide as its widest cell of the first rows; the last is as long as it is.
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
     /// That there was no memory for all rows.
     lack: Option<Error>,
 }
 
-impl Table {
+impl TextTable {
     /// The heads; one that starts with `>` stands right, as its column does.
     pub(crate) fn new(heads: &[&str]) -> Self {
         let right = heads.iter().map(|head| head.starts_with('>')).collect();

@@ -13,7 +13,7 @@ use crate::ranks;
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     families: Vec<Family>,
-    tables: Vec<Table>,
+    tables: Vec<TableFile>,
 }
 
 /// A family: what its keys look like, and the recipes that it takes.
@@ -53,7 +53,7 @@ struct Keys {
 
 /// A file of tables for configs: its models, and the files that it takes.
 #[derive(Debug, Clone, Default)]
-struct Table {
+struct TableFile {
     models: Vec<String>,
     files: Vec<String>,
 }
@@ -99,7 +99,7 @@ impl Catalog {
             }
             "table" => self
                 .tables
-                .push(Table { models: words(parts.next()?), files: words(parts.next()?) }),
+                .push(TableFile { models: words(parts.next()?), files: words(parts.next()?) }),
             _ => return None,
         }
         Some(())

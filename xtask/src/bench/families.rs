@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Bench, Table, measure};
+use super::{Bench, ResultTable, measure};
 use crate::shell;
 
 const HIDDEN: u64 = 2048;
@@ -23,7 +23,7 @@ const STEPS_GB: u64 = 2;
 
 impl Bench {
     /// Both ways against `cp`, from LZ4 chunks against decoding them, and against the original's steps.
-    pub(super) fn families(&self, table: &mut Table) -> Result<()> {
+    pub(super) fn families(&self, table: &mut ResultTable) -> Result<()> {
         let folder = self.folder.join("families");
         fs::create_dir_all(&folder)?;
         let size = size(&folder);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use wait4::Wait4 as _;
 
-use super::{Bench, Measured, REPEAT, Ran, Table, once};
+use super::{Bench, Measured, REPEAT, Ran, ResultTable, once};
 use crate::{project, shell};
 
 /// The inputs that numpy makes.
@@ -18,7 +18,7 @@ const SLOWING: [&str; 2] = ["OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"];
 
 impl Bench {
     /// On one core and on all of them, from files that the system has in memory.
-    pub(super) fn values(&self, table: &mut Table) -> Result<()> {
+    pub(super) fn values(&self, table: &mut ResultTable) -> Result<()> {
         let Some(mut numpy) = self.numpy("inputs") else { return Ok(()) };
         let mut inputs = values_files(&self.folder);
         if !inputs.iter().all(|file| file.exists()) {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use super::{Bench, Table, made, measure};
+use super::{Bench, ResultTable, made, measure};
 use crate::{project, shell};
 
 /// Rows and columns of the matrix of float32: 2 GB.
@@ -16,7 +16,7 @@ const SIDE: u32 = 22_400;
 
 impl Bench {
     /// Against `cp` of the file that holds the matrix as it is.
-    pub(super) fn views(&self, table: &mut Table) -> Result<()> {
+    pub(super) fn views(&self, table: &mut ResultTable) -> Result<()> {
         shell::run(shell::command("cargo").args([
             "build",
             "--release",

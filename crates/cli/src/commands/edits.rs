@@ -9,7 +9,7 @@ use statelens_inspect::{Json, visible};
 use statelens_tensor::CastReport;
 
 use crate::args::Edits;
-use crate::print::{Failure, Printer, Table, complain, counted, grouped, keys_text};
+use crate::print::{Failure, Printer, TextTable, complain, counted, grouped, keys_text};
 use crate::source;
 
 /// Keys that the JSON names with what casts did to them.
@@ -83,7 +83,7 @@ pub(super) fn changes_text(changes: &[Change], printer: &mut Printer) -> Result<
     if changed.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new(&["key", "", "new key", "dtype"]);
+    let mut table = TextTable::new(&["key", "", "new key", "dtype"]);
     for change in changed {
         let (arrow, new) = match &change.new {
             Some(new) if *new == change.old => ("", "the same"),

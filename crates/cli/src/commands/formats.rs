@@ -4,7 +4,7 @@ use statelens_formats::{FORMATS, Format};
 use statelens_inspect::Json;
 
 use crate::args::Formats;
-use crate::print::{Outcome, Printer, Table};
+use crate::print::{Outcome, Printer, TextTable};
 
 pub(crate) fn run(args: &Formats) -> Outcome {
     let mut printer = Printer::new();
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Formats) -> Outcome {
         });
         printer.line(json.as_str())?;
     } else {
-        let mut table = Table::new(&["format", "files", "read", "written", "--to"]);
+        let mut table = TextTable::new(&["format", "files", "read", "written", "--to"]);
         for format in FORMATS {
             let files: Vec<String> =
                 format.extensions.iter().map(|end| format!(".{end}")).collect();

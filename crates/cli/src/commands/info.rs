@@ -4,7 +4,7 @@ use statelens_inspect::{Json, Summary, grade_word};
 
 use crate::args::{Info, Inputs};
 use crate::commands::{model, several};
-use crate::print::{Failure, Outcome, Printer, Table, counted, grouped, size_text};
+use crate::print::{Failure, Outcome, Printer, TextTable, counted, grouped, size_text};
 
 pub(crate) fn run(args: &Info) -> Outcome {
     let Info { inputs, .. } = args;
@@ -67,7 +67,7 @@ fn table(args: &Inputs) -> Outcome {
 }
 
 fn facts(summary: &Summary, model: &str, printer: &mut Printer) -> Result<(), Failure> {
-    let mut table = Table::new(&["", ""]);
+    let mut table = TextTable::new(&["", ""]);
     let format = &summary.format;
     let mut row = |name: &str, text: String| {
         if !text.is_empty() {
@@ -110,7 +110,7 @@ fn facts(summary: &Summary, model: &str, printer: &mut Printer) -> Result<(), Fa
 fn counts(summary: &Summary, printer: &mut Printer) -> Result<(), Failure> {
     if !summary.by_dtype.is_empty() {
         printer.line("")?;
-        let mut table = Table::new(&["dtype", ">tensors", ">parameters", ">bytes"]);
+        let mut table = TextTable::new(&["dtype", ">tensors", ">parameters", ">bytes"]);
         for (name, count) in &summary.by_dtype {
             table.row(vec![
                 name.clone(),
@@ -123,7 +123,7 @@ fn counts(summary: &Summary, printer: &mut Printer) -> Result<(), Failure> {
     }
     if !summary.by_state.is_empty() {
         printer.line("")?;
-        let mut table = Table::new(&["state", ">leaves", ">tensors", ">parameters", ">bytes"]);
+        let mut table = TextTable::new(&["state", ">leaves", ">tensors", ">parameters", ">bytes"]);
         for (name, state) in summary.by_state.iter().take(MOST_STATES) {
             table.row(vec![
                 name.clone(),

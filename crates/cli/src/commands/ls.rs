@@ -12,7 +12,7 @@ use statelens_inspect::{
 };
 
 use crate::args::{Ls, Sort};
-use crate::print::{Failure, Outcome, Printer, Table, grouped};
+use crate::print::{Failure, Outcome, Printer, TextTable, grouped};
 
 pub(crate) fn run(args: &Ls) -> Outcome {
     let wanted = Wanted::of(args)?;
@@ -154,13 +154,13 @@ fn print(
 
 const ROWS: usize = 50_000;
 
-fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Table {
+fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> TextTable {
     // Beside it the name that a variable has to its user, where keys have more than that.
     let shorter = leaves.iter().any(|leaf| short_of(&leaf.flat.to_lossy()).is_some());
     let columns = ["key", "short", "kind", "dtype", "shape", ">bytes", "value"];
     let columns: Vec<&str> =
         columns.into_iter().filter(|column| shorter || *column != "short").collect();
-    let mut table = Table::new(&columns);
+    let mut table = TextTable::new(&columns);
     for leaf in leaves {
         let short = shorter.then(|| short_of(&leaf.flat.to_lossy()).unwrap_or_default().to_owned());
         let row = vec![

@@ -10,7 +10,7 @@ use statelens_inspect::{Json, finding_json, grade_word, visible};
 
 use crate::args::Scan;
 use crate::limits::limits;
-use crate::print::{Failure, Outcome, Printer, Table, complain};
+use crate::print::{Failure, Outcome, Printer, TextTable, complain};
 use crate::progress::{Bar, Unit};
 use crate::{remote, source};
 
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Scan) -> Outcome {
         scan.print(|printer| {
             if !rows.is_empty() {
                 printer.line("")?;
-                let mut table = Table::new(&["file", "worst", "finding"]);
+                let mut table = TextTable::new(&["file", "worst", "finding"]);
                 rows.into_iter().for_each(|row| table.row(row));
                 table.print(printer)?;
             }

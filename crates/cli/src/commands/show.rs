@@ -12,7 +12,7 @@ use statelens_inspect::{
 };
 
 use crate::args::Show;
-use crate::print::{Failure, Outcome, Printer, Table, grouped};
+use crate::print::{Failure, Outcome, Printer, TextTable, grouped};
 
 use slice::Slice;
 
@@ -240,7 +240,7 @@ fn facts(
     values: Option<&Values<'_>>,
     printer: &mut Printer,
 ) -> std::result::Result<(), Failure> {
-    let mut table = Table::new(&["", ""]);
+    let mut table = TextTable::new(&["", ""]);
     let mut row = |name: &str, text: String| {
         if !text.is_empty() {
             table.row(vec![name.into(), text]);

@@ -7,7 +7,7 @@ use statelens_checkpoint::{ByteOrder, Error, FileSet, Layout, Limits, Result};
 use super::bundle::{Entry, Header};
 use super::contents::numel;
 use super::read::Data;
-use super::table::Table;
+use super::table::SortedTable;
 use super::{dtype, members, slices, strings};
 use crate::checks::{Algorithm, Check, Checks};
 
@@ -16,7 +16,7 @@ pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
     let tables = members::find(files)?;
     let mut checks = Checks { structure: true, ..Checks::default() };
     for id in &tables.ids {
-        let mut table = Table::open(files, *id, limits)?;
+        let mut table = SortedTable::open(files, *id, limits)?;
         checks.checks.extend(table.checks()?);
         if !table.is_v1()? {
             bundle(files, &mut table, &tables.prefix, limits, &mut checks)?;
@@ -27,7 +27,7 @@ pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
 
 fn bundle(
     files: &FileSet,
-    table: &mut Table<'_>,
+    table: &mut SortedTable<'_>,
     prefix: &str,
     limits: &Limits,
     checks: &mut Checks,

@@ -11,7 +11,7 @@ use super::bundle::{Entry, Header};
 use super::contents::{Contents, numel};
 use super::leaves::Leaves;
 use super::members::{self, Tables};
-use super::table::Table;
+use super::table::SortedTable;
 use super::{dtype, slices, strings, v1};
 
 /// Opens the checkpoint that the main file belongs to: its index, one of its data files, a V1 file,
@@ -26,7 +26,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let size = tables.ids.iter().fold(0u64, |sum, id| sum.saturating_add(files.len(*id)));
     let limits = &limits.fitted(size);
     let (leaves, format, findings) = {
-        let mut table = Table::open(&files, *first, limits)?;
+        let mut table = SortedTable::open(&files, *first, limits)?;
         if table.is_v1()? {
             v1::read(&files, tables, limits, progress)?
         } else {
@@ -38,7 +38,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 
 fn bundle(
     files: &FileSet,
-    mut table: Table<'_>,
+    mut table: SortedTable<'_>,
     tables: Tables,
     limits: &Limits,
     progress: &mut dyn Progress,

@@ -27,7 +27,7 @@ const TRAILER: u64 = 5;
 const LARGE: u64 = 1 << 20;
 
 /// A table of a file.
-pub(super) struct Table<'a> {
+pub(super) struct SortedTable<'a> {
     files: &'a FileSet,
     file: FileId,
     limits: &'a Limits,
@@ -77,7 +77,7 @@ pub(super) fn is_table(files: &FileSet, file: FileId) -> bool {
         && magic == MAGIC
 }
 
-impl<'a> Table<'a> {
+impl<'a> SortedTable<'a> {
     /// Reads the footer and the index of the blocks.
     pub(super) fn open(files: &'a FileSet, file: FileId, limits: &'a Limits) -> Result<Self> {
         let start = files.len(file).checked_sub(FOOTER).filter(|_| is_table(files, file));

@@ -19,7 +19,7 @@ use super::leaves::Leaves;
 use super::members::Tables;
 use super::proto::{Field, Message, varint};
 use super::slices::{self, Slice};
-use super::table::{Block, Range, Table};
+use super::table::{Block, Range, SortedTable};
 
 /// What the tables say of a tensor.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ pub(super) fn read(
     let mut budget = Budget(limits.structure);
     for id in &tables.ids {
         progress.check(0, 0)?;
-        let mut table = Table::open(files, *id, limits)?;
+        let mut table = SortedTable::open(files, *id, limits)?;
         let mut here: HashMap<Vec<u8>, u64> = HashMap::new();
         table.each(|key, block, value| {
             if key.is_empty() {

@@ -33,7 +33,7 @@ use crate::reading::{Repetition, tensors_of};
 use crate::work::{InOrder, Work};
 use passing::{Passed, Passing};
 use spans::Places;
-use table::Table;
+use table::PerTensor;
 use tally::Tally;
 
 pub use against::Manifest;
@@ -60,7 +60,7 @@ pub type Verification = InOrder<Verifying>;
 pub struct Verifying {
     checkpoint: Arc<Checkpoint>,
     leaves: Vec<Leaf>,
-    keys: Table<String>,
+    keys: PerTensor<String>,
     checks: Vec<Check>,
     jobs: Vec<Job>,
     pieces: Pieces,
@@ -71,7 +71,7 @@ pub struct Verifying {
 /// What a [`Verification`] has found.
 pub struct Looked {
     hashes: HashMap<TensorId, String>,
-    not_finite: Table<NonFinite>,
+    not_finite: PerTensor<NonFinite>,
     report: Report,
     /// Of the job whose last piece is still to come.
     begun: Option<Result<Passed>>,
@@ -112,7 +112,7 @@ impl Verification {
             report.problems.push(Problem::of_error(Trouble::Damaged, what, error));
         }
         let places = spans::places(&checkpoint, &keys);
-        let not_finite = Table::of(&checkpoint);
+        let not_finite = PerTensor::of(&checkpoint);
         let mut verifying = Verifying {
             checkpoint,
             leaves,
@@ -518,8 +518,8 @@ fn inside(span: Span, outer: Span) -> bool {
 }
 
 /// What tensors are called, and in which order they come.
-fn keys_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> (Table<String>, Vec<TensorId>) {
-    let (mut keys, mut order) = (Table::of(checkpoint), Vec::new());
+fn keys_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> (PerTensor<String>, Vec<TensorId>) {
+    let (mut keys, mut order) = (PerTensor::of(checkpoint), Vec::new());
     for leaf in leaves {
         for (id, part) in tensors_of(checkpoint, leaf.target) {
             if keys.get(id).is_none() {

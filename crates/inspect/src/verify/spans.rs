@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Checkpoint, FileId, Layout, Result, Span, Tensor, TensorId, order};
 
 use super::report::{Problem, Trouble, count};
-use super::table::Table;
+use super::table::PerTensor;
 
 /// The filters of HDF5 that carry a checksum, by their names for people.
 const WITH_CHECKSUM: [(&str, &str); 3] = [
@@ -24,11 +24,11 @@ pub(super) struct Places {
     /// Checksums that are looked at when chunks are decoded, by kind.
     pub(super) in_chunks: Vec<(&'static str, u64)>,
     /// Tensors whose chunks carry one.
-    pub(super) checked: Table<()>,
+    pub(super) checked: PerTensor<()>,
     /// Tensors that are nowhere, and why.
-    pub(super) missing: Table<String>,
+    pub(super) missing: PerTensor<String>,
     /// Where the first byte of each tensor is.
-    pub(super) starts: Table<(FileId, u64)>,
+    pub(super) starts: PerTensor<(FileId, u64)>,
 }
 
 /// A run of a file that belongs to a tensor.
@@ -39,13 +39,13 @@ struct Run {
 }
 
 /// Looks at all tensors; reads the indexes of chunks and no weights.
-pub(super) fn places(checkpoint: &Checkpoint, keys: &Table<String>) -> Places {
+pub(super) fn places(checkpoint: &Checkpoint, keys: &PerTensor<String>) -> Places {
     let mut places = Places {
         problems: Vec::new(),
         in_chunks: Vec::new(),
-        checked: Table::of(checkpoint),
-        missing: Table::of(checkpoint),
-        starts: Table::of(checkpoint),
+        checked: PerTensor::of(checkpoint),
+        missing: PerTensor::of(checkpoint),
+        starts: PerTensor::of(checkpoint),
     };
     let mut all: Vec<Run> = Vec::new();
     for (number, tensor) in (0..).zip(checkpoint.tensors()) {
@@ -143,7 +143,7 @@ impl Places {
 
     /// Finds runs of different tensors that overlap. Tensors that share a storage may, and so may
     /// those that lie in the very same run.
-    fn between(&mut self, checkpoint: &Checkpoint, keys: &Table<String>, mut all: Vec<Run>) {
+    fn between(&mut self, checkpoint: &Checkpoint, keys: &PerTensor<String>, mut all: Vec<Run>) {
         order::by_key(&mut all, |run| (run.span.file, run.span.offset, run.span.len, run.tensor));
         let storage = |run: &Run| {
             checkpoint.tensors().get(run.tensor as usize).and_then(|tensor| tensor.storage)

@@ -3,9 +3,9 @@
 use statelens_checkpoint::{Checkpoint, TensorId};
 
 /// A value for some of the tensors of a checkpoint, by their numbers.
-pub(super) struct Table<T>(Vec<Option<T>>);
+pub(super) struct PerTensor<T>(Vec<Option<T>>);
 
-impl<T> Table<T> {
+impl<T> PerTensor<T> {
     /// Of nothing yet.
     pub(super) fn of(checkpoint: &Checkpoint) -> Self {
         Self(checkpoint.tensors().iter().map(|_| None).collect())

@@ -12,7 +12,7 @@ use super::plan::ConversionStep;
 use super::rule::Action;
 use super::section::{fill, model_section, set_model_section};
 use super::side::Side;
-use super::table::{Base, Naming, Rules, Table};
+use super::table::{Base, ConfigTable, Naming, Rules};
 use super::value::{Map, Value};
 use super::{Language, mup, releases};
 use crate::format::Format;
@@ -68,7 +68,7 @@ impl Families {
     /// The parts that a model's config has at Hugging Face, each a folder; empty for most.
     pub fn parts(&self, model: &str) -> Result<Vec<String>> {
         for converter in &self.model(model)?.converters {
-            if let Table::Parts(parts) = self.table(&converter.table)? {
+            if let ConfigTable::Parts(parts) = self.table(&converter.table)? {
                 return Ok(parts.parts.iter().map(|(name, _)| name.clone()).collect());
             }
         }
@@ -152,9 +152,9 @@ pub(super) struct Done {
 impl Way<'_> {
     pub(super) fn table(&mut self, name: &str, root: Map) -> Result<Done> {
         match self.families.table(name)? {
-            Table::Rules(rules) if rules.hf => self.between_hf_and_cs(name, rules, root),
-            Table::Rules(rules) => self.between_releases(name, rules, root),
-            Table::Choose(choices) => {
+            ConfigTable::Rules(rules) if rules.hf => self.between_hf_and_cs(name, rules, root),
+            ConfigTable::Rules(rules) => self.between_releases(name, rules, root),
+            ConfigTable::Choose(choices) => {
                 let from = self.step.from;
                 let choice = choices.iter().find(|choice| {
                     choice.from == from && choice.when.as_ref().is_none_or(|when| when.holds(&root))
@@ -164,8 +164,8 @@ impl Way<'_> {
                 })?;
                 self.table(&choice.table, root)
             }
-            Table::Parts(parts) => parts::convert(self, name, parts, root),
-            Table::Base(base) => self.base_model(base, root),
+            ConfigTable::Parts(parts) => parts::convert(self, name, parts, root),
+            ConfigTable::Base(base) => self.base_model(base, root),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use statelens_checkpoint::{Error, Result};
 
-use super::table::{Rules, Table};
+use super::table::{ConfigTable, Rules};
 use super::value::{Map, Value};
 use super::yaml;
 use crate::format::{Format, Release};
@@ -15,7 +15,7 @@ use crate::format::{Format, Release};
 #[derive(Debug, Clone)]
 pub struct Families {
     models: BTreeMap<String, Model>,
-    tables: HashMap<String, Table>,
+    tables: HashMap<String, ConfigTable>,
 }
 
 /// A model by the name that `--model` takes.
@@ -96,11 +96,17 @@ impl Families {
         }
         for table in own.tables.values() {
             match table {
-                Table::Rules(_) => {}
-                Table::Choose(choices) => names.extend(choices.iter().map(|one| one.table.clone())),
-                Table::Parts(parts) => names.extend(parts.parts.iter().map(|one| one.1.clone())),
+                ConfigTable::Rules(_) => {}
+                ConfigTable::Choose(choices) => {
+                    names.extend(choices.iter().map(|one| one.table.clone()))
+                }
+                ConfigTable::Parts(parts) => {
+                    names.extend(parts.parts.iter().map(|one| one.1.clone()))
+                }
                 // The config names it: any may be meant.
-                Table::Base(_) => names.extend(FILES.iter().map(|(name, _)| format!("{name}/"))),
+                ConfigTable::Base(_) => {
+                    names.extend(FILES.iter().map(|(name, _)| format!("{name}/")))
+                }
             }
         }
         let files = names.iter().filter_map(|name| Some(name.split_once('/')?.0.to_owned()));
@@ -120,7 +126,7 @@ impl Families {
     /// Families from files, each a name and a text.
     pub fn read(files: &[(&str, &str)]) -> Result<Self> {
         let mut families = Self { models: BTreeMap::new(), tables: HashMap::new() };
-        families.tables.insert("same".to_owned(), Table::Rules(Box::new(Rules::same()?)));
+        families.tables.insert("same".to_owned(), ConfigTable::Rules(Box::new(Rules::same()?)));
         for (name, text) in files {
             families.add(name, text).map_err(|error| error.in_file(format!("{name}.yaml")))?;
         }
@@ -145,7 +151,7 @@ impl Families {
         })
     }
 
-    pub(super) fn table(&self, name: &str) -> Result<&Table> {
+    pub(super) fn table(&self, name: &str) -> Result<&ConfigTable> {
         self.tables.get(name).ok_or_else(|| Error::damaged(format!("there is no table \"{name}\"")))
     }
 
@@ -160,8 +166,8 @@ impl Families {
         for (name, table) in section("tables")?.iter() {
             let name =
                 name.as_str().ok_or_else(|| Error::damaged("a table's name is not a text"))?;
-            let mut table =
-                Table::parse(table).map_err(|error| error.context(format!("table \"{name}\"")))?;
+            let mut table = ConfigTable::parse(table)
+                .map_err(|error| error.context(format!("table \"{name}\"")))?;
             qualify(&mut table, file);
             self.tables.insert(format!("{file}/{name}"), table);
         }
@@ -244,15 +250,15 @@ fn qualified(table: &str, file: &str) -> String {
 }
 
 /// Names of other tables are of the same file, unless they name one.
-fn qualify(table: &mut Table, file: &str) {
+fn qualify(table: &mut ConfigTable, file: &str) {
     match table {
-        Table::Rules(_) | Table::Base(_) => {}
-        Table::Choose(choices) => {
+        ConfigTable::Rules(_) | ConfigTable::Base(_) => {}
+        ConfigTable::Choose(choices) => {
             for choice in choices {
                 choice.table = qualified(&choice.table, file);
             }
         }
-        Table::Parts(parts) => {
+        ConfigTable::Parts(parts) => {
             for (_, table) in &mut parts.parts {
                 *table = qualified(table, file);
             }

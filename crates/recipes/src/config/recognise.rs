@@ -3,7 +3,7 @@
 use super::family::Families;
 use super::section::model_section;
 use super::side::Side;
-use super::table::Table;
+use super::table::ConfigTable;
 use super::value::{Map, Value};
 use crate::format::Format;
 
@@ -61,10 +61,10 @@ impl Families {
         let mut names: Vec<&str> = of_hf.map(|one| one.table.as_str()).collect();
         while let Some(name) = names.pop() {
             match self.table(name) {
-                Ok(Table::Choose(choices)) => {
+                Ok(ConfigTable::Choose(choices)) => {
                     names.extend(choices.iter().map(|choice| choice.table.as_str()))
                 }
-                Ok(Table::Rules(rules)) => {
+                Ok(ConfigTable::Rules(rules)) => {
                     // The first rule for a key is the one that counts.
                     let rule = rules
                         .rules

@@ -10,7 +10,7 @@ use super::value::{Map, Value};
 
 /// One table.
 #[derive(Debug, Clone)]
-pub(super) enum Table {
+pub(super) enum ConfigTable {
     /// Rules for the model's section.
     Rules(Box<Rules>),
     /// Which other table it is depends on the config.
@@ -87,7 +87,7 @@ pub(super) struct Base {
     pub(super) section: Map,
 }
 
-impl Table {
+impl ConfigTable {
     /// Reads what stands under a table's name.
     pub(super) fn parse(value: &Value) -> Result<Self> {
         let map = section(value)?;

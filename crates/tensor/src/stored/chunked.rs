@@ -8,7 +8,7 @@ use statelens_checkpoint::{self as checkpoint, Chunks, Error, Limits, Result, Sp
 use super::cells::{Cells, Piece, copy_box};
 use super::spread::{Spread, decode};
 use super::staged::Staged;
-use super::table::{Table, chunk_limit};
+use super::table::{ChunkTable, chunk_limit};
 use super::tiles::{Grid, Tiles};
 use super::{Context, Stored};
 use crate::bands::{Band, Bands};
@@ -31,7 +31,7 @@ pub(crate) struct Chunked {
     grid: Vec<u64>,
     itemsize: usize,
     /// The stored chunks, by their number in the grid in C order.
-    table: Arc<Table>,
+    table: Arc<ChunkTable>,
     fill: Vec<u8>,
     /// Some chunks are not stored.
     sparse: bool,
@@ -88,7 +88,7 @@ impl Chunked {
         }
         let grid: Vec<u64> =
             shape.iter().zip(chunk).map(|(dim, chunk)| dim.div_ceil(*chunk)).collect();
-        let table = Table::of(context, shape, layout, &range)?;
+        let table = ChunkTable::of(context, shape, layout, &range)?;
         if table.chunks.is_empty() {
             return Stored::fill(&fill, context.itemsize, range.end - range.start);
         }
@@ -282,7 +282,7 @@ fn crosswise(
     context: &Context<'_>,
     shape: &[u64],
     layout: &checkpoint::Chunked,
-    table: &Arc<Table>,
+    table: &Arc<ChunkTable>,
     fill: &[u8],
     range: Range<u64>,
 ) -> Result<Option<Stored>> {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Chunk, Chunks, Error, Result, Span};
 
-use super::table::Table;
+use super::table::ChunkTable;
 use crate::{Need, Out};
 
 /// Passes on the elements of all chunks that are stored, in the order of the table.
 #[derive(Debug)]
 pub(crate) struct Spread {
     chunks: Arc<dyn Chunks>,
-    table: Arc<Table>,
+    table: Arc<ChunkTable>,
     /// Bytes of a decoded chunk.
     size: usize,
     index: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    pub(crate) fn new(chunks: Arc<dyn Chunks>, table: Arc<Table>, size: usize) -> Self {
+    pub(crate) fn new(chunks: Arc<dyn Chunks>, table: Arc<ChunkTable>, size: usize) -> Self {
         let rest = table.chunks.first().map(|(_, chunk)| chunk.span);
         Self { chunks, table, size, index: 0, rest, stored: Vec::new(), plain: Vec::new() }
     }

@@ -11,7 +11,7 @@ use crate::shape::{count, linear};
 
 /// The chunks that are stored.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct ChunkTable {
     /// By their number in the grid in C order.
     pub(crate) chunks: Vec<(u64, Chunk)>,
     /// Bytes of the longest one as it is stored.
@@ -25,7 +25,7 @@ struct Of {
     shapes: [Vec<u64>; 2],
 }
 
-impl Table {
+impl ChunkTable {
     /// Of an array of which the elements `range` are wanted; fails for chunks that are twice there, off
     /// the grid, or out of the array or of their file.
     pub(crate) fn of(

@@ -8,7 +8,7 @@ use statelens_inspect::{Json, visible};
 
 use super::{Destination, Job};
 use crate::commands::edits;
-use crate::print::{Failure, Printer, Table, complain, grouped, keys_text, size_text};
+use crate::print::{Failure, Printer, TextTable, complain, grouped, keys_text, size_text};
 
 /// Tells what would be lost, a line each, and refuses.
 pub(crate) fn refuse_losses(losses: &[Loss]) -> Error {
@@ -123,7 +123,7 @@ pub(super) fn show(
         return printer.line(json.as_str());
     }
     let at_most = if matches!(size, Size::Exact(_)) { "" } else { "at most " };
-    let mut table = Table::new(&["", ""]);
+    let mut table = TextTable::new(&["", ""]);
     for (at, path) in job.paths(plan).iter().enumerate() {
         let word = if at == 0 { "would write" } else { "" };
         table.row(vec![word.into(), path.display().to_string()]);

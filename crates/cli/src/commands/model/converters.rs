@@ -7,7 +7,7 @@ use statelens_recipes::families as recipes;
 use statelens_recipes::language::Block;
 
 use crate::args::ListConverters;
-use crate::print::{Outcome, Printer, Table, complain};
+use crate::print::{Outcome, Printer, TextTable, complain};
 
 pub(crate) fn run(args: &ListConverters) -> Outcome {
     let families = Families::known()?;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ListConverters) -> Outcome {
     if args.json {
         printer.line(&json(&models))?;
     } else {
-        let mut table = Table::new(&["model", "from or to", "to or from"]);
+        let mut table = TextTable::new(&["model", "from or to", "to or from"]);
         for (name, pairs) in &models {
             for pair in pairs {
                 table.row(vec![(*name).to_owned(), formats(&pair.left), formats(&pair.right)]);

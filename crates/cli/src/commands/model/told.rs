@@ -7,7 +7,7 @@ use statelens_inspect::model::{Config, Memory, Model};
 use statelens_inspect::{grouped, size_text};
 
 use super::{beside, files};
-use crate::print::{Failure, Printer, Table};
+use crate::print::{Failure, Printer, TextTable};
 use crate::remote;
 
 /// Keys beyond which what the model is has to be asked for: it takes a list of them.
@@ -46,14 +46,14 @@ pub(crate) fn print(model: &Model, printer: &mut Printer) -> std::result::Result
     if !model.is_recognised() && model.parts.is_empty() {
         return printer.line("names and shapes tell nothing of a model");
     }
-    let mut table = Table::new(&["", "", "", ""]);
+    let mut table = TextTable::new(&["", "", "", ""]);
     for fact in &model.facts {
         let source = if fact.is_known() { fact.source.word() } else { "" };
         table.row(vec![fact.label.into(), fact.text(), source.into(), fact.basis()]);
     }
     table.print_body(printer)?;
     printer.line("")?;
-    let mut table = Table::new(&["part", ">tensors", ">parameters", ">active", ">bytes"]);
+    let mut table = TextTable::new(&["part", ">tensors", ">parameters", ">active", ">bytes"]);
     for sum in &model.parts {
         table.row(vec![
             sum.part.word().into(),
@@ -66,7 +66,7 @@ pub(crate) fn print(model: &Model, printer: &mut Printer) -> std::result::Result
     table.print(printer)?;
     if !model.quantised.is_empty() {
         printer.line("")?;
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             "quantised",
             "one scale for",
             ">tensors",
@@ -89,7 +89,7 @@ pub(crate) fn print(model: &Model, printer: &mut Printer) -> std::result::Result
     }
     if let Some(memory) = &model.memory {
         printer.line("")?;
-        let mut table = Table::new(&["memory", ">"]);
+        let mut table = TextTable::new(&["memory", ">"]);
         for (what, bytes) in [
             ("to load as stored", memory.stored),
             ("in bfloat16", memory.bfloat16),

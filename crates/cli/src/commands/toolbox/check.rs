@@ -13,7 +13,7 @@ use statelens_inspect::check::{
 use statelens_inspect::visible;
 
 use crate::args::Check;
-use crate::print::{Failure, Outcome, Printer, Table, counted, grouped};
+use crate::print::{Failure, Outcome, Printer, TextTable, counted, grouped};
 
 /// The longest list of keys that is read.
 const LONGEST: u64 = 256 << 20;
@@ -75,7 +75,7 @@ fn listed(path: &Path) -> Result<Option<Vec<Expected>>> {
 }
 
 fn show(answer: &CheckReport, no_strict: bool, printer: &mut Printer) -> Result<(), Failure> {
-    let mut table = Table::new(&["", "", "", ""]);
+    let mut table = TextTable::new(&["", "", "", ""]);
     for line in answer.lines() {
         let count = match (line.keys, line.numbers.as_str()) {
             (1, _) => String::new(),

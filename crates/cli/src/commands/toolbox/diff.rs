@@ -15,7 +15,7 @@ use statelens_inspect::compare::{Comparison, DiffOptions, Optimizers, Report, To
 
 use crate::args::{Diff, DiffOrder, Operation};
 use crate::output::stop_signal;
-use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped};
+use crate::print::{Failure, Outcome, Printer, TextTable, complain, counted, grouped};
 use crate::progress::{Bar, Unit};
 use crate::{limits, remote};
 
@@ -189,7 +189,7 @@ fn taken(checkpoint: Checkpoint, edit: &Edit) -> Result<Checkpoint> {
 }
 
 fn show(report: &Report, parameters: &Optimizers, printer: &mut Printer) -> Result<(), Failure> {
-    let mut table = Table::new(&["", ""]);
+    let mut table = TextTable::new(&["", ""]);
     for difference in &report.differences {
         let key = difference.key.to_lossy().into_owned();
         let text = match parameters.of_key(&key) {

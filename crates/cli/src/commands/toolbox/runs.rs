@@ -11,7 +11,7 @@ use statelens_inspect::runs::{Entry, INDEX, Looked, NamePattern, Run, RunFile, p
 
 use crate::args::{Folder, Latest, Runs};
 use crate::limits::limits;
-use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped, size_text};
+use crate::print::{Failure, Outcome, Printer, TextTable, complain, counted, grouped, size_text};
 use crate::progress::{Bar, Unit};
 use crate::source::Neighbours;
 
@@ -180,7 +180,7 @@ pub(crate) fn run(args: &Runs) -> Outcome {
 }
 
 fn show(run: &Run, looked: &[(&Entry, String)], printer: &mut Printer) -> Result<(), Failure> {
-    let mut table = Table::new(&["file", "what", ">step", ">bytes", ""]);
+    let mut table = TextTable::new(&["file", "what", ">step", ">bytes", ""]);
     for (entry, wrong) in looked {
         let step = match &entry.kind {
             RunFile::Checkpoint(name) => name.step.to_string(),

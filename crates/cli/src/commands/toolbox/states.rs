@@ -3,7 +3,7 @@
 use statelens_inspect::{Json, Summary};
 
 use crate::args::Input;
-use crate::print::{Outcome, Printer, Table, grouped, size_text};
+use crate::print::{Outcome, Printer, TextTable, grouped, size_text};
 
 pub(crate) fn run(args: &Input) -> Outcome {
     let checkpoint = super::open_for_good(&args.file, &args.common.with)?;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Input) -> Outcome {
         printer.line("there are no states")?;
     } else {
         let heads = ["state", ">leaves", ">tensors", ">parameters", ">bytes", ""];
-        let mut table = Table::new(&heads);
+        let mut table = TextTable::new(&heads);
         for (name, state) in &summary.by_state {
             let tensors = state.tensors;
             table.row(vec![

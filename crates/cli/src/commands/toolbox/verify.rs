@@ -12,7 +12,7 @@ use statelens_inspect::verify::{Manifest, Problem, Report, Trouble, Verification
 use crate::args::Verify;
 use crate::commands::several;
 use crate::output::stop_signal;
-use crate::print::{Failure, Outcome, Printer, Table, grouped};
+use crate::print::{Failure, Outcome, Printer, TextTable, grouped};
 use crate::progress::{Bar, Unit};
 use crate::{limits, remote};
 
@@ -91,7 +91,7 @@ fn read(path: &Path) -> Result<Manifest> {
 }
 
 fn show(report: &Report, opened: bool, finite: bool, printer: &mut Printer) -> Result<(), Failure> {
-    let mut table = Table::new(&["", "", ""]);
+    let mut table = TextTable::new(&["", "", ""]);
     for line in report.lines(finite) {
         table.row(vec![line.word.into(), line.key, line.text]);
     }

@@ -14,7 +14,7 @@ use statelens_stats::{Histogram, Statistics, Summary};
 use super::again::{self, Known};
 use super::measure;
 use crate::args::{By, FailOn, Field, StatsArgs};
-use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped};
+use crate::print::{Failure, Outcome, Printer, TextTable, complain, counted, grouped};
 
 /// Bins of the histograms in the table.
 const SMALL: usize = 16;
@@ -262,7 +262,8 @@ impl<'a> All<'a> {
         const NUMBERS: [&str; 9] =
             [">NaN", ">inf", ">zeros", ">min", ">max", ">mean", ">std", ">|x| max", "histogram"];
         if self.args.by.is_some() {
-            let mut table = Table::new(&[&["group", ">tensors", ">count"], &NUMBERS[..]].concat());
+            let mut table =
+                TextTable::new(&[&["group", ">tensors", ">count"], &NUMBERS[..]].concat());
             for group in self.groups.iter().skip(1).chain(self.groups.first()) {
                 let of = group.summary.statistics();
                 let histogram = group.summary.histogram(self.args.scale.into(), SMALL);
@@ -274,7 +275,7 @@ impl<'a> All<'a> {
         if rows.is_empty() {
             return printer.line("no tensor matches");
         }
-        let mut table = Table::new(&[&["key", "dtype", "shape"], &NUMBERS[..]].concat());
+        let mut table = TextTable::new(&[&["key", "dtype", "shape"], &NUMBERS[..]].concat());
         for (leaf, measured) in rows {
             let Some((_, tensor)) = self.checkpoint.tensor_of(leaf.target) else { continue };
             let key = leaf.flat.to_lossy().into_owned();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Error, Outcome, Result};
 
 use super::strings::Late;
-use super::table::Table;
+use super::table::SortedTableWriter;
 use crate::tensorflow::crc;
 use crate::tensorflow::proto::{put_bytes, put_fixed32, put_number};
 
@@ -50,7 +50,7 @@ impl Index {
         &self,
         outcome: &dyn Fn(&SegmentRef) -> Option<&'a Outcome>,
     ) -> Result<Vec<u8>> {
-        let mut table = Table::new();
+        let mut table = SortedTableWriter::new();
         let mut header = Vec::new();
         put_number(&mut header, 1, self.shards);
         // The version of the format; little-endian, being zero, needs no field.

@@ -12,7 +12,7 @@ const BLOCK: usize = 256 << 10;
 const RESTART: usize = 16;
 
 /// A table that is being written; keys come in order.
-pub(super) struct Table {
+pub(super) struct SortedTableWriter {
     out: Vec<u8>,
     data: Block,
     index: Block,
@@ -21,7 +21,7 @@ pub(super) struct Table {
     ended: Option<Vec<u8>>,
 }
 
-impl Table {
+impl SortedTableWriter {
     pub(super) fn new() -> Self {
         Self {
             out: Vec::new(),

@@ -17,7 +17,7 @@ pub(super) fn read(
     let stream = pickles(&files, limits)?.map_err(crate::pickle::read::describe)?;
     progress.check(0, 0)?;
     let mut findings = stream.scan(&ScanOptions::default());
-    let mut storages = Table::read(&files, &stream, limits)?;
+    let mut storages = StreamStorages::read(&files, &stream, limits)?;
     let mut builder = Builder::new(limits);
     let lowered = stream.pickle.lower(&mut builder, &mut storages)?;
     findings.extend(lowered.findings);
@@ -50,11 +50,11 @@ fn pickles(files: &FileSet, limits: &Limits) -> Result<Result<Stream, Broken>> {
 }
 
 /// Where each storage lies.
-struct Table {
+struct StreamStorages {
     storages: HashMap<String, Storage>,
 }
 
-impl Table {
+impl StreamStorages {
     /// Goes from storage to storage: each says only how long it is itself.
     fn read(files: &FileSet, stream: &Stream, limits: &Limits) -> Result<Self> {
         Limits::check("storages of the file", stream.storages.len() as u64, limits.members)?;
@@ -88,7 +88,7 @@ impl Table {
     }
 }
 
-impl Storages for Table {
+impl Storages for StreamStorages {
     fn storage(&mut self, key: &str, len: u64) -> Storage {
         if let Some(storage) = self.storages.get(key) {
             return storage.clone();

@@ -32,7 +32,7 @@ pub(super) fn read(
     let pickle = tar.object(limits)?.map_err(crate::pickle::read::describe)?;
     progress.check(0, 0)?;
     let mut findings = pickle.scan(&ScanOptions::default());
-    let mut table = Table::read(&tar, limits)?;
+    let mut table = TarStorages::read(&tar, limits)?;
     progress.check(0, 0)?;
     let mut builder = Builder::new(limits);
     let lowered = pickle.lower(&mut builder, &mut table)?;
@@ -245,12 +245,12 @@ impl<'a> MemberReader<'a> {
 }
 
 /// The storages and tensors by their numbers.
-struct Table {
+struct TarStorages {
     storages: HashMap<i64, (Storage, DType)>,
     tensors: HashMap<i64, Tensor>,
 }
 
-impl Table {
+impl TarStorages {
     fn read(tar: &Tar, limits: &Limits) -> Result<Self> {
         let mut table = Self { storages: HashMap::new(), tensors: HashMap::new() };
         table.read_storages(tar, limits)?;
@@ -350,7 +350,7 @@ impl Table {
     }
 }
 
-impl Storages for Table {
+impl Storages for TarStorages {
     fn storage(&mut self, key: &str, len: u64) -> Storage {
         let layout = Layout::Missing(format!("the file has no storage {key:?}").into());
         Storage { number: u32::MAX, layout, len }

@@ -12,7 +12,7 @@ use statelens_stats::{Scale, Summary};
 use crate::args::{Diff, ScaleArg};
 use crate::commands::{histogram, leaf, pictures};
 use crate::output::{Sync, check_target, stop_signal};
-use crate::print::{Failure, Outcome, Printer, Table, grouped};
+use crate::print::{Failure, Outcome, Printer, TextTable, grouped};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::source::FileSource;
@@ -96,7 +96,7 @@ fn type_text(of: &Checkpoint, leaf: &Leaf) -> String {
 
 fn show(args: &Diff, found: &Close, printer: &mut Printer) -> Result<(), Failure> {
     let sides = [&found.left, &found.right, &found.differences].map(Summary::statistics);
-    let mut table = Table::new(&["", ">LEFT", ">RIGHT", ">RIGHT - LEFT"]);
+    let mut table = TextTable::new(&["", ">LEFT", ">RIGHT", ">RIGHT - LEFT"]);
     let mut row = |name: &str, value: &dyn Fn(&statelens_stats::Statistics) -> String| {
         table.row([vec![name.to_owned()], sides.iter().map(value).collect()].concat());
     };

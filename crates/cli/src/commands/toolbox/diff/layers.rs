@@ -3,7 +3,7 @@
 use statelens_inspect::compare::{Measured, Role, roles};
 use statelens_inspect::{Json, counted, number_text, visible};
 
-use crate::print::{Failure, Printer, Table};
+use crate::print::{Failure, Printer, TextTable};
 
 fn by_role(measured: &[Measured]) -> Vec<(Role, Vec<(u64, &Measured)>)> {
     let all = roles(measured.iter().map(|of| of.key.to_lossy().into_owned()));
@@ -23,7 +23,7 @@ pub(super) fn show(measured: &[Measured], printer: &mut Printer) -> Result<(), F
         printer.line(&format!("{}, {count}", visible(&role.name)))?;
         let heads =
             [">layer", ">norm left", ">norm right", ">std left", ">std right", ">relative change"];
-        let mut table = Table::new(&heads);
+        let mut table = TextTable::new(&heads);
         for (at, of) in layers {
             let mut row = vec![at.to_string()];
             let numbers = [of.norms.0, of.norms.1, of.deviations.0, of.deviations.1];

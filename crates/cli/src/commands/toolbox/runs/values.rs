@@ -20,7 +20,7 @@ use crate::args::Runs;
 use crate::commands::pictures::save_bytes;
 use crate::limits::{self, limits};
 use crate::output::{Sync, check_target, stop_signal};
-use crate::print::{Failure, Outcome, Printer, Table, complain, grouped};
+use crate::print::{Failure, Outcome, Printer, TextTable, complain, grouped};
 use crate::progress::{Bar, Unit};
 use crate::scratch;
 use crate::source::Neighbours;
@@ -162,7 +162,7 @@ fn modified(path: &Path) -> String {
 fn show(steps: &[StepValues], printer: &mut Printer) -> Result<(), Failure> {
     let heads =
         [">step", "group", ">tensors", ">norm", ">mean", ">std", ">NaN", ">infinite", "", "file"];
-    let mut table = Table::new(&heads);
+    let mut table = TextTable::new(&heads);
     for step in steps {
         if step.groups.is_empty() {
             let mut row = vec![step.step.to_string()];
