@@ -94,7 +94,7 @@ pub struct Run {
 #[derive(Debug)]
 pub struct Trie {
     segments: Rc<Segments>,
-    nodes: Vec<Node>,
+    nodes: Vec<TrieNode>,
     /// The children of all nodes, each node's together: in order of first appearance, but those
     /// that fold beside the first of them, by their numbers.
     children: Vec<u32>,
@@ -104,7 +104,7 @@ pub struct Trie {
 
 /// A segment and what lies under it.
 #[derive(Debug)]
-struct Node {
+struct TrieNode {
     /// Among the segments of all keys.
     segment: u32,
     /// The node above; the root's is itself.
@@ -138,7 +138,7 @@ impl Trie {
     fn made(segments: Rc<Segments>, chosen: &[u32]) -> Self {
         // Most keys share all but their last segments with others.
         let mut nodes = Vec::with_capacity(segments.all.len().min(4 * chosen.len() + 1));
-        nodes.push(Node::new(0, 0, 0, 0));
+        nodes.push(TrieNode::new(0, 0, 0, 0));
         // Which node a segment has become.
         let mut found = vec![NONE; segments.all.len()];
         found[0] = 0;
@@ -155,7 +155,7 @@ impl Trie {
                 let (place, depth) = (above.children.1, above.depth + 1);
                 above.children.1 += 1;
                 found[segment as usize] = nodes.len() as u32;
-                let mut node = Node::new(segment, parent, id, depth);
+                let mut node = TrieNode::new(segment, parent, id, depth);
                 node.place = place;
                 parent = nodes.len() as u32;
                 nodes.push(node);
@@ -508,7 +508,7 @@ impl Trie {
     }
 }
 
-impl Node {
+impl TrieNode {
     fn new(segment: u32, parent: u32, first: u32, depth: u32) -> Self {
         Self {
             segment,

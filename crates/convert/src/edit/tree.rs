@@ -10,7 +10,7 @@ use statelens_checkpoint::{
 use super::keys::{KeyStep, NewKey};
 
 /// A container of the new tree.
-struct Node {
+struct NewContainer {
     /// It was this one of the source.
     old: Option<ValueId>,
     /// It is where that one was.
@@ -103,9 +103,9 @@ fn check_names(keys: &[NewKey]) -> Result<()> {
 }
 
 /// The containers of the new tree, the root first.
-fn grow(keys: &[NewKey]) -> Result<Vec<Node>> {
+fn grow(keys: &[NewKey]) -> Result<Vec<NewContainer>> {
     let root = keys.iter().find_map(|key| key.above.first().copied());
-    let mut nodes = vec![Node { old: root, in_place: true, children: Vec::new() }];
+    let mut nodes = vec![NewContainer { old: root, in_place: true, children: Vec::new() }];
     let mut known: HashMap<(usize, StepType, String), (LedTo, usize)> = HashMap::new();
     for (index, key) in keys.iter().enumerate() {
         let steps = key.steps();
@@ -130,7 +130,7 @@ fn grow(keys: &[NewKey]) -> Result<Vec<Node>> {
                 None if last => LedTo::Leaf(index),
                 None => {
                     let old = step.into.map(|into| key.above[into]);
-                    nodes.push(Node { old, in_place, children: Vec::new() });
+                    nodes.push(NewContainer { old, in_place, children: Vec::new() });
                     LedTo::Node(nodes.len() - 1)
                 }
             };
@@ -177,7 +177,7 @@ fn dict_key(key: &NewKey, step: &KeyStep<'_>) -> DictKey {
 
 /// Which value of the source each container of the new tree is; each is one at most. Those that
 /// stayed where they were come first.
-fn identities(checkpoint: &Checkpoint, nodes: &[Node]) -> Vec<Option<ValueId>> {
+fn identities(checkpoint: &Checkpoint, nodes: &[NewContainer]) -> Vec<Option<ValueId>> {
     let mut taken = HashSet::new();
     let mut ids = vec![None; nodes.len()];
     for in_place in [true, false] {

@@ -18,13 +18,13 @@ pub(super) enum PathStep {
 /// The containers that are being filled. The first one is the outermost, a dict.
 #[derive(Debug)]
 pub(super) struct Tree {
-    nodes: Vec<Node>,
+    nodes: Vec<ContainerNode>,
     /// Places in all of them.
     slots: u64,
 }
 
 #[derive(Debug)]
-enum Node {
+enum ContainerNode {
     Dict { places: HashMap<Text, usize>, entries: Vec<(Text, Slot)> },
     List(Vec<Slot>),
 }
@@ -38,7 +38,7 @@ enum Slot {
 
 impl Tree {
     pub(super) fn new() -> Self {
-        Self { nodes: vec![Node::dict()], slots: 0 }
+        Self { nodes: vec![ContainerNode::dict()], slots: 0 }
     }
 
     /// Puts a value at the end of a path, making the containers on the way. A list that is
@@ -61,8 +61,8 @@ impl Tree {
                 (Slot::Empty, Some(next)) => {
                     *slot = Slot::Node(fresh);
                     self.nodes.push(match next {
-                        PathStep::Key(_) => Node::dict(),
-                        PathStep::Index(_) => Node::List(Vec::new()),
+                        PathStep::Key(_) => ContainerNode::dict(),
+                        PathStep::Index(_) => ContainerNode::List(Vec::new()),
                     });
                     at = fresh;
                 }
@@ -77,7 +77,7 @@ impl Tree {
     fn slot(&mut self, node: usize, step: &PathStep, limits: &Limits) -> Result<&mut Slot> {
         let mut added = 0;
         let slot = match (&mut self.nodes[node], step) {
-            (Node::Dict { places, entries }, PathStep::Key(key)) => {
+            (ContainerNode::Dict { places, entries }, PathStep::Key(key)) => {
                 let place = *places.entry(key.clone()).or_insert(entries.len());
                 if place == entries.len() {
                     entries.push((key.clone(), Slot::Empty));
@@ -85,7 +85,7 @@ impl Tree {
                 }
                 &mut entries[place].1
             }
-            (Node::List(items), PathStep::Index(index)) => {
+            (ContainerNode::List(items), PathStep::Index(index)) => {
                 let len = items.len() as u64;
                 added = index.saturating_add(1).saturating_sub(len);
                 let total = self.slots.saturating_add(added);
@@ -114,7 +114,7 @@ impl Tree {
                 Slot::Empty => builder.push(Value::None),
             };
             let value = match node {
-                Node::Dict { entries, .. } => {
+                ContainerNode::Dict { entries, .. } => {
                     let entries = entries.into_iter();
                     let entries = entries.map(|(key, slot)| Ok((DictKey::Str(key), id(slot)?)));
                     Value::Dict(Dict {
@@ -122,7 +122,7 @@ impl Tree {
                         ..Dict::default()
                     })
                 }
-                Node::List(items) => {
+                ContainerNode::List(items) => {
                     let items = items.into_iter().map(id).collect::<Result<_>>()?;
                     Value::List(List { items, ..List::default() })
                 }
@@ -133,7 +133,7 @@ impl Tree {
     }
 }
 
-impl Node {
+impl ContainerNode {
     fn dict() -> Self {
         Self::Dict { places: HashMap::new(), entries: Vec::new() }
     }

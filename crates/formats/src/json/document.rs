@@ -4,13 +4,13 @@ use std::fmt;
 
 use statelens_checkpoint::{Interner, Limits, Result, Text, float_repr, room};
 
-use super::node::{Id, Node};
+use super::node::{Id, JsonNode};
 use super::parser::Parser;
 
 /// One JSON text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Document {
-    nodes: Vec<Node>,
+    nodes: Vec<JsonNode>,
 }
 
 /// Values in one text: the tree of a state dict has four for each leaf. A text of nothing but
@@ -47,8 +47,8 @@ impl Document {
             room::push(&mut nodes, node)?;
             if let Some(parent) = open.last() {
                 match (nodes.get_mut(parent.0 as usize), name.take()) {
-                    (Some(Node::Array(items)), _) => items.push(id),
-                    (Some(Node::Object(entries)), Some(name)) => entries.push((name, id)),
+                    (Some(JsonNode::Array(items)), _) => items.push(id),
+                    (Some(JsonNode::Object(entries)), Some(name)) => entries.push((name, id)),
                     _ => {}
                 }
             }
@@ -63,7 +63,7 @@ impl Document {
                     parser.end()?;
                     return Ok((Self { nodes }, parser));
                 };
-                let object = matches!(nodes.get(parent.0 as usize), Some(Node::Object(_)));
+                let object = matches!(nodes.get(parent.0 as usize), Some(JsonNode::Object(_)));
                 parser.space();
                 if parser.take(if object { b'}' } else { b']' }) {
                     if let Some(closed) = open.pop() {
@@ -97,15 +97,15 @@ impl Document {
     }
 
     /// The value.
-    pub(crate) fn node(&self, id: Id) -> &Node {
-        self.nodes.get(id.0 as usize).unwrap_or(&Node::Null)
+    pub(crate) fn node(&self, id: Id) -> &JsonNode {
+        self.nodes.get(id.0 as usize).unwrap_or(&JsonNode::Null)
     }
 
     /// The entry of that name.
     pub(crate) fn get(&self, object: Id, name: impl AsRef<[u8]>) -> Option<Id> {
         let name = name.as_ref();
         match self.node(object) {
-            Node::Object(entries) => {
+            JsonNode::Object(entries) => {
                 entries.iter().rev().find(|(key, _)| key.as_bytes() == name).map(|(_, id)| *id)
             }
             _ => None,
@@ -113,14 +113,14 @@ impl Document {
     }
 
     /// The entry of that name.
-    pub(crate) fn field(&self, object: Id, name: &str) -> Option<&Node> {
+    pub(crate) fn field(&self, object: Id, name: &str) -> Option<&JsonNode> {
         self.get(object, name).map(|id| self.node(id))
     }
 
     /// The items of an array.
     pub(crate) fn items(&self, array: Id) -> &[Id] {
         match self.node(array) {
-            Node::Array(items) => items,
+            JsonNode::Array(items) => items,
             _ => &[],
         }
     }
@@ -145,7 +145,7 @@ const FEW: usize = 4;
 impl Alike {
     /// Takes a value that was just completed out again if there is one like it, which its parent
     /// holds in its place.
-    fn share(&mut self, nodes: &mut Vec<Node>, id: Id, parent: Option<&Id>) {
+    fn share(&mut self, nodes: &mut Vec<JsonNode>, id: Id, parent: Option<&Id>) {
         let Some(parent) = parent else { return };
         // Only the last node can be taken out: what it holds is shared itself, or nothing.
         let Some((node, before)) = nodes.split_last().filter(|_| id.0 as usize + 1 == nodes.len())
@@ -153,9 +153,9 @@ impl Alike {
             return;
         };
         let small = match node {
-            Node::Null | Node::Bool(_) => true,
-            Node::Array(items) => items.len() <= FEW,
-            Node::Object(entries) => entries.len() <= FEW,
+            JsonNode::Null | JsonNode::Bool(_) => true,
+            JsonNode::Array(items) => items.len() <= FEW,
+            JsonNode::Object(entries) => entries.len() <= FEW,
             _ => false,
         };
         if !small {
@@ -169,8 +169,8 @@ impl Alike {
         };
         nodes.pop();
         let place = match nodes.get_mut(parent.0 as usize) {
-            Some(Node::Array(items)) => items.last_mut(),
-            Some(Node::Object(entries)) => entries.last_mut().map(|(_, id)| id),
+            Some(JsonNode::Array(items)) => items.last_mut(),
+            Some(JsonNode::Object(entries)) => entries.last_mut().map(|(_, id)| id),
             _ => None,
         };
         if let Some(place) = place {
@@ -200,13 +200,13 @@ impl fmt::Display for Python<'_> {
                 Unprinted::Text(text) => f.write_str(text)?,
                 Unprinted::Name(text) => quote(text, f)?,
                 Unprinted::Value(id) => match self.document.node(id) {
-                    Node::Null => f.write_str("None")?,
-                    Node::Bool(true) => f.write_str("True")?,
-                    Node::Bool(false) => f.write_str("False")?,
-                    Node::Int(int) => write!(f, "{int}")?,
-                    Node::Float(float) => f.write_str(&float_repr(*float))?,
-                    Node::Str(text) => quote(text, f)?,
-                    Node::Array(items) => {
+                    JsonNode::Null => f.write_str("None")?,
+                    JsonNode::Bool(true) => f.write_str("True")?,
+                    JsonNode::Bool(false) => f.write_str("False")?,
+                    JsonNode::Int(int) => write!(f, "{int}")?,
+                    JsonNode::Float(float) => f.write_str(&float_repr(*float))?,
+                    JsonNode::Str(text) => quote(text, f)?,
+                    JsonNode::Array(items) => {
                         unprinted.push(Unprinted::Text("]"));
                         for (index, item) in items.iter().enumerate().rev() {
                             unprinted.push(Unprinted::Value(*item));
@@ -216,7 +216,7 @@ impl fmt::Display for Python<'_> {
                             unprinted.push(Unprinted::Text("["));
                         }
                     }
-                    Node::Object(entries) => {
+                    JsonNode::Object(entries) => {
                         unprinted.push(Unprinted::Text("}"));
                         for (index, (name, value)) in entries.iter().enumerate().rev() {
                             unprinted.push(Unprinted::Value(*value));
@@ -294,10 +294,12 @@ mod tests {
         );
         let root = document.root();
         let items = document.items(document.get(root, "a").unwrap());
-        assert!(matches!(document.node(items[0]), Node::Float(float) if float.is_nan()));
-        assert_eq!(document.node(items[1]), &Node::Float(f64::INFINITY));
-        assert!(matches!(document.node(items[3]), Node::Float(float) if float.is_sign_negative()));
-        assert_eq!(document.node(items[4]), &Node::Float(5e-324));
+        assert!(matches!(document.node(items[0]), JsonNode::Float(float) if float.is_nan()));
+        assert_eq!(document.node(items[1]), &JsonNode::Float(f64::INFINITY));
+        assert!(
+            matches!(document.node(items[3]), JsonNode::Float(float) if float.is_sign_negative())
+        );
+        assert_eq!(document.node(items[4]), &JsonNode::Float(5e-324));
         assert_eq!(document.python(items[5]).to_string(), "123456789012345678901234567890");
         let text = document.field(root, "s").unwrap().text().unwrap();
         assert_eq!(text, &Text::from_code_points([0xe9, 0x1f600, 0xd800, 0x78, 0]).unwrap());

@@ -10,6 +10,6 @@ mod parser;
 mod write;
 
 pub(crate) use document::Document;
-pub(crate) use node::{Id, Node};
+pub(crate) use node::{Id, JsonNode};
 pub(crate) use parser::Parser;
 pub(crate) use write::{Json, float, quote, quote_str, quote_utf8, separate};

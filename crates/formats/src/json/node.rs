@@ -8,7 +8,7 @@ pub(crate) struct Id(pub(super) u32);
 
 /// One value.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Node {
+pub(crate) enum JsonNode {
     Null,
     Bool(bool),
     Int(Int),
@@ -19,7 +19,7 @@ pub(crate) enum Node {
     Object(Vec<(Text, Id)>),
 }
 
-impl Node {
+impl JsonNode {
     pub(crate) fn text(&self) -> Option<&Text> {
         match self {
             Self::Str(text) => Some(text),

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Error, Int, Interner, Result, Text};
 
-use super::Node;
+use super::JsonNode;
 
 /// Digits of an integer that are turned into a number; Python refuses more than 4,300.
 const MOST_DIGITS: usize = 5_000;
@@ -85,7 +85,7 @@ impl Parser<'_> {
         let found = match self.text.get(self.at) {
             Some(b'-' | b'0'..=b'9') => match self.number()? {
                 // Minus zero is a float to the strict.
-                Node::Int(int) if self.text.get(start) != Some(&b'-') => int.to_u64(),
+                JsonNode::Int(int) if self.text.get(start) != Some(&b'-') => int.to_u64(),
                 _ => None,
             },
             _ => None,
@@ -231,28 +231,28 @@ impl Parser<'_> {
     }
 
     /// A value, and whether it is a container that was opened.
-    pub(super) fn value(&mut self) -> Result<(Node, bool)> {
+    pub(super) fn value(&mut self) -> Result<(JsonNode, bool)> {
         self.space();
         let node = match self.text.get(self.at) {
             Some(b'"') => {
                 self.at += 1;
-                Node::Str(self.string()?)
+                JsonNode::Str(self.string()?)
             }
             Some(b'[') => {
                 self.at += 1;
-                return Ok((Node::Array(Vec::new()), true));
+                return Ok((JsonNode::Array(Vec::new()), true));
             }
             Some(b'{') => {
                 self.at += 1;
-                return Ok((Node::Object(Vec::new()), true));
+                return Ok((JsonNode::Object(Vec::new()), true));
             }
             Some(b'0'..=b'9') => self.number()?,
-            _ if self.word("null") => Node::Null,
-            _ if self.word("true") => Node::Bool(true),
-            _ if self.word("false") => Node::Bool(false),
-            _ if !self.strict && self.word("NaN") => Node::Float(f64::NAN),
-            _ if !self.strict && self.word("Infinity") => Node::Float(f64::INFINITY),
-            _ if !self.strict && self.word("-Infinity") => Node::Float(f64::NEG_INFINITY),
+            _ if self.word("null") => JsonNode::Null,
+            _ if self.word("true") => JsonNode::Bool(true),
+            _ if self.word("false") => JsonNode::Bool(false),
+            _ if !self.strict && self.word("NaN") => JsonNode::Float(f64::NAN),
+            _ if !self.strict && self.word("Infinity") => JsonNode::Float(f64::INFINITY),
+            _ if !self.strict && self.word("-Infinity") => JsonNode::Float(f64::NEG_INFINITY),
             Some(b'-') => self.number()?,
             Some(_) => return Err(self.bad("something that is not a value")),
             None => return Err(self.bad("its end missing")),
@@ -260,7 +260,7 @@ impl Parser<'_> {
         Ok((node, false))
     }
 
-    fn number(&mut self) -> Result<Node> {
+    fn number(&mut self) -> Result<JsonNode> {
         let start = self.at;
         while let Some(b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9') = self.text.get(self.at) {
             self.at += 1;
@@ -272,9 +272,9 @@ impl Parser<'_> {
         }
         let node = if number.contains(['.', 'e', 'E']) {
             let float = number.parse().ok();
-            float.filter(|float: &f64| !self.strict || float.is_finite()).map(Node::Float)
+            float.filter(|float: &f64| !self.strict || float.is_finite()).map(JsonNode::Float)
         } else if number.len() <= MOST_DIGITS {
-            Int::parse(number).map(Node::Int)
+            Int::parse(number).map(JsonNode::Int)
         } else {
             return Err(Error::limit(format!("an integer of {} digits", number.len())));
         };

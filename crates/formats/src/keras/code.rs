@@ -3,7 +3,7 @@
 
 use statelens_checkpoint::{Finding, Grade};
 
-use crate::json::{Document, Id, Node};
+use crate::json::{Document, Id, JsonNode};
 
 /// At most so many are told one by one.
 const MOST: usize = 50;
@@ -18,8 +18,8 @@ pub(crate) fn findings(text: &[u8]) -> Vec<Finding> {
     let mut open = vec![document.root()];
     while let Some(id) = open.pop() {
         match document.node(id) {
-            Node::Array(items) => open.extend(items),
-            Node::Object(entries) => {
+            JsonNode::Array(items) => open.extend(items),
+            JsonNode::Object(entries) => {
                 found.extend(object(&document, id));
                 open.extend(entries.iter().map(|(_, id)| *id));
             }
@@ -36,7 +36,7 @@ pub(crate) fn findings(text: &[u8]) -> Vec<Finding> {
 /// What one object of the configuration would run when it is made.
 fn object(document: &Document, id: Id) -> Option<Finding> {
     let text = |name: &str| {
-        let text = document.field(id, name).and_then(Node::text);
+        let text = document.field(id, name).and_then(JsonNode::text);
         text.map(|text| text.to_lossy().into_owned())
     };
     let class = text("class_name")?;

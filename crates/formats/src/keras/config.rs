@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Result, Text, order};
 
-use crate::json::{Document, Id, Node};
+use crate::json::{Document, Id, JsonNode};
 
 /// A model's configuration.
 pub(super) struct Config(Document);
@@ -42,7 +42,9 @@ impl Config {
             let layers = layers.and_then(|config| self.0.get(config, "layers"));
             let mut used: std::collections::HashMap<String, u64> = Default::default();
             for layer in layers.map(|layers| self.0.items(layers)).unwrap_or_default() {
-                let Some(Node::Str(class)) = self.0.field(*layer, "class_name") else { continue };
+                let Some(JsonNode::Str(class)) = self.0.field(*layer, "class_name") else {
+                    continue;
+                };
                 let name = snake_case(&class.to_lossy());
                 let count = used.entry(name.clone()).or_default();
                 let path = match *count {
@@ -63,14 +65,14 @@ impl Config {
     /// The groups of an index of shards in its order, and the shards.
     pub(super) fn shards(&self) -> Option<(Vec<String>, Vec<String>)> {
         let map = self.0.get(self.0.root(), "weight_map")?;
-        let Node::Object(entries) = self.0.node(map) else { return None };
+        let JsonNode::Object(entries) = self.0.node(map) else { return None };
         let mut paths = Vec::new();
         let mut shards: Vec<String> = Vec::new();
         let mut known = std::collections::HashSet::new();
         for (path, value) in entries {
             paths.push(path.to_lossy().into_owned());
             let one = std::slice::from_ref(value);
-            let names = if let Node::Array(items) = self.0.node(*value) { items } else { one };
+            let names = if let JsonNode::Array(items) = self.0.node(*value) { items } else { one };
             for name in names {
                 let name = self.0.node(*name).text()?.to_string();
                 if known.insert(name.clone()) {

@@ -6,7 +6,7 @@ use statelens_checkpoint::{
     Checkpoint, DType, Dict, Error, List, Result, Set, Text, Tuple, Value, ValueId,
 };
 
-use crate::json::{self, Document, Id, Node};
+use crate::json::{self, Document, Id, JsonNode};
 
 /// The entry of `__metadata__`.
 pub(super) const KEY: &str = "statelens";
@@ -18,12 +18,12 @@ const VERSION: i64 = 1;
 pub(super) fn decode(text: &Text) -> Result<Vec<(Text, Value)>> {
     let json = Document::parse(text.as_bytes())?;
     match json.field(json.root(), "version") {
-        Some(Node::Int(version)) if version.to_i64() == Some(VERSION) => {}
+        Some(JsonNode::Int(version)) if version.to_i64() == Some(VERSION) => {}
         _ => {
             return Err(Error::unsupported("they are of a version that is not known").expected("1"));
         }
     }
-    let Some(Node::Object(entries)) = json.field(json.root(), "values") else {
+    let Some(JsonNode::Object(entries)) = json.field(json.root(), "values") else {
         return Err(Error::damaged("there is no object `values`"));
     };
     let value = |(key, id): &(Text, Id)| {
@@ -39,13 +39,13 @@ pub(super) fn decode(text: &Text) -> Result<Vec<(Text, Value)>> {
 
 fn value(json: &Document, id: Id) -> Option<Value> {
     Some(match json.node(id) {
-        Node::Null => Value::None,
-        Node::Bool(value) => Value::Bool(*value),
-        Node::Int(value) => Value::Int(value.clone()),
-        Node::Float(value) => Value::Float(*value),
-        Node::Str(text) => Value::Str(text.clone()),
-        Node::Array(_) => return None,
-        Node::Object(entries) => {
+        JsonNode::Null => Value::None,
+        JsonNode::Bool(value) => Value::Bool(*value),
+        JsonNode::Int(value) => Value::Int(value.clone()),
+        JsonNode::Float(value) => Value::Float(*value),
+        JsonNode::Str(text) => Value::Str(text.clone()),
+        JsonNode::Array(_) => return None,
+        JsonNode::Object(entries) => {
             let [(kind, inner)] = &entries[..] else { return None };
             let text = json.node(*inner).text().and_then(Text::as_str);
             match kind.as_str()? {
@@ -70,10 +70,10 @@ fn value(json: &Document, id: Id) -> Option<Value> {
     })
 }
 
-fn float(node: &Node) -> Option<f64> {
+fn float(node: &JsonNode) -> Option<f64> {
     match node {
-        Node::Float(value) => Some(*value),
-        Node::Int(value) => value.to_i64().map(|value| value as f64),
+        JsonNode::Float(value) => Some(*value),
+        JsonNode::Int(value) => value.to_i64().map(|value| value as f64),
         _ => None,
     }
 }

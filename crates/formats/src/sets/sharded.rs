@@ -14,7 +14,7 @@ use statelens_checkpoint::{
 
 use super::join::Join;
 use super::{CheckpointFiles, Names};
-use crate::json::{Document, Node};
+use crate::json::{Document, JsonNode};
 use crate::paths::{base, folder};
 use crate::{Probe, stray};
 
@@ -288,7 +288,7 @@ impl Index {
         Limits::check("bytes of the index", len, limits.structure)?;
         let json = Document::parse(&files.read_vec(id, 0, len)?)
             .map_err(|error| error.advice("The index may be cut short: fetch it again."))?;
-        let Some(Node::Object(entries)) = json.field(json.root(), "weight_map") else {
+        let Some(JsonNode::Object(entries)) = json.field(json.root(), "weight_map") else {
             return Err(Error::unsupported("this JSON file is not an index of a checkpoint")
                 .expected("a `weight_map` that says in which file each tensor is"));
         };
@@ -313,7 +313,7 @@ impl Index {
         }
         let mut facts = Vec::new();
         if let Some(metadata) = json.get(json.root(), "metadata")
-            && let Node::Object(entries) = json.node(metadata)
+            && let JsonNode::Object(entries) = json.node(metadata)
         {
             for (key, value) in entries.iter().take(MOST_FACTS) {
                 facts.push((format!("Index: {key}"), json.python(*value).to_string()));

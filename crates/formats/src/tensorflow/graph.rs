@@ -22,7 +22,7 @@ pub(super) struct Named {
 }
 
 #[derive(Default)]
-struct Node<'a> {
+struct TrackableObject<'a> {
     children: Vec<(u64, &'a [u8])>,
     /// Key and the variable's own name.
     attributes: Vec<(&'a [u8], &'a [u8])>,
@@ -100,8 +100,8 @@ pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, Na
     Ok(names)
 }
 
-fn node(bytes: &[u8]) -> Result<Node<'_>> {
-    let mut node = Node::default();
+fn node(bytes: &[u8]) -> Result<TrackableObject<'_>> {
+    let mut node = TrackableObject::default();
     let mut message = Message::new(bytes);
     while let Some((number, field)) = message.field()? {
         let Field::Bytes(bytes) = field else { continue };

@@ -52,15 +52,15 @@ const KINDS: [&str; 16] = [
 #[derive(Debug, Default)]
 pub(super) struct Folded {
     patterns: Vec<Pattern>,
-    nodes: Vec<Node>,
+    nodes: Vec<FoldedNode>,
     /// The numbers of the first member of everything, in order.
     numbers: Vec<u64>,
 }
 
 #[derive(Debug, PartialEq)]
-enum Node {
+enum FoldedNode {
     Leaf(usize),
-    Run { count: u64, body: Vec<Node>, steps: Vec<i64> },
+    Run { count: u64, body: Vec<FoldedNode>, steps: Vec<i64> },
 }
 
 impl Folded {
@@ -131,13 +131,13 @@ impl Folded {
         Ok(made.entries)
     }
 
-    fn unfold(&self, node: &Node, numbers: &[u64], made: &mut Made) -> Result<()> {
+    fn unfold(&self, node: &FoldedNode, numbers: &[u64], made: &mut Made) -> Result<()> {
         match node {
-            Node::Leaf(pattern) => {
+            FoldedNode::Leaf(pattern) => {
                 let pattern = self.patterns.get(*pattern).ok_or_else(damaged)?;
                 made.push(pattern.entry(numbers.iter().map(u64::to_string)))
             }
-            Node::Run { count, body, steps } => {
+            FoldedNode::Run { count, body, steps } => {
                 let mut numbers = numbers.to_vec();
                 for at in 0..*count {
                     if at > 0 {
@@ -159,21 +159,23 @@ impl Folded {
     }
 
     /// How many numbers a node takes.
-    fn arity(&self, node: &Node) -> usize {
+    fn arity(&self, node: &FoldedNode) -> usize {
         match node {
-            Node::Leaf(pattern) => self.patterns.get(*pattern).map_or(0, |pattern| pattern.holes),
-            Node::Run { steps, .. } => steps.len(),
+            FoldedNode::Leaf(pattern) => {
+                self.patterns.get(*pattern).map_or(0, |pattern| pattern.holes)
+            }
+            FoldedNode::Run { steps, .. } => steps.len(),
         }
     }
 
-    fn node(&self, from: &mut Unpacker<'_>, depth: usize) -> Result<Node> {
+    fn node(&self, from: &mut Unpacker<'_>, depth: usize) -> Result<FoldedNode> {
         let head = from.number()?;
         if head & 1 == 0 {
             let pattern = usize::try_from(head >> 1).unwrap_or(usize::MAX);
             if pattern >= self.patterns.len() {
                 return Err(damaged());
             }
-            return Ok(Node::Leaf(pattern));
+            return Ok(FoldedNode::Leaf(pattern));
         }
         let below = depth.checked_sub(1).ok_or_else(damaged)?;
         let (count, length) = (head >> 1, from.count()?);
@@ -190,11 +192,11 @@ impl Folded {
         for _ in 0..arity {
             steps.push(from.signed()?);
         }
-        Ok(Node::Run { count, body, steps })
+        Ok(FoldedNode::Run { count, body, steps })
     }
 }
 
-impl Node {
+impl FoldedNode {
     fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Leaf(pattern) => put(out, (*pattern as u64) << 1),

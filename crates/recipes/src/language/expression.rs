@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Debug, Clone)]
 pub struct Expression {
     text: String,
-    node: Node,
+    node: ExpressionNode,
 }
 
 /// A value of an expression.
@@ -85,7 +85,7 @@ impl Scope for Nothing {
 }
 
 #[derive(Debug, Clone)]
-enum Node {
+enum ExpressionNode {
     Value(Scalar),
     Path(Side, Vec<String>),
     Name(String),
@@ -95,14 +95,14 @@ enum Node {
     Count(String),
     Fact(String),
     Length(String, usize),
-    Default(Vec<Node>),
-    Root(Box<Node>),
-    Len(Box<Node>),
-    Starts(Box<Node>, String),
-    Not(Box<Node>),
-    Minus(Box<Node>),
-    Two(Op, Box<(Node, Node)>),
-    If(Box<(Node, Node, Node)>),
+    Default(Vec<ExpressionNode>),
+    Root(Box<ExpressionNode>),
+    Len(Box<ExpressionNode>),
+    Starts(Box<ExpressionNode>, String),
+    Not(Box<ExpressionNode>),
+    Minus(Box<ExpressionNode>),
+    Two(Op, Box<(ExpressionNode, ExpressionNode)>),
+    If(Box<(ExpressionNode, ExpressionNode, ExpressionNode)>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,15 +179,15 @@ impl Expression {
         let mut open = vec![&self.node];
         while let Some(node) = open.pop() {
             match node {
-                Node::Name(name) => found.push(&**name),
-                Node::Default(all) => open.extend(all),
-                Node::Not(one)
-                | Node::Minus(one)
-                | Node::Root(one)
-                | Node::Len(one)
-                | Node::Starts(one, _) => open.push(one),
-                Node::Two(_, two) => open.extend([&two.0, &two.1]),
-                Node::If(three) => open.extend([&three.0, &three.1, &three.2]),
+                ExpressionNode::Name(name) => found.push(&**name),
+                ExpressionNode::Default(all) => open.extend(all),
+                ExpressionNode::Not(one)
+                | ExpressionNode::Minus(one)
+                | ExpressionNode::Root(one)
+                | ExpressionNode::Len(one)
+                | ExpressionNode::Starts(one, _) => open.push(one),
+                ExpressionNode::Two(_, two) => open.extend([&two.0, &two.1]),
+                ExpressionNode::If(three) => open.extend([&three.0, &three.1, &three.2]),
                 _ => {}
             }
         }
@@ -249,22 +249,26 @@ impl fmt::Display for Scalar {
 }
 
 /// Goes as deep as the parser let it.
-fn eval(node: &Node, scope: &dyn Scope) -> Result<Scalar, String> {
+fn eval(node: &ExpressionNode, scope: &dyn Scope) -> Result<Scalar, String> {
     Ok(match node {
-        Node::Value(value) => value.clone(),
-        Node::Path(side, path) => scope.config(*side, path),
-        Node::Name(name) => scope.named(name).ok_or_else(|| format!("`{name}` is not set"))??,
-        Node::Hole(name) => Scalar::Text(
+        ExpressionNode::Value(value) => value.clone(),
+        ExpressionNode::Path(side, path) => scope.config(*side, path),
+        ExpressionNode::Name(name) => {
+            scope.named(name).ok_or_else(|| format!("`{name}` is not set"))??
+        }
+        ExpressionNode::Hole(name) => Scalar::Text(
             scope
                 .captured(name)
                 .ok_or_else(|| format!("`{{{name}}}` is not a hole of this rule's key"))?,
         ),
-        Node::Has(key) => Scalar::Bool(scope.has(key)),
-        Node::Made(key) => Scalar::Bool(scope.made(key)),
-        Node::Count(key) => Scalar::Int(scope.count(key)),
-        Node::Fact(key) => scope.fact(key),
-        Node::Length(key, dim) => scope.length(key, *dim).map_or(Scalar::Null, Scalar::Int),
-        Node::Default(all) => {
+        ExpressionNode::Has(key) => Scalar::Bool(scope.has(key)),
+        ExpressionNode::Made(key) => Scalar::Bool(scope.made(key)),
+        ExpressionNode::Count(key) => Scalar::Int(scope.count(key)),
+        ExpressionNode::Fact(key) => scope.fact(key),
+        ExpressionNode::Length(key, dim) => {
+            scope.length(key, *dim).map_or(Scalar::Null, Scalar::Int)
+        }
+        ExpressionNode::Default(all) => {
             for one in all {
                 let value = eval(one, scope)?;
                 if value != Scalar::Null {
@@ -273,25 +277,25 @@ fn eval(node: &Node, scope: &dyn Scope) -> Result<Scalar, String> {
             }
             Scalar::Null
         }
-        Node::Root(of) => match eval(of, scope)?.number() {
+        ExpressionNode::Root(of) => match eval(of, scope)?.number() {
             Some(number) if number >= 0.0 => Scalar::Float(number.sqrt()),
             _ => return Err("the root of what is not a number".to_owned()),
         },
-        Node::Len(of) => match eval(of, scope)? {
+        ExpressionNode::Len(of) => match eval(of, scope)? {
             Scalar::Container { len } => Scalar::Int(i64::try_from(len).unwrap_or(i64::MAX)),
             _ => Scalar::Null,
         },
-        Node::Starts(of, with) => match eval(of, scope)? {
+        ExpressionNode::Starts(of, with) => match eval(of, scope)? {
             Scalar::Text(text) => Scalar::Bool(text.starts_with(with.as_str())),
             _ => Scalar::Bool(false),
         },
-        Node::Not(of) => Scalar::Bool(!eval(of, scope)?.is_true()),
-        Node::Minus(of) => arithmetic(Op::Subtract, Scalar::Int(0), eval(of, scope)?)?,
-        Node::If(three) => {
+        ExpressionNode::Not(of) => Scalar::Bool(!eval(of, scope)?.is_true()),
+        ExpressionNode::Minus(of) => arithmetic(Op::Subtract, Scalar::Int(0), eval(of, scope)?)?,
+        ExpressionNode::If(three) => {
             let (then, condition, other) = &**three;
             if eval(condition, scope)?.is_true() { eval(then, scope)? } else { eval(other, scope)? }
         }
-        Node::Two(op, two) => {
+        ExpressionNode::Two(op, two) => {
             let left = eval(&two.0, scope)?;
             match op {
                 Op::Or if left.is_true() => left,
@@ -347,7 +351,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn whole(&mut self) -> Result<Node, String> {
+    fn whole(&mut self) -> Result<ExpressionNode, String> {
         self.depth += 1;
         if self.depth > MOST_DEPTH {
             return Err(format!("`{}` is nested too deep", self.text.trim()));
@@ -359,7 +363,7 @@ impl Parser<'_> {
                 return Err(format!("`if` without `else` in `{}`", self.text.trim()));
             }
             let other = self.whole()?;
-            Node::If(Box::new((then, condition, other)))
+            ExpressionNode::If(Box::new((then, condition, other)))
         } else {
             then
         };
@@ -368,9 +372,9 @@ impl Parser<'_> {
     }
 
     /// Operators from the loosest to the tightest.
-    fn binary(&mut self, level: usize) -> Result<Node, String> {
+    fn binary(&mut self, level: usize) -> Result<ExpressionNode, String> {
         if level == 2 && self.word("not") {
-            return Ok(Node::Not(Box::new(self.binary(3)?)));
+            return Ok(ExpressionNode::Not(Box::new(self.binary(3)?)));
         }
         if level == 6 {
             return self.atom();
@@ -394,11 +398,11 @@ impl Parser<'_> {
                 _ => return Ok(left),
             };
             let right = self.binary(level + 1)?;
-            left = Node::Two(op, Box::new((left, right)));
+            left = ExpressionNode::Two(op, Box::new((left, right)));
         }
     }
 
-    fn atom(&mut self) -> Result<Node, String> {
+    fn atom(&mut self) -> Result<ExpressionNode, String> {
         self.space();
         let rest = &self.text[self.at..];
         let Some(first) = rest.chars().next() else {
@@ -419,17 +423,17 @@ impl Parser<'_> {
                 }
                 let node = self.atom()?;
                 self.depth -= 1;
-                Ok(Node::Minus(Box::new(node)))
+                Ok(ExpressionNode::Minus(Box::new(node)))
             }
             '"' => {
                 let end = rest[1..].find('"').ok_or("a text is not closed by `\"`")?;
                 self.at += end + 2;
-                Ok(Node::Value(Scalar::Text(rest[1..=end].to_owned())))
+                Ok(ExpressionNode::Value(Scalar::Text(rest[1..=end].to_owned())))
             }
             '{' => {
                 let end = rest.find('}').ok_or("a hole is not closed by `}`")?;
                 self.at += end + 1;
-                Ok(Node::Hole(rest[1..end].to_owned()))
+                Ok(ExpressionNode::Hole(rest[1..end].to_owned()))
             }
             digit if digit.is_ascii_digit() => {
                 let len = number_len(rest);
@@ -437,23 +441,23 @@ impl Parser<'_> {
                 let number = &rest[..len];
                 let value = number.parse().map(Scalar::Int);
                 let value = value.or_else(|_| number.parse().map(Scalar::Float));
-                value.map(Node::Value).map_err(|_| format!("`{number}` is not a number"))
+                value.map(ExpressionNode::Value).map_err(|_| format!("`{number}` is not a number"))
             }
             letter if letter.is_ascii_alphabetic() || letter == '_' => self.named(),
             other => Err(format!("`{other}` in `{}` was not expected", self.text.trim())),
         }
     }
 
-    fn named(&mut self) -> Result<Node, String> {
+    fn named(&mut self) -> Result<ExpressionNode, String> {
         let rest = &self.text[self.at..];
         let inside = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
         let len = rest.find(|c: char| !inside(c)).unwrap_or(rest.len());
         let name = &rest[..len];
         self.at += len;
         match name {
-            "true" => return Ok(Node::Value(Scalar::Bool(true))),
-            "false" => return Ok(Node::Value(Scalar::Bool(false))),
-            "null" => return Ok(Node::Value(Scalar::Null)),
+            "true" => return Ok(ExpressionNode::Value(Scalar::Bool(true))),
+            "false" => return Ok(ExpressionNode::Value(Scalar::Bool(false))),
+            "null" => return Ok(ExpressionNode::Value(Scalar::Null)),
             _ => {}
         }
         if !self.text[self.at..].starts_with('(') {
@@ -461,29 +465,31 @@ impl Parser<'_> {
             let first = parts.next().unwrap_or_default();
             let path: Vec<String> = parts.collect();
             return match (&*first, path.is_empty()) {
-                ("left", false) => Ok(Node::Path(Side::Left, path)),
-                ("right", false) => Ok(Node::Path(Side::Right, path)),
-                (_, true) => Ok(Node::Name(first)),
+                ("left", false) => Ok(ExpressionNode::Path(Side::Left, path)),
+                ("right", false) => Ok(ExpressionNode::Path(Side::Right, path)),
+                (_, true) => Ok(ExpressionNode::Name(first)),
                 _ => Err(format!("`{name}` is neither in left.… nor in right.…")),
             };
         }
         self.at += 1;
         let node = match name {
-            "has" => Node::Has(self.raw()?),
-            "made" => Node::Made(self.raw()?),
-            "count" => Node::Count(self.raw()?),
-            "fact" => Node::Fact(self.raw()?),
-            "rows" => Node::Length(self.raw()?, 0),
-            "columns" => Node::Length(self.raw()?, 1),
-            "sqrt" => Node::Root(Box::new(self.whole()?)),
-            "len" => Node::Len(Box::new(self.whole()?)),
+            "has" => ExpressionNode::Has(self.raw()?),
+            "made" => ExpressionNode::Made(self.raw()?),
+            "count" => ExpressionNode::Count(self.raw()?),
+            "fact" => ExpressionNode::Fact(self.raw()?),
+            "rows" => ExpressionNode::Length(self.raw()?, 0),
+            "columns" => ExpressionNode::Length(self.raw()?, 1),
+            "sqrt" => ExpressionNode::Root(Box::new(self.whole()?)),
+            "len" => ExpressionNode::Len(Box::new(self.whole()?)),
             "starts" => {
                 let of = self.whole()?;
                 if !self.sign(",") {
                     return Err("expected starts(VALUE, \"TEXT\")".to_owned());
                 }
                 match self.atom()? {
-                    Node::Value(Scalar::Text(with)) => Node::Starts(Box::new(of), with),
+                    ExpressionNode::Value(Scalar::Text(with)) => {
+                        ExpressionNode::Starts(Box::new(of), with)
+                    }
                     _ => return Err("expected starts(VALUE, \"TEXT\")".to_owned()),
                 }
             }
@@ -492,7 +498,7 @@ impl Parser<'_> {
                 while self.sign(",") {
                     all.push(self.whole()?);
                 }
-                Node::Default(all)
+                ExpressionNode::Default(all)
             }
             other => {
                 return Err(format!(

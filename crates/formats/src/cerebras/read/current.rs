@@ -12,7 +12,7 @@ use statelens_hdf5::{Object, Values};
 use super::elements::{Constant, constant, rtfx_dtype, torch_dtype};
 use super::spec::{Shape, Spec};
 use super::{Container, Leaves, Reading, base_name, first, not_given, unread};
-use crate::json::{Document, Id, Node};
+use crate::json::{Document, Id, JsonNode};
 
 /// Reads the whole tree.
 pub(super) fn read(
@@ -367,7 +367,7 @@ fn stored(
 }
 
 impl<'a> Metadata<'a> {
-    fn field(&self, name: &str) -> Option<&'a Node> {
+    fn field(&self, name: &str) -> Option<&'a JsonNode> {
         self.document.field(self.id, name)
     }
 
@@ -376,7 +376,7 @@ impl<'a> Metadata<'a> {
     }
 
     fn is_true(&self, name: &str) -> bool {
-        self.field(name).is_some_and(Node::is_true)
+        self.field(name).is_some_and(JsonNode::is_true)
     }
 
     fn without(&self, name: &str) -> Error {
@@ -390,9 +390,9 @@ impl<'a> Metadata<'a> {
 
     /// The fields, for people.
     fn raw(&self, texts: &mut Interner) -> Vec<(Text, Text)> {
-        let Node::Object(entries) = self.document.node(self.id) else { return Vec::new() };
+        let JsonNode::Object(entries) = self.document.node(self.id) else { return Vec::new() };
         let mut text = |id: Id| match self.document.node(id) {
-            Node::Str(text) => text.clone(),
+            JsonNode::Str(text) => text.clone(),
             _ => {
                 let mut text = String::with_capacity(64);
                 // A string takes all that is written to it.
@@ -405,11 +405,11 @@ impl<'a> Metadata<'a> {
 
     fn scalar(&self) -> Result<Value> {
         Ok(match self.field("scalar_value").ok_or_else(|| self.without("scalar_value"))? {
-            Node::Bool(value) => Value::Bool(*value),
-            Node::Int(int) => Value::Int(int.clone()),
-            Node::Float(float) => Value::Float(*float),
-            Node::Null => Value::None,
-            Node::Str(text) => Value::Str(text.clone()),
+            JsonNode::Bool(value) => Value::Bool(*value),
+            JsonNode::Int(int) => Value::Int(int.clone()),
+            JsonNode::Float(float) => Value::Float(*float),
+            JsonNode::Null => Value::None,
+            JsonNode::Str(text) => Value::Str(text.clone()),
             _ => return Err(Error::damaged("a scalar that is none")),
         })
     }
@@ -421,9 +421,9 @@ impl<'a> Metadata<'a> {
             Some(self.document.node(*self.document.items(id).first()?))
         };
         let named = first("dtypes").or_else(|| self.field("dtype"));
-        let named = named.and_then(Node::text).and_then(|name| torch_dtype(&name.to_lossy()));
+        let named = named.and_then(JsonNode::text).and_then(|name| torch_dtype(&name.to_lossy()));
         named.or_else(|| match first("rtfx_dtypes")? {
-            Node::Int(code) => rtfx_dtype(code.to_i64()?),
+            JsonNode::Int(code) => rtfx_dtype(code.to_i64()?),
             _ => None,
         })
     }
@@ -434,10 +434,10 @@ impl<'a> Metadata<'a> {
         if name == "shapes" {
             id = *self.document.items(id).first()?;
         }
-        let Node::Array(dims) = self.document.node(id) else { return None };
+        let JsonNode::Array(dims) = self.document.node(id) else { return None };
         dims.iter()
             .map(|dim| match self.document.node(*dim) {
-                Node::Int(dim) => dim.to_u64(),
+                JsonNode::Int(dim) => dim.to_u64(),
                 _ => None,
             })
             .collect()
@@ -452,7 +452,7 @@ impl<'a> Metadata<'a> {
     fn constant(&self, reading: &mut Reading<'_>, key: &Text) -> Result<Value> {
         let (dtype, shape) = self.dtype_and_shape("shape")?;
         let value = match self.field("fill_value") {
-            None | Some(Node::Null) => {
+            None | Some(JsonNode::Null) => {
                 reading.without_value(key);
                 Constant::Int(0i64.into())
             }
@@ -468,7 +468,7 @@ impl<'a> Metadata<'a> {
 /// Whether the metadata describes one object that goes by the value's own key, and nothing else.
 fn is_plain(document: &Document, flat: &Text) -> bool {
     let root = document.root();
-    let Node::Object(entries) = document.node(root) else { return false };
+    let JsonNode::Object(entries) = document.node(root) else { return false };
     let objects = document.get(root, "__objects__");
     match objects.map(|objects| document.items(objects)) {
         Some([one]) => entries.len() == 3 && document.node(*one).text() == Some(flat),

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use statelens_checkpoint::{DType, Int, Tensor};
 
-use crate::json::Node;
+use crate::json::JsonNode;
 
 /// `torch.float32` as a dtype.
 pub(super) fn torch_dtype(name: &str) -> Option<DType> {
@@ -85,11 +85,11 @@ pub(super) enum Constant {
 }
 
 impl Constant {
-    pub(super) fn from_json(node: &Node) -> Option<Self> {
+    pub(super) fn from_json(node: &JsonNode) -> Option<Self> {
         Some(match node {
-            Node::Int(int) => Self::Int(int.clone()),
-            Node::Float(float) => Self::Float(*float),
-            Node::Bool(value) => Self::Int(i64::from(*value).into()),
+            JsonNode::Int(int) => Self::Int(int.clone()),
+            JsonNode::Float(float) => Self::Float(*float),
+            JsonNode::Bool(value) => Self::Int(i64::from(*value).into()),
             _ => return None,
         })
     }

@@ -9,7 +9,7 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Node as PickleNode, NodeId, Pickle};
 
-use crate::json::{Document, Id, Node};
+use crate::json::{Document, Id, JsonNode};
 
 /// The tree; its first node is the root.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Spec {
         let [protocol, root] = document.items(document.root()) else {
             return Err(bad("it is not a protocol and a tree"));
         };
-        if document.node(*protocol) != &Node::Int(1i64.into()) {
+        if document.node(*protocol) != &JsonNode::Int(1i64.into()) {
             return Err(Error::unsupported(format!(
                 "the tree of the state dict is written in protocol {}",
                 document.python(*protocol)
@@ -200,8 +200,8 @@ fn json_shape(
     count: usize,
 ) -> Result<Option<(Shape, Steps)>> {
     let class = match class.map(|id| document.node(id)) {
-        None | Some(Node::Null) => return Ok(None),
-        Some(Node::Str(text)) => text.to_lossy().into_owned(),
+        None | Some(JsonNode::Null) => return Ok(None),
+        Some(JsonNode::Str(text)) => text.to_lossy().into_owned(),
         Some(_) => return Err(bad("one of its nodes has a type that is not a name")),
     };
     let keys = || -> Result<Vec<DictKey>> {
@@ -249,7 +249,8 @@ fn json_shape(
                 .get(context, "dict_context")
                 .ok_or_else(|| bad("a defaultdict of it has no keys"))?;
             let keys = document.items(list).iter().map(|id| json_key(document, *id)).collect();
-            let name = |field: &str| document.field(context, field).and_then(Node::text).cloned();
+            let name =
+                |field: &str| document.field(context, field).and_then(JsonNode::text).cloned();
             let factory = match (name("default_factory_module"), name("default_factory_name")) {
                 (Some(module), Some(name)) => {
                     Some(Arc::new(Global::new(&*module.to_lossy(), &*name.to_lossy())))
@@ -273,13 +274,13 @@ fn json_shape(
 /// A key as JSON keeps it: a tuple has become a list.
 fn json_key(document: &Document, id: Id) -> DictKey {
     match document.node(id) {
-        Node::Str(text) => DictKey::Str(text.clone()),
-        Node::Int(int) => DictKey::Int(int.clone()),
-        Node::Bool(value) => DictKey::Bool(*value),
-        Node::Float(float) => DictKey::Float(*float),
-        Node::Null => DictKey::None,
-        Node::Array(items)
-            if items.iter().all(|id| !matches!(document.node(*id), Node::Array(_))) =>
+        JsonNode::Str(text) => DictKey::Str(text.clone()),
+        JsonNode::Int(int) => DictKey::Int(int.clone()),
+        JsonNode::Bool(value) => DictKey::Bool(*value),
+        JsonNode::Float(float) => DictKey::Float(*float),
+        JsonNode::Null => DictKey::None,
+        JsonNode::Array(items)
+            if items.iter().all(|id| !matches!(document.node(*id), JsonNode::Array(_))) =>
         {
             DictKey::Tuple(items.iter().map(|id| json_key(document, *id)).collect())
         }

@@ -7,12 +7,12 @@ use statelens_checkpoint::{DictKey, Global, Text, ValueId};
 #[derive(Default)]
 pub(super) struct Outline {
     /// A container stands before its children.
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<StructureNode>,
     pub(super) leaves: Vec<Leaf>,
 }
 
 /// A place in the structure.
-pub(super) enum Node {
+pub(super) enum StructureNode {
     /// The next leaf.
     Leaf,
     /// A container of so many children; `keys` if it is a kind of dict.

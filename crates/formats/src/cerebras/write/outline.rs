@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     TensorId, Text, Tuple, TupleClass, Value, ValueId,
 };
 
-use super::node::{Class, Family, Leaf, Node, Outline};
+use super::node::{Class, Family, Leaf, Outline, StructureNode};
 use super::report::{self, EXCLUDE, Report};
 use super::{spec, tree};
 use crate::views::{self, same_view};
@@ -63,7 +63,7 @@ pub(super) fn outline(
                 .advice(EXCLUDE));
             }
             let first = ties.first(source, id, leaf, report, &key);
-            outline.nodes.push(Node::Leaf);
+            outline.nodes.push(StructureNode::Leaf);
             outline.leaves.push(Leaf { key: key(), id, first });
             continue;
         };
@@ -84,7 +84,7 @@ pub(super) fn outline(
         }
         stack.push(Visit::Leave(id));
         let Container { class, keys, children } = container;
-        outline.nodes.push(Node::Container { class, keys, children: children.len() });
+        outline.nodes.push(StructureNode::Container { class, keys, children: children.len() });
         let parent = path.len();
         stack.extend(children.into_iter().rev().map(|(step, id)| Visit::Enter {
             id,

@@ -3,11 +3,11 @@
 
 use statelens_checkpoint::{DictKey, Text};
 
-use super::node::{Class, Node};
+use super::node::{Class, StructureNode};
 use crate::json;
 
 /// `[skeleton, spec]`, indented, as the root attribute `__spec__` has it.
-pub(super) fn root(nodes: &[Node]) -> String {
+pub(super) fn root(nodes: &[StructureNode]) -> String {
     let mut out = String::from("[");
     json::separate(&mut out, false, 1);
     if dumpable(nodes) {
@@ -33,9 +33,12 @@ pub(super) fn single(key: &Text, out: &mut String) {
     json::separate(out, false, 2);
     out.push('}');
     json::separate(out, true, 2);
-    let node =
-        Node::Container { class: Class::Dict, keys: vec![DictKey::Str(key.clone())], children: 1 };
-    json::quote_str(&treespec(&[node, Node::Leaf]), out);
+    let node = StructureNode::Container {
+        class: Class::Dict,
+        keys: vec![DictKey::Str(key.clone())],
+        children: 1,
+    };
+    json::quote_str(&treespec(&[node, StructureNode::Leaf]), out);
     json::separate(out, false, 1);
     out.push(']');
 }
@@ -46,16 +49,16 @@ pub(super) fn can_hold(key: &DictKey) -> bool {
 }
 
 /// The spec: protocol 1, then the tree.
-fn treespec(nodes: &[Node]) -> String {
+fn treespec(nodes: &[StructureNode]) -> String {
     let mut out = String::from("[1, ");
     // Children that are still to come, for each open container.
     let mut open: Vec<usize> = Vec::new();
     for node in nodes {
         match node {
-            Node::Leaf => {
+            StructureNode::Leaf => {
                 out.push_str("{\"type\": null, \"context\": null, \"children_spec\": []}");
             }
-            Node::Container { class, keys, children } => {
+            StructureNode::Container { class, keys, children } => {
                 out.push_str("{\"type\": \"");
                 out.push_str(type_name(class));
                 out.push_str("\", \"context\": ");
@@ -67,7 +70,7 @@ fn treespec(nodes: &[Node]) -> String {
                 }
             }
         }
-        close(&mut open, &mut out, matches!(node, Node::Container { .. }));
+        close(&mut open, &mut out, matches!(node, StructureNode::Container { .. }));
     }
     out.push(']');
     out
@@ -145,14 +148,14 @@ fn json_key(key: &DictKey) -> String {
 }
 
 /// Whether Python's JSON can hold the structure: no sets, no deques.
-fn dumpable(nodes: &[Node]) -> bool {
-    nodes
-        .iter()
-        .all(|node| !matches!(node, Node::Container { class: Class::Set | Class::Deque, .. }))
+fn dumpable(nodes: &[StructureNode]) -> bool {
+    nodes.iter().all(|node| {
+        !matches!(node, StructureNode::Container { class: Class::Set | Class::Deque, .. })
+    })
 }
 
 /// The structure with `"*"` for every leaf, on a line one level in.
-fn skeleton(nodes: &[Node], out: &mut String) {
+fn skeleton(nodes: &[StructureNode], out: &mut String) {
     struct Frame<'a> {
         keys: &'a [DictKey],
         children: usize,
@@ -174,8 +177,8 @@ fn skeleton(nodes: &[Node], out: &mut String) {
             }
         }
         match node {
-            Node::Leaf => out.push_str("\"*\""),
-            Node::Container { class, keys, children } => {
+            StructureNode::Leaf => out.push_str("\"*\""),
+            StructureNode::Container { class, keys, children } => {
                 let (start, end) = match class {
                     Class::Dict | Class::Ordered | Class::Default(_) => ('{', '}'),
                     _ => ('[', ']'),

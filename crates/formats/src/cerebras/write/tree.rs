@@ -7,7 +7,7 @@
 use statelens_checkpoint::{DictKey, Result};
 use statelens_pickle::{Encoder, Memo};
 
-use super::node::{Class, Node, Outline};
+use super::node::{Class, Outline, StructureNode};
 
 /// A container whose children are being written.
 struct OpenContainer {
@@ -39,8 +39,8 @@ pub(super) fn hex(outline: &Outline) -> Result<String> {
     let mut open: Vec<OpenContainer> = Vec::new();
     for node in &outline.nodes {
         match node {
-            Node::Leaf => leaf(&mut out, &mut memos)?,
-            Node::Container { class, keys, children } => {
+            StructureNode::Leaf => leaf(&mut out, &mut memos)?,
+            StructureNode::Container { class, keys, children } => {
                 begin(&mut out, &mut memos, class, keys)?;
                 let children = *children;
                 open.push(OpenContainer { children, left: children, nodes: 1, leaves: 0 });
@@ -52,8 +52,8 @@ pub(super) fn hex(outline: &Outline) -> Result<String> {
         }
         // A leaf, or a container that is complete at once, completes those around it.
         let mut done = match node {
-            Node::Leaf => Some((1, 1)),
-            Node::Container { .. } => None,
+            StructureNode::Leaf => Some((1, 1)),
+            StructureNode::Container { .. } => None,
         };
         while let Some(parent) = open.last_mut() {
             if let Some((nodes, leaves)) = done {

@@ -18,7 +18,7 @@ const VALUE: &[u8] = b"/.ATTRIBUTES/VARIABLE_VALUE";
 
 /// A node: an object of the state.
 #[derive(Default)]
-struct Node {
+struct TrackableObject {
     /// Names and nodes of what hangs below.
     children: Vec<(Vec<u8>, u64)>,
     /// The full name and the key of its value, if it has one.
@@ -44,7 +44,7 @@ pub(super) fn count_saves(items: &mut Vec<LeafTensor>) -> bool {
 
 /// Names after objects, and the graph as one more tensor.
 pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<Named>> {
-    let mut nodes = vec![Node::default()];
+    let mut nodes = vec![TrackableObject::default()];
     let mut known: HashMap<(u64, Vec<u8>), u64> = HashMap::new();
     let mut named = Vec::with_capacity(items.len() + 1);
     for item in items {
@@ -69,7 +69,7 @@ pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<Named>> {
             path.extend(escaped(step));
             at = *known.entry((at, step.clone())).or_insert_with(|| {
                 let child = nodes.len() as u64;
-                nodes.push(Node::default());
+                nodes.push(TrackableObject::default());
                 nodes[at as usize].children.push((step.clone(), child));
                 child
             });
@@ -127,7 +127,7 @@ fn escaped(name: &[u8]) -> Vec<u8> {
     step
 }
 
-fn encode(nodes: &[Node]) -> Vec<u8> {
+fn encode(nodes: &[TrackableObject]) -> Vec<u8> {
     let mut graph = Vec::new();
     for node in nodes {
         let mut bytes = Vec::new();

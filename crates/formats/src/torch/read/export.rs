@@ -16,7 +16,7 @@ use statelens_pickle::Storage;
 
 use super::part;
 use crate::archive::Archive;
-use crate::json::{Document, Id, Node};
+use crate::json::{Document, Id, JsonNode};
 use crate::unread::Unread;
 
 /// The record that every archive of the newer kind has in its folder.
@@ -212,7 +212,7 @@ impl Reading<'_> {
             .map_err(|error| error.context(format!("the record {config}")))?;
         let described = document.get(document.root(), "config");
         let described = match described.map(|id| document.node(id)) {
-            Some(Node::Object(described)) => described,
+            Some(JsonNode::Object(described)) => described,
             _ => {
                 return Err(statelens_checkpoint::Error::damaged(format!(
                     "the record {config} describes no tensors"
@@ -323,7 +323,7 @@ impl Payload<'_> {
     }
 
     fn flag(&self, name: &str) -> bool {
-        self.document.field(self.id, name).is_some_and(Node::is_true)
+        self.document.field(self.id, name).is_some_and(JsonNode::is_true)
     }
 
     /// The tensor as a view of its storage.
@@ -332,7 +332,7 @@ impl Payload<'_> {
         let meta = document.get(self.id, "tensor_meta");
         let field = |name: &str| document.get(meta?, name);
         let natural = |id: Id| match document.node(id) {
-            Node::Int(value) => value.to_u64(),
+            JsonNode::Int(value) => value.to_u64(),
             _ => None,
         };
         // A dimension is a number, or an expression that only the program knows.
