@@ -4,7 +4,7 @@ use super::*;
 
 /// A leaf.
 #[derive(Debug, Clone, Default)]
-struct Entry {
+struct TestLeaf {
     key: String,
     kind: &'static str,
     dtype: String,
@@ -15,7 +15,7 @@ struct Entry {
     link: Option<String>,
 }
 
-impl Foldable for Entry {
+impl Foldable for TestLeaf {
     fn key(&self) -> &str {
         &self.key
     }
@@ -53,26 +53,26 @@ impl Foldable for Entry {
     }
 }
 
-fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Entry {
+fn tensor(key: &str, dtype: &str, shape: &[u64]) -> TestLeaf {
     let params: u64 = shape.iter().product();
     let bytes = params * if dtype.contains("16") { 2 } else { 4 };
-    Entry {
+    TestLeaf {
         key: key.into(),
         kind: "tensor",
         dtype: dtype.into(),
         shape: shape.to_vec(),
         params,
         bytes,
-        ..Entry::default()
+        ..TestLeaf::default()
     }
 }
 
-fn value(key: &str, text: &str) -> Entry {
-    Entry { key: key.into(), kind: "float", value: text.into(), ..Entry::default() }
+fn value(key: &str, text: &str) -> TestLeaf {
+    TestLeaf { key: key.into(), kind: "float", value: text.into(), ..TestLeaf::default() }
 }
 
 /// The layers of a model, sorted by their keys as text: 0, 1, 10, 11, …, 2, 20, ….
-fn lexicographic(layers: u64) -> Vec<Entry> {
+fn lexicographic(layers: u64) -> Vec<TestLeaf> {
     let mut rows = vec![tensor("model.embed.weight", "bfloat16", &[1000, 64])];
     for layer in 0..layers {
         for (name, shape) in [("attn.q", &[64, 64][..]), ("mlp.up", &[256, 64]), ("norm", &[64])] {
@@ -93,7 +93,7 @@ fn labels(trie: &Trie, path: &[&str]) -> Vec<(String, usize, bool)> {
     trie.runs(at).into_iter().map(|run| (trie.run_label(at, run), run.len, run.loose)).collect()
 }
 
-fn told(rows: &[Entry]) -> Vec<String> {
+fn told(rows: &[TestLeaf]) -> Vec<String> {
     let line = |line: Line| format!("{} x{}", line.key, line.rows.len());
     lines(rows, '.').into_iter().map(line).collect()
 }
@@ -134,7 +134,7 @@ fn layers_of_another_shape_are_a_fold_of_their_own() {
         rows.iter_mut().find(|row| row.key == key).expect("a row").shape = vec![128, 64];
     };
     odd(3);
-    let told_of = |rows: &[Entry]| labels(&Trie::new(rows, '.'), &["model", "layers"]);
+    let told_of = |rows: &[TestLeaf]| labels(&Trie::new(rows, '.'), &["model", "layers"]);
     odd(3);
     odd(20);
     assert_eq!(
@@ -153,7 +153,7 @@ fn layers_of_another_shape_are_a_fold_of_their_own() {
 #[test]
 fn every_second_layer_may_be_another() {
     let shape = |layer: u64| [[8, 8], [8, 16]][layer as usize % 2];
-    let rows: Vec<Entry> =
+    let rows: Vec<TestLeaf> =
         (0..12).map(|layer| tensor(&format!("h.{layer}.w"), "float32", &shape(layer))).collect();
     let trie = Trie::new(&rows, '.');
     let expected =
@@ -163,7 +163,7 @@ fn every_second_layer_may_be_another() {
 
 #[test]
 fn experts_fold_inside_layers_in_any_order() {
-    let mut rows: Vec<Entry> = (0..12)
+    let mut rows: Vec<TestLeaf> = (0..12)
         .flat_map(|layer| (0..16).map(move |expert| (layer, expert)))
         .flat_map(|(layer, expert)| {
             ["w1", "w2", "w3"].map(|name| {
@@ -197,7 +197,7 @@ fn experts_fold_inside_layers_in_any_order() {
 #[test]
 fn the_order_of_keys_within_a_layer_does_not_matter() {
     let names = [["a", "b", "c"], ["c", "a", "b"], ["b", "c", "a"]];
-    let rows: Vec<Entry> = (0..9)
+    let rows: Vec<TestLeaf> = (0..9)
         .flat_map(|layer| names[layer % 3].map(|name| (layer, name)))
         .map(|(layer, name)| {
             tensor(&format!("h.{layer}.{name}"), "float32", &[name.as_bytes()[0].into()])
@@ -212,7 +212,7 @@ fn the_order_of_keys_within_a_layer_does_not_matter() {
 
 #[test]
 fn optimizer_state_folds_by_keys_alone() {
-    let rows: Vec<Entry> = (0..12)
+    let rows: Vec<TestLeaf> = (0..12)
         .flat_map(|at| {
             ["step", "exp_avg"].map(|name| {
                 tensor(&format!("optimizer.state.{at}.{name}"), "float32", &[at % 5 + 1])
@@ -225,10 +225,10 @@ fn optimizer_state_folds_by_keys_alone() {
 
 #[test]
 fn short_lists_of_values_do_not_fold() {
-    let rows: Vec<Entry> = (0..3).map(|at| value(&format!("d.{at}"), "0.1")).collect();
+    let rows: Vec<TestLeaf> = (0..3).map(|at| value(&format!("d.{at}"), "0.1")).collect();
     let trie = Trie::new(&rows, '.');
     assert_eq!(labels(&trie, &["d"]).len(), 3);
-    let rows: Vec<Entry> = (0..4).map(|at| value(&format!("d.{at}"), "0.1")).collect();
+    let rows: Vec<TestLeaf> = (0..4).map(|at| value(&format!("d.{at}"), "0.1")).collect();
     let trie = Trie::new(&rows, '.');
     assert_eq!(labels(&trie, &["d"]), all("0\u{2013}3", 4));
     assert_eq!(values_text(&rows, &[0, 3]), "0.1");
@@ -236,7 +236,7 @@ fn short_lists_of_values_do_not_fold() {
 
 #[test]
 fn names_with_a_number_fold_from_four_on() {
-    let rows = |names: &[&str]| -> Vec<Entry> {
+    let rows = |names: &[&str]| -> Vec<TestLeaf> {
         names.iter().map(|name| tensor(&format!("m.{name}.w"), "float32", &[1])).collect()
     };
     let few = rows(&["ln_1", "attn", "ln_2", "w1", "w2", "w3"]);
@@ -244,13 +244,14 @@ fn names_with_a_number_fold_from_four_on() {
     let many = rows(&["layer_00", "layer_10", "layer_08", "layer_09"]);
     assert_eq!(labels(&Trie::new(&many, '.'), &["m"]), all("layer_00,08\u{2013}10", 4));
     // Of flat names each is a tensor of its own.
-    let flat: Vec<Entry> = (0..9).map(|at| tensor(&format!("arr_{at}"), "float32", &[1])).collect();
+    let flat: Vec<TestLeaf> =
+        (0..9).map(|at| tensor(&format!("arr_{at}"), "float32", &[1])).collect();
     assert_eq!(lines(&flat, '.').len(), 9);
 }
 
 #[test]
 fn what_does_not_fold_stays_in_the_order_of_the_file() {
-    let rows: Vec<Entry> = ["h.9.a", "h.x.a", "h.2.b", "h.1.a", "h.0.c", "h.10.d"]
+    let rows: Vec<TestLeaf> = ["h.9.a", "h.x.a", "h.2.b", "h.1.a", "h.0.c", "h.10.d"]
         .map(|key| tensor(key, "float32", &[1]))
         .into();
     assert_eq!(told(&rows), ["h.1,9.a x2", "h.x.a x1", "h.2.b x1", "h.0.c x1", "h.10.d x1"]);
@@ -258,7 +259,7 @@ fn what_does_not_fold_stays_in_the_order_of_the_file() {
 
 #[test]
 fn links_do_not_fold_with_what_they_lead_to() {
-    let mut rows: Vec<Entry> =
+    let mut rows: Vec<TestLeaf> =
         (0..4).map(|at| tensor(&format!("h.{at}.w"), "float32", &[10, 10])).collect();
     rows[1..].iter_mut().for_each(|row| row.link = Some("h.0.w".into()));
     assert_eq!(told(&rows), ["h.0.w x1", "h.1\u{2013}3.w x3"]);
@@ -289,7 +290,7 @@ fn the_tree_of_some_keys_is_as_if_there_were_no_others() {
     let trie = Trie::new(&rows, '.');
     let chosen: Vec<u32> =
         (0..rows.len() as u32).filter(|&id| !rows[id as usize].key.contains("mlp")).collect();
-    let some: Vec<Entry> = chosen.iter().map(|&id| rows[id as usize].clone()).collect();
+    let some: Vec<TestLeaf> = chosen.iter().map(|&id| rows[id as usize].clone()).collect();
     let (part, alone) = (trie.of(&chosen), Trie::new(&some, '.'));
     let told = |trie: &Trie, row: &dyn Fn(u32) -> String| -> Vec<_> {
         let nodes = 0..trie.count();
@@ -310,7 +311,7 @@ fn the_tree_of_some_keys_is_as_if_there_were_no_others() {
 
 #[test]
 fn names_of_variables_are_split_at_slashes() {
-    let named = |names: &[&str]| -> Vec<Entry> {
+    let named = |names: &[&str]| -> Vec<TestLeaf> {
         names.iter().map(|name| tensor(name, "float32", &[2])).collect()
     };
     let rows = named(&["net/dense_1.5/kernel", "net/dense_1.5/bias", "step"]);

@@ -7,7 +7,7 @@ use crate::json::Parser;
 
 /// One leaf of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ManifestEntry {
     /// The flat key.
     pub key: Text,
     /// The kind of the value: `tensor`, `int`, ….
@@ -25,7 +25,7 @@ pub struct Entry {
 }
 
 /// One entry, as it stands in a manifest.
-pub fn read_entry(text: &[u8]) -> Result<Entry> {
+pub fn read_entry(text: &[u8]) -> Result<ManifestEntry> {
     let mut json = Parser::lenient(text);
     let entry = entry(&mut json)?;
     json.end()?;
@@ -33,7 +33,7 @@ pub fn read_entry(text: &[u8]) -> Result<Entry> {
 }
 
 /// The entries of a manifest, in order.
-pub fn read(text: &[u8]) -> Result<Vec<Entry>> {
+pub fn read(text: &[u8]) -> Result<Vec<ManifestEntry>> {
     // Keys may be texts that are no Unicode.
     let mut json = Parser::lenient(text);
     let mut entries = Vec::new();
@@ -54,7 +54,7 @@ pub fn read(text: &[u8]) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-fn list(json: &mut Parser<'_>, entries: &mut Vec<Entry>) -> Result<()> {
+fn list(json: &mut Parser<'_>, entries: &mut Vec<ManifestEntry>) -> Result<()> {
     json.array()?;
     let mut first = true;
     while json.item(&mut first)? {
@@ -63,8 +63,8 @@ fn list(json: &mut Parser<'_>, entries: &mut Vec<Entry>) -> Result<()> {
     Ok(())
 }
 
-fn entry(json: &mut Parser<'_>) -> Result<Entry> {
-    let mut entry = Entry {
+fn entry(json: &mut Parser<'_>) -> Result<ManifestEntry> {
+    let mut entry = ManifestEntry {
         key: "".into(),
         kind: String::new(),
         dtype: None,

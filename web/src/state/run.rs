@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::order;
-use statelens_inspect::runs::{Entry, INDEX, NamePattern, Run, RunFile, parse_index};
+use statelens_inspect::runs::{FileEntry, INDEX, NamePattern, Run, RunFile, parse_index};
 
 use crate::protocol::opened::FileName;
 
@@ -107,13 +107,14 @@ pub fn sort(files: &[FileName], folder: &Folder, index: Option<Result<String, St
             places.insert(split(&file.path).1.to_owned(), *at);
         }
     }
-    let row =
-        |(entry, of): (usize, &Entry)| places.get(&of.name).map(|file| Row { entry, file: *file });
+    let row = |(entry, of): (usize, &FileEntry)| {
+        places.get(&of.name).map(|file| Row { entry, file: *file })
+    };
     let mut rows: Vec<Row> = run.entries.iter().enumerate().filter_map(row).collect();
     // The core has checkpoints in their order and the rest by name: the newest of a step first.
     let place = |row: &Row| {
         let step = run.entries.get(row.entry).and_then(step);
-        let whole = run.entries.get(row.entry).is_some_and(Entry::is_checkpoint);
+        let whole = run.entries.get(row.entry).is_some_and(FileEntry::is_checkpoint);
         (std::cmp::Reverse(step), !whole, if whole { usize::MAX - row.entry } else { row.entry })
     };
     order::by(&mut rows, |one, two| place(one).cmp(&place(two)));
@@ -122,7 +123,7 @@ pub fn sort(files: &[FileName], folder: &Folder, index: Option<Result<String, St
 
 /// The step that a name says, whatever the file is.
 #[must_use]
-pub fn step(entry: &Entry) -> Option<u128> {
+pub fn step(entry: &FileEntry) -> Option<u128> {
     if let RunFile::Checkpoint(name) = &entry.kind {
         return Some(name.step);
     }
@@ -135,7 +136,7 @@ pub fn step(entry: &Entry) -> Option<u128> {
 
 /// The timestamp of a name as people write it: `2026-01-31 10:45:12`.
 #[must_use]
-pub fn timestamp(entry: &Entry) -> Option<String> {
+pub fn timestamp(entry: &FileEntry) -> Option<String> {
     let RunFile::Checkpoint(name) = &entry.kind else { return None };
     let text = name.timestamp.as_deref()?;
     let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();

@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     Checkpoint, Error, FileId, FileSet, Layout, Leaf, Limits, Unwatched, order,
 };
 use statelens_inspect::Summary;
-use statelens_inspect::share::Entry;
+use statelens_inspect::share::LeafSummary;
 use statelens_recipes::adapter;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use web_sys::File;
@@ -223,7 +223,7 @@ fn not_opened(name: &str, error: &ErrorText) -> Finding {
 fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened, Vec<Leaf>) {
     let leaves = checkpoint.leaves();
     let rows: Vec<Row> =
-        leaves.iter().map(|leaf| share::row(Entry::new(checkpoint, leaf))).collect();
+        leaves.iter().map(|leaf| share::row(LeafSummary::new(checkpoint, leaf))).collect();
     let mut missing: Vec<String> =
         checkpoint.findings.iter().flat_map(|found| &found.missing).cloned().collect();
     order::natural(&mut missing);

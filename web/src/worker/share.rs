@@ -5,7 +5,7 @@ use std::rc::Rc;
 use statelens_checkpoint::float_repr;
 use statelens_inspect::share::lines;
 use statelens_inspect::share::{
-    Entry, KeysAs, LinkOptions, LinkParts, Measuring, Outline, link, open_link,
+    KeysAs, LeafSummary, LinkOptions, LinkParts, Measuring, Outline, link, open_link,
     structure_fingerprint, without_link, write_html, write_json, write_markdown,
 };
 use statelens_inspect::{Statistics, shape_text};
@@ -183,7 +183,7 @@ pub fn open(fragment: &str) -> Result<(Summary, Opened), Box<ErrorText>> {
     Ok((Summary::new(outline), opened))
 }
 
-fn what(entry: &Entry) -> String {
+fn what(entry: &LeafSummary) -> String {
     if entry.is_tensor() {
         format!("{} {}", crate::state::dtype::short(&entry.dtype), shape_text(&entry.shape))
     } else if entry.value.is_empty() {
@@ -195,7 +195,7 @@ fn what(entry: &Entry) -> String {
 
 /// One leaf as a row.
 #[must_use]
-pub fn row(entry: Entry) -> Row {
+pub fn row(entry: LeafSummary) -> Row {
     let kind = kind(entry.kind);
     Row {
         key: entry.key,

@@ -47,7 +47,7 @@ pub(crate) enum Body {
 /// stands behind the directory.
 pub(crate) fn layout(records: Vec<Record>, comment: &str) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
-    let mut entries: Vec<Entry> = Vec::with_capacity(records.len());
+    let mut entries: Vec<DirectoryEntry> = Vec::with_capacity(records.len());
     let mut at = 0u64;
     for Record { name, body } in records {
         if names::leads_out(&name) {
@@ -56,7 +56,7 @@ pub(crate) fn layout(records: Vec<Record>, comment: &str) -> Result<Vec<Segment>
             ))
             .advice("Rename it with --rename, or leave it out with --exclude."));
         }
-        let entry = Entry::new(name, &body, at)?;
+        let entry = DirectoryEntry::new(name, &body, at)?;
         let header = entry.local_header();
         at = at.checked_add(header.len() as u64 + entry.len + entry.descriptor_len()).ok_or_else(
             || Error::unsupported("the archive would be larger than 64 bits can count"),
@@ -66,7 +66,7 @@ pub(crate) fn layout(records: Vec<Record>, comment: &str) -> Result<Vec<Segment>
                 let crc = crc::crc32(0, &bytes);
                 let bytes = [header, bytes, entry.descriptor(crc)].concat();
                 segments.push(Segment::Bytes(bytes.into()));
-                entries.push(Entry { crc: Crc::Known(crc), ..entry });
+                entries.push(DirectoryEntry { crc: Crc::Known(crc), ..entry });
             }
             Body::Tensor(_, 0) => {
                 segments.push(Segment::Bytes(header.into()));
@@ -76,7 +76,7 @@ pub(crate) fn layout(records: Vec<Record>, comment: &str) -> Result<Vec<Segment>
                 let crc = crc::crc32(0, &lead);
                 let bytes = [header, lead, entry.descriptor(crc)].concat();
                 segments.push(Segment::Bytes(bytes.into()));
-                entries.push(Entry { crc: Crc::Known(crc), ..entry });
+                entries.push(DirectoryEntry { crc: Crc::Known(crc), ..entry });
             }
             Body::Tensor(tensor, len) | Body::Led(_, tensor, len) => {
                 let lead = if let Body::Led(lead, ..) = &body { &lead[..] } else { &[] };
@@ -88,7 +88,8 @@ pub(crate) fn layout(records: Vec<Record>, comment: &str) -> Result<Vec<Segment>
                     checksum: Checksum::Crc32,
                     encoding: None,
                 }));
-                let entry = Entry { crc: Crc::OfSegment { lead, segment: data, len }, ..entry };
+                let entry =
+                    DirectoryEntry { crc: Crc::OfSegment { lead, segment: data, len }, ..entry };
                 let (behind, len) = (entry.clone(), entry.descriptor_len());
                 segments.push(Segment::Late {
                     len: Some(len),
@@ -106,7 +107,7 @@ pub(crate) fn layout(records: Vec<Record>, comment: &str) -> Result<Vec<Segment>
 
 /// The central directory and the end records. Torch writes the 64-bit end record always; an empty
 /// archive is known by its first bytes, which are those of the other one.
-fn directory(entries: Vec<Entry>, start: u64, comment: &str) -> Segment {
+fn directory(entries: Vec<DirectoryEntry>, start: u64, comment: &str) -> Segment {
     // Readers look for the end record from the back: a comment must not hold what begins one.
     let comment: String = comment.chars().filter(|c| !c.is_control()).collect();
     let (comment, comment_len) = match u16::try_from(comment.len()) {
@@ -147,7 +148,7 @@ fn directory(entries: Vec<Entry>, start: u64, comment: &str) -> Segment {
 }
 
 #[derive(Clone)]
-struct Entry {
+struct DirectoryEntry {
     name: Arc<str>,
     /// Offset of the local header.
     at: u64,
@@ -183,7 +184,7 @@ impl Crc {
     }
 }
 
-impl Entry {
+impl DirectoryEntry {
     fn new(name: String, body: &Body, at: u64) -> Result<Self> {
         if name.len() > 0x7fff {
             return Err(Error::unsupported("the name of a record is longer than zip can hold"));

@@ -26,7 +26,7 @@ pub(super) struct Metadata<'a> {
 }
 
 /// What stands under a name.
-pub(super) struct Entry {
+pub(super) struct MetadataEntry {
     pub(super) name: Text,
     pub(super) kind: EntryKind,
 }
@@ -95,7 +95,7 @@ impl<'a> Metadata<'a> {
     }
 
     /// The entry of that number, in the order of the file.
-    pub(super) fn entry(&mut self, number: usize) -> Result<Entry> {
+    pub(super) fn entry(&mut self, number: usize) -> Result<MetadataEntry> {
         let pickle = self.pickle;
         let (name, value) = self.entries.get(number).ok_or_else(|| unclear("ends early"))?;
         let name = pickle.text(*name).ok_or_else(|| unclear("has a name that is not a string"))?;
@@ -107,7 +107,7 @@ impl<'a> Metadata<'a> {
             }
             other => EntryKind::Other(other.unwrap_or("no class").to_owned()),
         };
-        Ok(Entry { name, kind })
+        Ok(MetadataEntry { name, kind })
     }
 
     /// Where a value, or the chunk that begins at `at`, is stored.

@@ -12,7 +12,7 @@ use statelens_pickle::{Pickle, ScanOptions};
 
 use super::detect::metadata;
 use super::grid::{Chunk, assemble};
-use super::metadata::{Entry, EntryKind, Metadata, StorageInfo};
+use super::metadata::{EntryKind, Metadata, MetadataEntry, StorageInfo};
 use super::tree::Tree;
 use crate::paths::folder;
 use crate::stray;
@@ -110,7 +110,7 @@ impl<'a> Reading<'a> {
     fn value(
         &mut self,
         metadata: &Metadata<'_>,
-        entry: &Entry,
+        entry: &MetadataEntry,
         builder: &mut Builder,
     ) -> Result<ValueId> {
         match &entry.kind {
@@ -145,7 +145,7 @@ impl<'a> Reading<'a> {
     fn tensor(
         &mut self,
         metadata: &Metadata<'_>,
-        entry: &Entry,
+        entry: &MetadataEntry,
         dtype: &DType,
         shape: &[u64],
         chunks: &[(Vec<u64>, Vec<u64>)],
@@ -167,7 +167,7 @@ impl<'a> Reading<'a> {
     fn plain(
         &mut self,
         metadata: &Metadata<'_>,
-        entry: &Entry,
+        entry: &MetadataEntry,
         builder: &mut Builder,
     ) -> Result<Result<ValueId, Reason>> {
         let info = metadata.storage_info(&entry.name, None);

@@ -17,7 +17,7 @@ pub(super) struct Header {
     /// `__metadata__`, in order.
     pub(super) metadata: Vec<(Text, Text)>,
     /// The tensors in the order of the header.
-    pub(super) tensors: Vec<Entry>,
+    pub(super) tensors: Vec<TensorInfo>,
     /// The first byte behind the header; offsets count from here.
     pub(super) data: u64,
     /// How many bytes there are behind it: of a file that is cut short, fewer than tensors take.
@@ -26,7 +26,7 @@ pub(super) struct Header {
 }
 
 /// A tensor, as the header has it.
-pub(super) struct Entry {
+pub(super) struct TensorInfo {
     pub(super) name: Text,
     pub(super) header_dtype: &'static HeaderDType,
     pub(super) shape: Vec<u64>,
@@ -120,7 +120,7 @@ impl Header {
     /// data, of which there are `len`, to the last. That the file ends before they do is a
     /// finding: those before its end are whole.
     fn validate(&mut self, len: u64) -> Result<()> {
-        let mut order: Vec<&Entry> = room::collect(&self.tensors)?;
+        let mut order: Vec<&TensorInfo> = room::collect(&self.tensors)?;
         order::by_key(&mut order, |entry| (entry.begin, entry.end));
         let mut at = 0;
         for entry in order {
@@ -160,7 +160,7 @@ impl Header {
     }
 }
 
-impl Entry {
+impl TensorInfo {
     /// Whether all of it is among the first `len` bytes of the data.
     pub(super) fn is_there(&self, len: u64) -> bool {
         self.end <= len
@@ -280,7 +280,7 @@ fn metadata(parser: &mut Parser<'_>) -> Result<Vec<(Text, Text)>> {
 }
 
 /// One tensor.
-fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<Entry> {
+fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<TensorInfo> {
     let (mut header_dtype, mut shape, mut offsets) = (None, None, None);
     parser.object()?;
     let mut first = true;
@@ -330,7 +330,7 @@ fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<Entry> 
     }
     let lacks = |field: &str| Error::damaged(format!("it has no field `{field}`"));
     let [begin, end] = offsets.ok_or_else(|| lacks("data_offsets"))?;
-    Ok(Entry {
+    Ok(TensorInfo {
         name,
         header_dtype: header_dtype.ok_or_else(|| lacks("dtype"))?,
         shape: shape.ok_or_else(|| lacks("shape"))?,

@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     Limits, Progress, Result, Span, Tensor, Text, Value, ValueId, room,
 };
 
-use super::header::{Entry, Header};
+use super::header::{Header, TensorInfo};
 use super::scalars;
 
 /// Opens it.
@@ -110,7 +110,7 @@ fn format(header: u64, attributes: &[(Text, Text)]) -> FormatInfo {
 
 /// A tensor of a file whose data begins at byte `data` and is `there` bytes long.
 fn tensor(
-    entry: Entry,
+    entry: TensorInfo,
     file: FileId,
     (data, there): (u64, u64),
     findings: &mut Vec<Finding>,

@@ -28,7 +28,7 @@ pub(super) struct Directory {
 }
 
 /// One entry of a directory.
-pub(super) struct Entry {
+pub(super) struct ZipEntry {
     pub(super) name: Vec<u8>,
     pub(super) packing: Result<Option<Packing>, &'static str>,
     pub(super) stored: u64,
@@ -99,7 +99,7 @@ pub(super) fn directories(source: &dyn ReadAt, end: u64) -> Vec<Directory> {
 pub(super) fn entries(
     source: &Arc<dyn ReadAt>,
     directory: Directory,
-    each: &mut dyn FnMut(Entry) -> bool,
+    each: &mut dyn FnMut(ZipEntry) -> bool,
 ) {
     let mut at = directory.start;
     while at < directory.end
@@ -113,7 +113,7 @@ pub(super) fn entries(
         let mut header = u64::from(u32_at(&fixed, 42));
         let unpacked = u32_at(&fixed, 24);
         enlarge(extra, unpacked == u32::MAX, &mut stored, &mut header);
-        let entry = Entry {
+        let entry = ZipEntry {
             name: name.to_vec(),
             packing: packing(u16_at(&fixed, 8), u16_at(&fixed, 10)),
             stored,

@@ -12,7 +12,7 @@ pub(super) struct Join {
     builder: Builder,
     class: DictClass,
     format: Option<FormatInfo>,
-    entries: Vec<Entry>,
+    entries: Vec<JoinedEntry>,
     by_key: HashMap<Text, usize>,
     raw: Vec<(Text, Text)>,
     findings: Vec<Finding>,
@@ -24,7 +24,7 @@ pub(super) struct Join {
     unknown: DType,
 }
 
-struct Entry {
+struct JoinedEntry {
     key: DictKey,
     id: ValueId,
     part: usize,
@@ -81,7 +81,7 @@ impl Join {
             if index > 0 && is_repeated(key) {
                 continue;
             }
-            let entry = Entry { key: key.clone(), id: ValueId(id.0 + shift), part: index };
+            let entry = JoinedEntry { key: key.clone(), id: ValueId(id.0 + shift), part: index };
             let text = match key {
                 DictKey::Str(text) => text.clone(),
                 key => key.to_string().into(),
@@ -113,7 +113,7 @@ impl Join {
     }
 
     /// Two files hold the key.
-    fn twice(&mut self, key: &Text, at: usize, entry: Entry, belongs: bool) {
+    fn twice(&mut self, key: &Text, at: usize, entry: JoinedEntry, belongs: bool) {
         let Some(old) = self.entries.get_mut(at) else { return };
         let (one, other) = (&self.names[old.part], &self.names[entry.part]);
         let kept = if belongs { other } else { one };
@@ -160,7 +160,7 @@ impl Join {
         let tensor = self.builder.push_tensor(tensor)?;
         let id = self.builder.push(Value::Tensor(tensor))?;
         self.by_key.insert(key.clone(), self.entries.len());
-        self.entries.push(Entry { key: DictKey::Str(key), id, part: usize::MAX });
+        self.entries.push(JoinedEntry { key: DictKey::Str(key), id, part: usize::MAX });
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl Join {
                 rank[*at] = place;
             }
         }
-        let mut ranked: Vec<(usize, Entry)> =
+        let mut ranked: Vec<(usize, JoinedEntry)> =
             rank.into_iter().zip(std::mem::take(&mut self.entries)).collect();
         order::by_key(&mut ranked, |(rank, _)| *rank);
         self.entries = ranked.into_iter().map(|(_, entry)| entry).collect();

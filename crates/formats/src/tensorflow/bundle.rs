@@ -44,7 +44,7 @@ impl Header {
 
 /// Where a tensor is: an entry with a name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Entry {
+pub(super) struct BundleEntry {
     pub(super) dtype: u64,
     pub(super) shape: Vec<u64>,
     pub(super) shard: u64,
@@ -56,7 +56,7 @@ pub(super) struct Entry {
     pub(super) slices: Vec<Slice>,
 }
 
-impl Entry {
+impl BundleEntry {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let mut entry = Self::default();
         let mut message = Message::new(bytes);

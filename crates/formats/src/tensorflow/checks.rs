@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{ByteOrder, Error, FileSet, Layout, Limits, Result};
 
-use super::bundle::{Entry, Header};
+use super::bundle::{BundleEntry, Header};
 use super::contents::numel;
 use super::read::Data;
 use super::table::SortedTable;
@@ -33,14 +33,15 @@ fn bundle(
     checks: &mut Checks,
 ) -> Result<()> {
     let mut header = None;
-    let mut tensors: Vec<(String, Entry)> = Vec::new();
-    let mut parts: HashMap<Vec<u8>, Entry> = HashMap::new();
+    let mut tensors: Vec<(String, BundleEntry)> = Vec::new();
+    let mut parts: HashMap<Vec<u8>, BundleEntry> = HashMap::new();
     table.each(|key, block, value| {
         let value = block.bytes(value)?;
         match key {
             [] => header = Some(Header::parse(&value)?),
-            [0, ..] => drop(parts.insert(key.to_vec(), Entry::parse(&value)?)),
-            key => tensors.push((String::from_utf8_lossy(key).into_owned(), Entry::parse(&value)?)),
+            [0, ..] => drop(parts.insert(key.to_vec(), BundleEntry::parse(&value)?)),
+            key => tensors
+                .push((String::from_utf8_lossy(key).into_owned(), BundleEntry::parse(&value)?)),
         }
         Ok(())
     })?;
@@ -72,7 +73,7 @@ impl Checks {
         data: &mut Data<'_>,
         order: ByteOrder,
         what: String,
-        entry: &Entry,
+        entry: &BundleEntry,
         left: &mut u64,
     ) {
         let Some(expected) = entry.crc else {

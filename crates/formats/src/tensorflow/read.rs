@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     Result, Span, room,
 };
 
-use super::bundle::{Entry, Header};
+use super::bundle::{BundleEntry, Header};
 use super::contents::{Contents, numel};
 use super::leaves::Leaves;
 use super::members::{self, Tables};
@@ -44,16 +44,16 @@ fn bundle(
     progress: &mut dyn Progress,
 ) -> Result<Contents> {
     let mut header = None;
-    let mut tensors: Vec<(Vec<u8>, Entry)> = Vec::new();
+    let mut tensors: Vec<(Vec<u8>, BundleEntry)> = Vec::new();
     // The keys of slices begin with a zero, those of tensors never do.
-    let mut parts: HashMap<Vec<u8>, Entry> = HashMap::new();
+    let mut parts: HashMap<Vec<u8>, BundleEntry> = HashMap::new();
     table.each(|key, block, value| {
         let value = block.bytes(value)?;
         if key.is_empty() {
             header = Some(Header::parse(&value)?);
             return Ok(());
         }
-        let entry = Entry::parse(&value)
+        let entry = BundleEntry::parse(&value)
             .map_err(|error| error.context(format!("`{}`", String::from_utf8_lossy(key))))?;
         match key {
             [0, ..] => drop(parts.insert(key.to_vec(), entry)),
@@ -106,14 +106,14 @@ struct Bundle<'a> {
     files: &'a FileSet,
     header: Header,
     data: Data<'a>,
-    parts: HashMap<Vec<u8>, Entry>,
+    parts: HashMap<Vec<u8>, BundleEntry>,
     leaves: Leaves,
     /// How many bytes of strings may still be read.
     left: u64,
 }
 
 impl Bundle<'_> {
-    fn leaf(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
+    fn leaf(&mut self, key: &[u8], entry: &BundleEntry) -> Result<()> {
         if entry.crc.is_none() && entry.slices.is_empty() && entry.size > 0 {
             self.leaves.problem(
                 Grade::Warning,
@@ -134,7 +134,7 @@ impl Bundle<'_> {
     }
 
     /// Where the bytes of a tensor or of a slice are.
-    fn layout(&mut self, entry: &Entry) -> Result<Layout, String> {
+    fn layout(&mut self, entry: &BundleEntry) -> Result<Layout, String> {
         let itemsize = dtype::elements(entry.dtype).map_or(1, |dtype| dtype.itemsize());
         let len = numel(&entry.shape).and_then(|numel| numel.checked_mul(itemsize));
         if len != Some(entry.size) {
@@ -149,7 +149,7 @@ impl Bundle<'_> {
         self.data.span(entry).map(Layout::Span)
     }
 
-    fn slices(&mut self, key: &[u8], entry: &Entry) -> Result<Layout, String> {
+    fn slices(&mut self, key: &[u8], entry: &BundleEntry) -> Result<Layout, String> {
         let mut parts = Vec::with_capacity(entry.slices.len());
         for (extents, part) in self.parts_of(key, entry)? {
             parts.push((extents, self.layout(&part)?));
@@ -158,11 +158,11 @@ impl Bundle<'_> {
     }
 
     /// The entries of a tensor's slices, and where each lies: start and length by dimension.
-    fn parts_of(&mut self, key: &[u8], entry: &Entry) -> Result<Vec<Placed>, String> {
+    fn parts_of(&mut self, key: &[u8], entry: &BundleEntry) -> Result<Vec<Placed>, String> {
         // All are taken, so that those which are left belong to nobody.
-        let found: Vec<Option<Entry>> =
+        let found: Vec<Option<BundleEntry>> =
             entry.slices.iter().map(|slice| self.parts.remove(&slices::key(key, slice))).collect();
-        let placed = |(slice, part): (&slices::Slice, Option<Entry>)| {
+        let placed = |(slice, part): (&slices::Slice, Option<BundleEntry>)| {
             let extents = slices::within(slice, &entry.shape)
                 .ok_or_else(|| format!("a slice of it lies outside of shape {:?}", entry.shape))?;
             let part =
@@ -177,7 +177,7 @@ impl Bundle<'_> {
         entry.slices.iter().zip(found).map(placed).collect()
     }
 
-    fn strings(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
+    fn strings(&mut self, key: &[u8], entry: &BundleEntry) -> Result<()> {
         let parts = match entry.slices.is_empty() {
             true => Ok(vec![(entry.shape.iter().map(|dim| (0, *dim)).collect(), entry.clone())]),
             false => self.parts_of(key, entry),
@@ -218,7 +218,7 @@ impl Bundle<'_> {
         self.leaves.strings(key, &entry.shape, found)
     }
 
-    fn string_bytes(&mut self, entry: &Entry) -> Result<Vec<u8>, String> {
+    fn string_bytes(&mut self, entry: &BundleEntry) -> Result<Vec<u8>, String> {
         let span = self.data.span(entry)?;
         self.left = self.left.checked_sub(span.len).ok_or("there are too many strings to hold")?;
         let read = self.files.read_vec(span.file, span.offset, span.len);
@@ -227,7 +227,7 @@ impl Bundle<'_> {
 }
 
 /// A slice with its place.
-type Placed = (slices::Extents, Entry);
+type Placed = (slices::Extents, BundleEntry);
 
 /// The data files of a bundle.
 pub(super) struct Data<'a> {
@@ -248,8 +248,8 @@ impl<'a> Data<'a> {
     }
 
     /// Where an entry's bytes are, or why they can't be had.
-    pub(super) fn span(&mut self, entry: &Entry) -> Result<Span, String> {
-        let Entry { shard, offset, size, .. } = *entry;
+    pub(super) fn span(&mut self, entry: &BundleEntry) -> Result<Span, String> {
+        let BundleEntry { shard, offset, size, .. } = *entry;
         if shard >= self.shards {
             return Err(format!("it is said to be in data file {shard} of {}", self.shards));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::share::Entry;
+use crate::share::LeafSummary;
 
 /// The config of a model: of Hugging Face, of Cerebras, of Meta, or the metadata of a GGUF file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,7 +35,7 @@ impl Config {
     }
 
     /// What a GGUF file says of itself: `llama.block_count` is `block_count`.
-    pub(super) fn of_entries(entries: &[Entry]) -> Option<Self> {
+    pub(super) fn of_entries(entries: &[LeafSummary]) -> Option<Self> {
         let mut values = HashMap::new();
         for entry in entries {
             let Some(key) = entry.key.strip_prefix("metadata.") else { continue };

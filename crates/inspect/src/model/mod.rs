@@ -29,7 +29,7 @@ pub use parts::PartSum;
 pub use roles::ModelComponent;
 
 use crate::optimizer::Parameters;
-use crate::share::Entry;
+use crate::share::LeafSummary;
 use crate::summary::Summary;
 use weights::Weights;
 
@@ -102,7 +102,8 @@ pub struct Resolved {
 impl Model {
     /// Finds out; reads no tensor. `leaves` are those of `checkpoint`.
     pub fn of(checkpoint: &Checkpoint, leaves: &[Leaf], config: Option<&Config>) -> Self {
-        let entries: Vec<Entry> = leaves.iter().map(|leaf| Entry::new(checkpoint, leaf)).collect();
+        let entries: Vec<LeafSummary> =
+            leaves.iter().map(|leaf| LeafSummary::new(checkpoint, leaf)).collect();
         let places = leaves.iter().map(|leaf| {
             let (_, tensor) = checkpoint.tensor_of(leaf.target)?;
             match &tensor.layout {
@@ -125,12 +126,12 @@ impl Model {
     }
 
     /// As [`Model::of`], where only an outline is there.
-    pub fn of_entries(entries: &[Entry], config: Option<&Config>) -> Self {
+    pub fn of_entries(entries: &[LeafSummary], config: Option<&Config>) -> Self {
         Self::read(entries, &[], None, config)
     }
 
     fn read(
-        entries: &[Entry],
+        entries: &[LeafSummary],
         places: &[Option<(FileId, u64)>],
         state: Option<&str>,
         config: Option<&Config>,

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::config::Config;
 use super::key::Parsed;
-use crate::share::Entry;
+use crate::share::LeafSummary;
 
 /// Weights that are quantised in one way.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +37,7 @@ impl Quantised {
 
 /// A tensor as it is stored.
 pub(super) struct Stored<'a> {
-    pub(super) entry: &'a Entry,
+    pub(super) entry: &'a LeafSummary,
     pub(super) parsed: Parsed,
     pub(super) tied: Option<String>,
 }
@@ -59,7 +59,7 @@ struct Layout<'a> {
     bits: Option<u64>,
     block: String,
     /// What holds the values.
-    values: &'a Entry,
+    values: &'a LeafSummary,
     /// The shape that it stands for; nothing where that is not known.
     shape: Option<Vec<u64>>,
 }
@@ -142,7 +142,12 @@ pub(super) fn unpack<'a>(
     (unpacked, sums)
 }
 
-fn count(sums: &mut Vec<Quantised>, layout: &Layout<'_>, entry: &Entry, unpacked: &Unpacked<'_>) {
+fn count(
+    sums: &mut Vec<Quantised>,
+    layout: &Layout<'_>,
+    entry: &LeafSummary,
+    unpacked: &Unpacked<'_>,
+) {
     let same = |sum: &Quantised| {
         sum.layout == layout.name && sum.bits == layout.bits && sum.block == layout.block
     };
@@ -191,11 +196,11 @@ impl Layout<'_> {
 /// The tensors of a module, by their names in small letters.
 #[derive(Default)]
 struct Module<'a> {
-    parts: HashMap<String, &'a Entry>,
+    parts: HashMap<String, &'a LeafSummary>,
 }
 
 impl<'a> Module<'a> {
-    fn get(&self, name: &str) -> Option<&'a Entry> {
+    fn get(&self, name: &str) -> Option<&'a LeafSummary> {
         self.parts.get(name).copied()
     }
 
@@ -402,7 +407,7 @@ impl<'a> Module<'a> {
 }
 
 /// What the element type alone tells: GGUF's blocks.
-fn of_dtype(entry: &Entry) -> Option<Layout<'_>> {
+fn of_dtype(entry: &LeafSummary) -> Option<Layout<'_>> {
     let name = entry.dtype.as_str();
     let kind = name.trim_start_matches(['I', 'T']);
     let of_blocks =

@@ -2,32 +2,32 @@
 use super::*;
 
 /// A tensor of an outline.
-fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Entry {
+fn tensor(key: &str, dtype: &str, shape: &[u64]) -> LeafSummary {
     let params = shape.iter().product();
     let size = match dtype {
         "float32" | "int32" | "uint32" => 4,
         "bfloat16" | "float16" => 2,
         _ => 1,
     };
-    Entry {
+    LeafSummary {
         key: key.into(),
         kind: "tensor",
         dtype: dtype.into(),
         shape: shape.to_vec(),
         params,
         bytes: params * size,
-        ..Entry::default()
+        ..LeafSummary::default()
     }
 }
 
 fn of(tensors: &[(&str, &[u64])], config: Option<&Config>) -> Model {
-    let entries: Vec<Entry> =
+    let entries: Vec<LeafSummary> =
         tensors.iter().map(|(key, shape)| tensor(key, "bfloat16", shape)).collect();
     Model::of_entries(&entries, config)
 }
 
 /// Llama 2 7B, whose sizes and parameters Meta published: 6,738,415,616.
-fn llama(layers: u64) -> Vec<Entry> {
+fn llama(layers: u64) -> Vec<LeafSummary> {
     let mut entries = vec![tensor("model.embed_tokens.weight", "bfloat16", &[32_000, 4096])];
     for layer in 0..layers {
         for (name, shape) in [
@@ -382,7 +382,7 @@ fn quantised_layouts_are_told_by_names_and_shapes() {
         ),
     ];
     for (tensors, layout, bits, block, params) in cases {
-        let entries: Vec<Entry> =
+        let entries: Vec<LeafSummary> =
             tensors.iter().map(|(key, dtype, shape)| tensor(key, dtype, shape)).collect();
         let model = Model::of_entries(&entries, None);
         let [found] = &model.quantised[..] else { panic!("{layout}: {:?}", model.quantised) };
@@ -447,7 +447,7 @@ fn what_is_told_of_models_of_transformers_is_what_it_says_itself() {
                 one[2].as_array().unwrap().iter().map(|dim| dim.as_u64().unwrap()).collect();
             tensor(one[0].as_str().unwrap(), one[1].as_str().unwrap(), &shape)
         });
-        let entries: Vec<Entry> = tensors.collect();
+        let entries: Vec<LeafSummary> = tensors.collect();
         let model = Model::of_entries(&entries, None);
         let mut check = |what: &str, told: Option<u64>, said: Option<u64>| {
             if told != said {

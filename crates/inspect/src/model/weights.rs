@@ -9,7 +9,7 @@ use super::config::Config;
 use super::key::Parsed;
 use super::packed::{self, Quantised};
 use super::roles::{self, ModelComponent, Role};
-use crate::share::Entry;
+use crate::share::LeafSummary;
 use crate::summary::MODELS;
 use crate::weights::is_moment;
 
@@ -42,7 +42,7 @@ impl Weights {
     /// `state` is the state that is the model, where that is known; `places` tells of each entry
     /// where its bytes begin, where that is known: those of tied tensors begin at the same one.
     pub(super) fn new(
-        entries: &[Entry],
+        entries: &[LeafSummary],
         places: &[Option<(FileId, u64)>],
         state: Option<&str>,
         config: Option<&Config>,
@@ -108,7 +108,7 @@ const WRAPPERS: [&str; 6] =
     ["module", "_orig_mod", "_forward_module", "model", "params", "base_model"];
 
 impl<'a> Own<'a> {
-    fn of(entries: &[Entry], state: Option<&'a str>) -> Self {
+    fn of(entries: &[LeafSummary], state: Option<&'a str>) -> Self {
         let mut own = Self { state, wrapper: String::new() };
         // Where only one of the states has tensors, what is in it is looked at by its own names.
         for _ in 0..WRAPPERS.len() {
@@ -127,7 +127,7 @@ impl<'a> Own<'a> {
     }
 
     /// The key within the model, if the entry is a tensor of it.
-    fn key<'k>(&self, entry: &'k Entry) -> Option<&'k str> {
+    fn key<'k>(&self, entry: &'k LeafSummary) -> Option<&'k str> {
         if !entry.is_tensor() || is_of_training(&entry.key) {
             return None;
         }

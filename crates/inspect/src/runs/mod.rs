@@ -26,7 +26,7 @@ use crate::Json;
 
 /// A file of the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct FileEntry {
     /// Its name, without the folder.
     pub name: String,
     /// Its size.
@@ -63,7 +63,7 @@ pub enum RunFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// The checkpoints, the oldest first; then everything else by name.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<FileEntry>,
     /// The name of the checkpoint that the trainer would load by itself.
     pub latest: Option<String>,
     /// Whether there is an index.
@@ -84,9 +84,9 @@ impl Run {
     ) -> Self {
         let entry = |(name, bytes): (String, u64)| {
             let kind = kind(&name, pattern);
-            Entry { name, bytes, kind }
+            FileEntry { name, bytes, kind }
         };
-        let mut entries: Vec<Entry> = files.into_iter().map(entry).collect();
+        let mut entries: Vec<FileEntry> = files.into_iter().map(entry).collect();
         order::by(&mut entries, |a, b| {
             (!a.is_checkpoint(), &a.kind, &a.name).cmp(&(!b.is_checkpoint(), &b.kind, &b.name))
         });
@@ -108,7 +108,7 @@ impl Run {
             }
         }
         let indexed = run.indexed;
-        let counts = |entry: &&Entry| !indexed || listed.contains(&entry.name);
+        let counts = |entry: &&FileEntry| !indexed || listed.contains(&entry.name);
         let latest = run.checkpoints().rfind(counts).map(|entry| entry.name.clone());
         let unlisted = run.checkpoints().filter(|entry| !counts(entry));
         let only_folder = unlisted.map(|entry| entry.name.clone()).collect();
@@ -117,7 +117,7 @@ impl Run {
     }
 
     /// The checkpoints that the trainer counts, the oldest first.
-    pub fn checkpoints(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+    pub fn checkpoints(&self) -> impl DoubleEndedIterator<Item = &FileEntry> {
         self.entries.iter().filter(|entry| entry.is_checkpoint())
     }
 
@@ -131,8 +131,8 @@ impl Run {
         keep: usize,
         every: Option<u64>,
         unsound: &[Option<String>],
-    ) -> Vec<&Entry> {
-        let stays = |entry: &Entry| match &entry.kind {
+    ) -> Vec<&FileEntry> {
+        let stays = |entry: &FileEntry| match &entry.kind {
             RunFile::Checkpoint(name) => {
                 every.is_some_and(|every| every > 0 && name.step.is_multiple_of(every.into()))
             }
@@ -184,7 +184,7 @@ impl Run {
     }
 }
 
-impl Entry {
+impl FileEntry {
     /// Whether the trainer counts it as a checkpoint.
     pub fn is_checkpoint(&self) -> bool {
         matches!(self.kind, RunFile::Checkpoint(_))
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn pruning_takes_old_checkpoints_only() {
-        let names = |entries: Vec<&Entry>| -> Vec<String> {
+        let names = |entries: Vec<&FileEntry>| -> Vec<String> {
             entries.into_iter().map(|entry| entry.name.clone()).collect()
         };
         let all = run(&NAMES, None);

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use statelens_checkpoint::{Checkpoint, Error, Grade, Value};
 
-use super::{Entry, Run};
+use super::{FileEntry, Run};
 
 /// What opening a checkpoint of a run told.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -50,7 +50,7 @@ impl Run {
                 all.extend(new.map(|state| (state.as_str(), entry.name.as_str())));
             }
         }
-        let why = |(at, entry): (usize, &Entry)| {
+        let why = |(at, entry): (usize, &FileEntry)| {
             if !entry.is_checkpoint() {
                 return None;
             }
@@ -69,7 +69,7 @@ impl Run {
 
     /// The newest checkpoint that counts as kept and that the trainer would not skip;
     /// `unsound` is from [`Run::unsound`].
-    pub fn latest_sound(&self, unsound: &[Option<String>]) -> Option<&Entry> {
+    pub fn latest_sound(&self, unsound: &[Option<String>]) -> Option<&FileEntry> {
         let mut entries = self.entries.iter().enumerate().rev();
         let found = entries.find(|(at, entry)| {
             entry.is_checkpoint()

@@ -8,7 +8,7 @@ use crate::{dtype_of, kind_of, shape_of, text_of};
 
 /// A leaf.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Entry {
+pub struct LeafSummary {
     /// The key, joined with dots.
     pub key: String,
     /// What it is, links followed: `tensor`, `int`, ….
@@ -29,7 +29,7 @@ pub struct Entry {
     pub statistics: Option<Statistics>,
 }
 
-impl Entry {
+impl LeafSummary {
     /// Of a leaf.
     pub fn new(checkpoint: &Checkpoint, leaf: &Leaf) -> Self {
         let dtype = dtype_of(checkpoint, leaf.target);
@@ -64,7 +64,7 @@ impl Entry {
     }
 }
 
-impl Foldable for Entry {
+impl Foldable for LeafSummary {
     fn key(&self) -> &str {
         &self.key
     }

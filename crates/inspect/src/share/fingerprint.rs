@@ -11,7 +11,7 @@ use statelens_checkpoint::order;
 
 use crate::{shape_text, visible};
 
-use super::Entry;
+use super::LeafSummary;
 
 const LETTERS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
@@ -25,8 +25,8 @@ pub struct Fingerprint {
 }
 
 /// The fingerprint of keys, dtypes and shapes.
-pub fn structure_fingerprint(entries: &[Entry]) -> Fingerprint {
-    let line = |entry: &Entry| {
+pub fn structure_fingerprint(entries: &[LeafSummary]) -> Fingerprint {
+    let line = |entry: &LeafSummary| {
         let shape = if entry.is_tensor() { shape_text(&entry.shape) } else { String::new() };
         format!("{}\t{shape}\t{}\n", entry.type_word(), visible(&entry.key))
     };
@@ -75,24 +75,24 @@ mod tests {
 
     #[test]
     fn order_and_links_do_not_matter_and_everything_else_does() {
-        let entry = |key: &str, shape: &[u64]| Entry {
+        let entry = |key: &str, shape: &[u64]| LeafSummary {
             key: key.into(),
             kind: "tensor",
             dtype: "float32".into(),
             shape: shape.to_vec(),
-            ..Entry::default()
+            ..LeafSummary::default()
         };
         let (a, b) = (entry("a", &[2]), entry("b", &[]));
-        let print = |entries: &[Entry]| structure_fingerprint(entries).short;
+        let print = |entries: &[LeafSummary]| structure_fingerprint(entries).short;
         let both = print(&[a.clone(), b.clone()]);
         assert_eq!(both, print(&[b.clone(), a.clone()]));
-        assert_eq!(both, print(&[Entry { link: Some("b".into()), ..a.clone() }, b.clone()]));
+        assert_eq!(both, print(&[LeafSummary { link: Some("b".into()), ..a.clone() }, b.clone()]));
         for other in [
             vec![a.clone()],
             vec![entry("c", &[2]), b.clone()],
             vec![entry("a", &[3]), b.clone()],
-            vec![Entry { dtype: "float64".into(), ..a.clone() }, b.clone()],
-            vec![a, Entry { dtype: String::new(), kind: "int", ..b }],
+            vec![LeafSummary { dtype: "float64".into(), ..a.clone() }, b.clone()],
+            vec![a, LeafSummary { dtype: String::new(), kind: "int", ..b }],
         ] {
             assert_ne!(both, print(&other), "{other:?}");
         }

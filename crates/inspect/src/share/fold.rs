@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{DType, Error, Result};
 
-use super::Entry;
+use super::LeafSummary;
 use super::bytes::{Unpacker, put, put_bytes, put_signed};
 use super::entry::is_tensor;
 
@@ -64,7 +64,7 @@ enum FoldedNode {
 }
 
 impl Folded {
-    pub(super) fn new(entries: &[Entry]) -> Self {
+    pub(super) fn new(entries: &[LeafSummary]) -> Self {
         let mut ids = HashMap::new();
         let mut patterns = Vec::new();
         let mut nodes = Vec::with_capacity(entries.len());
@@ -120,7 +120,7 @@ impl Folded {
     }
 
     /// The leaves again.
-    pub(super) fn entries(&self) -> Result<Vec<Entry>> {
+    pub(super) fn entries(&self) -> Result<Vec<LeafSummary>> {
         let mut made = Made::default();
         let mut rest = self.numbers.as_slice();
         for node in &self.nodes {
@@ -213,12 +213,12 @@ impl FoldedNode {
 /// What a folded list has come to so far.
 #[derive(Default)]
 struct Made {
-    entries: Vec<Entry>,
+    entries: Vec<LeafSummary>,
     text: usize,
 }
 
 impl Made {
-    fn push(&mut self, entry: Entry) -> Result<()> {
+    fn push(&mut self, entry: LeafSummary) -> Result<()> {
         self.text += entry.key.len()
             + entry.dtype.len()
             + entry.shape.len() * 8
@@ -236,7 +236,7 @@ impl Made {
 
 impl Pattern {
     /// The pattern of an entry, and its numbers.
-    fn of(entry: &Entry) -> (Self, Vec<u64>) {
+    fn of(entry: &LeafSummary) -> (Self, Vec<u64>) {
         let mut numbers = Vec::new();
         let key = punch(&entry.key, &mut numbers);
         let value = match entry.kind {
@@ -259,7 +259,7 @@ impl Pattern {
         (pattern, numbers)
     }
 
-    fn entry(&self, mut numbers: impl Iterator<Item = String>) -> Entry {
+    fn entry(&self, mut numbers: impl Iterator<Item = String>) -> LeafSummary {
         let mut fill = |text: &[u8]| {
             let mut out = Vec::with_capacity(text.len());
             for byte in text {
@@ -276,7 +276,7 @@ impl Pattern {
             .sizes
             .or_else(|| natural_sizes(self.kind, &self.dtype, &self.shape))
             .unwrap_or_default();
-        Entry {
+        LeafSummary {
             key,
             kind: self.kind,
             dtype: self.dtype.clone(),

@@ -2,13 +2,13 @@
 
 use crate::fold;
 
-use super::{Entry, Outline};
+use super::{LeafSummary, Outline};
 
 /// A line of a folded list: a leaf, or one key of all members of a fold.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Line {
     /// The first leaf; its key and link have ranges where numbers change: `layers.0–31.weight`.
-    pub entry: Entry,
+    pub entry: LeafSummary,
     /// Which entry is the first.
     pub first: usize,
     /// How many leaves it stands for.

@@ -9,7 +9,7 @@ use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUT
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 use statelens_checkpoint::{Error, Result};
 
-use super::{Entry, Outline, base64, pack};
+use super::{LeafSummary, Outline, base64, pack};
 
 /// The longest link that is made or opened, in characters behind the `#`.
 pub const MOST_CHARACTERS: usize = 16_000;
@@ -72,7 +72,7 @@ pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
             KeysAs::Coded => names.coded(key),
             KeysAs::Hidden => String::new(),
         };
-        Entry {
+        LeafSummary {
             key: if options.keys == KeysAs::Hidden { at.to_string() } else { name(&entry.key) },
             link: entry.link.as_deref().map(&mut name),
             value: if plain && options.values { entry.value.clone() } else { String::new() },

@@ -10,7 +10,7 @@ use crate::work::InOrder;
 use crate::{Statistics, verify};
 
 use super::fingerprint::of_lines;
-use super::{Entry, Outline};
+use super::{LeafSummary, Outline};
 
 /// Reads the values of a checkpoint: a machine that is fed its files.
 pub type Measuring<'a> = InOrder<Hashing<'a, Values<'a>>>;
@@ -76,12 +76,12 @@ impl Outline {
 }
 
 /// The finding that values are no finite numbers; each tensor counts once.
-fn not_finite(entries: &[Entry]) -> Option<Finding> {
-    let odd = |entry: &&Entry| {
+fn not_finite(entries: &[LeafSummary]) -> Option<Finding> {
+    let odd = |entry: &&LeafSummary| {
         let of = entry.statistics.as_ref().filter(|_| entry.link.is_none());
         of.is_some_and(|of| of.nan + of.infinite > 0)
     };
-    let odd: Vec<&Entry> = entries.iter().filter(odd).collect();
+    let odd: Vec<&LeafSummary> = entries.iter().filter(odd).collect();
     let (nan, inf) =
         odd.iter().filter_map(|entry| entry.statistics).fold((0u64, 0u64), |(nan, inf), of| {
             (nan.saturating_add(of.nan), inf.saturating_add(of.infinite))

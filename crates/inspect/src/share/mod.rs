@@ -19,7 +19,7 @@ mod pack;
 mod tests;
 mod words;
 
-pub use entry::Entry;
+pub use entry::LeafSummary;
 pub use fingerprint::{Fingerprint, structure_fingerprint};
 pub use folded::{Line, lines};
 pub use html::write_html;

@@ -7,7 +7,7 @@ use statelens_checkpoint::{Checkpoint, Finding, Leaf, separator};
 use crate::summary::slot;
 use crate::{Count, State, Summary};
 
-use super::{Entry, Fingerprint};
+use super::{Fingerprint, LeafSummary};
 
 /// What is in a checkpoint, without its tensors' values.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -25,7 +25,7 @@ pub struct Outline {
     /// Length of the files together.
     pub size: u64,
     /// One for each leaf, in file order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LeafSummary>,
     /// What the reader noticed.
     pub findings: Vec<Finding>,
     /// The fingerprint of the content, if the content was read.
@@ -67,7 +67,7 @@ impl Outline {
             version: checkpoint.format.version.clone(),
             producer: checkpoint.format.producer.clone(),
             size: files.iter().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len)),
-            entries: leaves.iter().map(|leaf| Entry::new(checkpoint, leaf)).collect(),
+            entries: leaves.iter().map(|leaf| LeafSummary::new(checkpoint, leaf)).collect(),
             findings: findings.collect(),
             content: None,
         }
@@ -104,7 +104,7 @@ impl Outline {
     }
 }
 
-fn add(count: &mut Count, entry: &Entry) {
+fn add(count: &mut Count, entry: &LeafSummary) {
     count.tensors += 1;
     count.elements = count.elements.saturating_add(entry.params);
     count.bytes = count.bytes.saturating_add(entry.bytes);

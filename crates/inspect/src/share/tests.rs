@@ -4,26 +4,26 @@ use super::bytes::{put, put_bytes};
 use super::fold::Folded;
 use super::link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link};
 use super::pack::{pack, pack_rounded, unpack, unpack_rounded};
-use super::{Entry, Outline, base64, lines, structure_fingerprint};
+use super::{LeafSummary, Outline, base64, lines, structure_fingerprint};
 use crate::Statistics;
 use statelens_checkpoint::{ErrorKind, Finding, Grade};
 
-fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Entry {
+fn tensor(key: &str, dtype: &str, shape: &[u64]) -> LeafSummary {
     let params = shape.iter().product::<u64>();
     let width = if dtype == "float32" { 4 } else { 2 };
-    Entry {
+    LeafSummary {
         key: key.into(),
         kind: "tensor",
         dtype: dtype.into(),
         shape: shape.to_vec(),
         params,
         bytes: params * width,
-        ..Entry::default()
+        ..LeafSummary::default()
     }
 }
 
-fn value(key: &str, kind: &'static str, text: &str) -> Entry {
-    Entry { key: key.into(), kind, value: text.into(), ..Entry::default() }
+fn value(key: &str, kind: &'static str, text: &str) -> LeafSummary {
+    LeafSummary { key: key.into(), kind, value: text.into(), ..LeafSummary::default() }
 }
 
 /// The training state of a Llama-like model: the names of Hugging Face, Adam by number.
@@ -57,7 +57,7 @@ fn llama(layers: u64) -> Outline {
         let key = format!("optimizer.param_groups.0.params.{at}");
         entries.push(value(&key, "int", &at.to_string()));
     }
-    entries.push(Entry {
+    entries.push(LeafSummary {
         link: Some("model.embed_tokens.weight".into()),
         ..tensor("lm_head.weight", "bfloat16", &[32_000, 8_192])
     });
@@ -228,8 +228,13 @@ fn experts_in_layers_and_odd_names_come_back() {
     entries.extend((0..9).map(|at| tensor(&format!("block_{at:03}.ä\u{fffd}"), "float32", &[1])));
     entries.push(value("99999999999999999999.0", "int", "123456789012345678901234567890"));
     entries.push(value("", "str", "'x 12 y'"));
-    entries.push(Entry { params: 7, bytes: 9, ..tensor("blocks", "Q4_0", &[2, 32]) });
-    entries.push(Entry { kind: "sparse", params: 3, bytes: 20, ..tensor("s", "float32", &[9]) });
+    entries.push(LeafSummary { params: 7, bytes: 9, ..tensor("blocks", "Q4_0", &[2, 32]) });
+    entries.push(LeafSummary {
+        kind: "sparse",
+        params: 3,
+        bytes: 20,
+        ..tensor("s", "float32", &[9])
+    });
     let outline = Outline { entries, ..Outline::default() };
     assert_eq!(unpack(&pack(&outline)).unwrap(), outline);
     let told = lines(&outline);
@@ -270,7 +275,8 @@ fn coded_and_hidden_keys_tell_no_name() {
 #[test]
 fn names_with_slashes_are_grouped_and_coded_by_them() {
     let names = ["dense/kernel", "dense/bias", "out.1/kernel", "global_step"];
-    let entries: Vec<Entry> = names.iter().map(|name| tensor(name, "float32", &[2])).collect();
+    let entries: Vec<LeafSummary> =
+        names.iter().map(|name| tensor(name, "float32", &[2])).collect();
     let outline = Outline { format_id: "tensorflow".into(), entries, ..llama(0) };
     let states = |outline: &Outline| -> Vec<(String, u64)> {
         outline.totals().by_state.into_iter().map(|(name, state)| (name, state.leaves)).collect()
@@ -406,7 +412,7 @@ fn what_inflates_without_end_is_refused() {
 #[test]
 fn folding_a_list_of_many_keys_takes_no_time() {
     // Period after period that nearly repeats: the worst for the search.
-    let entries: Vec<Entry> = (0..40_000u64)
+    let entries: Vec<LeafSummary> = (0..40_000u64)
         .map(|at| tensor(&format!("a.{}.b", at * at % 977), "float32", &[at % 3 + 1]))
         .collect();
     let folded = Folded::new(&entries);

@@ -296,14 +296,21 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::share::Entry;
+    use crate::share::LeafSummary;
 
-    fn tensor(key: String, bytes: u64) -> Entry {
+    fn tensor(key: String, bytes: u64) -> LeafSummary {
         let dtype = if key.starts_with("optimizer") { "float32" } else { "bfloat16" };
-        Entry { key, kind: "tensor", dtype: dtype.into(), params: bytes, bytes, ..Entry::default() }
+        LeafSummary {
+            key,
+            kind: "tensor",
+            dtype: dtype.into(),
+            params: bytes,
+            bytes,
+            ..LeafSummary::default()
+        }
     }
 
-    fn model(layers: u64) -> Vec<Entry> {
+    fn model(layers: u64) -> Vec<LeafSummary> {
         let mut rows = vec![tensor("model.embed.weight".into(), 5_000)];
         for layer in 0..layers {
             for (name, bytes) in [("attn.q", 100), ("attn.k", 100), ("mlp.up", 300), ("norm", 1)] {
@@ -314,7 +321,7 @@ mod tests {
         rows
     }
 
-    fn drawn(rows: &[Entry], branch: Option<Branch>) -> Treemap {
+    fn drawn(rows: &[LeafSummary], branch: Option<Branch>) -> Treemap {
         let trie = Trie::new(rows, '.');
         treemap(&[Group { name: "", trie: &trie }], rows, branch, (800.0, 500.0))
     }
@@ -382,7 +389,7 @@ mod tests {
 
     #[test]
     fn many_keys_are_some_hundred_boxes() {
-        let rows: Vec<Entry> = (0..100_000)
+        let rows: Vec<LeafSummary> = (0..100_000)
             .map(|at| tensor(format!("m{}.w{at}x{}", at % 700, at % 13), 1 + at % 97))
             .collect();
         let map = drawn(&rows, None);

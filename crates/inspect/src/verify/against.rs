@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use statelens_checkpoint::{Checkpoint, Error, Leaf, Result, TensorId, Text};
-use statelens_formats::manifest::{self, Entry};
+use statelens_formats::manifest::{self, ManifestEntry};
 
 use super::report::{Problem, Trouble};
 use crate::manifest::Hashes;
@@ -12,7 +12,7 @@ use crate::manifest::Hashes;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Manifest {
     /// In JSON.
-    Entries(Vec<Entry>),
+    Entries(Vec<ManifestEntry>),
     /// In lines of four columns: hash or value, kind or dtype, shape, key.
     Lines(Vec<[String; 4]>),
 }
@@ -24,8 +24,8 @@ impl Manifest {
         let refused = |what: &str| Error::refused(what).advice(advice);
         if text.trim_ascii_start().starts_with(b"{") || text.trim_ascii_start().starts_with(b"[") {
             let entries = manifest::read(text).map_err(|error| error.advice(advice))?;
-            let tensors = |entry: &&Entry| entry.shape.is_some();
-            let told = |entry: &Entry| {
+            let tensors = |entry: &&ManifestEntry| entry.shape.is_some();
+            let told = |entry: &ManifestEntry| {
                 let known = |name: &str| entry.rest.iter().any(|(field, _)| field == name);
                 entry.sha256.is_some() || known("missing") || known("parts")
             };
@@ -124,7 +124,7 @@ pub(super) fn against(
 }
 
 /// The first thing in which an entry is not what it should be.
-fn entry(key: &str, wanted: &Entry, own: &Entry) -> Option<Problem> {
+fn entry(key: &str, wanted: &ManifestEntry, own: &ManifestEntry) -> Option<Problem> {
     let shape = |shape: &Option<Vec<u64>>| {
         shape.as_ref().map_or_else(|| "no shape".to_owned(), |shape| crate::shape_text(shape))
     };

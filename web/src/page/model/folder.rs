@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use statelens_inspect::runs::{self, Entry, GroupValues, Grouping, RunFile, StepValues};
+use statelens_inspect::runs::{self, FileEntry, GroupValues, Grouping, RunFile, StepValues};
 
 use crate::page::drop::Dropped;
 use crate::protocol::run::{Looked, RunGroup, RunValues};
@@ -166,7 +166,7 @@ impl RunView {
     pub fn unlooked(&self) -> Vec<u32> {
         let open = |row: &&Row| {
             let entry = self.sorted.run.entries.get(row.entry);
-            entry.is_some_and(Entry::holds_states)
+            entry.is_some_and(FileEntry::holds_states)
                 && self.looked.get(row.entry).is_some_and(Option::is_none)
         };
         self.sorted.rows.iter().filter(open).map(|row| row.file as u32).collect()
@@ -180,7 +180,7 @@ impl RunView {
 
     /// The entry that is looked at.
     #[must_use]
-    pub fn entry(&self) -> Option<&Entry> {
+    pub fn entry(&self) -> Option<&FileEntry> {
         self.sorted.run.entries.get(self.row()?.entry)
     }
 
@@ -229,7 +229,7 @@ impl RunView {
 
     /// The names of those that a pruning would take.
     #[must_use]
-    pub fn prunable(&self) -> Vec<&Entry> {
+    pub fn prunable(&self) -> Vec<&FileEntry> {
         let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
         self.sorted.run.prunable(keep, (self.every > 0).then_some(self.every), &self.unsound)
     }

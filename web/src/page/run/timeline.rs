@@ -1,6 +1,6 @@
 //! The checkpoints of a run along an axis of steps; the lens is at the one that would be loaded.
 
-use statelens_inspect::runs::{Entry, RunFile};
+use statelens_inspect::runs::{FileEntry, RunFile};
 use yew::prelude::*;
 
 use crate::page::hooks::use_size;
@@ -21,7 +21,7 @@ pub(super) struct TimelineProps {
 const LANES: [(&str, f64); 3] = [("full", 30.0), ("subset", 72.0), ("leftover", 106.0)];
 
 /// Which lane an entry is on, if it has a step.
-fn lane(entry: &Entry) -> Option<usize> {
+fn lane(entry: &FileEntry) -> Option<usize> {
     match entry.kind {
         RunFile::Checkpoint(_) | RunFile::NoDate => Some(0),
         RunFile::Subset { .. } => Some(1),
@@ -125,7 +125,7 @@ fn short(step: u128) -> String {
 
 /// An entry: filled if it is whole, an outline if a pruning would take it, dashed in amber if it is
 /// a leftover or damaged.
-fn mark(actor: &Actor, view: &RunView, entry: &Entry, at: usize, x: f64, y: f64) -> Html {
+fn mark(actor: &Actor, view: &RunView, entry: &FileEntry, at: usize, x: f64, y: f64) -> Html {
     let latest = Some(&entry.name) == view.sorted.run.latest.as_ref();
     let number = view.sorted.rows.get(at).map_or(usize::MAX, |row| row.entry);
     let broken = !view.wrong(number).is_empty()

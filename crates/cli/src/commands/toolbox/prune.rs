@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use statelens_checkpoint::{Error, Result};
-use statelens_inspect::runs::Entry;
+use statelens_inspect::runs::FileEntry;
 use statelens_inspect::{Json, visible};
 
 use super::runs::look_at;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Prune) -> Outcome {
     if let Some(stop) = &stop {
         bar = bar.stopped_by(stop.clone());
     }
-    let looked = look_at(folder, &run, &mut bar, Entry::is_checkpoint).map_err(|_| {
+    let looked = look_at(folder, &run, &mut bar, FileEntry::is_checkpoint).map_err(|_| {
         Error::io("stopped while the checkpoints were opened; nothing was touched")
             .in_file(folder.display().to_string())
     })?;
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Prune) -> Outcome {
 }
 
 /// Has the system write what stays to the disk, before what goes can't be brought back.
-fn settle<'a>(folder: &Path, stay: impl Iterator<Item = &'a Entry>) -> Result<()> {
+fn settle<'a>(folder: &Path, stay: impl Iterator<Item = &'a FileEntry>) -> Result<()> {
     let failed = |path: &Path, error: std::io::Error| {
         Error::io(format!("it can't be written to the disk for good: {error}"))
             .in_file(path.display().to_string())

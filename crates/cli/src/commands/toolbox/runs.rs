@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use statelens_checkpoint::{Error, Progress as _, Result, Unwatched};
-use statelens_inspect::runs::{Entry, INDEX, Looked, NamePattern, Run, RunFile, parse_index};
+use statelens_inspect::runs::{FileEntry, INDEX, Looked, NamePattern, Run, RunFile, parse_index};
 
 use crate::args::{Folder, Latest, Runs};
 use crate::limits::limits;
@@ -54,7 +54,7 @@ fn index(folder: &Path) -> Result<Option<Vec<String>>> {
 }
 
 /// Opens the structure of one of the folder's files.
-fn look(files: &Neighbours, entry: &Entry) -> Looked {
+fn look(files: &Neighbours, entry: &FileEntry) -> Looked {
     let files = files.opened_at(&entry.name);
     let opened = statelens_formats::open(files, limits(), &mut Unwatched);
     Looked::of(opened.as_ref())
@@ -69,12 +69,12 @@ pub(super) fn look_at(
     folder: &Path,
     run: &Run,
     bar: &mut Bar,
-    which: impl Fn(&Entry) -> bool,
+    which: impl Fn(&FileEntry) -> bool,
 ) -> Result<Vec<Option<Looked>>> {
     let total = run.entries.iter().filter(|entry| which(entry)).count() as u64;
     let mut done = 0;
     let files = neighbours(folder, run);
-    let one = |entry: &Entry| {
+    let one = |entry: &FileEntry| {
         if !which(entry) {
             return Ok(None);
         }
@@ -134,7 +134,7 @@ fn why_unsound(folder: &Path, run: &Run, latest: &str) -> Option<String> {
 fn latest_sound(args: &Latest, run: &Run) -> Outcome {
     let folder = &args.folder.folder;
     let mut bar = Bar::new("opening", Unit::Files);
-    let looked = look_at(folder, run, &mut bar, Entry::is_checkpoint)?;
+    let looked = look_at(folder, run, &mut bar, FileEntry::is_checkpoint)?;
     drop(bar);
     let unsound = run.unsound(&looked);
     let Some(found) = run.latest_sound(&unsound) else {
@@ -156,7 +156,7 @@ fn latest_sound(args: &Latest, run: &Run) -> Outcome {
 pub(crate) fn run(args: &Runs) -> Outcome {
     let run = read(&args.folder)?;
     let mut bar = Bar::new("opening", Unit::Files);
-    let which = |entry: &Entry| entry.holds_states() && !args.quick;
+    let which = |entry: &FileEntry| entry.holds_states() && !args.quick;
     let looked = look_at(&args.folder.folder, &run, &mut bar, which)?;
     drop(bar);
     let unsound = run.unsound(&looked);
@@ -169,7 +169,7 @@ pub(crate) fn run(args: &Runs) -> Outcome {
     if args.values {
         return values::run(args, &run, &wrong);
     }
-    let looked: Vec<(&Entry, String)> = run.entries.iter().zip(wrong).collect();
+    let looked: Vec<(&FileEntry, String)> = run.entries.iter().zip(wrong).collect();
     let mut printer = Printer::new();
     match args.json {
         true => printer.line(&run.json(looked.iter().map(|(_, wrong)| wrong.as_str())))?,
@@ -179,7 +179,7 @@ pub(crate) fn run(args: &Runs) -> Outcome {
     Ok(true)
 }
 
-fn show(run: &Run, looked: &[(&Entry, String)], printer: &mut Printer) -> Result<(), Failure> {
+fn show(run: &Run, looked: &[(&FileEntry, String)], printer: &mut Printer) -> Result<(), Failure> {
     let mut table = TextTable::new(&["file", "what", ">step", ">bytes", ""]);
     for (entry, wrong) in looked {
         let step = match &entry.kind {

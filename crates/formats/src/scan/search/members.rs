@@ -6,7 +6,7 @@ use statelens_checkpoint::{Finding, Grade, Result, counted, room};
 use statelens_tensor::crc;
 
 use super::super::section::some;
-use super::super::zip::{self, Directory, Entry, Local};
+use super::super::zip::{self, Directory, Local, ZipEntry};
 use super::{Blob, Container, Search};
 
 /// Pickles whose checksum is looked at.
@@ -57,7 +57,7 @@ pub(super) fn orphan(search: &mut Search<'_>, blob: &Blob, at: u64) {
     }
 }
 
-fn member(search: &mut Search<'_>, blob: &Blob, entry: &Entry) -> Result<()> {
+fn member(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry) -> Result<()> {
     // There may be very many, and where each was seen is kept.
     room::check()?;
     let name = String::from_utf8_lossy(&entry.name).into_owned();
@@ -107,7 +107,7 @@ fn member(search: &mut Search<'_>, blob: &Blob, entry: &Entry) -> Result<()> {
 }
 
 /// What two headers say of one member.
-fn disagreement(search: &mut Search<'_>, blob: &Blob, entry: &Entry, local: &Local, name: &str) {
+fn disagreement(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry, local: &Local, name: &str) {
     let other = String::from_utf8_lossy(&local.name);
     let lengths = local.stored > 0 && local.stored != entry.stored;
     let what = match () {
@@ -135,7 +135,7 @@ fn disagreement(search: &mut Search<'_>, blob: &Blob, entry: &Entry, local: &Loc
 fn checksum(
     search: &mut Search<'_>,
     blob: &Blob,
-    entry: &Entry,
+    entry: &ZipEntry,
     local: &Local,
     name: &str,
 ) -> Result<()> {
@@ -154,7 +154,7 @@ fn checksum(
 }
 
 /// What the names of the members tell.
-fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[Entry]) {
+fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[ZipEntry]) {
     let names: Vec<String> =
         entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect();
     let mut findings = Vec::new();

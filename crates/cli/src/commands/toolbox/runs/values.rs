@@ -11,7 +11,7 @@ use serde_json::Value;
 use statelens::parallel;
 use statelens_checkpoint::{Error, ErrorKind, Result, Unwatched};
 use statelens_inspect::runs::{
-    Entry, GroupValues, Grouping, Groups, Measure, Run, RunFile, StepValues, group_names,
+    FileEntry, GroupValues, Grouping, Groups, Measure, Run, RunFile, StepValues, group_names,
     over_steps, values_json,
 };
 use statelens_inspect::{Json, number_text};
@@ -134,7 +134,7 @@ fn read(
 
 fn values(
     files: &Neighbours,
-    entry: &Entry,
+    entry: &FileEntry,
     by: Grouping,
     stop: &Arc<AtomicBool>,
 ) -> Result<(Vec<GroupValues>, String)> {
