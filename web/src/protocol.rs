@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use self::conversion::{ConvertOptions, Done, Planned, Running, Sink};
 use self::error::ErrorText;
-use self::inspected::{Inspected, Values};
+use self::inspected::{FormattedValues, Inspected};
 use self::job::{Ended, JobKind};
 use self::opened::{Agreed, Fetched, FileName, Opened};
 use self::run::{Looked, RunValues};
@@ -267,7 +267,7 @@ pub enum FromWorker {
     /// Everything about a row.
     Inspected(Inspected),
     /// Values of a tensor.
-    Valued(Values),
+    Valued(FormattedValues),
     /// The first answer to [`ToWorker::Plan`], before the files are planned.
     Family {
         /// The request it answers.

@@ -28,7 +28,7 @@ pub(crate) use toolbox::{
     Toolbox, Upgrade, Verify,
 };
 pub(crate) use values::{
-    By, Export, FailOn, Field, Hist, RowsArgs, ScaleArg, SingularArgs, StatsArgs, Values,
+    By, Export, FailOn, Field, Hist, RowsArgs, ScaleArg, SingularArgs, StatsArgs, ValuesCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -176,7 +176,7 @@ Examples:
     Summary(Summary),
 
     #[command(flatten)]
-    Values(Values),
+    Values(ValuesCommand),
 
     #[command(flatten)]
     Toolbox(Toolbox),

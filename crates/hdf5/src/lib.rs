@@ -19,7 +19,7 @@ mod source;
 pub mod write;
 
 pub use datatype::{Class, Datatype, FloatFormat, Member, Padding};
-pub use file::attribute::{Attribute, Values};
+pub use file::attribute::{Attribute, AttributeValues};
 pub use file::browse::Browse;
 pub use file::dataset::{Dataset, Segment, find_file};
 pub use file::end::End;

@@ -11,7 +11,7 @@ use statelens_checkpoint::{
     Data, Error, FileSet, Layout, Limits, Memory, ReadAt, Result, Segment, TensorId, Unwatched,
 };
 
-use crate::{Browse, Hdf5File, Target, Tree, Values, write};
+use crate::{AttributeValues, Browse, Hdf5File, Target, Tree, write};
 
 /// Rows of the manifest that are not as h5py has them, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
@@ -71,7 +71,7 @@ fn bytes(files: &FileSet, file: &Hdf5File, tree: &Tree, row: &[&str]) -> Result<
     match kind {
         "raw" => Ok(data),
         "str" => match file.values(&datatype, &data)? {
-            Values::Text(texts) => {
+            AttributeValues::Text(texts) => {
                 Ok(texts.iter().flat_map(|text| [text.as_bytes(), &[0]].concat()).collect())
             }
             values => Err(Error::damaged(format!("{values:?} are not strings"))),
@@ -385,7 +385,7 @@ fn heaps_of_many_levels_find_every_name_and_attribute() {
     for attribute in &group.attributes {
         let name = attribute.name.to_lossy();
         let number: i64 = name.rsplit_once('.').unwrap().1.parse().unwrap();
-        assert_eq!(attribute.values(&file).unwrap(), Values::Int(vec![number.into(); 6]));
+        assert_eq!(attribute.values(&file).unwrap(), AttributeValues::Int(vec![number.into(); 6]));
     }
 }
 

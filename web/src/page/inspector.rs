@@ -15,7 +15,7 @@ use crate::page::taking::SaveAs;
 use crate::page::understanding;
 use crate::page::weights::{GoTo, StatisticsSection};
 use crate::protocol::ToWorker;
-use crate::protocol::inspected::{Inspected, Values};
+use crate::protocol::inspected::{FormattedValues, Inspected};
 use crate::protocol::understanding::Understood;
 use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
@@ -34,7 +34,7 @@ pub struct InspectorProps {
     /// Facts of the row that is looked at.
     pub inspected: Option<Rc<Inspected>>,
     /// Its values.
-    pub values: Option<Rc<Values>>,
+    pub values: Option<Rc<FormattedValues>>,
     /// What is read of values.
     pub instrument: Instrument,
 }
@@ -250,7 +250,7 @@ fn value_section(
     work: &Work,
     row: &Row,
     id: u32,
-    values: Option<&Rc<Values>>,
+    values: Option<&Rc<FormattedValues>>,
     instrument: &Instrument,
     width: f64,
 ) -> Html {

@@ -20,7 +20,7 @@ use crate::page::conversion::{Convert, Phase};
 use crate::page::drop::Dropped;
 use crate::protocol::conversion::Running;
 use crate::protocol::error::ErrorText;
-use crate::protocol::inspected::{Inspected, Values};
+use crate::protocol::inspected::{FormattedValues, Inspected};
 use crate::protocol::job::JobKind;
 use crate::protocol::opened::{Agreed, Fetched};
 use crate::protocol::share::Shared;
@@ -195,7 +195,7 @@ pub struct Model {
     /// Facts of the row that is looked at.
     pub inspected: Option<Rc<Inspected>>,
     /// Its values.
-    pub values: Option<Rc<Values>>,
+    pub values: Option<Rc<FormattedValues>>,
     /// What the model is.
     pub understood: Option<Rc<Understood>>,
     /// Where the bytes are, in the place of the table.

@@ -26,7 +26,7 @@ use crate::page::treemap::TreemapPane;
 use crate::page::verify;
 use crate::page::weights;
 use crate::protocol::finding::Severity;
-use crate::protocol::inspected::{Inspected, Values};
+use crate::protocol::inspected::{FormattedValues, Inspected};
 use crate::protocol::opened::Fetched;
 use crate::protocol::understanding::Understood;
 use crate::state::fmt;
@@ -52,7 +52,7 @@ pub struct WorkspaceProps {
     /// Facts of the row that is looked at.
     pub inspected: Option<Rc<Inspected>>,
     /// Its values.
-    pub values: Option<Rc<Values>>,
+    pub values: Option<Rc<FormattedValues>>,
     /// How much of a conversion is written, while one runs.
     pub running: Option<u32>,
     /// What has been fetched, if the checkpoint is a remote one.

@@ -47,7 +47,7 @@ pub struct Fact {
 
 /// Values of a tensor, formatted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Values {
+pub struct FormattedValues {
     /// The row.
     pub row: u32,
     /// The index of the first, in C order.

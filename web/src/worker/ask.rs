@@ -6,7 +6,7 @@ use statelens_inspect::{
 };
 use statelens_tensor::{BUFFER, drain_range};
 
-use crate::protocol::inspected::{Fact, Inspected, Values};
+use crate::protocol::inspected::{Fact, FormattedValues, Inspected};
 use crate::state::fmt::{exact, shape as shape_text};
 use crate::text;
 use crate::worker::opened::OpenCheckpoint;
@@ -148,12 +148,12 @@ fn cut(text: &str) -> String {
 
 /// Values of a tensor; `None` if the row is none.
 #[must_use]
-pub fn values(open: &OpenCheckpoint, row: u32, start: u64, count: u32) -> Option<Values> {
+pub fn values(open: &OpenCheckpoint, row: u32, start: u64, count: u32) -> Option<FormattedValues> {
     let leaf = open.leaves.get(row as usize)?;
     let (_, tensor) = open.checkpoint.tensor_of(leaf.id)?;
     let Some(tensor) = statelens_tensor::numbers(tensor) else {
         let error = Error::unsupported(format!("{} blocks are shown by size only", tensor.dtype));
-        return Some(Values { row, start, values: Err(text::error(&error)) });
+        return Some(FormattedValues { row, start, values: Err(text::error(&error)) });
     };
     let tensor = &*tensor;
     let numel = tensor.numel()?;
@@ -161,7 +161,7 @@ pub fn values(open: &OpenCheckpoint, row: u32, start: u64, count: u32) -> Option
     let end = start.saturating_add(u64::from(count)).min(numel);
     let values =
         elements(&open.checkpoint.files, tensor, start, end).map_err(|error| text::error(&error));
-    Some(Values { row, start, values })
+    Some(FormattedValues { row, start, values })
 }
 
 fn elements(

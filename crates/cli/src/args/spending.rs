@@ -3,7 +3,7 @@
 use clap::Args;
 use statelens_checkpoint::Limits;
 
-use super::{Command, Model, Toolbox, Values};
+use super::{Command, Model, Toolbox, ValuesCommand};
 
 /// Stands in the help of commands that open checkpoints, and in no other.
 #[derive(Debug, Args)]
@@ -38,11 +38,11 @@ impl Command {
             Self::Merge(args) => &args.common,
             Self::Scan(args) => &args.common,
             Self::Summary(args) => return Some(&args.spending),
-            Self::Values(Values::Stats(args)) => &args.input.common,
-            Self::Values(Values::Hist(args)) => &args.input.common,
-            Self::Values(Values::Export(args)) => &args.input.common,
-            Self::Values(Values::Singular(args)) => &args.input.common,
-            Self::Values(Values::Rows(args)) => &args.input.common,
+            Self::Values(ValuesCommand::Stats(args)) => &args.input.common,
+            Self::Values(ValuesCommand::Hist(args)) => &args.input.common,
+            Self::Values(ValuesCommand::Export(args)) => &args.input.common,
+            Self::Values(ValuesCommand::Singular(args)) => &args.input.common,
+            Self::Values(ValuesCommand::Rows(args)) => &args.input.common,
             Self::Toolbox(command) => match command {
                 Toolbox::States(args) => &args.common,
                 Toolbox::Diff(args) => &args.common,

@@ -8,7 +8,7 @@ use statelens_stats::{Scale, Statistics};
 use super::{Durable, Input};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Values {
+pub(crate) enum ValuesCommand {
     /// Reads all values and summarises them: NaN, extremes, mean, deviation, histogram
     #[command(after_help = "\
 What is to be looked at stands first: NaN, infinities, tensors that are all zero or all one number, then

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Show) -> Outcome {
         json.name("entries").open('[');
     }
     for (index, (leaf, slice)) in found.iter().enumerate() {
-        let values = Values::of(checkpoint, leaf, slice.as_ref(), args.values);
+        let values = ShownElements::of(checkpoint, leaf, slice.as_ref(), args.values);
         if args.input.common.json {
             json.line();
             let parameter = parameters.of_key(&leaf.flat.to_lossy());
@@ -137,7 +137,7 @@ fn unknown(leaves: &[Leaf], key: &str, args: &Show) -> Error {
 }
 
 /// Elements of a tensor that are to be shown.
-struct Values<'a> {
+struct ShownElements<'a> {
     checkpoint: &'a Checkpoint,
     tensor: std::borrow::Cow<'a, Tensor>,
     slice: Option<&'a Slice>,
@@ -151,7 +151,7 @@ struct Values<'a> {
 const FEW: u64 = 16;
 const FEW_OF_SLICE: u64 = 1_000;
 
-impl<'a> Values<'a> {
+impl<'a> ShownElements<'a> {
     /// None of what has no elements, or none that could be read.
     fn of(
         checkpoint: &'a Checkpoint,
@@ -237,7 +237,7 @@ fn facts(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
     parameter: Option<&Parameter>,
-    values: Option<&Values<'_>>,
+    values: Option<&ShownElements<'_>>,
     printer: &mut Printer,
 ) -> std::result::Result<(), Failure> {
     let mut table = TextTable::new(&["", ""]);
@@ -296,7 +296,7 @@ fn object(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
     parameter: Option<&Parameter>,
-    values: Option<&Values<'_>>,
+    values: Option<&ShownElements<'_>>,
 ) -> std::result::Result<(), Failure> {
     json.open('{');
     leaf_json(json, checkpoint, leaf);

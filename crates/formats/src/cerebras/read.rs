@@ -16,7 +16,7 @@ use statelens_checkpoint::{
     Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Set, Tensor, Text, Tuple, Value,
     ValueId, float_repr, room,
 };
-use statelens_hdf5::{Browse, Hdf5File, Object, Values, find_file};
+use statelens_hdf5::{AttributeValues, Browse, Hdf5File, Object, find_file};
 
 use crate::damage;
 use crate::hdf5::read::{about_structure, cut_short, raw_attributes};
@@ -80,7 +80,7 @@ impl Container {
     }
 
     /// The values of an attribute of the root group, if there is one of that name.
-    fn about(&self, name: &str) -> Result<Option<Values>> {
+    fn about(&self, name: &str) -> Result<Option<AttributeValues>> {
         let mut browse = self.browse.borrow_mut();
         let attribute = browse.root_attribute(name.as_bytes())?;
         attribute.map(|found| found.values(browse.file())).transpose()
@@ -107,7 +107,7 @@ impl Container {
     }
 
     /// The values of an attribute, if there is one of that name.
-    fn values(&self, object: &Object, name: &str) -> Result<Option<Values>> {
+    fn values(&self, object: &Object, name: &str) -> Result<Option<AttributeValues>> {
         object.attribute(name).map(|attribute| attribute.values(self.browse().file())).transpose()
     }
 

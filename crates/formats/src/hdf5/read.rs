@@ -8,7 +8,8 @@ use statelens_checkpoint::{
     ValueId, grouped, order,
 };
 use statelens_hdf5::{
-    Class, Dataset, End, External, Groups, Hdf5File, Link, Object, ObjectKind, Target, Tree, Values,
+    AttributeValues, Class, Dataset, End, External, Groups, Hdf5File, Link, Object, ObjectKind,
+    Target, Tree,
 };
 
 /// Opens it.
@@ -297,7 +298,7 @@ impl Reader<'_> {
 
     fn strings(&mut self, dataset: &Dataset, scalar: bool) -> Result<ValueId> {
         let data = self.file.read(dataset, self.files)?;
-        let Values::Text(texts) = self.file.values(&dataset.datatype, &data)? else {
+        let AttributeValues::Text(texts) = self.file.values(&dataset.datatype, &data)? else {
             return Err(Error::damaged("strings that are none"));
         };
         if let (true, [text]) = (scalar, texts.as_slice()) {

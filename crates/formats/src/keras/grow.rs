@@ -3,7 +3,7 @@
 use statelens_checkpoint::{
     Builder, DType, FileId, FileSet, Finding, Limits, Progress, Result, Text, Value, ValueId,
 };
-use statelens_hdf5::{Hdf5File, Object, Values};
+use statelens_hdf5::{AttributeValues, Hdf5File, Object};
 
 use super::order::{Order, merge};
 use crate::hdf5::read::{Grown, cut_short, grow, raw_attributes};
@@ -79,7 +79,7 @@ impl Growing {
 /// attribute.
 fn names(file: &Hdf5File, object: &Object, list: &str) -> Vec<Text> {
     let read = |name: &str| match object.attribute(name)?.values(file) {
-        Ok(Values::Text(texts)) => Some(texts),
+        Ok(AttributeValues::Text(texts)) => Some(texts),
         _ => None,
     };
     if let Some(texts) = read(list) {
@@ -93,7 +93,8 @@ fn names(file: &Hdf5File, object: &Object, list: &str) -> Vec<Text> {
 
 /// Keras 3 writes types that HDF5 lacks as opaque bytes, and names them in an attribute.
 fn retype(file: &Hdf5File, object: &Object, builder: &mut Builder, place: ValueId) {
-    let Some(Ok(Values::Text(texts))) = object.attribute("dtype").map(|text| text.values(file))
+    let Some(Ok(AttributeValues::Text(texts))) =
+        object.attribute("dtype").map(|text| text.values(file))
     else {
         return;
     };

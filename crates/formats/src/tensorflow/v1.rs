@@ -30,7 +30,7 @@ struct Meta {
 }
 
 /// The values of a slice.
-enum Values {
+enum SliceValues {
     /// Numbers, or why they can't be had.
     Numbers(Result<Layout, String>),
     Strings(Vec<Vec<u8>>),
@@ -45,7 +45,7 @@ pub(super) fn read(
     let mut findings = tables.findings;
     // By name, as the tables are.
     let mut tensors: BTreeMap<Vec<u8>, Meta> = BTreeMap::new();
-    let mut values: HashMap<(Vec<u8>, Slice), Values> = HashMap::new();
+    let mut values: HashMap<(Vec<u8>, Slice), SliceValues> = HashMap::new();
     let mut budget = Budget(limits.structure);
     for id in &tables.ids {
         progress.check(0, 0)?;
@@ -108,13 +108,13 @@ fn leaf(
     leaves: &mut Leaves,
     name: &[u8],
     meta: &Meta,
-    values: &mut HashMap<(Vec<u8>, Slice), Values>,
+    values: &mut HashMap<(Vec<u8>, Slice), SliceValues>,
 ) -> Result<()> {
     let missing = || "a slice of it is not in the file".to_owned();
     let outside = || format!("a slice of it lies outside of shape {:?}", meta.shape);
     if dtype::plain(meta.dtype) == dtype::STRING {
         let mut part = |slice: &Slice| match values.remove(&(name.to_vec(), slice.clone())) {
-            Some(Values::Strings(strings)) => {
+            Some(SliceValues::Strings(strings)) => {
                 Ok((slices::within(slice, &meta.shape).ok_or_else(outside)?, strings))
             }
             _ => Err(missing()),
@@ -134,8 +134,8 @@ fn leaf(
         let lengths: Vec<u64> = extents.iter().map(|(_, len)| *len).collect();
         let needed = numel(&lengths).and_then(|numel| numel.checked_mul(itemsize));
         let layout = match values.remove(&(name.to_vec(), slice.clone())) {
-            Some(Values::Numbers(layout)) => layout?,
-            Some(Values::Strings(_)) => {
+            Some(SliceValues::Numbers(layout)) => layout?,
+            Some(SliceValues::Strings(_)) => {
                 return Err("strings are where its numbers should be".into());
             }
             None => return Err(missing()),
@@ -298,10 +298,10 @@ fn read_values(
     mut range: Range,
     number: u64,
     budget: &mut Budget,
-) -> Result<Values> {
+) -> Result<SliceValues> {
     let Some((wanted, coding)) = coding(number) else {
         let reason = "the V1 Saver has no such values".to_owned();
-        return Ok(Values::Numbers(Err(reason)));
+        return Ok(SliceValues::Numbers(Err(reason)));
     };
     let mut runs = Vec::new();
     while let Some((number, raw)) = field(block, &mut range)? {
@@ -313,7 +313,7 @@ fn read_values(
             // TensorFlow packs them.
             Raw::Number => {
                 let reason = "its numbers are not packed, which no TensorFlow writes".to_owned();
-                return Ok(Values::Numbers(Err(reason)));
+                return Ok(SliceValues::Numbers(Err(reason)));
             }
         }
     }
@@ -323,14 +323,14 @@ fn read_values(
             budget.spend(len(runs) + 32 * runs.len() as u64)?;
             let strings: Result<Vec<Vec<u8>>> =
                 runs.iter().map(|run| Ok(block.bytes(*run)?.into_owned())).collect();
-            Ok(Values::Strings(strings?))
+            Ok(SliceValues::Strings(strings?))
         }
         (Coding::Plain, [run]) => match block.span(*run) {
-            Some(span) => Ok(Values::Numbers(Ok(Layout::Span(span)))),
+            Some(span) => Ok(SliceValues::Numbers(Ok(Layout::Span(span)))),
             None => {
                 budget.spend(run.end - run.start)?;
                 let bytes = block.bytes(*run)?;
-                Ok(Values::Numbers(Ok(Layout::Inline((&*bytes).into()))))
+                Ok(SliceValues::Numbers(Ok(Layout::Inline((&*bytes).into()))))
             }
         },
         (Coding::Plain, runs) => {
@@ -339,7 +339,7 @@ fn read_values(
             for run in runs {
                 bytes.extend_from_slice(&block.bytes(*run)?);
             }
-            Ok(Values::Numbers(Ok(Layout::Inline(bytes.into()))))
+            Ok(SliceValues::Numbers(Ok(Layout::Inline(bytes.into()))))
         }
         (Coding::Varint(size), runs) => {
             // Each takes a byte at least.
@@ -352,7 +352,7 @@ fn read_values(
                     bytes.extend_from_slice(&varint(&mut rest)?.to_le_bytes()[..size]);
                 }
             }
-            Ok(Values::Numbers(Ok(Layout::Inline(bytes.into()))))
+            Ok(SliceValues::Numbers(Ok(Layout::Inline(bytes.into()))))
         }
     }
 }

@@ -30,7 +30,7 @@ pub struct Attribute {
 
 /// Elements of one datatype, decoded.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Values {
+pub enum AttributeValues {
     /// There are none: the null dataspace.
     Null,
     /// Integers, bit fields, and enums but bools.
@@ -47,7 +47,7 @@ pub enum Values {
     Other,
 }
 
-impl Values {
+impl AttributeValues {
     /// The one integer.
     pub fn int(&self) -> Option<&Int> {
         match self {
@@ -165,9 +165,9 @@ impl Attribute {
     }
 
     /// Its elements, decoded.
-    pub fn values(&self, file: &Hdf5File) -> Result<Values> {
+    pub fn values(&self, file: &Hdf5File) -> Result<AttributeValues> {
         if self.shape.is_none() {
-            return Ok(Values::Null);
+            return Ok(AttributeValues::Null);
         }
         file.values(&self.datatype, &self.data)
             .map_err(|error| error.context(format_args!("attribute {}", self.name)))
@@ -187,8 +187,10 @@ impl Attribute {
     /// Its value for people.
     pub fn describe(&self, file: &Hdf5File) -> Text {
         match self.values(file) {
-            Ok(Values::Other) => file.shared(self.datatype.describe().as_bytes()),
-            Ok(Values::Text(texts)) if texts.len() == 1 => file.shared(texts[0].as_bytes()),
+            Ok(AttributeValues::Other) => file.shared(self.datatype.describe().as_bytes()),
+            Ok(AttributeValues::Text(texts)) if texts.len() == 1 => {
+                file.shared(texts[0].as_bytes())
+            }
             Ok(values) => file.shared(values.describe().as_bytes()),
             Err(error) => format!("({error})").into(),
         }
@@ -208,18 +210,18 @@ pub(crate) fn count(shape: Option<&[u64]>) -> Result<u64> {
 
 impl Hdf5File {
     /// Decodes elements as they stand in the file. Strings of variable length are fetched.
-    pub fn values(&self, datatype: &Datatype, data: &[u8]) -> Result<Values> {
+    pub fn values(&self, datatype: &Datatype, data: &[u8]) -> Result<AttributeValues> {
         let size = usize::try_from(datatype.size).unwrap_or(usize::MAX).max(1);
         let elements = data.chunks_exact(size);
         Ok(match &datatype.class {
             Class::Int { signed, order } => {
-                Values::Int(elements.map(|bytes| int(bytes, *signed, *order)).collect())
+                AttributeValues::Int(elements.map(|bytes| int(bytes, *signed, *order)).collect())
             }
             Class::Bits { order } => {
-                Values::Int(elements.map(|bytes| int(bytes, false, *order)).collect())
+                AttributeValues::Int(elements.map(|bytes| int(bytes, false, *order)).collect())
             }
             Class::Enum { .. } if datatype.is_bool() => {
-                Values::Bool(data.iter().map(|byte| *byte != 0).collect())
+                AttributeValues::Bool(data.iter().map(|byte| *byte != 0).collect())
             }
             Class::Enum { base, .. } if base.size == datatype.size => {
                 return self.values(base, data);
@@ -227,10 +229,10 @@ impl Hdf5File {
             Class::Float { .. } => {
                 let floats: Option<Vec<f64>> =
                     elements.map(|bytes| float(datatype, bytes)).collect();
-                floats.map_or(Values::Other, Values::Float)
+                floats.map_or(AttributeValues::Other, AttributeValues::Float)
             }
             Class::Str(padding) => {
-                Values::Text(elements.map(|bytes| fixed_text(bytes, *padding)).collect())
+                AttributeValues::Text(elements.map(|bytes| fixed_text(bytes, *padding)).collect())
             }
             Class::VlenStr => {
                 let mut texts = Vec::new();
@@ -244,11 +246,11 @@ impl Hdf5File {
                     // The length counts; NULs inside belong to it, one at the end does not.
                     texts.push(whole_text(bytes.strip_suffix(&[0]).unwrap_or(bytes)));
                 }
-                Values::Text(texts)
+                AttributeValues::Text(texts)
             }
-            Class::Opaque { .. } => Values::Opaque(data.into()),
+            Class::Opaque { .. } => AttributeValues::Opaque(data.into()),
             Class::Array { base, .. } if base.size > 0 => return self.values(base, data),
-            _ => Values::Other,
+            _ => AttributeValues::Other,
         })
     }
 

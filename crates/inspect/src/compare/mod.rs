@@ -53,7 +53,7 @@ pub use optimizers::Optimizers;
 pub(crate) use pairs::same_value;
 pub use renames::{Basis, Renamed, Unpaired, rename_map};
 pub(crate) use report::unravel;
-pub use report::{Difference, Report, Values, What};
+pub use report::{Difference, NumericComparison, Report, What};
 
 /// How to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

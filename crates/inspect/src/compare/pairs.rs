@@ -9,7 +9,7 @@ use statelens_checkpoint::{
 use super::both::grain;
 use super::report::unravel;
 use super::sets::names;
-use super::{DiffOptions, Measured, Numbers, Outcome, Report, Values, What, lane};
+use super::{DiffOptions, Measured, Numbers, NumericComparison, Outcome, Report, What, lane};
 use crate::{dtype_of, missing, shape_of, text_of, type_name};
 
 /// Two tensors whose elements are to be compared, and the places that ask.
@@ -349,7 +349,11 @@ impl Report {
                 match pair.dtypes {
                     Some(_) => {
                         let rounded = rounded.map(|(dtype, numbers)| (dtype, numbers.differing));
-                        told.extend(dtype(Some(Box::new(Values { numbers, first, rounded }))));
+                        told.extend(dtype(Some(Box::new(NumericComparison {
+                            numbers,
+                            first,
+                            rounded,
+                        }))));
                     }
                     None if numbers.differing == 0 => {}
                     None => told.push(What::Elements(Box::new(numbers), first)),

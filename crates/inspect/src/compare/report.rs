@@ -64,7 +64,7 @@ pub enum What {
         /// The dtype on the right.
         right: String,
         /// How their numbers compare; `None` where they are not comparable.
-        values: Option<Box<Values>>,
+        values: Option<Box<NumericComparison>>,
     },
     /// Plain values that differ.
     Value {
@@ -81,7 +81,7 @@ pub enum What {
 
 /// How the numbers of two dtypes compare.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Values {
+pub struct NumericComparison {
     /// Both widened exactly.
     pub numbers: Numbers,
     /// The index of the first that differs.
@@ -90,7 +90,7 @@ pub struct Values {
     pub rounded: Option<(String, u64)>,
 }
 
-impl Values {
+impl NumericComparison {
     /// `equal`, `equal at bfloat16 precision`, `NaN on one side` or `differ`.
     pub fn word(&self) -> String {
         match (&self.rounded, &self.numbers) {

@@ -13,10 +13,10 @@ use super::fingerprint::of_lines;
 use super::{LeafSummary, Outline};
 
 /// Reads the values of a checkpoint: a machine that is fed its files.
-pub type Measuring<'a> = InOrder<Hashing<'a, Values<'a>>>;
+pub type Measuring<'a> = InOrder<Hashing<'a, LeafValues<'a>>>;
 
 /// What [`Measuring`] has found: hashes, and the statistics of tensors that have some.
-pub struct Values<'a> {
+pub struct LeafValues<'a> {
     checkpoint: &'a Checkpoint,
     leaves: &'a [Leaf],
     hashes: HashMap<TensorId, String>,
@@ -32,12 +32,12 @@ impl<'a> Measuring<'a> {
         tensors.for_each(|(id, _)| readable.add(id));
         let hashing = Hashing::new(readable, statistics);
         let (hashes, statistics) = (HashMap::new(), statistics.then(HashMap::new));
-        Self::of(hashing, Values { checkpoint, leaves, hashes, statistics })
+        Self::of(hashing, LeafValues { checkpoint, leaves, hashes, statistics })
     }
 
     /// Puts what was found into the outline of this checkpoint.
     pub fn finish(self, outline: &mut Outline) -> Result<()> {
-        let Values { checkpoint, leaves, hashes, statistics } = self.sum;
+        let LeafValues { checkpoint, leaves, hashes, statistics } = self.sum;
         if let Some(found) = statistics {
             outline.take_statistics(checkpoint, leaves, |id| found.get(&id).copied());
         }
@@ -48,7 +48,7 @@ impl<'a> Measuring<'a> {
     }
 }
 
-impl TakesHashes for Values<'_> {
+impl TakesHashes for LeafValues<'_> {
     fn take(&mut self, _part: usize, id: TensorId, found: Result<Hashed>) -> Result<()> {
         let mut hashed = found?;
         if let (Some(all), Some(measure)) = (&mut self.statistics, hashed.measure.take()) {

@@ -9,15 +9,15 @@ mod rows;
 mod singular;
 mod stats;
 
-use crate::args::Values;
+use crate::args::ValuesCommand;
 use crate::print::Outcome;
 
-pub(crate) fn run(command: &Values) -> Outcome {
+pub(crate) fn run(command: &ValuesCommand) -> Outcome {
     match command {
-        Values::Stats(args) => stats::run(args),
-        Values::Hist(args) => hist::run(args),
-        Values::Export(args) => export::run(args),
-        Values::Singular(args) => singular::run(args),
-        Values::Rows(args) => rows::run(args),
+        ValuesCommand::Stats(args) => stats::run(args),
+        ValuesCommand::Hist(args) => hist::run(args),
+        ValuesCommand::Export(args) => export::run(args),
+        ValuesCommand::Singular(args) => singular::run(args),
+        ValuesCommand::Rows(args) => rows::run(args),
     }
 }

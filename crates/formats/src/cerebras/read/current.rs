@@ -7,7 +7,7 @@ use std::rc::Rc;
 use statelens_checkpoint::{
     DType, Error, Interner, Layout, Limits, Progress, Result, Tensor, Text, Value, ValueId, room,
 };
-use statelens_hdf5::{Object, Values};
+use statelens_hdf5::{AttributeValues, Object};
 
 use super::elements::{Constant, constant, rtfx_dtype, torch_dtype};
 use super::spec::{Shape, Spec};
@@ -157,7 +157,7 @@ impl Current {
     }
 
     /// The values of the root group's attribute of that name.
-    fn attribute(&self, name: &[u8]) -> Result<Option<Values>> {
+    fn attribute(&self, name: &[u8]) -> Result<Option<AttributeValues>> {
         let mut browse = self.main.browse.borrow_mut();
         let attribute = browse.root_attribute(name)?;
         attribute.map(|found| found.values(browse.file())).transpose()
@@ -336,7 +336,7 @@ fn stored(
 ) -> Result<ValueId> {
     if class == "ObjectSerializer" {
         let bytes = match container.values(object, "__BYTES__")? {
-            Some(Values::Opaque(bytes)) => bytes,
+            Some(AttributeValues::Opaque(bytes)) => bytes,
             // A link may lead to a file of the older family.
             _ => super::legacy::pickled_bytes(container, object)
                 .map_err(|_| Error::damaged("its pickled bytes are missing"))?
@@ -354,7 +354,7 @@ fn stored(
         }
         _ => {
             let own = match container.values(object, "dtypes")? {
-                Some(Values::Text(names)) => {
+                Some(AttributeValues::Text(names)) => {
                     names.first().and_then(|name| torch_dtype(&name.to_lossy()))
                 }
                 _ => None,

@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     Call, DType, Error, FileId, Finding, Grade, Layout, Progress, Result, Tensor, Text, Value,
     ValueId, order, room,
 };
-use statelens_hdf5::{Groups, Link, Object, Target, Values};
+use statelens_hdf5::{AttributeValues, Groups, Link, Object, Target};
 use statelens_pickle::ScanOptions;
 
 use super::elements::{Constant, constant};
@@ -295,9 +295,9 @@ fn scalar(
     let dataset = reading.dataset(object, key)?;
     let data = container.browse().file().read(dataset, reading.files)?;
     Ok(match container.browse().file().values(&dataset.datatype, &data)? {
-        Values::Bool(values) if values.len() == 1 => Value::Bool(values[0]),
-        Values::Int(values) if values.len() == 1 => Value::Int(values[0].clone()),
-        Values::Float(values) if values.len() == 1 => Value::Float(values[0]),
+        AttributeValues::Bool(values) if values.len() == 1 => Value::Bool(values[0]),
+        AttributeValues::Int(values) if values.len() == 1 => Value::Int(values[0].clone()),
+        AttributeValues::Float(values) if values.len() == 1 => Value::Float(values[0]),
         _ => return Err(Error::damaged(format!("{key} is said to be one number and is not"))),
     })
 }
@@ -317,9 +317,9 @@ fn full(
         element.ok_or_else(|| Error::damaged("a constant tensor of no element type"))?.dtype
     };
     let value = match container.values(object, "fill_value")? {
-        Some(Values::Int(values)) if values.len() == 1 => Constant::Int(values[0].clone()),
-        Some(Values::Float(values)) if values.len() == 1 => Constant::Float(values[0]),
-        Some(Values::Bool(values)) if values.len() == 1 => {
+        Some(AttributeValues::Int(values)) if values.len() == 1 => Constant::Int(values[0].clone()),
+        Some(AttributeValues::Float(values)) if values.len() == 1 => Constant::Float(values[0]),
+        Some(AttributeValues::Bool(values)) if values.len() == 1 => {
             Constant::Int(i64::from(values[0]).into())
         }
         None => {
@@ -352,12 +352,12 @@ fn raw_file(reading: &mut Reading<'_>, container: &Container, object: &Object) -
 /// The attribute `shape`: an empty one is kept as floats.
 fn shape(container: &Container, object: &Object) -> Result<Vec<u64>> {
     match container.values(object, "shape")? {
-        Some(Values::Int(dims)) => {
+        Some(AttributeValues::Int(dims)) => {
             let dims: Option<Vec<u64>> =
                 dims.iter().map(statelens_checkpoint::Int::to_u64).collect();
             dims.ok_or_else(|| Error::damaged("a shape with a negative length"))
         }
-        Some(Values::Float(dims)) if dims.is_empty() => Ok(Vec::new()),
+        Some(AttributeValues::Float(dims)) if dims.is_empty() => Ok(Vec::new()),
         _ => Err(Error::damaged("its shape is missing")),
     }
 }

@@ -9,7 +9,7 @@ use statelens_checkpoint::{
     Layout, Limits, List, ListClass, Memory, Opaque, Result, Segment, Set, Tensor, Text, Tuple,
     TupleClass, Unwatched, Value, ValueId,
 };
-use statelens_hdf5::{Hdf5File, Object, Tree, Values};
+use statelens_hdf5::{AttributeValues, Hdf5File, Object, Tree};
 
 use super::{Compression, Version, WriteOptions, plan};
 
@@ -104,7 +104,10 @@ impl Read {
     }
 
     /// The attributes of an object by name.
-    fn attributes(&self, object: &Object) -> BTreeMap<String, (String, Option<Vec<u64>>, Values)> {
+    fn attributes(
+        &self,
+        object: &Object,
+    ) -> BTreeMap<String, (String, Option<Vec<u64>>, AttributeValues)> {
         assert!(object.troubles.is_empty());
         let attributes = object.attributes.iter().map(|one| {
             let values = one.values(&self.file).unwrap();
@@ -113,7 +116,7 @@ impl Read {
         attributes.collect()
     }
 
-    fn root(&self) -> BTreeMap<String, (String, Option<Vec<u64>>, Values)> {
+    fn root(&self) -> BTreeMap<String, (String, Option<Vec<u64>>, AttributeValues)> {
         self.attributes(self.tree.object(self.tree.groups.root).unwrap())
     }
 
@@ -193,7 +196,7 @@ fn files_have_the_attributes_that_the_library_writes() {
         assert_eq!(names(&mine), names(&real), "{name}");
         for (attribute, value) in &mine {
             let real = &real[attribute];
-            let links = |value: &Values| {
+            let links = |value: &AttributeValues| {
                 value.text().is_some_and(|text| text.to_string().contains("\"__LINKED__\": true"))
             };
             let tied = matches!(
