@@ -15,7 +15,7 @@ use sha2::{Digest, Sha384};
 use crate::built::{base64, built};
 use crate::project;
 use crate::setup::tools;
-use crate::split::{Names, split};
+use crate::split::{FunctionNames, split};
 
 /// What Trunk's name of the Wasm ends in.
 const END: &str = "_bg.wasm";
@@ -33,7 +33,7 @@ pub(crate) fn run(site: &Path) -> Result<()> {
     // index.html has wasm-opt write it.
     let names = project::root().join("target").join("page.names");
     let names = fs::read_to_string(&names).context("reading the names of the Wasm's functions")?;
-    let parts = split(&bytes, &Names::parse(&names)?)?;
+    let parts = split(&bytes, &FunctionNames::parse(&names)?)?;
     let packed = xz(&parts.first)?;
     let name = name(&plain);
     let later = format!("{}{LATER}", name.trim_end_matches(END));

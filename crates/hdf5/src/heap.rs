@@ -19,9 +19,9 @@ use crate::header::Widths;
 use crate::source::Source;
 
 /// The names of an old-style group: one run of bytes.
-pub(crate) struct Names(StorageBuffer);
+pub(crate) struct HeapNames(StorageBuffer);
 
-impl Names {
+impl HeapNames {
     pub(crate) fn read(
         source: &Source,
         widths: Widths,

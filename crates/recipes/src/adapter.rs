@@ -42,7 +42,7 @@ pub fn fold(joined: &Checkpoint, config: &Value) -> Result<Folded> {
         return Err(Error::refused("there is no model beside the adapter"));
     };
     let (model, adapter) = (model?, Adapter::of(&adapter?)?);
-    let names = Names::of(&model, &adapter)?;
+    let names = ModulePrefix::of(&model, &adapter)?;
     let mut changed: HashMap<String, Tensor> = HashMap::new();
     for (name, whole) in &adapter.whole {
         let key = names.key(name);
@@ -215,7 +215,7 @@ impl Thin {
 
 /// What the keys of the adapter are called in the model: transformers reads `h.0.…` as
 /// `transformer.h.0.…`, too.
-struct Names {
+struct ModulePrefix {
     without: String,
     with: String,
 }
@@ -223,7 +223,7 @@ struct Names {
 /// Beginnings of keys that are tried.
 const MOST_STARTS: usize = 16;
 
-impl Names {
+impl ModulePrefix {
     fn of(model: &State, adapter: &Adapter) -> Result<Self> {
         let start = |key: &str| key.split_once('.').map(|(start, _)| format!("{start}."));
         let mut all = vec![Self { without: String::new(), with: String::new() }];

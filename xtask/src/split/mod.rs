@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 use wasmparser::Validator;
 
 use self::module::Module;
-pub(crate) use self::names::Names;
+pub(crate) use self::names::FunctionNames;
 
 /// The two parts.
 pub(crate) struct Parts {
@@ -30,7 +30,7 @@ pub(crate) struct Parts {
 }
 
 /// Divides a module, by the names of its functions.
-pub(crate) fn split(bytes: &[u8], names: &Names) -> Result<Parts> {
+pub(crate) fn split(bytes: &[u8], names: &FunctionNames) -> Result<Parts> {
     let module = Module::parse(bytes).context("reading the Wasm")?;
     let late = late(&module, names)?;
     let parts = write::parts(&module, &late)?;
@@ -48,7 +48,7 @@ struct Late {
     doors: Vec<u32>,
 }
 
-fn late(module: &Module<'_>, names: &Names) -> Result<Late> {
+fn late(module: &Module<'_>, names: &FunctionNames) -> Result<Late> {
     let all = module.functions.len();
     let is_door = |function: u32| !module.is_import(function) && names.is_door(function);
     let mut kept = vec![false; all];

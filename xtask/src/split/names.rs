@@ -54,9 +54,9 @@ const DROPS: &str = "core::ptr::drop_";
 const SMALL: usize = 250;
 
 /// The names of functions, by their numbers.
-pub(crate) struct Names(HashMap<u32, String>);
+pub(crate) struct FunctionNames(HashMap<u32, String>);
 
-impl Names {
+impl FunctionNames {
     /// Reads what `wasm-opt --symbolmap` wrote: a line `NUMBER:NAME` for each function.
     pub(crate) fn parse(map: &str) -> Result<Self> {
         let line = |line: &str| {
@@ -123,11 +123,11 @@ mod tests {
     #[test]
     fn names_are_read_without_escapes_and_hashes() {
         let map = "0:<a[0f0f0f0f0f0f]::B\\20as\\20c::D>::e\n7:core::slice::<impl [u8; 4]>::f\n";
-        let names = Names::parse(map).unwrap();
+        let names = FunctionNames::parse(map).unwrap();
         assert_eq!(names.get(0), "<a::B as c::D>::e");
         assert_eq!(names.get(7), "core::slice::<impl [u8; 4]>::f");
         assert_eq!(names.get(1), "");
-        assert!(Names::parse("a:b").is_err() && Names::parse("nothing").is_err());
+        assert!(FunctionNames::parse("a:b").is_err() && FunctionNames::parse("nothing").is_err());
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
         let map = format!(
             "0:{door}\n1:{door}::{{closure#0}}\n2:core::ptr::drop_in_place::<statelens_convert::A>\n3:std::b\n4:{other}::h0123"
         );
-        let names = Names::parse(&map).unwrap();
+        let names = FunctionNames::parse(&map).unwrap();
         let doors: Vec<u32> = (0..5).filter(|at| names.is_door(*at)).collect();
         assert_eq!(doors, [0, 4]);
         let later: Vec<u32> = (0..5).filter(|at| names.is_later(*at, SMALL)).collect();

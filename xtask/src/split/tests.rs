@@ -61,7 +61,7 @@ fn module() -> Vec<u8> {
 }
 
 fn parts() -> Parts {
-    split(&module(), &Names::parse(NAMES).unwrap()).unwrap()
+    split(&module(), &FunctionNames::parse(NAMES).unwrap()).unwrap()
 }
 
 /// The functions of a module: what each calls, and whether it is empty.
@@ -184,7 +184,7 @@ fn parts_of_different_builds_do_not_fit() {
     };
     let other =
         module().iter().map(|byte| if *byte == 42 { 43 } else { *byte }).collect::<Vec<_>>();
-    let other = split(&other, &Names::parse(NAMES).unwrap()).unwrap();
+    let other = split(&other, &FunctionNames::parse(NAMES).unwrap()).unwrap();
     let one = parts();
     assert!(exports(&one.first).contains_key(&stamp(&one)));
     assert!(!exports(&other.first).contains_key(&stamp(&one)));
@@ -192,6 +192,6 @@ fn parts_of_different_builds_do_not_fit() {
 
 #[test]
 fn names_that_lead_nowhere_are_an_error() {
-    let names = Names::parse("0:a\n1:b\n").unwrap();
+    let names = FunctionNames::parse("0:a\n1:b\n").unwrap();
     assert!(split(&module(), &names).is_err());
 }

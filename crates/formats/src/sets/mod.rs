@@ -29,7 +29,7 @@ pub struct CheckpointFiles {
 
 /// Finds the checkpoints of several files that one kind of set makes, among names that nobody
 /// has claimed.
-type Rule = fn(&Names<'_>) -> Vec<CheckpointFiles>;
+type Rule = fn(&UnclaimedNames<'_>) -> Vec<CheckpointFiles>;
 
 /// The kinds of sets. What one has found, the next ones don't see.
 const RULES: &[Rule] =
@@ -40,7 +40,8 @@ const RULES: &[Rule] =
 ///
 /// Reads indexes of shards, and the first bytes of each file that belongs to no set.
 pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
-    let mut names = Names { all: files.iter().map(|(_, file)| file.name.as_str()).collect() };
+    let mut names =
+        UnclaimedNames { all: files.iter().map(|(_, file)| file.name.as_str()).collect() };
     order::natural(&mut names.all);
     names.all.dedup();
     let mut found = Vec::new();
@@ -90,11 +91,11 @@ pub fn indexed(files: &FileSet, index: &str) -> Vec<String> {
 }
 
 /// The names that nobody has claimed yet, sorted.
-pub(crate) struct Names<'a> {
+pub(crate) struct UnclaimedNames<'a> {
     all: Vec<&'a str>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> UnclaimedNames<'a> {
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'a str> {
         self.all.iter().copied()
@@ -114,7 +115,7 @@ impl<'a> Names<'a> {
 
 /// `PREFIX.index` with `PREFIX.data-00000-of-00001` and on, as the V2 Saver of TensorFlow writes
 /// them; as `variables/variables` beside `saved_model.pb`, a SavedModel.
-fn tensorflow(names: &Names<'_>) -> Vec<CheckpointFiles> {
+fn tensorflow(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let mut found = Vec::new();
     for main in names.iter() {
         let Some(prefix) = main.strip_suffix(".index") else { continue };
@@ -151,7 +152,7 @@ fn tensorflow(names: &Names<'_>) -> Vec<CheckpointFiles> {
 
 /// `PREFIX-00000-of-00004` and on, as the V1 Saver of TensorFlow writes them: counted from zero, and
 /// without an extension.
-fn tensorflow_v1(names: &Names<'_>) -> Vec<CheckpointFiles> {
+fn tensorflow_v1(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     // The data of a bundle without its index is no set.
     let first = |name: &&str| {
         let parts = name.rsplit_once("-00000-of-");
@@ -183,7 +184,7 @@ fn is_part(name: &str) -> bool {
 }
 
 /// `.metadata` with `__0_0.distcp` and on, as `torch.distributed.checkpoint` writes them.
-fn distributed(names: &Names<'_>) -> Vec<CheckpointFiles> {
+fn distributed(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let mains = names.iter().filter(|name| base(name) == ".metadata");
     let set = |main: &str| {
         let top = folder(main);
@@ -199,7 +200,7 @@ fn distributed(names: &Names<'_>) -> Vec<CheckpointFiles> {
 }
 
 /// `X.weights.json` with `X_00000.weights.h5` and on, as Keras 3 writes weights in shards.
-fn keras_shards(names: &Names<'_>) -> Vec<CheckpointFiles> {
+fn keras_shards(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let mut found = Vec::new();
     for main in names.iter() {
         let Some(stem) = main.strip_suffix(".weights.json") else { continue };
@@ -227,7 +228,7 @@ pub const ORBAX: [&str; 3] = ["_CHECKPOINT_METADATA", "_METADATA", "manifest.ocd
 
 /// What Orbax writes. Nothing of it is read; its pieces are not checkpoints of their own, though,
 /// and opening it says what it is. All that is there, of several steps perhaps, is one.
-fn orbax(names: &Names<'_>) -> Vec<CheckpointFiles> {
+fn orbax(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let all: Vec<&str> = names.iter().filter(|name| ORBAX.contains(&base(name))).collect();
     let main = ORBAX.iter().find_map(|part| all.iter().find(|name| base(name) == *part));
     let set = |main: &&str| {

@@ -13,7 +13,7 @@ use statelens_checkpoint::{
 };
 
 use super::join::Join;
-use super::{CheckpointFiles, Names};
+use super::{CheckpointFiles, UnclaimedNames};
 use crate::json::{Document, JsonNode};
 use crate::paths::{base, folder};
 use crate::{Probe, stray};
@@ -146,7 +146,7 @@ fn shard(files: &FileSet, name: &str) -> Option<FileId> {
 }
 
 /// The sets among many files.
-pub(super) fn find(names: &Names<'_>) -> Vec<CheckpointFiles> {
+pub(super) fn find(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let mut found: Vec<CheckpointFiles> = Vec::new();
     let mut shards: Vec<Vec<&str>> = Vec::new();
     let mut families: HashMap<String, usize> = HashMap::new();

@@ -21,7 +21,7 @@ use crate::file::attribute::count;
 use crate::file::chunks::{ChunkPlace, DatasetChunks};
 use crate::filters::FilterDescription;
 use crate::header::{Message, Messages, Widths};
-use crate::heap::Names;
+use crate::heap::HeapNames;
 use crate::numpy::Element;
 
 /// An array in the file.
@@ -183,7 +183,7 @@ impl Hdf5File {
         // Fails early with the reason if the heap is no heap.
         LocalHeap::parse_at_storage(&self.source, message.heap_address, offset, length)
             .map_err(from_reader)?;
-        let names = Names::read(&self.source, self.widths, message.heap_address, &self.limits)?;
+        let names = HeapNames::read(&self.source, self.widths, message.heap_address, &self.limits)?;
         let segments = message.slots.iter().map(|slot| {
             Ok(Segment { file: names.get(slot.name_offset)?, offset: slot.offset, len: slot.size })
         });

@@ -15,7 +15,7 @@ use statelens_checkpoint::{Error, Limits, Result, Text, order, room};
 use crate::Hdf5File;
 use crate::error::from_reader;
 use crate::header::Widths;
-use crate::heap::{DenseHeap, Names};
+use crate::heap::{DenseHeap, HeapNames};
 
 /// A name in a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Hdf5File {
         troubles: &mut Vec<Error>,
     ) -> Result<()> {
         let Widths { offset, length } = self.widths;
-        let names = Names::read(&self.source, self.widths, table.heap_address, &self.limits)?;
+        let names = HeapNames::read(&self.source, self.widths, table.heap_address, &self.limits)?;
         // Nodes still to be read, the next one last.
         let mut nodes =
             vec![Waiting { address: table.btree_address, level: None, low: None, high: None }];
@@ -218,7 +218,7 @@ impl Hdf5File {
     }
 
     /// The entries of a symbol table node.
-    fn symbols(&self, address: u64, names: &Names, found: &mut Vec<(u64, Link)>) -> Result<()> {
+    fn symbols(&self, address: u64, names: &HeapNames, found: &mut Vec<(u64, Link)>) -> Result<()> {
         let Widths { offset, length } = self.widths;
         let head = self.source.bytes(address, 8)?;
         let used = u64::from(u16::from_le_bytes([head[6], head[7]]));

@@ -131,18 +131,18 @@ const FAMILIES: [Named; 54] = [
 
 /// The family that the names fit.
 pub(super) fn by_names(weights: &Weights) -> Option<&'static Named> {
-    let names = Names::of(weights);
+    let names = TensorNames::of(weights);
     let has = |name: &&str| names.have(name);
     FAMILIES.iter().find(|family| family.by.iter().all(&has) && !family.without.iter().any(&has))
 }
 
 /// The names of all tensors, numbers left out.
-struct Names<'a> {
+struct TensorNames<'a> {
     modules: HashSet<&'a str>,
     keys: HashSet<Vec<&'a str>>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> TensorNames<'a> {
     fn of(weights: &'a Weights) -> Self {
         let keys: HashSet<Vec<&str>> =
             weights.all.iter().map(|weight| parts(&weight.parsed)).collect();

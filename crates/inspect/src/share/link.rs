@@ -65,7 +65,7 @@ pub struct LinkParts {
 /// What is left of an outline in a link.
 pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
     let plain = options.keys == KeysAs::Plain;
-    let mut names = Names::default();
+    let mut names = CodedNames::default();
     let entries = outline.entries.iter().enumerate().map(|(at, entry)| {
         let mut name = |key: &str| match options.keys {
             KeysAs::Plain => key.to_owned(),
@@ -200,11 +200,11 @@ fn inflate(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// Names that were given codes.
 #[derive(Default)]
-struct Names {
+struct CodedNames {
     codes: HashMap<String, usize>,
 }
 
-impl Names {
+impl CodedNames {
     fn coded(&mut self, key: &str) -> String {
         let mut out = String::new();
         for piece in key.split_inclusive(['.', '/']) {

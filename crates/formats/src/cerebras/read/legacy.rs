@@ -50,7 +50,7 @@ pub(super) fn read(
     drop(pickle);
     let main = reading.main.clone();
     let mut legacy = Legacy {
-        names: Names::of(&main)?,
+        names: QuotedNames::of(&main)?,
         main: main.clone(),
         others: HashMap::new(),
         shared: shared(&main)?,
@@ -91,9 +91,9 @@ pub(super) fn read(
 
 struct Legacy {
     main: Rc<Container>,
-    names: Names,
+    names: QuotedNames,
     /// Those of other files that values are in.
-    others: HashMap<FileId, Names>,
+    others: HashMap<FileId, QuotedNames>,
     /// The datasets that have several names, and their values once they were read: a further name
     /// is a link.
     shared: HashMap<u64, Option<ValueId>>,
@@ -210,7 +210,7 @@ impl Legacy {
         };
         let names = match self.others.entry(other.id) {
             Entry::Occupied(names) => names.into_mut(),
-            Entry::Vacant(place) => place.insert(Names::of(&other)?),
+            Entry::Vacant(place) => place.insert(QuotedNames::of(&other)?),
         };
         let found = names.find(&other, &key).and_then(|address| other.object(address).ok());
         let found = &found
@@ -263,7 +263,7 @@ fn untyped(
 
 /// The tensor that a link to this file names when it is no value of the state dict.
 fn dangling(reading: &mut Reading<'_>, main: &Rc<Container>, key: &Text) -> Result<Value> {
-    let address = Names::of(main)?.find(main, key);
+    let address = QuotedNames::of(main)?.find(main, key);
     let object = address.and_then(|address| main.object(address).ok());
     let object = &object
         .ok_or_else(|| Error::damaged(format!("it is a link to {key}, which is not there")))?;
@@ -368,7 +368,7 @@ fn need_text(container: &Container, object: &Object, name: &str) -> Result<Text>
 }
 
 /// Finds the root's datasets by the keys that their quoted names stand for.
-struct Names {
+struct QuotedNames {
     /// Positions and addresses of those whose names are not their keys; of all where names come
     /// again.
     odd: HashMap<Text, (usize, u64)>,
@@ -376,7 +376,7 @@ struct Names {
     all_odd: bool,
 }
 
-impl Names {
+impl QuotedNames {
     fn of(container: &Container) -> Result<Self> {
         let browse = container.browse();
         let all_odd = browse.groups().twice.contains_key(&browse.groups().root);
