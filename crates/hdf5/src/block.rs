@@ -12,7 +12,7 @@ use crate::source::Source;
 
 /// What a block has to begin with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Block<'a> {
+pub(crate) struct BlockContext<'a> {
     pub(crate) source: &'a Source,
     pub(crate) widths: Widths,
     /// What it is a block of, for people.
@@ -21,7 +21,7 @@ pub(crate) struct Block<'a> {
     pub(crate) owner: u64,
 }
 
-impl Block<'_> {
+impl BlockContext<'_> {
     /// The bytes of a block without its checksum: `signature`, version 0, `kind` (of an array's
     /// elements; none for blocks without it), the address of the owner.
     pub(crate) fn read(

@@ -12,7 +12,7 @@ use hdf5_reader::io::Cursor;
 use hdf5_reader::local_heap::LocalHeap;
 use statelens_checkpoint::{Error, Limits, Result, Text, order, room};
 
-use crate::block::{Block as Sealed, little};
+use crate::block::{BlockContext as Sealed, little};
 use crate::datatype::text;
 use crate::error::from_reader;
 use crate::header::Widths;
@@ -280,7 +280,7 @@ fn huge_objects(
 }
 
 /// Where a direct block is.
-struct Block {
+struct DirectBlock {
     address: u64,
     offset: u64,
     size: u64,
@@ -386,7 +386,7 @@ impl<'a> DenseHeap<'a> {
 
     /// The bytes of a direct block, verified: its checksum, if it has one, is that of the block
     /// with zeros in the place of the checksum.
-    fn direct(&self, block: &Block) -> Result<StorageBuffer> {
+    fn direct(&self, block: &DirectBlock) -> Result<StorageBuffer> {
         let bytes = self.source.bytes(block.address, block.size)?;
         self.begins(&bytes, b"FHDB", block.address, block.offset)?;
         let at = self.head();
@@ -430,7 +430,7 @@ impl<'a> DenseHeap<'a> {
     }
 
     /// The direct block that holds an offset of the heap.
-    fn find(&mut self, offset: u64) -> Result<Block> {
+    fn find(&mut self, offset: u64) -> Result<DirectBlock> {
         let bad = || Error::damaged("an offset lies outside its fractal heap");
         let heap = &self.heap;
         let (width, first, largest) =
@@ -445,7 +445,7 @@ impl<'a> DenseHeap<'a> {
         }
         let mut address = heap.root_block_address;
         if heap.current_rows_in_root_indirect == 0 {
-            return Ok(Block { address, offset: 0, size: first });
+            return Ok(DirectBlock { address, offset: 0, size: first });
         }
         let direct_rows = u64::from(largest.ilog2() - first.ilog2()) + 2;
         let mut rows = u64::from(heap.current_rows_in_root_indirect);
@@ -473,7 +473,7 @@ impl<'a> DenseHeap<'a> {
                 .ok_or_else(bad)?;
             address = child;
             if row < direct_rows {
-                return Ok(Block { address, offset: base, size });
+                return Ok(DirectBlock { address, offset: base, size });
             }
             // A child indirect block spans `size` bytes of the heap; its rows follow from that.
             rows = u64::from((size / first / width).max(1).ilog2()) + 1;

@@ -192,7 +192,7 @@ impl Catalog {
 }
 
 impl Keys {
-    /// As [`Block::knows`](crate::language::Block::knows).
+    /// As [`RuleBlock::knows`](crate::language::RuleBlock::knows).
     fn knows(&self, key: &str, hf: bool) -> bool {
         let about = |key: &str| {
             self.sides[usize::from(!hf)].iter().any(|pattern| pattern.matches(key).is_some())
@@ -210,7 +210,7 @@ mod written {
 
     use super::{Catalog, Error, Result};
     use crate::config::Families;
-    use crate::language::{Arrow, Block, Recipe, Side};
+    use crate::language::{Arrow, Recipe, RuleBlock, Side};
     use crate::recognise::tells;
     use crate::{families, ranks};
 
@@ -281,7 +281,7 @@ mod written {
     }
 
     /// Whether a block leads to a format that is neither Cerebras's nor in files of ranks.
-    fn is_layout(block: &Block) -> bool {
+    fn is_layout(block: &RuleBlock) -> bool {
         let mut formats = block.left.iter().chain(&block.right);
         block.ranks.is_none() && formats.all(|format| !format.is_cerebras())
     }

@@ -11,7 +11,7 @@ use crate::engine::{
 };
 use crate::families;
 use crate::format::{Format, Variant};
-use crate::language::{Block, Expression, Ranks, Recipe, Scalar, Scope, Side};
+use crate::language::{Expression, Ranks, Recipe, RuleBlock, Scalar, Scope, Side};
 use crate::optimizer::{Moved, Optimizer};
 use crate::ranks;
 
@@ -278,7 +278,7 @@ pub fn components(recipe: &Recipe, leg: Leg) -> Vec<String> {
     names
 }
 
-fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&Block, Side)> {
+fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&RuleBlock, Side)> {
     recipe.blocks.iter().filter_map(move |block| Some((block, block.towards(leg.from, leg.to)?)))
 }
 
@@ -313,7 +313,7 @@ fn carried(
 }
 
 /// The block of a step whose side of this format is in a file for each rank.
-fn ranked(recipe: &Recipe, leg: Leg, format: Format) -> Option<(&Block, &Ranks)> {
+fn ranked(recipe: &Recipe, leg: Leg, format: Format) -> Option<(&RuleBlock, &Ranks)> {
     blocks(recipe, leg).find_map(|(block, _)| {
         let ranks = block.ranks.as_ref()?;
         let formats = if ranks.side == Side::Left { &block.left } else { &block.right };
@@ -401,7 +401,7 @@ fn step(
 
 /// The rules of the family that the config names, and those of the block beside them.
 fn on_base(
-    block: &Block,
+    block: &RuleBlock,
     base: &Expression,
     leg: Leg,
     towards: Side,

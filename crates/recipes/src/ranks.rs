@@ -7,7 +7,7 @@ use statelens_checkpoint::{
 };
 
 use crate::engine::{Assembly, State, StateValue};
-use crate::language::{Block, Ranks, Recipe, Scalar};
+use crate::language::{Ranks, Recipe, RuleBlock, Scalar};
 
 /// More ranks than anybody trains a layer on.
 pub const MOST: usize = 4096;
@@ -15,7 +15,7 @@ pub const MOST: usize = 4096;
 const MOST_DEPTH: usize = 16;
 
 /// The files of ranks that a recipe's block is about.
-pub fn of(recipe: &Recipe) -> impl Iterator<Item = (&Block, &Ranks)> {
+pub fn of(recipe: &Recipe) -> impl Iterator<Item = (&RuleBlock, &Ranks)> {
     recipe.blocks.iter().filter_map(|block| Some((block, block.ranks.as_ref()?)))
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn read(source: &Checkpoint) -> Result<(State, u64)> {
 pub(crate) fn write(
     source: &Checkpoint,
     state: &State,
-    block: &Block,
+    block: &RuleBlock,
     ranks: &Ranks,
     count: u64,
 ) -> Result<Vec<(Option<String>, Checkpoint)>> {

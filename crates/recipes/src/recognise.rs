@@ -8,7 +8,7 @@ use crate::engine::{self, State};
 use crate::families;
 use crate::format::Format;
 use crate::kinds::Kinds;
-use crate::language::{Block, Side};
+use crate::language::{RuleBlock, Side};
 use crate::optimizer;
 
 /// A family whose keys these may be.
@@ -78,7 +78,7 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
 /// Whether the keys of a block's side tell a family. Cerebras's checkpoint holds all parts of a model,
 /// so that the rules for each are about all keys; at Hugging Face a part's keys are those of another
 /// family, and so are those of a model that is trained by DPO.
-pub(crate) fn tells(block: &Block, hf: bool) -> bool {
+pub(crate) fn tells(block: &RuleBlock, hf: bool) -> bool {
     (!hf || block.component.is_none() && block.base.is_none())
         && block.left.iter().any(|format| format.is_hf())
         && block.right.iter().any(|format| format.is_cerebras())

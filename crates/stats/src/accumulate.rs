@@ -5,7 +5,7 @@ use statelens_checkpoint::DType;
 
 use crate::Summary;
 use crate::begun::Begun;
-use crate::block::Block;
+use crate::block::BlockTally;
 use crate::kind::{ElementKind, Int};
 use crate::spread::{KEPT, Spread};
 use crate::tables::Tables;
@@ -108,7 +108,7 @@ impl Accumulator {
     fn blocks(&mut self, kind: &ElementKind, elements: &[u8]) {
         for block in elements.chunks(BLOCK) {
             let mut into =
-                Block { summary: &mut self.summary, tables: &mut self.tables, at: self.at };
+                BlockTally { summary: &mut self.summary, tables: &mut self.tables, at: self.at };
             match kind {
                 ElementKind::Bytes(codes) => {
                     into.bytes(&codes.values, codes.seconds.as_ref(), block)

@@ -6,14 +6,14 @@ use crate::kind::Half;
 use crate::tables::{COUNT, HALVES, Power, Single, Tables, sized};
 
 /// Where a block of elements is counted.
-pub(crate) struct Block<'a> {
+pub(crate) struct BlockTally<'a> {
     pub(crate) summary: &'a mut Summary,
     pub(crate) tables: &'a mut Tables,
     /// The number of the first value.
     pub(crate) at: u64,
 }
 
-impl Block<'_> {
+impl BlockTally<'_> {
     /// Elements of one byte, each with a value or two.
     pub(crate) fn bytes(
         &mut self,

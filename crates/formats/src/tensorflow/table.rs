@@ -50,7 +50,7 @@ struct Handle {
 }
 
 /// The contents of a block.
-pub(super) struct Block<'a> {
+pub(super) struct TableBlock<'a> {
     files: &'a FileSet,
     file: FileId,
     /// Where the contents begin in the file; of no use if they are compressed there.
@@ -135,7 +135,7 @@ impl<'a> SortedTable<'a> {
     /// Calls `each` with every key and value, in order.
     pub(super) fn each(
         &mut self,
-        mut each: impl FnMut(&[u8], &Block<'a>, Range) -> Result<()>,
+        mut each: impl FnMut(&[u8], &TableBlock<'a>, Range) -> Result<()>,
     ) -> Result<()> {
         let limits = self.limits;
         let mut last: Option<Vec<u8>> = None;
@@ -207,7 +207,7 @@ impl<'a> SortedTable<'a> {
         findings
     }
 
-    fn block(&mut self, handle: Handle) -> Result<Block<'a>> {
+    fn block(&mut self, handle: Handle) -> Result<TableBlock<'a>> {
         let Handle { offset, size } = handle;
         let (files, file) = (self.files, self.file);
         let stored = size
@@ -225,8 +225,14 @@ impl<'a> SortedTable<'a> {
         let mut trailer = [0; TRAILER as usize];
         files.read(file, offset + size, &mut trailer)?;
         let [compression, crc @ ..] = trailer;
-        let block =
-            |bytes, len| Block { files, file, offset, len, bytes, compressed: compression != 0 };
+        let block = |bytes, len| TableBlock {
+            files,
+            file,
+            offset,
+            len,
+            bytes,
+            compressed: compression != 0,
+        };
         if compression == 0 && size > LARGE {
             self.unchecked += 1;
             return Ok(block(None, size));
@@ -277,7 +283,7 @@ impl<'a> SortedTable<'a> {
     }
 }
 
-impl Block<'_> {
+impl TableBlock<'_> {
     /// Bytes of the block.
     pub(super) fn bytes(&self, range: Range) -> Result<Cow<'_, [u8]>> {
         let Range { start, end } = range;

@@ -19,7 +19,7 @@ use super::leaves::Leaves;
 use super::members::Tables;
 use super::proto::{Field, Message, varint};
 use super::slices::{self, Slice};
-use super::table::{Block, Range, SortedTable};
+use super::table::{Range, SortedTable, TableBlock};
 
 /// What the tables say of a tensor.
 #[derive(Debug, Default)]
@@ -210,7 +210,7 @@ enum Raw {
 }
 
 /// The next field of the message in `range`, whose start is moved behind it.
-fn field(block: &Block<'_>, range: &mut Range) -> Result<Option<(u64, Raw)>> {
+fn field(block: &TableBlock<'_>, range: &mut Range) -> Result<Option<(u64, Raw)>> {
     if range.start >= range.end {
         return Ok(None);
     }
@@ -240,7 +240,7 @@ fn field(block: &Block<'_>, range: &mut Range) -> Result<Option<(u64, Raw)>> {
 /// The name, the slice and the `TensorProto` of a `SavedTensorSlices` message with the field
 /// `data`.
 fn saved_slice(
-    block: &Block<'_>,
+    block: &TableBlock<'_>,
     mut range: Range,
     limits: &Limits,
 ) -> Result<Option<(Vec<u8>, Slice, Range)>> {
@@ -294,7 +294,7 @@ fn coding(number: u64) -> Option<(u64, Coding)> {
 }
 
 fn read_values(
-    block: &Block<'_>,
+    block: &TableBlock<'_>,
     mut range: Range,
     number: u64,
     budget: &mut Budget,

@@ -7,13 +7,14 @@
 use hdf5_reader::io::Cursor;
 use statelens_checkpoint::{Error, Result};
 
-use crate::block::{Block, little};
+use crate::block::{BlockContext, little};
 use crate::header::Widths;
 use crate::source::Source;
 
 /// Verifies all blocks of a fixed array.
 pub(crate) fn fixed(source: &Source, widths: Widths, address: u64, filtered: bool) -> Result<()> {
-    let block = Block { source, widths, what: "a chunk index (a fixed array)", owner: address };
+    let block =
+        BlockContext { source, widths, what: "a chunk index (a fixed array)", owner: address };
     let (wide, long) = (u64::from(widths.offset), u64::from(widths.length));
     let header = block.summed(address, 8 + long + wide + 4)?;
     let mut fields = Fields::new(&header);
@@ -52,8 +53,12 @@ pub(crate) fn extensible(
     address: u64,
     filtered: bool,
 ) -> Result<()> {
-    let block =
-        Block { source, widths, what: "a chunk index (an extensible array)", owner: address };
+    let block = BlockContext {
+        source,
+        widths,
+        what: "a chunk index (an extensible array)",
+        owner: address,
+    };
     let (wide, long) = (u64::from(widths.offset), u64::from(widths.length));
     let header = block.summed(address, 12 + 6 * long + wide + 4)?;
     let mut fields = Fields::new(&header);
@@ -114,7 +119,7 @@ fn elements(least: u64, level: u64) -> Result<u64> {
 }
 
 struct Extensible<'a> {
-    block: Block<'a>,
+    block: BlockContext<'a>,
     kind: u8,
     /// Bytes of an address, of an element, of a place in the array.
     wide: u64,

@@ -15,8 +15,8 @@ use super::scaling::{Factors, is_mup};
 use super::state::{State, StateValue};
 use crate::config::Value;
 use crate::language::{
-    Arrow, Block, Captures, Creation, Group, Maker, Match, Operation, Pattern, Rule, Scalar, Scope,
-    Side,
+    Arrow, Captures, Creation, Group, Maker, Match, Operation, Pattern, Rule, RuleBlock, Scalar,
+    Scope, Side,
 };
 use crate::view::View;
 
@@ -88,7 +88,7 @@ pub struct Move {
 
 /// Applies the rules of `block` in one direction.
 pub fn apply(
-    block: &Block,
+    block: &RuleBlock,
     towards: Side,
     source: &State,
     configs: Configs<'_>,
@@ -138,7 +138,7 @@ pub fn apply(
 
 /// What is computed before keys are looked at.
 fn prepare(
-    block: &Block,
+    block: &RuleBlock,
     towards: Side,
     source: &mut State,
     configs: Configs<'_>,
@@ -168,7 +168,7 @@ fn prepare(
 }
 
 struct Job<'a> {
-    block: &'a Block,
+    block: &'a RuleBlock,
     towards: Side,
     source: &'a State,
     configs: Configs<'a>,

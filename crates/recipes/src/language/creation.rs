@@ -3,9 +3,9 @@
 use super::expression::{Expression, Side};
 use super::line::{arguments, calls, first_word, split_word};
 use super::parser::{Said, name};
-use super::recipe::{Block, Creation, Each, Maker};
+use super::recipe::{Creation, Each, Maker, RuleBlock};
 
-impl Block {
+impl RuleBlock {
     /// `left KEY = MAKER [for i in A..B] [when CONDITION]`
     pub(super) fn creation(&self, line: usize, text: &str) -> Said<Creation> {
         let (rest, when) = split_word(text, "when");

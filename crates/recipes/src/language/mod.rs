@@ -12,5 +12,5 @@ mod rule;
 pub use expression::{Expression, Scalar, Scope, Side};
 pub use pattern::{Captures, Group, Match, Pattern};
 pub use recipe::{
-    Arrow, Block, Creation, Each, Let, Maker, Operation, Ranks, Recipe, Rule, Scaling, Slot,
+    Arrow, Creation, Each, Let, Maker, Operation, Ranks, Recipe, Rule, RuleBlock, Scaling, Slot,
 };

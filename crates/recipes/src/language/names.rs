@@ -2,9 +2,9 @@
 
 use super::expression::Expression;
 use super::parser::Said;
-use super::recipe::Block;
+use super::recipe::RuleBlock;
 
-impl Block {
+impl RuleBlock {
     pub(super) fn expression(&self, text: &str) -> Said<Expression> {
         Expression::parse(&self.sides(text))
     }

@@ -5,7 +5,7 @@ use statelens_checkpoint::{Error, Result};
 use super::expression::Side;
 use super::line::{first_word, split_word, without_comment};
 use super::pattern::Pattern;
-use super::recipe::{Arrow, Block, Let, Ranks, Recipe, Scaling};
+use super::recipe::{Arrow, Let, Ranks, Recipe, RuleBlock, Scaling};
 use crate::format::Format;
 
 /// Recipes that are made from recipes that are made from recipes.
@@ -86,7 +86,7 @@ fn lines(text: &str) -> Vec<(usize, String)> {
 struct Parser<'a> {
     recipe: Recipe,
     /// What blocks of several components share.
-    header: Option<Block>,
+    header: Option<RuleBlock>,
     /// The blocks that lines are about: the last one, or those of another family with Hugging Face
     /// on the left.
     about: Vec<usize>,
@@ -217,7 +217,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn blocks(&mut self) -> Said<impl Iterator<Item = &mut Block>> {
+    fn blocks(&mut self) -> Said<impl Iterator<Item = &mut RuleBlock>> {
         if self.about.is_empty() {
             return Err("expected `between …` first".to_owned());
         }
@@ -231,7 +231,7 @@ impl Parser<'_> {
         let (sides, when) = split_word(text, "when");
         let (left, right) =
             sides.split_once(by).ok_or_else(|| format!("expected two sides with `{by}`"))?;
-        let mut block = Block {
+        let mut block = RuleBlock {
             line,
             left: formats(left)?,
             right: formats(right)?,
@@ -263,7 +263,7 @@ impl Parser<'_> {
 
     /// A file of a few lines can't ask for more than any family needs.
     fn bounded(&self) -> Said<()> {
-        let names = |block: &Block| block.lets.len() + block.sets.len();
+        let names = |block: &RuleBlock| block.lets.len() + block.sets.len();
         let blocks = &self.recipe.blocks;
         let last = self.about.last().and_then(|at| blocks.get(*at));
         if blocks.len() > MOST_BLOCKS {
@@ -359,7 +359,7 @@ fn check_file(file: &str) -> Said<()> {
 }
 
 /// The patterns of left keys of a block.
-fn of_left(block: &mut Block) -> impl Iterator<Item = &mut Pattern> {
+fn of_left(block: &mut RuleBlock) -> impl Iterator<Item = &mut Pattern> {
     block.rules.iter_mut().flat_map(|rule| {
         let also = rule.also.iter_mut().filter(|also| also.towards == Side::Left);
         rule.left.iter_mut().chain(also.map(|also| &mut also.key))

@@ -16,12 +16,12 @@ pub struct Recipe {
     /// What Hugging Face's configs call it (`model_type`).
     pub model_types: Vec<String>,
     /// What is between which formats.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<RuleBlock>,
 }
 
 /// Rules between two sides.
 #[derive(Debug, Clone)]
-pub struct Block {
+pub struct RuleBlock {
     /// Where it begins, for messages.
     pub line: usize,
     /// The formats of the left side.
@@ -251,7 +251,7 @@ impl Recipe {
     }
 }
 
-impl Block {
+impl RuleBlock {
     /// Whether a rule, or a group that belongs to one, is about a key of the side that is read;
     /// conditions aside.
     pub fn knows(&self, towards: Side, key: &str) -> bool {

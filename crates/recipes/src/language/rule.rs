@@ -3,9 +3,9 @@
 use super::line::{Call, arguments, calls, first_word, split_word};
 use super::parser::Said;
 use super::pattern::{Group, Pattern};
-use super::recipe::{Arrow, Block, Operation, Rule, Slot};
+use super::recipe::{Arrow, Operation, Rule, RuleBlock, Slot};
 
-impl Block {
+impl RuleBlock {
     /// `LEFT <-> RIGHT [: OPERATIONS] [when CONDITION]`
     pub(super) fn rule(&self, line: usize, text: &str) -> Said<Rule> {
         let (sides, when) = split_word(text, "when");

@@ -4,7 +4,7 @@ use statelens_inspect::Json;
 use statelens_recipes::Format;
 use statelens_recipes::config::{Families, Pair};
 use statelens_recipes::families as recipes;
-use statelens_recipes::language::Block;
+use statelens_recipes::language::RuleBlock;
 
 use crate::args::ListConverters;
 use crate::print::{Outcome, Printer, TextTable, complain};
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &ListConverters) -> Outcome {
     for name in recipes::names().filter(|name| !families.models().any(|model| model == *name)) {
         let wanted = only.as_ref().is_none_or(|only| *only == name.to_lowercase());
         let recipe = recipes::find(name)?;
-        let named = |block: &&Block| block.left.iter().chain(&block.right).any(is_named);
+        let named = |block: &&RuleBlock| block.left.iter().chain(&block.right).any(is_named);
         let pairs: Vec<Pair> = recipe
             .blocks
             .iter()

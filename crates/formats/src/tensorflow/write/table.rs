@@ -14,8 +14,8 @@ const RESTART: usize = 16;
 /// A table that is being written; keys come in order.
 pub(super) struct SortedTableWriter {
     out: Vec<u8>,
-    data: Block,
-    index: Block,
+    data: BlockBuilder,
+    index: BlockBuilder,
     last: Vec<u8>,
     /// The handle of a block that is not in the index yet: its key depends on the next one.
     ended: Option<Vec<u8>>,
@@ -25,8 +25,8 @@ impl SortedTableWriter {
     pub(super) fn new() -> Self {
         Self {
             out: Vec::new(),
-            data: Block::new(RESTART),
-            index: Block::new(1),
+            data: BlockBuilder::new(RESTART),
+            index: BlockBuilder::new(1),
             last: Vec::new(),
             ended: None,
         }
@@ -49,11 +49,11 @@ impl SortedTableWriter {
         if !self.data.bytes.is_empty() {
             self.end_block();
         }
-        let metaindex = self.write(Block::new(1));
+        let metaindex = self.write(BlockBuilder::new(1));
         if let Some(handle) = self.ended.take() {
             self.index.add(&successor(&self.last), &handle);
         }
-        let index = std::mem::replace(&mut self.index, Block::new(1));
+        let index = std::mem::replace(&mut self.index, BlockBuilder::new(1));
         let index = self.write(index);
         let mut footer = [metaindex, index].concat();
         footer.resize(FOOTER as usize - MAGIC.len(), 0);
@@ -63,12 +63,12 @@ impl SortedTableWriter {
     }
 
     fn end_block(&mut self) {
-        let block = std::mem::replace(&mut self.data, Block::new(RESTART));
+        let block = std::mem::replace(&mut self.data, BlockBuilder::new(RESTART));
         self.ended = Some(self.write(block));
     }
 
     /// Writes a block; returns its handle.
-    fn write(&mut self, block: Block) -> Vec<u8> {
+    fn write(&mut self, block: BlockBuilder) -> Vec<u8> {
         let mut bytes = block.finish();
         let mut handle = Vec::new();
         put_varint(&mut handle, self.out.len() as u64);
@@ -83,7 +83,7 @@ impl SortedTableWriter {
 }
 
 /// A block that is being written.
-struct Block {
+struct BlockBuilder {
     bytes: Vec<u8>,
     /// Where keys are written whole.
     restarts: Vec<u32>,
@@ -92,7 +92,7 @@ struct Block {
     last: Vec<u8>,
 }
 
-impl Block {
+impl BlockBuilder {
     fn new(interval: usize) -> Self {
         Self { bytes: Vec::new(), restarts: vec![0], interval, since: 0, last: Vec::new() }
     }
