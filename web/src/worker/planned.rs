@@ -130,13 +130,13 @@ fn much_to_fetch(open: &OpenCheckpoint, bytes: u64, job: &Job) -> Option<Loss> {
 #[derive(Default)]
 struct Ways {
     unchanged: u64,
-    rewritten: Way,
-    cast: BTreeMap<String, Way>,
+    rewritten: StorageCounts,
+    cast: BTreeMap<String, StorageCounts>,
 }
 
 /// So many tensors, and how many of them are stored in which way.
 #[derive(Default)]
-struct Way {
+struct StorageCounts {
     count: u64,
     stored: BTreeMap<String, u64>,
 }
@@ -173,7 +173,7 @@ impl Ways {
     }
 }
 
-impl Way {
+impl StorageCounts {
     fn text(&self, what: &str) -> String {
         let stored: Vec<String> = self
             .stored
@@ -241,12 +241,12 @@ mod tests {
 
     #[test]
     fn what_becomes_of_tensors_is_counted_once() {
-        let way = |count, stored: &[(&str, u64)]| Way {
+        let way = |count, stored: &[(&str, u64)]| StorageCounts {
             count,
             stored: stored.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         };
         let cast = [("bf16".to_owned(), way(114, &[("LZ4", 85)]))].into();
-        let ways = Ways { unchanged: 1, rewritten: Way::default(), cast };
+        let ways = Ways { unchanged: 1, rewritten: StorageCounts::default(), cast };
         assert_eq!(ways.text(), "114 cast to bf16 (85 of them LZ4), 1 unchanged");
         let rewritten = way(3, &[("deflated", 3)]);
         let ways = Ways { rewritten, ..Ways::default() };

@@ -31,7 +31,7 @@ struct TrackableObject<'a> {
 }
 
 /// The parent of an object and its name there; the root has none.
-type Way<'a> = Option<(usize, &'a [u8])>;
+type ParentLink<'a> = Option<(usize, &'a [u8])>;
 
 /// What the graph says of each key. Keys of objects that can't be reached from the root have no
 /// names; names that together would be too long are left out.
@@ -44,7 +44,7 @@ pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, Na
         }
     }
     // The shortest way to each object, as TensorFlow finds it. Slots are not children.
-    let mut ways: Vec<Option<Way<'_>>> = vec![None; nodes.len()];
+    let mut ways: Vec<Option<ParentLink<'_>>> = vec![None; nodes.len()];
     let mut next = VecDeque::new();
     if let Some(root) = ways.first_mut() {
         *root = Some(None);

@@ -179,9 +179,9 @@ struct Frame {
 }
 
 /// The way to the part that was lowered last, as keys are written.
-struct Way<'a>(&'a [Frame]);
+struct KeyPath<'a>(&'a [Frame]);
 
-impl fmt::Display for Way<'_> {
+impl fmt::Display for KeyPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut dot = "";
         for frame in self.0 {
@@ -281,7 +281,7 @@ impl Lowering<'_> {
             if let Value::Tensor(tensor) = value
                 && let Some(tensor) = self.builder.tensor(tensor)
             {
-                self.progress.found(&Way(&self.state.stack), &tensor.dtype, &tensor.shape);
+                self.progress.found(&KeyPath(&self.state.stack), &tensor.dtype, &tensor.shape);
             }
             if let Some(slot) = self.builder.value_mut(frame.value) {
                 *slot = value;

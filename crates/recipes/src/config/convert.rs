@@ -116,8 +116,13 @@ impl Families {
             Error::refused(format!("the config is {}", converted.config.quoted()))
                 .expected("a section of keys")
         })?;
-        let mut way =
-            Way { families: self, step: &step, label: &label, converted, prefix: String::new() };
+        let mut way = StepContext {
+            families: self,
+            step: &step,
+            label: &label,
+            converted,
+            prefix: String::new(),
+        };
         let done = way.table(&step.table, root)?;
         converted.config = done.config.clone();
         let (left, right) = match step.from {
@@ -130,7 +135,7 @@ impl Families {
 }
 
 /// One step under way.
-pub(super) struct Way<'a> {
+pub(super) struct StepContext<'a> {
     pub(super) families: &'a Families,
     pub(super) step: &'a ConversionStep,
     pub(super) label: &'a str,
@@ -149,7 +154,7 @@ pub(super) struct Done {
     pub(super) table: String,
 }
 
-impl Way<'_> {
+impl StepContext<'_> {
     pub(super) fn table(&mut self, name: &str, root: Map) -> Result<Done> {
         match self.families.table(name)? {
             ConfigTable::Rules(rules) if rules.hf => self.between_hf_and_cs(name, rules, root),
@@ -339,7 +344,7 @@ impl Way<'_> {
             )));
         };
         let seen = root.clone();
-        let mut way = Way {
+        let mut way = StepContext {
             families: self.families,
             step: inner,
             label: self.label,

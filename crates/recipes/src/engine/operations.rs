@@ -9,7 +9,7 @@ use crate::view::View;
 const MOST_PADDING: u64 = 1 << 16;
 
 /// How a rule's operations are done to the tensors of its groups of keys.
-pub(super) struct Way<'a> {
+pub(super) struct OperationContext<'a> {
     /// From left to right; the other way round, operations are undone.
     pub(super) there: bool,
     /// Several become one; the other way round, one becomes several.
@@ -22,7 +22,7 @@ pub(super) struct Way<'a> {
     pub(super) scope: &'a dyn Scope,
 }
 
-impl Way<'_> {
+impl OperationContext<'_> {
     /// Does one operation; each on several keys goes with one of the groups.
     pub(super) fn step(&mut self, operation: &Operation, views: Vec<View>) -> Result<Vec<View>> {
         let several = matches!(

@@ -10,7 +10,7 @@ use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result, room};
 use self::scope::Here;
 pub(crate) use self::scope::lookup;
 use super::makers;
-use super::operations::{Way, said};
+use super::operations::{OperationContext, said};
 use super::scaling::{Factors, is_mup};
 use super::state::{State, StateValue};
 use crate::config::Value;
@@ -301,7 +301,7 @@ impl<'a> Job<'a> {
                     })
                     .collect();
                 let mut views = views.map_err(named)?;
-                let mut way = Way {
+                let mut way = OperationContext {
                     there: self.towards == Side::Right,
                     joining: grouped,
                     groups: if grouped { &together } else { &apart },

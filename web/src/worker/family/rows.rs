@@ -30,7 +30,7 @@ fn unmatched(one: &Unmatched) -> Row {
     }
 }
 
-fn row(one: &Way) -> Row {
+fn row(one: &KeyMapping) -> Row {
     let side = |keys: &[String]| {
         let joined = fold::joined(keys.iter().map(String::as_str), '.');
         joined.filter(|_| keys.len() > 2).unwrap_or_else(|| keys.join(" + "))
@@ -50,15 +50,15 @@ fn row(one: &Way) -> Row {
 }
 
 /// Where keys come from, where they go, and what is done on the way.
-struct Way {
+struct KeyMapping {
     from: Vec<String>,
     to: Vec<String>,
     how: Vec<String>,
 }
 
 /// The moves of several steps as those of one.
-fn composed(moves: &[Move], ends: &[usize]) -> Vec<Way> {
-    let mut ways: Vec<Way> = Vec::new();
+fn composed(moves: &[Move], ends: &[usize]) -> Vec<KeyMapping> {
+    let mut ways: Vec<KeyMapping> = Vec::new();
     let mut begin = 0;
     for (step, &end) in ends.iter().enumerate() {
         let own = moves.get(begin..end).unwrap_or_default();
@@ -71,10 +71,10 @@ fn composed(moves: &[Move], ends: &[usize]) -> Vec<Way> {
         for (at, way) in ways.iter().enumerate() {
             before.extend(way.to.iter().map(|key| (key.clone(), at)));
         }
-        let mut next: Vec<Way> =
-            ways.iter().filter(|way| way.to.is_empty()).map(Way::again).collect();
+        let mut next: Vec<KeyMapping> =
+            ways.iter().filter(|way| way.to.is_empty()).map(KeyMapping::again).collect();
         for one in own {
-            let known: Vec<&Way> = {
+            let known: Vec<&KeyMapping> = {
                 let mut seen = HashSet::new();
                 let all = one.from.iter().filter_map(|key| before.get(key));
                 all.filter(|at| seen.insert(**at)).filter_map(|at| ways.get(*at)).collect()
@@ -90,14 +90,14 @@ fn composed(moves: &[Move], ends: &[usize]) -> Vec<Way> {
                 how.push(own);
             }
             how.dedup();
-            next.push(Way { from, to: one.to.clone(), how });
+            next.push(KeyMapping { from, to: one.to.clone(), how });
         }
         ways = next;
     }
     ways
 }
 
-impl Way {
+impl KeyMapping {
     fn again(&self) -> Self {
         Self { from: self.from.clone(), to: self.to.clone(), how: self.how.clone() }
     }

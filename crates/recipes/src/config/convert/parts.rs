@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use super::{Done, Way};
+use super::{Done, StepContext};
 use crate::config::expression::need;
 use crate::config::mup;
 use crate::config::operation::projector_layers;
@@ -12,14 +12,19 @@ use crate::config::table::{Layout, Parts};
 use crate::config::value::{List, Map, Value};
 
 /// Converts all parts of a config and puts them in place.
-pub(super) fn convert(way: &mut Way<'_>, name: &str, parts: &Parts, root: Map) -> Result<Done> {
+pub(super) fn convert(
+    way: &mut StepContext<'_>,
+    name: &str,
+    parts: &Parts,
+    root: Map,
+) -> Result<Done> {
     match way.step.from {
         Side::Left => to_one(way, name, parts, root),
         Side::Right => to_several(way, name, parts, root),
     }
 }
 
-fn to_one(way: &mut Way<'_>, name: &str, parts: &Parts, root: Map) -> Result<Done> {
+fn to_one(way: &mut StepContext<'_>, name: &str, parts: &Parts, root: Map) -> Result<Done> {
     let mut seen = Map::new();
     let mut model = Map::new();
     for (part, table) in &parts.parts {
@@ -65,7 +70,7 @@ fn to_one(way: &mut Way<'_>, name: &str, parts: &Parts, root: Map) -> Result<Don
     })
 }
 
-fn to_several(way: &mut Way<'_>, name: &str, parts: &Parts, mut root: Map) -> Result<Done> {
+fn to_several(way: &mut StepContext<'_>, name: &str, parts: &Parts, mut root: Map) -> Result<Done> {
     let mut model = model_section(&root)?;
     if mup::to_standard(&model, mup::Policy::Refused)?.is_some() {
         return Err(Error::refused("the config uses muP"));
@@ -118,8 +123,8 @@ fn to_several(way: &mut Way<'_>, name: &str, parts: &Parts, mut root: Map) -> Re
     })
 }
 
-fn one(way: &mut Way<'_>, part: &str, table: &str, config: Map) -> Result<Done> {
-    let mut inner = Way {
+fn one(way: &mut StepContext<'_>, part: &str, table: &str, config: Map) -> Result<Done> {
+    let mut inner = StepContext {
         families: way.families,
         step: way.step,
         label: way.label,
