@@ -308,9 +308,9 @@ mod tests {
     const LFS: &[u8] = b"version https://git-lfs.github.com/spec/v1\noid sha256:61c9\nsize 4096\n";
 
     /// Files by name and content.
-    type Named<'a> = &'a [(&'a str, &'a [u8])];
+    type NamedFiles<'a> = &'a [(&'a str, &'a [u8])];
 
-    fn files(named: Named<'_>) -> FileSet {
+    fn files(named: NamedFiles<'_>) -> FileSet {
         let mut files = FileSet::default();
         for (name, bytes) in named {
             files.push(*name, Arc::new(Memory::from(bytes.to_vec())));
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn of_many_files_the_one_that_tells_why_there_is_no_checkpoint() {
-        let cases: [(Named<'_>, Option<&str>); 6] = [
+        let cases: [(NamedFiles<'_>, Option<&str>); 6] = [
             (
                 &[("m/config.json", b"{}"), ("m/model.safetensors", LFS)],
                 Some("m/model.safetensors"),

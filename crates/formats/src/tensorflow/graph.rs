@@ -12,7 +12,7 @@ pub(super) const KEY: &[u8] = b"_CHECKPOINTABLE_OBJECT_GRAPH";
 
 /// What the graph says of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Named {
+pub(super) struct KeyObject {
     /// The object in Python, from the root: `model.layers.0.kernel`; empty for the root.
     pub(super) object: String,
     /// The variable that this is an optimizer's slot of, and what the slot is called.
@@ -35,7 +35,7 @@ type ParentLink<'a> = Option<(usize, &'a [u8])>;
 
 /// What the graph says of each key. Keys of objects that can't be reached from the root have no
 /// names; names that together would be too long are left out.
-pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, Named>> {
+pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, KeyObject>> {
     let mut nodes = Vec::new();
     let mut message = Message::new(bytes);
     while let Some((number, field)) = message.field()? {
@@ -82,7 +82,7 @@ pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, Na
         for (key, variable) in &node.attributes {
             let Some(object) = path(at) else { continue };
             let variable = String::from_utf8_lossy(variable).into_owned();
-            names.insert(key.to_vec(), Named { object, slot: None, variable });
+            names.insert(key.to_vec(), KeyObject { object, slot: None, variable });
         }
     }
     for (at, node) in (0u64..).zip(&nodes) {
@@ -93,7 +93,7 @@ pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, Na
                 let (Some(object), Some(of)) = (path(at), path(*of)) else { continue };
                 let slot = Some((of, String::from_utf8_lossy(slot).into_owned()));
                 let variable = String::from_utf8_lossy(variable).into_owned();
-                names.insert(key.to_vec(), Named { object, slot, variable });
+                names.insert(key.to_vec(), KeyObject { object, slot, variable });
             }
         }
     }

@@ -5,7 +5,7 @@ use statelens_checkpoint::{
     Global, Grade, Layout, Limits, Opaque, Result, Tensor, Text, Value, ValueId, room,
 };
 
-use super::graph::Named;
+use super::graph::KeyObject;
 use super::{dtype, graph, strings};
 
 /// The leaves so far: a flat dict.
@@ -161,7 +161,7 @@ impl Leaves {
             }
         };
         for leaf in &mut self.found {
-            let Some(Named { object, slot, variable }) = names.get(&leaf.key) else { continue };
+            let Some(KeyObject { object, slot, variable }) = names.get(&leaf.key) else { continue };
             leaf.attributes.push(("object".into(), object.as_str().into()));
             if let Some((of, slot)) = slot {
                 leaf.attributes.push(("slot".into(), format!("{slot} of {of}").into()));

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) use super::dtype::has;
 use index::{ChecksumSource, Index, Row, SegmentRef};
 pub(crate) use losses::dtypes as dtypes_left_out;
-use names::Named;
+use names::NamedTensor;
 use statelens_checkpoint::{
     Checkpoint, Checksum, Data, Error, Outcome, Outcomes, Plan, PlannedFile, Result, Segment,
     TensorId, Text, order,
@@ -102,12 +102,12 @@ fn assign(
     source: &Checkpoint,
     shards: &Shards,
     prefix: &str,
-    named: Vec<Named>,
-) -> Result<(u64, Vec<Vec<Named>>)> {
+    named: Vec<NamedTensor>,
+) -> Result<(u64, Vec<Vec<NamedTensor>>)> {
     let mut sizes: Vec<(Text, u64)> = Vec::new();
     let mut known: HashMap<TensorId, usize> = HashMap::new();
     let mut places = Vec::with_capacity(named.len());
-    for Named { item, .. } in &named {
+    for NamedTensor { item, .. } in &named {
         let next = sizes.len();
         let place = match item.body {
             Body::Tensor(tensor) => *known.entry(tensor).or_insert(next),
@@ -119,7 +119,7 @@ fn assign(
         places.push(place);
     }
     let assignment = shards.assign(prefix, &sizes)?;
-    let mut files: Vec<Vec<Named>> = assignment.files.iter().map(|_| Vec::new()).collect();
+    let mut files: Vec<Vec<NamedTensor>> = assignment.files.iter().map(|_| Vec::new()).collect();
     for (named, place) in named.into_iter().zip(places) {
         files[assignment.of[place]].push(named);
     }
@@ -134,7 +134,12 @@ struct Placing {
 }
 
 impl Placing {
-    fn place(&mut self, shard: u64, Named { name, item }: Named, segments: &mut Vec<Segment>) {
+    fn place(
+        &mut self,
+        shard: u64,
+        NamedTensor { name, item }: NamedTensor,
+        segments: &mut Vec<Segment>,
+    ) {
         let index = segments.len();
         let segment_ref = |sum| SegmentRef { shard, segment: index, sum };
         let segment = match item.body {

@@ -8,7 +8,7 @@ use super::weights::Weights;
 
 /// A family that the names fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedFamily {
     pub(super) title: &'static str,
     /// What such a model is made of.
     pub(super) structure: &'static str,
@@ -27,12 +27,12 @@ const fn named(
     structure: &'static str,
     by: &'static [&'static str],
     without: &'static [&'static str],
-) -> Named {
-    Named { title, structure, by, without }
+) -> NamedFamily {
+    NamedFamily { title, structure, by, without }
 }
 
 /// The first that fits is told. A name is a run of whole modules of a key, numbers left out.
-const FAMILIES: [Named; 54] = [
+const FAMILIES: [NamedFamily; 54] = [
     named("LLaVA or alike", "vision encoder and decoder", &["vision_tower", "mm_projector"], &[]),
     named(
         "LLaVA or alike",
@@ -130,7 +130,7 @@ const FAMILIES: [Named; 54] = [
 ];
 
 /// The family that the names fit.
-pub(super) fn by_names(weights: &Weights) -> Option<&'static Named> {
+pub(super) fn by_names(weights: &Weights) -> Option<&'static NamedFamily> {
     let names = TensorNames::of(weights);
     let has = |name: &&str| names.have(name);
     FAMILIES.iter().find(|family| family.by.iter().all(&has) && !family.without.iter().any(&has))

@@ -72,16 +72,16 @@ impl Pickle {
     }
 
     /// Each name once.
-    fn named(&self) -> Vec<Named<'_>> {
+    fn named(&self) -> Vec<NamedGlobal<'_>> {
         let mut first: HashMap<(&Global, bool), usize> = HashMap::new();
-        let mut named: Vec<Named<'_>> = Vec::new();
+        let mut named: Vec<NamedGlobal<'_>> = Vec::new();
         for used in &self.globals {
             match first.get(&(&*used.global, used.computed)) {
                 Some(index) => named[*index].count += 1,
                 None => {
                     first.insert((&used.global, used.computed), named.len());
                     let (global, offset, computed) = (&used.global, used.offset, used.computed);
-                    named.push(Named { global, offset, computed, count: 1 });
+                    named.push(NamedGlobal { global, offset, computed, count: 1 });
                 }
             }
         }
@@ -90,7 +90,7 @@ impl Pickle {
 
     fn finding(
         &self,
-        named: &Named<'_>,
+        named: &NamedGlobal<'_>,
         uses: &Uses<'_>,
         options: &ScanOptions,
     ) -> Option<Finding> {
@@ -306,7 +306,7 @@ impl Broken {
 }
 
 /// A name, where it is first used, and how often.
-struct Named<'a> {
+struct NamedGlobal<'a> {
     global: &'a Arc<Global>,
     offset: u64,
     computed: bool,

@@ -40,7 +40,7 @@ pub fn keep_all(outputs: Vec<Output>, sync: Sync) -> Result<()> {
         outputs.iter().map(|output| folder_of(&output.target)).collect();
     folders.sort();
     folders.dedup();
-    let mut named = Named::default();
+    let mut named = GivenNames::default();
     for output in outputs {
         named.give(output)?;
     }
@@ -61,7 +61,7 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 
 /// The names that were given so far, and how to take them back.
 #[derive(Default)]
-struct Named {
+struct GivenNames {
     given: Vec<Given>,
     settled: bool,
 }
@@ -72,7 +72,7 @@ struct Given {
     old: Option<PathBuf>,
 }
 
-impl Named {
+impl GivenNames {
     fn give(&mut self, mut output: Output) -> Result<()> {
         let target = output.target.clone();
         let failed = |error: io::Error| {
@@ -120,7 +120,7 @@ impl Named {
     }
 }
 
-impl Drop for Named {
+impl Drop for GivenNames {
     fn drop(&mut self) {
         if self.settled {
             return;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use statelens_checkpoint::{DictKey, Error, Key, KeyPart, Result};
 
 use super::losses::COUNTER;
-use super::names::Named;
+use super::names::NamedTensor;
 use super::strings;
 use super::values::{Body, LeafTensor};
 use crate::tensorflow::proto::{put_bytes, put_number};
@@ -43,7 +43,7 @@ pub(super) fn count_saves(items: &mut Vec<LeafTensor>) -> bool {
 }
 
 /// Names after objects, and the graph as one more tensor.
-pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<Named>> {
+pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<NamedTensor>> {
     let mut nodes = vec![TrackableObject::default()];
     let mut known: HashMap<(u64, Vec<u8>), u64> = HashMap::new();
     let mut named = Vec::with_capacity(items.len() + 1);
@@ -78,10 +78,10 @@ pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<Named>> {
         path.extend(VALUE);
         // Two values of one object have one name, which is refused later.
         nodes[at as usize].value = Some((full, path.clone()));
-        named.push(Named { name: path, item });
+        named.push(NamedTensor { name: path, item });
     }
     let (bytes, crc) = strings::encode(&[&encode(&nodes)]);
-    named.push(Named {
+    named.push(NamedTensor {
         name: graph::KEY.to_vec(),
         item: LeafTensor {
             key: Key::default(),

@@ -5,14 +5,14 @@ use statelens_checkpoint::{DictKey, Error, Key, KeyPart, Result};
 use super::values::LeafTensor;
 
 /// A tensor with its name.
-pub(super) struct Named {
+pub(super) struct NamedTensor {
     pub(super) name: Vec<u8>,
     pub(super) item: LeafTensor,
 }
 
 /// Names as the Saver has them: the flat keys.
-pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<Named>> {
-    items.into_iter().map(|item| Ok(Named { name: flat(&item.key)?, item })).collect()
+pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<NamedTensor>> {
+    items.into_iter().map(|item| Ok(NamedTensor { name: flat(&item.key)?, item })).collect()
 }
 
 fn flat(key: &Key) -> Result<Vec<u8>> {
@@ -36,7 +36,7 @@ fn flat(key: &Key) -> Result<Vec<u8>> {
 }
 
 /// Fails if two tensors have one name; the names are in order.
-pub(super) fn refuse_collisions(named: &[Named]) -> Result<()> {
+pub(super) fn refuse_collisions(named: &[NamedTensor]) -> Result<()> {
     match named.windows(2).find(|pair| pair[0].name == pair[1].name) {
         None => Ok(()),
         Some(pair) => {
