@@ -33,7 +33,7 @@ use self::inspected::{FormattedValues, Inspected};
 use self::job::{Ended, JobKind};
 use self::opened::{Agreed, Fetched, FileName, Opened};
 use self::run::{Looked, RunValues};
-use self::share::{ShareOptions, Shared, SummaryKind};
+use self::share::{ShareOptions, SharedSummary, SummaryKind};
 use crate::rows::PackedRows;
 
 /// The field of a posted object that holds the message itself.
@@ -247,7 +247,7 @@ pub enum FromWorker {
     /// The worker has stopped; the page says so itself.
     Crashed(ErrorText),
     /// The answer to [`ToWorker::Share`].
-    Shared(Box<Shared>),
+    Shared(Box<SharedSummary>),
     /// The answer to [`ToWorker::Summarize`]; the page saves it.
     Summary {
         /// The name of the file.

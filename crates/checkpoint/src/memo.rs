@@ -11,11 +11,11 @@ use crate::Result;
 /// As many are kept: two arrays are read in turns where one ends and the next begins.
 const KEPT: usize = 2;
 
-type Shared = Arc<dyn Any + Send + Sync>;
+type AnyArc = Arc<dyn Any + Send + Sync>;
 
 /// The last things that were made, each with what it was made for.
 #[derive(Default)]
-pub(crate) struct Memo(Mutex<VecDeque<(Shared, Shared)>>);
+pub(crate) struct Memo(Mutex<VecDeque<(AnyArc, AnyArc)>>);
 
 impl Memo {
     /// What was made for an equal `key`, or what `make` makes now.
@@ -25,7 +25,7 @@ impl Memo {
         V: Send + Sync + 'static,
     {
         let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |of: &Shared| of.downcast_ref::<K>() == Some(&key);
+        let is_it = |of: &AnyArc| of.downcast_ref::<K>() == Some(&key);
         let found = kept().iter().find(|(of, _)| is_it(of)).map(|(_, made)| made.clone());
         if let Some(made) = found.and_then(|made| made.downcast().ok()) {
             return Ok(made);

@@ -58,7 +58,7 @@ where
     let parts = sums.next()..work.parts();
     let total = parts.clone().fold(0u64, |total, part| total.saturating_add(work.size(part)));
     let workers = workers.clamp(1, parts.len().max(1));
-    let shared = Shared::default();
+    let shared = WorkerProgress::default();
     let next = AtomicUsize::new(parts.start);
     let (delivered, turn) = (Mutex::new(parts.start), Condvar::new());
     let (send, receive) = mpsc::channel();
@@ -153,14 +153,14 @@ pub(crate) fn no_thread(error: std::io::Error) -> Error {
 
 /// How far all workers are, and whether they are to stop.
 #[derive(Debug, Default)]
-struct Shared {
+struct WorkerProgress {
     done: AtomicU64,
     stop: AtomicBool,
 }
 
 /// A worker's view of that, for a part of so many bytes.
 struct Watch<'a> {
-    shared: &'a Shared,
+    shared: &'a WorkerProgress,
     before: u64,
     size: u64,
 }

@@ -23,7 +23,7 @@ use crate::protocol::error::ErrorText;
 use crate::protocol::inspected::{FormattedValues, Inspected};
 use crate::protocol::job::JobKind;
 use crate::protocol::opened::{Agreed, Fetched};
-use crate::protocol::share::Shared;
+use crate::protocol::share::SharedSummary;
 use crate::protocol::understanding::Understood;
 use crate::protocol::{FromWorker, Posted};
 use crate::state::instrument::Instrument;
@@ -201,7 +201,7 @@ pub struct Model {
     /// Where the bytes are, in the place of the table.
     pub treemap: Option<TreemapView>,
     /// What can be shared.
-    pub shared: Option<Rc<Shared>>,
+    pub shared: Option<Rc<SharedSummary>>,
     /// Whether all values were read, or how far that is.
     pub measure: Measure,
     /// Reading everything to see whether it is sound.

@@ -15,7 +15,7 @@ use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
 use crate::page::verify::far_more;
 use crate::protocol::ToWorker;
-use crate::protocol::share::{Keys, ShareOptions, Shared};
+use crate::protocol::share::{Keys, ShareOptions, SharedSummary};
 use crate::state::fmt;
 use crate::state::share::{KINDS, fits, is_reachable, to_be_told};
 use crate::state::work::Work;
@@ -59,7 +59,7 @@ fn address(link: &str) -> String {
 }
 
 /// Copies the link that is shown; false if there is none.
-pub fn copy_link(shared: Option<&Rc<Shared>>) -> bool {
+pub fn copy_link(shared: Option<&Rc<SharedSummary>>) -> bool {
     let link = shared.and_then(|shared| shared.link.as_ref().ok());
     if let Some(link) = link {
         copy(&address(link));
@@ -73,7 +73,7 @@ pub struct ShareProps {
     /// The open checkpoint.
     pub work: Work,
     /// The last that the worker made.
-    pub shared: Option<Rc<Shared>>,
+    pub shared: Option<Rc<SharedSummary>>,
     /// Whether all values were read, or how far that is.
     pub measure: Measure,
     /// The server that the checkpoint is on, if it is a remote one.
@@ -231,7 +231,7 @@ fn statistics(actor: &Actor, props: &ShareProps, sure: &UseStateHandle<bool>) ->
 }
 
 /// The link, how long it is, and where that fits.
-fn link_part(shared: &Shared, address: Option<&str>) -> Html {
+fn link_part(shared: &SharedSummary, address: Option<&str>) -> Html {
     let wide = (shared.length as f64 / MOST as f64 * 100.0).min(100.0);
     html! {
         <>
@@ -288,7 +288,7 @@ fn about(keys: Keys) -> &'static str {
 }
 
 /// What a link holds, as whoever opens it finds it.
-fn seen(work: &Work, shared: &Shared) -> Html {
+fn seen(work: &Work, shared: &SharedSummary) -> Html {
     let opened = &work.opened;
     html! {
         <>

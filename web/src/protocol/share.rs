@@ -35,7 +35,7 @@ impl Default for ShareOptions {
 
 /// A summary, made but not given away.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shared {
+pub struct SharedSummary {
     /// What it was made for.
     pub options: ShareOptions,
     /// What follows the page's address, from the `#` on; or why there is none.

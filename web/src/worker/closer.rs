@@ -18,7 +18,7 @@ use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::pairing::{renamed, rows, tell};
 use crate::worker::reading::drive;
-use crate::worker::session::Shared;
+use crate::worker::session::SharedSession;
 use crate::worker::weights::values;
 
 /// Blocks of the map across and down, at most.
@@ -28,13 +28,13 @@ const BINS: usize = 48;
 /// So many bytes are read while they are looked at; more on demand.
 const BY_ITSELF: u64 = 1_000_000_000;
 
-fn both(session: &Shared) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
+fn both(session: &SharedSession) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
     let session = session.borrow();
     session.open.clone().zip(session.second.open.clone())
 }
 
 /// Looks at a row of either.
-pub(super) fn look(session: &Shared, job: Job, pair: (u32, u32), asked: bool) {
+pub(super) fn look(session: &SharedSession, job: Job, pair: (u32, u32), asked: bool) {
     let Some((left, right)) = both(session) else { return };
     job.clone().spawn(async move {
         let told = match close(&left, &right, pair, asked, &job).await {
@@ -102,7 +102,7 @@ fn told(of: &Close) -> CloseValues {
 }
 
 /// Looks for tensors that have another key on the other side.
-pub(super) fn renames(session: &Shared, job: Job, options: CompareOptions) {
+pub(super) fn renames(session: &SharedSession, job: Job, options: CompareOptions) {
     let Some((left, right)) = both(session) else { return };
     job.clone().spawn(async move {
         let told = match find(&left, &right, &options, &job).await {

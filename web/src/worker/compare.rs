@@ -26,7 +26,7 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::pairing::{renamed, rows, tell};
 use crate::worker::reading::drive;
 use crate::worker::second::Second;
-use crate::worker::session::{Session, Shared};
+use crate::worker::session::{Session, SharedSession};
 use crate::worker::sources::Sources;
 use crate::worker::{files_of, now, open};
 
@@ -44,7 +44,7 @@ fn forget(session: &mut Session) {
 }
 
 /// Does what the page asks.
-pub(super) fn answer(session: &Shared, job: Job, ask: CompareRequest, data: &JsValue) {
+pub(super) fn answer(session: &SharedSession, job: Job, ask: CompareRequest, data: &JsValue) {
     match ask {
         CompareRequest::Open { files, main } => {
             forget(&mut session.borrow_mut());

@@ -47,12 +47,12 @@ pub(super) type Each<'a> = dyn FnMut(&mut SurveyResults, (u64, u64), bool) + 'a;
 
 /// The helpers of a job. Dropped, they end at once.
 pub(super) struct Crew {
-    shared: Rc<RefCell<Shared>>,
+    shared: Rc<RefCell<CrewWork>>,
     ears: Vec<Ears>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct CrewWork {
     helpers: Vec<Helper>,
     /// What each hears first: the files, and the tensors.
     files: Array,
@@ -184,7 +184,7 @@ impl Crew {
     }
 }
 
-impl Shared {
+impl CrewWork {
     /// Another survey, of the parts of which nobody has done any.
     fn begin(&mut self, work: &Surveying, ids: &[TensorId], hashes: bool) {
         self.sizes = (0..work.parts()).map(|part| work.size(part)).collect();

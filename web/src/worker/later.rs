@@ -14,7 +14,7 @@ use crate::protocol::job::JobKind;
 use crate::protocol::{FromWorker, HANDLE, ToWorker};
 use crate::text;
 use crate::worker::job::Job;
-use crate::worker::session::Shared;
+use crate::worker::session::SharedSession;
 use crate::worker::{
     casts, compare, family, looking, planning, private, remote, run, running, share, understanding,
     verify, weights,
@@ -27,7 +27,7 @@ const PAUSE: u32 = 1_000;
 
 /// Answers a message that is not among the first.
 #[inline(never)]
-pub(super) fn answer(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
+pub(super) fn answer(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
     match message {
         ToWorker::OpenLink { fragment } => match share::open(&fragment) {
             Ok((summary, opened)) => {
@@ -190,7 +190,7 @@ pub(super) fn answer(session: &Shared, job: &Job, message: ToWorker, data: &JsVa
 }
 
 /// Reads all values, beside messages.
-fn measure(session: &Shared, job: Job) {
+fn measure(session: &SharedSession, job: Job) {
     let Some(open) = session.borrow().open.clone() else { return };
     let session = Rc::downgrade(session);
     job.clone().spawn(async move {

@@ -17,7 +17,7 @@ use crate::worker::looked::tensor;
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{Pulse, drive};
-use crate::worker::session::Shared;
+use crate::worker::session::SharedSession;
 
 /// So much is read here and there for a first picture.
 const COARSE: u64 = 64 << 20;
@@ -29,7 +29,7 @@ const NEAR: u64 = 8 << 20;
 const MOST: u64 = 1 << 15;
 
 /// Answers the page.
-pub(super) fn answer(session: &Shared, job: Job, ask: LookingRequest) {
+pub(super) fn answer(session: &SharedSession, job: Job, ask: LookingRequest) {
     if ask == LookingRequest::Overview(None) {
         return session.borrow().jobs.stop(JobKind::Overview);
     }

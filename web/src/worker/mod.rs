@@ -63,7 +63,7 @@ use crate::worker::held::Held;
 use crate::worker::helper::Helper;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
-use crate::worker::session::{Session, Shared};
+use crate::worker::session::{Session, SharedSession};
 
 /// Starts the worker.
 pub fn start() {
@@ -123,7 +123,7 @@ fn files_of(data: &JsValue) -> Vec<File> {
     files.iter().filter_map(|file| file.dyn_into().ok()).collect()
 }
 
-fn answer(current: &RefCell<Shared>, posted: Posted<ToWorker>, data: &JsValue) {
+fn answer(current: &RefCell<SharedSession>, posted: Posted<ToWorker>, data: &JsValue) {
     let Posted { session: id, job, message } = posted;
     if message.begins_session() {
         // The one before is dropped, which stops its jobs.
@@ -150,7 +150,7 @@ fn answer(current: &RefCell<Shared>, posted: Posted<ToWorker>, data: &JsValue) {
     }
 }
 
-fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
+fn hear(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
     match message {
         ToWorker::OpenAddress { url, agreed } => {
             session.borrow_mut().jobs.allow(agreed.cap);
@@ -199,7 +199,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
 
 /// Takes in what was opened.
 fn take(
-    session: &Shared,
+    session: &SharedSession,
     job: &Job,
     opened: Result<(OpenCheckpoint, Opened), Box<crate::protocol::error::ErrorText>>,
 ) {

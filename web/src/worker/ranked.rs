@@ -13,14 +13,14 @@ use crate::worker::job::Job;
 use crate::worker::looked::numbers_of;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
-use crate::worker::session::Shared;
+use crate::worker::session::SharedSession;
 
 /// Rows that are told, and kernels that are shown.
 const TOLD: usize = 8;
 const SHOWN: usize = 48;
 
 /// Answers the page.
-pub(super) fn answer(session: &Shared, job: Job, ask: Option<RankedRequest>) {
+pub(super) fn answer(session: &SharedSession, job: Job, ask: Option<RankedRequest>) {
     let Some(ask) = ask else { return session.borrow().jobs.stop(JobKind::Rank) };
     let Some(open) = session.borrow().open.clone() else { return };
     job.clone().spawn(async move {

@@ -17,7 +17,7 @@ use crate::worker::second::Second;
 use crate::worker::{family, found, planning, share, statistics};
 
 /// A session, and who answers for it.
-pub(super) type Shared = Rc<RefCell<Session>>;
+pub(super) type SharedSession = Rc<RefCell<Session>>;
 
 /// What is open.
 pub(super) struct Session {
@@ -62,7 +62,7 @@ impl Beside {
 
 impl Session {
     /// One in which nothing is open yet.
-    pub(super) fn begin(id: u32) -> Shared {
+    pub(super) fn begin(id: u32) -> SharedSession {
         Rc::new(RefCell::new(Self {
             id,
             open: None,

@@ -14,7 +14,7 @@ use statelens_tensor::Machine as _;
 use crate::protocol::FromWorker;
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::Opened;
-use crate::protocol::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
+use crate::protocol::share::{Keys, ShareOptions, SharedLine, SharedSummary, SummaryKind};
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::dtype::{Family, family};
 use crate::state::fmt::cell;
@@ -100,7 +100,7 @@ impl Summary {
 
     /// A link, and what is in it.
     #[must_use]
-    pub fn shared(&self, options: ShareOptions) -> Shared {
+    pub fn shared(&self, options: ShareOptions) -> SharedSummary {
         let of_link = LinkOptions {
             keys: match options.keys {
                 Keys::Plain => KeysAs::Plain,
@@ -125,7 +125,7 @@ impl Summary {
                 if least == most { least } else { format!("{least}\u{2013}{most}") }
             }),
         });
-        Shared {
+        SharedSummary {
             options,
             length: parts.iter().sum(),
             link: link.map_err(|error| text::sentence(error.what())),

@@ -15,7 +15,7 @@ use crate::worker::looked::tensor;
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
-use crate::worker::session::Shared;
+use crate::worker::session::SharedSession;
 
 /// Bytes of memory that it may take: a page has not much.
 const MEMORY: u64 = 400 << 20;
@@ -27,7 +27,7 @@ const WIDE: u32 = 268;
 const HIGH: u32 = 210;
 
 /// Answers the page.
-pub(super) fn answer(session: &Shared, job: Job, ask: SingularRequest) {
+pub(super) fn answer(session: &SharedSession, job: Job, ask: SingularRequest) {
     if ask == SingularRequest::Find(None) {
         return session.borrow().jobs.stop(JobKind::Singular);
     }

@@ -17,13 +17,13 @@ use crate::worker::job::Job;
 use crate::worker::looked::numbers_of;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
-use crate::worker::session::Shared;
+use crate::worker::session::SharedSession;
 
 /// What is handed to the browser at once, which keeps it on the disk if it has to.
 const PART: usize = 8 << 20;
 
 /// Answers the page.
-pub(super) fn answer(session: &Shared, job: Job, ask: Option<Take>) {
+pub(super) fn answer(session: &SharedSession, job: Job, ask: Option<Take>) {
     let Some(ask) = ask else { return session.borrow().jobs.stop(JobKind::Take) };
     let Some(open) = session.borrow().open.clone() else { return };
     job.clone().spawn(async move {

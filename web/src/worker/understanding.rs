@@ -9,14 +9,14 @@ use crate::protocol::FromWorker;
 use crate::protocol::family::Text;
 use crate::protocol::understanding::{FactLine, Understood};
 use crate::worker::job::Job;
-use crate::worker::session::Shared;
+use crate::worker::session::SharedSession;
 use crate::worker::{family, remote};
 
 /// Keys beyond which nothing is told: it takes a list of them.
 const MOST: u64 = 200_000;
 
 /// Answers the page; with `fetch`, the config beside a remote model is fetched first.
-pub(super) fn answer(session: &Shared, job: Job, fetch: bool) {
+pub(super) fn answer(session: &SharedSession, job: Job, fetch: bool) {
     let Some(open) = session.borrow().open.clone() else {
         let summary = session.borrow().shared();
         if let Some(outline) = summary {

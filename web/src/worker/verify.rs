@@ -17,7 +17,7 @@ use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
-use crate::worker::session::Shared;
+use crate::worker::session::SharedSession;
 use crate::worker::{files_of, now};
 
 /// The longest manifest that is read.
@@ -26,7 +26,7 @@ const LONGEST: u64 = 256 << 20;
 const SHOWN: usize = 200;
 
 /// Begins, with the manifest that may come beside the message; or stops.
-pub(super) fn answer(session: &Shared, job: Job, finite: Option<bool>, data: &JsValue) {
+pub(super) fn answer(session: &SharedSession, job: Job, finite: Option<bool>, data: &JsValue) {
     let Some(finite) = finite else { return session.borrow().jobs.stop(JobKind::Verify) };
     let Some(open) = session.borrow().open.clone() else { return };
     let manifest = files_of(data).into_iter().next();

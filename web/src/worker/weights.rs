@@ -26,7 +26,7 @@ use crate::worker::job::Job;
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{Driver, drive};
-use crate::worker::session::Shared;
+use crate::worker::session::SharedSession;
 
 /// A tensor of so many bytes is read at once, while the page waits.
 const SMALL: u64 = 4 << 20;
@@ -36,7 +36,7 @@ const SAMPLE: u64 = 64 << 20;
 const DRAWN: usize = 20_000;
 
 /// Answers the page.
-pub(super) fn answer(session: &Shared, job: Job, ask: WeightsRequest) {
+pub(super) fn answer(session: &SharedSession, job: Job, ask: WeightsRequest) {
     let (open, found) = {
         let session = session.borrow();
         match ask {

@@ -277,7 +277,7 @@ impl<'a> Search<'a> {
             self.tell(blob, keras::code::findings(&text));
         }
         if head.starts_with(gguf::detect::MAGIC) {
-            let files = FileSet::single("", Shared(blob.source.clone()));
+            let files = FileSet::single("", SharedSource(blob.source.clone()));
             let template = gguf::read::read(files, self.limits, &mut self.quiet())
                 .map(|checkpoint| checkpoint.findings);
             self.tell(blob, template.unwrap_or_default());
@@ -587,9 +587,9 @@ impl Progress for Quiet<'_> {
 
 /// A source that others hold, too.
 #[derive(Debug)]
-pub(super) struct Shared(pub(super) Arc<dyn ReadAt>);
+pub(super) struct SharedSource(pub(super) Arc<dyn ReadAt>);
 
-impl ReadAt for Shared {
+impl ReadAt for SharedSource {
     fn len(&self) -> u64 {
         self.0.len()
     }

@@ -7,7 +7,7 @@ use statelens_checkpoint::{FileSet, Limits, Result};
 use statelens_hdf5::{Class, Datatype, Hdf5File, Object};
 
 use super::super::fatal;
-use super::{Blob, Container, Search, Shared};
+use super::{Blob, Container, Search, SharedSource};
 use crate::keras;
 
 /// Bytes of attributes and datasets that are read at most, all together.
@@ -22,7 +22,7 @@ const SHORTEST: usize = 6;
 pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let mut limits: Limits = search.limits.clone();
     limits.structure = 8 << 20;
-    let files = FileSet::single("", Shared(blob.source.clone()));
+    let files = FileSet::single("", SharedSource(blob.source.clone()));
     let id = files.main()?;
     let file = match Hdf5File::open(&files, id, &limits) {
         Ok(file) => file,
