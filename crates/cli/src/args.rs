@@ -17,7 +17,7 @@ use clap_complete::Shell;
 
 use crate::output::Sync;
 
-pub(crate) use comparing::{Diff, DiffOrder, Operation};
+pub(crate) use comparing::{Diff, DiffOrder, EqualityTest};
 pub(crate) use convert::{Convert, Edits, Merge, Writes};
 pub(crate) use looking::{Ls, Show, Sort};
 pub(crate) use model::{ConvertConfig, ConvertModel, FoldLora, ListConverters, Model};

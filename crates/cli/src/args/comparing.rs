@@ -20,7 +20,7 @@ pub(crate) struct Diff {
     /// When numbers match [default: equal; allclose with --rtol or --atol]
     #[arg(long, value_name = "OPERATION")]
     #[arg(visible_alias = "tensor_comparison_op")]
-    pub(crate) op: Option<Operation>,
+    pub(crate) op: Option<EqualityTest>,
 
     /// Relative tolerance of allclose [default: 1e-5]
     #[arg(long, value_name = "NUMBER", value_parser = tolerance)]
@@ -121,7 +121,7 @@ pub(crate) struct Closer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Operation {
+pub(crate) enum EqualityTest {
     /// They are equal
     Equal,
     /// They are within --rtol and --atol

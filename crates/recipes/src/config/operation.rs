@@ -15,7 +15,7 @@ use words::Words;
 
 /// An operation of a rule, as it stands behind `by`.
 #[derive(Debug, Clone)]
-pub(super) enum Operation {
+pub(super) enum ConfigOperation {
     /// `words A B, C D[, others kept]`: A of the left is B of the right.
     Words(Words),
     /// `gelu_variants words …`: as `words`, and every `gelu_…` of the left is `gelu`.
@@ -44,9 +44,9 @@ pub(super) enum Operation {
     Pooler,
     /// `softmax_temperature`: a flag is the square root of the hidden size.
     SoftmaxTemperature,
-    Attention(attention::Operation),
-    Positions(positions::Operation),
-    Images(images::Operation),
+    Attention(attention::AttentionOperation),
+    Positions(positions::PositionOperation),
+    Images(images::ImageOperation),
 }
 
 /// Where an operation is at work.
@@ -61,7 +61,7 @@ pub(super) struct Site<'a> {
     pub(super) new: &'a mut Map,
 }
 
-impl Operation {
+impl ConfigOperation {
     /// Reads an operation and what it needs to know.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
@@ -88,11 +88,11 @@ impl Operation {
             "pooler" => Self::Pooler,
             "softmax_temperature" => Self::SoftmaxTemperature,
             _ => {
-                if let Some(operation) = attention::Operation::named(name) {
+                if let Some(operation) = attention::AttentionOperation::named(name) {
                     Self::Attention(operation)
-                } else if let Some(operation) = positions::Operation::named(name, words()) {
+                } else if let Some(operation) = positions::PositionOperation::named(name, words()) {
                     Self::Positions(operation)
-                } else if let Some(operation) = images::Operation::named(name) {
+                } else if let Some(operation) = images::ImageOperation::named(name) {
                     Self::Images(operation)
                 } else {
                     return Err(unknown());

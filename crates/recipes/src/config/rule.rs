@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::expression::Expression;
-use super::operation::Operation;
+use super::operation::ConfigOperation;
 use super::side::Side;
 use super::value::{Map, Value};
 use super::yaml;
@@ -20,7 +20,7 @@ pub(super) enum Action {
     Copy,
     Drop,
     Must(Must),
-    By(Operation),
+    By(ConfigOperation),
 }
 
 /// What a value has to be, on one side or both; on the other the key must not be.
@@ -77,7 +77,7 @@ impl Rule {
         let (keys, action) = if let Some(keys) = rest.strip_suffix(" dropped") {
             (keys, Action::Drop)
         } else if let Some((keys, operation)) = rest.split_once(" by ") {
-            (keys, Action::By(Operation::parse(operation)?))
+            (keys, Action::By(ConfigOperation::parse(operation)?))
         } else {
             (rest, Action::Copy)
         };

@@ -13,7 +13,7 @@ use statelens_inspect::Json;
 use statelens_inspect::check::{expected_of, parts_sides, prefix_between};
 use statelens_inspect::compare::{Comparison, DiffOptions, Optimizers, Report, Tolerance, What};
 
-use crate::args::{Diff, DiffOrder, Operation};
+use crate::args::{Diff, DiffOrder, EqualityTest};
 use crate::output::stop_signal;
 use crate::print::{Failure, Outcome, Printer, TextTable, complain, counted, grouped};
 use crate::progress::{Bar, Unit};
@@ -124,9 +124,9 @@ fn apart(report: &Report, left: &Checkpoint, right: &Checkpoint) -> Option<Strin
 fn tolerance(args: &Diff) -> Result<Option<Tolerance>> {
     let given = args.rtol.is_some() || args.atol.is_some();
     match args.op {
-        Some(Operation::Equal) if given => Err(Error::refused("--op equal has no tolerance")
+        Some(EqualityTest::Equal) if given => Err(Error::refused("--op equal has no tolerance")
             .advice("Leave --rtol and --atol out, or compare with --op allclose.")),
-        Some(Operation::Equal) => Ok(None),
+        Some(EqualityTest::Equal) => Ok(None),
         None if !given => Ok(None),
         _ => {
             let usual = Tolerance::default();

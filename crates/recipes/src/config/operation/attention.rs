@@ -9,7 +9,7 @@ use crate::config::value::{Map, Value};
 
 /// How heads are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) enum Operation {
+pub(in crate::config) enum AttentionOperation {
     /// `kv_heads`: as many as queries, or groups.
     KvHeads,
     /// `kv_groups`: always groups.
@@ -26,7 +26,7 @@ pub(in crate::config) enum Operation {
     PerHead,
 }
 
-impl Operation {
+impl AttentionOperation {
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "kv_heads" => Self::KvHeads,

@@ -9,7 +9,7 @@ use crate::config::value::{List, Map, Value};
 
 /// How the projector and what it takes are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) enum Operation {
+pub(in crate::config) enum ImageOperation {
     /// `projector`: `mlp2x_gelu` is a feed-forward network of two layers.
     Projector,
     /// `feature_layer`: the left counts the embeddings as a layer.
@@ -18,7 +18,7 @@ pub(in crate::config) enum Operation {
     Frozen,
 }
 
-impl Operation {
+impl ImageOperation {
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "projector" => Self::Projector,

@@ -9,7 +9,7 @@ use crate::config::value::{Map, Value};
 
 /// How positions are told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::config) enum Operation {
+pub(in crate::config) enum PositionOperation {
     /// `rope_scaling TYPE…`: a section of the left is three keys of the right.
     RopeScaling(Vec<String>),
     /// `alibi_scaling`: a section of the left is a factor of the right.
@@ -23,7 +23,7 @@ pub(in crate::config) enum Operation {
     Esm,
 }
 
-impl Operation {
+impl PositionOperation {
     pub(super) fn named(name: &str, arguments: Vec<String>) -> Option<Self> {
         Some(match name {
             "rope_scaling" => Self::RopeScaling(arguments),
