@@ -46,8 +46,8 @@ pub use key::{Key, KeyPart, known_key, separator};
 pub use leaves::{Leaf, Leaves};
 pub use limits::Limits;
 pub use plan::{
-    Checksum, Data, Encode, Encoding, Loss, Make, Outcome, Outcomes, Plan, PlannedFile, Segment,
-    Size, StoredChunk,
+    Checksum, Data, Encode, Encoding, Loss, Make, Outcomes, Plan, PlannedFile, Segment, Size,
+    StoredChunk, WrittenSegment,
 };
 pub use progress::{Progress, Unwatched};
 pub use read_at::{Memory, ReadAt};

@@ -116,7 +116,7 @@ impl Size {
 
 /// What a segment turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Outcome {
+pub struct WrittenSegment {
     /// First byte in the file.
     pub offset: u64,
     /// Number of bytes.
@@ -140,21 +140,21 @@ pub struct StoredChunk {
 
 /// The outcomes of the segments so far.
 #[derive(Debug, Clone, Copy)]
-pub struct Outcomes<'a>(&'a [Vec<Outcome>]);
+pub struct Outcomes<'a>(&'a [Vec<WrittenSegment>]);
 
 impl<'a> Outcomes<'a> {
     /// Those of each file so far, by index in [`Plan::files`]; the last one is being written.
-    pub fn new(files: &'a [Vec<Outcome>]) -> Self {
+    pub fn new(files: &'a [Vec<WrittenSegment>]) -> Self {
         Self(files)
     }
 
     /// Those of the file that is being written, by index in [`PlannedFile::segments`].
-    pub fn here(&self) -> &'a [Outcome] {
+    pub fn here(&self) -> &'a [WrittenSegment] {
         self.0.last().map_or(&[], Vec::as_slice)
     }
 
     /// Those of a file by its index in [`Plan::files`]; empty for one that is yet to come.
-    pub fn file(&self, index: usize) -> &'a [Outcome] {
+    pub fn file(&self, index: usize) -> &'a [WrittenSegment] {
         self.0.get(index).map_or(&[], Vec::as_slice)
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Failure {
 }
 
 /// What a command returns: whether the answer is yes.
-pub(crate) type Outcome = Result<bool, Failure>;
+pub(crate) type CommandResult = Result<bool, Failure>;
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, DType, Outcome, TensorId, counted, grouped, order};
+use statelens_checkpoint::{Checkpoint, DType, TensorId, WrittenSegment, counted, grouped, order};
 use statelens_tensor::CastReport;
 
 /// What became of a plan.
@@ -12,7 +12,7 @@ pub struct RunReport {
     /// Length of the new files together.
     pub bytes: u64,
     /// What each segment of each file turned out to be.
-    pub outcomes: Vec<Vec<Outcome>>,
+    pub outcomes: Vec<Vec<WrittenSegment>>,
     /// What casting did to all elements together.
     pub cast: CastReport,
     /// What it did to them by pairs of dtypes.

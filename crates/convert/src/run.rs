@@ -1,8 +1,8 @@
 //! Running a plan: a state machine that is fed bytes and passes on those of the new files.
 
 use statelens_checkpoint::{
-    Checksum, Data, Error, FileSet, Outcome, Outcomes, Plan, PlannedFile, Result, Segment, Span,
-    StoredChunk, TensorId, room,
+    Checksum, Data, Error, FileSet, Outcomes, Plan, PlannedFile, Result, Segment, Span,
+    StoredChunk, TensorId, WrittenSegment, room,
 };
 use statelens_tensor::crc::Summing;
 use statelens_tensor::{BUDGET, CastReport, Gather, Machine, Need, Out, Receive, verbatim_span};
@@ -290,7 +290,7 @@ impl Run {
         let head = file.head_last && self.segment == 0;
         let offset = self.report.bytes - self.base;
         if let Some(outcomes) = self.report.outcomes.last_mut() {
-            room::push(outcomes, Outcome { offset, ..Outcome::default() })?;
+            room::push(outcomes, WrittenSegment { offset, ..WrittenSegment::default() })?;
         }
         match segment {
             Segment::Bytes(bytes) => {
@@ -523,7 +523,7 @@ pub fn composable(plan: &Plan) -> bool {
 }
 
 /// The outcome of the segment that is being written.
-fn current(report: &mut RunReport) -> Option<&mut Outcome> {
+fn current(report: &mut RunReport) -> Option<&mut WrittenSegment> {
     report.outcomes.last_mut()?.last_mut()
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Builder, ByteOrder, Checkpoint, Checksum, DType, Data, Encode, Encoding, ErrorKind, FileSet,
-    FormatInfo, Layout, Limits, Memory, Outcome, Plan, PlannedFile, Progress, Result, Segment,
-    Span, StoredChunk, Strided, Tensor, TensorId, Unwatched, Value,
+    FormatInfo, Layout, Limits, Memory, Plan, PlannedFile, Progress, Result, Segment, Span,
+    StoredChunk, Strided, Tensor, TensorId, Unwatched, Value, WrittenSegment,
 };
 
 use crate::{
@@ -77,7 +77,10 @@ fn encoded(tensor: u32, chunk: &[u64], checksum: Checksum) -> Segment {
     Segment::Data(Data { tensor: TensorId(tensor), checksum, encoding: Some(encoding) })
 }
 
-fn late(len: Option<u64>, make: impl Fn(&[Outcome]) -> Vec<u8> + Send + Sync + 'static) -> Segment {
+fn late(
+    len: Option<u64>,
+    make: impl Fn(&[WrittenSegment]) -> Vec<u8> + Send + Sync + 'static,
+) -> Segment {
     Segment::Late { len, make: Arc::new(move |outcomes| Ok(make(outcomes.here()))) }
 }
 
@@ -85,7 +88,7 @@ fn bytes(bytes: &[u8]) -> Segment {
     Segment::Bytes(bytes.into())
 }
 
-fn crc(index: usize) -> impl Fn(&[Outcome]) -> Vec<u8> {
+fn crc(index: usize) -> impl Fn(&[WrittenSegment]) -> Vec<u8> {
     move |outcomes| outcomes[index].checksum.unwrap().to_le_bytes().to_vec()
 }
 

@@ -45,10 +45,10 @@ pub struct FileSink {
 /// The threads that write, and where they get their work.
 struct Crew {
     jobs: SyncSender<Job>,
-    writers: Vec<JoinHandle<Outcome>>,
+    writers: Vec<JoinHandle<WriteResult>>,
 }
 
-type Outcome = std::result::Result<(), Failure>;
+type WriteResult = std::result::Result<(), Failure>;
 
 /// Why a thread stopped before there was nothing more to do.
 enum Failure {
@@ -225,7 +225,7 @@ impl Buffer {
 type Waiting = Mutex<Option<Receiver<Job>>>;
 
 /// `own` is for pieces of which nothing was made: what this thread read last is in its processor's cache.
-fn write_all(waiting: &Waiting, empty: &Sender<Buffer>, mut own: Buffer) -> Outcome {
+fn write_all(waiting: &Waiting, empty: &Sender<Buffer>, mut own: Buffer) -> WriteResult {
     let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let mut jobs = Some(lock());

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use js_sys::{Array, Uint8Array, Uint32Array};
 use statelens_checkpoint::{Result, TensorId};
-use statelens_inspect::weights::{Outcome, Survey, SurveyResults, Surveying};
+use statelens_inspect::weights::{Survey, SurveyResults, Surveying, TensorOutcome};
 use statelens_inspect::work::Work as _;
 use statelens_tensor::Machine as _;
 use wasm_bindgen::prelude::*;
@@ -63,7 +63,7 @@ struct CrewWork {
     /// The part that what comes next is put together with.
     wanted: usize,
     /// What came of parts, until it is its turn.
-    came: BTreeMap<usize, Result<Option<Outcome>>>,
+    came: BTreeMap<usize, Result<Option<TensorOutcome>>>,
     /// Parts that nobody else can do.
     own: Vec<usize>,
     /// Bytes of the parts that came.
@@ -221,7 +221,7 @@ impl CrewWork {
         let run = helper.busy.remove(run);
         for (at, part) in (1..).zip(run) {
             let bytes: Option<Uint8Array> = told.get(at).dyn_into().ok();
-            match bytes.and_then(|bytes| Outcome::from_bytes(&bytes.to_vec())) {
+            match bytes.and_then(|bytes| TensorOutcome::from_bytes(&bytes.to_vec())) {
                 Some(found) => self.came(part, Ok(Some(found))),
                 // What can't be read is told by one who has read it.
                 None => self.own.push(part),
@@ -238,13 +238,13 @@ impl CrewWork {
         self.own.extend(std::mem::take(&mut helper.busy).into_iter().flatten());
     }
 
-    fn came(&mut self, part: usize, found: Result<Option<Outcome>>) {
+    fn came(&mut self, part: usize, found: Result<Option<TensorOutcome>>) {
         self.done = self.done.saturating_add(self.sizes.get(part).copied().unwrap_or(0));
         self.came.insert(part, found);
     }
 
     /// What came of a part, if it has.
-    fn take(&mut self, part: usize) -> Option<Result<Option<Outcome>>> {
+    fn take(&mut self, part: usize) -> Option<Result<Option<TensorOutcome>>> {
         let found = self.came.remove(&part)?;
         self.wanted = part + 1;
         self.give();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use js_sys::{Array, Uint8Array, Uint32Array};
 use statelens_checkpoint::{Checkpoint, FileId, Limits, Result, TensorId, Unwatched};
-use statelens_inspect::weights::{Outcome, Survey, Surveying};
+use statelens_inspect::weights::{Survey, Surveying, TensorOutcome};
 use statelens_inspect::work::Work;
 use statelens_tensor::Machine as _;
 use wasm_bindgen::prelude::*;
@@ -122,7 +122,7 @@ pub(super) async fn do_part(
     part: usize,
     driver: &mut Driver<'_>,
     each: &mut dyn FnMut(u64, bool),
-) -> Result<Option<Outcome>> {
+) -> Result<Option<TensorOutcome>> {
     let size = work.size(part);
     let (machine, read) = match work.begin(part) {
         Ok(Some(mut machine)) => {

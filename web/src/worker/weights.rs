@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Layout, Result, Tensor, TensorId, Unwatched, Value};
 use statelens_inspect::weights::{
-    self, LOOKED_FOR, Measured, Outcome, Survey, countable, findings, to_hash, to_read_by_rows,
+    self, LOOKED_FOR, Measured, Survey, TensorOutcome, countable, findings, to_hash,
+    to_read_by_rows,
 };
 use statelens_stats::{Accumulator, Histogram};
 use statelens_tensor::{BUFFER, Machine as _, drain};
@@ -234,11 +235,11 @@ struct Telling<'a> {
 }
 
 impl Telling<'_> {
-    fn take(&mut self, found: &SharedMeasurements, came: Vec<(TensorId, Outcome)>) {
+    fn take(&mut self, found: &SharedMeasurements, came: Vec<(TensorId, TensorOutcome)>) {
         for (id, outcome) in came {
             let mut found = found.borrow_mut();
             match outcome {
-                Outcome::Read(summary) => {
+                TensorOutcome::Read(summary) => {
                     let measured = Measured::of(&summary);
                     let rows = self.of.get(&id).into_iter().flatten();
                     self.fresh.extend(rows.map(|row| short(*row, &measured)));
@@ -253,13 +254,13 @@ impl Telling<'_> {
                     };
                     found.measured.insert(id, measured.into());
                 }
-                Outcome::Hash(hash) => {
+                TensorOutcome::Hash(hash) => {
                     found.hashes.insert(id, hash);
                 }
-                Outcome::Lines(lines) => {
+                TensorOutcome::Lines(lines) => {
                     found.lines.insert(id, *lines);
                 }
-                Outcome::Without(why) | Outcome::Unread(why) => {
+                TensorOutcome::Without(why) | TensorOutcome::Unread(why) => {
                     found.unread.insert(id, why);
                 }
             }
@@ -308,13 +309,15 @@ async fn read(
         ended?;
     }
     match survey.take().pop() {
-        Some((_, Outcome::Read(summary))) => {
+        Some((_, TensorOutcome::Read(summary))) => {
             let measured = Rc::new(Measured::of(&summary));
             found.borrow_mut().measured.insert(id, measured.clone());
             let (bytes, _) = survey.progress();
             Ok(TensorValues { bytes, millis: now() - began, ..values(row, &measured) })
         }
-        Some((_, Outcome::Without(why) | Outcome::Unread(why))) => Err(Error::damaged(why)),
+        Some((_, TensorOutcome::Without(why) | TensorOutcome::Unread(why))) => {
+            Err(Error::damaged(why))
+        }
         _ => Err(Error::refused("it was not read")),
     }
 }
@@ -334,7 +337,7 @@ async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
     let rate = survey.progress().0 as f64 / (now() - began).max(0.1);
     driver.close().await;
     match survey.take().pop() {
-        Some((_, Outcome::Unread(why))) => Err(Error::damaged(why)),
+        Some((_, TensorOutcome::Unread(why))) => Err(Error::damaged(why)),
         _ if enough(&survey) => Ok(rate),
         _ => ended.map(|()| rate),
     }

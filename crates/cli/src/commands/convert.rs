@@ -19,7 +19,7 @@ use crate::args::{Common, Convert, Edits, Writes};
 use crate::commands::edits;
 use crate::limits::{self, limits};
 use crate::output::stop_signal;
-use crate::print::{Failure, Outcome, Printer, complain};
+use crate::print::{CommandResult, Failure, Printer, complain};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::source::FileSource;
@@ -28,7 +28,7 @@ pub(crate) use destination::Destination;
 pub(crate) use forecast::Forecast;
 pub(crate) use report::{losses_text, refuse_losses};
 
-pub(crate) fn run(args: &Convert) -> Outcome {
+pub(crate) fn run(args: &Convert) -> CommandResult {
     let edit = edits::edit(&args.edits)?;
     let output = args.output.clone().or_else(|| args.output_option.clone());
     // Found out before anything is read, but where the source says it.
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
 }
 
 /// [`run`], to the format that the name of the command says.
-pub(crate) fn run_to(mut args: Convert, to: &str) -> Outcome {
+pub(crate) fn run_to(mut args: Convert, to: &str) -> CommandResult {
     if args.writes.to.as_deref().is_some_and(|asked| asked != to) {
         let error = Error::refused(format!("this command writes {to} files"));
         return Err(error.advice("Use `statelens convert` for another format.").into());
@@ -102,7 +102,7 @@ impl Job<'_> {
         &self,
         checkpoint: impl Into<Arc<Checkpoint>>,
         sources: &[Arc<FileSource>],
-    ) -> Outcome {
+    ) -> CommandResult {
         let checkpoint = checkpoint.into();
         let (plan, format) = self.planned(&checkpoint)?;
         let size = plan.size()?;

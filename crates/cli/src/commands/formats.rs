@@ -4,9 +4,9 @@ use statelens_formats::{FORMATS, Format};
 use statelens_inspect::Json;
 
 use crate::args::Formats;
-use crate::print::{Outcome, Printer, TextTable};
+use crate::print::{CommandResult, Printer, TextTable};
 
-pub(crate) fn run(args: &Formats) -> Outcome {
+pub(crate) fn run(args: &Formats) -> CommandResult {
     let mut printer = Printer::new();
     if args.markdown {
         printer.line(statelens_formats::markdown().trim_end())?;

@@ -4,9 +4,9 @@ use statelens_inspect::{Json, Summary, grade_word};
 
 use crate::args::{Info, Inputs};
 use crate::commands::{model, several};
-use crate::print::{Failure, Outcome, Printer, TextTable, counted, grouped, size_text};
+use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped, size_text};
 
-pub(crate) fn run(args: &Info) -> Outcome {
+pub(crate) fn run(args: &Info) -> CommandResult {
     let Info { inputs, .. } = args;
     if inputs.files.len() > 1 {
         return table(inputs);
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Info) -> Outcome {
 }
 
 /// A row for each of several checkpoints.
-fn table(args: &Inputs) -> Outcome {
+fn table(args: &Inputs) -> CommandResult {
     let heads = ["format", ">tensors", ">parameters", ">bytes", "findings"];
     several::each(&args.files, &heads, args.common.json, |file| {
         let (checkpoint, _) = super::open(file, &args.common.with)?;

@@ -12,9 +12,9 @@ use statelens_inspect::{
 };
 
 use crate::args::{Ls, Sort};
-use crate::print::{Failure, Outcome, Printer, TextTable, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 
-pub(crate) fn run(args: &Ls) -> Outcome {
+pub(crate) fn run(args: &Ls) -> CommandResult {
     let wanted = Wanted::of(args)?;
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
     let found = checkpoint.each_leaf().filter(|leaf| wanted.is(checkpoint, leaf));

@@ -9,12 +9,12 @@ use statelens_inspect::{ManifestWriter, Unread};
 
 use crate::args::Manifest;
 use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
-use crate::print::{Failure, Outcome, Printer, complain, grouped};
+use crate::print::{CommandResult, Failure, Printer, complain, grouped};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 use crate::{limits, remote};
 
-pub(crate) fn run(args: &Manifest) -> Outcome {
+pub(crate) fn run(args: &Manifest) -> CommandResult {
     let (checkpoint, sources) = super::open(&args.input.file, &args.input.common.with)?;
     limits::check(&checkpoint, "hashing all values")?;
     if let Some(output) = &args.output {

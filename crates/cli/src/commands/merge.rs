@@ -10,13 +10,13 @@ use statelens_formats::Shards;
 use crate::args::{Edits, Merge};
 use crate::commands::convert::{Destination, Job};
 use crate::limits::limits;
-use crate::print::{Outcome, complain, counted, keys_text};
+use crate::print::{CommandResult, complain, counted, keys_text};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::scratch;
 use crate::source::{self, FileSource};
 
-pub(crate) fn run(args: &Merge) -> Outcome {
+pub(crate) fn run(args: &Merge) -> CommandResult {
     let (files, output) = files(args)?;
     let edits = Edits::default();
     let first = files.first().cloned().unwrap_or_default();

@@ -10,12 +10,12 @@ use statelens_inspect::{Json, finding_json, grade_word, visible};
 
 use crate::args::Scan;
 use crate::limits::limits;
-use crate::print::{Failure, Outcome, Printer, TextTable, complain};
+use crate::print::{CommandResult, Failure, Printer, TextTable, complain};
 use crate::progress::{Bar, Unit};
 use crate::{remote, source};
 
 /// The answer is no unless everything was looked at and nothing is worse than a warning.
-pub(crate) fn run(args: &Scan) -> Outcome {
+pub(crate) fn run(args: &Scan) -> CommandResult {
     let options = ScanOptions { allow: args.allow.iter().cloned().collect() };
     let mut scan = Scanning {
         options,

@@ -6,7 +6,7 @@ use statelens_checkpoint::Error;
 use statelens_inspect::Json;
 
 use crate::limits;
-use crate::print::{Failure, Outcome, Printer, TextTable, complain};
+use crate::print::{CommandResult, Failure, Printer, TextTable, complain};
 
 /// What is said of one file of several.
 pub(crate) struct Row {
@@ -26,7 +26,7 @@ pub(crate) fn each(
     heads: &[&str],
     json: bool,
     mut look: impl FnMut(&Path) -> Result<Row, Error>,
-) -> Outcome {
+) -> CommandResult {
     let mut table = TextTable::new(&[&["file"], heads].concat());
     let mut out = Json::new();
     let (mut answer, mut unread) = (true, false);

@@ -3,9 +3,9 @@
 use clap_complete::Shell;
 use statelens_checkpoint::Error;
 
-use crate::print::{Outcome, Printer};
+use crate::print::{CommandResult, Printer};
 
-pub(crate) fn completions(shell: Shell) -> Outcome {
+pub(crate) fn completions(shell: Shell) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(
         shell,
@@ -17,7 +17,7 @@ pub(crate) fn completions(shell: Shell) -> Outcome {
 }
 
 /// One page: the command, then every subcommand with its options.
-pub(crate) fn man() -> Outcome {
+pub(crate) fn man() -> CommandResult {
     let mut command = crate::args::command(super::serve::has_page()).disable_help_subcommand(true);
     // Built, so that subcommands know their full names.
     command.build();
@@ -70,7 +70,7 @@ fn under(
     Ok(())
 }
 
-fn print(bytes: &[u8]) -> Outcome {
+fn print(bytes: &[u8]) -> CommandResult {
     let mut printer = Printer::new();
     printer.bytes(bytes)?;
     printer.finish()?;

@@ -12,11 +12,11 @@ use statelens_inspect::{
 };
 
 use crate::args::Show;
-use crate::print::{Failure, Outcome, Printer, TextTable, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 
 use slice::Slice;
 
-pub(crate) fn run(args: &Show) -> Outcome {
+pub(crate) fn run(args: &Show) -> CommandResult {
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
     let leaves = checkpoint.leaves();
     // All of them are found before one is printed.

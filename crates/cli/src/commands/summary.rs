@@ -11,11 +11,11 @@ use statelens_inspect::share::{
 
 use crate::args::{Keys, Summary, To};
 use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
-use crate::print::{Outcome, Printer};
+use crate::print::{CommandResult, Printer};
 use crate::progress::{Bar, Unit};
 use crate::{limits, remote};
 
-pub(crate) fn run(args: &Summary) -> Outcome {
+pub(crate) fn run(args: &Summary) -> CommandResult {
     let (checkpoint, sources) = super::open(&args.file, &args.with)?;
     checkpoint.room(750)?;
     let leaves = checkpoint.leaves();

@@ -9,7 +9,8 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use statelens_checkpoint::{
     Array, Builder, ByteOrder, Checkpoint, DType, ErrorKind, Field, FileSet, FormatInfo, Grade,
-    Layout, Limits, Memory, Outcome, Outcomes, Plan, Result, Segment, Tensor, Unwatched, Value,
+    Layout, Limits, Memory, Outcomes, Plan, Result, Segment, Tensor, Unwatched, Value,
+    WrittenSegment,
 };
 
 fn fixtures() -> PathBuf {
@@ -188,7 +189,7 @@ fn run(plan: &Plan) -> Vec<u8> {
         }
         let written = &out[offset as usize..];
         let (len, checksum) = (written.len() as u64, Some(crc32fast::hash(written)));
-        outcomes[0].push(Outcome { offset, len, checksum, ..Outcome::default() });
+        outcomes[0].push(WrittenSegment { offset, len, checksum, ..WrittenSegment::default() });
     }
     assert_eq!(plan.size().unwrap().bytes(), out.len() as u64);
     out

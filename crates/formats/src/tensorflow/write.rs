@@ -22,8 +22,8 @@ use index::{ChecksumSource, Index, Row, SegmentRef};
 pub(crate) use losses::dtypes as dtypes_left_out;
 use names::NamedTensor;
 use statelens_checkpoint::{
-    Checkpoint, Checksum, Data, Error, Outcome, Outcomes, Plan, PlannedFile, Result, Segment,
-    TensorId, Text, order,
+    Checkpoint, Checksum, Data, Error, Outcomes, Plan, PlannedFile, Result, Segment, TensorId,
+    Text, WrittenSegment, order,
 };
 use values::Body;
 
@@ -190,7 +190,7 @@ fn index_file(
 
 /// Where the segments of the data files will lie; `None` if that depends on strings that are yet
 /// to be read.
-fn foreseen(source: &Checkpoint, data: &[PlannedFile]) -> Option<Vec<Vec<Outcome>>> {
+fn foreseen(source: &Checkpoint, data: &[PlannedFile]) -> Option<Vec<Vec<WrittenSegment>>> {
     let file = |file: &PlannedFile| {
         let mut offset = 0u64;
         let outcome = |segment: &Segment| {
@@ -199,7 +199,7 @@ fn foreseen(source: &Checkpoint, data: &[PlannedFile]) -> Option<Vec<Vec<Outcome
                 Segment::Data(data) => source.tensor(data.tensor).ok()?.nbytes()?,
                 _ => return None,
             };
-            let found = Outcome { offset, len, checksum: Some(0), chunks: Vec::new() };
+            let found = WrittenSegment { offset, len, checksum: Some(0), chunks: Vec::new() };
             offset = offset.checked_add(len)?;
             Some(found)
         };

@@ -32,8 +32,8 @@ pub use datatype::Datatype;
 pub use encode::Filter;
 pub use message::Space;
 use statelens_checkpoint::{
-    Checksum, Data, Encoding, Error, Outcome, Outcomes, Result, Segment, StoredChunk, TensorId,
-    room,
+    Checksum, Data, Encoding, Error, Outcomes, Result, Segment, StoredChunk, TensorId,
+    WrittenSegment, room,
 };
 
 use bytes::{Put, UNDEFINED};
@@ -439,13 +439,13 @@ trait End {
     fn end(&self) -> u64;
 }
 
-impl End for Outcome {
+impl End for WrittenSegment {
     fn end(&self) -> u64 {
         self.offset + self.len
     }
 }
 
-fn outcome<'a>(outcomes: &Outcomes<'a>, index: usize) -> Result<&'a Outcome> {
+fn outcome<'a>(outcomes: &Outcomes<'a>, index: usize) -> Result<&'a WrittenSegment> {
     outcomes
         .here()
         .get(index)

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use hdf5_reader::Hdf5File;
-use statelens_checkpoint::{Encode, Encoding, Outcome, Outcomes, Segment, StoredChunk, TensorId};
+use statelens_checkpoint::{
+    Encode, Encoding, Outcomes, Segment, StoredChunk, TensorId, WrittenSegment,
+};
 
 use super::*;
 
 /// Runs a plan in memory; `tensors` are the logical bytes, each with its shape.
 fn run(planned: &Planned, tensors: &[(Vec<u64>, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new()];
+    let mut outcomes: Vec<Vec<WrittenSegment>> = vec![Vec::new()];
     for segment in &planned.segments {
         let offset = out.len() as u64;
         let mut chunks = Vec::new();
@@ -34,7 +36,7 @@ fn run(planned: &Planned, tensors: &[(Vec<u64>, Vec<u8>)]) -> Vec<u8> {
             }
         }
         let len = out.len() as u64 - offset;
-        outcomes[0].push(Outcome { offset, len, checksum: None, chunks });
+        outcomes[0].push(WrittenSegment { offset, len, checksum: None, chunks });
     }
     if planned.head_last {
         let Segment::Late { make, .. } = &planned.segments[0] else { panic!("no late head") };

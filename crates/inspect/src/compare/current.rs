@@ -35,12 +35,12 @@ struct Rounding {
 
 /// What was found of the numbers of a pair: as they are, and with the finer side rounded to the
 /// dtype of that name.
-pub struct Outcome {
+pub struct PairNumbers {
     pub(super) numbers: Numbers,
     pub(super) rounded: Option<(String, Numbers)>,
 }
 
-impl Outcome {
+impl PairNumbers {
     /// Adds what was found of the elements that follow.
     pub(super) fn merge(&mut self, next: Self) {
         self.numbers.merge(next.numbers);
@@ -70,12 +70,12 @@ impl Current {
         Both::new((left_of, left, &left_as), (right_of, right, &right_as), range, current)
     }
 
-    pub(super) fn outcome(self) -> Outcome {
+    pub(super) fn outcome(self) -> PairNumbers {
         let rounded = self.rounding.map(|rounding| {
             let Rounding { there, numbers, .. } = rounding;
             (there.target().name().to_owned(), numbers)
         });
-        Outcome { numbers: self.numbers, rounded }
+        PairNumbers { numbers: self.numbers, rounded }
     }
 }
 

@@ -43,7 +43,7 @@ use statelens_tensor::{Buffer, drive};
 use crate::pieces::Pieces;
 use crate::work::{InOrder, Work};
 use both::Both;
-use current::{Current, Outcome};
+use current::{Current, PairNumbers};
 use pairs::Pair;
 
 pub use closer::{Close, Closer, Closing, Outlines};
@@ -110,7 +110,7 @@ pub struct Comparing {
 pub struct ComparisonResults {
     report: Report,
     /// Of the pair whose last piece is still to come.
-    begun: Option<Result<Option<Outcome>>>,
+    begun: Option<Result<Option<PairNumbers>>>,
 }
 
 impl Comparison {
@@ -167,7 +167,7 @@ impl Comparison {
 
 impl Work for Comparing {
     type Part = Both<Current>;
-    type Found = Result<Option<Outcome>>;
+    type Found = Result<Option<PairNumbers>>;
     type Sum = ComparisonResults;
 
     fn parts(&self) -> usize {
@@ -200,7 +200,7 @@ impl Work for Comparing {
         _part: usize,
         machine: Option<Both<Current>>,
         read: Result<()>,
-    ) -> Result<Option<Outcome>> {
+    ) -> Result<Option<PairNumbers>> {
         read.map(|()| machine.map(|both| both.into_taker().outcome()))
     }
 
@@ -208,9 +208,9 @@ impl Work for Comparing {
         &self,
         sum: &mut ComparisonResults,
         part: usize,
-        found: Result<Option<Outcome>>,
+        found: Result<Option<PairNumbers>>,
     ) -> Result<()> {
-        let merge = |all: &mut Option<Outcome>, part| {
+        let merge = |all: &mut Option<PairNumbers>, part| {
             if let (Some(all), Some(part)) = (all, part) {
                 all.merge(part);
             }

@@ -9,7 +9,7 @@ use statelens_checkpoint::{
 use super::both::grain;
 use super::report::unravel;
 use super::sets::names;
-use super::{DiffOptions, Measured, Numbers, NumericComparison, Outcome, Report, What, lane};
+use super::{DiffOptions, Measured, Numbers, NumericComparison, PairNumbers, Report, What, lane};
 use crate::{dtype_of, missing, shape_of, text_of, type_name};
 
 /// Two tensors whose elements are to be compared, and the places that ask.
@@ -318,7 +318,7 @@ impl Report {
     pub(super) fn compared(
         &mut self,
         pair: &Pair,
-        outcome: statelens_checkpoint::Result<Option<Outcome>>,
+        outcome: statelens_checkpoint::Result<Option<PairNumbers>>,
     ) {
         let dtype = |values| {
             let (left, right) = pair.dtypes.clone()?;
@@ -332,7 +332,7 @@ impl Report {
             }
             Ok(outcome) => {
                 let (numbers, rounded) = match outcome {
-                    Some(Outcome { numbers, rounded }) => (numbers, rounded),
+                    Some(PairNumbers { numbers, rounded }) => (numbers, rounded),
                     None => (Numbers::default(), None),
                 };
                 self.measure(pair, &numbers);

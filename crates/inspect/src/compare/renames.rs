@@ -12,7 +12,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Tensor, TensorId, order};
 
 use crate::missing;
-use crate::weights::{Outcome, Survey};
+use crate::weights::{Survey, TensorOutcome};
 
 /// A key of the left side, and the one that it has on the right.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,10 +139,10 @@ impl Unpaired {
     }
 
     /// Takes what a machine found, of the right side or of the left one.
-    pub fn learn(&mut self, right: bool, found: Vec<(TensorId, Outcome)>) {
+    pub fn learn(&mut self, right: bool, found: Vec<(TensorId, TensorOutcome)>) {
         let side = if right { &mut self.right } else { &mut self.left };
         side.hashes.extend(found.into_iter().filter_map(|(id, outcome)| match outcome {
-            Outcome::Hash(hash) => Some((id, hash)),
+            TensorOutcome::Hash(hash) => Some((id, hash)),
             _ => None,
         }));
     }

@@ -9,7 +9,7 @@ use statelens_stats::Statistics;
 
 use crate::compare::role_of;
 use crate::picture::{Chart, Series};
-use crate::weights::{Outcome, Survey, countable};
+use crate::weights::{Survey, TensorOutcome, countable};
 use crate::{Json, counted};
 
 /// What tensors are taken together.
@@ -138,12 +138,12 @@ impl Groups {
     }
 
     /// Takes what became of tensors.
-    pub fn learn(&mut self, found: &[(TensorId, Outcome)]) {
+    pub fn learn(&mut self, found: &[(TensorId, TensorOutcome)]) {
         for (id, outcome) in found {
             let group = self.of.get(id).and_then(|at| self.groups.get_mut(*at));
             match (outcome, group) {
-                (Outcome::Read(summary), Some(group)) => group.add(&summary.statistics()),
-                (Outcome::Unread(why), _) => {
+                (TensorOutcome::Read(summary), Some(group)) => group.add(&summary.statistics()),
+                (TensorOutcome::Unread(why), _) => {
                     self.unread += 1;
                     if self.why.is_empty() {
                         self.why.clone_from(why);

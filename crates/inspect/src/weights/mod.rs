@@ -17,4 +17,4 @@ pub use notice::{LOOKED_FOR, notice};
 pub use noticed::{ElementRef, Noticed, Read, Series};
 #[cfg(test)]
 use survey::twins;
-pub use survey::{Measured, Outcome, Survey, SurveyResults, Surveying, countable};
+pub use survey::{Measured, Survey, SurveyResults, Surveying, TensorOutcome, countable};

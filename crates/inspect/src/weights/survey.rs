@@ -53,7 +53,7 @@ impl Measured {
 
 /// What became of a tensor.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum TensorOutcome {
     /// Its values were read.
     Read(Box<Summary>),
     /// SHA-256 of its logical bytes.
@@ -66,8 +66,8 @@ pub enum Outcome {
     Unread(String),
 }
 
-impl Outcome {
-    /// What was read, for [`Outcome::from_bytes`] of the same version; nothing of what was not, nor of rows
+impl TensorOutcome {
+    /// What was read, for [`TensorOutcome::from_bytes`] of the same version; nothing of what was not, nor of rows
     /// and columns.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         match self {
@@ -85,7 +85,7 @@ impl Outcome {
         }
     }
 
-    /// What [`Outcome::to_bytes`] made bytes of; `None` of any others.
+    /// What [`TensorOutcome::to_bytes`] made bytes of; `None` of any others.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         match bytes.split_last()? {
             (0, bytes) => Summary::from_bytes(bytes).map(|summary| Self::Read(summary.into())),
@@ -112,7 +112,7 @@ pub struct Surveying {
     checkpoint: Arc<Checkpoint>,
     wants: Wants,
     /// Each once; of those that are not read, why not.
-    tensors: Vec<(TensorId, Option<Outcome>)>,
+    tensors: Vec<(TensorId, Option<TensorOutcome>)>,
     pieces: Pieces,
     /// Those that nobody needs now: each is large.
     accumulators: Mutex<Vec<Accumulator>>,
@@ -129,9 +129,9 @@ enum Wants {
 /// What a [`Survey`] has found.
 #[derive(Default)]
 pub struct SurveyResults {
-    told: Vec<(TensorId, Outcome)>,
+    told: Vec<(TensorId, TensorOutcome)>,
     /// What is known of the tensor whose last part is still to come.
-    begun: Option<Result<Option<Outcome>>>,
+    begun: Option<Result<Option<TensorOutcome>>>,
 }
 
 /// What the bytes of a part go to.
@@ -222,7 +222,7 @@ impl Survey {
     }
 
     /// What was found since this was asked before.
-    pub fn take(&mut self) -> Vec<(TensorId, Outcome)> {
+    pub fn take(&mut self) -> Vec<(TensorId, TensorOutcome)> {
         self.sum.take()
     }
 
@@ -232,7 +232,7 @@ impl Survey {
         let (id, _) = self.work.tensors.get(self.work.pieces.item(self.next))?;
         let Into::Count(counting) = &mut self.current.as_mut()?.into else { return None };
         let mut summary = counting.so_far()?;
-        if let Some(Ok(Some(Outcome::Read(begun)))) = &self.sum.begun {
+        if let Some(Ok(Some(TensorOutcome::Read(begun)))) = &self.sum.begun {
             summary.merge(begun);
         }
         Some((*id, Measured::of(&summary)))
@@ -249,20 +249,20 @@ impl SurveyResults {
     /// What is known of the tensor whose parts are coming.
     pub fn so_far(&self) -> Option<Measured> {
         match &self.begun {
-            Some(Ok(Some(Outcome::Read(begun)))) => Some(Measured::of(begun)),
+            Some(Ok(Some(TensorOutcome::Read(begun)))) => Some(Measured::of(begun)),
             _ => None,
         }
     }
 
     /// What was found since this was asked before.
-    pub fn take(&mut self) -> Vec<(TensorId, Outcome)> {
+    pub fn take(&mut self) -> Vec<(TensorId, TensorOutcome)> {
         std::mem::take(&mut self.told)
     }
 }
 
 impl Work for Surveying {
     type Part = Pour<Into>;
-    type Found = Result<Option<Outcome>>;
+    type Found = Result<Option<TensorOutcome>>;
     type Sum = SurveyResults;
 
     fn parts(&self) -> usize {
@@ -303,13 +303,13 @@ impl Work for Surveying {
 
     fn end(&self, _part: usize, machine: Option<Self::Part>, read: Result<()>) -> Self::Found {
         let found = machine.map(|pour| match pour.into {
-            Into::Hash(hasher) => Outcome::Hash(hasher.finalize().into()),
-            Into::Lines(rows) => Outcome::Lines(Box::new(rows.finish())),
+            Into::Hash(hasher) => TensorOutcome::Hash(hasher.finalize().into()),
+            Into::Lines(rows) => TensorOutcome::Lines(Box::new(rows.finish())),
             Into::Count(counting) => {
                 let Counting { mut accumulator, mut before, .. } = *counting;
                 before.merge(&accumulator.finish());
                 self.accumulators().push(accumulator);
-                Outcome::Read(Box::new(before))
+                TensorOutcome::Read(Box::new(before))
             }
         });
         read.map(|()| found)
@@ -317,8 +317,8 @@ impl Work for Surveying {
 
     fn take(&self, sum: &mut SurveyResults, part: usize, found: Self::Found) -> Result<()> {
         let (id, why) = &self.tensors[self.pieces.item(part)];
-        let merge = |all: &mut Option<Outcome>, part| {
-            if let (Some(Outcome::Read(all)), Some(Outcome::Read(part))) = (all, part) {
+        let merge = |all: &mut Option<TensorOutcome>, part| {
+            if let (Some(TensorOutcome::Read(all)), Some(TensorOutcome::Read(part))) = (all, part) {
                 all.merge(&part);
             }
         };
@@ -327,7 +327,7 @@ impl Work for Surveying {
         };
         let outcome = match found {
             Ok(found) => found.or_else(|| why.clone()),
-            Err(error) => Some(Outcome::Unread(crate::of_one_tensor(error)?.to_string())),
+            Err(error) => Some(TensorOutcome::Unread(crate::of_one_tensor(error)?.to_string())),
         };
         sum.told.extend(outcome.map(|outcome| (*id, outcome)));
         Ok(())
@@ -363,15 +363,15 @@ impl Receive for Into {
 }
 
 /// Why a tensor is not read; `None` if it is.
-fn why_not(tensor: &Tensor, wants: Wants, repetition: &mut Repetition) -> Option<Outcome> {
+fn why_not(tensor: &Tensor, wants: Wants, repetition: &mut Repetition) -> Option<TensorOutcome> {
     if wanted(tensor, wants).is_none() {
         let why = format!("the numbers of {} are not known", tensor.dtype);
-        return Some(Outcome::Without(why));
+        return Some(TensorOutcome::Without(why));
     }
     if let Some(why) = missing(tensor) {
-        return Some(Outcome::Unread(why.to_lossy().into_owned()));
+        return Some(TensorOutcome::Unread(why.to_lossy().into_owned()));
     }
-    let repeated = || Outcome::Without("a few bytes that are repeated beyond measure".into());
+    let repeated = || TensorOutcome::Without("a few bytes that are repeated beyond measure".into());
     (!repetition.allows(tensor)).then(repeated)
 }
 

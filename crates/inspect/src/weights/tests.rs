@@ -39,9 +39,9 @@ fn run(survey: &mut Survey, piece: usize) {
     drive(survey, &mut Buffer::new(piece), &mut Unwatched).unwrap();
 }
 
-fn statistics_of(outcome: &Outcome) -> Statistics {
+fn statistics_of(outcome: &TensorOutcome) -> Statistics {
     match outcome {
-        Outcome::Read(summary) => summary.statistics(),
+        TensorOutcome::Read(summary) => summary.statistics(),
         other => panic!("{other:?}"),
     }
 }
@@ -114,7 +114,7 @@ fn parts_that_others_did_come_to_the_same_to_the_last_bit() {
             let mut found = by.end(part, machine, read);
             let bytes = found.as_ref().ok().and_then(|it| it.as_ref()?.to_bytes());
             if let Some(bytes) = bytes.filter(|_| part % 3 != 0) {
-                found = Ok(Some(Outcome::from_bytes(&bytes).unwrap()));
+                found = Ok(Some(TensorOutcome::from_bytes(&bytes).unwrap()));
                 came += 1;
             }
             sums.take(work, found).unwrap();
@@ -123,7 +123,9 @@ fn parts_that_others_did_come_to_the_same_to_the_last_bit() {
         assert_eq!(all.take(), expected);
         assert_eq!(all.progress(), whole.progress());
     }
-    assert!([&[][..], &[0], &[1, 1], &[2]].iter().all(|it| Outcome::from_bytes(it).is_none()));
+    assert!(
+        [&[][..], &[0], &[1, 1], &[2]].iter().all(|it| TensorOutcome::from_bytes(it).is_none())
+    );
 }
 
 #[test]
@@ -137,9 +139,9 @@ fn what_can_not_be_read_is_told_and_the_next_is_read() {
     run(&mut survey, 8);
     let found = survey.take();
     assert!(
-        matches!(&found[0], (TensorId(2), Outcome::Unread(why)) if why.contains("a bad chunk"))
+        matches!(&found[0], (TensorId(2), TensorOutcome::Unread(why)) if why.contains("a bad chunk"))
     );
-    assert!(matches!(&found[1], (TensorId(0), Outcome::Unread(_))), "{found:?}");
+    assert!(matches!(&found[1], (TensorId(0), TensorOutcome::Unread(_))), "{found:?}");
     assert_eq!(statistics_of(&found[2].1).max, Some(3.0));
     assert_eq!((found.len(), survey.progress()), (3, (24, 24)));
     // What the disk or the user says is the end of it.

@@ -13,7 +13,7 @@ use super::beside::{beside as config_beside, stem, together, weights};
 use super::files;
 use crate::args::{Edits, FoldLora, Writes};
 use crate::commands::convert::{Destination, Job};
-use crate::print::{Outcome, Printer, counted};
+use crate::print::{CommandResult, Printer, counted};
 use crate::source::{self, FileSource};
 
 /// The adapter that is meant, if one is.
@@ -64,7 +64,7 @@ pub(super) fn folded(checkpoint: &Path, adapter: &Path) -> Result<(Folded, Vec<A
     Ok((fold(&joined, &config)?, sources))
 }
 
-pub(super) fn run(args: &FoldLora, adapter: &Path) -> Outcome {
+pub(super) fn run(args: &FoldLora, adapter: &Path) -> CommandResult {
     let (folded, sources) = folded(&args.checkpoint, adapter)?;
     let model = weights(&args.checkpoint);
     let name = format!("{}_folded", stem(&source::named(&model)?)?);

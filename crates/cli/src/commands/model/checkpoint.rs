@@ -18,9 +18,9 @@ use super::source::Source;
 use super::{files, folding, preview};
 use crate::args::ConvertModel;
 use crate::commands::toolbox::dataloader;
-use crate::print::{Outcome, Printer, complain};
+use crate::print::{CommandResult, Printer, complain};
 
-pub(crate) fn run(args: &ConvertModel) -> Outcome {
+pub(crate) fn run(args: &ConvertModel) -> CommandResult {
     let target: Format = args.tgt_fmt.parse()?;
     let casts = Cast::all(&args.cast)?;
     let mut source = Source::open(args)?;

@@ -11,9 +11,9 @@ use statelens_recipes::config::{Converted, Families, Language, Map, Value, parse
 
 use crate::args::ConvertConfig;
 use crate::output::{Folders, Output, check_target, keep_all};
-use crate::print::{Outcome, Printer, complain, counted};
+use crate::print::{CommandResult, Printer, complain, counted};
 
-pub(crate) fn run(args: &ConvertConfig) -> Outcome {
+pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     let families = Families::known()?;
     let asked = ConfigConversion::of(args, families)?;
     let config = asked.config(families, &args.config)?;

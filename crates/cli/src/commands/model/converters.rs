@@ -7,9 +7,9 @@ use statelens_recipes::families as recipes;
 use statelens_recipes::language::RuleBlock;
 
 use crate::args::ListConverters;
-use crate::print::{Outcome, Printer, TextTable, complain};
+use crate::print::{CommandResult, Printer, TextTable, complain};
 
-pub(crate) fn run(args: &ListConverters) -> Outcome {
+pub(crate) fn run(args: &ListConverters) -> CommandResult {
     let families = Families::known()?;
     // As the original tool takes it: in any case, and `all` is all of them.
     let only = args.model.as_ref().map(|name| name.to_lowercase()).filter(|name| name != "all");

@@ -13,9 +13,9 @@ use super::{adapter, files};
 use crate::args::{Edits, FoldLora, Writes};
 use crate::commands;
 use crate::commands::convert::{Destination, Job};
-use crate::print::{Outcome, Printer, complain, counted};
+use crate::print::{CommandResult, Printer, complain, counted};
 
-pub(crate) fn run(args: &FoldLora) -> Outcome {
+pub(crate) fn run(args: &FoldLora) -> CommandResult {
     if let Some(path) = adapter::of(args)? {
         return adapter::run(args, &path);
     }

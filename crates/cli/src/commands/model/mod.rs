@@ -15,11 +15,11 @@ mod source;
 mod told;
 
 use crate::args::Model;
-use crate::print::Outcome;
+use crate::print::CommandResult;
 
 pub(crate) use told::{of, print};
 
-pub(crate) fn run(command: &Model) -> Outcome {
+pub(crate) fn run(command: &Model) -> CommandResult {
     match command {
         Model::Checkpoint(args) => checkpoint::run(args),
         Model::FoldLora(args) => lora::run(args),

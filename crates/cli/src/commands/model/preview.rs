@@ -8,7 +8,7 @@ use super::asked::RequestedConversion;
 use super::parts::CheckpointOutputs;
 use crate::args::ConvertModel;
 use crate::commands::convert::Forecast;
-use crate::print::{Outcome, Printer};
+use crate::print::{CommandResult, Printer};
 
 /// Which keys become which, and what casts would lose.
 pub(super) fn show(
@@ -16,7 +16,7 @@ pub(super) fn show(
     asked: &RequestedConversion,
     done: &Conversion,
     parts: &CheckpointOutputs<'_>,
-) -> Outcome {
+) -> CommandResult {
     let casts = parts.forecasts()?;
     let mut printer = Printer::new();
     if args.common.json {

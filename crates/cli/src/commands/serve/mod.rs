@@ -10,15 +10,15 @@ use statelens_serve::{Folder, Server};
 
 use crate::args::{OpenArgs, Serve, ServeAt};
 use crate::commands::serve::site::{PAGE, Served};
-use crate::print::{Outcome, Printer, complain};
+use crate::print::{CommandResult, Printer, complain};
 use crate::source;
 
-pub(crate) fn run(args: &Serve) -> Outcome {
+pub(crate) fn run(args: &Serve) -> CommandResult {
     let folder = args.folder.as_deref().map(folder_at).transpose()?;
     start(folder, None, &args.at)
 }
 
-pub(crate) fn open(args: &OpenArgs) -> Outcome {
+pub(crate) fn open(args: &OpenArgs) -> CommandResult {
     let is_folder = args.file.is_dir();
     let file = match source::named(&args.file) {
         // The page lists what is in it.
@@ -51,7 +51,7 @@ pub(crate) fn has_page() -> bool {
 }
 
 /// Serves until the program is stopped.
-fn start(folder: Option<Folder>, name: Option<&str>, at: &ServeAt) -> Outcome {
+fn start(folder: Option<Folder>, name: Option<&str>, at: &ServeAt) -> CommandResult {
     if !has_page() {
         return Err(Error::unsupported("this statelens was built without the page")
             .advice("Build it with `cargo xtask build`: that puts the page into target/release/statelens.")

@@ -13,12 +13,12 @@ use statelens_inspect::check::{
 use statelens_inspect::visible;
 
 use crate::args::Check;
-use crate::print::{Failure, Outcome, Printer, TextTable, counted, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped};
 
 /// The longest list of keys that is read.
 const LONGEST: u64 = 256 << 20;
 
-pub(crate) fn run(args: &Check) -> Outcome {
+pub(crate) fn run(args: &Check) -> CommandResult {
     let options = CheckOptions {
         strict: !args.no_strict,
         state: (!args.all).then(|| args.state.clone()),

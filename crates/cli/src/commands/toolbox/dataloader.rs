@@ -12,9 +12,9 @@ use statelens_inspect::{Json, visible};
 use super::writing::{file_name, forced, write};
 use crate::args::{ConvertDataloaderState, Dataloader};
 use crate::commands::convert::losses_text;
-use crate::print::{Outcome, Printer, counted, grouped};
+use crate::print::{CommandResult, Printer, counted, grouped};
 
-pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
+pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
     let state = read(&args.workers)?;
     let loader = match args.dataloader {
         Dataloader::Map => Loader::Map { seed: args.seed },

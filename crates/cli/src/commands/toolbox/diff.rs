@@ -15,11 +15,11 @@ use statelens_inspect::compare::{Comparison, DiffOptions, Optimizers, Report, To
 
 use crate::args::{Diff, DiffOrder, EqualityTest};
 use crate::output::stop_signal;
-use crate::print::{Failure, Outcome, Printer, TextTable, complain, counted, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, complain, counted, grouped};
 use crate::progress::{Bar, Unit};
 use crate::{limits, remote};
 
-pub(crate) fn run(args: &Diff) -> Outcome {
+pub(crate) fn run(args: &Diff) -> CommandResult {
     let (left, mut sources) = super::open(&args.left, &args.common.with)?;
     let (right, more) = super::open(&args.right, &args.common.with)?;
     sources.extend(more);

@@ -10,9 +10,9 @@ use statelens_inspect::{Json, visible};
 
 use super::writing::{Replace, file_name, forced, write};
 use crate::args::FixCheckpointSpec;
-use crate::print::{Failure, Outcome, Printer, grouped};
+use crate::print::{CommandResult, Failure, Printer, grouped};
 
-pub(crate) fn run(args: &FixCheckpointSpec) -> Outcome {
+pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
     let (checkpoint, sources) = super::open(&args.file, &args.common.with)?;
     let (target, replace) = match (&args.output, args.inplace) {
         (Some(output), _) => (output.clone(), forced(args.force)),

@@ -16,9 +16,9 @@ use statelens_convert::Pattern;
 
 use super::{open, open_for_good};
 use crate::args::Toolbox;
-use crate::print::Outcome;
+use crate::print::CommandResult;
 
-pub(crate) fn run(command: &Toolbox) -> Outcome {
+pub(crate) fn run(command: &Toolbox) -> CommandResult {
     match command {
         Toolbox::States(args) => states::run(args),
         Toolbox::Diff(args) => diff::run(args),

@@ -11,13 +11,13 @@ use statelens_inspect::{Json, visible};
 use super::runs::look_at;
 use crate::args::Prune;
 use crate::output::{stop_signal, sync_folder};
-use crate::print::{Failure, Outcome, Printer, grouped, size_text};
+use crate::print::{CommandResult, Failure, Printer, grouped, size_text};
 use crate::progress::{Bar, Unit};
 
 /// Where files go that are not deleted for good, in the run folder.
 const TRASH: &str = "statelens-trash";
 
-pub(crate) fn run(args: &Prune) -> Outcome {
+pub(crate) fn run(args: &Prune) -> CommandResult {
     let run = super::runs::read(&args.folder)?;
     let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
     let folder = &args.folder.folder;

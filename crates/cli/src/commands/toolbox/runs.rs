@@ -11,7 +11,9 @@ use statelens_inspect::runs::{FileEntry, INDEX, Looked, NamePattern, Run, RunFil
 
 use crate::args::{Folder, Latest, Runs};
 use crate::limits::limits;
-use crate::print::{Failure, Outcome, Printer, TextTable, complain, counted, grouped, size_text};
+use crate::print::{
+    CommandResult, Failure, Printer, TextTable, complain, counted, grouped, size_text,
+};
 use crate::progress::{Bar, Unit};
 use crate::source::Neighbours;
 
@@ -85,7 +87,7 @@ pub(super) fn look_at(
     run.entries.iter().map(one).collect()
 }
 
-pub(crate) fn latest(args: &Latest) -> Outcome {
+pub(crate) fn latest(args: &Latest) -> CommandResult {
     let run = read(&args.folder)?;
     let folder = &args.folder.folder;
     if args.sound {
@@ -131,7 +133,7 @@ fn why_unsound(folder: &Path, run: &Run, latest: &str) -> Option<String> {
 }
 
 /// The newest checkpoint that is sound.
-fn latest_sound(args: &Latest, run: &Run) -> Outcome {
+fn latest_sound(args: &Latest, run: &Run) -> CommandResult {
     let folder = &args.folder.folder;
     let mut bar = Bar::new("opening", Unit::Files);
     let looked = look_at(folder, run, &mut bar, FileEntry::is_checkpoint)?;
@@ -153,7 +155,7 @@ fn latest_sound(args: &Latest, run: &Run) -> Outcome {
     Ok(true)
 }
 
-pub(crate) fn run(args: &Runs) -> Outcome {
+pub(crate) fn run(args: &Runs) -> CommandResult {
     let run = read(&args.folder)?;
     let mut bar = Bar::new("opening", Unit::Files);
     let which = |entry: &FileEntry| entry.holds_states() && !args.quick;

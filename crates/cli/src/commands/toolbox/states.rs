@@ -3,9 +3,9 @@
 use statelens_inspect::{Json, Summary};
 
 use crate::args::Input;
-use crate::print::{Outcome, Printer, TextTable, grouped, size_text};
+use crate::print::{CommandResult, Printer, TextTable, grouped, size_text};
 
-pub(crate) fn run(args: &Input) -> Outcome {
+pub(crate) fn run(args: &Input) -> CommandResult {
     let checkpoint = super::open_for_good(&args.file, &args.common.with)?;
     let summary = Summary::of(checkpoint);
     let mut printer = Printer::new();

@@ -8,9 +8,9 @@ use statelens_inspect::{Json, visible};
 use super::writing::{file_name, forced, write};
 use crate::args::Upgrade;
 use crate::commands::convert::losses_text;
-use crate::print::{Outcome, Printer, grouped};
+use crate::print::{CommandResult, Printer, grouped};
 
-pub(crate) fn run(args: &Upgrade) -> Outcome {
+pub(crate) fn run(args: &Upgrade) -> CommandResult {
     let (checkpoint, sources) = super::open(&args.input.file, &args.input.common.with)?;
     let name = args.input.file.display().to_string();
     let before = checkpoint.format.version.clone();

@@ -12,14 +12,14 @@ use statelens_inspect::verify::{Manifest, Problem, Report, Trouble, Verification
 use crate::args::Verify;
 use crate::commands::several;
 use crate::output::stop_signal;
-use crate::print::{Failure, Outcome, Printer, TextTable, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 use crate::progress::{Bar, Unit};
 use crate::{limits, remote};
 
 /// The longest manifest that is read.
 const LONGEST: u64 = 1 << 30;
 
-pub(crate) fn run(args: &Verify) -> Outcome {
+pub(crate) fn run(args: &Verify) -> CommandResult {
     let manifest = args.manifest.as_deref().map(read).transpose()?;
     let (files, common) = (&args.inputs.files, &args.inputs.common);
     if let [file] = files.as_slice() {

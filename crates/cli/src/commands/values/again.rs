@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Finding, Leaf, Result, TensorId, grouped, listed};
 use statelens_inspect::weights::{
-    LOOKED_FOR, Noticed, Outcome, Seen, Survey, findings, to_hash, to_read_by_rows,
+    LOOKED_FOR, Noticed, Seen, Survey, TensorOutcome, findings, to_hash, to_read_by_rows,
 };
 use statelens_inspect::{Json, Parameters, finding_json, number_text, shape_text, visible};
 use statelens_stats::{Line, Lines, Statistics};
@@ -52,8 +52,8 @@ impl<'a> Known<'a> {
         ] {
             measure::drive(file, survey, "looking closer", |id, found| {
                 match found {
-                    Outcome::Hash(hash) => drop(known.hashes.insert(id, hash)),
-                    Outcome::Lines(lines) => drop(known.lines.insert(id, *lines)),
+                    TensorOutcome::Hash(hash) => drop(known.hashes.insert(id, hash)),
+                    TensorOutcome::Lines(lines) => drop(known.lines.insert(id, *lines)),
                     _ => {}
                 }
                 Ok(())

@@ -20,7 +20,7 @@ use crate::commands::show::slice::Slice;
 use crate::commands::toolbox::writing::{file_name, forced, write};
 use crate::limits::limits;
 use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
-use crate::print::{Failure, Outcome, Printer, counted, grouped};
+use crate::print::{CommandResult, Failure, Printer, counted, grouped};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
@@ -48,7 +48,7 @@ struct Taken {
     tensor: Tensor,
 }
 
-pub(crate) fn run(args: &Export) -> Outcome {
+pub(crate) fn run(args: &Export) -> CommandResult {
     let format = ExportFormat::of(&args.output)?;
     let dtype = args.dtype.as_deref().map(dtype_named).transpose()?;
     let (checkpoint, sources) = crate::commands::open(&args.input.file, &args.input.common.with)?;

@@ -1,15 +1,15 @@
 //! `statelens hist`.
 
 use statelens_checkpoint::Error;
-use statelens_inspect::weights::Outcome as Found;
+use statelens_inspect::weights::TensorOutcome as Found;
 use statelens_inspect::{Json, statistics_json};
 
 use super::measure;
 use crate::args::Hist;
 use crate::commands::histogram::drawn;
-use crate::print::{Outcome, Printer};
+use crate::print::{CommandResult, Printer};
 
-pub(crate) fn run(args: &Hist) -> Outcome {
+pub(crate) fn run(args: &Hist) -> CommandResult {
     let checkpoint = crate::commands::open_for_good(&args.input.file, &args.input.common.with)?;
     let leaves = checkpoint.leaves();
     let key = args.key.as_str();

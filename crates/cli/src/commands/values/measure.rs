@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Leaf, Result, TensorId, Value};
-use statelens_inspect::weights::{Outcome, Survey};
+use statelens_inspect::weights::{Survey, TensorOutcome};
 
 use crate::output::stop_signal;
 use crate::progress::{Bar, Unit};
@@ -20,7 +20,7 @@ pub(crate) fn each(
     file: &Path,
     checkpoint: &Arc<Checkpoint>,
     leaves: &[Leaf],
-    out: impl FnMut(TensorId, Outcome) -> Result<()>,
+    out: impl FnMut(TensorId, TensorOutcome) -> Result<()>,
 ) -> Result<()> {
     limits::check(checkpoint, "reading all values")?;
     let tensors = leaves.iter().filter_map(|leaf| match checkpoint.value(leaf.target) {
@@ -35,7 +35,7 @@ pub(crate) fn drive(
     file: &Path,
     mut survey: Survey,
     what: &'static str,
-    mut out: impl FnMut(TensorId, Outcome) -> Result<()>,
+    mut out: impl FnMut(TensorId, TensorOutcome) -> Result<()>,
 ) -> Result<()> {
     let mut bar = Bar::new(what, Unit::Bytes).stopped_by(stop_signal()?);
     parallel::drive_watched(&mut survey, remote::workers(&[file]), &mut bar, |found| {

@@ -10,9 +10,9 @@ mod singular;
 mod stats;
 
 use crate::args::ValuesCommand;
-use crate::print::Outcome;
+use crate::print::CommandResult;
 
-pub(crate) fn run(command: &ValuesCommand) -> Outcome {
+pub(crate) fn run(command: &ValuesCommand) -> CommandResult {
     match command {
         ValuesCommand::Stats(args) => stats::run(args),
         ValuesCommand::Hist(args) => hist::run(args),

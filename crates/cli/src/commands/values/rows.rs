@@ -8,10 +8,10 @@ use statelens_tensor::{BUFFER, drain};
 use crate::args::RowsArgs;
 use crate::limits::limits;
 use crate::output::stop_signal;
-use crate::print::{Outcome, Printer, counted, grouped};
+use crate::print::{CommandResult, Printer, counted, grouped};
 use crate::progress::{Bar, Unit};
 
-pub(crate) fn run(args: &RowsArgs) -> Outcome {
+pub(crate) fn run(args: &RowsArgs) -> CommandResult {
     let (checkpoint, _sources) = crate::commands::open(&args.input.file, &args.input.common.with)?;
     let leaves = checkpoint.leaves();
     let named = |error: Error| error.in_file(args.input.file.display().to_string());

@@ -10,7 +10,7 @@ use statelens_tensor::{BUFFER, Buffer, drive};
 use crate::args::SingularArgs;
 use crate::limits::limits;
 use crate::output::stop_signal;
-use crate::print::{Outcome, Printer, grouped};
+use crate::print::{CommandResult, Printer, grouped};
 use crate::progress::{Bar, Unit};
 
 /// Bytes of memory that it may take.
@@ -19,7 +19,7 @@ const MEMORY: u64 = 1 << 30;
 const LISTED: usize = 32;
 const WIDTH: f64 = 32.0;
 
-pub(crate) fn run(args: &SingularArgs) -> Outcome {
+pub(crate) fn run(args: &SingularArgs) -> CommandResult {
     let (checkpoint, _sources) = crate::commands::open(&args.input.file, &args.input.common.with)?;
     let leaves = checkpoint.leaves();
     let named = |error: Error| error.in_file(args.input.file.display().to_string());

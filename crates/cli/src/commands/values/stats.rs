@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Leaf, Result, TensorId, known_key, room, separator};
 use statelens_convert::Pattern;
-use statelens_inspect::weights::{Noticed, Outcome as Found};
+use statelens_inspect::weights::{Noticed, TensorOutcome as Found};
 use statelens_inspect::{
     Json, bars, fold, index, natural_order, number_text, shape_text, statistics_json, visible,
 };
@@ -14,12 +14,12 @@ use statelens_stats::{Histogram, Statistics, Summary};
 use super::again::{self, Known};
 use super::measure;
 use crate::args::{By, FailOn, Field, StatsArgs};
-use crate::print::{Failure, Outcome, Printer, TextTable, complain, counted, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, complain, counted, grouped};
 
 /// Bins of the histograms in the table.
 const SMALL: usize = 16;
 
-pub(crate) fn run(args: &StatsArgs) -> Outcome {
+pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     let patterns = args.patterns.iter().map(|text| Pattern::parse(text));
     let patterns = patterns.collect::<Result<Vec<_>>>()?;
     let checkpoint = crate::commands::open_for_good(&args.input.file, &args.input.common.with)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Outcome, Result};
+use statelens_checkpoint::{Error, Result, WrittenSegment};
 
 use super::strings::Late;
 use super::table::SortedTableWriter;
@@ -48,7 +48,7 @@ impl Index {
     /// The bytes of the index; `outcome` says what a place turned out to be.
     pub(super) fn encode<'a>(
         &self,
-        outcome: &dyn Fn(&SegmentRef) -> Option<&'a Outcome>,
+        outcome: &dyn Fn(&SegmentRef) -> Option<&'a WrittenSegment>,
     ) -> Result<Vec<u8>> {
         let mut table = SortedTableWriter::new();
         let mut header = Vec::new();

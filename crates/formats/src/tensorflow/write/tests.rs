@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, DictKey, ErrorKind, FileSet, FormatInfo, Layout, Limits,
-    List, Memory, Outcome, Outcomes, Plan, Result, Segment, Size, Tensor, Unwatched, Value,
-    ValueId,
+    List, Memory, Outcomes, Plan, Result, Segment, Size, Tensor, Unwatched, Value, ValueId,
+    WrittenSegment,
 };
 
 use super::{WriteOptions, plan};
@@ -17,7 +17,7 @@ use crate::tensorflow::tests::{expected, files, logical_bytes, open, open_files}
 /// The files of a plan.
 fn run(plan: &Plan) -> Vec<(String, Vec<u8>)> {
     let mut done: Vec<(String, Vec<u8>)> = Vec::new();
-    let mut outcomes: Vec<Vec<Outcome>> = Vec::new();
+    let mut outcomes: Vec<Vec<WrittenSegment>> = Vec::new();
     for file in &plan.files {
         let mut out = Vec::new();
         outcomes.push(Vec::new());
@@ -34,7 +34,7 @@ fn run(plan: &Plan) -> Vec<(String, Vec<u8>)> {
                     bytes
                 }
             };
-            let outcome = Outcome {
+            let outcome = WrittenSegment {
                 offset: out.len() as u64,
                 len: bytes.len() as u64,
                 checksum: Some(crc32c::crc32c(&bytes)),

@@ -12,7 +12,7 @@ use statelens_stats::{Scale, Summary};
 use crate::args::{Diff, ScaleArg};
 use crate::commands::{histogram, leaf, pictures};
 use crate::output::{Sync, check_target, stop_signal};
-use crate::print::{Failure, Outcome, Printer, TextTable, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::source::FileSource;
@@ -29,7 +29,7 @@ pub(super) fn run(
     left: &Arc<Checkpoint>,
     right: &Arc<Checkpoint>,
     sources: &[Arc<FileSource>],
-) -> Outcome {
+) -> CommandResult {
     let target = args.looking.picture.as_deref();
     if let Some(target) = target {
         pictures::is_svg(target)?;

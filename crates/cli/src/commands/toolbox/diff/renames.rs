@@ -9,7 +9,7 @@ use statelens_inspect::compare::{Basis, Comparison, DiffOptions, Renamed, Unpair
 
 use crate::args::Diff;
 use crate::output::stop_signal;
-use crate::print::{Outcome, Printer, complain, counted};
+use crate::print::{CommandResult, Printer, complain, counted};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 
@@ -18,7 +18,7 @@ pub(super) fn run(
     left: &Arc<Checkpoint>,
     right: &Arc<Checkpoint>,
     options: DiffOptions,
-) -> Outcome {
+) -> CommandResult {
     let comparison = Comparison::new(left.clone(), right.clone(), options);
     let mut unpaired = Unpaired::of(left, right, comparison.matches());
     drop(comparison);

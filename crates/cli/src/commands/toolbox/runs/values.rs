@@ -20,7 +20,7 @@ use crate::args::Runs;
 use crate::commands::pictures::save_bytes;
 use crate::limits::{self, limits};
 use crate::output::{Sync, check_target, stop_signal};
-use crate::print::{Failure, Outcome, Printer, TextTable, complain, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, complain, grouped};
 use crate::progress::{Bar, Unit};
 use crate::scratch;
 use crate::source::Neighbours;
@@ -33,7 +33,7 @@ const LONGEST: u64 = 256 << 20;
 const LINES: usize = 6;
 const DOTS: (u32, u32) = (900, 420);
 
-pub(super) fn run(args: &Runs, run: &Run, wrong: &[String]) -> Outcome {
+pub(super) fn run(args: &Runs, run: &Run, wrong: &[String]) -> CommandResult {
     let by = Grouping::from(args.by);
     if let Some(picture) = &args.picture {
         let is_svg = picture.extension().is_some_and(|end| end.eq_ignore_ascii_case("svg"));
