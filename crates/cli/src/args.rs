@@ -20,7 +20,7 @@ use crate::output::Sync;
 pub(crate) use comparing::{Diff, DiffOrder, EqualityTest};
 pub(crate) use convert::{Convert, Edits, Merge, Writes};
 pub(crate) use looking::{Ls, Show, Sort};
-pub(crate) use model::{ConvertConfig, ConvertModel, FoldLora, ListConverters, Model};
+pub(crate) use model::{ConvertConfig, ConvertModel, FoldLora, ListConverters, ModelCommand};
 pub(crate) use spending::Spending;
 pub(crate) use summary::{Keys, Summary, To};
 pub(crate) use toolbox::{
@@ -182,7 +182,7 @@ Examples:
     Toolbox(Toolbox),
 
     #[command(flatten)]
-    Model(Model),
+    Model(ModelCommand),
 
     /// Serves the page to a browser on this machine, with the checkpoints of a folder
     #[command(after_help = "\

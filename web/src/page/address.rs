@@ -7,7 +7,7 @@ use yew::prelude::*;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{cross, good, severity, typed};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Model, Sheet};
+use crate::page::model::{Action, PageModel, Sheet};
 use crate::page::offers::served;
 use crate::protocol::ToWorker;
 use crate::protocol::error::ErrorKind;
@@ -253,7 +253,7 @@ pub fn again(actor: &Actor, address: &AttrValue, agreed: Agreed, kind: ErrorKind
 }
 
 /// The sheet, if it is asked for.
-pub fn sheet(model: &Model) -> Option<Html> {
+pub fn sheet(model: &PageModel) -> Option<Html> {
     (model.sheet == Some(Sheet::Address))
         .then(|| html! { <AddressSheet address={model.asking.clone()} /> })
 }

@@ -26,7 +26,7 @@ use crate::page::looking::{Expanded, use_looking};
 use crate::page::model::actor::{Actor, VALUES};
 use crate::page::model::comparison::Compare;
 use crate::page::model::verification::Stage;
-use crate::page::model::{Action, Model, Screen, Sheet};
+use crate::page::model::{Action, PageModel, Screen, Sheet};
 use crate::page::offline::NewVersion;
 use crate::page::recovery::use_recovery;
 use crate::page::remembered::use_desktop_files;
@@ -50,7 +50,7 @@ use crate::state::fmt;
 /// The page.
 #[component]
 pub fn App() -> Html {
-    let model = use_reducer(Model::default);
+    let model = use_reducer(PageModel::default);
     let bridge = {
         let dispatch = model.dispatcher();
         use_memo((), move |()| {
@@ -135,7 +135,7 @@ pub fn App() -> Html {
     }
 }
 
-fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
+fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     let work = model.work.clone();
     match (model.screen, work) {
         (Screen::Run, _) => match &model.run {
@@ -191,7 +191,7 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
 
 /// Opens what is over a limit within ten times as much.
 fn raise(
-    model: &UseReducerHandle<Model>,
+    model: &UseReducerHandle<PageModel>,
     actor: &Actor,
     error: &ErrorText,
 ) -> Option<Callback<MouseEvent>> {
@@ -212,7 +212,7 @@ fn raise(
 }
 
 /// What the sides of a comparison are called.
-fn side_names(model: &Model, second: &Compare) -> (AttrValue, AttrValue) {
+fn side_names(model: &PageModel, second: &Compare) -> (AttrValue, AttrValue) {
     let file = model.files.get(model.asked.unwrap_or(0) as usize);
     let path = |file: Option<&Dropped>| file.map(|file| file.name.path.clone()).unwrap_or_default();
     let first = compare::Side {
@@ -229,37 +229,37 @@ fn side_names(model: &Model, second: &Compare) -> (AttrValue, AttrValue) {
     (first.into(), second.into())
 }
 
-fn oncompare(model: &UseReducerHandle<Model>, actor: &Actor) -> Callback<()> {
+fn oncompare(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Callback<()> {
     let (model, actor) = (model.clone(), actor.clone());
     Callback::from(move |()| compare::offer(&model, &actor))
 }
 
-fn running(model: &Model) -> Option<u32> {
+fn running(model: &PageModel) -> Option<u32> {
     match model.convert.as_ref().map(|convert| &convert.phase) {
         Some(Phase::Running { now, .. }) => Some(fmt::percent(now.done, now.total)),
         _ => None,
     }
 }
 
-fn loading_name(model: &Model) -> String {
+fn loading_name(model: &PageModel) -> String {
     if let Some(address) = &model.address {
         return address.split('?').next().unwrap_or_default().to_owned();
     }
     loading(model).map(|dropped| dropped.name.path.clone()).unwrap_or_default()
 }
 
-fn loading_size(model: &Model) -> u64 {
+fn loading_size(model: &PageModel) -> u64 {
     loading(model).map_or(0, |dropped| dropped.name.size)
 }
 
 /// What the bar at the bottom says of where bytes go: which server is asked, if one is.
-fn privacy(model: &Model) -> Html {
+fn privacy(model: &PageModel) -> Html {
     let host = model.address.as_ref().map(|address| stopping::host(address));
     stopping::privacy(host.as_deref())
 }
 
 /// The file that is opened, or that an error is about.
-fn loading(model: &Model) -> Option<&Dropped> {
+fn loading(model: &PageModel) -> Option<&Dropped> {
     let error = model.error.as_deref().filter(|_| model.screen == Screen::Error);
     let about = |error: &ErrorText| {
         let name = error.place.split(", at byte").next();
@@ -269,7 +269,7 @@ fn loading(model: &Model) -> Option<&Dropped> {
     error.and_then(about).or_else(first)
 }
 
-fn sheet(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
+fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     if let Some(sheet) = address::sheet(model) {
         return sheet;
     }
@@ -344,7 +344,7 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
 /// Asks for facts and first values whenever another row is looked at, and for a plan whenever
 /// something else is asked of a conversion.
 #[hook]
-fn use_questions(model: &UseReducerHandle<Model>, actor: &Actor) {
+fn use_questions(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let row = model.work.as_ref().and_then(crate::state::work::Work::row);
     let opened = model.work.as_ref().map(|work| Same(work.rows.clone()));
     let asker = actor.clone();
@@ -373,7 +373,7 @@ fn use_questions(model: &UseReducerHandle<Model>, actor: &Actor) {
 
 /// The window's title is the file's name.
 #[hook]
-fn use_title(model: &UseReducerHandle<Model>) {
+fn use_title(model: &UseReducerHandle<PageModel>) {
     let title = match (&model.screen, &model.work) {
         (Screen::Work, Some(work)) => format!("{} \u{b7} Statelens", work.opened.name),
         _ => "Statelens".to_owned(),

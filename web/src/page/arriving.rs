@@ -11,12 +11,12 @@ use crate::page::drop::{self, Dropped};
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Model, Sheet};
+use crate::page::model::{Action, PageModel, Sheet};
 use crate::page::{family, run, verify};
 
 /// Listens to what is dragged over the window and dropped on it.
 #[hook]
-pub fn use_drops(model: &UseReducerHandle<Model>, actor: &Actor) {
+pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let over = {
         let (model, actor) = (model.clone(), actor.clone());
         Callback::from(move |event: Event| {
@@ -88,7 +88,7 @@ fn on_right(event: &Event) -> bool {
 }
 
 /// Takes files: what the open checkpoint misses joins it, anything else replaces it.
-pub fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
+pub fn take(model: &PageModel, actor: &Actor, dropped: Vec<Dropped>) {
     if verify::takes(model, actor, &dropped) || family::takes(model, actor, &dropped) {
         return;
     }
@@ -120,7 +120,7 @@ pub fn over_text(over: Option<usize>) -> String {
 }
 
 /// What a drop would do. Where a checkpoint is open, the right half is for comparing.
-pub fn dropover(model: &Model) -> Html {
+pub fn dropover(model: &PageModel) -> Html {
     let converting = model.sheet == Some(Sheet::Convert);
     let halves = model.work.as_ref().filter(|_| compare::can_compare(model) && !converting);
     let Some(work) = halves else {

@@ -5,12 +5,12 @@ use wasm_bindgen::JsCast;
 use crate::page::conversion::Convert;
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::Stage;
-use crate::page::model::{Action, Model, Pending, Screen, Sheet, Why};
+use crate::page::model::{Action, PageModel, Pending, Screen, Sheet, Why};
 use crate::page::{compare, run, verify};
 use crate::protocol::ToWorker;
 
 /// Escape closes what is on top: a sheet, the filter, a file that is being opened.
-pub fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -> bool {
+pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element>) -> bool {
     if model.pending.is_some() {
         actor.act(Action::Ask(None));
         return true;

@@ -16,7 +16,7 @@ use crate::page::drop::Dropped;
 use crate::page::hooks::use_window_event;
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
-use crate::page::model::{Action, Model, Pending, Screen, Why};
+use crate::page::model::{Action, PageModel, Pending, Screen, Why};
 use crate::protocol::job::JobKind;
 use crate::protocol::opened::Agreed;
 use crate::state::link::Link;
@@ -63,7 +63,7 @@ fn are_same(one: &Rc<Vec<Dropped>>, two: &Rc<Vec<Dropped>>) -> bool {
 
 impl Visit {
     /// What is shown now.
-    fn of(model: &Model) -> Self {
+    fn of(model: &PageModel) -> Self {
         let open = || match &model.address {
             Some(address) => Self::Address(address.clone(), model.agreed),
             None if model.files.is_empty() => Self::Link(location().1),
@@ -100,7 +100,7 @@ impl Visit {
     }
 
     /// Shows it again.
-    fn show(&self, actor: &Actor, model: &Model) {
+    fn show(&self, actor: &Actor, model: &PageModel) {
         match self {
             Self::Files(..) | Self::Address(..) if Self::of(model).is_beside(self) => {
                 compare::leave(actor);
@@ -156,7 +156,7 @@ struct Trail {
 
 /// Keeps the browser's history in step with what is shown.
 #[hook]
-pub fn use_history(model: &UseReducerHandle<Model>, actor: &Actor) {
+pub fn use_history(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let trail = use_mut_ref(Trail::default);
     let (place, link) = (Visit::of(model), model.link());
     {
@@ -285,7 +285,12 @@ fn step(trail: &mut Trail, place: &Visit, link: &Link, url: &str) {
 }
 
 /// The browser went elsewhere in the history.
-fn gone(event: &Event, trail: &Rc<RefCell<Trail>>, model: &UseReducerHandle<Model>, actor: &Actor) {
+fn gone(
+    event: &Event,
+    trail: &Rc<RefCell<Trail>>,
+    model: &UseReducerHandle<PageModel>,
+    actor: &Actor,
+) {
     let state = event.dyn_ref::<PopStateEvent>().map(PopStateEvent::state);
     let Some(to) = state.and_then(|state| state.as_f64()).map(|to| to as u32) else { return };
     let from = trail.borrow().at;

@@ -10,14 +10,14 @@ use crate::page::focus::{focus, focus_filter};
 use crate::page::hooks::use_window_event;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Model, Screen, Sheet};
+use crate::page::model::{Action, PageModel, Screen, Sheet};
 use crate::page::{compare, looking, run, share, treemap};
 use crate::state::fmt;
 use crate::state::work::Work;
 
 /// Listens to the keys of the window.
 #[hook]
-pub fn use_keys(model: &UseReducerHandle<Model>, actor: &Actor) {
+pub fn use_keys(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let (model, actor) = (model.clone(), actor.clone());
     let listen = Callback::from(move |event: Event| {
         if let Some(event) = event.dyn_ref::<KeyboardEvent>()
@@ -31,7 +31,7 @@ pub fn use_keys(model: &UseReducerHandle<Model>, actor: &Actor) {
 }
 
 /// Acts on a key; true if it did.
-fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
+fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
     let target = event.target().and_then(|target| target.dyn_into::<web_sys::Element>().ok());
     let tag = target.as_ref().map(|target| target.tag_name()).unwrap_or_default();
     let key = event.key();
@@ -101,7 +101,7 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
 }
 
 /// Picks all lines that pass the filter.
-fn pick_all(model: &Model, actor: &Actor) -> bool {
+fn pick_all(model: &PageModel, actor: &Actor) -> bool {
     let shown = model.screen == Screen::Work && model.looking.is_none() && model.sheet.is_none();
     if shown {
         actor.work(|work| work.picked.all(&work.table));
@@ -118,7 +118,7 @@ fn is_table(target: Option<&web_sys::Element>) -> bool {
 }
 
 fn press_in_table(
-    model: &Model,
+    model: &PageModel,
     actor: &Actor,
     key: &str,
     tag: &str,
@@ -188,7 +188,7 @@ fn arrow_in_group(target: &web_sys::Element, key: &str) -> bool {
 }
 
 /// Opens the next checkpoint of the same drop.
-fn step_file(model: &Model, actor: &Actor, forward: bool) -> bool {
+fn step_file(model: &PageModel, actor: &Actor, forward: bool) -> bool {
     let Some(work) = &model.work else { return false };
     let mut all = work.opened.others.clone();
     all.push(work.opened.main);
@@ -203,7 +203,7 @@ fn step_file(model: &Model, actor: &Actor, forward: bool) -> bool {
 }
 
 /// Copies the first values as text, unless some text of the page is selected.
-fn copy_values(model: &Model) -> bool {
+fn copy_values(model: &PageModel) -> bool {
     let selected = web_sys::window()
         .and_then(|window| window.get_selection().ok().flatten())
         .is_some_and(|selection| !selection.is_collapsed());

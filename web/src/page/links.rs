@@ -10,7 +10,7 @@ use yew::prelude::*;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::key;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Model, Screen, Sheet, Tab};
+use crate::page::model::{Action, PageModel, Screen, Sheet, Tab};
 use crate::page::weights::number_of;
 use crate::state::link::{EXPANDED, Link, first};
 
@@ -24,7 +24,7 @@ const SHEETS: [(&str, Sheet); 4] = [
 /// The word of a comparison.
 const COMPARE: &str = "compare";
 
-impl Model {
+impl PageModel {
     /// What leads to what is shown.
     #[must_use]
     pub fn link(&self) -> Link {

@@ -155,7 +155,7 @@ impl std::fmt::Debug for Pending {
 
 /// The page's state.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Model {
+pub struct PageModel {
     /// What fills the window.
     pub screen: Screen,
     /// How many things are dragged over the page.
@@ -307,7 +307,7 @@ pub enum Action {
     RunFolder(Box<dyn FnOnce(&mut RunView)>),
 }
 
-impl Default for Model {
+impl Default for PageModel {
     fn default() -> Self {
         Self {
             screen: Screen::Start,
@@ -349,7 +349,7 @@ impl Default for Model {
     }
 }
 
-impl Reducible for Model {
+impl Reducible for PageModel {
     type Action = Action;
 
     fn reduce(self: Rc<Self>, action: Action) -> Rc<Self> {
@@ -505,7 +505,7 @@ impl Reducible for Model {
     }
 }
 
-impl Model {
+impl PageModel {
     /// Something is being opened: nothing goes on with what was open before.
     fn begin(&mut self) {
         self.forget();

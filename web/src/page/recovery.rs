@@ -6,12 +6,12 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::page::model::actor::Actor;
-use crate::page::model::{Model, Screen};
+use crate::page::model::{PageModel, Screen};
 
 /// Milliseconds in which a reader that stops again would only go on doing so.
 const SOON: f64 = 10_000.0;
 
-impl Model {
+impl PageModel {
     /// Prepares to open what was open; false if nothing was, or it would only stop again.
     pub(super) fn revive(&mut self) -> bool {
         let now = js_sys::Date::now();
@@ -36,7 +36,7 @@ impl Model {
 
 /// Opens again what was open when the reader stopped.
 #[hook]
-pub fn use_recovery(model: &UseReducerHandle<Model>, actor: &Actor) {
+pub fn use_recovery(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let (actor, model) = (actor.clone(), model.clone());
     use_effect_with(model.crashed, move |crashed| {
         if *crashed {

@@ -11,12 +11,12 @@ use crate::page::conversion::Convert;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{good, severity};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Model, Pending, Screen, Why};
+use crate::page::model::{Action, PageModel, Pending, Screen, Why};
 use crate::protocol::ToWorker;
 use crate::protocol::finding::Severity;
 
 /// Asks what is to become of the file that is being written, if something else is to be opened.
-pub fn dialog(model: &Model, actor: &Actor) -> Html {
+pub fn dialog(model: &PageModel, actor: &Actor) -> Html {
     let Some(pending) = &model.pending else { return html! {} };
     let convert = model.convert.as_ref();
     let name = convert.map(|convert| convert.options.name.clone()).unwrap_or_default();
@@ -89,7 +89,7 @@ fn StopDialog(props: &StopProps) -> Html {
 }
 
 /// Tells what was stopped, until that is read.
-pub fn notice(model: &Model, actor: &Actor) -> Html {
+pub fn notice(model: &PageModel, actor: &Actor) -> Html {
     let read = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::Noticed))
@@ -126,7 +126,7 @@ pub fn host(address: &str) -> String {
 
 /// Has the worker forget what is not shown any more, which stops what it does with it.
 #[hook]
-pub fn use_closing(model: &Model, actor: &Actor) {
+pub fn use_closing(model: &PageModel, actor: &Actor) {
     let left = matches!(model.screen, Screen::Start | Screen::Run) && model.work.is_none();
     let asker = actor.clone();
     use_effect_with((left, model.session), move |(left, session)| {
@@ -138,7 +138,7 @@ pub fn use_closing(model: &Model, actor: &Actor) {
 
 /// Has the browser ask before the page is left while a file is being written.
 #[hook]
-pub fn use_staying(model: &Model) {
+pub fn use_staying(model: &PageModel) {
     let writes = model.convert.as_ref().is_some_and(Convert::is_running);
     use_effect_with(writes, |writes| {
         let ask = Closure::<dyn FnMut(Event)>::new(|event: Event| {

@@ -10,7 +10,7 @@ use crate::page::drop::save_text;
 use crate::page::hooks::{Same, use_size};
 use crate::page::marks::{cap, classes, one_of, when};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Model, Screen, Tab};
+use crate::page::model::{Action, PageModel, Screen, Tab};
 use crate::page::naming::key_name;
 use crate::page::understanding;
 use crate::protocol::understanding::Understood;
@@ -38,7 +38,7 @@ impl Actor {
 }
 
 /// Shows the treemap, or the table again; whether anything is open.
-pub fn toggle(model: &Model, actor: &Actor) -> bool {
+pub fn toggle(model: &PageModel, actor: &Actor) -> bool {
     match (&model.treemap, model.screen) {
         (Some(_), Screen::Work) => actor.act(Action::Treemap(None)),
         (None, Screen::Work) => actor.show_treemap(),

@@ -7,13 +7,13 @@ use yew::prelude::*;
 use crate::page::hooks::Same;
 use crate::page::marks::{cap, classes, when};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Model, Tab};
+use crate::page::model::{Action, PageModel, Tab};
 use crate::protocol::ToWorker;
 use crate::protocol::understanding::{FactLine, Understood};
 
 /// Asks what the model is whenever something is opened.
 #[hook]
-pub fn use_understanding(model: &UseReducerHandle<Model>, actor: &Actor) {
+pub fn use_understanding(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let opened = model.work.as_ref().map(|work| Same(work.rows.clone()));
     let actor = actor.clone();
     use_effect_with(opened, move |opened| {

@@ -12,7 +12,7 @@ use crate::page::error::{higher, what};
 use crate::page::marks::{Copy, cap, check, good, key, prose, severity};
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::verification::{Stage, Verification};
-use crate::page::model::{Action, Model, Sheet};
+use crate::page::model::{Action, PageModel, Sheet};
 use crate::page::running::{figure, figures};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
@@ -38,7 +38,7 @@ pub fn stop(actor: &Actor) {
 }
 
 /// Takes a file that is dropped on the sheet as the manifest; false for anything else.
-pub fn takes(model: &Model, actor: &Actor, dropped: &[Dropped]) -> bool {
+pub fn takes(model: &PageModel, actor: &Actor, dropped: &[Dropped]) -> bool {
     match dropped {
         [one] if model.sheet == Some(Sheet::Verify) => {
             actor.act(Action::Over(None));

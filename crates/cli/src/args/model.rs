@@ -8,7 +8,7 @@ pub(crate) use super::convert_model::ConvertModel;
 use super::{Common, Durable};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Model {
+pub(crate) enum ModelCommand {
     /// Converts a model's checkpoint and config between Hugging Face and Cerebras's releases
     #[command(name = "convert-model", alias = "convert_model")]
     #[command(after_help = "\

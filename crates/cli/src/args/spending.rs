@@ -3,7 +3,7 @@
 use clap::Args;
 use statelens_checkpoint::Limits;
 
-use super::{Command, Model, Toolbox, ValuesCommand};
+use super::{Command, ModelCommand, Toolbox, ValuesCommand};
 
 /// Stands in the help of commands that open checkpoints, and in no other.
 #[derive(Debug, Args)]
@@ -53,9 +53,9 @@ impl Command {
                 Toolbox::ConvertDataloaderState(args) => &args.common,
                 Toolbox::Runs(_) | Toolbox::Latest(_) | Toolbox::Prune(_) => return None,
             },
-            Self::Model(Model::Checkpoint(args)) => &args.common,
-            Self::Model(Model::FoldLora(args)) => &args.common,
-            Self::Model(Model::ConvertConfig(_) | Model::ListConverters(_))
+            Self::Model(ModelCommand::Checkpoint(args)) => &args.common,
+            Self::Model(ModelCommand::FoldLora(args)) => &args.common,
+            Self::Model(ModelCommand::ConvertConfig(_) | ModelCommand::ListConverters(_))
             | Self::Serve(_)
             | Self::Open(_)
             | Self::Formats(_)

@@ -14,13 +14,13 @@ use crate::format::{Format, Release};
 /// All families that are known.
 #[derive(Debug, Clone)]
 pub struct Families {
-    models: BTreeMap<String, Model>,
+    models: BTreeMap<String, ModelConverters>,
     tables: HashMap<String, ConfigTable>,
 }
 
 /// A model by the name that `--model` takes.
 #[derive(Debug, Clone)]
-pub(super) struct Model {
+pub(super) struct ModelConverters {
     /// What Cerebras's registry calls it.
     pub(super) label: String,
     /// What Hugging Face's configs call its classes.
@@ -143,7 +143,7 @@ impl Families {
         self.models.keys().map(String::as_str)
     }
 
-    pub(super) fn model(&self, name: &str) -> Result<&Model> {
+    pub(super) fn model(&self, name: &str) -> Result<&ModelConverters> {
         self.models.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.models().collect();
             Error::refused(format!("there is no model \"{}\"", Value::from(name).quoted()))
@@ -174,7 +174,7 @@ impl Families {
         for (name, model) in section("models")?.iter() {
             let name =
                 name.as_str().ok_or_else(|| Error::damaged("a model's name is not a text"))?;
-            let model = Model::parse(model, file)
+            let model = ModelConverters::parse(model, file)
                 .map_err(|error| error.context(format!("model \"{name}\"")))?;
             if self.models.insert(name.to_owned(), model).is_some() {
                 return Err(Error::damaged(format!("the model \"{name}\" is there twice")));
@@ -184,7 +184,7 @@ impl Families {
     }
 }
 
-impl Model {
+impl ModelConverters {
     fn parse(value: &Value, file: &str) -> Result<Self> {
         let map = value.as_map().ok_or_else(|| Error::damaged("it is not a section"))?;
         let label = map.get("name").and_then(Value::as_str);

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use super::family::{Families, Model};
+use super::family::{Families, ModelConverters};
 use super::side::Side;
 use crate::format::{Format, Release, Variant};
 
@@ -79,7 +79,7 @@ impl Families {
     }
 }
 
-fn pairs_of(model: &Model) -> Vec<Pair> {
+fn pairs_of(model: &ModelConverters) -> Vec<Pair> {
     let mut pairs: Vec<Pair> = model
         .converters
         .iter()
@@ -118,7 +118,11 @@ fn described(pairs: &[Pair]) -> String {
     pairs.collect::<Vec<_>>().join("; ")
 }
 
-fn direct(model: Option<&Model>, source: Format, target: Format) -> Option<ConversionStep> {
+fn direct(
+    model: Option<&ModelConverters>,
+    source: Format,
+    target: Format,
+) -> Option<ConversionStep> {
     let step = |from: Side, table: &str, unchanged: bool| ConversionStep {
         source,
         target,
@@ -156,7 +160,11 @@ fn direct(model: Option<&Model>, source: Format, target: Format) -> Option<Conve
 }
 
 /// Several steps, each to the next release that there is a converter to.
-fn chain(model: Option<&Model>, source: Format, target: Format) -> Option<Vec<ConversionStep>> {
+fn chain(
+    model: Option<&ModelConverters>,
+    source: Format,
+    target: Format,
+) -> Option<Vec<ConversionStep>> {
     match (source, target) {
         (Format::Cerebras(_), Format::Cerebras(_)) => walk(model, source, target),
         (Format::HuggingFace, Format::Cerebras(_)) => {
@@ -176,7 +184,7 @@ fn chain(model: Option<&Model>, source: Format, target: Format) -> Option<Vec<Co
 
 /// The release that Hugging Face's config is converted to or from, the nearest to `other`.
 fn through(
-    model: &Model,
+    model: &ModelConverters,
     other: Format,
     steps: impl Fn(Format) -> Option<Vec<ConversionStep>>,
 ) -> Option<(Format, Vec<ConversionStep>)> {
@@ -189,7 +197,11 @@ fn through(
     ways.min_by_key(|(_, steps)| steps.len())
 }
 
-fn walk(model: Option<&Model>, source: Format, target: Format) -> Option<Vec<ConversionStep>> {
+fn walk(
+    model: Option<&ModelConverters>,
+    source: Format,
+    target: Format,
+) -> Option<Vec<ConversionStep>> {
     let (mut here, goal) = (source.release()?, target.release()?);
     if here.variant != goal.variant {
         return None;

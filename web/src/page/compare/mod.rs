@@ -26,7 +26,7 @@ use crate::page::hooks::Same;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
-use crate::page::model::{Action, Model, Screen, Sheet, Tab};
+use crate::page::model::{Action, PageModel, Screen, Sheet, Tab};
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
 use crate::protocol::job::JobKind;
@@ -59,7 +59,7 @@ pub fn begin_pair(
 }
 
 /// Opens the second instead, and compares it with the first.
-pub fn swap(model: &Model, actor: &Actor) {
+pub fn swap(model: &PageModel, actor: &Actor) {
     let Some(compare) = model.compare.as_ref().filter(|compare| compare.opened.is_some()) else {
         return;
     };
@@ -74,7 +74,7 @@ pub fn swap(model: &Model, actor: &Actor) {
 /// Whether a second checkpoint can be put beside what is open: a summary has no values, and what
 /// is dropped while it is verified is a manifest.
 #[must_use]
-pub fn can_compare(model: &Model) -> bool {
+pub fn can_compare(model: &PageModel) -> bool {
     model.sheet != Some(Sheet::Verify)
         && model.work.as_ref().is_some_and(|work| !work.opened.summary)
 }
@@ -89,7 +89,7 @@ pub fn leave(actor: &Actor) {
 }
 
 /// Asks for a second checkpoint: offers those that lie beside the open one, or a dialog for files.
-pub fn offer(model: &Model, actor: &Actor) {
+pub fn offer(model: &PageModel, actor: &Actor) {
     match &model.work {
         Some(work) if can_compare(model) && work.opened.others.is_empty() => {
             actor.choose_beside(false);
@@ -108,7 +108,7 @@ impl Actor {
 
 /// Asks the worker to compare, and whether it would load, whenever something else is asked.
 #[hook]
-pub fn use_compare(model: &Model, actor: &Actor) {
+pub fn use_compare(model: &PageModel, actor: &Actor) {
     let asked = model
         .compare
         .as_ref()
@@ -136,7 +136,7 @@ pub fn use_compare(model: &Model, actor: &Actor) {
 }
 
 /// Acts on a key while two checkpoints are side by side; true if it did.
-pub fn press(model: &Model, actor: &Actor, key: &str, tag: &str, inside: bool) -> bool {
+pub fn press(model: &PageModel, actor: &Actor, key: &str, tag: &str, inside: bool) -> bool {
     let Some(compare) = &model.compare else { return false };
     match key {
         "j" => actor.compare(|compare| compare.step(1)),
@@ -169,7 +169,7 @@ pub fn press(model: &Model, actor: &Actor, key: &str, tag: &str, inside: bool) -
 }
 
 /// Escape while two checkpoints are side by side: shuts the options, clears the filter, leaves.
-pub fn escape(model: &Model, actor: &Actor) {
+pub fn escape(model: &PageModel, actor: &Actor) {
     let Some(compare) = &model.compare else { return leave(actor) };
     if compare.matching {
         actor.compare(|compare| compare.matching = false);
@@ -187,7 +187,7 @@ pub fn escape(model: &Model, actor: &Actor) {
     }
 }
 
-impl Model {
+impl PageModel {
     /// Begins a comparison: the screen is there at once.
     pub(super) fn beside(&mut self, files: Vec<Dropped>, main: Option<u32>) {
         self.over = None;

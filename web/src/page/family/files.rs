@@ -9,7 +9,7 @@ use crate::page::conversion::Phase;
 use crate::page::drop::{Dropped, asset_text};
 use crate::page::family::asking::set;
 use crate::page::model::actor::{Actor, click};
-use crate::page::model::{Action, Model, Sheet};
+use crate::page::model::{Action, PageModel, Sheet};
 use crate::protocol::ToWorker;
 use crate::protocol::family::Text;
 
@@ -17,7 +17,7 @@ use crate::protocol::family::Text;
 const MOST: u64 = 16 << 20;
 
 /// Takes what is dropped while the sheet is open, if it is a config or a recipe.
-pub fn takes(model: &Model, actor: &Actor, dropped: &[Dropped]) -> bool {
+pub fn takes(model: &PageModel, actor: &Actor, dropped: &[Dropped]) -> bool {
     let form = model.convert.as_ref().is_some_and(|convert| convert.phase == Phase::Form);
     let all = dropped.iter().all(|file| {
         (is_config(&file.name.path) || is_recipe(&file.name.path)) && file.name.size <= MOST
@@ -40,7 +40,7 @@ pub fn takes(model: &Model, actor: &Actor, dropped: &[Dropped]) -> bool {
 
 /// Fetches the files of families that the worker asks for, and asks for the plan again.
 #[hook]
-pub fn use_families(model: &UseReducerHandle<Model>, actor: &Actor) {
+pub fn use_families(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let wants = model.convert.as_ref().map(|convert| convert.wants.clone()).unwrap_or_default();
     let actor = actor.clone();
     use_effect_with(wants, move |wants| {

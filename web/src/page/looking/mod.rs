@@ -14,7 +14,7 @@ use gloo_timers::callback::Timeout;
 use yew::prelude::*;
 
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Model, Screen};
+use crate::page::model::{Action, PageModel, Screen};
 use crate::protocol::looking::LookingRequest;
 use crate::protocol::{ToWorker, singular};
 use crate::state::looking::Looking;
@@ -44,7 +44,7 @@ impl Actor {
 
 /// Asks the worker for what is looked at.
 #[hook]
-pub fn use_looking(model: &UseReducerHandle<Model>, actor: &Actor, small: bool) {
+pub fn use_looking(model: &UseReducerHandle<PageModel>, actor: &Actor, small: bool) {
     let looking = model.looking.as_ref();
     let row = model.work.as_ref().and_then(Work::row);
     {
@@ -95,7 +95,7 @@ pub fn use_looking(model: &UseReducerHandle<Model>, actor: &Actor, small: bool) 
 }
 
 /// Acts on a key; true if it did.
-pub fn press(model: &Model, actor: &Actor, key: &str, far: bool) -> bool {
+pub fn press(model: &PageModel, actor: &Actor, key: &str, far: bool) -> bool {
     let Some(looking) = model.looking.as_ref().filter(|_| model.screen == Screen::Work) else {
         return false;
     };

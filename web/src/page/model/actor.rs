@@ -10,7 +10,7 @@ use yew::prelude::*;
 
 use crate::page::bridge::Bridge;
 use crate::page::drop::{self, Dropped};
-use crate::page::model::{Action, Model, Pending, Why};
+use crate::page::model::{Action, PageModel, Pending, Why};
 use crate::page::remembered;
 use crate::protocol::ToWorker;
 use crate::protocol::conversion::{Planned, Sink};
@@ -24,7 +24,7 @@ pub const VALUES: u32 = 60;
 #[derive(Clone, PartialEq)]
 pub struct Actor {
     /// Changes the state.
-    pub dispatch: UseReducerDispatcher<Model>,
+    pub dispatch: UseReducerDispatcher<PageModel>,
     /// Speaks to the worker.
     pub bridge: Bridge,
     /// The worker's session that is shown.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use web_sys::File;
 
-use super::{Loading, Measure, Model, Screen, Tab};
+use super::{Loading, Measure, PageModel, Screen, Tab};
 use crate::page::conversion::Phase;
 use crate::page::stored::shown_columns;
 use crate::protocol::FromWorker;
@@ -13,7 +13,7 @@ use crate::protocol::opened::Opened;
 use crate::rows::PackedRows;
 use crate::state::work::Work;
 
-impl Model {
+impl PageModel {
     pub(super) fn hear(&mut self, session: u32, message: FromWorker, file: Option<File>) {
         match message {
             FromWorker::Ready | FromWorker::Summary { .. } | FromWorker::Ended(_) => {}

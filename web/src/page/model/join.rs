@@ -3,10 +3,10 @@
 use statelens_formats::cerebras::dataloader::is_state_file;
 use statelens_recipes::adapter;
 
-use super::{Model, Screen};
+use super::{PageModel, Screen};
 use crate::page::drop::Dropped;
 
-impl Model {
+impl PageModel {
     /// The files of a drop that are what the open checkpoint misses, or the state of its
     /// dataloader: it is opened again with them.
     pub fn joins(&self, dropped: &[Dropped]) -> bool {

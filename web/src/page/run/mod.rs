@@ -19,7 +19,7 @@ use crate::page::drop::Dropped;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
-use crate::page::model::{Action, Model, Screen};
+use crate::page::model::{Action, PageModel, Screen};
 use crate::protocol::ToWorker;
 use crate::protocol::opened::FileName;
 use crate::state::run::{find, index_of, sort};
@@ -96,7 +96,7 @@ impl Actor {
 
 /// Has the worker look into the checkpoints of a run while it is shown.
 #[hook]
-pub fn use_run(model: &Model, actor: &Actor) {
+pub fn use_run(model: &PageModel, actor: &Actor) {
     let shown = model.run.clone().filter(|_| model.screen == Screen::Run);
     let asker = actor.clone();
     let key = shown.as_ref().map(|view| crate::page::hooks::Same(view.files.clone()));
@@ -115,7 +115,7 @@ pub fn use_run(model: &Model, actor: &Actor) {
 }
 
 /// Acts on a key while a run folder is shown; true if it did.
-pub fn press(model: &Model, actor: &Actor, key: &str, tag: &str, inside: bool) -> bool {
+pub fn press(model: &PageModel, actor: &Actor, key: &str, tag: &str, inside: bool) -> bool {
     let Some(view) = &model.run else { return false };
     match key {
         "j" => actor.run_folder(|view| view.step(1)),
@@ -138,14 +138,14 @@ pub fn press(model: &Model, actor: &Actor, key: &str, tag: &str, inside: bool) -
 }
 
 /// Escape while a run folder is shown: unmarks, or goes back to the first screen.
-pub fn escape(model: &Model, actor: &Actor) {
+pub fn escape(model: &PageModel, actor: &Actor) {
     match &model.run {
         Some(view) if view.marked.is_some() => actor.run_folder(|view| view.marked = None),
         _ => actor.act(Action::Leave),
     }
 }
 
-impl Model {
+impl PageModel {
     /// Shows a run folder.
     pub(super) fn open_run(&mut self, mut view: RunView) {
         // Of a folder that is come back to, nothing is being read any more.

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Model};
+use crate::page::model::{Action, PageModel};
 use crate::protocol::ToWorker;
 use crate::protocol::conversion::Running;
 use crate::protocol::weights::WeightsRequest;
@@ -78,7 +78,7 @@ impl Actor {
 
 /// Reads what is looked at, if that takes no long time; leaves it when something else is looked at.
 #[hook]
-pub fn use_instrument(model: &UseReducerHandle<Model>, actor: &Actor) {
+pub fn use_instrument(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let work = model.work.as_ref();
     let row = work.and_then(Work::row);
     let inspected = model.inspected.as_ref().filter(|inspected| Some(inspected.row) == row);

@@ -16,7 +16,7 @@ use crate::worker::opened::OpenCheckpoint;
 pub(in crate::worker) const MOST_CONFIG: u64 = 16 << 20;
 
 /// What is converted.
-pub(super) struct Model {
+pub(super) struct SourceModel {
     /// The checkpoint, or several as one.
     pub(super) checkpoint: Arc<Checkpoint>,
     /// An optimizer's state in a file of its own is in it.
@@ -74,7 +74,7 @@ fn joined(open: &OpenCheckpoint, all: &[(String, FileId)]) -> Result<Checkpoint>
     })
 }
 
-impl Model {
+impl SourceModel {
     /// What is open, with the other ranks, and with the adapter or the optimizer beside it, if that is
     /// asked for.
     pub(super) fn of(open: &OpenCheckpoint, asked: &FamilyRequest) -> Result<Self> {

@@ -10,7 +10,7 @@ use statelens_recipes::language::Recipe;
 use statelens_recipes::proposal::{self, Clues};
 use statelens_recipes::{Format, families, ranks, recognise};
 
-use super::files::{self, MOST_CONFIG, Model};
+use super::files::{self, MOST_CONFIG, SourceModel};
 use super::library;
 use crate::protocol::family::{FamilyRequest, Looks, Text};
 use crate::protocol::opened::Choice;
@@ -46,10 +46,10 @@ pub(in crate::worker) fn looks(
     failed: &[String],
 ) -> ConversionInputs {
     let ranked = library::ranked(&open.checkpoint.files);
-    let (model, apart) = match Model::of(open, asked) {
+    let (model, apart) = match SourceModel::of(open, asked) {
         Ok(model) => (model, None),
         Err(error) => {
-            (Model { checkpoint: open.checkpoint.clone(), of_trainer: false }, Some(error))
+            (SourceModel { checkpoint: open.checkpoint.clone(), of_trainer: false }, Some(error))
         }
     };
     let checkpoint = &*model.checkpoint;
@@ -136,7 +136,7 @@ pub(in crate::worker) fn looks(
     let unknown = unknown.or_else(|| named.err().filter(|_| asked.recipe.is_none()));
     looks.unknown = unknown.as_ref().map(text::error);
     let ranked = ranked.is_some();
-    let Model { checkpoint, .. } = model;
+    let SourceModel { checkpoint, .. } = model;
     ConversionInputs {
         looks,
         checkpoint,

@@ -14,16 +14,16 @@ mod preview;
 mod source;
 mod told;
 
-use crate::args::Model;
+use crate::args::ModelCommand;
 use crate::print::CommandResult;
 
 pub(crate) use told::{of, print};
 
-pub(crate) fn run(command: &Model) -> CommandResult {
+pub(crate) fn run(command: &ModelCommand) -> CommandResult {
     match command {
-        Model::Checkpoint(args) => checkpoint::run(args),
-        Model::FoldLora(args) => lora::run(args),
-        Model::ConvertConfig(args) => config::run(args),
-        Model::ListConverters(args) => converters::run(args),
+        ModelCommand::Checkpoint(args) => checkpoint::run(args),
+        ModelCommand::FoldLora(args) => lora::run(args),
+        ModelCommand::ConvertConfig(args) => config::run(args),
+        ModelCommand::ListConverters(args) => converters::run(args),
     }
 }
