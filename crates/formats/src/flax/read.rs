@@ -15,7 +15,7 @@ use super::pieces;
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = files.main()?;
-    let mut reader = Reader {
+    let mut reader = FlaxReader {
         file: main,
         cursor: Cursor::new(files.structure(main)?, limits),
         builder: Builder::new(limits),
@@ -25,7 +25,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     };
     let root = reader.tree(progress)?;
     let rest = reader.cursor.left();
-    let Reader { builder, mut findings, .. } = reader;
+    let FlaxReader { builder, mut findings, .. } = reader;
     if rest > 0 {
         findings.push(Finding::new(Grade::Note, format!("{rest} bytes follow the state dict")));
     }
@@ -33,7 +33,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     builder.finish(root, format, files, findings)
 }
 
-struct Reader<'a> {
+struct FlaxReader<'a> {
     file: FileId,
     cursor: Cursor<'a>,
     builder: Builder,
@@ -66,7 +66,7 @@ const LONGEST_ELEMENT: u64 = 64;
 /// Findings that are told one by one.
 const MOST_FINDINGS: usize = 100;
 
-impl Reader<'_> {
+impl FlaxReader<'_> {
     fn tree(&mut self, progress: &mut dyn Progress) -> Result<ValueId> {
         let mut open: Vec<OpenContainer> = Vec::new();
         let mut seen = 0u64;

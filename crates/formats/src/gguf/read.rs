@@ -18,7 +18,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let structure = files.structure(main)?;
     let mut cursor = Cursor::new(&structure, limits);
     let version = version(&mut cursor)?;
-    let mut reader = Reader {
+    let mut reader = GgufReader {
         file: main,
         len: files.len(main),
         builder: Builder::new(limits),
@@ -32,7 +32,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let pairs = reader.cursor.count()?;
     let metadata = reader.metadata(pairs, progress)?;
     let entries = reader.tensors(tensors, metadata, progress)?;
-    let Reader { mut builder, findings, facts, .. } = reader;
+    let GgufReader { mut builder, findings, facts, .. } = reader;
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
     let format = FormatInfo {
         id: "gguf",
@@ -62,7 +62,7 @@ fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
     Ok(version)
 }
 
-struct Reader<'a> {
+struct GgufReader<'a> {
     file: FileId,
     len: u64,
     builder: Builder,
@@ -90,7 +90,7 @@ const FACTS: [(&str, &str); 4] = [
     ("general.quantization_version", "Quantisation version"),
 ];
 
-impl Reader<'_> {
+impl GgufReader<'_> {
     fn metadata(&mut self, pairs: u64, progress: &mut dyn Progress) -> Result<Option<ValueId>> {
         Limits::check("entries of the metadata", pairs, self.limits.values)?;
         if self.cursor.order == ByteOrder::Big {

@@ -47,7 +47,7 @@ pub(crate) fn grow(
     builder: Builder,
     findings: Vec<Finding>,
 ) -> Result<Grown> {
-    let mut reader = Reader {
+    let mut reader = Hdf5Reader {
         files,
         file,
         tree,
@@ -58,7 +58,7 @@ pub(crate) fn grow(
         findings,
     };
     let root = reader.walk()?;
-    let Reader { builder, places, findings, .. } = reader;
+    let Hdf5Reader { builder, places, findings, .. } = reader;
     Ok(Grown { builder, root, places, findings })
 }
 
@@ -122,7 +122,7 @@ fn format(file: &Hdf5File) -> FormatInfo {
     FormatInfo { id: "hdf5", name: "HDF5", facts, ..FormatInfo::default() }
 }
 
-struct Reader<'a> {
+struct Hdf5Reader<'a> {
     files: &'a FileSet,
     file: &'a Hdf5File,
     tree: &'a Tree,
@@ -142,7 +142,7 @@ const MOST_BYTES: u64 = 4 << 20;
 /// Findings that are told one by one.
 const MOST_FINDINGS: usize = 100;
 
-impl Reader<'_> {
+impl Hdf5Reader<'_> {
     fn walk(&mut self) -> Result<ValueId> {
         let root = self.object(self.tree.groups.root, String::new())?;
         while let Some((address, id, path)) = self.open.pop() {

@@ -32,7 +32,7 @@ const FIRST: u64 = 128;
 
 fn read_array(files: FileSet, limits: &Limits) -> Result<Checkpoint> {
     let main = files.main()?;
-    let mut reader = Reader {
+    let mut reader = NumpyReader {
         builder: Builder::new(limits),
         limits,
         findings: Vec::new(),
@@ -41,7 +41,7 @@ fn read_array(files: FileSet, limits: &Limits) -> Result<Checkpoint> {
     };
     let source = Source::File(&files, main);
     let (root, header) = reader.array(&source, source.first(FIRST)?)?;
-    let Reader { builder, findings, .. } = reader;
+    let NumpyReader { builder, findings, .. } = reader;
     let mut facts = Vec::new();
     if header.fortran {
         facts.push(("Order".to_owned(), "Fortran: the first index varies fastest".to_owned()));
@@ -63,7 +63,7 @@ fn read_archive(
 ) -> Result<Checkpoint> {
     let main = files.main()?;
     let archive = Archive::open(files.structure(main)?, main, limits)?;
-    let mut reader = Reader {
+    let mut reader = NumpyReader {
         builder: Builder::new(limits),
         limits,
         findings: names::finding(archive.records().iter()).into_iter().collect(),
@@ -101,7 +101,7 @@ fn read_archive(
         entries.push((DictKey::from(key), id));
     }
     progress.check(total, total)?;
-    let Reader { mut builder, mut findings, .. } = reader;
+    let NumpyReader { mut builder, mut findings, .. } = reader;
     let mark = archive.comment().strip_prefix(damage::MARK);
     findings.extend(mark.map(|text| damage::carried(text.trim_start_matches([':', ' ']))));
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
@@ -209,7 +209,7 @@ impl Source<'_> {
     }
 }
 
-struct Reader<'a> {
+struct NumpyReader<'a> {
     builder: Builder,
     limits: &'a Limits,
     findings: Vec<Finding>,
@@ -219,7 +219,7 @@ struct Reader<'a> {
     before: Option<(Vec<u8>, Header)>,
 }
 
-impl Reader<'_> {
+impl NumpyReader<'_> {
     /// A member; one that can't be read does not hide the others.
     fn member(&mut self, archive: &Archive, record: &Record, room: &mut u64) -> Result<ValueId> {
         self.member = record.name();
