@@ -8,11 +8,11 @@ use statelens_checkpoint::{Layout, Packed, Span, Tensor, TensorId, order};
 #[derive(Debug)]
 pub struct Origins {
     /// By where they begin.
-    places: Vec<(Place, TensorId)>,
+    places: Vec<(FileSpan, TensorId)>,
 }
 
 /// Where something begins and ends: in the upper bits the file, below them the place in it.
-type Place = (u64, u64);
+type FileSpan = (u64, u64);
 
 /// Bits for a place in a file.
 const BITS: u32 = 48;
@@ -21,7 +21,7 @@ impl Origins {
     /// Those of tensors whose bytes are all that is in their place.
     pub fn of<'t>(tensors: impl Iterator<Item = (TensorId, &'t Tensor)>) -> Self {
         let whole = tensors.filter_map(|(id, tensor)| Some((place(&tensor.layout)?, id)));
-        let mut places: Vec<(Place, TensorId)> = whole.collect();
+        let mut places: Vec<(FileSpan, TensorId)> = whole.collect();
         order::by_key(&mut places, |((start, _), _)| *start);
         Self { places }
     }
@@ -42,7 +42,7 @@ impl Origins {
     }
 
     /// The tensor around a place.
-    fn around(&self, (start, end): Place) -> Option<TensorId> {
+    fn around(&self, (start, end): FileSpan) -> Option<TensorId> {
         let after = self.places.partition_point(|((from, _), _)| *from <= start);
         let ((_, to), id) = *self.places.get(after.checked_sub(1)?)?;
         (end <= to).then_some(id)
@@ -50,7 +50,7 @@ impl Origins {
 }
 
 /// Where a layout is: in a file, or, in chunks, behind an address that no other has.
-fn place(layout: &Layout) -> Option<Place> {
+fn place(layout: &Layout) -> Option<FileSpan> {
     let (file, offset, len) = match layout {
         Layout::Span(Span { file, offset, len })
         | Layout::Packed(Packed { span: Span { file, offset, len }, .. }) => {

@@ -63,12 +63,12 @@ fn used(module: &Module<'_>, late: &Late, moved: &[u32]) -> Result<Vec<u32>> {
 
 /// What the first part exports, beside what it does anyway.
 struct Exports {
-    names: HashMap<(Kind, u32), String>,
-    added: Vec<(String, Kind, u32)>,
+    names: HashMap<(ExternKind, u32), String>,
+    added: Vec<(String, ExternKind, u32)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum ExternKind {
     Function = 0,
     Table = 1,
     Memory = 2,
@@ -80,19 +80,19 @@ impl Exports {
         let mut names = HashMap::new();
         for (name, kind, index) in &module.exports {
             let kind = match kind {
-                ExternalKind::Func => Kind::Function,
-                ExternalKind::Table => Kind::Table,
-                ExternalKind::Memory => Kind::Memory,
-                ExternalKind::Global => Kind::Global,
+                ExternalKind::Func => ExternKind::Function,
+                ExternalKind::Table => ExternKind::Table,
+                ExternalKind::Memory => ExternKind::Memory,
+                ExternalKind::Global => ExternKind::Global,
                 _ => continue,
             };
             names.insert((kind, *index), (*name).to_owned());
         }
         let mut exports = Self { names, added: Vec::new() };
         let all = |kind, count: usize| (0..count as u32).map(move |at| (kind, at));
-        let wanted = (used.iter().map(|function| (Kind::Function, *function)))
-            .chain(all(Kind::Table, module.tables.len()))
-            .chain(all(Kind::Global, module.globals.len()));
+        let wanted = (used.iter().map(|function| (ExternKind::Function, *function)))
+            .chain(all(ExternKind::Table, module.tables.len()))
+            .chain(all(ExternKind::Global, module.globals.len()));
         for of in wanted {
             if !exports.names.contains_key(&of) {
                 let name = short(exports.added.len());
@@ -103,7 +103,7 @@ impl Exports {
         exports
     }
 
-    fn name(&self, kind: Kind, index: u32) -> Result<&str> {
+    fn name(&self, kind: ExternKind, index: u32) -> Result<&str> {
         Ok(self.names.get(&(kind, index)).context("something is not exported")?)
     }
 }
@@ -184,7 +184,7 @@ fn with_stamp(module: &Module<'_>, first: &[u8], names: &Exports, stamp: &str) -
 fn exports(module: &Module<'_>, names: &Exports, stamp: Option<&str>) -> Vec<u8> {
     let old = module.exports.iter().map(|(name, kind, index)| (*name, *kind as u8, *index));
     let new = names.added.iter().map(|(name, kind, index)| (name.as_str(), *kind as u8, *index));
-    let stamp = stamp.map(|stamp| (stamp, Kind::Memory as u8, 0));
+    let stamp = stamp.map(|stamp| (stamp, ExternKind::Memory as u8, 0));
     let all: Vec<_> = old.chain(new).chain(stamp).collect();
     list(all, |out, (name, kind, index)| {
         bytes(out, name.as_bytes());
@@ -269,22 +269,22 @@ fn later(
 
 fn imports(module: &Module<'_>, used: &[u32], names: &Exports, stamp: &str) -> Result<Vec<u8>> {
     ensure!(module.memories.len() == 1, "it has more than one memory, or none");
-    let mut all: Vec<(&str, Kind, Vec<u8>)> = Vec::new();
+    let mut all: Vec<(&str, ExternKind, Vec<u8>)> = Vec::new();
     for function in used {
         let mut of = Vec::new();
         leb(&mut of, module.functions[*function as usize]);
-        all.push((names.name(Kind::Function, *function)?, Kind::Function, of));
+        all.push((names.name(ExternKind::Function, *function)?, ExternKind::Function, of));
     }
     for (at, table) in (0..).zip(&module.tables) {
         let mut of = Vec::new();
         table_type(&mut of, TableType { maximum: None, ..*table })?;
-        all.push((names.name(Kind::Table, at)?, Kind::Table, of));
+        all.push((names.name(ExternKind::Table, at)?, ExternKind::Table, of));
     }
     let mut of = vec![0x00];
     leb(&mut of, u32::try_from(module.memories[0].initial)?);
-    all.push((stamp, Kind::Memory, of));
+    all.push((stamp, ExternKind::Memory, of));
     for (at, global) in (0..).zip(&module.globals) {
-        all.push((names.name(Kind::Global, at)?, Kind::Global, global_type(global)?));
+        all.push((names.name(ExternKind::Global, at)?, ExternKind::Global, global_type(global)?));
     }
     Ok(list(all, |out, (name, kind, of)| {
         bytes(out, FROM.as_bytes());
