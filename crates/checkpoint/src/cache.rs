@@ -45,12 +45,12 @@ pub struct Structure {
 
 /// What was read of the files of a set.
 #[derive(Default)]
-pub(crate) struct Cache(Mutex<Kept>);
+pub(crate) struct Cache(Mutex<CachedPieces>);
 
 #[derive(Default)]
-struct Kept {
+struct CachedPieces {
     /// What was read at once, by file and first byte.
-    by_start: BTreeMap<(u32, u64), Piece>,
+    by_start: BTreeMap<(u32, u64), CachedPiece>,
     /// Bytes in all pieces, and the most there may be.
     bytes: usize,
     most: usize,
@@ -61,7 +61,7 @@ struct Kept {
     files: Vec<Course>,
 }
 
-struct Piece {
+struct CachedPiece {
     used: u64,
     bytes: Arc<Vec<u8>>,
 }
@@ -129,7 +129,7 @@ impl Structure {
     }
 
     /// What is read to have the byte at an offset that is not kept: from where to where.
-    fn around(&self, pieces: &mut Kept, offset: u64, wanted: u64) -> (u64, u64) {
+    fn around(&self, pieces: &mut CachedPieces, offset: u64, wanted: u64) -> (u64, u64) {
         let (before, after) = pieces.gap(self.file, offset);
         let Some(course) = pieces.files.get_mut(self.file as usize) else {
             return (offset, offset);
@@ -196,7 +196,7 @@ impl fmt::Debug for Structure {
 }
 
 impl Cache {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, CachedPieces> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -207,7 +207,7 @@ impl fmt::Debug for Cache {
     }
 }
 
-impl Kept {
+impl CachedPieces {
     /// The piece that holds a byte.
     fn get(&mut self, file: u32, offset: u64) -> Option<(u64, Arc<Vec<u8>>)> {
         let holds = |start: u64, bytes: &[u8]| {
@@ -260,7 +260,7 @@ impl Kept {
         self.clock += 1;
         self.bytes += bytes.len();
         self.last = Some((file, start, bytes.clone()));
-        let piece = Piece { used: self.clock, bytes };
+        let piece = CachedPiece { used: self.clock, bytes };
         if let Some(old) = self.by_start.insert((file, start), piece) {
             self.bytes -= old.bytes.len();
         }
@@ -274,12 +274,12 @@ mod tests {
 
     /// A file of so many bytes, each told by where it is.
     #[derive(Debug, Clone)]
-    struct Counted {
+    struct RecordedReads {
         len: u64,
         reads: Arc<Mutex<Vec<(u64, usize)>>>,
     }
 
-    impl Counted {
+    impl RecordedReads {
         fn new(len: u64) -> Self {
             Self { len, reads: Arc::default() }
         }
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    impl ReadAt for Counted {
+    impl ReadAt for RecordedReads {
         fn len(&self) -> u64 {
             self.len
         }
@@ -318,7 +318,7 @@ mod tests {
         ((at / 512).wrapping_mul(2_654_435_761) >> 24) as u8
     }
 
-    fn local(file: &Counted) -> (Arc<Cache>, Structure) {
+    fn local(file: &RecordedReads) -> (Arc<Cache>, Structure) {
         let cache = Arc::default();
         let structure = Structure::new(&cache, Arc::new(file.clone()), false);
         (cache, structure)
@@ -334,7 +334,7 @@ mod tests {
     fn every_read_is_what_the_file_has() {
         for (len, remote) in [(5 << 20, false), (80 << 20, false), (80 << 20, true)] {
             let cache = Arc::default();
-            let file = Structure::new(&cache, Arc::new(Counted::new(len + 13)), remote);
+            let file = Structure::new(&cache, Arc::new(RecordedReads::new(len + 13)), remote);
             for offset in [0, 1, GLANCE - 1, GLANCE, BLOCK - 5, BLOCK, 3 << 20, len + 12] {
                 for want in [1, 100, GLANCE, BLOCK + 1, 300_000] {
                     read(&file, offset, want.min(len + 13 - offset) as usize);
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn what_is_kept_stays_bounded_for_all_files_together() {
         let cache = Arc::default();
-        let new = |_| Structure::new(&cache, Arc::new(Counted::new(80 << 20)), false);
+        let new = |_| Structure::new(&cache, Arc::new(RecordedReads::new(80 << 20)), false);
         let files: Vec<Structure> = (0..2).map(new).collect();
         let mut at = 12_345_u64;
         for step in 0..4_000_u64 {
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn of_many_files_little_is_read_and_kept() {
-        let file = Counted::new(2 << 20);
+        let file = RecordedReads::new(2 << 20);
         let mut set = FileSet::default();
         for number in 0..3_000 {
             set.push(number.to_string(), Arc::new(file.clone()));
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn reading_on_takes_few_reads_and_jumps_read_little() {
-        let file = Counted::new(40 << 20);
+        let file = RecordedReads::new(40 << 20);
         let (_, forward) = local(&file);
         for offset in (0..(40 << 20) - 100).step_by(1000) {
             read(&forward, offset, 100);
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(file.reads().len(), 20);
         assert!(cache.lock().bytes <= 20 * BLOCK as usize);
         // Of a file that fits into the cache everything is soon there, in whatever order.
-        let file = Counted::new(20 << 20);
+        let file = RecordedReads::new(20 << 20);
         let (_, backward) = local(&file);
         for offset in (0..20_900).rev().map(|step| step * 1000) {
             read(&backward, offset, 100);
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_server_is_asked_for_no_more_than_is_read_on() {
-        let file = Counted::new(40 << 20);
+        let file = RecordedReads::new(40 << 20);
         let remote = Structure::new(&Arc::default(), Arc::new(file.clone()), true);
         for offset in (0..40 * BLOCK).step_by(5_000) {
             read(&remote, offset, 10);

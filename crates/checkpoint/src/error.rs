@@ -42,10 +42,10 @@ impl ErrorKind {
 ///
 /// Two are equal if they say the same; what caused them is not looked at.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorParts>);
 
 #[derive(Clone)]
-struct Inner {
+struct ErrorParts {
     kind: ErrorKind,
     code: Option<&'static str>,
     cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
@@ -56,7 +56,7 @@ struct Inner {
     advice: Option<String>,
 }
 
-impl PartialEq for Inner {
+impl PartialEq for ErrorParts {
     fn eq(&self, other: &Self) -> bool {
         let told = |inner: &Self| {
             let Self { kind, code, cause: _, what, file, offset, expected, advice } = inner.clone();
@@ -66,12 +66,12 @@ impl PartialEq for Inner {
     }
 }
 
-impl Eq for Inner {}
+impl Eq for ErrorParts {}
 
 impl Error {
     /// An error of `kind`; `what` is a sentence without its full stop.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorParts {
             kind,
             code: None,
             cause: None,
@@ -202,7 +202,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { what, file, offset, expected, advice, .. } = &*self.0;
+        let ErrorParts { what, file, offset, expected, advice, .. } = &*self.0;
         if let Some(file) = file {
             write!(f, "{file}: ")?;
         }

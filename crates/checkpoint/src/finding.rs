@@ -30,7 +30,7 @@ pub struct Finding {
     /// What to do; whole sentences, may be empty.
     pub advice: String,
     /// The call that a pickle asks for, when the finding is about one. It was not made.
-    pub call: Option<Call>,
+    pub call: Option<LoaderCall>,
     /// Names of the files that are missing, when the finding is about that: with them beside the
     /// others the checkpoint would be whole.
     pub missing: Vec<String>,
@@ -91,7 +91,7 @@ impl Finding {
 
 /// A call that a pickle asks its loader to make. Statelens never makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct LoaderCall {
     /// Dotted module, e.g. `os`.
     pub module: String,
     /// Name in the module, e.g. `system`.

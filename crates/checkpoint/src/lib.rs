@@ -37,7 +37,7 @@ pub use cache::{BLOCK, Structure};
 pub use checkpoint::{Builder, Checkpoint, FormatInfo};
 pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};
-pub use finding::{Call, Finding, Grade};
+pub use finding::{Finding, Grade, LoaderCall};
 pub use float::float_repr;
 pub use ids::{TensorId, ValueId};
 pub use int::Int;

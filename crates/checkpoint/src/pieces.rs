@@ -10,18 +10,18 @@ use crate::{Limits, Result, room};
 /// A list in pieces: items by number.
 #[derive(Debug, Clone)]
 pub struct Pieces<T> {
-    chunks: Vec<Chunk<T>>,
+    chunks: Vec<PieceChunk<T>>,
 }
 
 /// Lists of items, each by where it begins and its length.
 #[derive(Debug, Clone)]
 pub struct Slices<T> {
-    chunks: Vec<Chunk<T>>,
+    chunks: Vec<PieceChunk<T>>,
 }
 
 /// Items that go at once.
 #[derive(Debug, Clone)]
-struct Chunk<T> {
+struct PieceChunk<T> {
     items: Vec<T>,
     /// How many of them are not needed any more.
     gone: usize,
@@ -121,7 +121,7 @@ impl<T: Copy> Slices<T> {
 /// Goes through a [`Pieces`].
 #[derive(Debug, Clone)]
 pub struct Iter<'a, T> {
-    chunks: slice::Iter<'a, Chunk<T>>,
+    chunks: slice::Iter<'a, PieceChunk<T>>,
     items: slice::Iter<'a, T>,
 }
 
@@ -148,13 +148,13 @@ impl<'a, T> IntoIterator for &'a Pieces<T> {
 }
 
 /// The chunk that `more` items have room in.
-fn room_for<T>(chunks: &mut Vec<Chunk<T>>, more: usize) -> Result<&mut Vec<T>> {
+fn room_for<T>(chunks: &mut Vec<PieceChunk<T>>, more: usize) -> Result<&mut Vec<T>> {
     let fits = chunks.last().is_some_and(|chunk| chunk.items.len() + more <= items_of::<T>());
     if !fits {
         // The first grows, for most lists are small.
         let room = if chunks.is_empty() { more } else { more.max(items_of::<T>()) };
         let items = room::vec(room as u64)?;
-        room::push(chunks, Chunk { items, gone: 0 })?;
+        room::push(chunks, PieceChunk { items, gone: 0 })?;
     }
     let last = chunks.len() - 1;
     room::make_room(&mut chunks[last].items, more as u64)?;
@@ -162,7 +162,7 @@ fn room_for<T>(chunks: &mut Vec<Chunk<T>>, more: usize) -> Result<&mut Vec<T>> {
 }
 
 /// Notes that `count` items of a chunk are not needed any more. The last chunk stays: it may grow.
-fn forget<T>(chunks: &mut [Chunk<T>], at: usize, count: usize) {
+fn forget<T>(chunks: &mut [PieceChunk<T>], at: usize, count: usize) {
     let is_last = at + 1 >= chunks.len();
     if let Some(chunk) = chunks.get_mut(at) {
         chunk.gone += count;

@@ -4,7 +4,7 @@
 //! format id, format, version, producer; the size of the files; patterns, nodes and numbers as
 //! `fold.rs` has them; findings; statistics.
 
-use statelens_checkpoint::{Call, Finding, Grade, Result};
+use statelens_checkpoint::{Finding, Grade, LoaderCall, Result};
 
 use crate::statistics::Statistics;
 
@@ -191,7 +191,7 @@ fn finding(from: &mut Unpacker<'_>) -> Result<Finding> {
     (finding.detail, finding.place, finding.advice) = (from.text()?, from.text()?, from.text()?);
     if from.number()? == 3 {
         let (module, name, arguments) = (from.text()?, from.text()?, from.text()?);
-        finding.call = Some(Call { module, name, arguments });
+        finding.call = Some(LoaderCall { module, name, arguments });
     }
     Ok(finding)
 }

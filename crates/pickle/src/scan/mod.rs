@@ -7,7 +7,7 @@ mod uses;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Call, Finding, Global, Grade, Limits, order};
+use statelens_checkpoint::{Finding, Global, Grade, Limits, LoaderCall, order};
 use uses::{Misuse, Uses};
 
 use crate::names::{SHARED, Use, Verdict, verdict};
@@ -146,8 +146,11 @@ impl Pickle {
             .detail(format!("{reason}{times}"))
             .place(self.place(named.offset));
         finding.advice = advice(grade).to_owned();
-        finding.call =
-            Some(Call { module: shorten(&global.module), name: shorten(&global.name), arguments });
+        finding.call = Some(LoaderCall {
+            module: shorten(&global.module),
+            name: shorten(&global.name),
+            arguments,
+        });
         Some(finding)
     }
 
@@ -187,7 +190,7 @@ impl Pickle {
             .detail(crate::names::NESTED)
             .place(self.place(0));
         finding.advice = advice(Grade::Danger).to_owned();
-        finding.call = Some(Call {
+        finding.call = Some(LoaderCall {
             module: global.module.to_string(),
             name: global.name.to_string(),
             arguments: arguments.unwrap_or_default(),

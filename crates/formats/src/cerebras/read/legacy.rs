@@ -5,8 +5,8 @@ use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 use statelens_checkpoint::{
-    Call, DType, Error, FileId, Finding, Grade, Layout, Progress, Result, Tensor, Text, Value,
-    ValueId, order, room,
+    DType, Error, FileId, Finding, Grade, Layout, LoaderCall, Progress, Result, Tensor, Text,
+    Value, ValueId, order, room,
 };
 use statelens_hdf5::{AttributeValues, Groups, Link, Object, Target};
 use statelens_pickle::ScanOptions;
@@ -39,7 +39,7 @@ pub(super) fn read(
         let mut finding = Finding::new(Grade::Note, format!("`{global}` is read as a dict"))
             .detail("Releases since 2.1 of the Cerebras library do the same.");
         let (module, name) = (global.module.to_string(), global.name.to_string());
-        finding.call = Some(Call { module, name, arguments: String::new() });
+        finding.call = Some(LoaderCall { module, name, arguments: String::new() });
         finding
     }));
     for finding in &mut findings {
