@@ -5,7 +5,7 @@ use std::ops::Range;
 use statelens_checkpoint::{Error, FileSet, Layout, Result, Span, Tensor};
 
 use crate::blocks::{self, Trim};
-use crate::stored::{Context, Stored};
+use crate::stored::{Context, LayoutMachine};
 use crate::transform::Transform;
 use crate::view::dense_span;
 use crate::{CastReport, Need, Out};
@@ -56,7 +56,7 @@ pub fn grain(tensor: &Tensor) -> Option<u64> {
 /// ```
 #[derive(Debug)]
 pub struct Gather {
-    stored: Stored,
+    stored: LayoutMachine,
     transform: Transform,
     trim: Option<Trim>,
 }
@@ -85,7 +85,7 @@ impl Gather {
         let (shape, range, trim) = blocks::units(tensor, range)?;
         let context = Context { files, itemsize: tensor.stored.itemsize(), budget, depth: 0 };
         Ok(Self {
-            stored: Stored::new(&context, &shape, &tensor.layout, range)?,
+            stored: LayoutMachine::new(&context, &shape, &tensor.layout, range)?,
             transform: Transform::new(tensor)?,
             trim,
         })

@@ -3,13 +3,13 @@
 use statelens_checkpoint::order;
 
 use crate::bands::Band;
-use crate::scatter::{Axis, Scatter, reach};
+use crate::scatter::{BandAxis, Scatter, reach};
 use crate::view::View;
 
 /// The parts of a box that lie apart in the storage, in ascending order.
 #[derive(Debug)]
 pub(crate) struct Runs {
-    outer: Vec<Axis>,
+    outer: Vec<BandAxis>,
     index: Vec<u64>,
     inner: Scatter,
     /// Elements from the first of a run to after its last.
@@ -31,7 +31,7 @@ impl Runs {
             let (start, len, stride) = (band.start[dim], band.shape[dim], view.strides[dim]);
             storage += i128::from(start) * i128::from(stride);
             if len > 1 {
-                let mut axis = Axis { len, storage: stride.unsigned_abs(), band: step };
+                let mut axis = BandAxis { len, storage: stride.unsigned_abs(), band: step };
                 if stride < 0 {
                     storage += i128::from(len - 1) * i128::from(stride);
                     whole.band += (len - 1) as i64 * step;
@@ -46,7 +46,7 @@ impl Runs {
             std::cmp::Reverse((axis.storage, axis.band.unsigned_abs()))
         });
         whole.join();
-        let bytes = |axes: &[Axis]| (reach(axes) + 1).saturating_mul(itemsize);
+        let bytes = |axes: &[BandAxis]| (reach(axes) + 1).saturating_mul(itemsize);
         let (mut best, mut cost) = (0, bytes(&whole.axes).saturating_add(gap.unwrap_or(0)));
         let mut runs = 1u64;
         for (cut, axis) in whole.axes.iter().enumerate() {
@@ -57,7 +57,7 @@ impl Runs {
                 (best, cost) = (cut + 1, runs.saturating_mul(each));
             }
         }
-        let outer: Vec<Axis> = whole.axes.drain(..best).collect();
+        let outer: Vec<BandAxis> = whole.axes.drain(..best).collect();
         let len = reach(&whole.axes) + 1;
         Self { index: vec![0; outer.len()], outer, inner: whole, len, done: false, cost }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// One dimension of a band, of at least two elements; strides in elements.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Axis {
+pub(crate) struct BandAxis {
     pub(crate) len: u64,
     /// Never negative: a dimension that runs backwards is turned round.
     pub(crate) storage: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Axis {
 /// A part of a band: axes with descending strides, and where its first element is.
 #[derive(Debug, Clone)]
 pub(crate) struct Scatter {
-    pub(crate) axes: Vec<Axis>,
+    pub(crate) axes: Vec<BandAxis>,
     pub(crate) storage: u64,
     pub(crate) band: i64,
 }
@@ -23,14 +23,14 @@ pub(crate) struct Scatter {
 impl Scatter {
     /// Makes one axis of two neighbours that lie behind each other in both storage and band.
     pub(crate) fn join(&mut self) {
-        let mut joined: Vec<Axis> = Vec::with_capacity(self.axes.len());
+        let mut joined: Vec<BandAxis> = Vec::with_capacity(self.axes.len());
         for axis in self.axes.drain(..) {
             match joined.last_mut() {
                 Some(outer)
                     if axis.storage.checked_mul(axis.len) == Some(outer.storage)
                         && axis.band.checked_mul(axis.len as i64) == Some(outer.band) =>
                 {
-                    *outer = Axis { len: outer.len * axis.len, ..axis };
+                    *outer = BandAxis { len: outer.len * axis.len, ..axis };
                 }
                 _ => joined.push(axis),
             }
@@ -105,7 +105,7 @@ fn put<const SIZE: usize>(
 /// Copies `count` elements along one axis, from the element `from` of the piece to the element
 /// `to` of the band.
 fn copy<const SIZE: usize>(
-    axis: &Axis,
+    axis: &BandAxis,
     count: usize,
     piece: &[u8],
     from: usize,
@@ -135,7 +135,7 @@ fn copy<const SIZE: usize>(
 
 /// The indices of an axis whose elements can be among `at..end`, if its first element is
 /// `storage` and those below each index reach that much further.
-fn indices(axis: &Axis, storage: u64, reach: u64, at: u64, end: u64) -> Range<u64> {
+fn indices(axis: &BandAxis, storage: u64, reach: u64, at: u64, end: u64) -> Range<u64> {
     if axis.storage == 0 {
         let touches = storage < end && storage + reach >= at;
         return if touches { 0..axis.len } else { 0..0 };
@@ -147,6 +147,6 @@ fn indices(axis: &Axis, storage: u64, reach: u64, at: u64, end: u64) -> Range<u6
 }
 
 /// Elements from the first to the last.
-pub(crate) fn reach(axes: &[Axis]) -> u64 {
+pub(crate) fn reach(axes: &[BandAxis]) -> u64 {
     axes.iter().map(|axis| (axis.len - 1) * axis.storage).sum()
 }

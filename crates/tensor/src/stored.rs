@@ -1,5 +1,5 @@
 //! Stored bytes: elements in C order, still in the file's dtype and byte order. Layouts are nested, and what
-//! reads one reads any other in it, as a [`Stored`].
+//! reads one reads any other in it, as a [`LayoutMachine`].
 
 mod cells;
 mod chunked;
@@ -75,7 +75,7 @@ impl Context<'_> {
 
 /// The machine for one layout.
 #[derive(Debug)]
-pub(crate) enum Stored {
+pub(crate) enum LayoutMachine {
     Done,
     Span(Span),
     Inline {
@@ -102,7 +102,7 @@ pub(crate) enum Stored {
     Computed(Box<Computed>),
 }
 
-impl Stored {
+impl LayoutMachine {
     /// The elements `range` of an array of `shape`; both are known to fit 64 bits in bytes.
     pub(crate) fn new(
         context: &Context<'_>,

@@ -23,7 +23,7 @@ pub(crate) struct Transform {
     cast: Option<Cast>,
     itemsize: usize,
     elements: Elements,
-    work: Work,
+    work: TransformBuffers,
 }
 
 /// A number in an element whose sign changes.
@@ -36,7 +36,7 @@ struct Sign {
 }
 
 #[derive(Debug, Default)]
-struct Work {
+struct TransformBuffers {
     stored: Vec<u8>,
     numbers: Vec<u8>,
     cast: Vec<u8>,
@@ -74,7 +74,7 @@ impl Transform {
             // An element larger than an address can count is refused by the layout's machine.
             itemsize: (itemsize as usize).max(1),
             elements: Elements::new(itemsize),
-            work: Work::default(),
+            work: TransformBuffers::default(),
         })
     }
 

@@ -4,13 +4,13 @@ use crate::bands::Band;
 
 /// The chunks that a band touches: first and number along each dimension.
 #[derive(Debug)]
-pub(crate) struct Cells {
+pub(crate) struct TouchedChunks {
     first: Vec<u64>,
     counts: Vec<u64>,
     pub(crate) total: u64,
 }
 
-impl Cells {
+impl TouchedChunks {
     pub(crate) fn new(band: &Band, chunk: &[u64]) -> Self {
         let first: Vec<u64> = band.start.iter().zip(chunk).map(|(at, chunk)| at / chunk).collect();
         let counts: Vec<u64> = (0..chunk.len())
@@ -34,7 +34,7 @@ impl Cells {
 
 /// A run of an array: its bytes, the shape of the array, where in it a box starts, and the place
 /// of the run's first element in C order.
-pub(crate) struct Piece<'a> {
+pub(crate) struct ArrayRun<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) shape: &'a [u64],
     pub(crate) start: &'a [u64],
@@ -45,7 +45,7 @@ pub(crate) struct Piece<'a> {
 /// bytes, its shape, and where the box starts in it.
 pub(crate) fn copy_box(
     shape: &[u64],
-    Piece { bytes: from, shape: from_shape, start: from_start, first }: Piece<'_>,
+    ArrayRun { bytes: from, shape: from_shape, start: from_start, first }: ArrayRun<'_>,
     (to, to_shape, to_start): (&mut [u8], &[u64], &[u64]),
     itemsize: usize,
 ) {

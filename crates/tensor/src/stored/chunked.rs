@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{self as checkpoint, Chunks, Error, Limits, Result, Span};
 
-use super::cells::{Cells, Piece, copy_box};
+use super::cells::{ArrayRun, TouchedChunks, copy_box};
 use super::spread::{Spread, decode};
 use super::staged::Staged;
 use super::table::{ChunkTable, chunk_limit};
 use super::tiles::{Grid, Tiles};
-use super::{Context, Stored};
+use super::{Context, LayoutMachine};
 use crate::bands::{Band, Bands};
 use crate::shape::{count, linear};
 use crate::{Need, Out};
@@ -50,7 +50,7 @@ pub(crate) struct Chunked {
 #[derive(Debug)]
 struct Now {
     band: Band,
-    cells: Cells,
+    cells: TouchedChunks,
     /// The chunk that comes next, in C order of those.
     next: u64,
     /// The band lies in one chunk, in which its elements are neighbours, too.
@@ -66,7 +66,7 @@ impl Chunked {
         shape: &[u64],
         layout: &checkpoint::Chunked,
         range: Range<u64>,
-    ) -> Result<Stored> {
+    ) -> Result<LayoutMachine> {
         let chunk = &layout.shape;
         if chunk.len() != shape.len() || chunk.contains(&0) {
             return Err(Error::damaged(format!(
@@ -90,13 +90,13 @@ impl Chunked {
             shape.iter().zip(chunk).map(|(dim, chunk)| dim.div_ceil(*chunk)).collect();
         let table = ChunkTable::of(context, shape, layout, &range)?;
         if table.chunks.is_empty() {
-            return Stored::fill(&fill, context.itemsize, range.end - range.start);
+            return LayoutMachine::fill(&fill, context.itemsize, range.end - range.start);
         }
         if let Some(staged) = crosswise(context, shape, layout, &table, &fill, range.clone())? {
             return Ok(staged);
         }
         let max = band(shape, chunk, context.itemsize, context.budget as u64);
-        Ok(Stored::Chunked(
+        Ok(LayoutMachine::Chunked(
             Box::new(Self {
                 chunks: layout.chunks.clone(),
                 chunk: chunk.clone(),
@@ -195,7 +195,8 @@ impl Chunked {
             return Ok(());
         }
         let part = now.band.within(&from, &self.chunk);
-        let source = Piece { bytes: &self.plain, shape: &self.chunk, start: &part.from, first: 0 };
+        let source =
+            ArrayRun { bytes: &self.plain, shape: &self.chunk, start: &part.from, first: 0 };
         let target = (self.bytes.as_mut_slice(), now.band.shape.as_slice(), part.to.as_slice());
         copy_box(&part.shape, source, target, self.itemsize);
         self.advance(out)
@@ -248,7 +249,7 @@ impl Chunked {
 
 impl Now {
     fn new(band: Band, chunk: &[u64]) -> Self {
-        let cells = Cells::new(&band, chunk);
+        let cells = TouchedChunks::new(&band, chunk);
         let below = band.shape.iter().position(|len| *len > 1).map_or(chunk.len(), |dim| dim + 1);
         let one_piece = cells.total == 1 && band.shape[below..] == chunk[below..];
         Self { band, cells, next: 0, one_piece, reading: None }
@@ -285,7 +286,7 @@ fn crosswise(
     table: &Arc<ChunkTable>,
     fill: &[u8],
     range: Range<u64>,
-) -> Result<Option<Stored>> {
+) -> Result<Option<LayoutMachine>> {
     let (chunk, itemsize) = (&layout.shape, context.itemsize);
     let max = context.budget as u64 / itemsize.max(1);
     let wanted = range.end - range.start;
@@ -295,7 +296,7 @@ fn crosswise(
     };
     let grid: Vec<u64> = shape.iter().zip(chunk).map(|(dim, chunk)| dim.div_ceil(*chunk)).collect();
     let bands = wanted.div_ceil(band.count);
-    let touched = u128::from(Cells::new(&band, chunk).total) * u128::from(bands);
+    let touched = u128::from(TouchedChunks::new(&band, chunk).total) * u128::from(bands);
     // Of those that it touches, as many are stored as of all.
     let stored = table.chunks.len() as u64;
     let decoded = touched * u128::from(stored) / u128::from(count(&grid)?.max(1));
@@ -320,5 +321,9 @@ fn crosswise(
     };
     let next = Tiles::new(context, places, area.clone(), fill, range)?;
     let spread = Spread::new(layout.chunks.clone(), table.clone(), size as usize);
-    Ok(Some(Staged::before(Stored::Spread(Box::new(spread)), area, Stored::Tiles(Box::new(next)))))
+    Ok(Some(Staged::before(
+        LayoutMachine::Spread(Box::new(spread)),
+        area,
+        LayoutMachine::Tiles(Box::new(next)),
+    )))
 }

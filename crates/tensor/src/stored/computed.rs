@@ -5,7 +5,7 @@ use std::ops::Range;
 use statelens_checkpoint as checkpoint;
 use statelens_checkpoint::{Arithmetic, DType, Error, FileSet, Limits, Result, Rounding, Tensor};
 
-use super::{Context, Stored};
+use super::{Context, LayoutMachine};
 use crate::cast::Cast;
 use crate::transform::Transform;
 use crate::{Need, Out};
@@ -15,7 +15,7 @@ use crate::{Need, Out};
 pub(crate) struct Computed {
     /// The matrices of a product, which are read first.
     factors: Vec<Factor>,
-    stored: Stored,
+    stored: LayoutMachine,
     transform: Transform,
     arithmetic: Compute,
 }
@@ -47,7 +47,7 @@ impl Computed {
         }
         let mut this = Self {
             factors,
-            stored: Stored::new(&inner, shape, &of.layout, range)?,
+            stored: LayoutMachine::new(&inner, shape, &of.layout, range)?,
             transform: Transform::new(of)?,
             arithmetic,
         };
@@ -118,7 +118,7 @@ impl Computed {
 /// A matrix of a product, while it is read.
 #[derive(Debug)]
 struct Factor {
-    stored: Stored,
+    stored: LayoutMachine,
     transform: Transform,
     cast: Option<Cast>,
     bytes: Vec<u8>,
@@ -134,7 +134,7 @@ impl Factor {
         Limits::check("bytes of a factor of a product", bytes, context.files.limits().chunk)?;
         let inner = Context { itemsize: tensor.stored.itemsize(), ..*context };
         Ok(Self {
-            stored: Stored::new(&inner, &tensor.shape, &tensor.layout, 0..numel)?,
+            stored: LayoutMachine::new(&inner, &tensor.shape, &tensor.layout, 0..numel)?,
             transform: Transform::new(tensor)?,
             cast: match &tensor.dtype {
                 DType::F32 => None,
@@ -144,7 +144,10 @@ impl Factor {
         })
     }
 
-    fn call(&mut self, call: impl FnOnce(&mut Stored, &mut Out<'_>) -> Result<()>) -> Result<()> {
+    fn call(
+        &mut self,
+        call: impl FnOnce(&mut LayoutMachine, &mut Out<'_>) -> Result<()>,
+    ) -> Result<()> {
         let Self { stored, transform, bytes, .. } = self;
         call(stored, &mut |piece| {
             transform.feed(piece, &mut |elements| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{self as checkpoint, Area, Error, FileSet, Layout, Part, Result};
 
-use super::{Context, Stored};
+use super::{Context, LayoutMachine};
 use crate::shape::count;
 use crate::view::dense_start;
 use crate::{Need, Out};
@@ -26,14 +26,14 @@ pub(crate) struct Concat {
     rest: Range<u64>,
     /// Rows that are being put together.
     band: Option<Band>,
-    part: Option<Stored>,
+    part: Option<LayoutMachine>,
     bytes: Vec<u8>,
     /// Parts that are gone through as a whole are kept in scratch where they are needed more than
     /// twice: the ones that are there, and the first that was not looked at.
     kept: Vec<Option<Arc<dyn Area>>>,
     unkept: usize,
     /// What is being kept, and its bytes so far.
-    keeping: Option<(Stored, Arc<dyn Area>, u64)>,
+    keeping: Option<(LayoutMachine, Arc<dyn Area>, u64)>,
 }
 
 /// Whole rows, put together part by part.
@@ -142,14 +142,14 @@ impl Concat {
             Some(area) => {
                 let range = range.start * self.itemsize..range.end * self.itemsize;
                 if range.is_empty() {
-                    Stored::Done
+                    LayoutMachine::Done
                 } else {
-                    Stored::Area { area: area.clone(), range }
+                    LayoutMachine::Area { area: area.clone(), range }
                 }
             }
             None => {
                 let Part { shape, layout } = &self.parts[part];
-                Stored::new(&self.context(files), shape, layout, range)?
+                LayoutMachine::new(&self.context(files), shape, layout, range)?
             }
         };
         let nothing = stored.need() == Need::Done;
@@ -188,13 +188,16 @@ impl Concat {
             return Ok(());
         };
         let area = scratch.area(numel.saturating_mul(self.itemsize))?;
-        let stored = Stored::new(&self.context(files), shape, layout, 0..numel)?;
+        let stored = LayoutMachine::new(&self.context(files), shape, layout, 0..numel)?;
         self.keeping = Some((stored, area.clone(), 0));
         self.kept[index] = Some(area);
         Ok(())
     }
 
-    fn keep(&mut self, call: impl FnOnce(&mut Stored, &mut Out<'_>) -> Result<()>) -> Result<()> {
+    fn keep(
+        &mut self,
+        call: impl FnOnce(&mut LayoutMachine, &mut Out<'_>) -> Result<()>,
+    ) -> Result<()> {
         let Some((stored, area, written)) = &mut self.keeping else { return Ok(()) };
         call(stored, &mut |piece| {
             area.write_at(*written, piece)?;
@@ -246,7 +249,7 @@ impl Concat {
     fn advance(
         &mut self,
         out: &mut Out<'_>,
-        call: impl FnOnce(&mut Stored, &mut Out<'_>) -> Result<()>,
+        call: impl FnOnce(&mut LayoutMachine, &mut Out<'_>) -> Result<()>,
     ) -> Result<()> {
         let Some(part) = &mut self.part else { return Ok(()) };
         let Some(band) = &mut self.band else {

@@ -17,7 +17,7 @@ use super::staged::Staged;
 use super::strided::{Storage, Strided};
 use super::sweep::Sweep;
 use super::tiles::{Grid, Tiles};
-use super::{Context, Stored};
+use super::{Context, LayoutMachine};
 use crate::bands::{Band, Bands};
 use crate::runs::Runs;
 use crate::shape::count;
@@ -32,7 +32,7 @@ pub(crate) fn start(
     shape: &[u64],
     view: &checkpoint::Strided,
     range: Range<u64>,
-) -> Result<Stored> {
+) -> Result<LayoutMachine> {
     check_view(view, shape, context.itemsize)?;
     let storage = Storage::Layout(view.storage.clone(), view.storage_len);
     // What is wrong with the storage is told now, not at the first step.
@@ -40,7 +40,12 @@ pub(crate) fn start(
     plan(context, View::new(shape, view), storage, range)
 }
 
-fn plan(context: &Context<'_>, view: View, storage: Storage, range: Range<u64>) -> Result<Stored> {
+fn plan(
+    context: &Context<'_>,
+    view: View,
+    storage: Storage,
+    range: Range<u64>,
+) -> Result<LayoutMachine> {
     let itemsize = context.itemsize;
     let max = context.budget as u64 / itemsize.max(1);
     let numel = count(&view.shape)?;
@@ -67,7 +72,14 @@ fn plan(context: &Context<'_>, view: View, storage: Storage, range: Range<u64>) 
             let slabs = Slabs::new(&once, max)?;
             let boxes = Box::new(slabs.clone());
             let sweep = Sweep::new(once.clone(), itemsize, stream, first, boxes);
-            return ordered(context, &view, &once, &slabs, Stored::Sweep(Box::new(sweep)), range);
+            return ordered(
+                context,
+                &view,
+                &once,
+                &slabs,
+                LayoutMachine::Sweep(Box::new(sweep)),
+                range,
+            );
         }
         let area = scratch.area(bytes)?;
         let view = View { offset: view.offset - first, ..view };
@@ -97,7 +109,7 @@ fn plan(context: &Context<'_>, view: View, storage: Storage, range: Range<u64>) 
     }
     let boxes = Box::new(slabs.clone());
     let fill = Strided::new(context, once.clone(), storage, boxes);
-    ordered(context, &view, &once, &slabs, Stored::Strided(Box::new(fill)), range)
+    ordered(context, &view, &once, &slabs, LayoutMachine::Strided(Box::new(fill)), range)
 }
 
 /// What keeps the slabs that `fill` passes on, and puts bands together from them.
@@ -106,9 +118,9 @@ fn ordered(
     view: &View,
     once: &View,
     slabs: &Slabs,
-    fill: Stored,
+    fill: LayoutMachine,
     range: Range<u64>,
-) -> Result<Stored> {
+) -> Result<LayoutMachine> {
     let Some(scratch) = context.files.scratch() else {
         return Err(Error::io("there is no scratch space"));
     };
@@ -131,10 +143,10 @@ fn direct(
     view: View,
     storage: Storage,
     range: Range<u64>,
-) -> Result<Stored> {
+) -> Result<LayoutMachine> {
     let max = context.budget as u64 / context.itemsize.max(1);
     let bands = Box::new(Bands::new(&view.shape, range, max)?);
-    Ok(Stored::Strided(Box::new(Strided::new(context, view, storage, bands))))
+    Ok(LayoutMachine::Strided(Box::new(Strided::new(context, view, storage, bands))))
 }
 
 /// What puts bands together from the slabs.
@@ -144,7 +156,7 @@ fn tiles(
     slabs: &Slabs,
     area: Arc<dyn Area>,
     range: Range<u64>,
-) -> Result<Stored> {
+) -> Result<LayoutMachine> {
     let mut places = Vec::with_capacity(slabs.total as usize);
     let mut at = 0;
     for slab in slabs.clone() {
@@ -152,7 +164,7 @@ fn tiles(
         at += slab.count * context.itemsize;
     }
     let grid = Grid::clipped(&view.shape, &slabs.slab, places);
-    Ok(Stored::Tiles(Box::new(Tiles::new(context, grid, area, &[], range)?)))
+    Ok(LayoutMachine::Tiles(Box::new(Tiles::new(context, grid, area, &[], range)?)))
 }
 
 /// The view without the dimensions that repeat the same elements.

@@ -5,22 +5,26 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Area, FileSet, Result};
 
-use super::Stored;
+use super::LayoutMachine;
 use crate::{Need, Out};
 
 /// Runs one machine, whose bytes go to scratch as they come, and then another that reads them.
 pub(crate) struct Staged {
-    first: Stored,
+    first: LayoutMachine,
     /// Given up when all is written: who reads it holds it, too.
     area: Option<Arc<dyn Area>>,
     written: u64,
-    next: Stored,
+    next: LayoutMachine,
 }
 
 impl Staged {
     /// `next` reads `area`, in which the bytes of `first` are by then.
-    pub(crate) fn before(first: Stored, area: Arc<dyn Area>, next: Stored) -> Stored {
-        Stored::Staged(Box::new(Self { first, area: Some(area), written: 0, next }))
+    pub(crate) fn before(
+        first: LayoutMachine,
+        area: Arc<dyn Area>,
+        next: LayoutMachine,
+    ) -> LayoutMachine {
+        LayoutMachine::Staged(Box::new(Self { first, area: Some(area), written: 0, next }))
     }
 
     pub(crate) fn need(&self) -> Need {
@@ -41,7 +45,7 @@ impl Staged {
     fn run(
         &mut self,
         out: &mut Out<'_>,
-        call: impl FnOnce(&mut Stored, &mut Out<'_>) -> Result<()>,
+        call: impl FnOnce(&mut LayoutMachine, &mut Out<'_>) -> Result<()>,
     ) -> Result<()> {
         let Some(area) = self.area.as_ref().filter(|_| self.first.need() != Need::Done) else {
             return call(&mut self.next, out);
@@ -54,7 +58,7 @@ impl Staged {
         })?;
         if self.first.need() == Need::Done {
             // Its buffers are not needed any more.
-            (self.first, self.area) = (Stored::Done, None);
+            (self.first, self.area) = (LayoutMachine::Done, None);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Area, FileSet, Layout, Result};
 
-use super::{Context, Stored};
+use super::{Context, LayoutMachine};
 use crate::bands::Band;
 use crate::pieces::Elements;
 use crate::runs::Runs;
@@ -39,7 +39,7 @@ pub(crate) struct Strided {
     /// What is still to be read for the box.
     runs: Option<Runs>,
     /// The run that is being read, and where it is in elements of the storage.
-    run: Option<(Stored, Scatter, u64)>,
+    run: Option<(LayoutMachine, Scatter, u64)>,
     elements: Elements,
     done: bool,
 }
@@ -111,7 +111,7 @@ impl Strided {
     fn advance(
         &mut self,
         out: &mut Out<'_>,
-        call: impl FnOnce(&mut Stored, &mut Out<'_>) -> Result<()>,
+        call: impl FnOnce(&mut LayoutMachine, &mut Out<'_>) -> Result<()>,
     ) -> Result<()> {
         let Some((run, scatter, at)) = &mut self.run else { return Ok(()) };
         let (elements, bytes, itemsize) = (&mut self.elements, &mut self.bytes, self.itemsize);
@@ -151,10 +151,10 @@ impl Strided {
 
 impl Storage {
     /// What reads the bytes `range` of it.
-    pub(crate) fn open(&self, context: &Context<'_>, range: Range<u64>) -> Result<Stored> {
+    pub(crate) fn open(&self, context: &Context<'_>, range: Range<u64>) -> Result<LayoutMachine> {
         match self {
-            Self::Layout(layout, len) => Stored::storage(context, layout, *len, range),
-            Self::Area(area) => Ok(Stored::Area { area: area.clone(), range }),
+            Self::Layout(layout, len) => LayoutMachine::storage(context, layout, *len, range),
+            Self::Area(area) => Ok(LayoutMachine::Area { area: area.clone(), range }),
         }
     }
 

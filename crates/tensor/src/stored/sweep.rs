@@ -4,7 +4,7 @@ use std::fmt;
 
 use statelens_checkpoint::{FileSet, Result};
 
-use super::Stored;
+use super::LayoutMachine;
 use super::strided::Boxes;
 use crate::pieces::Elements;
 use crate::runs::Runs;
@@ -16,7 +16,7 @@ use crate::{Need, Out};
 pub(crate) struct Sweep {
     view: View,
     itemsize: u64,
-    stream: Stored,
+    stream: LayoutMachine,
     /// The element of the storage that comes next.
     at: u64,
     boxes: Boxes,
@@ -29,7 +29,13 @@ pub(crate) struct Sweep {
 impl Sweep {
     /// `stream` begins with the element `at` of the storage. Each box ends in the storage before the
     /// next one begins.
-    pub(crate) fn new(view: View, itemsize: u64, stream: Stored, at: u64, boxes: Boxes) -> Self {
+    pub(crate) fn new(
+        view: View,
+        itemsize: u64,
+        stream: LayoutMachine,
+        at: u64,
+        boxes: Boxes,
+    ) -> Self {
         let mut this = Self {
             view,
             itemsize,
@@ -59,9 +65,9 @@ impl Sweep {
     fn run(
         &mut self,
         out: &mut Out<'_>,
-        call: impl FnOnce(&mut Stored, &mut Out<'_>) -> Result<()>,
+        call: impl FnOnce(&mut LayoutMachine, &mut Out<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut stream = std::mem::replace(&mut self.stream, Stored::Done);
+        let mut stream = std::mem::replace(&mut self.stream, LayoutMachine::Done);
         let mut elements = std::mem::replace(&mut self.elements, Elements::new(self.itemsize));
         let ran = call(&mut stream, &mut |piece| {
             elements.feed(piece, &mut |whole| self.take(whole, out))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Area, Result};
 
 use super::Context;
-use super::cells::{Cells, Piece, copy_box};
+use super::cells::{ArrayRun, TouchedChunks, copy_box};
 use crate::bands::{Band, Bands};
 use crate::shape::linear;
 use crate::{Need, Out};
@@ -95,7 +95,7 @@ impl Tiles {
                 item.copy_from_slice(&self.fill);
             }
         }
-        let cells = Cells::new(&band, &self.grid.tile);
+        let cells = TouchedChunks::new(&band, &self.grid.tile);
         for number in 0..cells.total {
             self.place(&band, &cells.cell(number))?;
         }
@@ -125,7 +125,7 @@ impl Tiles {
         self.run.resize(count as usize * self.itemsize, 0);
         let at = self.grid.places[index].1 + first * self.itemsize as u64;
         self.area.read_at(at, &mut self.run)?;
-        let source = Piece { bytes: &self.run, shape: &tile, start: &part.from, first };
+        let source = ArrayRun { bytes: &self.run, shape: &tile, start: &part.from, first };
         copy_box(&part.shape, source, (&mut self.bytes, &band.shape, &part.to), self.itemsize);
         Ok(())
     }
