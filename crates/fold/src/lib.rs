@@ -18,9 +18,9 @@ mod numbers;
 mod tests;
 mod trie;
 
-pub use lines::{Line, lines, values_text};
+pub use lines::{FoldedKey, lines, values_text};
 pub use numbers::{joined, label, pattern};
-pub use trie::{Run, Sums, Trie, join, sums};
+pub use trie::{ChildRun, Sums, Trie, join, sums};
 
 /// What folding needs to know of a leaf.
 pub trait Foldable {

@@ -4,7 +4,7 @@ use super::{Foldable, Trie, join};
 
 /// One key in all members of a fold, or a leaf that is alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Line {
+pub struct FoldedKey {
     /// The key, with the numbers of its members: `layers.0–31.weight`.
     pub key: String,
     /// The leaves that it stands for, by the numbers of the members.
@@ -13,7 +13,7 @@ pub struct Line {
 
 /// All leaves as folded lines.
 #[must_use]
-pub fn lines<L: Foldable>(leaves: &[L], dot: char) -> Vec<Line> {
+pub fn lines<L: Foldable>(leaves: &[L], dot: char) -> Vec<FoldedKey> {
     let trie = Trie::new(leaves, dot);
     let mut out = Vec::new();
     trie.lines(&[0], "", &mut out);
@@ -23,7 +23,7 @@ pub fn lines<L: Foldable>(leaves: &[L], dot: char) -> Vec<Line> {
 impl Trie {
     /// What each of some equal nodes holds: a line for each key, which begins below the nodes.
     #[must_use]
-    pub fn patterns(&self, members: &[u32]) -> Vec<Line> {
+    pub fn patterns(&self, members: &[u32]) -> Vec<FoldedKey> {
         let mut out = Vec::new();
         self.lines(members, "", &mut out);
         out
@@ -31,11 +31,14 @@ impl Trie {
 
     /// Lines for nodes of equal subtrees, whose names are read of the first; keys are no deeper than
     /// the tree allows.
-    fn lines(&self, nodes: &[u32], key: &str, out: &mut Vec<Line>) {
+    fn lines(&self, nodes: &[u32], key: &str, out: &mut Vec<FoldedKey>) {
         let Some(first) = nodes.first().map(|&node| node as usize) else { return };
         for at in 0..self.rows(first).len() {
             let row = |&node: &u32| self.rows(node as usize).get(at).copied();
-            out.push(Line { key: key.to_owned(), rows: nodes.iter().filter_map(row).collect() });
+            out.push(FoldedKey {
+                key: key.to_owned(),
+                rows: nodes.iter().filter_map(row).collect(),
+            });
         }
         let children = self.children(first);
         for run in self.runs(first) {

@@ -94,7 +94,7 @@ fn labels(trie: &Trie, path: &[&str]) -> Vec<(String, usize, bool)> {
 }
 
 fn told(rows: &[TestLeaf]) -> Vec<String> {
-    let line = |line: Line| format!("{} x{}", line.key, line.rows.len());
+    let line = |line: FoldedKey| format!("{} x{}", line.key, line.rows.len());
     lines(rows, '.').into_iter().map(line).collect()
 }
 
@@ -186,7 +186,7 @@ fn experts_fold_inside_layers_in_any_order() {
     let mut any = told(&rows);
     any.sort();
     assert_eq!(any, expected);
-    let row = |line: &Line, at: usize| rows[line.rows[at] as usize].key.clone();
+    let row = |line: &FoldedKey, at: usize| rows[line.rows[at] as usize].key.clone();
     let folded = lines(&rows, '.');
     let line = folded.iter().find(|line| line.key.contains("w2")).expect("a line");
     assert_eq!(row(line, 0), "layers.0.experts.0.w2.weight");

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use statelens_checkpoint::order;
 
-use self::segments::{Segment, Segments, Signs, mixed};
+use self::segments::{KeySegment, Segments, Signs, mixed};
 use super::Foldable;
 use super::numbers::{Numbered, ranges};
 
@@ -80,7 +80,7 @@ pub fn sums<L: Foldable>(rows: &[L]) -> Sums {
 
 /// Children of a node that stand beside each other: one, or several that fold, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct ChildRun {
     /// Index of the first child.
     pub start: usize,
     /// How many children.
@@ -436,7 +436,7 @@ impl Trie {
 
     /// The children of a node as runs: those that fold are one, everything else is a run of one.
     #[must_use]
-    pub fn runs(&self, at: usize) -> Vec<Run> {
+    pub fn runs(&self, at: usize) -> Vec<ChildRun> {
         let children = self.children(at);
         let mut runs = Vec::with_capacity(if children.len() < 64 { children.len() } else { 0 });
         let mut start = 0;
@@ -448,9 +448,13 @@ impl Trie {
                 let sign = |child: u32| self.nodes[child as usize].signs.strict;
                 let members = &children[start..start + len];
                 let loose = members.iter().any(|&child| sign(child) != sign(members[0]));
-                runs.push(Run { start, len, loose });
+                runs.push(ChildRun { start, len, loose });
             } else {
-                runs.extend((start..start + len).map(|start| Run { start, len: 1, loose: false }));
+                runs.extend((start..start + len).map(|start| ChildRun {
+                    start,
+                    len: 1,
+                    loose: false,
+                }));
             }
             start += len;
         }
@@ -459,7 +463,7 @@ impl Trie {
 
     /// The label of a run: `0–31`, or the one child's name.
     #[must_use]
-    pub fn run_label(&self, at: usize, run: Run) -> String {
+    pub fn run_label(&self, at: usize, run: ChildRun) -> String {
         let members = &self.children(at)[run.start..run.start + run.len];
         self.label(members)
     }
@@ -503,7 +507,7 @@ impl Trie {
         like
     }
 
-    fn segment(&self, at: usize) -> &Segment {
+    fn segment(&self, at: usize) -> &KeySegment {
         &self.segments.all[self.nodes[at].segment as usize]
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::order;
-use statelens_inspect::fold::{self, Run, Sums, Trie, join};
+use statelens_inspect::fold::{self, ChildRun, Sums, Trie, join};
 
 use crate::rows::{LeafKind, Row};
 use crate::state::weights::{Measure, Weights};
@@ -439,7 +439,7 @@ impl Builder<'_> {
         }
     }
 
-    fn fold(&mut self, at: usize, run: Run) {
+    fn fold(&mut self, at: usize, run: ChildRun) {
         let path = self.trie.path(at);
         let members = &self.trie.children(at)[run.start..run.start + run.len];
         let label = self.trie.run_label(at, run);
@@ -481,7 +481,7 @@ impl Builder<'_> {
         }
     }
 
-    fn pattern(&self, line: fold::Line) -> Pattern {
+    fn pattern(&self, line: fold::FoldedKey) -> Pattern {
         let row = |id: u32| &self.rows[id as usize];
         let mut sums = Sums::default();
         line.rows.iter().for_each(|&id| sums.add_row(row(id)));

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use statelens_inspect::fold::{Run, Sums, Trie, join};
+use statelens_inspect::fold::{ChildRun, Sums, Trie, join};
 
 use crate::rows::Row;
 use crate::state::dtype::{Family, row_family};
@@ -40,11 +40,11 @@ pub struct Branch {
     up: Option<usize>,
     /// The node that it hangs at, and which of its children it stands for.
     parent: usize,
-    run: Run,
+    run: ChildRun,
     /// The node whose children are below. It stands for the line's identity.
     at: usize,
     /// The run that the line was followed down to, if that is a fold, and the node it hangs at.
-    fold: Option<(usize, Run)>,
+    fold: Option<(usize, ChildRun)>,
 }
 
 impl Tree {
@@ -167,7 +167,7 @@ impl Walk<'_> {
     fn below(&mut self, parent: usize, alike: &[usize], up: Option<usize>, level: usize) {
         let mut runs = self.trie.runs(parent);
         // Leaves are the table's; only those at the top would be missed here.
-        let child = |run: &Run| self.trie.children(parent)[run.start] as usize;
+        let child = |run: &ChildRun| self.trie.children(parent)[run.start] as usize;
         runs.retain(|run| level == 0 || !self.trie.is_value(child(run)));
         let count = runs.len();
         for (at, run) in runs.into_iter().enumerate() {
@@ -179,7 +179,7 @@ impl Walk<'_> {
         &mut self,
         parent: usize,
         alike: &[usize],
-        run: Run,
+        run: ChildRun,
         up: Option<usize>,
         level: usize,
         place: (usize, usize),
@@ -220,7 +220,7 @@ impl Walk<'_> {
 }
 
 /// The children of all nodes that are alike that are in a run of one of them.
-fn members(trie: &Trie, parent: usize, run: Run, alike: &[usize]) -> Vec<usize> {
+fn members(trie: &Trie, parent: usize, run: ChildRun, alike: &[usize]) -> Vec<usize> {
     let places = run.start..run.start + run.len;
     let wanted = |at: usize| trie.children(parent)[at] as usize;
     let of = |&node: &usize| {
@@ -240,11 +240,11 @@ fn follow(
     at: &mut usize,
     times: &mut u64,
     alike: &mut Vec<usize>,
-) -> Option<(usize, Run)> {
+) -> Option<(usize, ChildRun)> {
     loop {
         let runs = match trie.children(*at) {
             [] => return None,
-            [_] => vec![Run { start: 0, len: 1, loose: false }],
+            [_] => vec![ChildRun { start: 0, len: 1, loose: false }],
             _ => trie.runs(*at),
         };
         let [only] = runs.as_slice() else { return None };

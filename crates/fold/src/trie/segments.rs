@@ -24,7 +24,7 @@ pub(super) struct Segments {
     pub(super) dot: char,
     /// The segments one after the other.
     pub(super) text: String,
-    pub(super) all: Vec<Segment>,
+    pub(super) all: Vec<KeySegment>,
     /// The last segment of each row's key.
     pub(super) of_row: Vec<u32>,
     /// What equal rows have in common.
@@ -34,7 +34,7 @@ pub(super) struct Segments {
 }
 
 #[derive(Debug)]
-pub(super) struct Segment {
+pub(super) struct KeySegment {
     pub(super) parent: u32,
     pub(super) start: u32,
     pub(super) end: u32,
@@ -50,7 +50,14 @@ impl Segments {
         let mut out = Self {
             dot,
             text: String::new(),
-            all: vec![Segment { parent: 0, start: 0, end: 0, number: None, pattern: 0, hash: 0 }],
+            all: vec![KeySegment {
+                parent: 0,
+                start: 0,
+                end: 0,
+                number: None,
+                pattern: 0,
+                hash: 0,
+            }],
             of_row: Vec::with_capacity(rows.len()),
             signs: Vec::with_capacity(rows.len()),
             sums: rows.iter().map(Sums::of).collect(),
@@ -95,7 +102,7 @@ impl Segments {
             _ => 0,
         };
         let (end, number) = (self.text.len() as u32, found.map(|found| found.number));
-        self.all.push(Segment { parent, start, end, number, pattern, hash });
+        self.all.push(KeySegment { parent, start, end, number, pattern, hash });
         (self.all.len() - 1) as u32
     }
 }

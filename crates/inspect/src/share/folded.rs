@@ -26,7 +26,7 @@ pub struct Line {
 /// A folded list of the entries, by the rules of [`crate::fold`].
 pub fn lines(outline: &Outline) -> Vec<Line> {
     let (entries, dot) = (&outline.entries, outline.separator());
-    let line = |line: fold::Line| {
+    let line = |line: fold::FoldedKey| {
         let members = || line.rows.iter().filter_map(|&row| entries.get(row as usize));
         let mut entry = members().next()?.clone();
         let std = members().filter_map(|entry| entry.statistics);

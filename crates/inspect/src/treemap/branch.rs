@@ -1,7 +1,7 @@
 //! What a box stands for: a module, or several that are equal.
 
 use super::Piece;
-use crate::fold::{Foldable, Run, Sums, Trie, join};
+use crate::fold::{ChildRun, Foldable, Sums, Trie, join};
 
 /// Keys that are drawn together, under a name.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +20,7 @@ pub struct Branch {
     /// The node, or the one that holds those that are equal.
     node: usize,
     /// Which of its children they are; nothing for the node itself.
-    run: Option<Run>,
+    run: Option<ChildRun>,
     /// How often it repeats for that it is in what repeats.
     times: u64,
 }
