@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use statelens_checkpoint::{float_repr, grouped};
-use statelens_stats::singular::{AtLeast, Plan, Spectrum};
+use statelens_stats::singular::{AtLeast, SingularPlan, Spectrum};
 
 use crate::picture::{Chart, Series};
 use crate::{Json, number_text, size_text};
@@ -11,7 +11,7 @@ use crate::{Json, number_text, size_text};
 /// What finding them takes: `the 32 largest of 4,096, read up to 8 times (268 MB in all), in 6.4 MB of
 /// memory, about 10.7 billion operations`.
 #[must_use]
-pub fn plan_text(plan: &Plan) -> String {
+pub fn plan_text(plan: &SingularPlan) -> String {
     let all = grouped(plan.rows.min(plan.columns));
     let what = match plan.largest {
         None => format!("all {all}, read once ({})", size_text(plan.bytes)),

@@ -8,7 +8,7 @@ use crate::begun::Begun;
 use crate::block::BlockTally;
 use crate::kind::{ElementKind, Int};
 use crate::spread::{KEPT, Spread};
-use crate::tables::Tables;
+use crate::tables::CountTables;
 
 /// Whether [`Accumulator`] takes elements of this dtype: floats, complex numbers, integers and
 /// booleans; not bits, strings, records, nor blocks that are not dequantised.
@@ -22,7 +22,7 @@ pub fn has_statistics(dtype: &DType) -> bool {
 pub struct Accumulator {
     kind: Option<ElementKind>,
     summary: Summary,
-    tables: Tables,
+    tables: CountTables,
     /// The number of the element that is read next.
     at: u64,
     begun: Begun,

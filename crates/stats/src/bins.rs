@@ -4,7 +4,7 @@
 
 /// The number of a bin: 0 for zero, `1 + m` for positive numbers and `-1 - m` for negative ones,
 /// where `m` counts bins from the smallest magnitude on. So numbers are ordered as values are.
-pub(crate) type Key = i32;
+pub(crate) type BinNumber = i32;
 
 /// Bits of a magnitude that tell its bin within an exponent.
 pub(crate) const BITS: u32 = 7;
@@ -33,16 +33,16 @@ pub(crate) fn bin(magnitude: u64) -> usize {
 }
 
 /// The bin of a finite number.
-pub(crate) fn key(value: f64) -> Key {
+pub(crate) fn key(value: f64) -> BinNumber {
     if value == 0.0 {
         return 0;
     }
-    let key = 1 + bin(value.abs().to_bits()) as Key;
+    let key = 1 + bin(value.abs().to_bits()) as BinNumber;
     if value < 0.0 { -key } else { key }
 }
 
 /// The smallest and the largest number of a bin.
-pub(crate) fn range(key: Key) -> (f64, f64) {
+pub(crate) fn range(key: BinNumber) -> (f64, f64) {
     if key == 0 {
         return (0.0, 0.0);
     }

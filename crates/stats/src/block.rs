@@ -3,12 +3,12 @@
 use crate::Summary;
 use crate::bins::{self, BINS, NORMAL};
 use crate::kind::Half;
-use crate::tables::{COUNT, HALVES, Power, Single, Tables, sized};
+use crate::tables::{COUNT, CountTables, HALVES, Power, Single, sized};
 
 /// Where a block of elements is counted.
 pub(crate) struct BlockTally<'a> {
     pub(crate) summary: &'a mut Summary,
-    pub(crate) tables: &'a mut Tables,
+    pub(crate) tables: &'a mut CountTables,
     /// The number of the first value.
     pub(crate) at: u64,
 }
@@ -300,7 +300,7 @@ struct Wide<'a> {
 }
 
 impl<'a> Wide<'a> {
-    fn of(tables: &'a mut Tables) -> Self {
+    fn of(tables: &'a mut CountTables) -> Self {
         tables.some_wide = true;
         Self { bins: sized(&mut tables.wide, 2 * BINS), powers: sized(&mut tables.powers, 4096) }
     }

@@ -3,7 +3,7 @@
 use num_bigint::BigUint;
 
 use crate::Summary;
-use crate::exact::Sums;
+use crate::exact::ExactSums;
 use crate::spread::Spread;
 
 impl Summary {
@@ -74,7 +74,7 @@ impl Summary {
             from.0 = rest;
             Some(BigUint::from_bytes_le(sum))
         };
-        summary.sums = Sums::of_parts([sum()?, sum()?, sum()?]);
+        summary.sums = ExactSums::of_parts([sum()?, sum()?, sum()?]);
         let kept = from.maybe(|from| {
             from.maybe(|from| {
                 // As many as there are bytes for: the number is only what the bytes say.

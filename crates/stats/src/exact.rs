@@ -6,7 +6,7 @@ use num_bigint::BigUint;
 
 /// The sum of some numbers, of their magnitudes and of their squares.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Sums {
+pub(crate) struct ExactSums {
     /// Of the positive and of the negative ones, in units of 2^-1074.
     positive: BigUint,
     negative: BigUint,
@@ -29,7 +29,7 @@ pub(crate) struct Moments {
 /// The exponent of the unit.
 pub(crate) const UNIT: i64 = -1074;
 
-impl Sums {
+impl ExactSums {
     /// Adds whole numbers of the same sign in units of 2^(`shift` - 1074): the sum of their
     /// magnitudes, and that of their squares, which is `squares + carries * 2^128`.
     pub(crate) fn add(
@@ -70,7 +70,7 @@ impl Sums {
         self.add(of.0, of.1, sum, squares, 0);
     }
 
-    /// The three sums, for [`Sums::of_parts`].
+    /// The three sums, for [`ExactSums::of_parts`].
     pub(crate) fn parts(&self) -> [&BigUint; 3] {
         [&self.positive, &self.negative, &self.squares]
     }
@@ -188,7 +188,7 @@ pub(crate) fn power_of_two(power: i64) -> f64 {
 mod tests {
     use super::*;
 
-    impl Sums {
+    impl ExactSums {
         fn add_value(&mut self, value: f64) {
             let (mantissa, shift) = parts(value);
             let mantissa = u128::from(mantissa);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn of(values: &[f64]) -> Moments {
-        let mut sums = Sums::default();
+        let mut sums = ExactSums::default();
         values.iter().for_each(|value| sums.add_value(*value));
         sums.moments(values.len() as u64).unwrap()
     }
@@ -228,15 +228,15 @@ mod tests {
     #[test]
     fn many_short_numbers_are_as_if_added_one_by_one() {
         let values = [(0.75, 1_000), (-1.0, 3), (0.0, 4), (1.5, 20), (-65504.0, 7), (0.8125, 1)];
-        let mut short = Sums::default();
+        let mut short = ExactSums::default();
         short.add_short(values.into_iter());
-        let mut each = Sums::default();
+        let mut each = ExactSums::default();
         for (value, count) in values {
             (0..count).for_each(|_| each.add_value(value));
         }
         assert_eq!(short, each);
         let largest = f64::from_bits(0x47ef_e000_0000_0000);
-        let mut most = Sums::default();
+        let mut most = ExactSums::default();
         most.add_short(std::iter::once((largest, u64::MAX)));
         let found = most.moments(u64::MAX).unwrap();
         assert_eq!((found.mean, found.std), (largest, 0.0));
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn squares_carry_beyond_128_bits() {
-        let mut sums = Sums::default();
+        let mut sums = ExactSums::default();
         // Five times 2^63, as `u64` has it: squares of 2^126.
         sums.add(1074, false, 5 << 63, 1 << 126, 1);
         assert_eq!(sums.moments(5).unwrap().l2, 5f64.sqrt() * 2f64.powi(63));

@@ -41,6 +41,6 @@ mod tests;
 
 pub use accumulate::{Accumulator, has_statistics};
 pub use overview::{MOST_TILES, Matrix, Overview, Tile};
-pub use rows::{Line, Lines, MOST_LINES, NAMED, Rows};
+pub use rows::{MOST_LINES, MatrixLine, MatrixLines, NAMED, Rows};
 pub use statistics::{QUANTILES, Statistics};
 pub use summary::{Histogram, Scale, Summary};

@@ -7,7 +7,7 @@ use statelens_tensor::Receive;
 use crate::begun::Begun;
 use crate::kind::ElementKind;
 use crate::norm::Norm;
-use crate::rows::Line;
+use crate::rows::MatrixLine;
 
 /// A matrix in a tensor: elements that follow each other in C order, in rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -236,12 +236,12 @@ impl Overview {
     }
 
     /// What the rows of blocks are like, each as one line.
-    pub fn rows(&self) -> Vec<Line> {
+    pub fn rows(&self) -> Vec<MatrixLine> {
         self.tiles.chunks(self.size.1).map(|tiles| line(tiles.iter())).collect()
     }
 
     /// What the columns of blocks are like, each as one line.
-    pub fn columns(&self) -> Vec<Line> {
+    pub fn columns(&self) -> Vec<MatrixLine> {
         let across = self.size.1;
         (0..across).map(|at| line(self.tiles.iter().skip(at).step_by(across))).collect()
     }
@@ -269,10 +269,10 @@ impl Overview {
 /// Bytes whose values are held at a time.
 const PIECE: usize = 16 << 10;
 
-fn line<'a>(tiles: impl Iterator<Item = &'a Tile>) -> Line {
+fn line<'a>(tiles: impl Iterator<Item = &'a Tile>) -> MatrixLine {
     let mut all = Tile::default();
     tiles.for_each(|tile| all.merge(tile));
-    Line {
+    MatrixLine {
         abs_max: all.largest.map_or(0.0, |(value, _)| value.abs()),
         norm: all.norm(),
         not_finite: all.nan + all.infinite,
@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn profiles_are_those_of_the_rows_and_columns_of_blocks() {
         let found = of(&[3.0, 4.0, 0.0, f32::NAN, -12.0, 5.0], &[2, 3], 3, 2);
-        let line = |abs_max, norm, not_finite| Line { abs_max, norm, not_finite };
+        let line = |abs_max, norm, not_finite| MatrixLine { abs_max, norm, not_finite };
         assert_eq!(found.rows(), [line(4.0, 5.0, 0), line(12.0, 13.0, 1)]);
         assert_eq!(found.columns()[1], line(12.0, 160f64.sqrt(), 0));
     }

@@ -13,7 +13,7 @@ use crate::norm::Norm;
 
 /// A row or a column.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Line {
+pub struct MatrixLine {
     /// The largest finite magnitude.
     pub abs_max: f64,
     /// The root of the sum of squares of the finite values.
@@ -24,11 +24,11 @@ pub struct Line {
 
 /// What [`Rows`] found.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Lines {
+pub struct MatrixLines {
     /// The rows, as far as they were whole; empty if there are more than [`MOST_LINES`].
-    pub rows: Vec<Line>,
+    pub rows: Vec<MatrixLine>,
     /// The columns; empty if there are more than [`MOST_LINES`].
-    pub columns: Vec<Line>,
+    pub columns: Vec<MatrixLine>,
     /// Rows that are all zero.
     pub zero_rows: u64,
     /// The numbers of the first [`NAMED`] of them.
@@ -39,9 +39,9 @@ pub struct Lines {
     pub copied: Vec<(u64, u64)>,
 }
 
-impl Lines {
+impl MatrixLines {
     /// The rows, or columns, by norm, the largest first; of equal ones, that of the lowest number.
-    pub fn ranked(lines: &[Line]) -> Vec<usize> {
+    pub fn ranked(lines: &[MatrixLine]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..lines.len()).collect();
         order.sort_by(|one, other| {
             lines[*other].norm.total_cmp(&lines[*one].norm).then(one.cmp(other))
@@ -50,7 +50,7 @@ impl Lines {
     }
 
     /// The norm in the middle of all.
-    pub fn median(lines: &[Line], ranked: &[usize]) -> Option<f64> {
+    pub fn median(lines: &[MatrixLine], ranked: &[usize]) -> Option<f64> {
         ranked.get(ranked.len() / 2).and_then(|at| lines.get(*at)).map(|line| line.norm)
     }
 }
@@ -69,12 +69,12 @@ pub struct Rows {
     /// Bytes of a row.
     width: usize,
     begun: Begun,
-    lines: State,
+    lines: RowScan,
 }
 
 /// All that goes on while the bytes of rows come.
 #[derive(Debug)]
-struct State {
+struct RowScan {
     /// Where in the row the next byte is, and the next value.
     at: usize,
     value: usize,
@@ -82,7 +82,7 @@ struct State {
     hasher: DefaultHasher,
     columns: Vec<LineAccumulator>,
     seen: HashMap<u64, u64>,
-    found: Lines,
+    found: MatrixLines,
     rows: usize,
 }
 
@@ -104,14 +104,14 @@ impl Rows {
             return None;
         }
         let told = if values <= MOST_LINES { values } else { 0 };
-        let lines = State {
+        let lines = RowScan {
             at: 0,
             value: 0,
             row: LineAccumulator::default(),
             hasher: DefaultHasher::new(),
             columns: vec![LineAccumulator::default(); told],
             seen: HashMap::new(),
-            found: Lines::default(),
+            found: MatrixLines::default(),
             rows: 0,
         };
         Some(Self { kind, width, begun: Begun::default(), lines })
@@ -134,7 +134,7 @@ impl Rows {
     }
 
     /// What was found.
-    pub fn finish(self) -> Lines {
+    pub fn finish(self) -> MatrixLines {
         let mut found = self.lines.found;
         found.columns = self.lines.columns.iter().map(LineAccumulator::line).collect();
         found
@@ -151,7 +151,7 @@ impl Receive for Rows {
 /// Bytes whose values are held at a time: whole elements of every size.
 const PIECE: usize = 16 << 10;
 
-impl State {
+impl RowScan {
     /// Takes elements of one row.
     fn take(&mut self, kind: &ElementKind, elements: &[u8]) {
         self.hasher.write(elements);
@@ -205,7 +205,7 @@ impl LineAccumulator {
         }
     }
 
-    fn line(&self) -> Line {
-        Line { abs_max: self.abs_max, norm: self.norm.root(), not_finite: self.not_finite }
+    fn line(&self) -> MatrixLine {
+        MatrixLine { abs_max: self.abs_max, norm: self.norm.root(), not_finite: self.not_finite }
     }
 }

@@ -1,6 +1,6 @@
 //! How the finite values of a tensor are spread.
 
-use crate::bins::{self, Counts, Key};
+use crate::bins::{self, BinNumber, Counts};
 
 /// Values and how often they are there.
 #[derive(Debug, Clone, PartialEq)]
@@ -8,7 +8,7 @@ pub(crate) enum Spread {
     /// Each value that there is, by [`ordered`].
     Exact(Counts<i64>),
     /// By bins; and the values themselves, in no order, where they are few.
-    Binned { counts: Counts<Key>, kept: Option<Vec<f64>> },
+    Binned { counts: Counts<BinNumber>, kept: Option<Vec<f64>> },
 }
 
 impl Default for Spread {
@@ -152,7 +152,7 @@ impl Spread {
         self
     }
 
-    fn counts(&self) -> Counts<Key> {
+    fn counts(&self) -> Counts<BinNumber> {
         match self {
             Self::Exact(counts) => binned(counts),
             Self::Binned { counts, .. } => counts.clone(),
@@ -160,7 +160,7 @@ impl Spread {
     }
 }
 
-fn binned(counts: &Counts<i64>) -> Counts<Key> {
+fn binned(counts: &Counts<i64>) -> Counts<BinNumber> {
     bins::sorted(counts.iter().map(|(value, n)| (bins::key(number(*value)), *n)).collect())
 }
 
@@ -172,7 +172,7 @@ fn nth<K: Copy>(counts: &Counts<K>, rank: u64) -> Option<K> {
     })
 }
 
-fn middle(key: Key) -> f64 {
+fn middle(key: BinNumber) -> f64 {
     let (low, high) = bins::range(key);
     low / 2.0 + high / 2.0
 }

@@ -84,7 +84,7 @@ impl Summary {
         let quantile = |part| summary.quantile(part);
         let quantiles =
             summary.extremes.map(|_| QUANTILES.map(|part| quantile(part).unwrap_or(0.0)));
-        let shape = moments.and_then(|moments| Shape::of(summary, &moments));
+        let shape = moments.and_then(|moments| TailStatistics::of(summary, &moments));
         Statistics {
             count: summary.count,
             nan: summary.nan,
@@ -112,12 +112,12 @@ impl Summary {
 }
 
 /// What needs mean and deviation first.
-struct Shape {
+struct TailStatistics {
     beyond: u64,
     kurtosis: Option<f64>,
 }
 
-impl Shape {
+impl TailStatistics {
     fn of(summary: &Summary, moments: &Moments) -> Option<Self> {
         let Moments { mean, rest, std, .. } = *moments;
         if std == 0.0 || !std.is_finite() {

@@ -1,6 +1,6 @@
 //! What is known of some values: it adds up, over the pieces of a tensor, and over tensors.
 
-use crate::exact::Sums;
+use crate::exact::ExactSums;
 use crate::spread::{Spread, number, ordered};
 
 /// What is known of the values of a tensor, of a part of one, or of several.
@@ -23,7 +23,7 @@ pub struct Summary {
     pub(crate) largest: Option<(f64, u64)>,
     pub(crate) first_nan: Option<u64>,
     pub(crate) first_inf: Option<u64>,
-    pub(crate) sums: Sums,
+    pub(crate) sums: ExactSums,
     pub(crate) spread: Spread,
 }
 

@@ -1,13 +1,13 @@
 //! The tables that elements are counted in.
 
 use crate::Summary;
-use crate::bins::{self, BINS, BITS, Counts, Key, NORMAL};
+use crate::bins::{self, BINS, BITS, BinNumber, Counts, NORMAL};
 use crate::kind::{Codes, Half};
 use crate::spread::Spread;
 
 /// Tables, each made when it is needed, and all zero when what it counted was moved on.
 #[derive(Debug, Default)]
-pub(crate) struct Tables {
+pub(crate) struct CountTables {
     /// By the code of a byte.
     pub(crate) bytes: Vec<u64>,
     /// By the code of two bytes, twice, so that two equal elements one after the other do not wait
@@ -61,7 +61,7 @@ pub(crate) fn sized<T: Clone + Default>(table: &mut Vec<T>, len: usize) -> &mut 
     table
 }
 
-impl Tables {
+impl CountTables {
     pub(crate) fn flush_bytes(&mut self, codes: &Codes, summary: &mut Summary) {
         let counts = std::mem::take(&mut self.bytes);
         let of = |values: &[f64; 256]| -> Vec<(f64, u64)> {
@@ -137,7 +137,11 @@ impl Tables {
     }
 
     /// Takes the counts by bins; `few` are the values that are counted, where those are few.
-    pub(crate) fn flush_wide(&mut self, few: Option<&[f64]>, summary: &mut Summary) -> Counts<Key> {
+    pub(crate) fn flush_wide(
+        &mut self,
+        few: Option<&[f64]>,
+        summary: &mut Summary,
+    ) -> Counts<BinNumber> {
         let mut counts = Vec::new();
         if self.some_wide {
             let mut take = |at: usize| {
@@ -169,7 +173,7 @@ impl Tables {
         counts
     }
 
-    pub(crate) fn flush_spread(&mut self, mut counts: Counts<Key>, summary: &mut Summary) {
+    pub(crate) fn flush_spread(&mut self, mut counts: Counts<BinNumber>, summary: &mut Summary) {
         let zeros = std::mem::take(&mut self.zeros);
         summary.zeros += zeros;
         if zeros > 0 {
@@ -181,7 +185,7 @@ impl Tables {
 }
 
 /// The number of the bin.
-fn signed(bin: usize, negative: bool) -> Key {
-    let key = 1 + bin as Key;
+fn signed(bin: usize, negative: bool) -> BinNumber {
+    let key = 1 + bin as BinNumber;
     if negative { -key } else { key }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use statelens_checkpoint::DType;
 
-use crate::{Accumulator, Line, Rows, Scale, Statistics, Summary};
+use crate::{Accumulator, MatrixLine, Rows, Scale, Statistics, Summary};
 
 struct Case {
     key: String,
@@ -344,7 +344,7 @@ fn rows_and_columns_are_told_on_demand() {
         let mut rows = Rows::new(&DType::F32, 3).unwrap();
         bytes.chunks(piece).for_each(|piece| rows.feed(piece));
         let found = rows.finish();
-        let of = |lines: &[Line]| -> Vec<(f64, f64, u64)> {
+        let of = |lines: &[MatrixLine]| -> Vec<(f64, f64, u64)> {
             lines.iter().map(|line| (line.abs_max, line.norm, line.not_finite)).collect()
         };
         assert_eq!(of(&found.rows)[..3], [(2.0, 3.0, 0), (0.0, 0.0, 0), (2.0, 3.0, 0)]);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use statelens_inspect::picture::Map;
-use statelens_stats::Line;
+use statelens_stats::MatrixLine;
 
 use super::error::ErrorText;
 pub use super::frame::Frame;
@@ -139,7 +139,8 @@ impl Packed {
             numbers[from..to].iter().map(|it| f64::from_le_bytes(*it)).collect::<Vec<f64>>()
         };
         let lines = |from: usize, count: usize| {
-            let line = |it: &[f64]| Line { abs_max: it[0], norm: it[1], not_finite: it[2] as u64 };
+            let line =
+                |it: &[f64]| MatrixLine { abs_max: it[0], norm: it[1], not_finite: it[2] as u64 };
             floats(from, from + 3 * count).chunks(3).map(line).collect()
         };
         let profiles = 3 * (size.0 + size.1);

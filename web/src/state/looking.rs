@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use statelens_inspect::picture::{Map, Scaling, Show};
-use statelens_stats::Line;
+use statelens_stats::MatrixLine;
 
 use crate::protocol::error::ErrorText;
 use crate::protocol::looking::{Cells, Frame, LookingReply, Progress};
@@ -110,7 +110,7 @@ pub enum Profile {
 impl Profile {
     /// That number.
     #[must_use]
-    pub fn of(self, line: &Line) -> f64 {
+    pub fn of(self, line: &MatrixLine) -> f64 {
         match self {
             Self::Most => line.abs_max,
             Self::Norm => line.norm,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use statelens_checkpoint::TensorId;
 use statelens_inspect::weights::{Measured, Seen};
-use statelens_stats::{Lines, Statistics};
+use statelens_stats::{MatrixLines, Statistics};
 
 use crate::worker::opened::OpenCheckpoint;
 
@@ -22,7 +22,7 @@ pub(super) struct Measurements {
     /// SHA-256 of those that may be equal to others.
     pub(super) hashes: HashMap<TensorId, [u8; 32]>,
     /// Rows of those that may have dead ones, and of embeddings.
-    pub(super) lines: HashMap<TensorId, Lines>,
+    pub(super) lines: HashMap<TensorId, MatrixLines>,
 }
 
 /// What was found of what is open.
@@ -37,7 +37,7 @@ impl Seen for Sight<'_> {
         self.1.hashes.get(&tensor).copied()
     }
 
-    fn lines(&self, tensor: TensorId) -> Option<&Lines> {
+    fn lines(&self, tensor: TensorId) -> Option<&MatrixLines> {
         self.1.lines.get(&tensor)
     }
 

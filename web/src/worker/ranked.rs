@@ -1,7 +1,7 @@
 //! The rows of a matrix that is looked at, by norm; or the kernels of a convolution.
 
 use statelens_checkpoint::{Error, Result, Unwatched};
-use statelens_stats::{Lines, Matrix, Overview, Rows};
+use statelens_stats::{Matrix, MatrixLines, Overview, Rows};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
 use crate::protocol::FromWorker;
@@ -69,7 +69,7 @@ async fn rank(open: &OpenCheckpoint, ask: &RankedRequest, job: &Job) -> Result<R
     if lines.is_empty() {
         return Err(Error::unsupported("more rows than are ranked"));
     }
-    let ranked = Lines::ranked(lines);
+    let ranked = MatrixLines::ranked(lines);
     let one = |at: usize| (at as u64, lines[at].norm, lines[at].abs_max);
     let from = (ask.from as usize).min(lines.len() - 1);
     let shown = if ask.kernels { SHOWN } else { TOLD };
@@ -97,7 +97,7 @@ async fn rank(open: &OpenCheckpoint, ask: &RankedRequest, job: &Job) -> Result<R
         count: lines.len() as u64,
         zero: found.zero_rows,
         copied: found.copied_rows,
-        median: Lines::median(lines, &ranked).unwrap_or(0.0),
+        median: MatrixLines::median(lines, &ranked).unwrap_or(0.0),
         largest,
         smallest: ranked.iter().rev().take(TOLD).map(|at| one(*at)).collect(),
         from: from as u64,

@@ -2,7 +2,9 @@
 
 use statelens_checkpoint::Result;
 use statelens_inspect::singular::{plan_text, spectrum_chart, spectrum_csv, spectrum_facts};
-use statelens_stats::singular::{Plan, Singular, Spectrum, USUALLY_LARGEST, Which, practise};
+use statelens_stats::singular::{
+    Singular, SingularPlan, Spectrum, USUALLY_LARGEST, Which, practise,
+};
 use statelens_tensor::Machine as _;
 
 use crate::protocol::FromWorker;
@@ -67,7 +69,7 @@ fn offers(open: &OpenCheckpoint, frame: &Frame) -> Vec<Offer> {
     let offers = [Which::All, Which::Largest(USUALLY_LARGEST)];
     let mut offers: Vec<Offer> = offers
         .into_iter()
-        .filter_map(|which| Plan::new(&tensor.dtype, matrix, which, MEMORY).ok())
+        .filter_map(|which| SingularPlan::new(&tensor.dtype, matrix, which, MEMORY).ok())
         .map(|plan| Offer {
             all: plan.largest.is_none(),
             count: plan.largest.map_or(plan.rows.min(plan.columns), u64::from),
@@ -97,7 +99,7 @@ async fn find(open: &OpenCheckpoint, frame: &Frame, all: bool, job: &Job) -> Res
         true => Which::All,
         false => Which::Largest(USUALLY_LARGEST),
     };
-    let plan = Plan::new(&tensor.dtype, matrix, which, MEMORY)?;
+    let plan = SingularPlan::new(&tensor.dtype, matrix, which, MEMORY)?;
     let mut machine = Singular::new(&open.checkpoint.files, &tensor, matrix, plan)?;
     let title = title(open, frame);
     let mut passes = 0;

@@ -6,7 +6,7 @@ mod draw;
 mod raster;
 mod svg;
 
-use statelens_stats::{Line, Overview};
+use statelens_stats::{MatrixLine, Overview};
 
 pub use chart::{Chart, Series};
 pub use colour::{Colours, ODD, Rgb, Scaling, Show, of_value};
@@ -33,9 +33,9 @@ pub struct Map {
     /// What is in a block: 1 for values that were seen, 2 for NaN, 4 for infinities.
     pub marks: Vec<u8>,
     /// What rows of blocks are like.
-    pub rows: Vec<Line>,
+    pub rows: Vec<MatrixLine>,
     /// What columns of blocks are like.
-    pub columns: Vec<Line>,
+    pub columns: Vec<MatrixLine>,
 }
 
 /// Values of a block were seen.

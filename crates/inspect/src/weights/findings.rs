@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{Checkpoint, DType, Leaf, TensorId, Value, separator};
-use statelens_stats::{Lines, Statistics};
+use statelens_stats::{MatrixLines, Statistics};
 
 use super::notice::notice;
 use super::noticed::{Noticed, Read};
@@ -18,7 +18,7 @@ pub trait Seen {
     /// SHA-256 of its bytes, if it was hashed.
     fn hash(&self, tensor: TensorId) -> Option<[u8; 32]>;
     /// Its rows, if they were read.
-    fn lines(&self, tensor: TensorId) -> Option<&Lines>;
+    fn lines(&self, tensor: TensorId) -> Option<&MatrixLines>;
     /// The key of the parameter that an optimizer's entry of this key is about, where its name doesn't
     /// say it.
     fn parameter(&self, key: &str) -> Option<&str>;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use statelens_checkpoint::Grade;
-use statelens_stats::{Lines, Statistics};
+use statelens_stats::{MatrixLines, Statistics};
 
 /// A tensor whose values were read.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +17,7 @@ pub struct Read<'a> {
     /// What its values are like.
     pub statistics: &'a Statistics,
     /// What its rows are like, if they were looked at.
-    pub lines: Option<&'a Lines>,
+    pub lines: Option<&'a MatrixLines>,
     /// The key of the parameter that it is a moment of, where its own key doesn't say it.
     pub parameter: Option<&'a str>,
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{Checkpoint, DType, Layout, Result, Tensor, TensorId};
 use statelens_stats::{
-    Accumulator, Histogram, Lines, Rows, Scale, Statistics, Summary, has_statistics,
+    Accumulator, Histogram, MatrixLines, Rows, Scale, Statistics, Summary, has_statistics,
 };
 use statelens_tensor::{BUDGET, Pour, Receive, grain};
 
@@ -59,7 +59,7 @@ pub enum TensorOutcome {
     /// SHA-256 of its logical bytes.
     Hash([u8; 32]),
     /// Its rows and columns.
-    Lines(Box<Lines>),
+    Lines(Box<MatrixLines>),
     /// It has no values that are numbers, or too many of them: why not.
     Without(String),
     /// They can't be read: why not.

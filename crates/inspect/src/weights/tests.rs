@@ -6,7 +6,7 @@ use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, DictKey, FileId, FileSet, FormatInfo, Grade, Layout, Limits,
     Memory, Span, Tensor, TensorId, Unwatched, Value,
 };
-use statelens_stats::{Accumulator, Lines, Rows, Statistics};
+use statelens_stats::{Accumulator, MatrixLines, Rows, Statistics};
 use statelens_tensor::{Buffer, Machine as _, Need, drive};
 
 use super::*;
@@ -306,7 +306,7 @@ fn a_loss_scale_at_its_floor_is_told() {
 }
 
 /// A matrix and its rows.
-fn by_rows(width: u64, values: &[f32]) -> (Statistics, Lines) {
+fn by_rows(width: u64, values: &[f32]) -> (Statistics, MatrixLines) {
     let mut rows = Rows::new(&DType::F32, width).unwrap();
     values.iter().for_each(|value| rows.feed(&value.to_le_bytes()));
     (statistics(values), rows.finish())

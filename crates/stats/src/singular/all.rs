@@ -164,8 +164,8 @@ impl TwoDiagonals {
     }
 
     /// The values of the diagonal and of the one beside it, in turn.
-    pub(super) fn into_counting(self) -> Counting {
-        Counting::new(&self.found)
+    pub(super) fn into_counting(self) -> SturmBisection {
+        SturmBisection::new(&self.found)
     }
 }
 
@@ -174,7 +174,7 @@ impl TwoDiagonals {
 /// of a recurrence (Sturm), on the symmetric matrix that has the two diagonals beside its own of zeros
 /// (Golub and Kahan).
 #[derive(Debug)]
-pub(super) struct Counting {
+pub(super) struct SturmBisection {
     /// Squares of the values beside the diagonal, over the largest that a singular value may be.
     squares: Vec<f64>,
     most: f64,
@@ -186,7 +186,7 @@ pub(super) struct Counting {
 /// Values that are looked for at once.
 const TOGETHER: usize = 4;
 
-impl Counting {
+impl SturmBisection {
     fn new(found: &[f64]) -> Self {
         let beside = |at: usize| found.get(at).map_or(0.0, |value| value.abs());
         let most = (0..found.len()).map(|at| beside(at) + beside(at + 1)).fold(0.0, f64::max);

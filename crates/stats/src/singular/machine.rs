@@ -5,9 +5,9 @@ use std::ops::Range;
 use statelens_checkpoint::{Error, FileSet, Result, Tensor, room};
 use statelens_tensor::{BUDGET, Machine, Need, Pour, Receive};
 
-use super::all::{Counting, Triangle, TwoDiagonals};
+use super::all::{SturmBisection, Triangle, TwoDiagonals};
 use super::largest::Largest;
-use super::plan::Plan;
+use super::plan::SingularPlan;
 use super::spectrum::Spectrum;
 use crate::kind::ElementKind;
 use crate::overview::Matrix;
@@ -15,7 +15,7 @@ use crate::overview::Matrix;
 /// Finds singular values. A step takes no long time, whatever the matrix.
 #[derive(Debug)]
 pub struct Singular {
-    plan: Plan,
+    plan: SingularPlan,
     files: FileSet,
     tensor: Tensor,
     range: Range<u64>,
@@ -35,7 +35,7 @@ pub struct Singular {
 enum Stage {
     Triangle(Triangle),
     TwoDiagonals(TwoDiagonals, u64),
-    Counting(Counting),
+    Counting(SturmBisection),
     Largest(Box<Largest>),
     Done,
 }
@@ -52,7 +52,12 @@ const SQUARED: Range<f64> = 1e-140..1e140;
 
 impl Singular {
     /// Of a matrix in a tensor whose elements are numbers.
-    pub fn new(files: &FileSet, tensor: &Tensor, matrix: Matrix, plan: Plan) -> Result<Self> {
+    pub fn new(
+        files: &FileSet,
+        tensor: &Tensor,
+        matrix: Matrix,
+        plan: SingularPlan,
+    ) -> Result<Self> {
         let kind = ElementKind::of(&tensor.dtype);
         let kind = kind.ok_or_else(|| Error::unsupported("these are not numbers"))?;
         let (rows, columns) = (side(plan.rows)?, side(plan.columns)?);

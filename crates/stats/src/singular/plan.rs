@@ -19,7 +19,7 @@ pub enum Which {
 
 /// How singular values are found, and what that takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
+pub struct SingularPlan {
     /// Rows of the matrix.
     pub rows: u64,
     /// Columns of the matrix.
@@ -49,7 +49,7 @@ const MANY: u64 = 200_000_000_000;
 /// How often a matrix is read for its largest.
 const PASSES: u32 = 8;
 
-impl Plan {
+impl SingularPlan {
     /// For a matrix of elements of this dtype, in at most so many bytes of memory.
     pub fn new(dtype: &DType, matrix: Matrix, which: Which, memory: u64) -> Result<Self> {
         let kind = ElementKind::of(dtype).filter(|kind| !matches!(kind, ElementKind::Complex(_)));

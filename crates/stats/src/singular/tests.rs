@@ -26,9 +26,9 @@ fn doubles(values: impl Iterator<Item = f64>) -> Vec<u8> {
     values.flat_map(f64::to_le_bytes).collect()
 }
 
-fn plan(dtype: &DType, shape: [u64; 2], which: Which) -> Result<(Matrix, Plan)> {
+fn plan(dtype: &DType, shape: [u64; 2], which: Which) -> Result<(Matrix, SingularPlan)> {
     let matrix = Matrix::of(&shape, &[]).unwrap();
-    Ok((matrix, Plan::new(dtype, matrix, which, MEMORY)?))
+    Ok((matrix, SingularPlan::new(dtype, matrix, which, MEMORY)?))
 }
 
 fn machine(dtype: DType, bytes: Vec<u8>, shape: [u64; 2], which: Which) -> Result<Singular> {
@@ -189,7 +189,7 @@ fn what_has_none_is_refused_with_its_place() {
     assert!(plan(&DType::from_numpy_code("U3").unwrap(), [2, 2], Which::Usual).is_err());
     let folded = Matrix::of(&[10], &[]).unwrap().folded(4);
     assert!(
-        Plan::new(&DType::F32, folded, Which::Usual, MEMORY).is_err(),
+        SingularPlan::new(&DType::F32, folded, Which::Usual, MEMORY).is_err(),
         "its last row is not whole"
     );
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use statelens_inspect::picture::{Colours, INFINITE, Map, NAN, ticks};
-use statelens_stats::Line;
+use statelens_stats::MatrixLine;
 use web_sys::Element;
 use yew::prelude::*;
 
@@ -199,7 +199,7 @@ fn block_text(map: &Map, row: usize, column: usize) -> String {
 }
 
 /// Largest magnitudes, or norms, as a line, from the map outwards.
-fn profile(lines: &[Line], of: Profile, side: bool) -> Html {
+fn profile(lines: &[MatrixLine], of: Profile, side: bool) -> Html {
     let values: Vec<f64> = lines.iter().map(|line| of.of(line)).collect();
     let most = values.iter().copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let count = values.len().max(1);

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use statelens_inspect::picture::Map;
-use statelens_stats::Line;
+use statelens_stats::MatrixLine;
 use yew::prelude::*;
 
 use super::grid::facts;
@@ -137,7 +137,7 @@ fn outstanding(actor: &Actor, looking: &Looking, map: &Map, rows: bool) -> Html 
 }
 
 /// Those far from the median of all, the farthest first: which, how large, how many times it.
-fn far(lines: &[Line], profile: Profile) -> Vec<(usize, f64, f64)> {
+fn far(lines: &[MatrixLine], profile: Profile) -> Vec<(usize, f64, f64)> {
     let mut sorted: Vec<f64> = lines.iter().map(|line| profile.of(line)).collect();
     sorted.sort_by(f64::total_cmp);
     let typical = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_is_far_from_typical_stands_out() {
-        let line = |abs_max: f64| Line { abs_max, ..Line::default() };
+        let line = |abs_max: f64| MatrixLine { abs_max, ..MatrixLine::default() };
         let mut lines = vec![line(1.0); 20];
         (lines[3], lines[7]) = (line(2.0), line(30.0));
         let most = Profile::Most;

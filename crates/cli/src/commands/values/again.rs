@@ -10,7 +10,7 @@ use statelens_inspect::weights::{
     LOOKED_FOR, Noticed, Seen, Survey, TensorOutcome, findings, to_hash, to_read_by_rows,
 };
 use statelens_inspect::{Json, Parameters, finding_json, number_text, shape_text, visible};
-use statelens_stats::{Line, Lines, Statistics};
+use statelens_stats::{MatrixLine, MatrixLines, Statistics};
 
 use super::measure;
 use crate::print::{Failure, Printer};
@@ -22,7 +22,7 @@ const NAMED: usize = 3;
 pub(super) struct Known<'a> {
     statistics: HashMap<TensorId, &'a Statistics>,
     hashes: HashMap<TensorId, [u8; 32]>,
-    lines: HashMap<TensorId, Lines>,
+    lines: HashMap<TensorId, MatrixLines>,
     parameters: Parameters,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Known<'a> {
         for (one, many, all) in
             [("row", "rows", &lines.rows), ("column", "columns", &lines.columns)]
         {
-            let most = |of: fn(&Line) -> f64| {
+            let most = |of: fn(&MatrixLine) -> f64| {
                 all.iter().enumerate().max_by(|one, other| of(one.1).total_cmp(&of(other.1)))
             };
             let least = all.iter().map(|line| line.norm).fold(f64::INFINITY, f64::min);
@@ -135,7 +135,7 @@ impl Seen for Known<'_> {
         self.hashes.get(&tensor).copied()
     }
 
-    fn lines(&self, tensor: TensorId) -> Option<&Lines> {
+    fn lines(&self, tensor: TensorId) -> Option<&MatrixLines> {
         self.lines.get(&tensor)
     }
 

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::Error;
 use statelens_inspect::{Json, index, number_text, shape_text, visible};
-use statelens_stats::{Line, Lines, MOST_LINES, Rows};
+use statelens_stats::{MOST_LINES, MatrixLine, MatrixLines, Rows};
 use statelens_tensor::{BUFFER, drain};
 
 use crate::args::RowsArgs;
@@ -46,11 +46,11 @@ pub(crate) fn run(args: &RowsArgs) -> CommandResult {
         )))
         .into());
     }
-    let ranked = Lines::ranked(lines);
+    let ranked = MatrixLines::ranked(lines);
     let top = args.top.min(ranked.len());
     let smallest: Vec<usize> = ranked.iter().rev().take(top).copied().collect();
     let largest = &ranked[..top];
-    let median = Lines::median(lines, &ranked).unwrap_or(0.0);
+    let median = MatrixLines::median(lines, &ranked).unwrap_or(0.0);
     let index_of = |at: usize| match args.columns {
         true => vec![at as u64],
         false => index(outer, at as u64),
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &RowsArgs) -> CommandResult {
         let list = |json: &mut Json, which: &[usize]| {
             json.array(|json| {
                 for at in which {
-                    let Line { abs_max, norm, not_finite } = lines[*at];
+                    let MatrixLine { abs_max, norm, not_finite } = lines[*at];
                     json.object(|json| {
                         json.name("index").numbers(&index_of(*at));
                         json.name("norm").float(norm);
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &RowsArgs) -> CommandResult {
             printer.line("")?;
             printer.line(&format!("  {title:16} {:>11}  {:>11}", "norm", "max |x|"))?;
             for at in which {
-                let Line { abs_max, norm, not_finite } = lines[*at];
+                let MatrixLine { abs_max, norm, not_finite } = lines[*at];
                 let odd = match not_finite {
                     0 => String::new(),
                     odd => format!("  {} not finite", grouped(odd)),

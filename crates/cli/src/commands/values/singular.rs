@@ -4,7 +4,7 @@ use statelens_checkpoint::Error;
 use statelens_inspect::singular::{plan_text, spectrum_facts, spectrum_json};
 use statelens_inspect::{Json, number_text, shape_text, visible};
 use statelens_stats::Matrix;
-use statelens_stats::singular::{Plan, Singular, Spectrum, Which};
+use statelens_stats::singular::{Singular, SingularPlan, Spectrum, Which};
 use statelens_tensor::{BUFFER, Buffer, drive};
 
 use crate::args::SingularArgs;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &SingularArgs) -> CommandResult {
         (_, Some(count)) => Which::Largest(count),
         _ => Which::Usual,
     };
-    let plan = Plan::new(&tensor.dtype, matrix, which, MEMORY).map_err(named)?;
+    let plan = SingularPlan::new(&tensor.dtype, matrix, which, MEMORY).map_err(named)?;
     let all = checkpoint.unfolded().writing(plan.bytes);
     all.check("reading it so often", limits()).map_err(named)?;
     let found = match args.dry_run {
