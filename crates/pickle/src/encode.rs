@@ -220,7 +220,7 @@ impl Encoder {
     }
 
     /// Remembers what is on top of the stack; its number is for [`Encoder::memoized`].
-    pub fn memoize(&mut self) -> Memo {
+    pub fn memoize(&mut self) -> MemoId {
         let index = self.memo;
         self.memo += 1;
         match u8::try_from(index) {
@@ -230,11 +230,11 @@ impl Encoder {
                 self.out.extend(index.to_le_bytes());
             }
         }
-        Memo(index)
+        MemoId(index)
     }
 
     /// Puts a remembered value on the stack again: the same object.
-    pub fn memoized(&mut self, memo: Memo) {
+    pub fn memoized(&mut self, memo: MemoId) {
         match u8::try_from(memo.0) {
             Ok(byte) => self.out.extend([op::BINGET, byte]),
             Err(_) => {
@@ -303,10 +303,10 @@ impl Encoder {
     }
 
     /// [`Encoder::memoize`] in one byte. *Protocol 4.*
-    pub fn memoize_next(&mut self) -> Memo {
+    pub fn memoize_next(&mut self) -> MemoId {
         self.out.push(op::MEMOIZE);
         self.memo += 1;
-        Memo(self.memo - 1)
+        MemoId(self.memo - 1)
     }
 
     /// Begins a frame; its length is filled in by [`Encoder::end_frame`]. *Protocol 4.*
@@ -357,7 +357,7 @@ pub enum TupleLen {
 
 /// A value that was remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Memo(u32);
+pub struct MemoId(u32);
 
 #[cfg(test)]
 mod tests {

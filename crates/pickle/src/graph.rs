@@ -76,7 +76,7 @@ pub struct Call {
 
 /// What a call would make, and what would then be done to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Object<'a> {
+pub struct BuiltObject<'a> {
     /// See [`Call::form`].
     pub form: Form,
     /// See [`Call::callable`].
@@ -111,14 +111,14 @@ impl Call {
     }
 }
 
-impl<'a> Object<'a> {
+impl<'a> BuiltObject<'a> {
     /// What is done to it, which lives as long as the pickle.
     pub fn more(&self) -> &'a More {
         self.more
     }
 }
 
-impl Deref for Object<'_> {
+impl Deref for BuiltObject<'_> {
     type Target = More;
 
     fn deref(&self) -> &More {
@@ -151,7 +151,7 @@ pub struct Pickle {
     pub(crate) root: Option<NodeId>,
     pub(crate) globals: Vec<GlobalUse>,
     pub(crate) extensions: Vec<(u32, u64)>,
-    /// States set on what is no [`Object`].
+    /// States set on what is no [`BuiltObject`].
     pub(crate) states: HashMap<NodeId, Vec<NodeId>>,
     pub(crate) protocol: u8,
     pub(crate) end: u64,
@@ -338,7 +338,7 @@ impl Pickle {
     }
 
     /// The object, if it is one.
-    pub fn object(&self, id: NodeId) -> Option<Object<'_>> {
+    pub fn object(&self, id: NodeId) -> Option<BuiltObject<'_>> {
         match self.node(id) {
             Node::Object(call) => Some(self.made(*call)),
             _ => None,
@@ -346,10 +346,10 @@ impl Pickle {
     }
 
     /// What a call of this pickle would make, with what would then be done to it.
-    pub fn made(&self, call: Call) -> Object<'_> {
+    pub fn made(&self, call: Call) -> BuiltObject<'_> {
         let Call { form, callable, args, more } = call;
         let more = (more as usize).checked_sub(1).and_then(|index| self.more.get(index));
-        Object { form, callable, args, more: more.unwrap_or(&NOTHING) }
+        BuiltObject { form, callable, args, more: more.unwrap_or(&NOTHING) }
     }
 
     /// What is done to an object, to be changed; `None` if the node is something else.
@@ -395,7 +395,7 @@ impl Pickle {
         }
     }
 
-    pub(crate) fn spelled_global(&self, object: &Object<'_>) -> Option<Arc<Global>> {
+    pub(crate) fn spelled_global(&self, object: &BuiltObject<'_>) -> Option<Arc<Global>> {
         let Node::Global(function) = self.node(object.callable) else { return None };
         let args = self.sequence(object.args)?;
         // A real name is short; a long one would be copied at every look.

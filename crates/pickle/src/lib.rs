@@ -18,10 +18,10 @@ mod scan;
 mod storages;
 mod stream;
 
-pub use encode::{Encoder, Frame, Memo, TupleLen};
-pub use graph::{Broken, Call, GlobalUse, Items, Node, NodeId, Object, Pickle};
+pub use encode::{Encoder, Frame, MemoId, TupleLen};
+pub use graph::{Broken, BuiltObject, Call, GlobalUse, Items, Node, NodeId, Pickle};
 pub use lower::{Lowered, view};
 pub use machine::read;
 pub use scan::{ScanOptions, is_harmless, scan_pickles};
 pub use storages::{NoStorages, Storage, Storages, storage_dtype};
-pub use stream::{Stream, is_stream, read_stream};
+pub use stream::{PickleStream, is_stream, read_stream};

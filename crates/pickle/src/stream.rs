@@ -20,7 +20,7 @@ const PREFIX: usize = 11;
 
 /// The pickles of a stream.
 #[derive(Debug)]
-pub struct Stream {
+pub struct PickleStream {
     /// The object.
     pub pickle: Pickle,
     /// The pickles around it, which torch loads, too: the magic number, the version, facts about
@@ -34,7 +34,7 @@ pub struct Stream {
     pub end: u64,
 }
 
-impl Stream {
+impl PickleStream {
     /// The bytes of a storage, if `bytes` are the whole stream.
     pub(crate) fn storage<'a>(&self, bytes: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
         let mut rest = bytes.get(usize::try_from(self.end).ok()?..)?;
@@ -65,7 +65,7 @@ pub fn is_stream(head: &[u8]) -> bool {
 ///
 /// The error carries the pickles before what is broken, and that as far as it was read: torch loads
 /// each before it looks at what it says.
-pub fn read_stream(bytes: &[u8], base: u64, limits: &Limits) -> Result<Stream, Broken> {
+pub fn read_stream(bytes: &[u8], base: u64, limits: &Limits) -> Result<PickleStream, Broken> {
     let mut at = 0;
     let mut pickles: Vec<Pickle> = Vec::new();
     while pickles.len() < PICKLES {
@@ -100,7 +100,7 @@ pub fn read_stream(bytes: &[u8], base: u64, limits: &Limits) -> Result<Stream, B
         let unit = units.get(&key).copied();
         (key, unit)
     });
-    Ok(Stream { storages: storages.collect(), pickle, others: pickles, end: at })
+    Ok(PickleStream { storages: storages.collect(), pickle, others: pickles, end: at })
 }
 
 /// How many pickles a stream begins with, and which of them is the object.

@@ -385,7 +385,7 @@ fn storages_of_a_bare_pickle_are_missing_with_a_reason() {
 fn shared_work_is_not_done_a_million_times() {
     const TIMES: usize = 20_000;
     let repeated = |large: &dyn Fn(&mut Encoder),
-                    each: &dyn Fn(&mut Encoder, [statelens_pickle::Memo; 2])| {
+                    each: &dyn Fn(&mut Encoder, [statelens_pickle::MemoId; 2])| {
         pickled(|e| {
             e.empty_list();
             e.mark();
@@ -400,7 +400,7 @@ fn shared_work_is_not_done_a_million_times() {
         })
     };
     let call = |name: &'static str, module: &'static str| {
-        move |e: &mut Encoder, [large, _]: [statelens_pickle::Memo; 2]| {
+        move |e: &mut Encoder, [large, _]: [statelens_pickle::MemoId; 2]| {
             e.named(module, name).unwrap();
             e.memoized(large);
             e.tuple(TupleLen::One);

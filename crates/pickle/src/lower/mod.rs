@@ -23,11 +23,11 @@ use statelens_checkpoint::{
     Unwatched, Value, ValueId, room,
 };
 
-use release::Release;
+use release::ObjectHolders;
 
 use crate::python2::Spelled;
 use crate::storages::StorageName;
-use crate::{Node, NodeId, Object, Pickle, Storage, Storages};
+use crate::{BuiltObject, Node, NodeId, Pickle, Storage, Storages};
 
 /// The tree that a pickle became.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Pickle {
         builder: &mut Builder,
         storages: &mut dyn Storages,
     ) -> Result<Lowered> {
-        let mut state = State::default();
+        let mut state = LoweringState::default();
         let progress = &mut Unwatched;
         let mut lowering =
             Lowering { pickle: self, builder, storages, progress, state: &mut state };
@@ -70,7 +70,8 @@ impl Pickle {
         storages: &mut dyn Storages,
         progress: &mut dyn Progress,
     ) -> Result<Lowered> {
-        let mut state = State { release: Some(Release::of(self)?), ..State::default() };
+        let mut state =
+            LoweringState { release: Some(ObjectHolders::of(self)?), ..LoweringState::default() };
         let mut root = None;
         loop {
             let mut lowering = Lowering {
@@ -102,21 +103,21 @@ pub(crate) struct Lowering<'a> {
     builder: &'a mut Builder,
     storages: &'a mut dyn Storages,
     progress: &'a mut dyn Progress,
-    state: &'a mut State,
+    state: &'a mut LoweringState,
 }
 
 /// How far the lowering has come. It borrows nothing: the pickle changes between two steps.
-struct State {
+struct LoweringState {
     /// The places in the tree of the nodes that have an identity and were visited; of ten nodes
     /// that is about one.
     done: HashMap<NodeId, ValueId>,
-    stack: Vec<Frame>,
+    stack: Vec<LoweringFrame>,
     /// Attributes that are still to be lowered, and whose they are. They come last: what they
     /// share with the tree belongs to the tree.
     attributes: Vec<(ValueId, NodeId)>,
     /// Byte strings that were looked up, decoded from text if need be.
     bytes: HashMap<Spelled, Option<Arc<[u8]>>>,
-    dtypes: HashMap<NodeId, Option<numpy::Element>>,
+    dtypes: HashMap<NodeId, Option<numpy::NumpyElement>>,
     /// Storages that are pickled by themselves.
     nested: HashMap<Spelled, Option<(StorageName, Storage)>>,
     /// Tensors that were looked up by a key, and where first.
@@ -124,10 +125,10 @@ struct State {
     problems: Problems,
     work: Cell<usize>,
     /// Where objects are let go on the way.
-    release: Option<Release>,
+    release: Option<ObjectHolders>,
 }
 
-impl Default for State {
+impl Default for LoweringState {
     fn default() -> Self {
         Self {
             done: HashMap::new(),
@@ -144,7 +145,7 @@ impl Default for State {
     }
 }
 
-impl State {
+impl LoweringState {
     fn lowered(self, root: ValueId) -> Lowered {
         Lowered { root, findings: self.problems.findings() }
     }
@@ -169,7 +170,7 @@ const WORK: usize = 1 << 23;
 const NOT_YET: ValueId = ValueId(u32::MAX);
 
 /// A value whose parts are being lowered.
-struct Frame {
+struct LoweringFrame {
     value: ValueId,
     assembly: Assembly,
     parts: Vec<NodeId>,
@@ -179,7 +180,7 @@ struct Frame {
 }
 
 /// The way to the part that was lowered last, as keys are written.
-struct KeyPath<'a>(&'a [Frame]);
+struct KeyPath<'a>(&'a [LoweringFrame]);
 
 impl fmt::Display for KeyPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -201,7 +202,7 @@ impl fmt::Display for KeyPath<'_> {
 }
 
 /// What a node is.
-enum Shape {
+enum LoweredNode {
     /// An immutable value: pushed again at every occurrence.
     Plain(Value),
     /// A value without parts that has an identity.
@@ -300,14 +301,14 @@ impl Lowering<'_> {
                 return self.builder.push(link);
             }
             match self.shape(node)? {
-                Shape::Plain(value) => return self.builder.push(value),
-                Shape::Unique(value) => {
+                LoweredNode::Plain(value) => return self.builder.push(value),
+                LoweredNode::Unique(value) => {
                     let id = self.builder.push(value)?;
                     self.remember(node, id)?;
                     return Ok(id);
                 }
-                Shape::Parts(assembly, parts) => return self.begin(node, assembly, parts),
-                Shape::With(assembly, parts, attributes) => {
+                LoweredNode::Parts(assembly, parts) => return self.begin(node, assembly, parts),
+                LoweredNode::With(assembly, parts, attributes) => {
                     if let Some(release) = &mut self.state.release {
                         release.keep(attributes);
                     }
@@ -315,7 +316,7 @@ impl Lowering<'_> {
                     self.state.attributes.push((id, attributes));
                     return Ok(id);
                 }
-                Shape::Same(other) => node = other,
+                LoweredNode::Same(other) => node = other,
             }
         }
         self.builder.push(Value::None)
@@ -334,7 +335,7 @@ impl Lowering<'_> {
         let value = self.builder.push(Value::None)?;
         self.remember(node, value)?;
         let ids = room::vec(parts.len() as u64)?;
-        self.state.stack.push(Frame { value, assembly, parts, ids, is_open });
+        self.state.stack.push(LoweringFrame { value, assembly, parts, ids, is_open });
         Ok(value)
     }
 
@@ -411,21 +412,21 @@ impl Lowering<'_> {
         }
     }
 
-    fn shape(&mut self, id: NodeId) -> Result<Shape> {
+    fn shape(&mut self, id: NodeId) -> Result<LoweredNode> {
         let pickle = self.pickle;
         Ok(match pickle.node(id) {
-            Node::None => Shape::Plain(Value::None),
-            Node::Bool(value) => Shape::Plain(Value::Bool(*value)),
-            Node::Int(value) => Shape::Plain(Value::Int(value.clone())),
-            Node::Float(value) => Shape::Plain(Value::Float(*value)),
-            Node::Str(text) => Shape::Plain(Value::Str(text.clone())),
-            Node::Bytes(data) => Shape::Plain(bytes(data.clone())),
+            Node::None => LoweredNode::Plain(Value::None),
+            Node::Bool(value) => LoweredNode::Plain(Value::Bool(*value)),
+            Node::Int(value) => LoweredNode::Plain(Value::Int(value.clone())),
+            Node::Float(value) => LoweredNode::Plain(Value::Float(*value)),
+            Node::Str(text) => LoweredNode::Plain(Value::Str(text.clone())),
+            Node::Bytes(data) => LoweredNode::Plain(bytes(data.clone())),
             Node::ByteArray(data) => {
-                Shape::Unique(Value::Bytes { data: data.clone(), mutable: true })
+                LoweredNode::Unique(Value::Bytes { data: data.clone(), mutable: true })
             }
             Node::List(items) => self.with_attributes(id, Assembly::List(ListClass::List), items),
             Node::Tuple(items) => match pickle.items(*items) {
-                [] => Shape::Plain(Value::Tuple(Tuple::default())),
+                [] => LoweredNode::Plain(Value::Tuple(Tuple::default())),
                 items => self.with_attributes(id, Assembly::Tuple(TupleClass::Tuple), items),
             },
             Node::Set(items) => self.with_attributes(id, Assembly::Set { frozen: false }, items),
@@ -446,22 +447,22 @@ impl Lowering<'_> {
         })
     }
 
-    fn with_attributes(&self, id: NodeId, assembly: Assembly, parts: &[NodeId]) -> Shape {
+    fn with_attributes(&self, id: NodeId, assembly: Assembly, parts: &[NodeId]) -> LoweredNode {
         match self.pickle.state(id) {
-            Some(state) => Shape::With(assembly, parts.to_vec(), state),
-            None => Shape::Parts(assembly, parts.to_vec()),
+            Some(state) => LoweredNode::With(assembly, parts.to_vec(), state),
+            None => LoweredNode::Parts(assembly, parts.to_vec()),
         }
     }
 
-    fn global(&self, global: &Arc<Global>) -> Shape {
+    fn global(&self, global: &Arc<Global>) -> LoweredNode {
         if let Some(dtype) = torch::dtype(global) {
-            return Shape::Plain(Value::DType { dtype, numpy: false });
+            return LoweredNode::Plain(Value::DType { dtype, numpy: false });
         }
         let repr = crate::repr::global(global);
         reference(&global.module, &global.name, repr)
     }
 
-    fn object(&mut self, id: NodeId, object: &Object<'_>) -> Result<Shape> {
+    fn object(&mut self, id: NodeId, object: &BuiltObject<'_>) -> Result<LoweredNode> {
         if let Some(global) = self.pickle.global(id) {
             return Ok(self.global(&global));
         }
@@ -477,7 +478,7 @@ impl Lowering<'_> {
         Ok(self.opaque(id, object))
     }
 
-    fn opaque(&mut self, id: NodeId, object: &Object<'_>) -> Shape {
+    fn opaque(&mut self, id: NodeId, object: &BuiltObject<'_>) -> LoweredNode {
         let pickle = self.pickle;
         let mut parts = Vec::new();
         let global = match pickle.global(object.callable) {
@@ -506,7 +507,7 @@ impl Lowering<'_> {
         parts.extend(object.entries.iter().chain(keywords).flat_map(|(key, value)| [*key, *value]));
         let opaque =
             Box::new(Opaque { repr: self.repr(id).map(Into::into), ..empty(global, object.form) });
-        Shape::Parts(Assembly::Opaque { opaque, args, state, items }, parts)
+        LoweredNode::Parts(Assembly::Opaque { opaque, args, state, items }, parts)
     }
 
     /// A state without the wrapping that it has where a class names its fields in `__slots__`.
@@ -546,9 +547,9 @@ fn empty(global: Global, form: Form) -> Opaque {
     }
 }
 
-fn reference(module: &str, name: &str, repr: Option<String>) -> Shape {
+fn reference(module: &str, name: &str, repr: Option<String>) -> LoweredNode {
     let opaque = empty(Global::new(module, name), Form::Reference);
-    Shape::Plain(Value::Opaque(Box::new(Opaque { repr: repr.map(Into::into), ..opaque })))
+    LoweredNode::Plain(Value::Opaque(Box::new(Opaque { repr: repr.map(Into::into), ..opaque })))
 }
 
 fn bytes(data: Arc<[u8]>) -> Value {

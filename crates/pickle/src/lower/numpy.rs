@@ -7,13 +7,13 @@ use statelens_checkpoint::{
 };
 
 use super::torch::RANK;
-use super::{Assembly, Lowering, Shape};
+use super::{Assembly, LoweredNode, Lowering};
 use crate::graph::is_dill;
 use crate::{Node, NodeId};
 
 /// What a numpy dtype says of an element.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Element {
+pub(super) struct NumpyElement {
     pub(super) dtype: DType,
     pub(super) order: ByteOrder,
     /// Python objects: the array holds no bytes.
@@ -24,11 +24,11 @@ pub(super) struct Element {
 const RECORD_DEPTH: usize = 8;
 
 impl Lowering<'_> {
-    pub(super) fn numpy(&mut self, id: NodeId) -> Option<Shape> {
+    pub(super) fn numpy(&mut self, id: NodeId) -> Option<LoweredNode> {
         let (global, args) = self.pickle.call(id)?;
         if global.is("numpy", "dtype") {
             let element = self.element(id)?;
-            return Some(Shape::Plain(Value::DType { dtype: element.dtype, numpy: true }));
+            return Some(LoweredNode::Plain(Value::DType { dtype: element.dtype, numpy: true }));
         }
         match (&*global.module, &*global.name) {
             (
@@ -60,13 +60,13 @@ impl Lowering<'_> {
     /// The tensor of an array of numbers.
     pub(super) fn array_tensor(&mut self, id: NodeId) -> Option<Tensor> {
         match self.numpy(id)? {
-            Shape::Parts(Assembly::Array { tensor, scalar: false }, _) => Some(*tensor),
+            LoweredNode::Parts(Assembly::Array { tensor, scalar: false }, _) => Some(*tensor),
             _ => None,
         }
     }
 
     /// The state of `_reconstruct(ndarray, (0,), b'b')`.
-    fn array(&mut self, state: NodeId) -> Option<Shape> {
+    fn array(&mut self, state: NodeId) -> Option<LoweredNode> {
         let state = self.pickle.sequence(state)?;
         let [_version, shape, dtype, fortran, data] = state else { return None };
         let fortran = matches!(self.pickle.node(*fortran), Node::Bool(true) | Node::Int(_))
@@ -80,14 +80,14 @@ impl Lowering<'_> {
 
     /// Objects: nothing in the vocabulary is an array of those, so it stays one that was not
     /// built, its shape as argument, its elements as items.
-    fn object_array(&self, shape: NodeId, data: NodeId) -> Option<Shape> {
+    fn object_array(&self, shape: NodeId, data: NodeId) -> Option<LoweredNode> {
         let items = self.pickle.sequence(data)?;
         let opaque = Box::new(super::empty(Global::new("numpy", "ndarray"), Form::Call));
         let assembly = Assembly::Opaque { opaque, args: 1, state: false, items: items.len() };
-        Some(Shape::Parts(assembly, [&[shape], items].concat()))
+        Some(LoweredNode::Parts(assembly, [&[shape], items].concat()))
     }
 
-    fn scalar(&mut self, dtype: NodeId, data: NodeId) -> Option<Shape> {
+    fn scalar(&mut self, dtype: NodeId, data: NodeId) -> Option<LoweredNode> {
         let element = self.element(dtype)?;
         let data = self.bytes_of(data)?;
         if element.objects || data.len() as u64 != element.dtype.itemsize() {
@@ -95,7 +95,10 @@ impl Lowering<'_> {
         }
         let mut tensor = Tensor::new(element.dtype, Vec::new(), Layout::Inline(data));
         tensor.byte_order = element.order;
-        Some(Shape::Parts(Assembly::Array { tensor: Box::new(tensor), scalar: true }, Vec::new()))
+        Some(LoweredNode::Parts(
+            Assembly::Array { tensor: Box::new(tensor), scalar: true },
+            Vec::new(),
+        ))
     }
 
     fn dense(
@@ -104,7 +107,7 @@ impl Lowering<'_> {
         shape: NodeId,
         data: NodeId,
         fortran: bool,
-    ) -> Option<Shape> {
+    ) -> Option<LoweredNode> {
         let element = self.element(dtype)?;
         let shape = self.lengths(shape)?;
         if element.objects {
@@ -142,7 +145,10 @@ impl Lowering<'_> {
         };
         let mut tensor = Tensor::new(element.dtype, shape, layout);
         tensor.byte_order = element.order;
-        Some(Shape::Parts(Assembly::Array { tensor: Box::new(tensor), scalar: false }, Vec::new()))
+        Some(LoweredNode::Parts(
+            Assembly::Array { tensor: Box::new(tensor), scalar: false },
+            Vec::new(),
+        ))
     }
 
     /// The lengths of a shape; a bare number is one dimension.
@@ -155,12 +161,12 @@ impl Lowering<'_> {
         }
     }
 
-    pub(super) fn element(&mut self, id: NodeId) -> Option<Element> {
+    pub(super) fn element(&mut self, id: NodeId) -> Option<NumpyElement> {
         self.element_within(id, RECORD_DEPTH)
     }
 
     /// A dtype: `numpy.dtype('f4', False, True)` and its state. Goes down `depth` records.
-    fn element_within(&mut self, id: NodeId, depth: usize) -> Option<Element> {
+    fn element_within(&mut self, id: NodeId, depth: usize) -> Option<NumpyElement> {
         if let Some(element) = self.state.dtypes.get(&id) {
             return element.clone();
         }
@@ -169,7 +175,7 @@ impl Lowering<'_> {
         element
     }
 
-    fn parse_element(&mut self, id: NodeId, depth: usize) -> Option<Element> {
+    fn parse_element(&mut self, id: NodeId, depth: usize) -> Option<NumpyElement> {
         let (global, args) = self.pickle.call(id)?;
         if !global.is("numpy", "dtype") {
             return None;
@@ -183,7 +189,7 @@ impl Lowering<'_> {
             Some(order) if order == ">" => ByteOrder::Big,
             _ => ByteOrder::Little,
         };
-        let plain = |dtype| Some(Element { dtype, order, objects: false });
+        let plain = |dtype| Some(NumpyElement { dtype, order, objects: false });
         let named = self.pickle.global(first);
         // A record array's own class of records has a state as any other record has.
         if let Some(global) = named.filter(|global| !global.is("numpy", "record")) {
@@ -193,7 +199,7 @@ impl Lowering<'_> {
         if let Some(names) = state.get(3).filter(|id| !matches!(self.pickle.node(**id), Node::None))
         {
             let dtype = self.record(*names, state, depth)?;
-            return Some(Element { dtype, order: ByteOrder::Big, objects: false });
+            return Some(NumpyElement { dtype, order: ByteOrder::Big, objects: false });
         }
         let code = self.pickle.text(first)?;
         let code = code.as_str()?;
@@ -204,7 +210,7 @@ impl Lowering<'_> {
             _ => digits.split('[').next()?.parse().ok()?,
         };
         let code = match kind {
-            "O" => return Some(Element { dtype: DType::U8, order, objects: true }),
+            "O" => return Some(NumpyElement { dtype: DType::U8, order, objects: true }),
             "U" => format!("U{}", size / 4),
             "S" | "a" | "V" => format!("{kind}{size}"),
             "M" | "m" => format!("{kind}8{}", self.time_unit(state)),
@@ -255,14 +261,14 @@ impl Lowering<'_> {
             let entry = self.pickle.field(table, &name)?;
             let [dtype, offset, ..] = self.pickle.sequence(entry)? else { return None };
             let offset = u64::try_from(self.pickle.int(*offset)?).ok()?;
-            let (Element { dtype, order, .. }, shape) = self.sub_array(*dtype, depth)?;
+            let (NumpyElement { dtype, order, .. }, shape) = self.sub_array(*dtype, depth)?;
             fields.push((Field { name, offset, dtype, shape }, order));
         }
         DType::record(itemsize, fields)
     }
 
     /// A field's dtype, which may be an array of another: `('<f4', (2, 3))`.
-    fn sub_array(&mut self, id: NodeId, depth: usize) -> Option<(Element, Vec<u64>)> {
+    fn sub_array(&mut self, id: NodeId, depth: usize) -> Option<(NumpyElement, Vec<u64>)> {
         let parts = self
             .pickle
             .state(id)

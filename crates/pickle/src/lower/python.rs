@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{DictClass, Form, Global, ListClass, TupleClass, Value};
 
-use super::{Assembly, Lowering, Shape, bytes, reference};
+use super::{Assembly, LoweredNode, Lowering, bytes, reference};
 use crate::graph::is_dill;
-use crate::{Node, NodeId, Object};
+use crate::{BuiltObject, Node, NodeId};
 
 impl Lowering<'_> {
-    pub(super) fn python(&mut self, id: NodeId, object: &Object<'_>) -> Option<Shape> {
+    pub(super) fn python(&mut self, id: NodeId, object: &BuiltObject<'_>) -> Option<LoweredNode> {
         let (global, args) = self.pickle.call(id)?;
         let (module, name) = (&*global.module, &*global.name);
         match (module, name) {
@@ -23,7 +23,7 @@ impl Lowering<'_> {
             }
             ("collections", "deque") => self.deque(object, args),
             ("builtins", _) => self.builtin(id, object, name, args),
-            ("_codecs", "encode") => self.bytes_of(id).map(|data| Shape::Plain(bytes(data))),
+            ("_codecs", "encode") => self.bytes_of(id).map(|data| LoweredNode::Plain(bytes(data))),
             ("copyreg", "_reconstructor") => self.reconstructor(id, object, args),
             ("copyreg", "__newobj__") => {
                 let (class, rest) = args.split_first()?;
@@ -53,20 +53,20 @@ impl Lowering<'_> {
     fn builtin(
         &mut self,
         id: NodeId,
-        object: &Object<'_>,
+        object: &BuiltObject<'_>,
         name: &str,
         args: &[NodeId],
-    ) -> Option<Shape> {
+    ) -> Option<LoweredNode> {
         let untouched = object.items.is_empty() && object.entries.is_empty();
         match (name, args) {
-            ("bytes", _) => self.bytes_of(id).map(|data| Shape::Plain(bytes(data))),
+            ("bytes", _) => self.bytes_of(id).map(|data| LoweredNode::Plain(bytes(data))),
             ("bytearray", _) => {
                 let data = self.bytes_of(id)?;
-                Some(Shape::Unique(Value::Bytes { data, mutable: true }))
+                Some(LoweredNode::Unique(Value::Bytes { data, mutable: true }))
             }
             ("complex", [real, imaginary]) => {
                 let (real, imaginary) = (self.pickle.float(*real)?, self.pickle.float(*imaginary)?);
-                Some(Shape::Plain(Value::Complex(real, imaginary)))
+                Some(LoweredNode::Plain(Value::Complex(real, imaginary)))
             }
             ("set" | "frozenset", _) => {
                 let mut items = match args {
@@ -75,19 +75,19 @@ impl Lowering<'_> {
                     _ => return None,
                 };
                 items.extend(&object.items);
-                Some(Shape::Parts(Assembly::Set { frozen: name == "frozenset" }, items))
+                Some(LoweredNode::Parts(Assembly::Set { frozen: name == "frozenset" }, items))
             }
             ("list", []) => {
-                Some(Shape::Parts(Assembly::List(ListClass::List), object.items.clone()))
+                Some(LoweredNode::Parts(Assembly::List(ListClass::List), object.items.clone()))
             }
             ("list", [items]) if untouched => {
-                Some(Shape::Parts(Assembly::List(ListClass::List), self.members(*items)?))
+                Some(LoweredNode::Parts(Assembly::List(ListClass::List), self.members(*items)?))
             }
             ("tuple", []) if untouched => {
-                Some(Shape::Plain(Value::Tuple(statelens_checkpoint::Tuple::default())))
+                Some(LoweredNode::Plain(Value::Tuple(statelens_checkpoint::Tuple::default())))
             }
             ("tuple", [items]) if untouched => {
-                Some(Shape::Parts(Assembly::Tuple(TupleClass::Tuple), self.members(*items)?))
+                Some(LoweredNode::Parts(Assembly::Tuple(TupleClass::Tuple), self.members(*items)?))
             }
             ("dict", _) => self.mapping(object, args, DictClass::Dict),
             ("int" | "str" | "float" | "bool", [value]) if untouched => {
@@ -98,7 +98,7 @@ impl Lowering<'_> {
                     | ("bool", Node::Bool(_)) => *value,
                     _ => return None,
                 };
-                Some(Shape::Same(plain))
+                Some(LoweredNode::Same(plain))
             }
             ("type", [_]) => {
                 let repr = self.repr(id)?;
@@ -115,7 +115,12 @@ impl Lowering<'_> {
     }
 
     /// A dict by class: what its argument holds, then what was set on it.
-    fn mapping(&self, object: &Object<'_>, args: &[NodeId], class: DictClass) -> Option<Shape> {
+    fn mapping(
+        &self,
+        object: &BuiltObject<'_>,
+        args: &[NodeId],
+        class: DictClass,
+    ) -> Option<LoweredNode> {
         if !object.items.is_empty() {
             return None;
         }
@@ -139,7 +144,7 @@ impl Lowering<'_> {
         Some(with_state(object, Assembly::Dict(class, keys), values))
     }
 
-    fn deque(&self, object: &Object<'_>, args: &[NodeId]) -> Option<Shape> {
+    fn deque(&self, object: &BuiltObject<'_>, args: &[NodeId]) -> Option<LoweredNode> {
         let (items, maxlen) = match args {
             [] => (Vec::new(), None),
             [items] => (self.members(*items)?, None),
@@ -157,7 +162,12 @@ impl Lowering<'_> {
     }
 
     /// What protocols 0 and 1 make of an instance: class, built-in base, value of that base.
-    fn reconstructor(&self, id: NodeId, object: &Object<'_>, args: &[NodeId]) -> Option<Shape> {
+    fn reconstructor(
+        &self,
+        id: NodeId,
+        object: &BuiltObject<'_>,
+        args: &[NodeId],
+    ) -> Option<LoweredNode> {
         let [class, base, value] = args else { return None };
         let class = self.pickle.global(*class)?;
         let base = self.pickle.global(*base)?;
@@ -188,12 +198,17 @@ impl Lowering<'_> {
 
     /// `NEWOBJ`: a named tuple if it was made from several values and then left alone (nothing
     /// else that Python pickles looks like that), a kind of dict if it was filled by key.
-    fn instance(&self, object: &Object<'_>, class: &Arc<Global>, args: &[NodeId]) -> Option<Shape> {
+    fn instance(
+        &self,
+        object: &BuiltObject<'_>,
+        class: &Arc<Global>,
+        args: &[NodeId],
+    ) -> Option<LoweredNode> {
         let untouched =
             object.items.is_empty() && object.entries.is_empty() && object.states.is_empty();
         if args.len() >= 2 && untouched && object.kwargs.is_none() {
             let class = TupleClass::Named(class.clone());
-            return Some(Shape::Parts(Assembly::Tuple(class), args.to_vec()));
+            return Some(LoweredNode::Parts(Assembly::Tuple(class), args.to_vec()));
         }
         match args {
             [] => self.filled(object, class),
@@ -202,7 +217,7 @@ impl Lowering<'_> {
     }
 
     /// An object that was made from nothing and then filled by key is a kind of dict.
-    fn filled(&self, object: &Object<'_>, class: &Arc<Global>) -> Option<Shape> {
+    fn filled(&self, object: &BuiltObject<'_>, class: &Arc<Global>) -> Option<LoweredNode> {
         if object.entries.is_empty() || !object.items.is_empty() || object.kwargs.is_some() {
             return None;
         }
@@ -215,10 +230,10 @@ impl Lowering<'_> {
     fn plain_instance(
         &self,
         id: NodeId,
-        object: &Object<'_>,
+        object: &BuiltObject<'_>,
         class: &Arc<Global>,
         args: &[NodeId],
-    ) -> Option<Shape> {
+    ) -> Option<LoweredNode> {
         let mut parts = args.to_vec();
         parts.extend(object.states.last());
         let mut opaque = Box::new(super::empty((**class).clone(), Form::Instance));
@@ -226,18 +241,18 @@ impl Lowering<'_> {
         let state = parts.len() > args.len();
         let untouched = object.items.is_empty() && object.entries.is_empty();
         let assembly = Assembly::Opaque { opaque, args: args.len(), state, items: 0 };
-        untouched.then_some(Shape::Parts(assembly, parts))
+        untouched.then_some(LoweredNode::Parts(assembly, parts))
     }
 
     /// TorchScript marks lists with their element type: `build_intlist([1, 2])`,
     /// `restore_type_tag(value, 'Dict[str, int]')`.
-    fn restored(&self, args: &[NodeId]) -> Option<Shape> {
-        args.first().map(|value| Shape::Same(*value))
+    fn restored(&self, args: &[NodeId]) -> Option<LoweredNode> {
+        args.first().map(|value| LoweredNode::Same(*value))
     }
 
     /// `dill` spells a few values as an expression to be evaluated. Nothing is evaluated: only
     /// the spellings that it is known to write are understood.
-    fn dill(&self, name: &str, args: &[NodeId]) -> Option<Shape> {
+    fn dill(&self, name: &str, args: &[NodeId]) -> Option<LoweredNode> {
         let ("_eval_repr", [text]) = (name, args) else { return None };
         match self.pickle.str(*text)? {
             "Ellipsis" => Some(reference("builtins", "Ellipsis", Some("Ellipsis".into()))),
@@ -255,9 +270,9 @@ impl Lowering<'_> {
     }
 }
 
-fn with_state(object: &Object<'_>, assembly: Assembly, parts: Vec<NodeId>) -> Shape {
+fn with_state(object: &BuiltObject<'_>, assembly: Assembly, parts: Vec<NodeId>) -> LoweredNode {
     match object.states.last() {
-        Some(state) => Shape::With(assembly, parts, *state),
-        None => Shape::Parts(assembly, parts),
+        Some(state) => LoweredNode::With(assembly, parts, *state),
+        None => LoweredNode::Parts(assembly, parts),
     }
 }

@@ -10,7 +10,7 @@ use super::Assembly;
 use crate::{Node, NodeId, Pickle};
 
 /// What holds the objects of a pickle, and what need not be held any more.
-pub(super) struct Release {
+pub(super) struct ObjectHolders {
     /// How many objects hold each; [`ALWAYS`]: as many or more, and it stays.
     holders: Vec<u8>,
     /// Dicts and lists whose parts were taken from them.
@@ -22,7 +22,7 @@ pub(super) struct Release {
 /// As many holders as nobody counts.
 const ALWAYS: u8 = u8::MAX;
 
-impl Release {
+impl ObjectHolders {
     pub(super) fn of(pickle: &Pickle) -> Result<Self> {
         let mut holders = room::filled(0u8, pickle.nodes.len())?;
         for (_, node) in pickle.nodes() {

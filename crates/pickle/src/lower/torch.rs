@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     Tensor, TensorClass, Text, TupleClass, Value, contiguous_strides,
 };
 
-use super::{Assembly, Lowering, Shape, reference};
+use super::{Assembly, LoweredNode, Lowering, reference};
 use crate::storages::StorageName;
 use crate::{Node, NodeId, Storage, read_stream};
 
@@ -33,7 +33,7 @@ struct Channels {
 type Reason = String;
 
 impl Lowering<'_> {
-    pub(super) fn torch(&mut self, id: NodeId) -> Result<Option<Shape>> {
+    pub(super) fn torch(&mut self, id: NodeId) -> Result<Option<LoweredNode>> {
         let Some((global, args)) = self.pickle.call(id) else { return Ok(None) };
         let shape = match (&*global.module, &*global.name, args) {
             ("torch", "Size", [items]) => self.size(*items),
@@ -46,7 +46,7 @@ impl Lowering<'_> {
                 self.sparse(*layout, *data)
             }
             ("torch._utils", "_rebuild_parameter", [data, ..]) if self.is_sparse(*data) => {
-                Some(Shape::Same(*data))
+                Some(LoweredNode::Same(*data))
             }
             (module, "_rebuild_from_type_v2", [function, _class, data, _state])
                 if rebuilds(module, "_rebuild_") && self.names_sparse(*function) =>
@@ -72,7 +72,7 @@ impl Lowering<'_> {
 
     /// What the loader would look up: a storage, a whole tensor, a class with its source. `id`
     /// names it; `node` is where it is looked up.
-    pub(super) fn persistent(&mut self, node: NodeId, id: NodeId) -> Result<Shape> {
+    pub(super) fn persistent(&mut self, node: NodeId, id: NodeId) -> Result<LoweredNode> {
         let key = match self.pickle.node(id) {
             Node::Int(key) => Some(key.to_string().into()),
             _ => self.pickle.text(id),
@@ -80,20 +80,23 @@ impl Lowering<'_> {
         if let Some(key) = key {
             // The loader's table gives the same object every time.
             if let Some(first) = self.state.looked_up.get(&key).filter(|first| **first != node) {
-                return Ok(Shape::Same(*first));
+                return Ok(LoweredNode::Same(*first));
             }
             if let Some(tensor) = self.storages.tensor(&key.to_lossy()) {
                 self.state.looked_up.insert(key, node);
-                return Ok(Shape::Parts(Assembly::Tensor(Box::new(tensor), None), Vec::new()));
+                return Ok(LoweredNode::Parts(
+                    Assembly::Tensor(Box::new(tensor), None),
+                    Vec::new(),
+                ));
             }
         }
         // `('module', class, file, source)`, in the oldest files without the word.
         match self.pickle.sequence(id) {
             Some([kind, class, ..]) if self.pickle.str(*kind) == Some("module") => {
-                return Ok(Shape::Same(*class));
+                return Ok(LoweredNode::Same(*class));
             }
             Some([class, _file, _source]) if self.pickle.global(*class).is_some() => {
-                return Ok(Shape::Same(*class));
+                return Ok(LoweredNode::Same(*class));
             }
             _ => {}
         }
@@ -103,7 +106,7 @@ impl Lowering<'_> {
                 "A persistent id names nothing that is known",
                 "The loader would look it up in a table of its own",
             );
-            return Ok(Shape::Same(id));
+            return Ok(LoweredNode::Same(id));
         };
         // A storage as a value: a tensor of one dimension that is all of it.
         let dtype = name.dtype.clone().unwrap_or(DType::U8);
@@ -115,16 +118,16 @@ impl Lowering<'_> {
         Ok(match view {
             Ok(tensor) => {
                 let tensor = Tensor { class, ..tensor };
-                Shape::Parts(Assembly::Tensor(Box::new(tensor), None), Vec::new())
+                LoweredNode::Parts(Assembly::Tensor(Box::new(tensor), None), Vec::new())
             }
             Err(reason) => {
                 self.problem(reason);
-                Shape::Same(id)
+                LoweredNode::Same(id)
             }
         })
     }
 
-    fn rebuilt(&mut self, id: NodeId) -> Option<Shape> {
+    fn rebuilt(&mut self, id: NodeId) -> Option<LoweredNode> {
         match self.rebuild(id, WRAPPERS) {
             Ok(Rebuilt { tensor, channels, attributes }) => {
                 self.count_missing(&tensor);
@@ -136,8 +139,8 @@ impl Lowering<'_> {
                 };
                 let assembly = Assembly::Tensor(Box::new(tensor), axis);
                 Some(match attributes {
-                    Some(attributes) => Shape::With(assembly, parts, attributes),
-                    None => Shape::Parts(assembly, parts),
+                    Some(attributes) => LoweredNode::With(assembly, parts, attributes),
+                    None => LoweredNode::Parts(assembly, parts),
                 })
             }
             Err(Some(reason)) => {
@@ -480,7 +483,7 @@ impl Lowering<'_> {
     }
 
     /// A tensor that is made of others: an object that holds them.
-    fn wrapper(&mut self, class: NodeId, args: NodeId, state: NodeId) -> Option<Shape> {
+    fn wrapper(&mut self, class: NodeId, args: NodeId, state: NodeId) -> Option<LoweredNode> {
         let class = self.pickle.global(class)?;
         if self.local(state).is_some() {
             let size =
@@ -493,7 +496,7 @@ impl Lowering<'_> {
         }
         let opaque = Box::new(super::empty((*class).clone(), Form::Instance));
         let assembly = Assembly::Opaque { opaque, args: 0, state: true, items: 0 };
-        Some(Shape::Parts(assembly, vec![self.fields(state)]))
+        Some(LoweredNode::Parts(assembly, vec![self.fields(state)]))
     }
 
     fn is_sparse(&self, id: NodeId) -> bool {
@@ -505,7 +508,7 @@ impl Lowering<'_> {
         global.is_some_and(|global| global.is("torch._utils", "_rebuild_sparse_tensor"))
     }
 
-    fn sparse(&mut self, layout: NodeId, data: NodeId) -> Option<Shape> {
+    fn sparse(&mut self, layout: NodeId, data: NodeId) -> Option<LoweredNode> {
         let layout = match self.pickle.call(layout) {
             Some((_, [name])) => self.pickle.str(*name)?,
             _ => self.pickle.str(layout)?,
@@ -536,15 +539,15 @@ impl Lowering<'_> {
         };
         let shape = self.shape_of(size).ok()?;
         let layout = layout.to_owned();
-        Some(Shape::Parts(Assembly::Sparse { layout, shape, names, coalesced }, parts))
+        Some(LoweredNode::Parts(Assembly::Sparse { layout, shape, names, coalesced }, parts))
     }
 
-    fn size(&self, items: NodeId) -> Option<Shape> {
+    fn size(&self, items: NodeId) -> Option<LoweredNode> {
         let items = self.pickle.sequence(items)?.to_vec();
-        Some(Shape::Parts(Assembly::Tuple(TupleClass::Size), items))
+        Some(LoweredNode::Parts(Assembly::Tuple(TupleClass::Size), items))
     }
 
-    fn device(&self, args: &[NodeId]) -> Option<Shape> {
+    fn device(&self, args: &[NodeId]) -> Option<LoweredNode> {
         let text: Text = match args {
             [kind] => self.pickle.text(*kind)?,
             [kind, index] => {
@@ -552,7 +555,7 @@ impl Lowering<'_> {
             }
             _ => return None,
         };
-        Some(Shape::Plain(Value::Device(text)))
+        Some(LoweredNode::Plain(Value::Device(text)))
     }
 
     fn dtype(&self, id: NodeId) -> Result<DType, Option<Reason>> {

@@ -46,11 +46,11 @@ pub(crate) enum Use {
 
 /// How the name may be used, if it is on the list.
 pub(super) fn find(module: &str, name: &str) -> Option<Use> {
-    let group = |group: &&Group| group.module == module && group.names.contains(&name);
+    let group = |group: &&HarmlessNames| group.module == module && group.names.contains(&name);
     GROUPS.iter().find(group).map(|group| group.allowed)
 }
 
-struct Group {
+struct HarmlessNames {
     module: &'static str,
     names: &'static [&'static str],
     allowed: Use,
@@ -114,7 +114,7 @@ const ATTRIBUTE_DICT: [&str; 1] = ["AttributeDict"];
 const PATHS: [&str; 6] =
     ["Path", "PurePath", "PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"];
 
-const GROUPS: &[Group] = groups! {
+const GROUPS: &[HarmlessNames] = groups! {
     // Python's own data.
     "builtins", Use::Any, "plain data: they hold what they are given": [
         "int", "float", "complex", "bool", "list", "tuple", "dict", "set", "frozenset", "object",

@@ -5,7 +5,7 @@
 use statelens_checkpoint::Global;
 
 use super::{is_harmless, tuple};
-use crate::{Node, NodeId, Object, Pickle};
+use crate::{BuiltObject, Node, NodeId, Pickle};
 
 /// Elements that numpy counts references of, must be given as a list, or are pointers.
 const HOLDS_OBJECTS: i64 = 0b111;
@@ -14,17 +14,17 @@ const OBJECT: i64 = 63;
 
 /// Whether the call of `numpy.dtype` and the state that is set on what it makes are such as numpy
 /// itself writes.
-pub(super) fn is_sound(pickle: &Pickle, object: &Object<'_>) -> bool {
+pub(super) fn is_sound(pickle: &Pickle, object: &BuiltObject<'_>) -> bool {
     examine(pickle, object).is_some()
 }
 
 /// What is to know of an element.
-struct Element {
+struct ElementSize {
     size: i64,
     objects: bool,
 }
 
-fn examine(pickle: &Pickle, object: &Object<'_>) -> Option<()> {
+fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<()> {
     let plain = object.kwargs.is_none() && object.items.is_empty() && object.entries.is_empty();
     if !plain || object.states.len() > 1 {
         return None;
@@ -77,7 +77,7 @@ fn examine(pickle: &Pickle, object: &Object<'_>) -> Option<()> {
 }
 
 /// What a dtype inside another says of itself; it is examined by itself, too.
-fn inner(pickle: &Pickle, id: NodeId) -> Option<Element> {
+fn inner(pickle: &Pickle, id: NodeId) -> Option<ElementSize> {
     let object = pickle.object(id)?;
     let global = pickle.global(object.callable)?;
     if !global.is("numpy", "dtype") {
@@ -88,11 +88,11 @@ fn inner(pickle: &Pickle, id: NodeId) -> Option<Element> {
     let told = object.states.first().and_then(|state| tuple(pickle, *state)?.get(5).copied());
     let told = told.and_then(|size| pickle.int(size)).filter(|size| *size >= 0);
     // The larger, whichever counts when it is used.
-    Some(Element { size: told.unwrap_or(0).max(base.size), ..base })
+    Some(ElementSize { size: told.unwrap_or(0).max(base.size), ..base })
 }
 
 /// The element that `numpy.dtype(…)` is asked for, before its state is set.
-fn element(pickle: &Pickle, object: &Object<'_>) -> Option<Element> {
+fn element(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<ElementSize> {
     let [first, rest @ ..] = tuple(pickle, object.args)? else { return None };
     let flag = |id: &NodeId| matches!(pickle.node(*id), Node::Bool(_) | Node::Int(_));
     if rest.len() > 2 || !rest.iter().all(flag) {
@@ -107,13 +107,13 @@ fn element(pickle: &Pickle, object: &Object<'_>) -> Option<Element> {
 }
 
 /// A class of elements: numpy's and ml_dtypes' own are at most 32 bytes long.
-fn of_class(global: &Global) -> Option<Element> {
+fn of_class(global: &Global) -> Option<ElementSize> {
     let known = is_harmless(global) && matches!(&*global.module, "numpy" | "ml_dtypes");
-    known.then_some(Element { size: 32, objects: false })
+    known.then_some(ElementSize { size: 32, objects: false })
 }
 
 /// One letter and a length, as numpy writes it: `f4`, `<U12`, `O8`, `M8[ns]`.
-fn of_text(text: &str) -> Option<Element> {
+fn of_text(text: &str) -> Option<ElementSize> {
     let text = text.strip_prefix(['<', '>', '=', '|']).unwrap_or(text);
     let mut chars = text.chars();
     let kind = chars.next().filter(char::is_ascii_alphabetic)?;
@@ -127,7 +127,7 @@ fn of_text(text: &str) -> Option<Element> {
             && text.chars().all(|c| c.is_ascii_alphanumeric());
     if named {
         // `float32`, `bfloat16`: in bits, at most 32 bytes.
-        return Some(Element { size: 32, objects: text.starts_with("object") });
+        return Some(ElementSize { size: 32, objects: text.starts_with("object") });
     }
     if unit.is_some_and(|unit| !unit.chars().all(|c| c.is_ascii_alphanumeric())) {
         return None;
@@ -140,7 +140,7 @@ fn of_text(text: &str) -> Option<Element> {
         _ => return None,
     };
     let size = if kind == 'U' { count.checked_mul(4)? } else { count };
-    Some(Element { size, objects: kind == 'O' })
+    Some(ElementSize { size, objects: kind == 'O' })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use statelens_checkpoint::{Finding, Global, Grade, Limits, LoaderCall, order};
 use uses::{Misuse, Uses};
 
 use crate::names::{SHARED, Use, Verdict, verdict};
-use crate::{Broken, Node, NodeId, Pickle, Stream, read, read_stream};
+use crate::{Broken, Node, NodeId, Pickle, PickleStream, read, read_stream};
 
 /// How deep streams within streams are looked at.
 const NESTING: usize = 2;
@@ -224,7 +224,7 @@ impl Pickle {
     }
 }
 
-impl Stream {
+impl PickleStream {
     /// What its pickles would do, those around the object included.
     pub fn scan(&self, options: &ScanOptions) -> Vec<Finding> {
         bounded(self.scan_within(options, NESTING))

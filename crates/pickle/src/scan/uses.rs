@@ -7,7 +7,7 @@ use statelens_checkpoint::{Form, Global, Grade};
 
 use super::{dtypes, is_harmless_always, tuple};
 use crate::names::{CODE, IMPORTS, NATIVE, NESTED, REACH, SHARED, Use, Verdict, verdict};
-use crate::{Node, NodeId, Object, Pickle};
+use crate::{BuiltObject, Node, NodeId, Pickle};
 
 /// Codecs that are text, and that Python has without importing them.
 const CODECS: [&str; 8] =
@@ -131,7 +131,7 @@ impl<'a> Uses<'a> {
         }
     }
 
-    fn object(&mut self, id: NodeId, object: &Object<'_>) {
+    fn object(&mut self, id: NodeId, object: &BuiltObject<'_>) {
         let pickle = self.pickle;
         match pickle.node(object.callable) {
             Node::Global(global) if object.form == Form::Reference => {
@@ -227,7 +227,7 @@ impl<'a> Uses<'a> {
     }
 
     /// Whether a call is one of those that are harmless.
-    fn check(&self, object: &Object<'_>, allowed: Use) -> Result<(), (Grade, &'static str)> {
+    fn check(&self, object: &BuiltObject<'_>, allowed: Use) -> Result<(), (Grade, &'static str)> {
         let pickle = self.pickle;
         let unknown = |reason| Err((Grade::UnknownCode, reason));
         let danger = |reason| Err((Grade::Danger, reason));

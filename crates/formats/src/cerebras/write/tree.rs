@@ -5,7 +5,7 @@
 //! that 2.0 keeps are among them.
 
 use statelens_checkpoint::{DictKey, Result};
-use statelens_pickle::{Encoder, Memo};
+use statelens_pickle::{Encoder, MemoId};
 
 use super::node::{Class, Outline, StructureNode};
 
@@ -20,10 +20,10 @@ struct OpenContainer {
 /// What is used again and again.
 #[derive(Default)]
 struct Memos {
-    tree: Option<Memo>,
-    leaf: Option<Memo>,
-    names: [Option<Memo>; 6],
-    types: Vec<(Class, Memo)>,
+    tree: Option<MemoId>,
+    leaf: Option<MemoId>,
+    names: [Option<MemoId>; 6],
+    types: Vec<(Class, MemoId)>,
 }
 
 /// The names of a spec's attributes.

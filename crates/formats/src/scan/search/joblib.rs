@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::Result;
-use statelens_pickle::{Node, NodeId, Object, Pickle};
+use statelens_pickle::{BuiltObject, Node, NodeId, Pickle};
 
 use super::super::section::{exactly, some};
 use super::{Blob, Search, Sure};
@@ -83,7 +83,7 @@ fn fresh(search: &Search<'_>, bytes: &[u8], known: &HashSet<NodeId>) -> Option<(
     Some((id, Array::of(&pickle, &object)))
 }
 
-fn wrappers(pickle: &Pickle) -> impl Iterator<Item = (NodeId, Object<'_>)> {
+fn wrappers(pickle: &Pickle) -> impl Iterator<Item = (NodeId, BuiltObject<'_>)> {
     pickle.nodes().filter_map(|(id, _)| {
         let object = pickle.object(id).filter(|object| !object.states.is_empty())?;
         let global = pickle.global(object.callable)?;
@@ -100,7 +100,7 @@ struct Array {
 }
 
 impl Array {
-    fn of(pickle: &Pickle, object: &Object<'_>) -> Self {
+    fn of(pickle: &Pickle, object: &BuiltObject<'_>) -> Self {
         let field = |name: &str| object.states.last().and_then(|state| pickle.field(*state, name));
         let padded = field("numpy_array_alignment_bytes");
         let padded = padded.is_some_and(|id| *pickle.node(id) != Node::None);

@@ -6,7 +6,7 @@ use statelens_checkpoint::{
     Builder, Checkpoint, Error, FileId, FileSet, FormatInfo, Layout, Limits, Progress, ReadAt,
     Result, Span,
 };
-use statelens_pickle::{Broken, ScanOptions, Storage, Storages, Stream, read_stream};
+use statelens_pickle::{Broken, PickleStream, ScanOptions, Storage, Storages, read_stream};
 
 /// Opens it.
 pub(super) fn read(
@@ -36,7 +36,7 @@ pub(super) fn read(
 
 /// The pickles at the start. How long they are is not said anywhere: more is read as long as
 /// they need more.
-fn pickles(files: &FileSet, limits: &Limits) -> Result<Result<Stream, Broken>> {
+fn pickles(files: &FileSet, limits: &Limits) -> Result<Result<PickleStream, Broken>> {
     let main = files.main()?;
     let most = files.len(main).min(limits.structure);
     let mut len = most.min(1 << 20);
@@ -56,7 +56,7 @@ struct StreamStorages {
 
 impl StreamStorages {
     /// Goes from storage to storage: each says only how long it is itself.
-    fn read(files: &FileSet, stream: &Stream, limits: &Limits) -> Result<Self> {
+    fn read(files: &FileSet, stream: &PickleStream, limits: &Limits) -> Result<Self> {
         Limits::check("storages of the file", stream.storages.len() as u64, limits.members)?;
         let main = files.main()?;
         let source = files.structure(main)?;

@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     Checkpoint, DType, Dict, DictClass, DictKey, Error, Int, List, ListClass, Opaque, Quantizer,
     Result, Set, Sparse, Tensor, TensorClass, TensorId, Text, Tuple, TupleClass, Value, ValueId,
 };
-use statelens_pickle::{Encoder, Memo, TupleLen};
+use statelens_pickle::{Encoder, MemoId, TupleLen};
 
 use super::losses::{self, Losses};
 use super::stand_in::{StandIn, is_torch, path_text, stand_in};
@@ -20,15 +20,15 @@ pub(super) struct Pickler<'a> {
     encoder: Encoder,
     /// Values that are asked for more than once.
     linked: HashSet<ValueId>,
-    memo: HashMap<ValueId, Memo>,
+    memo: HashMap<ValueId, MemoId>,
     /// Linked values whose contents are being written and which exist only after them.
     open: HashSet<ValueId>,
-    globals: HashMap<(&'static str, &'static str), Memo>,
+    globals: HashMap<(&'static str, &'static str), MemoId>,
     /// What every tensor says, and texts and byte strings that are longer than their memo: each is
     /// written once, however often it is named.
-    words: HashMap<&'static str, Memo>,
-    texts: HashMap<Text, Memo>,
-    strings: HashMap<Arc<[u8]>, Memo>,
+    words: HashMap<&'static str, MemoId>,
+    texts: HashMap<Text, MemoId>,
+    strings: HashMap<Arc<[u8]>, MemoId>,
     losses: &'a mut Losses,
     /// What is still to be written, the next one last.
     todo: Vec<Todo>,
