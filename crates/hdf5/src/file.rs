@@ -32,7 +32,7 @@ use crate::error::from_reader;
 use crate::file::attribute::{Attribute, Parsed};
 use crate::file::dataset::Dataset;
 use crate::file::dense::DenseAttributes;
-use crate::file::group::{Dense, DensePlace, Link, Links, Listed, Target};
+use crate::file::group::{Dense, DensePlace, Link, LinkTarget, Links, Listed};
 use crate::header::{self, Message, Messages, Widths};
 use crate::heap::GlobalHeap;
 use crate::source::Source;
@@ -109,7 +109,7 @@ impl Object {
 
 /// Everything in a container, each object once.
 #[derive(Debug)]
-pub struct Tree {
+pub struct ObjectTree {
     /// The objects by address; one whose header can't be read is the error. The root is there.
     pub objects: BTreeMap<u64, Result<Object>>,
     /// The groups among them.
@@ -325,9 +325,9 @@ impl Hdf5File {
     }
 
     /// Everything that can be reached from the root by hard links, read in file order.
-    pub fn tree(&self, progress: &mut dyn Progress) -> Result<Tree> {
+    pub fn tree(&self, progress: &mut dyn Progress) -> Result<ObjectTree> {
         let root = self.root()?;
-        let mut tree = Tree { objects: BTreeMap::new(), groups: Groups::new(root) };
+        let mut tree = ObjectTree { objects: BTreeMap::new(), groups: Groups::new(root) };
         let mut level = vec![root];
         while !level.is_empty() {
             // In file order: the next header is most often in the block that is at hand.
@@ -481,7 +481,7 @@ fn extension(
 /// The message that says how wide trees of version 1 are.
 const MSG_BTREE_K: u16 = 0x13;
 
-impl Tree {
+impl ObjectTree {
     /// The object that a path leads to, soft links followed; `None` if there is none.
     pub fn find(&self, path: &str) -> Option<u64> {
         follow(self.groups.root, path, |group, name| Some(self.link(group, name)?.target.clone()))
@@ -553,7 +553,7 @@ impl Groups {
     fn members(&self, group: u64) -> impl Iterator<Item = u64> {
         let links = self.links.get(&group).into_iter().flatten().flatten();
         links.filter_map(|link| match link.target {
-            Target::Hard(address) => Some(address),
+            LinkTarget::Hard(address) => Some(address),
             _ => None,
         })
     }
@@ -581,7 +581,11 @@ impl Groups {
 }
 
 /// The object that a path leads to from the root, soft links followed.
-fn follow(root: u64, path: &str, mut link: impl FnMut(u64, &str) -> Option<Target>) -> Option<u64> {
+fn follow(
+    root: u64,
+    path: &str,
+    mut link: impl FnMut(u64, &str) -> Option<LinkTarget>,
+) -> Option<u64> {
     let mut at = root;
     let mut path = Cow::Borrowed(path);
     let mut from = 0;
@@ -596,8 +600,8 @@ fn follow(root: u64, path: &str, mut link: impl FnMut(u64, &str) -> Option<Targe
             continue;
         }
         match link(at, step)? {
-            Target::Hard(address) => at = address,
-            Target::Soft(target) => {
+            LinkTarget::Hard(address) => at = address,
+            LinkTarget::Soft(target) => {
                 hops += 1;
                 if hops > LONGEST_CHAIN {
                     return None;
@@ -609,7 +613,7 @@ fn follow(root: u64, path: &str, mut link: impl FnMut(u64, &str) -> Option<Targe
                 path = Cow::Owned(format!("{target}/{after}"));
                 from = 0;
             }
-            Target::External(_) => return None,
+            LinkTarget::External(_) => return None,
         }
     }
     Some(at)

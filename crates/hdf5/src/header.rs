@@ -98,7 +98,7 @@ fn read(
     blocks: usize,
 ) -> Result<Messages> {
     let prefix = source.bytes(address, 16.min(Storage::len(source).saturating_sub(address)))?;
-    let mut walk = Walk {
+    let mut walk = MessageWalk {
         source,
         widths,
         messages: Messages::default(),
@@ -169,7 +169,7 @@ pub(crate) fn resolve(
     }
 }
 
-struct Walk<'a> {
+struct MessageWalk<'a> {
     source: &'a Source,
     widths: Widths,
     messages: Messages,
@@ -180,7 +180,7 @@ struct Walk<'a> {
     limit: u64,
 }
 
-impl Walk<'_> {
+impl MessageWalk<'_> {
     /// Counts a block that is to be read, and remembers where it ends.
     fn spend(&mut self, start: u64, len: u64) -> Result<()> {
         self.source.room(start, len)?;

@@ -90,9 +90,9 @@ struct Collection {
 }
 
 /// A variable-length value, in the collection that holds it.
-pub(crate) struct Held(Option<(Arc<Collection>, Range<usize>)>);
+pub(crate) struct HeapValue(Option<(Arc<Collection>, Range<usize>)>);
 
-impl Held {
+impl HeapValue {
     /// Its bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
         let found = self.0.as_ref();
@@ -119,14 +119,14 @@ impl GlobalHeap {
         element: &[u8],
         unit: u64,
         limits: &Limits,
-    ) -> Result<Held> {
+    ) -> Result<HeapValue> {
         let mut cursor = Cursor::new(element);
         let count = cursor.read_u32_le().map_err(from_reader)?;
         let address = cursor.read_offset(widths.offset).map_err(from_reader)?;
         let index = cursor.read_u32_le().map_err(from_reader)?;
         let len = u64::from(count).checked_mul(unit).ok_or_else(outside)?;
         if len == 0 || address == 0 || Cursor::is_undefined_offset(address, widths.offset) {
-            return Ok(Held(None));
+            return Ok(HeapValue(None));
         }
         let collection = self.collection(source, widths, address, limits)?;
         let place = u16::try_from(index).ok().and_then(|index| collection.place(index));
@@ -137,7 +137,7 @@ impl GlobalHeap {
         }
         Limits::check("bytes of one string", len, limits.string)?;
         source.spend(len)?;
-        Ok(Held(Some((collection, offset..offset + held))))
+        Ok(HeapValue(Some((collection, offset..offset + held))))
     }
 
     fn collection(

@@ -21,11 +21,11 @@ pub mod write;
 pub use datatype::{Class, Datatype, FloatFormat, Member, Padding};
 pub use file::attribute::{Attribute, AttributeValues};
 pub use file::browse::Browse;
-pub use file::dataset::{Dataset, Segment, find_file};
-pub use file::end::End;
-pub use file::group::{External, Link, Target};
-pub use file::{Groups, Hdf5File, Object, ObjectKind, Tree};
-pub use numpy::Element;
+pub use file::dataset::{Dataset, ExternalSegment, find_file};
+pub use file::end::EndMismatch;
+pub use file::group::{External, Link, LinkTarget};
+pub use file::{Groups, Hdf5File, Object, ObjectKind, ObjectTree};
+pub use numpy::ElementType;
 
 #[cfg(test)]
 mod tests;

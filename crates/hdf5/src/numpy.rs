@@ -8,7 +8,7 @@ use crate::datatype::{Class, Datatype, FloatFormat};
 
 /// An element type as tensors have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Element {
+pub struct ElementType {
     /// What the elements are.
     pub dtype: DType,
     /// Byte order in the file. For a record, `Big` if any field is: the dtype's words name those.
@@ -23,9 +23,9 @@ const MOST_WORDS: usize = 65_536;
 impl Datatype {
     /// The element type, where elements have a fixed size and need no heap: all but sequences
     /// and strings of variable length. References are opaque bytes.
-    pub fn element(&self) -> Option<Element> {
-        let plain = |dtype| Some(Element { dtype, order: ByteOrder::Little, dims: Vec::new() });
-        let ordered = |dtype, order| Some(Element { dtype, order, dims: Vec::new() });
+    pub fn element(&self) -> Option<ElementType> {
+        let plain = |dtype| Some(ElementType { dtype, order: ByteOrder::Little, dims: Vec::new() });
+        let ordered = |dtype, order| Some(ElementType { dtype, order, dims: Vec::new() });
         match &self.class {
             Class::Int { signed, order } => ordered(self.int(*signed)?, *order),
             Class::Bits { order } => ordered(self.int(false)?, *order),
@@ -108,7 +108,7 @@ impl Datatype {
         }
     }
 
-    fn compound(&self) -> Option<Element> {
+    fn compound(&self) -> Option<ElementType> {
         let Class::Compound(members) = &self.class else { return None };
         if let [re, im] = members.as_slice()
             && re.name == "r"
@@ -125,7 +125,7 @@ impl Datatype {
         for member in members {
             let element = match member.datatype.class {
                 // What lies in a heap is shown as the bytes of its place.
-                Class::VlenStr | Class::Vlen(_) => Element {
+                Class::VlenStr | Class::Vlen(_) => ElementType {
                     dtype: member.datatype.void(Vec::new(), Vec::new()),
                     order: ByteOrder::Little,
                     dims: Vec::new(),
@@ -147,7 +147,7 @@ impl Datatype {
         }
         order::natural(&mut words);
         let order = if words.is_empty() { ByteOrder::Little } else { ByteOrder::Big };
-        Some(Element { dtype: self.void(fields, words), order, dims: Vec::new() })
+        Some(ElementType { dtype: self.void(fields, words), order, dims: Vec::new() })
     }
 
     fn void(&self, fields: Vec<Field>, words: Vec<(u64, u64)>) -> DType {
@@ -157,7 +157,7 @@ impl Datatype {
     }
 }
 
-impl Element {
+impl ElementType {
     /// The runs of bytes to reverse in one element, its own dimensions included, if there are
     /// no more than `room`.
     fn words(&self, room: usize) -> Option<Vec<(u64, u64)>> {
@@ -179,7 +179,7 @@ impl Element {
     }
 }
 
-fn complex(part: &Element) -> Option<Element> {
+fn complex(part: &ElementType) -> Option<ElementType> {
     let dtype = match &part.dtype {
         DType::F16 => DType::C32,
         DType::F32 => DType::C64,
@@ -190,7 +190,7 @@ fn complex(part: &Element) -> Option<Element> {
         }
         _ => return None,
     };
-    Some(Element { dtype, ..part.clone() })
+    Some(ElementType { dtype, ..part.clone() })
 }
 
 fn numpy(name: String, code: String, itemsize: u64) -> DType {

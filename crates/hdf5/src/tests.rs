@@ -11,7 +11,7 @@ use statelens_checkpoint::{
     Data, Error, FileSet, Layout, Limits, Memory, ReadAt, Result, Segment, TensorId, Unwatched,
 };
 
-use crate::{AttributeValues, Browse, Hdf5File, Target, Tree, write};
+use crate::{AttributeValues, Browse, Hdf5File, LinkTarget, ObjectTree, write};
 
 /// Rows of the manifest that are not as h5py has them, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
@@ -35,7 +35,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/hdf5")
 }
 
-fn open(name: &str) -> (FileSet, Hdf5File, Tree) {
+fn open(name: &str) -> (FileSet, Hdf5File, ObjectTree) {
     let files = FileSet::single(name, Memory::from(std::fs::read(folder().join(name)).unwrap()));
     let file = Hdf5File::open(&files, files.main().unwrap(), &Limits::default()).unwrap();
     let tree = file.tree(&mut Unwatched).unwrap();
@@ -43,7 +43,7 @@ fn open(name: &str) -> (FileSet, Hdf5File, Tree) {
 }
 
 /// The bytes that the manifest's checksum is of.
-fn bytes(files: &FileSet, file: &Hdf5File, tree: &Tree, row: &[&str]) -> Result<Vec<u8>> {
+fn bytes(files: &FileSet, file: &Hdf5File, tree: &ObjectTree, row: &[&str]) -> Result<Vec<u8>> {
     let (path, attribute, kind) = (row[1], row[2], row[3]);
     let address = tree.find(path).ok_or_else(|| Error::damaged("no such object"))?;
     let object = match &tree.objects[&address] {
@@ -87,7 +87,7 @@ fn bytes(files: &FileSet, file: &Hdf5File, tree: &Tree, row: &[&str]) -> Result<
     }
 }
 
-fn check(files: &FileSet, file: &Hdf5File, tree: &Tree, row: &[&str]) -> Result<(), String> {
+fn check(files: &FileSet, file: &Hdf5File, tree: &ObjectTree, row: &[&str]) -> Result<(), String> {
     let (path, attribute) = (row[1], row[2]);
     let object = tree.find(path).and_then(|address| tree.object(address));
     let expect = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
@@ -196,17 +196,17 @@ fn links_say_what_they_are() {
     for name in ["links_e.h5", "links_l.h5"] {
         let (_, _, tree) = open(name);
         let links = tree.groups.links[&tree.groups.root].as_ref().unwrap();
-        let soft = links.iter().filter(|link| matches!(link.target, Target::Soft(_))).count();
+        let soft = links.iter().filter(|link| matches!(link.target, LinkTarget::Soft(_))).count();
         let external =
-            links.iter().filter(|link| matches!(link.target, Target::External(_))).count();
+            links.iter().filter(|link| matches!(link.target, LinkTarget::External(_))).count();
         assert!(soft > 0 && external > 0, "{links:?}");
     }
 }
 
 #[derive(Debug)]
-struct Counting(Memory, AtomicU64);
+struct CountedBytes(Memory, AtomicU64);
 
-impl ReadAt for Counting {
+impl ReadAt for CountedBytes {
     fn len(&self) -> u64 {
         self.0.len()
     }
@@ -224,8 +224,8 @@ impl ReadAt for Counting {
 
 /// A file of many small datasets with a few attributes each, `gap` bytes of data in each.
 fn many(count: u32, gap: u64) -> Vec<u8> {
-    use write::{Attribute, AttributeValue, Content, Dataset, Datatype, File, Space};
-    let mut file = File::new();
+    use write::{Attribute, AttributeValue, Content, Dataset, Datatype, FilePlan, Space};
+    let mut file = FilePlan::new();
     for index in 0..count {
         let dataset = Dataset {
             datatype: Datatype::F32,
@@ -255,7 +255,7 @@ fn many(count: u32, gap: u64) -> Vec<u8> {
 fn twenty_thousand_datasets_take_few_reads() {
     let bytes = many(20_000, 16);
     let len = bytes.len() as u64;
-    let source = Arc::new(Counting(Memory::from(bytes), AtomicU64::new(0)));
+    let source = Arc::new(CountedBytes(Memory::from(bytes), AtomicU64::new(0)));
     let mut files = FileSet::default();
     let id = files.push("many.h5", source.clone());
     let file = Hdf5File::open(&files, id, &Limits::default()).unwrap();
@@ -279,7 +279,7 @@ fn twenty_thousand_datasets_take_few_reads() {
 #[test]
 fn objects_are_read_when_they_are_asked_for_and_once() {
     let bytes = many(20_000, 16);
-    let source = Arc::new(Counting(Memory::from(bytes), AtomicU64::new(0)));
+    let source = Arc::new(CountedBytes(Memory::from(bytes), AtomicU64::new(0)));
     let mut files = FileSet::default();
     let id = files.push("many.h5", source.clone());
     let reads = || source.1.load(Ordering::Relaxed);

@@ -8,8 +8,8 @@ use statelens_checkpoint::{
     ValueId, grouped, order,
 };
 use statelens_hdf5::{
-    AttributeValues, Class, Dataset, End, External, Groups, Hdf5File, Link, Object, ObjectKind,
-    Target, Tree,
+    AttributeValues, Class, Dataset, EndMismatch, External, Groups, Hdf5File, Link, LinkTarget,
+    Object, ObjectKind, ObjectTree,
 };
 
 /// Opens it.
@@ -43,7 +43,7 @@ pub(crate) struct Grown {
 pub(crate) fn grow(
     files: &FileSet,
     file: &Hdf5File,
-    tree: &Tree,
+    tree: &ObjectTree,
     builder: Builder,
     findings: Vec<Finding>,
 ) -> Result<Grown> {
@@ -65,18 +65,18 @@ pub(crate) fn grow(
 /// The finding for a file that doesn't end where it says.
 pub(crate) fn cut_short(file: &Hdf5File, found: &Groups) -> Option<Finding> {
     let (title, detail) = match file.end(found)? {
-        End::CutShort(missing) => (
+        EndMismatch::CutShort(missing) => (
             format!("The file is cut short: {} bytes are missing", grouped(missing)),
             "Its superblock says where it should end. What lies past its present end can't be read.",
         ),
-        End::Behind(bytes) => (
+        EndMismatch::Behind(bytes) => (
             format!(
                 "{} bytes of the file's own lie behind the end that it records",
                 grouped(bytes)
             ),
             "Its superblock is damaged, or the program that wrote the file was killed. libhdf5 refuses what lies behind that end.",
         ),
-        End::Elsewhere => (
+        EndMismatch::Elsewhere => (
             "The file records a beginning and an end that are not its own".to_owned(),
             "Its superblock is damaged. libhdf5 refuses such a file.",
         ),
@@ -125,7 +125,7 @@ fn format(file: &Hdf5File) -> FormatInfo {
 struct Hdf5Reader<'a> {
     files: &'a FileSet,
     file: &'a Hdf5File,
-    tree: &'a Tree,
+    tree: &'a ObjectTree,
     builder: Builder,
     /// Where each object hangs in the tree.
     places: HashMap<u64, ValueId>,
@@ -205,14 +205,14 @@ impl Hdf5Reader<'_> {
 
     fn link(&mut self, link: &Link, path: String) -> Result<ValueId> {
         match &link.target {
-            Target::Hard(address) => self.object(*address, path),
-            Target::Soft(target) => {
+            LinkTarget::Hard(address) => self.object(*address, path),
+            LinkTarget::Soft(target) => {
                 let id = self.builder.push(Value::None)?;
                 let group = path.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
                 self.soft.push((id, group, target.clone()));
                 Ok(id)
             }
-            Target::External(external) => {
+            LinkTarget::External(external) => {
                 let External { file, path } = &**external;
                 let text = format!("a link to {path} in the file {file}");
                 self.builder.push(opaque("ExternalLink", text))

@@ -21,7 +21,7 @@ use statelens_checkpoint::{
 use crate::error::from_reader;
 use crate::filters::{self, FilterDescription};
 use crate::header::Widths;
-use crate::index::{arrays, tree::Tree};
+use crate::index::{arrays, tree::ChunkTree};
 use crate::source::Source;
 
 /// Where the chunks of a dataset are listed.
@@ -178,8 +178,8 @@ impl DatasetChunks {
         entries.map_err(from_reader)
     }
 
-    fn tree<'a>(&'a self, source: &'a Source) -> Tree<'a> {
-        Tree {
+    fn tree<'a>(&'a self, source: &'a Source) -> ChunkTree<'a> {
+        ChunkTree {
             source,
             widths: self.widths,
             root: self.address,

@@ -22,7 +22,7 @@ use crate::file::chunks::{ChunkPlace, DatasetChunks};
 use crate::filters::FilterDescription;
 use crate::header::{Message, Messages, Widths};
 use crate::heap::HeapNames;
-use crate::numpy::Element;
+use crate::numpy::ElementType;
 
 /// An array in the file.
 #[derive(Debug, Clone)]
@@ -37,26 +37,26 @@ pub struct Dataset {
     pub filters: Arc<[FilterDescription]>,
     /// The element that stands where nothing was written; empty for zeros.
     pub fill: Arc<[u8]>,
-    pub(crate) stored: Stored,
+    pub(crate) stored: DataLocation,
 }
 
 /// Where a dataset's bytes are.
 #[derive(Debug, Clone)]
-pub(crate) enum Stored {
+pub(crate) enum DataLocation {
     /// In its object header.
     Compact(Arc<[u8]>),
     /// In one piece, or nowhere yet.
     Contiguous(Option<u64>),
     Chunked(ChunkPlace),
     /// In other files, one piece after the other.
-    External(Vec<Segment>),
+    External(Vec<ExternalSegment>),
     /// Somewhere that is not read; the text says why.
     Elsewhere(Text),
 }
 
 /// A piece of a dataset in another file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segment {
+pub struct ExternalSegment {
     /// The file, as it was written: absolute, or relative to this one.
     pub file: Text,
     /// First byte in it.
@@ -73,7 +73,7 @@ impl Dataset {
 
     /// The element type and shape of the tensor that it is, an array in each element included;
     /// none for the null dataspace and for elements that lie in a heap.
-    pub fn element(&self) -> Option<(Element, Vec<u64>)> {
+    pub fn element(&self) -> Option<(ElementType, Vec<u64>)> {
         let shape = self.shape.as_ref()?;
         let element = self.datatype.element()?;
         let shape = shape.iter().chain(&element.dims).copied().collect();
@@ -81,9 +81,9 @@ impl Dataset {
     }
 
     /// The pieces in other files, if that is where its bytes are.
-    pub fn segments(&self) -> &[Segment] {
+    pub fn segments(&self) -> &[ExternalSegment] {
         match &self.stored {
-            Stored::External(segments) => segments,
+            DataLocation::External(segments) => segments,
             _ => &[],
         }
     }
@@ -91,17 +91,19 @@ impl Dataset {
     /// How its bytes are stored, for people: `contiguous`, `chunks [10, 4], shuffle, gzip 4`.
     pub fn describe(&self) -> String {
         match &self.stored {
-            Stored::Compact(_) => "compact".into(),
-            Stored::Contiguous(Some(_)) => "contiguous".into(),
-            Stored::Contiguous(None) => "not written".into(),
-            Stored::Chunked(place) if self.filters.is_empty() => {
+            DataLocation::Compact(_) => "compact".into(),
+            DataLocation::Contiguous(Some(_)) => "contiguous".into(),
+            DataLocation::Contiguous(None) => "not written".into(),
+            DataLocation::Chunked(place) if self.filters.is_empty() => {
                 format!("chunks {:?}", place.shape)
             }
-            Stored::Chunked(place) => {
+            DataLocation::Chunked(place) => {
                 format!("chunks {:?}, {}", place.shape, crate::filters::describe(&self.filters))
             }
-            Stored::External(segments) => format!("in {} pieces of other files", segments.len()),
-            Stored::Elsewhere(_) => "not in this file".into(),
+            DataLocation::External(segments) => {
+                format!("in {} pieces of other files", segments.len())
+            }
+            DataLocation::Elsewhere(_) => "not in this file".into(),
         }
     }
 }
@@ -141,7 +143,7 @@ impl Hdf5File {
             }
             (None, None) => return Err(missing("a layout")),
         };
-        if let Stored::Compact(data) = &stored {
+        if let DataLocation::Compact(data) = &stored {
             let bytes = count(shape.as_deref())?.checked_mul(datatype.size);
             if bytes != Some(data.len() as u64) {
                 return Err(Error::damaged(format!("compact data of {} bytes", data.len()))
@@ -173,7 +175,7 @@ impl Hdf5File {
         Ok(if value.len() as u64 == datatype.size { value.into() } else { [].into() })
     }
 
-    fn segments(&self, body: &[u8]) -> Result<Stored> {
+    fn segments(&self, body: &[u8]) -> Result<DataLocation> {
         let Widths { offset, length } = self.widths;
         let message = external_files::parse(&mut Cursor::new(body), offset, length, body.len());
         let message = message.map_err(from_reader)?;
@@ -185,12 +187,16 @@ impl Hdf5File {
             .map_err(from_reader)?;
         let names = HeapNames::read(&self.source, self.widths, message.heap_address, &self.limits)?;
         let segments = message.slots.iter().map(|slot| {
-            Ok(Segment { file: names.get(slot.name_offset)?, offset: slot.offset, len: slot.size })
+            Ok(ExternalSegment {
+                file: names.get(slot.name_offset)?,
+                offset: slot.offset,
+                len: slot.size,
+            })
         });
-        Ok(Stored::External(segments.collect::<Result<_>>()?))
+        Ok(DataLocation::External(segments.collect::<Result<_>>()?))
     }
 
-    fn stored(&self, body: &[u8], rank: usize, element: u64) -> Result<Stored> {
+    fn stored(&self, body: &[u8], rank: usize, element: u64) -> Result<DataLocation> {
         let Widths { offset, length } = self.widths;
         let address =
             |address: u64| (!Cursor::is_undefined_offset(address, offset)).then_some(address);
@@ -199,7 +205,7 @@ impl Hdf5File {
         };
         let class = if version < 3 { third } else { second };
         if (4..=5).contains(&version) && class == 3 {
-            return Ok(Stored::Elsewhere(
+            return Ok(DataLocation::Elsewhere(
                 "a virtual dataset: its elements are in other datasets, which are not followed"
                     .into(),
             ));
@@ -209,8 +215,8 @@ impl Hdf5File {
         }
         let message = layout::parse(&mut Cursor::new(body), offset, length, body.len());
         Ok(match message.map_err(from_reader)?.layout {
-            DataLayout::Compact { data } => Stored::Compact(data.into()),
-            DataLayout::Contiguous { address: at, .. } => Stored::Contiguous(address(at)),
+            DataLayout::Compact { data } => DataLocation::Compact(data.into()),
+            DataLayout::Contiguous { address: at, .. } => DataLocation::Contiguous(address(at)),
             DataLayout::Chunked { address: at, mut dims, element_size, chunk_indexing } => {
                 // Since version 4 the element's size stands after the chunk's shape, for
                 // hdf5-reader too.
@@ -229,7 +235,7 @@ impl Hdf5File {
                     return Err(Error::damaged(format!("chunks of shape {dims:?}"))
                         .expected("less than 4 GiB in each"));
                 }
-                Stored::Chunked(ChunkPlace {
+                DataLocation::Chunked(ChunkPlace {
                     address: address(at),
                     shape: dims,
                     index: chunk_indexing,
@@ -240,7 +246,7 @@ impl Hdf5File {
     }
 
     /// Layouts of versions 1 and 2, which hdf5-reader 0.12 takes for shorter than they are.
-    fn old_stored(&self, body: &[u8], class: u8, rank: usize) -> Result<Stored> {
+    fn old_stored(&self, body: &[u8], class: u8, rank: usize) -> Result<DataLocation> {
         let mut cursor = Cursor::new(body);
         let mut read = || {
             cursor.skip(1)?;
@@ -261,11 +267,11 @@ impl Hdf5File {
         let (at, mut dims, data) = read().map_err(from_reader)?;
         let address = (!Cursor::is_undefined_offset(at, self.widths.offset)).then_some(at);
         Ok(match class {
-            0 => Stored::Compact(data.into()),
-            1 => Stored::Contiguous(address),
+            0 => DataLocation::Compact(data.into()),
+            1 => DataLocation::Contiguous(address),
             _ => {
                 dims.truncate(rank);
-                Stored::Chunked(ChunkPlace {
+                DataLocation::Chunked(ChunkPlace {
                     address,
                     shape: dims,
                     index: None,
@@ -299,7 +305,7 @@ impl Hdf5File {
         &self,
         dataset: &Dataset,
         files: &FileSet,
-        element: &Element,
+        element: &ElementType,
         shape: &[u64],
         bytes: u64,
     ) -> Result<Layout> {
@@ -307,21 +313,21 @@ impl Hdf5File {
             return Ok(Layout::Inline([].into()));
         }
         match &dataset.stored {
-            Stored::Compact(data) => {
+            DataLocation::Compact(data) => {
                 let len = usize::try_from(bytes).ok();
                 let data = len.and_then(|len| data.get(..len));
                 let data = data.ok_or_else(|| Error::damaged("compact data ends too early"))?;
                 Ok(Layout::Inline(data.into()))
             }
-            Stored::Contiguous(Some(address)) => {
+            DataLocation::Contiguous(Some(address)) => {
                 let offset = self.source.base().checked_add(*address);
                 let offset = offset.ok_or_else(|| Error::damaged("an address past 64 bits"))?;
                 Ok(Layout::Span(Span { file: self.id, offset, len: bytes }))
             }
-            Stored::Contiguous(None) => Ok(fill(dataset, element)),
-            Stored::Chunked(place) => self.chunked(dataset, place, element, shape),
-            Stored::External(segments) => Ok(external(segments, files, shape, bytes)),
-            Stored::Elsewhere(reason) => Ok(Layout::Missing(reason.clone())),
+            DataLocation::Contiguous(None) => Ok(fill(dataset, element)),
+            DataLocation::Chunked(place) => self.chunked(dataset, place, element, shape),
+            DataLocation::External(segments) => Ok(external(segments, files, shape, bytes)),
+            DataLocation::Elsewhere(reason) => Ok(Layout::Missing(reason.clone())),
         }
     }
 
@@ -329,7 +335,7 @@ impl Hdf5File {
         &self,
         dataset: &Dataset,
         place: &ChunkPlace,
-        element: &Element,
+        element: &ElementType,
         shape: &[u64],
     ) -> Result<Layout> {
         let Some(address) = place.address else { return Ok(fill(dataset, element)) };
@@ -419,7 +425,7 @@ impl Hdf5File {
     }
 }
 
-fn fill_bytes(dataset: &Dataset, element: &Element) -> Arc<[u8]> {
+fn fill_bytes(dataset: &Dataset, element: &ElementType) -> Arc<[u8]> {
     if dataset.fill.is_empty() {
         return [].into();
     }
@@ -429,7 +435,7 @@ fn fill_bytes(dataset: &Dataset, element: &Element) -> Arc<[u8]> {
     dataset.fill.get(..size).map_or_else(|| [].into(), Arc::from)
 }
 
-fn fill(dataset: &Dataset, element: &Element) -> Layout {
+fn fill(dataset: &Dataset, element: &ElementType) -> Layout {
     let bytes = fill_bytes(dataset, element);
     match bytes.is_empty() {
         true => Layout::Fill(vec![0; element.dtype.itemsize() as usize].into()),
@@ -438,7 +444,7 @@ fn fill(dataset: &Dataset, element: &Element) -> Layout {
 }
 
 /// The pieces as parts along the first dimension, where each ends with a whole row.
-fn external(segments: &[Segment], files: &FileSet, shape: &[u64], bytes: u64) -> Layout {
+fn external(segments: &[ExternalSegment], files: &FileSet, shape: &[u64], bytes: u64) -> Layout {
     let rows = shape.first().copied().unwrap_or(1).max(1);
     let row = bytes / rows;
     let mut parts = Vec::new();

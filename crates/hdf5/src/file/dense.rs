@@ -14,7 +14,7 @@ use crate::heap::DenseHeap;
 pub(crate) struct DenseAttributes {
     place: DensePlace,
     /// Sorted by hash, as the file has them.
-    records: Vec<Record>,
+    records: Vec<DenseRecord>,
     /// Bytes of them that were read.
     spent: u64,
     /// What is wrong with those that were read.
@@ -22,7 +22,7 @@ pub(crate) struct DenseAttributes {
 }
 
 #[derive(Debug)]
-struct Record {
+struct DenseRecord {
     hash: u32,
     id: [u8; 8],
     /// It was read; what is wrong with it is known.
@@ -39,7 +39,7 @@ impl DenseAttributes {
                 Error::damaged("an index of attributes with numbers of another length")
                     .at(place.by_name)
             })?;
-            records.push(Record { hash, id, is_read: false });
+            records.push(DenseRecord { hash, id, is_read: false });
         }
         Ok(Self { place, records, spent: 0, troubles: Vec::new() })
     }
@@ -117,7 +117,7 @@ impl DenseAttributes {
         order::natural(&mut order);
         order.dedup();
         for (_, position) in order {
-            let Record { hash, id, is_read } = &mut self.records[position];
+            let DenseRecord { hash, id, is_read } = &mut self.records[position];
             let object = heap.get(id);
             let attribute = object.and_then(|object| {
                 self.spent += object.len() as u64;

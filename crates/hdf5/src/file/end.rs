@@ -10,14 +10,14 @@ use hdf5_reader::io::Cursor;
 use statelens_checkpoint::Result;
 
 use crate::error::from_reader;
-use crate::file::dataset::{Dataset, Stored};
+use crate::file::dataset::{DataLocation, Dataset};
 use crate::file::{Groups, Hdf5File};
 use crate::header::Widths;
 use crate::source::Source;
 
 /// How a container's recorded end disagrees with the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum EndMismatch {
     /// The file ends so many bytes before.
     CutShort(u64),
     /// So many bytes of it lie behind.
@@ -43,21 +43,24 @@ pub(crate) fn recorded_base(whole: &Source, start: u64, version: u8, width: u8) 
 impl Hdf5File {
     /// How the recorded end disagrees with the file and with what was found in it; `None` if it
     /// doesn't.
-    pub fn end(&self, found: &Groups) -> Option<End> {
+    pub fn end(&self, found: &Groups) -> Option<EndMismatch> {
         let recorded = self.superblock().eof_address;
         let Widths { offset, .. } = self.widths;
         if Cursor::is_undefined_offset(recorded, offset) {
             return None;
         }
         let len = Storage::len(&self.source);
-        let Some(end) = self.recorded_end() else { return Some(End::Elsewhere) };
+        let Some(end) = self.recorded_end() else { return Some(EndMismatch::Elsewhere) };
         if end > len {
             // Behind a user block, writers count the end from either start.
             let least = recorded.min(recorded.saturating_sub(self.source.base()).max(1)).min(end);
-            return least.checked_sub(len).filter(|missing| *missing > 0).map(End::CutShort);
+            return least
+                .checked_sub(len)
+                .filter(|missing| *missing > 0)
+                .map(EndMismatch::CutShort);
         }
         let reached = self.source.reached().max(found.data_end);
-        (reached > end).then(|| End::Behind(reached - end))
+        (reached > end).then(|| EndMismatch::Behind(reached - end))
     }
 
     /// Where the container says that it ends, from its start; `None` if it doesn't, or says it in
@@ -77,7 +80,7 @@ impl Hdf5File {
 /// The address that a dataset's data is known to reach up to.
 pub(super) fn extent(dataset: &Dataset) -> Option<u64> {
     match &dataset.stored {
-        Stored::Contiguous(address) => {
+        DataLocation::Contiguous(address) => {
             let bytes = dataset.count().ok()?.checked_mul(dataset.datatype.size)?;
             address.as_ref()?.checked_add(bytes)
         }

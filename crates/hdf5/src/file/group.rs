@@ -23,12 +23,12 @@ pub struct Link {
     /// The name.
     pub name: Text,
     /// What it stands for.
-    pub target: Target,
+    pub target: LinkTarget,
 }
 
 /// What a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum LinkTarget {
     /// The object whose header is at that address. Two names of one address are one object.
     Hard(u64),
     /// A path in this file.
@@ -83,7 +83,7 @@ pub(crate) type Hashed = (u32, Vec<u8>);
 
 /// Nodes of a group's tree to be read: their address, their level if that is known, and the names
 /// around them.
-struct Waiting {
+struct PendingNode {
     address: u64,
     level: Option<u8>,
     low: Option<Text>,
@@ -142,10 +142,10 @@ impl Hdf5File {
         let names = HeapNames::read(&self.source, self.widths, table.heap_address, &self.limits)?;
         // Nodes still to be read, the next one last.
         let mut nodes =
-            vec![Waiting { address: table.btree_address, level: None, low: None, high: None }];
+            vec![PendingNode { address: table.btree_address, level: None, low: None, high: None }];
         let mut seen = HashSet::new();
         let mut rising = true;
-        while let Some(Waiting { address, level, low, high }) = nodes.pop() {
+        while let Some(PendingNode { address, level, low, high }) = nodes.pop() {
             let at = |error: Error| error.at(self.source.base().saturating_add(address));
             if !seen.insert(address) {
                 return Err(at(Error::damaged("the tree of a group's names leads in a circle")));
@@ -198,7 +198,7 @@ impl Hdf5File {
                     && keys.first().zip(low.as_ref()).is_none_or(|(key, low)| key >= low)
                     && keys.last().zip(high.as_ref()).is_none_or(|(key, high)| key <= high);
                 for (child, keys) in node.children.iter().zip(keys.windows(2)).rev() {
-                    nodes.push(Waiting {
+                    nodes.push(PendingNode {
                         address: *child,
                         level: Some(node.level),
                         low: keys.first().cloned(),
@@ -238,9 +238,9 @@ impl Hdf5File {
             let target = match entry.cache_type {
                 2 => {
                     let [a, b, c, d, ..] = entry.scratch;
-                    Target::Soft(names.get(u64::from(u32::from_le_bytes([a, b, c, d])))?)
+                    LinkTarget::Soft(names.get(u64::from(u32::from_le_bytes([a, b, c, d])))?)
                 }
-                0 | 1 => Target::Hard(entry.object_header_address),
+                0 | 1 => LinkTarget::Hard(entry.object_header_address),
                 kind => {
                     return Err(Error::damaged(format!("a name of the unknown kind {kind}"))
                         .expected("kind 0, 1 or 2"));
@@ -393,11 +393,12 @@ pub(crate) fn is_hash(hash: u32, name: &[u8]) -> bool {
 impl From<LinkMessage> for Link {
     fn from(message: LinkMessage) -> Self {
         let target = match message.target {
-            LinkTarget::Hard { address } => Target::Hard(address),
-            LinkTarget::Soft { path } => Target::Soft(path.into()),
-            LinkTarget::External { filename, path } => {
-                Target::External(Box::new(External { file: filename.into(), path: path.into() }))
-            }
+            LinkTarget::Hard { address } => LinkTarget::Hard(address),
+            LinkTarget::Soft { path } => LinkTarget::Soft(path.into()),
+            LinkTarget::External { filename, path } => LinkTarget::External(Box::new(External {
+                file: filename.into(),
+                path: path.into(),
+            })),
         };
         Self { name: message.name.into(), target }
     }

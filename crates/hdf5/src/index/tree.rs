@@ -17,7 +17,7 @@ use crate::header::Widths;
 use crate::source::Source;
 
 /// A tree of chunks.
-pub(crate) struct Tree<'a> {
+pub(crate) struct ChunkTree<'a> {
     pub(crate) source: &'a Source,
     pub(crate) widths: Widths,
     pub(crate) root: u64,
@@ -36,19 +36,20 @@ pub(crate) struct Tree<'a> {
 const DEEPEST: u8 = 64;
 
 /// A node to be read: where it is, its level if that is known, and the keys around it.
-struct Waiting {
+struct PendingChunkNode {
     address: u64,
     level: Option<u8>,
     low: Option<Vec<u64>>,
     high: Option<Vec<u64>>,
 }
 
-impl Tree<'_> {
+impl ChunkTree<'_> {
     /// All chunks that it lists.
     pub(crate) fn entries(&self) -> Result<Vec<ChunkEntry>> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
-        let mut open = vec![Waiting { address: self.root, level: None, low: None, high: None }];
+        let mut open =
+            vec![PendingChunkNode { address: self.root, level: None, low: None, high: None }];
         while let Some(waiting) = open.pop() {
             let address = waiting.address;
             let at = |error: Error| error.at(self.source.base().saturating_add(address));
@@ -60,7 +61,7 @@ impl Tree<'_> {
             if node.level > 0 {
                 let children = node.children.iter().zip(keys.windows(2)).rev();
                 for (child, keys) in children {
-                    open.push(Waiting {
+                    open.push(PendingChunkNode {
                         address: *child,
                         level: Some(node.level - 1),
                         low: keys.first().cloned(),
@@ -121,7 +122,7 @@ impl Tree<'_> {
     }
 
     /// Where the keys of a node are, which rise from one end of what is around it to the other.
-    fn keys(&self, node: &BTreeV1Node, within: &Waiting) -> Result<Vec<Vec<u64>>> {
+    fn keys(&self, node: &BTreeV1Node, within: &PendingChunkNode) -> Result<Vec<Vec<u64>>> {
         let mut keys = Vec::with_capacity(node.keys.len());
         for key in &node.keys {
             let BTreeV1Key::RawData { offsets, .. } = key else {

@@ -86,11 +86,11 @@ impl Attribute {
             out.extend_from_slice(self.name.as_bytes());
             out.push(0);
         }
-        for (part, size_at) in [(Message::Datatype, 4), (Message::Dataspace, 6)] {
+        for (part, size_at) in [(SizedMessage::Datatype, 4), (SizedMessage::Dataspace, 6)] {
             let start = out.len();
             match part {
-                Message::Datatype => datatype.encode_into(&mut out),
-                Message::Dataspace => message::dataspace(&space, &mut out),
+                SizedMessage::Datatype => datatype.encode_into(&mut out),
+                SizedMessage::Dataspace => message::dataspace(&space, &mut out),
             }
             let size = (out.len() - start) as u16;
             out[size_at..size_at + 2].copy_from_slice(&size.to_le_bytes());
@@ -121,7 +121,7 @@ impl Attribute {
 }
 
 /// The parts of an attribute whose sizes are said before them.
-enum Message {
+enum SizedMessage {
     Datatype,
     Dataspace,
 }

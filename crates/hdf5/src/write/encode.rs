@@ -17,7 +17,7 @@ pub enum Filter {
 }
 
 /// One filter of a pipeline.
-pub(super) struct Stage {
+pub(super) struct PipelineFilter {
     pub(super) id: u16,
     pub(super) name: &'static str,
     pub(super) parameters: Vec<u32>,
@@ -28,8 +28,8 @@ pub(super) struct Stage {
 const CHUNK_BYTES: u64 = 1 << 20;
 
 impl Filter {
-    pub(super) fn stages(self, itemsize: u32) -> Vec<Stage> {
-        let stage = |id, name, parameters| Stage { id, name, parameters };
+    pub(super) fn stages(self, itemsize: u32) -> Vec<PipelineFilter> {
+        let stage = |id, name, parameters| PipelineFilter { id, name, parameters };
         match self {
             Self::Lz4 => vec![stage(
                 32004,

@@ -30,7 +30,7 @@ pub(super) const MOST_ATTRIBUTES: usize = dense::MOST;
 pub(super) struct GroupRef(usize);
 
 /// What a name of a group stands for.
-pub(super) enum Target {
+pub(super) enum LinkTarget {
     /// A dataset's object header.
     Dataset(u64),
     /// Another group.
@@ -53,7 +53,7 @@ impl GroupRef {
 /// Writes a group into its place. `links` are sorted by the bytes of their names.
 pub(super) fn write(
     group: GroupRef,
-    links: &[(&str, Target)],
+    links: &[(&str, LinkTarget)],
     attributes: &[Attribute],
     heap: &mut Heap,
 ) {
@@ -121,13 +121,13 @@ pub(super) fn write(
 }
 
 /// A symbol table entry after its name. What is known of a group is repeated in it.
-fn entry(out: &mut Vec<u8>, target: &Target, heap: &Heap) {
+fn entry(out: &mut Vec<u8>, target: &LinkTarget, heap: &Heap) {
     match target {
-        Target::Dataset(address) => {
+        LinkTarget::Dataset(address) => {
             out.u64(*address);
             out.zeros(24);
         }
-        Target::Group(group) => group_entry(out, heap.address(group.0)),
+        LinkTarget::Group(group) => group_entry(out, heap.address(group.0)),
     }
 }
 

@@ -42,20 +42,20 @@ use message::{Messages, kind};
 
 /// A file to be planned.
 #[derive(Debug, Default)]
-pub struct File {
+pub struct FilePlan {
     /// The attributes of the root group.
     pub attributes: Vec<Attribute>,
     datasets: Vec<(Dataset, u32)>,
     /// The root group first; a group stands before those in it.
-    groups: Vec<BTreeMap<String, Link>>,
+    groups: Vec<BTreeMap<String, PlannedLink>>,
 }
 
-/// Which dataset of a [`File`].
+/// Which dataset of a [`FilePlan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatasetId(usize);
 
 #[derive(Debug, Clone, Copy)]
-enum Link {
+enum PlannedLink {
     Group(usize),
     Dataset(DatasetId),
 }
@@ -86,14 +86,14 @@ pub enum Content {
 
 /// A planned file.
 #[derive(Debug)]
-pub struct Planned {
+pub struct PlannedSegments {
     /// The parts of the file.
     pub segments: Vec<Segment>,
     /// See [`statelens_checkpoint::PlannedFile::head_last`].
     pub head_last: bool,
 }
 
-impl File {
+impl FilePlan {
     /// A file with an empty root group.
     pub fn new() -> Self {
         Self { groups: vec![BTreeMap::new()], ..Self::default() }
@@ -126,7 +126,7 @@ impl File {
     }
 
     /// Plans the file. With a filter, arrays of 4 KiB and more are cut into chunks and encoded.
-    pub fn plan(self, filter: Option<Filter>) -> Result<Planned> {
+    pub fn plan(self, filter: Option<Filter>) -> Result<PlannedSegments> {
         if self.attributes.len() > group::MOST_ATTRIBUTES {
             return Err(Error::unsupported(format!(
                 "{} attributes on the root group; {} can be written",
@@ -152,36 +152,36 @@ impl File {
         for part in groups {
             let next = self.groups.len();
             match self.groups[at].get(part) {
-                Some(Link::Group(group)) => at = *group,
-                Some(Link::Dataset(_)) => {
+                Some(PlannedLink::Group(group)) => at = *group,
+                Some(PlannedLink::Dataset(_)) => {
                     return Err(Error::refused(format!(
                         "`{part}` on the way to `{path}` is a dataset, not a group"
                     )));
                 }
                 None => {
-                    self.groups[at].insert(part.into(), Link::Group(next));
+                    self.groups[at].insert(part.into(), PlannedLink::Group(next));
                     self.groups.push(BTreeMap::new());
                     at = next;
                 }
             }
         }
         match self.groups[at].get(name) {
-            Some(Link::Group(_)) => Err(Error::refused(format!(
+            Some(PlannedLink::Group(_)) => Err(Error::refused(format!(
                 "`{path}` is a group, for the names of other datasets begin with it"
             ))),
-            Some(Link::Dataset(_)) => {
+            Some(PlannedLink::Dataset(_)) => {
                 Err(Error::refused(format!("there already is a dataset at `{path}`")))
             }
             None => {
-                self.groups[at].insert(name.into(), Link::Dataset(dataset));
+                self.groups[at].insert(name.into(), PlannedLink::Dataset(dataset));
                 Ok(())
             }
         }
     }
 
-    fn structure_first(self) -> Result<Planned> {
+    fn structure_first(self) -> Result<PlannedSegments> {
         let mut heap = Heap::new(0, SUPERBLOCK as usize);
-        let positions = self.structure(&mut heap, &|_| Stored::Later)?;
+        let positions = self.structure(&mut heap, &|_| DataPlacement::Later)?;
         let mut head = heap.finish();
         let mut end = head.len() as u64;
         let mut segments = vec![Segment::Zeros(0)];
@@ -201,10 +201,10 @@ impl File {
         head[..SUPERBLOCK as usize].copy_from_slice(&superblock(SUPERBLOCK, end));
         room::ahead(head.len() as u64)?;
         segments[0] = Segment::Bytes(head.into());
-        Ok(Planned { segments, head_last: false })
+        Ok(PlannedSegments { segments, head_last: false })
     }
 
-    fn structure_last(self, filter: Filter) -> Result<Planned> {
+    fn structure_last(self, filter: Filter) -> Result<PlannedSegments> {
         let mut segments = vec![Segment::Zeros(SUPERBLOCK)];
         // The segment of each dataset's data, and how it is encoded, into how many chunks.
         let mut places = room::vec(self.datasets.len() as u64)?;
@@ -233,9 +233,9 @@ impl File {
         let mut heap = Heap::new(0, 0);
         self.structure(&mut heap, &|index| match &places[index] {
             Some((_, Some((encoding, count)))) => {
-                Stored::Chunks { encoding, filter, chunks: &anywhere[..*count] }
+                DataPlacement::Chunks { encoding, filter, chunks: &anywhere[..*count] }
             }
-            _ => Stored::Later,
+            _ => DataPlacement::Later,
         })?;
         // It begins at a multiple of 8, whatever is before it.
         let len = heap.finish().len() as u64 + 7;
@@ -246,15 +246,15 @@ impl File {
             let mut out = vec![0; (base - start) as usize];
             let mut heap = Heap::new(base, 0);
             self.structure(&mut heap, &|index| {
-                let Some((segment, encoding)) = &places[index] else { return Stored::Later };
+                let Some((segment, encoding)) = &places[index] else { return DataPlacement::Later };
                 let found = outcomes.here().get(*segment);
                 match encoding {
-                    Some((encoding, _)) => Stored::Chunks {
+                    Some((encoding, _)) => DataPlacement::Chunks {
                         encoding,
                         filter,
                         chunks: found.map_or(&[], |outcome| &outcome.chunks),
                     },
-                    None => Stored::At(found.map_or(UNDEFINED, |outcome| outcome.offset)),
+                    None => DataPlacement::At(found.map_or(UNDEFINED, |outcome| outcome.offset)),
                 }
             })?;
             out.extend(heap.finish());
@@ -269,7 +269,7 @@ impl File {
                 Ok(superblock(structure.offset.next_multiple_of(8), structure.end()))
             }),
         };
-        Ok(Planned { segments, head_last: true })
+        Ok(PlannedSegments { segments, head_last: true })
     }
 
     /// Everything but superblock and data, the root group's place first. `stored` says where a
@@ -278,7 +278,7 @@ impl File {
     fn structure<'a>(
         &self,
         heap: &mut Heap,
-        stored: &dyn Fn(usize) -> Stored<'a>,
+        stored: &dyn Fn(usize) -> DataPlacement<'a>,
     ) -> Result<Vec<Option<usize>>> {
         let places: Vec<_> = self.groups.iter().map(|_| group::GroupRef::reserve(heap)).collect();
         let mut headers = room::vec(self.datasets.len() as u64)?;
@@ -294,8 +294,12 @@ impl File {
             let links: Vec<_> = group
                 .iter()
                 .map(|(name, link)| match link {
-                    Link::Group(group) => (name.as_str(), group::Target::Group(places[*group])),
-                    Link::Dataset(id) => (name.as_str(), group::Target::Dataset(headers[id.0])),
+                    PlannedLink::Group(group) => {
+                        (name.as_str(), group::LinkTarget::Group(places[*group]))
+                    }
+                    PlannedLink::Dataset(id) => {
+                        (name.as_str(), group::LinkTarget::Dataset(headers[id.0]))
+                    }
                 })
                 .collect();
             let attributes = if index == 0 { self.attributes.as_slice() } else { &[] };
@@ -307,7 +311,7 @@ impl File {
 }
 
 /// Where a dataset's data is.
-enum Stored<'a> {
+enum DataPlacement<'a> {
     /// In one run, to be placed once the structure is complete.
     Later,
     /// In one run from here.
@@ -335,7 +339,7 @@ impl Dataset {
     /// position in the block of the data's address if that is still open.
     fn write(
         &self,
-        stored: Stored<'_>,
+        stored: DataPlacement<'_>,
         links: u32,
         heap: &mut Heap,
     ) -> Result<(u64, Option<usize>)> {
@@ -346,18 +350,18 @@ impl Dataset {
         self.datatype.encode_into(&mut datatype);
         messages.push(kind::DATASPACE, 0, space);
         messages.push(kind::DATATYPE, 1, datatype);
-        let later = matches!((&stored, &self.content), (Stored::Later, Content::Tensor(_)));
+        let later = matches!((&stored, &self.content), (DataPlacement::Later, Content::Tensor(_)));
         match stored {
-            Stored::Later | Stored::At(_) => {
+            DataPlacement::Later | DataPlacement::At(_) => {
                 let address = match (&self.content, stored) {
                     (Content::Bytes(bytes), _) => heap.append(bytes),
-                    (_, Stored::At(address)) if size > 0 => address,
+                    (_, DataPlacement::At(address)) if size > 0 => address,
                     _ => UNDEFINED,
                 };
                 messages.push(kind::FILL_VALUE, 1, message::fill_value(2));
                 messages.push(kind::LAYOUT, 0, message::contiguous(address, size));
             }
-            Stored::Chunks { encoding, filter, chunks } => {
+            DataPlacement::Chunks { encoding, filter, chunks } => {
                 let Space::Simple(shape) = &self.space else {
                     return Err(Error::unsupported("chunks without dimensions"));
                 };
@@ -435,11 +439,11 @@ fn split(path: &str) -> Result<(Vec<&str>, &str)> {
     Ok((groups.split('/').filter(|part| !part.is_empty() && *part != ".").collect(), name))
 }
 
-trait End {
+trait HasEnd {
     fn end(&self) -> u64;
 }
 
-impl End for WrittenSegment {
+impl HasEnd for WrittenSegment {
     fn end(&self) -> u64 {
         self.offset + self.len
     }

@@ -10,7 +10,7 @@ use statelens_checkpoint::{
 use super::*;
 
 /// Runs a plan in memory; `tensors` are the logical bytes, each with its shape.
-fn run(planned: &Planned, tensors: &[(Vec<u64>, Vec<u8>)]) -> Vec<u8> {
+fn run(planned: &PlannedSegments, tensors: &[(Vec<u64>, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut outcomes: Vec<Vec<WrittenSegment>> = vec![Vec::new()];
     for segment in &planned.segments {
@@ -94,7 +94,7 @@ fn floats(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
 
 #[test]
 fn groups_arrays_and_attributes_read_back() {
-    let mut file = File::new();
+    let mut file = FilePlan::new();
     for (name, value) in [
         ("f", AttributeValue::F64(0.5)),
         ("long", AttributeValue::Text("x".repeat(100_000))),
@@ -146,7 +146,7 @@ fn groups_arrays_and_attributes_read_back() {
 
 #[test]
 fn attributes_that_fit_no_message_are_stored_densely() {
-    let mut file = File::new();
+    let mut file = FilePlan::new();
     let bytes: Vec<u8> = (0..70_000u32).map(|i| (i % 251) as u8).collect();
     let attributes = vec![
         Attribute::new("__TYPE__", AttributeValue::Text("ObjectSerializer".into())),
@@ -169,7 +169,7 @@ fn encoded_arrays_read_back_whatever_their_shape() {
     let shapes: [&[u64]; 7] =
         [&[], &[7], &[1024], &[600_001], &[3, 300_001], &[0, 4], &[2, 5, 3, 300]];
     for filter in [Filter::Lz4, Filter::Deflate(4)] {
-        let mut file = File::new();
+        let mut file = FilePlan::new();
         let mut tensors = Vec::new();
         for (id, shape) in (0..).zip(shapes) {
             file.add(&format!("t{id}"), tensor(Datatype::F32, shape, id)).unwrap();
@@ -191,7 +191,7 @@ fn encoded_arrays_read_back_whatever_their_shape() {
 
 #[test]
 fn trees_of_many_levels_find_everything() {
-    let mut file = File::new();
+    let mut file = FilePlan::new();
     for index in 0..20_000 {
         let name = format!("layer.{index}");
         let value = AttributeValue::Text(format!("about {name}"));
@@ -261,7 +261,7 @@ fn chunk_trees_have_as_many_levels_as_they_need() {
 
 #[test]
 fn paths_that_hdf5_cannot_hold_are_refused() {
-    let mut file = File::new();
+    let mut file = FilePlan::new();
     let mut add = |path: &str| file.add(path, tensor(Datatype::F32, &[1], 0)).map(|_| ());
     for path in ["", "a/", "x/.", ".", "a\0b"] {
         assert!(add(path).is_err(), "{path:?}");

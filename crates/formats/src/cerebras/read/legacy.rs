@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     DType, Error, FileId, Finding, Grade, Layout, LoaderCall, Progress, Result, Tensor, Text,
     Value, ValueId, order, room,
 };
-use statelens_hdf5::{AttributeValues, Groups, Link, Object, Target};
+use statelens_hdf5::{AttributeValues, Groups, Link, LinkTarget, Object};
 use statelens_pickle::ScanOptions;
 
 use super::elements::{Constant, constant};
@@ -382,7 +382,7 @@ impl QuotedNames {
         let all_odd = browse.groups().twice.contains_key(&browse.groups().root);
         let mut odd = HashMap::new();
         for (position, link) in links(browse.groups()).iter().enumerate() {
-            if let Target::Hard(address) = link.target
+            if let LinkTarget::Hard(address) = link.target
                 && (all_odd || !is_plain(&link.name))
             {
                 room::insert(&mut odd, unquote(&link.name), (position, address))?;
@@ -401,7 +401,7 @@ impl QuotedNames {
         let groups = browse.groups();
         let position = groups.position(groups.root, key.as_str()?);
         let plain = position.and_then(|position| match links(groups).get(position)?.target {
-            Target::Hard(address) => Some((position, address)),
+            LinkTarget::Hard(address) => Some((position, address)),
             _ => None,
         });
         plain.max(odd).map(|(_, address)| address)
@@ -425,7 +425,7 @@ fn links(groups: &Groups) -> &[Link] {
 fn shared(container: &Container) -> Result<HashMap<u64, Option<ValueId>>> {
     let browse = container.browse();
     let hard = links(browse.groups()).iter().filter_map(|link| match link.target {
-        Target::Hard(address) => Some(address),
+        LinkTarget::Hard(address) => Some(address),
         _ => None,
     });
     let mut addresses = room::collect(hard)?;

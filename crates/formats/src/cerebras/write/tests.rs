@@ -9,7 +9,7 @@ use statelens_checkpoint::{
     Layout, Limits, List, ListClass, Memory, Opaque, Result, Segment, Set, Tensor, Text, Tuple,
     TupleClass, Unwatched, Value, ValueId,
 };
-use statelens_hdf5::{AttributeValues, Hdf5File, Object, Tree};
+use statelens_hdf5::{AttributeValues, Hdf5File, Object, ObjectTree};
 
 use super::{Compression, Version, WriteOptions, plan};
 
@@ -92,7 +92,7 @@ fn refusal(source: &Arc<Checkpoint>, version: Version) -> String {
 /// An HDF5 file that was read.
 struct Read {
     file: Hdf5File,
-    tree: Tree,
+    tree: ObjectTree,
 }
 
 impl Read {

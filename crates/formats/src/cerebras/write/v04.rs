@@ -6,7 +6,8 @@ use statelens_checkpoint::{
     Array, Checkpoint, DType, Loss, Result, Tensor, TensorId, Text, Value, ValueId, room,
 };
 use statelens_hdf5::write::{
-    Attribute, AttributeValue, Content, Dataset, DatasetId, Datatype, File, Filter, Planned, Space,
+    Attribute, AttributeValue, Content, Dataset, DatasetId, Datatype, FilePlan, Filter,
+    PlannedSegments, Space,
 };
 
 use super::node::Family;
@@ -35,10 +36,10 @@ pub(super) fn plan(
     source: &Checkpoint,
     filter: Option<Filter>,
     style: Style,
-) -> Result<(Planned, Vec<Loss>)> {
+) -> Result<(PlannedSegments, Vec<Loss>)> {
     let mut report = Report::default();
     let outline = outline::outline(source, Family::V04, MOST_LEAVES, &mut report)?;
-    let mut writer = Writer { source, file: File::new(), report, style };
+    let mut writer = Writer { source, file: FilePlan::new(), report, style };
     let mut names = HashSet::new();
     // The dataset of each leaf, for the leaves that are the same object.
     let mut written: Vec<Option<DatasetId>> = room::vec(outline.leaves.len() as u64)?;
@@ -89,7 +90,7 @@ fn is_interned(value: &Value) -> bool {
 
 struct Writer<'a> {
     source: &'a Checkpoint,
-    file: File,
+    file: FilePlan,
     report: Report,
     style: Style,
 }

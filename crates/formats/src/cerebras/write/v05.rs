@@ -6,7 +6,7 @@ use statelens_checkpoint::{
     ValueId, room,
 };
 use statelens_hdf5::write::{
-    Attribute, AttributeValue, Content, Dataset, Datatype, File, Filter, Planned, Space,
+    Attribute, AttributeValue, Content, Dataset, Datatype, FilePlan, Filter, PlannedSegments, Space,
 };
 
 use super::node::{Family, Leaf};
@@ -23,10 +23,13 @@ const OTHERS: u64 = 3;
 const ROOM: u64 = 5_000_000;
 
 /// Plans a file of format 0.5.
-pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Planned, Vec<Loss>)> {
+pub(super) fn plan(
+    source: &Checkpoint,
+    filter: Option<Filter>,
+) -> Result<(PlannedSegments, Vec<Loss>)> {
     let mut report = Report::default();
     let outline = outline::outline(source, Family::V05, ROOM - OTHERS, &mut report)?;
-    let mut writer = Writer { source, file: File::new(), report };
+    let mut writer = Writer { source, file: FilePlan::new(), report };
     // A text of all keys, put together in a list that doubles.
     room::ahead(outline.nodes.len() as u64 * 256)?;
     let attribute = |name: &'static str, value| Attribute::new(name, value);
@@ -54,7 +57,7 @@ pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Plann
 
 struct Writer<'a> {
     source: &'a Checkpoint,
-    file: File,
+    file: FilePlan,
     report: Report,
 }
 
