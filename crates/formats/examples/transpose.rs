@@ -19,7 +19,7 @@ fn main() -> std::result::Result<(), Box<dyn StdError>> {
     let name = Path::new(input).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let folder = Path::new(output).parent().unwrap_or(Path::new(".")).to_owned();
     let source = OnDisk::new(File::open(input)?)?;
-    let files = FileSet::single(name, source).with_scratch(Arc::new(Folder(folder)));
+    let files = FileSet::single(name, source).with_scratch(Arc::new(ScratchFolder(folder)));
     let checkpoint = statelens_formats::open(files, &Limits::default(), &mut Unwatched)?;
     let tensor = checkpoint.tensors().iter().find(|tensor| tensor.shape.len() == 2);
     let tensor = transposed(tensor.ok_or("no matrix in there")?);
@@ -89,9 +89,9 @@ impl Area for OnDisk {
 
 /// Scratch in a folder, without a limit.
 #[derive(Debug)]
-struct Folder(PathBuf);
+struct ScratchFolder(PathBuf);
 
-impl Scratch for Folder {
+impl Scratch for ScratchFolder {
     fn area(&self, _: u64) -> Result<Arc<dyn Area>> {
         let made = tempfile::tempfile_in(&self.0).and_then(OnDisk::new);
         Ok(Arc::new(made.map_err(|error| Error::io(error.to_string()))?))

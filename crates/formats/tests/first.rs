@@ -54,9 +54,9 @@ fn what_is_told_while_a_file_is_read_is_what_it_holds() {
 
 /// Counts the bytes that are read, and notes how many were when the first tensor was told of.
 #[derive(Debug)]
-struct Counted(Memory, AtomicU64);
+struct CountedBytes(Memory, AtomicU64);
 
-impl ReadAt for Counted {
+impl ReadAt for CountedBytes {
     fn len(&self) -> u64 {
         self.0.len()
     }
@@ -67,7 +67,7 @@ impl ReadAt for Counted {
     }
 }
 
-struct Early(Arc<Counted>, Heard, Option<u64>);
+struct Early(Arc<CountedBytes>, Heard, Option<u64>);
 
 impl Progress for Early {
     fn report(&mut self, _done: u64, _total: u64) -> bool {
@@ -84,7 +84,7 @@ impl Progress for Early {
 fn the_first_tensors_of_a_large_pytorch_file_are_told_before_the_rest_is_read() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/torch");
     let bytes = std::fs::read(fixtures.join("zip_many_20k.pt")).expect("a fixture");
-    let source = Arc::new(Counted(Memory::from(bytes), AtomicU64::new(0)));
+    let source = Arc::new(CountedBytes(Memory::from(bytes), AtomicU64::new(0)));
     let mut files = FileSet::default();
     files.push("zip_many_20k.pt", source.clone());
     let mut early = Early(source, Heard::default(), None);

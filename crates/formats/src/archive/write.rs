@@ -26,7 +26,7 @@ const FLAG_DESCRIPTOR: u16 = 1 << 3;
 const PADDING_ID: [u8; 2] = *b"FB";
 
 /// A file in the archive.
-pub(crate) struct Record {
+pub(crate) struct NewRecord {
     /// Its whole name, `archive/data/0`.
     pub(crate) name: String,
     /// What it holds.
@@ -45,11 +45,11 @@ pub(crate) enum Body {
 
 /// The segments of an archive of these records, in this order. The comment, of less than 64 KiB,
 /// stands behind the directory.
-pub(crate) fn layout(records: Vec<Record>, comment: &str) -> Result<Vec<Segment>> {
+pub(crate) fn layout(records: Vec<NewRecord>, comment: &str) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
     let mut entries: Vec<DirectoryEntry> = Vec::with_capacity(records.len());
     let mut at = 0u64;
-    for Record { name, body } in records {
+    for NewRecord { name, body } in records {
         if names::leads_out(&name) {
             return Err(Error::refused(format!(
                 "a member of the archive would be named {name:?}, which leads out of its folder"

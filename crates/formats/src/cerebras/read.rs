@@ -20,12 +20,12 @@ use statelens_hdf5::{AttributeValues, Browse, Hdf5File, Object, find_file};
 
 use crate::damage;
 use crate::hdf5::read::{about_structure, cut_short, raw_attributes};
-use spec::{Branch, Shape, Spec, Steps};
+use spec::{NodeKind, Spec, SpecContainer, Steps};
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     let main = files.main()?;
-    let container = Rc::new(Container::open(&files, main, limits)?);
+    let container = Rc::new(CerebrasFile::open(&files, main, limits)?);
     let known = |name: &str| container.about(name);
     let version = known("__version__")?.and_then(|values| values.number());
     // What is told of first is told before the groups are listed. Older files have nothing to tell
@@ -43,7 +43,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let release = known("__cstorch_version__")?.and_then(|values| values.text().cloned());
     let success = known("__SUCCESS__")?.and_then(|values| values.truth()) == Some(true);
 
-    let mut reading = Reading::new(&files, container.clone(), limits);
+    let mut reading = CerebrasReading::new(&files, container.clone(), limits);
     reading.about_version(version, current, success);
     let mark = known(damage::MARK)?.and_then(|values| values.text().cloned());
     reading.findings.extend(mark.map(|text| damage::carried(&text.to_lossy())));
@@ -58,12 +58,12 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 }
 
 /// A checkpoint file and everything in it: read as the values are made of it.
-struct Container {
+struct CerebrasFile {
     id: FileId,
     browse: RefCell<Browse>,
 }
 
-impl Container {
+impl CerebrasFile {
     fn open(files: &FileSet, id: FileId, limits: &Limits) -> Result<Self> {
         let browse = Browse::new(Hdf5File::open(files, id, limits)?)?;
         browse.root().map_err(|error| error.context("the root group can't be read"))?;
@@ -135,7 +135,7 @@ impl Container {
 }
 
 /// What makes the values of one family.
-trait Leaves {
+trait LeafReader {
     /// Where the object is that a leaf's value is made of, if that is known.
     fn address(&self, flat: &Text) -> Option<u64>;
 
@@ -147,14 +147,14 @@ trait Leaves {
     /// The value of a leaf by its flat key in the file.
     fn value(
         &mut self,
-        reading: &mut Reading<'_>,
+        reading: &mut CerebrasReading<'_>,
         flat: &Text,
         progress: &mut dyn Progress,
     ) -> Result<ValueId>;
 }
 
 /// A node of the spec that is about to be read.
-struct Pending {
+struct PendingNode {
     node: usize,
     /// Its flat key in the file if it has one.
     flat: Option<Text>,
@@ -164,7 +164,7 @@ struct Pending {
 
 /// A container whose children are being read, and the position of the next one.
 struct OpenBranch {
-    branch: Pending,
+    branch: PendingNode,
     next: usize,
 }
 
@@ -173,15 +173,15 @@ const FIRST: usize = 128;
 const MOST_AT_ONCE: usize = 4096;
 
 /// What is shared by the readers of both families.
-struct Reading<'a> {
+struct CerebrasReading<'a> {
     files: &'a FileSet,
-    main: Rc<Container>,
+    main: Rc<CerebrasFile>,
     limits: &'a Limits,
     builder: Builder,
     findings: Vec<Finding>,
     /// Titles of findings that were told.
     told: HashSet<String>,
-    others: HashMap<FileId, Result<Rc<Container>>>,
+    others: HashMap<FileId, Result<Rc<CerebrasFile>>>,
     /// The tensors of safetensors files that values are in.
     safetensors: HashMap<FileId, Result<HashMap<Text, Tensor>>>,
     /// Files that values are in and that were not given, and how many values.
@@ -197,8 +197,8 @@ struct Reading<'a> {
 /// Findings of one kind that are told one by one.
 const MOST_FINDINGS: usize = 100;
 
-impl<'a> Reading<'a> {
-    fn new(files: &'a FileSet, main: Rc<Container>, limits: &'a Limits) -> Self {
+impl<'a> CerebrasReading<'a> {
+    fn new(files: &'a FileSet, main: Rc<CerebrasFile>, limits: &'a Limits) -> Self {
         Self {
             files,
             main,
@@ -285,7 +285,7 @@ impl<'a> Reading<'a> {
 
     /// The container in another file of the set, by the path that was written down; `None` and
     /// a finding if it was not given.
-    fn other(&mut self, path: &str) -> Result<Option<Rc<Container>>> {
+    fn other(&mut self, path: &str) -> Result<Option<Rc<CerebrasFile>>> {
         let Some(id) = find_file(self.files, path) else {
             *self.absent.entry(base_name(path).to_owned()).or_default() += 1;
             return Ok(None);
@@ -294,7 +294,7 @@ impl<'a> Reading<'a> {
             return Ok(Some(self.main.clone()));
         }
         if !self.others.contains_key(&id) {
-            let opened = Container::open(self.files, id, self.limits);
+            let opened = CerebrasFile::open(self.files, id, self.limits);
             let opened = opened.and_then(|opened| opened.list().map(|()| opened));
             let opened = opened.map_err(|error| error.in_file(self.files.name(id)));
             self.others.insert(id, opened.map(Rc::new));
@@ -385,12 +385,12 @@ impl<'a> Reading<'a> {
         &mut self,
         spec: Spec,
         progress: &mut dyn Progress,
-        leaves: &mut dyn Leaves,
+        leaves: &mut dyn LeafReader,
     ) -> Result<(ValueId, HashMap<Text, ValueId>)> {
         let mut first: HashMap<Text, ValueId> = HashMap::new();
         room::make_room_in_map(&mut first, spec.nodes.len())?;
         let mut ids = room::filled(ValueId(0), spec.nodes.len())?;
-        let mut entering = Some(Pending { node: 0, flat: Some("".into()), renamed: false });
+        let mut entering = Some(PendingNode { node: 0, flat: Some("".into()), renamed: false });
         // The containers that are open, the outermost first.
         let mut open = Vec::new();
         let mut pending = Vec::new();
@@ -427,17 +427,17 @@ impl<'a> Reading<'a> {
     /// Makes the values of some leaves, whose objects are read in file order.
     fn leaves(
         &mut self,
-        pending: &mut Vec<Pending>,
+        pending: &mut Vec<PendingNode>,
         ids: &mut [ValueId],
         first: &mut HashMap<Text, ValueId>,
         progress: &mut dyn Progress,
-        leaves: &mut dyn Leaves,
+        leaves: &mut dyn LeafReader,
     ) -> Result<()> {
         let flat = room::collect(pending.iter().filter_map(|leaf| leaf.flat.as_ref()))?;
         leaves.ahead(&flat)?;
         let addresses = room::collect(flat.iter().filter_map(|flat| leaves.address(flat)))?;
         self.main.browse.borrow_mut().ahead(addresses)?;
-        for Pending { node, flat, renamed } in pending.drain(..) {
+        for PendingNode { node, flat, renamed } in pending.drain(..) {
             let Some(flat) = flat else {
                 ids[node] = self.lost()?;
                 continue;
@@ -460,7 +460,7 @@ impl<'a> Reading<'a> {
         flat: &Text,
         first: &mut HashMap<Text, ValueId>,
         progress: &mut dyn Progress,
-        leaves: &mut dyn Leaves,
+        leaves: &mut dyn LeafReader,
     ) -> Result<ValueId> {
         if let Some(other) = first.get(flat) {
             let title = format!("Two values go by the one name {flat}");
@@ -503,7 +503,7 @@ impl<'a> Reading<'a> {
 }
 
 /// The next child of the containers that are open, before those of the outer ones.
-fn next(spec: &Spec, open: &mut Vec<OpenBranch>) -> Option<Pending> {
+fn next(spec: &Spec, open: &mut Vec<OpenBranch>) -> Option<PendingNode> {
     loop {
         let depth = open.len();
         let OpenBranch { branch: of, next } = open.last_mut()?;
@@ -518,19 +518,19 @@ fn next(spec: &Spec, open: &mut Vec<OpenBranch>) -> Option<Pending> {
             (Some(flat), Some(step)) => Some(join(flat, &step)),
             _ => None,
         };
-        return Some(Pending { node, flat, renamed: of.renamed || branch.is_renamed() });
+        return Some(PendingNode { node, flat, renamed: of.renamed || branch.is_renamed() });
     }
 }
 
 /// The value of a container whose children have their values.
-fn container(branch: Branch, children: &[ValueId]) -> Value {
+fn container(branch: SpecContainer, children: &[ValueId]) -> Value {
     let items = || children.to_vec();
     match branch.shape {
-        Shape::List(class) => Value::List(List { class, items: items() }),
-        Shape::Tuple(class) => Value::Tuple(Tuple { class, items: items() }),
-        Shape::Set => Value::Set(Set { frozen: false, items: items() }),
-        Shape::NestedObject => Value::Tuple(Tuple { items: items(), ..Tuple::default() }),
-        Shape::Dict(class) => {
+        NodeKind::List(class) => Value::List(List { class, items: items() }),
+        NodeKind::Tuple(class) => Value::Tuple(Tuple { class, items: items() }),
+        NodeKind::Set => Value::Set(Set { frozen: false, items: items() }),
+        NodeKind::NestedObject => Value::Tuple(Tuple { items: items(), ..Tuple::default() }),
+        NodeKind::Dict(class) => {
             let keys = match branch.steps {
                 Steps::Keys(keys) | Steps::Renamed(keys, _) => keys,
                 Steps::Positions(_) => Vec::new(),

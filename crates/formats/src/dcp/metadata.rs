@@ -18,7 +18,7 @@ pub(super) struct Metadata<'a> {
     pickle: &'a Pickle,
     entries: &'a [(NodeId, NodeId)],
     paths: HashMap<Text, NodeId>,
-    storage_data: HashMap<Index, StorageInfo>,
+    storage_data: HashMap<StorageIndex, StorageInfo>,
     /// Version of the format, `1.0.0` of late; may be empty.
     pub(super) version: String,
     chunks: u64,
@@ -43,7 +43,7 @@ pub(super) enum EntryKind {
 
 /// What is stored somewhere: a name, and the first element of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Index {
+struct StorageIndex {
     name: Text,
     at: Option<Vec<u64>>,
 }
@@ -112,7 +112,7 @@ impl<'a> Metadata<'a> {
 
     /// Where a value, or the chunk that begins at `at`, is stored.
     pub(super) fn storage_info(&self, name: &Text, at: Option<&[u64]>) -> Option<&StorageInfo> {
-        self.storage_data.get(&Index { name: name.clone(), at: at.map(<[u64]>::to_vec) })
+        self.storage_data.get(&StorageIndex { name: name.clone(), at: at.map(<[u64]>::to_vec) })
     }
 
     /// Where all of it is stored, in no order.
@@ -196,14 +196,14 @@ fn read_dtype(pickle: &Pickle, properties: NodeId) -> Option<DType> {
 }
 
 /// `MetadataIndex(fqn, offset, index)`.
-fn read_index(pickle: &Pickle, id: NodeId) -> Option<Index> {
+fn read_index(pickle: &Pickle, id: NodeId) -> Option<StorageIndex> {
     let state = pickle.state(id)?;
     let name = pickle.text(pickle.field(state, "fqn")?)?;
     let at = match pickle.field(state, "offset") {
         Some(offset) if *pickle.node(offset) != Node::None => Some(lengths(pickle, offset)?),
         _ => None,
     };
-    Some(Index { name, at })
+    Some(StorageIndex { name, at })
 }
 
 /// `_StorageInfo(relative_path, offset, length, transform_descriptors)`.

@@ -13,7 +13,7 @@ use statelens_pickle::{Pickle, ScanOptions};
 use super::detect::metadata;
 use super::grid::{Chunk, assemble};
 use super::metadata::{EntryKind, Metadata, MetadataEntry, StorageInfo};
-use super::tree::Tree;
+use super::tree::ContainerTree;
 use crate::paths::folder;
 use crate::stray;
 use crate::torch;
@@ -26,9 +26,9 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let pickle = read_pickle(&files, main, limits)?;
     let findings = pickle.scan(&ScanOptions::default());
     let mut metadata = Metadata::new(&pickle, limits)?;
-    let mut reading = Reading::new(&files, main, findings);
+    let mut reading = DcpReading::new(&files, main, findings);
     let mut builder = Builder::new(limits);
-    let mut tree = Tree::new();
+    let mut tree = ContainerTree::new();
     let total = metadata.len() as u64;
     for number in 0..metadata.len() {
         if number % 256 == 0 {
@@ -49,7 +49,7 @@ pub(crate) fn places(files: &FileSet, limits: &Limits) -> Result<Vec<Span>> {
     let main = find_metadata(files)?;
     let pickle = read_pickle(files, main, limits)?;
     let metadata = Metadata::new(&pickle, limits)?;
-    let reading = Reading::new(files, main, Vec::new());
+    let reading = DcpReading::new(files, main, Vec::new());
     let mut spans: Vec<Span> =
         metadata.storage_infos().filter_map(|info| reading.span(info).ok()).collect();
     spans.sort_unstable_by_key(|span| (span.file, span.offset));
@@ -79,7 +79,7 @@ fn read_pickle(files: &FileSet, main: FileId, limits: &Limits) -> Result<Pickle>
 }
 
 /// What reading the entries needs and notices.
-struct Reading<'a> {
+struct DcpReading<'a> {
     files: &'a FileSet,
     by_name: HashMap<&'a str, FileId>,
     /// The folder of the checkpoint with its slash.
@@ -93,7 +93,7 @@ struct Reading<'a> {
     chunks: u64,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> DcpReading<'a> {
     fn new(files: &'a FileSet, main: FileId, findings: Vec<Finding>) -> Self {
         Self {
             files,
@@ -135,7 +135,7 @@ impl<'a> Reading<'a> {
             },
             EntryKind::Other(class) => {
                 let reason =
-                    Reason::Broken(format!("it is described by {class}, which is unknown"));
+                    MissingReason::Broken(format!("it is described by {class}, which is unknown"));
                 let reason = self.problem(&entry.name, reason);
                 builder.push(unread(class, reason))
             }
@@ -149,18 +149,18 @@ impl<'a> Reading<'a> {
         dtype: &DType,
         shape: &[u64],
         chunks: &[(Vec<u64>, Vec<u64>)],
-    ) -> Result<Layout, Reason> {
+    ) -> Result<Layout, MissingReason> {
         self.chunks += chunks.len() as u64;
-        let element: Arc<Element> = Arc::new(Element { dtype: dtype.clone() });
+        let element: Arc<ChunkElements> = Arc::new(ChunkElements { dtype: dtype.clone() });
         let mut placed = Vec::with_capacity(chunks.len());
         for (at, shape) in chunks {
             let info = metadata.storage_info(&entry.name, Some(at)).ok_or_else(|| {
-                Reason::Broken("the metadata does not say where one of its chunks is".into())
+                MissingReason::Broken("the metadata does not say where one of its chunks is".into())
             })?;
             let layout = Layout::Deferred(Deferred::new(self.span(info)?, element.clone()));
             placed.push(Chunk { at: at.clone(), shape: shape.clone(), layout });
         }
-        assemble(shape, placed).map_err(Reason::Broken)
+        assemble(shape, placed).map_err(MissingReason::Broken)
     }
 
     /// A value that is not a tensor; the inner error is about it alone.
@@ -169,10 +169,10 @@ impl<'a> Reading<'a> {
         metadata: &Metadata<'_>,
         entry: &MetadataEntry,
         builder: &mut Builder,
-    ) -> Result<Result<ValueId, Reason>> {
+    ) -> Result<Result<ValueId, MissingReason>> {
         let info = metadata.storage_info(&entry.name, None);
-        let info =
-            info.ok_or_else(|| Reason::Broken("the metadata does not say where it is".into()));
+        let info = info
+            .ok_or_else(|| MissingReason::Broken("the metadata does not say where it is".into()));
         let span = match info.and_then(|info| self.span(info)) {
             Ok(span) => span,
             Err(reason) => return Ok(Err(reason)),
@@ -185,15 +185,15 @@ impl<'a> Reading<'a> {
             }
             // What the limits forbid is not one value's own affair.
             Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Limit => Err(error),
-            Err(error) => Ok(Err(Reason::Broken(error.to_string()))),
+            Err(error) => Ok(Err(MissingReason::Broken(error.to_string()))),
         }
     }
 
     /// The bytes of what is stored so; fails if they are not there.
-    fn span(&self, info: &StorageInfo) -> Result<Span, Reason> {
+    fn span(&self, info: &StorageInfo) -> Result<Span, MissingReason> {
         let name = info.file.to_lossy();
         if info.transformed {
-            return Err(Reason::Broken(
+            return Err(MissingReason::Broken(
                 "it was compressed or otherwise transformed when it was saved; save the \
                  checkpoint again without that"
                     .into(),
@@ -201,11 +201,11 @@ impl<'a> Reading<'a> {
         }
         let path = format!("{}{name}", self.folder);
         let file = self.by_name.get(&*path).filter(|id| !stray::is_pointer(self.files, **id));
-        let file = file.ok_or(Reason::Absent(path))?;
+        let file = file.ok_or(MissingReason::Absent(path))?;
         let len = self.files.len(*file);
         match info.offset.checked_add(info.len) {
             Some(end) if end <= len => Ok(Span { file: *file, offset: info.offset, len: info.len }),
-            _ => Err(Reason::Broken(format!(
+            _ => Err(MissingReason::Broken(format!(
                 "{name} ends at byte {len}, before the end of what should be in it; compare its \
                  size with the original"
             ))),
@@ -213,15 +213,15 @@ impl<'a> Reading<'a> {
     }
 
     /// Remembers why something can't be had; returns it as a text.
-    fn problem(&mut self, name: &Text, reason: Reason) -> Text {
+    fn problem(&mut self, name: &Text, reason: MissingReason) -> Text {
         match reason {
-            Reason::Absent(file) => {
+            MissingReason::Absent(file) => {
                 let text = format!("it lies in {file}, which was not given");
                 self.files.note_missed(&file);
                 *self.absent.entry(file).or_default() += 1;
                 text.into()
             }
-            Reason::Broken(reason) => {
+            MissingReason::Broken(reason) => {
                 let text = reason.as_str().into();
                 self.broken.add(name, reason);
                 text
@@ -279,7 +279,7 @@ impl<'a> Reading<'a> {
 }
 
 /// Why something can't be had.
-enum Reason {
+enum MissingReason {
     /// Its file was not given.
     Absent(String),
     Broken(String),
@@ -295,11 +295,11 @@ fn unread(class: &str, reason: Text) -> Value {
 
 /// Finds the elements of a chunk in the archive that holds them: a tensor, saved by itself.
 #[derive(Debug)]
-struct Element {
+struct ChunkElements {
     dtype: DType,
 }
 
-impl Locate for Element {
+impl Locate for ChunkElements {
     fn locate(&self, files: &FileSet, span: Span, shape: &[u64]) -> Result<Layout> {
         let name = files.name(span.file);
         let mut builder = Builder::new(files.limits());

@@ -100,7 +100,8 @@ fn opening_reads_no_chunk() {
     let mut files = FileSet::default();
     let mut counters = Vec::new();
     for (_, file) in folder("dcp_ranks", "", |_| true).iter() {
-        let counted = Arc::new(Counted { file: file.source.clone(), reads: AtomicUsize::new(0) });
+        let counted =
+            Arc::new(ReadCounter { file: file.source.clone(), reads: AtomicUsize::new(0) });
         counters.push(counted.clone());
         files.push(file.name.clone(), counted);
     }
@@ -122,12 +123,12 @@ fn opening_reads_no_chunk() {
 }
 
 #[derive(Debug)]
-struct Counted {
+struct ReadCounter {
     file: Arc<dyn ReadAt>,
     reads: AtomicUsize,
 }
 
-impl ReadAt for Counted {
+impl ReadAt for ReadCounter {
     fn len(&self) -> u64 {
         self.file.len()
     }

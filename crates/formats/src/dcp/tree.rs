@@ -17,7 +17,7 @@ pub(super) enum PathStep {
 
 /// The containers that are being filled. The first one is the outermost, a dict.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct ContainerTree {
     nodes: Vec<ContainerNode>,
     /// Places in all of them.
     slots: u64,
@@ -36,7 +36,7 @@ enum Slot {
     Value(ValueId),
 }
 
-impl Tree {
+impl ContainerTree {
     pub(super) fn new() -> Self {
         Self { nodes: vec![ContainerNode::dict()], slots: 0 }
     }
@@ -156,7 +156,7 @@ mod tests {
         let mut limits = Limits::default();
         limits.values = 100;
         let mut builder = Builder::new(&limits);
-        let mut tree = Tree::new();
+        let mut tree = ContainerTree::new();
         for (number, path) in (0i64..).zip(paths) {
             let value = builder.push(Value::Int(number.into()))?;
             tree.insert(path, value, &limits)?;

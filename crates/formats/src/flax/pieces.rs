@@ -24,20 +24,20 @@ pub(super) fn join(shape: &[u64], itemsize: u64, pieces: &[Span]) -> Option<Layo
     if *starts.last()? != count {
         return None;
     }
-    let pieces = Pieces { pieces, starts, itemsize };
+    let pieces = ArrayPieces { pieces, starts, itemsize };
     match pieces.span(0, count) {
         Some(span) => Some(Layout::Span(span)),
         None => pieces.concat(shape, 0, 0),
     }
 }
 
-struct Pieces<'a> {
+struct ArrayPieces<'a> {
     pieces: &'a [Span],
     starts: Vec<u64>,
     itemsize: u64,
 }
 
-impl Pieces<'_> {
+impl ArrayPieces<'_> {
     /// The piece in which an element is; one that is empty holds none.
     fn piece(&self, element: u64) -> usize {
         self.starts.partition_point(|start| *start <= element).saturating_sub(1)

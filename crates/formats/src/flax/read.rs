@@ -50,7 +50,7 @@ enum OpenContainer {
 }
 
 /// An array that lies in one piece.
-struct Packed {
+struct PackedArray {
     /// As the file has it.
     name: String,
     dtype: DType,
@@ -208,7 +208,7 @@ impl FlaxReader<'_> {
     }
 
     /// `[shape, dtype, bytes]`, which ends at `end`.
-    fn array(&mut self, end: u64) -> Result<Packed> {
+    fn array(&mut self, end: u64) -> Result<PackedArray> {
         let wrong = || Error::damaged("an array that is not made of a shape, a dtype and bytes");
         let Head::Array(3) = self.cursor.head()? else { return Err(wrong()) };
         let Head::Array(rank) = self.cursor.head()? else { return Err(wrong()) };
@@ -236,7 +236,7 @@ impl FlaxReader<'_> {
             Some(dtype) => dtype,
             None => self.unknown(&name, &shape, len)?,
         };
-        Ok(Packed { name, dtype, shape, span })
+        Ok(PackedArray { name, dtype, shape, span })
     }
 
     /// A dtype that is not known here: what can be told of its elements is how long they are.
@@ -256,8 +256,8 @@ impl FlaxReader<'_> {
         Ok(DType::bytes_named(name, size))
     }
 
-    fn tensor(&mut self, array: Packed, scalar: bool) -> Result<ValueId> {
-        let Packed { name, dtype, shape, span } = array;
+    fn tensor(&mut self, array: PackedArray, scalar: bool) -> Result<ValueId> {
+        let PackedArray { name, dtype, shape, span } = array;
         let tensor = Tensor::new(dtype, shape, Layout::Span(span));
         if tensor.nbytes() != Some(span.len) {
             return Err(Error::damaged(format!(

@@ -5,14 +5,14 @@ use statelens_checkpoint::{
 };
 use statelens_hdf5::{AttributeValues, Hdf5File, Object};
 
-use super::order::{Order, merge};
+use super::order::{PathOrder, merge};
 use crate::hdf5::read::{Grown, cut_short, grow, raw_attributes};
 
 /// A checkpoint that is being built of one container or several.
 pub(super) struct Growing {
     pub(super) builder: Builder,
     pub(super) findings: Vec<Finding>,
-    pub(super) order: Order,
+    pub(super) order: PathOrder,
     /// The root group of the first container, with which those of the others are merged.
     pub(super) root: Option<ValueId>,
     /// Attributes of the root groups.
@@ -26,7 +26,7 @@ impl Growing {
         Self {
             builder: Builder::new(limits),
             findings: Vec::new(),
-            order: Order::default(),
+            order: PathOrder::default(),
             root: None,
             attributes: Vec::new(),
             legacy: false,

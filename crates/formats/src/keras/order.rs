@@ -7,11 +7,11 @@ use statelens_checkpoint::{Builder, Dict, DictKey, Text, Value, ValueId, order};
 
 /// Paths below groups, in the order in which they are to come.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct PathOrder {
     paths: Vec<(ValueId, String)>,
 }
 
-impl Order {
+impl PathOrder {
     /// The next one: `path` is relative to `group`, with `/`.
     pub(super) fn push(&mut self, group: ValueId, path: impl Into<String>) {
         self.paths.push((group, path.into()));

@@ -16,7 +16,7 @@ const MOST: u64 = 4 << 20;
 pub(super) struct Header {
     /// Version of the format.
     pub(super) version: (u8, u8),
-    pub(super) element: Element,
+    pub(super) element: ElementType,
     /// The first index varies fastest.
     pub(super) fortran: bool,
     pub(super) shape: Vec<u64>,
@@ -24,7 +24,7 @@ pub(super) struct Header {
 
 /// What the elements are.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Element {
+pub(super) enum ElementType {
     /// So many bytes each.
     Plain(DType, ByteOrder),
     /// Python objects: a pickle of the whole array follows.
@@ -109,7 +109,7 @@ fn shape(literal: &Literal) -> Option<Vec<u64>> {
 }
 
 /// The elements that `descr` describes, which nests no deeper than a literal may.
-fn element(descr: &Literal) -> Option<Element> {
+fn element(descr: &Literal) -> Option<ElementType> {
     match descr {
         Literal::Str(code) => simple(code),
         Literal::List(fields) => record(fields),
@@ -118,21 +118,21 @@ fn element(descr: &Literal) -> Option<Element> {
 }
 
 /// `<f4`, `|S3`, `>U2`, `|O`.
-fn simple(code: &str) -> Option<Element> {
+fn simple(code: &str) -> Option<ElementType> {
     let (order, code) = match code.split_at_checked(1)? {
         (">", code) => (ByteOrder::Big, code),
         ("<" | "|" | "=", code) => (ByteOrder::Little, code),
         _ => (ByteOrder::Little, code),
     };
     match code {
-        "O" | "O4" | "O8" => Some(Element::Objects),
-        _ => Some(Element::Plain(DType::from_numpy_code(code)?, order)),
+        "O" | "O4" | "O8" => Some(ElementType::Objects),
+        _ => Some(ElementType::Plain(DType::from_numpy_code(code)?, order)),
     }
 }
 
 /// `[('a', '<i4'), ('b', '>f8', (2, 3)), (('title', 'c'), …), ('', '|V4')]`: fields lie one after
 /// the other; one without a name is padding.
-fn record(parts: &[Literal]) -> Option<Element> {
+fn record(parts: &[Literal]) -> Option<ElementType> {
     let mut fields = Vec::with_capacity(parts.len());
     let mut offset = 0u64;
     for part in parts {
@@ -159,8 +159,8 @@ fn record(parts: &[Literal]) -> Option<Element> {
             descr => (descr, dims),
         };
         let (dtype, order) = match element(descr)? {
-            Element::Plain(dtype, order) => (dtype, order),
-            Element::Objects => return Some(Element::Objects),
+            ElementType::Plain(dtype, order) => (dtype, order),
+            ElementType::Objects => return Some(ElementType::Objects),
         };
         let count = dims.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim))?;
         let len = dtype.itemsize().checked_mul(count)?;
@@ -171,5 +171,5 @@ fn record(parts: &[Literal]) -> Option<Element> {
         }
         offset = offset.checked_add(len)?;
     }
-    Some(Element::Plain(DType::record(offset, fields)?, ByteOrder::Big))
+    Some(ElementType::Plain(DType::record(offset, fields)?, ByteOrder::Big))
 }

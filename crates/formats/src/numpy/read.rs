@@ -10,7 +10,7 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{NoStorages, ScanOptions};
 
-use super::header::{Element, Header, MAGIC, PREFIX, lengths};
+use super::header::{ElementType, Header, MAGIC, PREFIX, lengths};
 use crate::archive::{Archive, Record, names};
 use crate::damage;
 
@@ -39,7 +39,7 @@ fn read_array(files: FileSet, limits: &Limits) -> Result<Checkpoint> {
         member: String::new(),
         before: None,
     };
-    let source = Source::File(&files, main);
+    let source = ArraySource::File(&files, main);
     let (root, header) = reader.array(&source, source.first(FIRST)?)?;
     let NumpyReader { builder, findings, .. } = reader;
     let mut facts = Vec::new();
@@ -147,12 +147,12 @@ fn twice(name: &str) -> Finding {
 }
 
 /// Where the bytes of one array are, its header included.
-enum Source<'a> {
+enum ArraySource<'a> {
     File(&'a FileSet, FileId),
     Member(&'a Archive, &'a Record),
 }
 
-impl Source<'_> {
+impl ArraySource<'_> {
     fn len(&self) -> u64 {
         match self {
             Self::File(files, file) => files.len(*file),
@@ -245,7 +245,7 @@ impl NumpyReader<'_> {
         record: &Record,
         room: &mut u64,
     ) -> Result<ValueId> {
-        let source = Source::Member(archive, record);
+        let source = ArraySource::Member(archive, record);
         let first = source.first(FIRST)?;
         if first.starts_with(MAGIC) {
             return Ok(self.array(&source, first)?.0);
@@ -260,7 +260,7 @@ impl NumpyReader<'_> {
     }
 
     /// An array, of which the first bytes are known.
-    fn array(&mut self, source: &Source<'_>, mut first: Vec<u8>) -> Result<(ValueId, Header)> {
+    fn array(&mut self, source: &ArraySource<'_>, mut first: Vec<u8>) -> Result<(ValueId, Header)> {
         let (start, len) = lengths(first.get(..PREFIX as usize).unwrap_or(&first))?;
         let skip = start + len;
         if skip > source.len() {
@@ -287,8 +287,8 @@ impl NumpyReader<'_> {
         };
         Limits::check("dimensions of an array", header.shape.len() as u64, self.limits.rank)?;
         let id = match &header.element {
-            Element::Objects => self.objects(source, skip)?,
-            Element::Plain(dtype, order) => {
+            ElementType::Objects => self.objects(source, skip)?,
+            ElementType::Plain(dtype, order) => {
                 let mut tensor =
                     Tensor::new(dtype.clone(), header.shape.clone(), Layout::Inline([].into()));
                 tensor.byte_order = *order;
@@ -302,7 +302,7 @@ impl NumpyReader<'_> {
 
     fn layout(
         &mut self,
-        source: &Source<'_>,
+        source: &ArraySource<'_>,
         skip: u64,
         tensor: &Tensor,
         fortran: bool,
@@ -349,7 +349,7 @@ impl NumpyReader<'_> {
     }
 
     /// An array of objects is a pickle of the array: read as data, like any other.
-    fn objects(&mut self, source: &Source<'_>, skip: u64) -> Result<ValueId> {
+    fn objects(&mut self, source: &ArraySource<'_>, skip: u64) -> Result<ValueId> {
         let (bytes, base) = source.whole(self.limits)?;
         let pickle = bytes.get(skip as usize..).unwrap_or_default();
         match statelens_pickle::read(pickle, base + skip, self.limits) {

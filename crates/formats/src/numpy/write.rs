@@ -17,7 +17,7 @@ use statelens_checkpoint::{
 };
 
 use crate::archive::names;
-use crate::archive::write::{Body, Record, layout};
+use crate::archive::write::{Body, NewRecord, layout};
 use crate::damage;
 
 /// How to write for NumPy.
@@ -34,7 +34,7 @@ const UNNAMED: &str = "arr_0";
 ///
 /// Fails if a single array is asked for and there are none or several.
 pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Result<Plan> {
-    let mut writer = Writer {
+    let mut writer = NumpyWriter {
         source: &source,
         records: Vec::new(),
         names: HashSet::new(),
@@ -44,7 +44,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
     for leaf in source.leaves() {
         writer.leaf(&leaf).map_err(|error| error.context(leaf.flat.to_lossy()))?;
     }
-    let Writer { records, mut losses, .. } = writer;
+    let NumpyWriter { records, mut losses, .. } = writer;
     let segments = match options.single {
         true => {
             losses.name_is_left_out(&source);
@@ -76,9 +76,9 @@ pub fn head(dtype: &DType, shape: &[u64]) -> Option<Vec<u8>> {
 }
 
 /// The one array that there is.
-fn alone(mut records: Vec<Record>) -> Result<Vec<Segment>> {
+fn alone(mut records: Vec<NewRecord>) -> Result<Vec<Segment>> {
     let (count, last) = (records.len(), records.pop());
-    let Some(Record { body, .. }) = last.filter(|_| count == 1) else {
+    let Some(NewRecord { body, .. }) = last.filter(|_| count == 1) else {
         return Err(Error::refused(format!(
             "a .npy file holds one array, and the checkpoint has {count}"
         ))
@@ -95,9 +95,9 @@ fn data(tensor: TensorId) -> Segment {
     Segment::Data(Data { tensor, checksum: Checksum::None, encoding: None })
 }
 
-struct Writer<'a> {
+struct NumpyWriter<'a> {
     source: &'a Checkpoint,
-    records: Vec<Record>,
+    records: Vec<NewRecord>,
     /// The names of members.
     names: HashSet<String>,
     /// One array, which no member is made of.
@@ -105,7 +105,7 @@ struct Writer<'a> {
     losses: Losses,
 }
 
-impl Writer<'_> {
+impl NumpyWriter<'_> {
     fn leaf(&mut self, leaf: &Leaf) -> Result<()> {
         let flat = leaf.flat.to_lossy();
         let key = if flat.is_empty() { UNNAMED } else { &*flat };
@@ -234,7 +234,7 @@ impl Writer<'_> {
             return Err(Error::refused(format!("two entries would both be named {key:?}"))
                 .advice("Rename one of them with --rename, or leave it out with --exclude."));
         }
-        self.records.push(Record { name: format!("{name}.npy"), body });
+        self.records.push(NewRecord { name: format!("{name}.npy"), body });
         Ok(())
     }
 }

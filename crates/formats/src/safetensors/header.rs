@@ -186,7 +186,7 @@ impl TensorInfo {
                 at - begin
             )));
         }
-        let shape = Shape(shape);
+        let shape = ShownShape(shape);
         let bits = shape.0.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim));
         let bits =
             bits.and_then(|count| count.checked_mul(header_dtype.bits)).ok_or_else(|| {
@@ -213,9 +213,9 @@ impl TensorInfo {
     }
 }
 
-struct Shape<'a>(&'a [u64]);
+struct ShownShape<'a>(&'a [u64]);
 
-impl std::fmt::Display for Shape<'_> {
+impl std::fmt::Display for ShownShape<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.0)
     }

@@ -11,7 +11,7 @@ mod tests;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use state::State;
+use state::FlatState;
 use statelens_checkpoint::{
     Checkpoint, Checksum, DType, Data, Error, Loss, Plan, PlannedFile, Result, Segment, Text, order,
 };
@@ -47,12 +47,12 @@ pub(crate) fn metadata_left_out(source: &Checkpoint) -> Option<Loss> {
 /// `__metadata__` of a safetensors source goes into every file; which names are tied into the
 /// file of the tensor; plain values into the first.
 pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Result<Plan> {
-    let state = State::new(&source)?;
+    let state = FlatState::new(&source)?;
     let sizes: Vec<(Text, u64)> =
         state.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect();
     let assignment = options.shards.assign(name, &sizes)?;
     let mut files = Vec::with_capacity(assignment.files.len() + 1);
-    let mut parts: Vec<Vec<&Tensor>> = vec![Vec::new(); assignment.files.len()];
+    let mut parts: Vec<Vec<&WrittenTensor>> = vec![Vec::new(); assignment.files.len()];
     for (tensor, file) in state.tensors.iter().zip(&assignment.of) {
         parts[*file].push(tensor);
     }
@@ -89,7 +89,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
 }
 
 /// A tensor to be written.
-struct Tensor {
+struct WrittenTensor {
     name: Text,
     id: statelens_checkpoint::TensorId,
     /// Its place in [`DTYPES`].
@@ -122,7 +122,7 @@ pub(crate) fn has(dtype: &DType) -> bool {
 }
 
 /// The length of the header and the header.
-fn header(metadata: &[(Text, Text)], tensors: &[&Tensor]) -> Result<Vec<u8>> {
+fn header(metadata: &[(Text, Text)], tensors: &[&WrittenTensor]) -> Result<Vec<u8>> {
     let mut text = String::from("{");
     if !metadata.is_empty() {
         text.push_str(&format!("\"{METADATA}\":{{"));

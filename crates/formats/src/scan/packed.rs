@@ -7,7 +7,7 @@ use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use statelens_checkpoint::{Error, ReadAt, Result, room};
 
 use super::lacks_memory;
-use super::section::{Section, Stream, exactly, some};
+use super::section::{Section, SectionStream, exactly, some};
 
 /// How bytes are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,7 +63,7 @@ impl Packing {
 
     /// What unpacks it; the error is a reason in words.
     pub(super) fn reader(self, part: Section) -> Result<Box<dyn Read>, String> {
-        let stream = |part: Section| -> Stream { part.stream() };
+        let stream = |part: Section| -> SectionStream { part.stream() };
         Ok(match self {
             Self::Deflate => Box::new(DeflateDecoder::new(stream(part))),
             Self::Gzip => Box::new(MultiGzDecoder::new(stream(part))),

@@ -93,7 +93,7 @@ pub(super) enum Sure {
     Bare,
 }
 
-enum Task {
+enum ScanTask {
     Look(Blob),
     /// Whether it is told when that can't be done.
     Unpack(Blob, Packing, bool),
@@ -104,7 +104,7 @@ pub(super) struct Search<'a> {
     pub(super) limits: &'a Limits,
     options: &'a ScanOptions,
     progress: &'a mut dyn Progress,
-    tasks: Vec<Task>,
+    tasks: Vec<ScanTask>,
     spaces: Vec<Space>,
     pub(super) told: FindingSet,
     /// Whether there was a pickle, an archive or the like.
@@ -169,9 +169,9 @@ impl<'a> Search<'a> {
             self.progress.check(0, 0)?;
             room::check()?;
             match task {
-                Task::Look(blob) => self.look(&blob)?,
-                Task::Unpack(blob, packing, told) => self.unpack(blob, packing, told)?,
-                Task::Sweep(blob) => self.sweep(&blob)?,
+                ScanTask::Look(blob) => self.look(&blob)?,
+                ScanTask::Unpack(blob, packing, told) => self.unpack(blob, packing, told)?,
+                ScanTask::Sweep(blob) => self.sweep(&blob)?,
             }
         }
         Ok(())
@@ -184,15 +184,15 @@ impl<'a> Search<'a> {
 
     /// Looks at a run of bytes of its own, and then goes through all of it.
     fn whole(&mut self, blob: Blob) {
-        self.tasks.push(Task::Sweep(blob.clone()));
-        self.tasks.push(Task::Look(blob));
+        self.tasks.push(ScanTask::Sweep(blob.clone()));
+        self.tasks.push(ScanTask::Look(blob));
     }
 
     /// A part of a blob, to be looked at.
     pub(super) fn part(&mut self, of: &Blob, name: &str, start: u64, len: u64) {
         if self.is_new(Container::Blob, of, start, len) {
             let blob = of.part(name, start, len);
-            self.tasks.push(Task::Look(blob));
+            self.tasks.push(ScanTask::Look(blob));
         }
     }
 
@@ -200,7 +200,7 @@ impl<'a> Search<'a> {
     pub(super) fn packed(&mut self, of: &Blob, name: &str, start: u64, len: u64, packing: Packing) {
         if self.is_new(Container::Packed, of, start, len) {
             let blob = of.part(name, start, len);
-            self.tasks.push(Task::Unpack(blob, packing, packing.is_certain()));
+            self.tasks.push(ScanTask::Unpack(blob, packing, packing.is_certain()));
         }
     }
 
@@ -210,7 +210,7 @@ impl<'a> Search<'a> {
         // What is within a pickle is a value of it.
         if !done && !self.is_run(of, at) && self.is_new(Container::Packed, of, at, 0) {
             let blob = of.part(packing.name(), at, u64::MAX);
-            self.tasks.push(Task::Unpack(blob, packing, false));
+            self.tasks.push(ScanTask::Unpack(blob, packing, false));
         }
     }
 

@@ -22,8 +22,8 @@ impl Section {
     }
 
     /// From the first byte to the last.
-    pub(super) fn stream(self) -> Stream {
-        Stream { part: self, at: 0, buffer: Vec::new(), used: 0, piece: FIRST }
+    pub(super) fn stream(self) -> SectionStream {
+        SectionStream { part: self, at: 0, buffer: Vec::new(), used: 0, piece: FIRST }
     }
 }
 
@@ -42,7 +42,7 @@ impl ReadAt for Section {
 }
 
 /// A part that is read from its start.
-pub(super) struct Stream {
+pub(super) struct SectionStream {
     part: Section,
     at: u64,
     buffer: Vec<u8>,
@@ -54,7 +54,7 @@ pub(super) struct Stream {
 const FIRST: u64 = 512;
 const PIECE: u64 = 64 << 10;
 
-impl Read for Stream {
+impl Read for SectionStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.used == self.buffer.len() {
             let len = self.piece.min(self.part.len - self.at);

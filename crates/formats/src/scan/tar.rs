@@ -10,7 +10,7 @@ use super::section::{exactly, some};
 pub(super) const BLOCK: u64 = 512;
 
 /// A file in a tar archive.
-pub(super) struct Member {
+pub(super) struct TarMember {
     pub(super) name: String,
     /// Where its header is.
     pub(super) header: u64,
@@ -24,7 +24,7 @@ pub(super) fn is_header(source: &dyn ReadAt, at: u64) -> bool {
 }
 
 /// The members from `at` on; at most `most`.
-pub(super) fn members(source: &Arc<dyn ReadAt>, mut at: u64, most: usize) -> Vec<Member> {
+pub(super) fn members(source: &Arc<dyn ReadAt>, mut at: u64, most: usize) -> Vec<TarMember> {
     let mut members = Vec::new();
     // A name that is too long for a header is a member of its own before it.
     let mut long = None;
@@ -40,7 +40,7 @@ pub(super) fn members(source: &Arc<dyn ReadAt>, mut at: u64, most: usize) -> Vec
             long = Some(text(&name));
         } else if !matches!(kind, b'K' | b'x' | b'g') {
             let name = long.take().unwrap_or_else(|| text(&header[..100]));
-            members.push(Member { name, header: at, start, len });
+            members.push(TarMember { name, header: at, start, len });
         }
         let Some(end) = start.checked_add(len) else { break };
         at = end.div_ceil(BLOCK).saturating_mul(BLOCK);

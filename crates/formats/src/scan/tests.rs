@@ -34,18 +34,18 @@ fn calls_system(findings: &[Finding]) -> bool {
 }
 
 /// One member of an archive: its name, its method, what the directory calls it, and its bytes.
-struct Member<'a> {
+struct ZipMember<'a> {
     name: &'a str,
     listed: &'a str,
     deflated: bool,
     bytes: &'a [u8],
 }
 
-fn member<'a>(name: &'a str, bytes: &'a [u8]) -> Member<'a> {
-    Member { name, listed: name, deflated: false, bytes }
+fn member<'a>(name: &'a str, bytes: &'a [u8]) -> ZipMember<'a> {
+    ZipMember { name, listed: name, deflated: false, bytes }
 }
 
-fn zip(members: &[Member<'_>]) -> Vec<u8> {
+fn zip(members: &[ZipMember<'_>]) -> Vec<u8> {
     let (mut zip, mut directory) = (Vec::new(), Vec::new());
     for member in members {
         let stored = if member.deflated { deflated(member.bytes) } else { member.bytes.to_vec() };
@@ -225,21 +225,24 @@ fn a_pickle_is_found_whatever_it_hides_in() {
         ("zip behind msgpack", join(&[b"\x81\xa1a\x01", &torch])),
         ("zip in front of more than a comment", join(&[&torch, &weights])),
         ("zip between weights", join(&[&weights, &torch, &weights])),
-        ("deflated member", zip(&[Member { deflated: true, ..member("a/data.pkl", BARE) }])),
+        ("deflated member", zip(&[ZipMember { deflated: true, ..member("a/data.pkl", BARE) }])),
         ("a member that no directory lists", {
-            let zip = zip(&[Member { deflated: true, ..member("a/data.pkl", BARE) }]);
+            let zip = zip(&[ZipMember { deflated: true, ..member("a/data.pkl", BARE) }]);
             let end = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
             zip[..end].to_vec()
         }),
         (
             "zip in a deflated member of a zip",
-            zip(&[Member { deflated: true, ..member("m.pt", &torch) }]),
+            zip(&[ZipMember { deflated: true, ..member("m.pt", &torch) }]),
         ),
         (
             "names in capitals",
             zip(&[member("archive/data.pkl", PLAIN), member("archive/DATA.PKL", BARE)]),
         ),
-        ("two names", zip(&[Member { listed: "readme.txt", ..member("archive/data.pkl", BARE) }])),
+        (
+            "two names",
+            zip(&[ZipMember { listed: "readme.txt", ..member("archive/data.pkl", BARE) }]),
+        ),
         ("two of one name", zip(&[member("data.pkl", PLAIN), member("data.pkl", BARE)])),
         ("any name", zip(&[member("archive/data.pkl", PLAIN), member("x/y.bin", BARE)])),
         ("tar", tar(&[("weights.pkl", BARE)], true)),
@@ -351,9 +354,9 @@ fn what_unpacks_to_more_than_is_kept_is_told_or_looked_at() {
     let mut limits = Limits::default();
     limits.structure = 1 << 20;
     let long = join(&[&npy("'<f4'", &vec![0; 20 << 20]), MARKED, &vec![0; 20 << 20]]);
-    let file = zip(&[Member { deflated: true, ..member("a.npy", &long) }]);
+    let file = zip(&[ZipMember { deflated: true, ..member("a.npy", &long) }]);
     assert!(calls_system(&scan_with("a.npz", file, &limits)));
-    let hidden = zip(&[Member { deflated: true, ..member("data.pkl", BARE) }]);
+    let hidden = zip(&[ZipMember { deflated: true, ..member("data.pkl", BARE) }]);
     let long = join(&[&vec![0; 20 << 20], &hidden]);
     let findings = scan_with("a.bin.gz", gzip(&long), &limits);
     let unseen = findings.iter().find(|finding| finding.grade == Grade::UnknownCode);

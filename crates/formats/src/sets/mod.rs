@@ -29,10 +29,10 @@ pub struct CheckpointFiles {
 
 /// Finds the checkpoints of several files that one kind of set makes, among names that nobody
 /// has claimed.
-type Rule = fn(&UnclaimedNames<'_>) -> Vec<CheckpointFiles>;
+type SetRule = fn(&UnclaimedNames<'_>) -> Vec<CheckpointFiles>;
 
 /// The kinds of sets. What one has found, the next ones don't see.
-const RULES: &[Rule] =
+const RULES: &[SetRule] =
     &[sharded::find, tensorflow, tensorflow_v1, distributed, keras_shards, orbax];
 
 /// Takes many files apart into checkpoints, those of several files first, each lot by name. Files

@@ -20,7 +20,7 @@ use crate::{Probe, stray};
 
 /// Checkpoints that are parts of one.
 pub(crate) struct Sharded {
-    index: Option<Index>,
+    index: Option<ShardIndex>,
     /// Names of the shards, in order, and their files where they are there.
     shards: Vec<(String, Option<FileId>)>,
 }
@@ -31,7 +31,8 @@ impl Sharded {
         let main = files.main()?;
         let name = files.name(main);
         if is_index(name) && !stray::is_pointer(files, main) {
-            let index = Index::read(files, main, limits).map_err(|error| error.in_file(name))?;
+            let index =
+                ShardIndex::read(files, main, limits).map_err(|error| error.in_file(name))?;
             return Ok(Some(Self::indexed(files, index)));
         }
         let number = Number::parse(name);
@@ -44,7 +45,7 @@ impl Sharded {
             .filter(|(_, file)| is_index(&file.name) && folder(&file.name) == folder(name));
         for (id, _) in indexes.take(MOST_INDEXES) {
             // An index that can't be read is none of this shard, as far as anybody can tell.
-            if let Ok(index) = Index::read(files, id, limits)
+            if let Ok(index) = ShardIndex::read(files, id, limits)
                 && index.shards.iter().any(|shard| shard == name)
             {
                 return Ok(Some(Self::indexed(files, index)));
@@ -58,7 +59,7 @@ impl Sharded {
         Ok(Some(Self { index: None, shards }).filter(|_| number.count > 1))
     }
 
-    fn indexed(files: &FileSet, index: Index) -> Self {
+    fn indexed(files: &FileSet, index: ShardIndex) -> Self {
         let shards = index.shards.iter().map(|name| (name.clone(), shard(files, name))).collect();
         Self { index: Some(index), shards }
     }
@@ -193,7 +194,7 @@ pub(super) fn find(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
 /// The names of the files that an index names; none if it is no index that can be read.
 pub(super) fn named(files: &FileSet, name: &str) -> Vec<String> {
     let index = files.find(name).filter(|_| is_index(name));
-    let index = index.and_then(|id| Index::read(files, id, &Limits::default()).ok());
+    let index = index.and_then(|id| ShardIndex::read(files, id, &Limits::default()).ok());
     index.map_or_else(Vec::new, |index| index.shards)
 }
 
@@ -272,7 +273,7 @@ impl<'a> Number<'a> {
 }
 
 /// What `*.index.json` says.
-struct Index {
+struct ShardIndex {
     name: String,
     /// Names of the shards, as files of the set, in order of their names.
     shards: Vec<String>,
@@ -282,7 +283,7 @@ struct Index {
     facts: Vec<(String, String)>,
 }
 
-impl Index {
+impl ShardIndex {
     fn read(files: &FileSet, id: FileId, limits: &Limits) -> Result<Self> {
         let len = files.len(id);
         Limits::check("bytes of the index", len, limits.structure)?;

@@ -2,8 +2,8 @@
 
 use statelens_checkpoint::{ByteOrder, Error, Result};
 
-use super::proto::{Field, Message};
-use super::slices::{self, Slice};
+use super::proto::{FieldValue, Message};
+use super::slices::{self, SliceExtents};
 
 /// What a bundle says of itself: the entry with the empty name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,17 +20,17 @@ impl Header {
         let mut message = Message::new(bytes);
         while let Some((number, field)) = message.field()? {
             match (number, field) {
-                (1, Field::Varint(shards)) => header.shards = shards,
-                (2, Field::Varint(0)) => header.byte_order = ByteOrder::Little,
-                (2, Field::Varint(1)) => header.byte_order = ByteOrder::Big,
-                (2, Field::Varint(order)) => {
+                (1, FieldValue::Varint(shards)) => header.shards = shards,
+                (2, FieldValue::Varint(0)) => header.byte_order = ByteOrder::Little,
+                (2, FieldValue::Varint(1)) => header.byte_order = ByteOrder::Big,
+                (2, FieldValue::Varint(order)) => {
                     return Err(Error::damaged(format!("the byte order has the number {order}"))
                         .expected("0 (little-endian) or 1 (big-endian)"));
                 }
-                (3, Field::Bytes(version)) => {
+                (3, FieldValue::Bytes(version)) => {
                     let mut version = Message::new(version);
                     while let Some((number, field)) = version.field()? {
-                        if let (1, Field::Varint(producer)) = (number, field) {
+                        if let (1, FieldValue::Varint(producer)) = (number, field) {
                             header.producer = producer;
                         }
                     }
@@ -53,7 +53,7 @@ pub(super) struct BundleEntry {
     /// The checksum of its bytes; TensorFlow refuses an entry without one.
     pub(super) crc: Option<u32>,
     /// The parts of a partitioned variable, which have entries of their own.
-    pub(super) slices: Vec<Slice>,
+    pub(super) slices: Vec<SliceExtents>,
 }
 
 impl BundleEntry {
@@ -62,13 +62,13 @@ impl BundleEntry {
         let mut message = Message::new(bytes);
         while let Some((number, field)) = message.field()? {
             match (number, field) {
-                (1, Field::Varint(dtype)) => entry.dtype = dtype,
-                (2, Field::Bytes(bytes)) => entry.shape = shape(bytes)?,
-                (3, Field::Varint(shard)) => entry.shard = shard,
-                (4, Field::Varint(offset)) => entry.offset = offset,
-                (5, Field::Varint(size)) => entry.size = size,
-                (6, Field::Fixed32(crc)) => entry.crc = Some(crc).filter(|crc| *crc != 0),
-                (7, Field::Bytes(slice)) => entry.slices.push(slices::parse(slice)?),
+                (1, FieldValue::Varint(dtype)) => entry.dtype = dtype,
+                (2, FieldValue::Bytes(bytes)) => entry.shape = shape(bytes)?,
+                (3, FieldValue::Varint(shard)) => entry.shard = shard,
+                (4, FieldValue::Varint(offset)) => entry.offset = offset,
+                (5, FieldValue::Varint(size)) => entry.size = size,
+                (6, FieldValue::Fixed32(crc)) => entry.crc = Some(crc).filter(|crc| *crc != 0),
+                (7, FieldValue::Bytes(slice)) => entry.slices.push(slices::parse(slice)?),
                 _ => {}
             }
         }
@@ -82,11 +82,11 @@ pub(super) fn shape(bytes: &[u8]) -> Result<Vec<u64>> {
     let mut message = Message::new(bytes);
     while let Some((number, field)) = message.field()? {
         match (number, field) {
-            (2, Field::Bytes(dim)) => {
+            (2, FieldValue::Bytes(dim)) => {
                 let mut size = 0;
                 let mut dim = Message::new(dim);
                 while let Some((number, field)) = dim.field()? {
-                    if let (1, Field::Varint(number)) = (number, field) {
+                    if let (1, FieldValue::Varint(number)) = (number, field) {
                         size = number;
                     }
                 }
@@ -95,7 +95,7 @@ pub(super) fn shape(bytes: &[u8]) -> Result<Vec<u64>> {
                 }
                 shape.push(size);
             }
-            (3, Field::Varint(1)) => {
+            (3, FieldValue::Varint(1)) => {
                 return Err(Error::damaged("a tensor in a checkpoint has no shape"));
             }
             _ => {}

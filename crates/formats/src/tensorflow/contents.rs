@@ -2,10 +2,10 @@
 
 use statelens_checkpoint::{Finding, FormatInfo};
 
-use super::leaves::Leaves;
+use super::leaves::BundleLeaves;
 
 /// What a reader of either version comes to.
-pub(super) type Contents = (Leaves, FormatInfo, Vec<Finding>);
+pub(super) type Contents = (BundleLeaves, FormatInfo, Vec<Finding>);
 
 /// Number of elements, if it fits.
 pub(super) fn numel(shape: &[u64]) -> Option<u64> {

@@ -8,51 +8,51 @@ pub(super) const RESOURCE: u64 = 20;
 pub(super) const VARIANT: u64 = 21;
 
 /// What TensorFlow calls a dtype, and what its elements are here.
-struct Row(u64, &'static str, Option<DType>);
+struct DTypeRow(u64, &'static str, Option<DType>);
 
 /// Quantised integers come without a scale, so they are plain ones, as they are to numpy; their
 /// real name stays with them, see [`original`]. Small integers take a byte each, whose upper bits
 /// are zeros: those with a sign are no `int8`. What has no dtype here may have one by its name,
 /// see [`elements`].
-const TABLE: [Row; 32] = [
-    Row(1, "float32", Some(DType::F32)),
-    Row(2, "float64", Some(DType::F64)),
-    Row(3, "int32", Some(DType::I32)),
-    Row(4, "uint8", Some(DType::U8)),
-    Row(5, "int16", Some(DType::I16)),
-    Row(6, "int8", Some(DType::I8)),
-    Row(STRING, "string", None),
-    Row(8, "complex64", Some(DType::C64)),
-    Row(9, "int64", Some(DType::I64)),
-    Row(10, "bool", Some(DType::Bool)),
-    Row(11, "qint8", Some(DType::I8)),
-    Row(12, "quint8", Some(DType::U8)),
-    Row(13, "qint32", Some(DType::I32)),
-    Row(14, "bfloat16", Some(DType::BF16)),
-    Row(15, "qint16", Some(DType::I16)),
-    Row(16, "quint16", Some(DType::U16)),
-    Row(17, "uint16", Some(DType::U16)),
-    Row(18, "complex128", Some(DType::C128)),
-    Row(19, "float16", Some(DType::F16)),
-    Row(RESOURCE, "resource", None),
-    Row(VARIANT, "variant", None),
-    Row(22, "uint32", Some(DType::U32)),
-    Row(23, "uint64", Some(DType::U64)),
-    Row(24, "float8_e5m2", Some(DType::F8E5M2)),
-    Row(25, "float8_e4m3fn", Some(DType::F8E4M3FN)),
-    Row(26, "float8_e4m3fnuz", Some(DType::F8E4M3FNUZ)),
-    Row(27, "float8_e4m3b11fnuz", None),
-    Row(28, "float8_e5m2fnuz", Some(DType::F8E5M2FNUZ)),
-    Row(29, "int4", None),
-    Row(30, "uint4", Some(DType::U8)),
-    Row(31, "int2", None),
-    Row(32, "uint2", Some(DType::U8)),
+const TABLE: [DTypeRow; 32] = [
+    DTypeRow(1, "float32", Some(DType::F32)),
+    DTypeRow(2, "float64", Some(DType::F64)),
+    DTypeRow(3, "int32", Some(DType::I32)),
+    DTypeRow(4, "uint8", Some(DType::U8)),
+    DTypeRow(5, "int16", Some(DType::I16)),
+    DTypeRow(6, "int8", Some(DType::I8)),
+    DTypeRow(STRING, "string", None),
+    DTypeRow(8, "complex64", Some(DType::C64)),
+    DTypeRow(9, "int64", Some(DType::I64)),
+    DTypeRow(10, "bool", Some(DType::Bool)),
+    DTypeRow(11, "qint8", Some(DType::I8)),
+    DTypeRow(12, "quint8", Some(DType::U8)),
+    DTypeRow(13, "qint32", Some(DType::I32)),
+    DTypeRow(14, "bfloat16", Some(DType::BF16)),
+    DTypeRow(15, "qint16", Some(DType::I16)),
+    DTypeRow(16, "quint16", Some(DType::U16)),
+    DTypeRow(17, "uint16", Some(DType::U16)),
+    DTypeRow(18, "complex128", Some(DType::C128)),
+    DTypeRow(19, "float16", Some(DType::F16)),
+    DTypeRow(RESOURCE, "resource", None),
+    DTypeRow(VARIANT, "variant", None),
+    DTypeRow(22, "uint32", Some(DType::U32)),
+    DTypeRow(23, "uint64", Some(DType::U64)),
+    DTypeRow(24, "float8_e5m2", Some(DType::F8E5M2)),
+    DTypeRow(25, "float8_e4m3fn", Some(DType::F8E4M3FN)),
+    DTypeRow(26, "float8_e4m3fnuz", Some(DType::F8E4M3FNUZ)),
+    DTypeRow(27, "float8_e4m3b11fnuz", None),
+    DTypeRow(28, "float8_e5m2fnuz", Some(DType::F8E5M2FNUZ)),
+    DTypeRow(29, "int4", None),
+    DTypeRow(30, "uint4", Some(DType::U8)),
+    DTypeRow(31, "int2", None),
+    DTypeRow(32, "uint2", Some(DType::U8)),
 ];
 
 /// Added to the number of a variable's dtype in old files.
 const REFERENCE: u64 = 100;
 
-fn row(number: u64) -> Option<&'static Row> {
+fn row(number: u64) -> Option<&'static DTypeRow> {
     let number = if number > REFERENCE { number - REFERENCE } else { number };
     TABLE.iter().find(|row| row.0 == number)
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use statelens_checkpoint::{Limits, Result};
 
-use super::proto::{Field, Message};
+use super::proto::{FieldValue, Message};
 
 /// The key of the graph.
 pub(super) const KEY: &[u8] = b"_CHECKPOINTABLE_OBJECT_GRAPH";
@@ -39,7 +39,7 @@ pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, Ke
     let mut nodes = Vec::new();
     let mut message = Message::new(bytes);
     while let Some((number, field)) = message.field()? {
-        if let (1, Field::Bytes(bytes)) = (number, field) {
+        if let (1, FieldValue::Bytes(bytes)) = (number, field) {
             nodes.push(node(bytes)?);
         }
     }
@@ -104,7 +104,7 @@ fn node(bytes: &[u8]) -> Result<TrackableObject<'_>> {
     let mut node = TrackableObject::default();
     let mut message = Message::new(bytes);
     while let Some((number, field)) = message.field()? {
-        let Field::Bytes(bytes) = field else { continue };
+        let FieldValue::Bytes(bytes) = field else { continue };
         let mut numbers = [0; 4];
         let mut texts = [&[][..]; 4];
         if !(1..=3).contains(&number) {
@@ -114,8 +114,8 @@ fn node(bytes: &[u8]) -> Result<TrackableObject<'_>> {
         while let Some((number, field)) = part.field()? {
             let at = usize::try_from(number).ok().filter(|at| *at < 4);
             match (at, field) {
-                (Some(at), Field::Varint(value)) => numbers[at] = value,
-                (Some(at), Field::Bytes(value)) => texts[at] = value,
+                (Some(at), FieldValue::Varint(value)) => numbers[at] = value,
+                (Some(at), FieldValue::Bytes(value)) => texts[at] = value,
                 _ => {}
             }
         }

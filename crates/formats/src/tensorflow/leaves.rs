@@ -9,7 +9,7 @@ use super::graph::KeyObject;
 use super::{dtype, graph, strings};
 
 /// The leaves so far: a flat dict.
-pub(super) struct Leaves {
+pub(super) struct BundleLeaves {
     builder: Builder,
     found: Vec<BundleLeaf>,
     problems: Vec<Problem>,
@@ -35,7 +35,7 @@ struct Problem {
 /// A larger graph is not looked into: it would be one of a hundred thousand variables.
 const MOST_GRAPH: usize = 8 << 20;
 
-impl Leaves {
+impl BundleLeaves {
     pub(super) fn new(limits: &Limits) -> Self {
         Self { builder: Builder::new(limits), found: Vec::new(), problems: Vec::new(), graph: None }
     }

@@ -2,19 +2,19 @@
 
 use statelens_checkpoint::{Error, FileId, FileSet, Finding, Grade, Result, order};
 
-use super::state::{self, State};
+use super::state::{self, StateFile};
 use super::table::is_table;
 use crate::{Probe, stray};
 
 /// The table, or tables, that a checkpoint is opened by.
 #[derive(Debug)]
-pub(super) struct Tables {
+pub(super) struct BundleTables {
     /// The tables of a V1 checkpoint in shards; else just one.
     pub(super) ids: Vec<FileId>,
     /// What all names of a bundle begin with, the folder included.
     pub(super) prefix: String,
     /// What the state file says, if that was opened.
-    pub(super) state: Option<State>,
+    pub(super) state: Option<StateFile>,
     pub(super) findings: Vec<Finding>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn data_name(prefix: &str, shard: u64, shards: u64) -> String {
 }
 
 /// Finds the tables of the checkpoint that the main file belongs to.
-pub(super) fn find(files: &FileSet) -> Result<Tables> {
+pub(super) fn find(files: &FileSet) -> Result<BundleTables> {
     let main = files.main()?;
     let name = files.name(main).to_owned();
     if is_table(files, main) {
@@ -87,7 +87,7 @@ pub(super) fn find(files: &FileSet) -> Result<Tables> {
     }
 }
 
-fn tables(files: &FileSet, id: FileId) -> Tables {
+fn tables(files: &FileSet, id: FileId) -> BundleTables {
     let name = files.name(id);
     let mut ids = vec![id];
     // The shards of a V1 checkpoint are all tables: `PREFIX-00001-of-00004`.
@@ -103,7 +103,7 @@ fn tables(files: &FileSet, id: FileId) -> Tables {
         order::by_key(&mut ids, |id| files.name(*id).to_owned());
     }
     let prefix = name.strip_suffix(".index").unwrap_or(name).to_owned();
-    Tables { ids, prefix, state: None, findings: Vec::new() }
+    BundleTables { ids, prefix, state: None, findings: Vec::new() }
 }
 
 /// The prefix of a shard of a V1 checkpoint, and which of how many it is.
@@ -126,8 +126,8 @@ fn shard_numbers(text: &str) -> Option<(u64, u64)> {
 }
 
 /// The checkpoint that a state file names: the latest, or the last of the others that is there.
-fn from_state(files: &FileSet, main: FileId) -> Result<Tables> {
-    let state = State::read(files, main)?;
+fn from_state(files: &FileSet, main: FileId) -> Result<BundleTables> {
+    let state = StateFile::read(files, main)?;
     let (folder, _) = split(files.name(main));
     // A path may be absolute, of another machine: then the name counts.
     let table = |path: &str| {

@@ -7,7 +7,7 @@ use statelens_checkpoint::{Error, Result};
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Field<'a> {
+pub(super) enum FieldValue<'a> {
     Varint(u64),
     Fixed64(u64),
     /// A string, a message, or packed numbers.
@@ -25,22 +25,22 @@ impl<'a> Message<'a> {
     }
 
     /// The number of the next field and its value.
-    pub(super) fn field(&mut self) -> Result<Option<(u64, Field<'a>)>> {
+    pub(super) fn field(&mut self) -> Result<Option<(u64, FieldValue<'a>)>> {
         if self.0.is_empty() {
             return Ok(None);
         }
         let tag = varint(&mut self.0)?;
         let field = match tag & 7 {
-            0 => Field::Varint(varint(&mut self.0)?),
-            1 => Field::Fixed64(u64::from_le_bytes(take(&mut self.0)?)),
+            0 => FieldValue::Varint(varint(&mut self.0)?),
+            1 => FieldValue::Fixed64(u64::from_le_bytes(take(&mut self.0)?)),
             2 => {
                 let len = varint(&mut self.0)?;
                 let len = usize::try_from(len).ok().filter(|len| *len <= self.0.len());
                 let (bytes, rest) = self.0.split_at(len.ok_or_else(ends)?);
                 self.0 = rest;
-                Field::Bytes(bytes)
+                FieldValue::Bytes(bytes)
             }
-            5 => Field::Fixed32(u32::from_le_bytes(take(&mut self.0)?)),
+            5 => FieldValue::Fixed32(u32::from_le_bytes(take(&mut self.0)?)),
             wire => {
                 return Err(Error::damaged(format!(
                     "a protocol buffer has a field of wire type {wire}"
@@ -112,9 +112,9 @@ mod tests {
     fn fields_are_read_and_cut_ones_are_damage() {
         let bytes = [0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 0, 0, 0];
         let mut message = Message::new(&bytes);
-        assert_eq!(message.field(), Ok(Some((1, Field::Varint(150)))));
-        assert_eq!(message.field(), Ok(Some((2, Field::Bytes(b"hi")))));
-        assert_eq!(message.field(), Ok(Some((3, Field::Fixed32(1)))));
+        assert_eq!(message.field(), Ok(Some((1, FieldValue::Varint(150)))));
+        assert_eq!(message.field(), Ok(Some((2, FieldValue::Bytes(b"hi")))));
+        assert_eq!(message.field(), Ok(Some((3, FieldValue::Fixed32(1)))));
         assert_eq!(message.field(), Ok(None));
         for cut in [&bytes[..2], &bytes[3..6], &bytes[7..9], &[0x0b][..], &[0xff; 11][..]] {
             assert!(Message::new(cut).field().is_err(), "{cut:?}");

@@ -9,8 +9,8 @@ use statelens_checkpoint::{
 
 use super::bundle::{BundleEntry, Header};
 use super::contents::{Contents, numel};
-use super::leaves::Leaves;
-use super::members::{self, Tables};
+use super::leaves::BundleLeaves;
+use super::members::{self, BundleTables};
 use super::table::SortedTable;
 use super::{dtype, slices, strings, v1};
 
@@ -39,7 +39,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 fn bundle(
     files: &FileSet,
     mut table: SortedTable<'_>,
-    tables: Tables,
+    tables: BundleTables,
     limits: &Limits,
     progress: &mut dyn Progress,
 ) -> Result<Contents> {
@@ -67,7 +67,7 @@ fn bundle(
         header,
         data: Data::new(files, &tables.prefix, header.shards),
         parts,
-        leaves: Leaves::new(limits),
+        leaves: BundleLeaves::new(limits),
         left: limits.structure,
     };
     for (index, (key, entry)) in tensors.iter().enumerate() {
@@ -107,7 +107,7 @@ struct Bundle<'a> {
     header: Header,
     data: Data<'a>,
     parts: HashMap<Vec<u8>, BundleEntry>,
-    leaves: Leaves,
+    leaves: BundleLeaves,
     /// How many bytes of strings may still be read.
     left: u64,
 }
@@ -162,7 +162,7 @@ impl Bundle<'_> {
         // All are taken, so that those which are left belong to nobody.
         let found: Vec<Option<BundleEntry>> =
             entry.slices.iter().map(|slice| self.parts.remove(&slices::key(key, slice))).collect();
-        let placed = |(slice, part): (&slices::Slice, Option<BundleEntry>)| {
+        let placed = |(slice, part): (&slices::SliceExtents, Option<BundleEntry>)| {
             let extents = slices::within(slice, &entry.shape)
                 .ok_or_else(|| format!("a slice of it lies outside of shape {:?}", entry.shape))?;
             let part =

@@ -6,7 +6,7 @@
 use statelens_checkpoint::{Concat, Error, Layout, Part, Result, order};
 
 use super::contents::numel;
-use super::proto::{Field, Message};
+use super::proto::{FieldValue, Message};
 
 /// Where a slice lies along one dimension; a length of `None` is the whole dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,23 +16,23 @@ pub(super) struct Extent {
 }
 
 /// A slice: an extent for each dimension.
-pub(super) type Slice = Vec<Extent>;
+pub(super) type SliceExtents = Vec<Extent>;
 
 /// Where a slice lies in a tensor: start and length by dimension.
 pub(super) type Extents = Vec<(u64, u64)>;
 
 /// Reads a `TensorSliceProto`.
-pub(super) fn parse(bytes: &[u8]) -> Result<Slice> {
-    let mut slice = Slice::new();
+pub(super) fn parse(bytes: &[u8]) -> Result<SliceExtents> {
+    let mut slice = SliceExtents::new();
     let mut message = Message::new(bytes);
     while let Some((number, field)) = message.field()? {
-        let (1, Field::Bytes(extent)) = (number, field) else { continue };
+        let (1, FieldValue::Bytes(extent)) = (number, field) else { continue };
         let mut parsed = Extent { start: 0, len: None };
         let mut extent = Message::new(extent);
         while let Some((number, field)) = extent.field()? {
             match (number, field) {
-                (1, Field::Varint(start)) => parsed.start = signed(start)?,
-                (2, Field::Varint(len)) => parsed.len = Some(signed(len)?),
+                (1, FieldValue::Varint(start)) => parsed.start = signed(start)?,
+                (2, FieldValue::Varint(len)) => parsed.len = Some(signed(len)?),
                 _ => {}
             }
         }

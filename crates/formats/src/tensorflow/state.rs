@@ -7,7 +7,7 @@ use statelens_checkpoint::{Error, FileId, FileSet, Limits, Result};
 
 /// What a state file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct StateFile {
     /// The latest checkpoint: its prefix, relative or not.
     pub(super) latest: String,
     /// All that are kept, oldest first.
@@ -29,7 +29,7 @@ pub(super) fn is_state(head: &[u8]) -> bool {
     })
 }
 
-impl State {
+impl StateFile {
     pub(super) fn read(files: &FileSet, id: FileId) -> Result<Self> {
         Limits::check("bytes of a state file", files.len(id), MOST_BYTES)?;
         let bytes = files.read_vec(id, 0, files.len(id))?;
@@ -128,9 +128,9 @@ mod tests {
     #[test]
     fn without_a_latest_one_it_is_the_last() {
         let state =
-            State::parse(b"all_model_checkpoint_paths: \"a\"\nlast_preserved: 1\n").unwrap();
+            StateFile::parse(b"all_model_checkpoint_paths: \"a\"\nlast_preserved: 1\n").unwrap();
         assert_eq!(state.latest, "a");
-        assert!(State::parse(b"model_checkpoint_path: \"\"").is_err());
+        assert!(StateFile::parse(b"model_checkpoint_path: \"\"").is_err());
         assert!(is_state(b"model_checkpoint_path: \"m\""));
         assert!(!is_state(b"model_checkpoint_paths"));
     }

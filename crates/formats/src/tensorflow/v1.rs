@@ -15,10 +15,10 @@ use statelens_checkpoint::{
 use super::bundle::shape;
 use super::contents::{Contents, numel};
 use super::dtype;
-use super::leaves::Leaves;
-use super::members::Tables;
-use super::proto::{Field, Message, varint};
-use super::slices::{self, Slice};
+use super::leaves::BundleLeaves;
+use super::members::BundleTables;
+use super::proto::{FieldValue, Message, varint};
+use super::slices::{self, SliceExtents};
 use super::table::{Range, SortedTable, TableBlock};
 
 /// What the tables say of a tensor.
@@ -26,7 +26,7 @@ use super::table::{Range, SortedTable, TableBlock};
 struct Meta {
     dtype: u64,
     shape: Vec<u64>,
-    slices: Vec<Slice>,
+    slices: Vec<SliceExtents>,
 }
 
 /// The values of a slice.
@@ -38,14 +38,14 @@ enum SliceValues {
 
 pub(super) fn read(
     files: &FileSet,
-    tables: Tables,
+    tables: BundleTables,
     limits: &Limits,
     progress: &mut dyn Progress,
 ) -> Result<Contents> {
     let mut findings = tables.findings;
     // By name, as the tables are.
     let mut tensors: BTreeMap<Vec<u8>, Meta> = BTreeMap::new();
-    let mut values: HashMap<(Vec<u8>, Slice), SliceValues> = HashMap::new();
+    let mut values: HashMap<(Vec<u8>, SliceExtents), SliceValues> = HashMap::new();
     let mut budget = Budget(limits.structure);
     for id in &tables.ids {
         progress.check(0, 0)?;
@@ -72,7 +72,7 @@ pub(super) fn read(
         })?;
         findings.extend(table.findings());
     }
-    let mut leaves = Leaves::new(limits);
+    let mut leaves = BundleLeaves::new(limits);
     let count = tensors.len();
     for (name, meta) in tensors {
         leaf(&mut leaves, &name, &meta, &mut values)?;
@@ -105,15 +105,15 @@ impl Budget {
 }
 
 fn leaf(
-    leaves: &mut Leaves,
+    leaves: &mut BundleLeaves,
     name: &[u8],
     meta: &Meta,
-    values: &mut HashMap<(Vec<u8>, Slice), SliceValues>,
+    values: &mut HashMap<(Vec<u8>, SliceExtents), SliceValues>,
 ) -> Result<()> {
     let missing = || "a slice of it is not in the file".to_owned();
     let outside = || format!("a slice of it lies outside of shape {:?}", meta.shape);
     if dtype::plain(meta.dtype) == dtype::STRING {
-        let mut part = |slice: &Slice| match values.remove(&(name.to_vec(), slice.clone())) {
+        let mut part = |slice: &SliceExtents| match values.remove(&(name.to_vec(), slice.clone())) {
             Some(SliceValues::Strings(strings)) => {
                 Ok((slices::within(slice, &meta.shape).ok_or_else(outside)?, strings))
             }
@@ -129,7 +129,7 @@ fn leaf(
         return leaves.strings(name, &meta.shape, found);
     }
     let itemsize = dtype::elements(meta.dtype).map_or(1, |dtype| dtype.itemsize());
-    let mut part = |slice: &Slice| {
+    let mut part = |slice: &SliceExtents| {
         let extents = slices::within(slice, &meta.shape).ok_or_else(outside)?;
         let lengths: Vec<u64> = extents.iter().map(|(_, len)| *len).collect();
         let needed = numel(&lengths).and_then(|numel| numel.checked_mul(itemsize));
@@ -182,18 +182,18 @@ fn metas(bytes: &[u8]) -> Result<Vec<(Vec<u8>, Meta)>> {
     let mut found = Vec::new();
     let mut message = Message::new(bytes);
     while let Some((number, field)) = message.field()? {
-        let (1, Field::Bytes(bytes)) = (number, field) else { continue };
+        let (1, FieldValue::Bytes(bytes)) = (number, field) else { continue };
         let mut message = Message::new(bytes);
         while let Some((number, field)) = message.field()? {
-            let (1, Field::Bytes(bytes)) = (number, field) else { continue };
+            let (1, FieldValue::Bytes(bytes)) = (number, field) else { continue };
             let (mut name, mut meta) = (Vec::new(), Meta::default());
             let mut message = Message::new(bytes);
             while let Some((number, field)) = message.field()? {
                 match (number, field) {
-                    (1, Field::Bytes(text)) => name = text.to_vec(),
-                    (2, Field::Bytes(bytes)) => meta.shape = shape(bytes)?,
-                    (3, Field::Varint(dtype)) => meta.dtype = dtype,
-                    (4, Field::Bytes(bytes)) => meta.slices.push(slices::parse(bytes)?),
+                    (1, FieldValue::Bytes(text)) => name = text.to_vec(),
+                    (2, FieldValue::Bytes(bytes)) => meta.shape = shape(bytes)?,
+                    (3, FieldValue::Varint(dtype)) => meta.dtype = dtype,
+                    (4, FieldValue::Bytes(bytes)) => meta.slices.push(slices::parse(bytes)?),
                     _ => {}
                 }
             }
@@ -243,10 +243,10 @@ fn saved_slice(
     block: &TableBlock<'_>,
     mut range: Range,
     limits: &Limits,
-) -> Result<Option<(Vec<u8>, Slice, Range)>> {
+) -> Result<Option<(Vec<u8>, SliceExtents, Range)>> {
     while let Some((number, raw)) = field(block, &mut range)? {
         let (2, Raw::Bytes(mut data)) = (number, raw) else { continue };
-        let (mut name, mut slice, mut tensor) = (Vec::new(), Slice::new(), None);
+        let (mut name, mut slice, mut tensor) = (Vec::new(), SliceExtents::new(), None);
         while let Some((number, raw)) = field(block, &mut data)? {
             let Raw::Bytes(bytes) = raw else { continue };
             if number == 1 || number == 2 {

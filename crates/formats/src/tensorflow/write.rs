@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(crate) use super::dtype::has;
-use index::{ChecksumSource, Index, Row, SegmentRef};
+use index::{BundleIndex, ChecksumSource, IndexRow, SegmentRef};
 pub(crate) use losses::dtypes as dtypes_left_out;
 use names::NamedTensor;
 use statelens_checkpoint::{
@@ -78,7 +78,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
     }
     let mut rows = placing.rows;
     order::by(&mut rows, |one, other| one.name.cmp(&other.name));
-    let index = index_file(&source, prefix, &files, Index { shards: count, rows });
+    let index = index_file(&source, prefix, &files, BundleIndex { shards: count, rows });
     files.push(index);
     if options.state_file {
         files.push(state_file(prefix));
@@ -130,7 +130,7 @@ fn assign(
 struct Placing {
     /// A tensor with several names is stored once.
     known: HashMap<TensorId, SegmentRef>,
-    rows: Vec<Row>,
+    rows: Vec<IndexRow>,
 }
 
 impl Placing {
@@ -163,7 +163,7 @@ impl Placing {
                 segment_ref(ChecksumSource::Strings(strings))
             }
         };
-        self.rows.push(Row { name, dtype: item.dtype, shape: item.shape, segment });
+        self.rows.push(IndexRow { name, dtype: item.dtype, shape: item.shape, segment });
     }
 }
 
@@ -171,7 +171,7 @@ fn index_file(
     source: &Checkpoint,
     prefix: &str,
     data: &[PlannedFile],
-    index: Index,
+    index: BundleIndex,
 ) -> PlannedFile {
     // Checksums have a fixed length, so any will do to learn how long the index is.
     let len = foreseen(source, data).and_then(|outcomes| {

@@ -38,8 +38,8 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     if archive.find("data.pkl").is_none() && export::enter(&mut archive) {
         return export::read(files, source, &archive, findings, limits);
     }
-    let Opened { archive, mut pickle, facts, mut findings } =
-        Opened::of(archive, findings, limits)?;
+    let OpenedArchive { archive, mut pickle, facts, mut findings } =
+        OpenedArchive::of(archive, findings, limits)?;
     progress.check(0, 0)?;
     let mut builder = Builder::new(limits);
     let mut records = Records::new(&archive, "data", facts.byte_order)?;
@@ -61,14 +61,14 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 }
 
 /// An archive that `torch.save` wrote, its pickle read but not yet made a tree of.
-struct Opened {
+struct OpenedArchive {
     archive: Archive,
     pickle: Pickle,
     facts: Facts,
     findings: Vec<Finding>,
 }
 
-impl Opened {
+impl OpenedArchive {
     /// Reads the pickle and the small records of an archive.
     fn of(archive: Archive, mut findings: Vec<Finding>, limits: &Limits) -> Result<Self> {
         let raw = data(&archive, limits, &mut findings)?;
@@ -94,7 +94,8 @@ pub(crate) fn part(
 ) -> Result<(Lowered, u32)> {
     let limits = builder.limits().clone();
     let (archive, findings) = folder::open(source, span, &limits)?;
-    let Opened { archive, pickle, facts, mut findings } = Opened::of(archive, findings, &limits)?;
+    let OpenedArchive { archive, pickle, facts, mut findings } =
+        OpenedArchive::of(archive, findings, &limits)?;
     let mut records = Records::new(&archive, "data", facts.byte_order)?.numbered_from(first);
     let mut lowered = pickle.lower(builder, &mut records)?;
     findings.append(&mut lowered.findings);

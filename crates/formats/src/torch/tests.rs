@@ -741,7 +741,7 @@ fn opens(name: &str, bytes: Vec<u8>) -> bool {
 fn many_records_take_few_reads() {
     let bytes = std::fs::read(fixtures().join("torch/zip_many_20k.pt")).unwrap();
     let len = bytes.len();
-    let counted = Arc::new(Counted { bytes: Memory::from(bytes), reads: AtomicUsize::new(0) });
+    let counted = Arc::new(ReadCounter { bytes: Memory::from(bytes), reads: AtomicUsize::new(0) });
     let mut files = FileSet::default();
     files.push("many.pt", counted.clone());
     let checkpoint = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
@@ -751,12 +751,12 @@ fn many_records_take_few_reads() {
 }
 
 #[derive(Debug)]
-struct Counted {
+struct ReadCounter {
     bytes: Memory,
     reads: AtomicUsize,
 }
 
-impl ReadAt for Counted {
+impl ReadAt for ReadCounter {
     fn len(&self) -> u64 {
         self.bytes.len()
     }

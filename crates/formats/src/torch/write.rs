@@ -13,10 +13,10 @@ mod storages;
 
 use std::sync::Arc;
 
-use state::State;
+use state::PickledState;
 use statelens_checkpoint::{Builder, Checkpoint, Loss, Plan, PlannedFile, Result};
 
-use crate::archive::write::{Body, Record, layout};
+use crate::archive::write::{Body, NewRecord, layout};
 use crate::damage;
 use crate::shards::Shards;
 
@@ -57,7 +57,7 @@ fn file(
     builder: &mut Builder,
     losses: &mut Vec<Loss>,
 ) -> Result<PlannedFile> {
-    let mut state = State::new(source)?;
+    let mut state = PickledState::new(source)?;
     let storages = storages::place(source, state.tensors(), builder)?;
     let pickle = state.pickle(&storages)?;
     for loss in state.losses() {
@@ -66,7 +66,7 @@ fn file(
             None => losses.push(loss),
         }
     }
-    let named = |name: &str, body| Record { name: format!("{ROOT}/{name}"), body };
+    let named = |name: &str, body| NewRecord { name: format!("{ROOT}/{name}"), body };
     let mut records = vec![
         named("data.pkl", Body::Made(pickle)),
         named("byteorder", Body::Made(b"little".to_vec())),

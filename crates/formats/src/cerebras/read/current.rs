@@ -10,13 +10,13 @@ use statelens_checkpoint::{
 use statelens_hdf5::{AttributeValues, Object};
 
 use super::elements::{Constant, constant, rtfx_dtype, torch_dtype};
-use super::spec::{Shape, Spec};
-use super::{Container, Leaves, Reading, base_name, first, not_given, unread};
+use super::spec::{NodeKind, Spec};
+use super::{CerebrasFile, CerebrasReading, LeafReader, base_name, first, not_given, unread};
 use crate::json::{Document, Id, JsonNode};
 
 /// Reads the whole tree.
 pub(super) fn read(
-    reading: &mut Reading<'_>,
+    reading: &mut CerebrasReading<'_>,
     spec: Text,
     progress: &mut dyn Progress,
 ) -> Result<ValueId> {
@@ -42,7 +42,11 @@ pub(super) fn read(
 
 /// Tells of the first tensors of a large file by what it says of them.
 /// Fails only where the user stopped it: what is wrong with the file is told when it is read.
-pub(super) fn tell(main: &Rc<Container>, spec: &Text, progress: &mut dyn Progress) -> Result<()> {
+pub(super) fn tell(
+    main: &Rc<CerebrasFile>,
+    spec: &Text,
+    progress: &mut dyn Progress,
+) -> Result<()> {
     let keys = first::keys(spec.as_bytes());
     let mut current = Current::new(main.clone());
     if keys.is_empty() || current.ahead(&keys.iter().collect::<Vec<_>>()).is_err() {
@@ -69,7 +73,7 @@ fn tree(spec: Text, limits: &Limits) -> Result<Spec> {
 }
 
 struct Current {
-    main: Rc<Container>,
+    main: Rc<CerebrasFile>,
     /// Names and values that every value's metadata has.
     texts: Interner,
     /// Values that are other values, by their flat keys.
@@ -86,7 +90,7 @@ struct Metadata<'a> {
 /// Serialised values in serialised values: the library makes three levels.
 const DEEPEST: u32 = 16;
 
-impl Leaves for Current {
+impl LeafReader for Current {
     fn address(&self, flat: &Text) -> Option<u64> {
         self.main.browse.borrow_mut().find(&flat.to_lossy()).ok().flatten()
     }
@@ -98,7 +102,7 @@ impl Leaves for Current {
 
     fn value(
         &mut self,
-        reading: &mut Reading<'_>,
+        reading: &mut CerebrasReading<'_>,
         flat: &Text,
         progress: &mut dyn Progress,
     ) -> Result<ValueId> {
@@ -138,7 +142,7 @@ impl Leaves for Current {
 }
 
 impl Current {
-    fn new(main: Rc<Container>) -> Self {
+    fn new(main: Rc<CerebrasFile>) -> Self {
         Self { main, texts: Interner::default(), links: Vec::new() }
     }
 
@@ -182,7 +186,7 @@ impl Current {
         };
         let inner = node.and_then(|(spec, node)| {
             let node = &spec.nodes[node];
-            let is_nested = node.0.as_ref().is_some_and(|it| it.shape == Shape::NestedObject);
+            let is_nested = node.0.as_ref().is_some_and(|it| it.shape == NodeKind::NestedObject);
             is_nested.then_some((spec, node.children().next()?))
         });
         let Some((spec, inner)) = inner else {
@@ -320,15 +324,15 @@ impl Current {
 /// What a value is read with: the reading as a whole, the container that it is in, and whom to tell
 /// how far it is.
 struct ReadContext<'r, 'a, 'p> {
-    reading: &'r mut Reading<'a>,
-    container: &'r Rc<Container>,
+    reading: &'r mut CerebrasReading<'a>,
+    container: &'r Rc<CerebrasFile>,
     progress: &'p mut dyn Progress,
 }
 
 /// A value that is a dataset.
 fn stored(
-    reading: &mut Reading<'_>,
-    container: &Container,
+    reading: &mut CerebrasReading<'_>,
+    container: &CerebrasFile,
     object: &Object,
     metadata: Metadata<'_>,
     key: &Text,
@@ -449,7 +453,7 @@ impl<'a> Metadata<'a> {
     }
 
     /// A tensor of which every element is the same.
-    fn constant(&self, reading: &mut Reading<'_>, key: &Text) -> Result<Value> {
+    fn constant(&self, reading: &mut CerebrasReading<'_>, key: &Text) -> Result<Value> {
         let (dtype, shape) = self.dtype_and_shape("shape")?;
         let value = match self.field("fill_value") {
             None | Some(JsonNode::Null) => {

@@ -13,11 +13,11 @@ use statelens_pickle::ScanOptions;
 
 use super::elements::{Constant, constant};
 use super::spec::Spec;
-use super::{Container, Leaves, Reading, base_name, not_given, unread};
+use super::{CerebrasFile, CerebrasReading, LeafReader, base_name, not_given, unread};
 
 /// Reads the whole tree.
 pub(super) fn read(
-    reading: &mut Reading<'_>,
+    reading: &mut CerebrasReading<'_>,
     spec: Text,
     version: Option<f64>,
     progress: &mut dyn Progress,
@@ -90,7 +90,7 @@ pub(super) fn read(
 }
 
 struct Legacy {
-    main: Rc<Container>,
+    main: Rc<CerebrasFile>,
     names: QuotedNames,
     /// Those of other files that values are in.
     others: HashMap<FileId, QuotedNames>,
@@ -102,14 +102,14 @@ struct Legacy {
     arrays_are_tensors: bool,
 }
 
-impl Leaves for Legacy {
+impl LeafReader for Legacy {
     fn address(&self, flat: &Text) -> Option<u64> {
         self.names.find(&self.main, flat)
     }
 
     fn value(
         &mut self,
-        reading: &mut Reading<'_>,
+        reading: &mut CerebrasReading<'_>,
         flat: &Text,
         _progress: &mut dyn Progress,
     ) -> Result<ValueId> {
@@ -138,8 +138,8 @@ impl Leaves for Legacy {
 impl Legacy {
     fn typed(
         &mut self,
-        reading: &mut Reading<'_>,
-        main: &Rc<Container>,
+        reading: &mut CerebrasReading<'_>,
+        main: &Rc<CerebrasFile>,
         object: &Object,
         key: &Text,
         class: &str,
@@ -192,8 +192,8 @@ impl Legacy {
     /// A tensor that is another dataset, here or in another file.
     fn elsewhere(
         &mut self,
-        reading: &mut Reading<'_>,
-        main: &Rc<Container>,
+        reading: &mut CerebrasReading<'_>,
+        main: &Rc<CerebrasFile>,
         object: &Object,
     ) -> Result<ValueId> {
         let key = unquote(&need_text(main, object, "key")?);
@@ -228,7 +228,7 @@ impl Legacy {
 }
 
 /// The pickle of an object.
-pub(super) fn pickled_bytes(container: &Container, object: &Object) -> Result<Vec<u8>> {
+pub(super) fn pickled_bytes(container: &CerebrasFile, object: &Object) -> Result<Vec<u8>> {
     let hex = need_text(container, object, "object_value")?;
     unhex(hex.as_bytes())
         .ok_or_else(|| Error::damaged("its pickled bytes are not hexadecimal digits"))
@@ -236,8 +236,8 @@ pub(super) fn pickled_bytes(container: &Container, object: &Object) -> Result<Ve
 
 /// A value of release 1.8 or older, which says nothing of its kind but by its attributes.
 fn untyped(
-    reading: &mut Reading<'_>,
-    main: &Container,
+    reading: &mut CerebrasReading<'_>,
+    main: &CerebrasFile,
     object: &Object,
     key: &Text,
 ) -> Result<ValueId> {
@@ -262,7 +262,11 @@ fn untyped(
 }
 
 /// The tensor that a link to this file names when it is no value of the state dict.
-fn dangling(reading: &mut Reading<'_>, main: &Rc<Container>, key: &Text) -> Result<Value> {
+fn dangling(
+    reading: &mut CerebrasReading<'_>,
+    main: &Rc<CerebrasFile>,
+    key: &Text,
+) -> Result<Value> {
     let address = QuotedNames::of(main)?.find(main, key);
     let object = address.and_then(|address| main.object(address).ok());
     let object = &object
@@ -276,8 +280,8 @@ fn dangling(reading: &mut Reading<'_>, main: &Rc<Container>, key: &Text) -> Resu
 }
 
 fn tensor(
-    reading: &mut Reading<'_>,
-    container: &Container,
+    reading: &mut CerebrasReading<'_>,
+    container: &CerebrasFile,
     object: &Object,
     key: &Text,
 ) -> Result<Value> {
@@ -287,8 +291,8 @@ fn tensor(
 }
 
 fn scalar(
-    reading: &Reading<'_>,
-    container: &Container,
+    reading: &CerebrasReading<'_>,
+    container: &CerebrasFile,
     object: &Object,
     key: &Text,
 ) -> Result<Value> {
@@ -304,8 +308,8 @@ fn scalar(
 
 /// A tensor of which every element is the same; its dataset only says of which type.
 fn full(
-    reading: &mut Reading<'_>,
-    container: &Container,
+    reading: &mut CerebrasReading<'_>,
+    container: &CerebrasFile,
     object: &Object,
     key: &Text,
 ) -> Result<Value> {
@@ -334,7 +338,11 @@ fn full(
     reading.tensor(Tensor::new(dtype, shape, Layout::Fill(bytes.into())))
 }
 
-fn raw_file(reading: &mut Reading<'_>, container: &Container, object: &Object) -> Result<Value> {
+fn raw_file(
+    reading: &mut CerebrasReading<'_>,
+    container: &CerebrasFile,
+    object: &Object,
+) -> Result<Value> {
     let path = need_text(container, object, "filepath")?;
     let hex = need_text(container, object, "dtype")?;
     let bytes = unhex(hex.as_bytes()).ok_or_else(|| Error::damaged("its dtype is not a pickle"))?;
@@ -350,7 +358,7 @@ fn raw_file(reading: &mut Reading<'_>, container: &Container, object: &Object) -
 }
 
 /// The attribute `shape`: an empty one is kept as floats.
-fn shape(container: &Container, object: &Object) -> Result<Vec<u64>> {
+fn shape(container: &CerebrasFile, object: &Object) -> Result<Vec<u64>> {
     match container.values(object, "shape")? {
         Some(AttributeValues::Int(dims)) => {
             let dims: Option<Vec<u64>> =
@@ -362,7 +370,7 @@ fn shape(container: &Container, object: &Object) -> Result<Vec<u64>> {
     }
 }
 
-fn need_text(container: &Container, object: &Object, name: &str) -> Result<Text> {
+fn need_text(container: &CerebrasFile, object: &Object, name: &str) -> Result<Text> {
     let text = container.text(object, name)?;
     text.ok_or_else(|| Error::damaged(format!("its attribute `{name}` is missing")))
 }
@@ -377,7 +385,7 @@ struct QuotedNames {
 }
 
 impl QuotedNames {
-    fn of(container: &Container) -> Result<Self> {
+    fn of(container: &CerebrasFile) -> Result<Self> {
         let browse = container.browse();
         let all_odd = browse.groups().twice.contains_key(&browse.groups().root);
         let mut odd = HashMap::new();
@@ -392,7 +400,7 @@ impl QuotedNames {
     }
 
     /// The address of the dataset of a key: of the last one, if several names stand for it.
-    fn find(&self, container: &Container, key: &Text) -> Option<u64> {
+    fn find(&self, container: &CerebrasFile, key: &Text) -> Option<u64> {
         let odd = self.odd.get(key).copied();
         if self.all_odd || !is_plain(key) {
             return odd.map(|(_, address)| address);
@@ -422,7 +430,7 @@ fn links(groups: &Groups) -> &[Link] {
 }
 
 /// The objects that have several names in the root group.
-fn shared(container: &Container) -> Result<HashMap<u64, Option<ValueId>>> {
+fn shared(container: &CerebrasFile) -> Result<HashMap<u64, Option<ValueId>>> {
     let browse = container.browse();
     let hard = links(browse.groups()).iter().filter_map(|link| match link.target {
         LinkTarget::Hard(address) => Some(address),

@@ -4,14 +4,14 @@ use statelens_checkpoint::{Array, DType, Error, Finding, Grade, Result, Text, Va
 use statelens_hdf5::{Dataset, Object};
 use statelens_pickle::{NoStorages, ScanOptions};
 
-use super::{Container, MOST_FINDINGS, Reading};
+use super::{CerebrasFile, CerebrasReading, MOST_FINDINGS};
 use crate::cerebras::read::elements::retype;
 
-impl Reading<'_> {
+impl CerebrasReading<'_> {
     /// The tensor in a dataset; `dtype` if the file says that it is another than it looks.
     pub(super) fn dataset_tensor(
         &mut self,
-        container: &Container,
+        container: &CerebrasFile,
         dataset: &Dataset,
         dtype: Option<DType>,
     ) -> Result<Value> {
@@ -25,7 +25,7 @@ impl Reading<'_> {
     /// The numpy array in a dataset.
     pub(super) fn dataset_array(
         &mut self,
-        container: &Container,
+        container: &CerebrasFile,
         dataset: &Dataset,
         is_bfloat16: bool,
         scalar: bool,

@@ -19,12 +19,12 @@ pub(super) struct Spec {
 
 /// A container, or a leaf: nothing more is known of that, and most nodes are leaves.
 #[derive(Debug)]
-pub(super) struct SpecNode(pub(super) Option<Box<Branch>>);
+pub(super) struct SpecNode(pub(super) Option<Box<SpecContainer>>);
 
 /// A container, and what leads to its children.
 #[derive(Debug)]
-pub(super) struct Branch {
-    pub(super) shape: Shape,
+pub(super) struct SpecContainer {
+    pub(super) shape: NodeKind,
     /// The node of its first child; the others follow.
     first: usize,
     pub(super) steps: Steps,
@@ -43,7 +43,7 @@ pub(super) enum Steps {
 
 /// What is at a node.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Shape {
+pub(super) enum NodeKind {
     List(ListClass),
     Tuple(TupleClass),
     Set,
@@ -60,7 +60,7 @@ impl SpecNode {
     }
 }
 
-impl Branch {
+impl SpecContainer {
     /// The node of a child, and what the file calls the step to it; none if there is no such child.
     pub(super) fn child(&self, at: usize) -> Option<(usize, Option<Text>)> {
         (at < self.steps.len()).then(|| (self.first + at, self.steps.stored(at)))
@@ -158,7 +158,7 @@ impl Building {
     fn fill<T: Copy>(
         &mut self,
         slot: usize,
-        shape: Option<(Shape, Steps)>,
+        shape: Option<(NodeKind, Steps)>,
         children: &[T],
     ) -> Result<Vec<(usize, T)>> {
         let Some((shape, steps)) = shape else {
@@ -173,7 +173,7 @@ impl Building {
         for child in children.iter().take(steps.len()) {
             open.push((self.slot()?, *child));
         }
-        self.spec.nodes[slot] = SpecNode(Some(Box::new(Branch { shape, first, steps })));
+        self.spec.nodes[slot] = SpecNode(Some(Box::new(SpecContainer { shape, first, steps })));
         Ok(open)
     }
 }
@@ -198,7 +198,7 @@ fn json_shape(
     class: Option<Id>,
     context: Option<Id>,
     count: usize,
-) -> Result<Option<(Shape, Steps)>> {
+) -> Result<Option<(NodeKind, Steps)>> {
     let class = match class.map(|id| document.node(id)) {
         None | Some(JsonNode::Null) => return Ok(None),
         Some(JsonNode::Str(text)) => text.to_lossy().into_owned(),
@@ -215,7 +215,7 @@ fn json_shape(
         true => Ok(keys),
         false => Err(bad("a dict of it has more keys than values, or fewer")),
     };
-    let dict = |class: DictClass| Ok((Shape::Dict(class), Steps::Keys(checked(keys()?)?)));
+    let dict = |class: DictClass| Ok((NodeKind::Dict(class), Steps::Keys(checked(keys()?)?)));
     let shape = match class.as_str() {
         "builtins.dict" => dict(DictClass::Dict),
         "collections.OrderedDict" => dict(DictClass::Ordered),
@@ -224,22 +224,24 @@ fn json_shape(
             dict(DictClass::Other(class.into()))
         }
         "builtins.list" | "torch.fx.immutable_collections.immutable_list" => {
-            Ok((Shape::List(ListClass::List), Steps::Positions(count)))
+            Ok((NodeKind::List(ListClass::List), Steps::Positions(count)))
         }
-        "collections.deque" => Ok((Shape::List(ListClass::Deque(None)), Steps::Positions(count))),
-        "builtins.tuple" => Ok((Shape::Tuple(TupleClass::Tuple), Steps::Positions(count))),
-        "builtins.set" => Ok((Shape::Set, Steps::Positions(count))),
+        "collections.deque" => {
+            Ok((NodeKind::List(ListClass::Deque(None)), Steps::Positions(count)))
+        }
+        "builtins.tuple" => Ok((NodeKind::Tuple(TupleClass::Tuple), Steps::Positions(count))),
+        "builtins.set" => Ok((NodeKind::Set, Steps::Positions(count))),
         "collections.namedtuple" => {
             let name = context.and_then(|id| document.node(id).text());
             match name {
                 Some(name) if *name == "NestedObject" => {
-                    Ok((Shape::NestedObject, Steps::Positions(count)))
+                    Ok((NodeKind::NestedObject, Steps::Positions(count)))
                 }
                 name => {
                     let name = name
                         .map_or_else(|| "namedtuple".into(), |name| name.to_lossy().into_owned());
                     let class = TupleClass::Named(Global::new("", name).into());
-                    Ok((Shape::Tuple(class), Steps::Positions(count)))
+                    Ok((NodeKind::Tuple(class), Steps::Positions(count)))
                 }
             }
         }
@@ -262,7 +264,7 @@ fn json_shape(
                 &factory_repr(factory.as_deref()),
                 &document.python(list).to_string(),
             );
-            Ok((Shape::Dict(DictClass::Default(factory)), steps))
+            Ok((NodeKind::Dict(DictClass::Default(factory)), steps))
         }
         other => {
             Err(Error::unsupported(format!("the state dict holds a container of class {other}")))
@@ -301,7 +303,7 @@ fn pickle_shape(
     class: Option<NodeId>,
     context: Option<NodeId>,
     count: usize,
-) -> Result<Option<(Shape, Steps)>> {
+) -> Result<Option<(NodeKind, Steps)>> {
     let Some(class) = class.filter(|id| !matches!(pickle.node(*id), PickleNode::None)) else {
         return Ok(None);
     };
@@ -318,25 +320,25 @@ fn pickle_shape(
         Ok(list.iter().map(|id| pickle_key(pickle, *id)).collect())
     };
     Ok(Some(match (&*class.module, &*class.name) {
-        ("builtins", "dict") => (Shape::Dict(DictClass::Dict), Steps::Keys(keys(context)?)),
+        ("builtins", "dict") => (NodeKind::Dict(DictClass::Dict), Steps::Keys(keys(context)?)),
         ("collections", "OrderedDict") => {
-            (Shape::Dict(DictClass::Ordered), Steps::Keys(keys(context)?))
+            (NodeKind::Dict(DictClass::Ordered), Steps::Keys(keys(context)?))
         }
         // Early releases had a dict of their own for tensors and scalars.
-        (_, "TensorScalarDict") => (Shape::Dict(DictClass::Dict), Steps::Keys(keys(context)?)),
-        ("builtins", "list") => (Shape::List(ListClass::List), Steps::Positions(count)),
+        (_, "TensorScalarDict") => (NodeKind::Dict(DictClass::Dict), Steps::Keys(keys(context)?)),
+        ("builtins", "list") => (NodeKind::List(ListClass::List), Steps::Positions(count)),
         ("collections", "deque") => {
             let limit =
                 context.and_then(|id| pickle.int(id)).and_then(|len| u64::try_from(len).ok());
-            (Shape::List(ListClass::Deque(limit)), Steps::Positions(count))
+            (NodeKind::List(ListClass::Deque(limit)), Steps::Positions(count))
         }
-        ("builtins", "tuple") => (Shape::Tuple(TupleClass::Tuple), Steps::Positions(count)),
-        ("builtins", "set") => (Shape::Set, Steps::Positions(count)),
-        ("torch", "Size") => (Shape::Tuple(TupleClass::Size), Steps::Positions(count)),
+        ("builtins", "tuple") => (NodeKind::Tuple(TupleClass::Tuple), Steps::Positions(count)),
+        ("builtins", "set") => (NodeKind::Set, Steps::Positions(count)),
+        ("torch", "Size") => (NodeKind::Tuple(TupleClass::Size), Steps::Positions(count)),
         ("collections", "namedtuple") => {
             let class = context.and_then(|id| pickle.global(id));
             let class = class.unwrap_or_else(|| Arc::new(Global::new("collections", "namedtuple")));
-            (Shape::Tuple(TupleClass::Named(class)), Steps::Positions(count))
+            (NodeKind::Tuple(TupleClass::Named(class)), Steps::Positions(count))
         }
         ("collections", "defaultdict") => {
             let parts = context.and_then(|id| pickle.sequence(id)).unwrap_or_default();
@@ -345,7 +347,7 @@ fn pickle_shape(
             let keys = keys(list)?;
             let repr = keys.iter().map(key_repr).collect::<Vec<_>>().join(", ");
             let steps = defaulted(keys, &factory_repr(factory.as_deref()), &format!("[{repr}]"));
-            (Shape::Dict(DictClass::Default(factory)), steps)
+            (NodeKind::Dict(DictClass::Default(factory)), steps)
         }
         _ => {
             return Err(Error::unsupported(format!(

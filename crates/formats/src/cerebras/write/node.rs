@@ -8,7 +8,7 @@ use statelens_checkpoint::{DictKey, Global, Text, ValueId};
 pub(super) struct Outline {
     /// A container stands before its children.
     pub(super) nodes: Vec<StructureNode>,
-    pub(super) leaves: Vec<Leaf>,
+    pub(super) leaves: Vec<FlatLeaf>,
 }
 
 /// A place in the structure.
@@ -16,12 +16,12 @@ pub(super) enum StructureNode {
     /// The next leaf.
     Leaf,
     /// A container of so many children; `keys` if it is a kind of dict.
-    Container { class: Class, keys: Vec<DictKey>, children: usize },
+    Container { class: ContainerClass, keys: Vec<DictKey>, children: usize },
 }
 
 /// The containers that the format knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum ContainerClass {
     Dict,
     Ordered,
     /// What makes missing entries.
@@ -33,7 +33,7 @@ pub(super) enum Class {
 }
 
 /// A value that is not flattened further.
-pub(super) struct Leaf {
+pub(super) struct FlatLeaf {
     pub(super) key: Text,
     /// Never a link.
     pub(super) id: ValueId,
@@ -43,7 +43,7 @@ pub(super) struct Leaf {
 
 /// The family that is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
+pub(super) enum FormatFamily {
     V04,
     V05,
 }

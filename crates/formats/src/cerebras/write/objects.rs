@@ -14,7 +14,7 @@ use statelens_pickle::{Encoder, TupleLen};
 type Why = Cow<'static, str>;
 
 /// What is left to be written.
-enum Task {
+enum WriteTask {
     Value(ValueId),
     Key(DictKey),
     /// An opcode that takes what was written before it.
@@ -31,7 +31,7 @@ pub(super) fn pickle(source: &Checkpoint, id: ValueId) -> Result<Vec<u8>, Why> {
     let mut encoder = Encoder::new();
     encoder.proto(4);
     let frame = encoder.begin_frame();
-    let mut writer = Writer { source, out: encoder, tasks: vec![Task::Value(id)] };
+    let mut writer = ObjectWriter { source, out: encoder, tasks: vec![WriteTask::Value(id)] };
     let mut values = 0;
     while let Some(task) = writer.tasks.pop() {
         values += 1;
@@ -39,10 +39,10 @@ pub(super) fn pickle(source: &Checkpoint, id: ValueId) -> Result<Vec<u8>, Why> {
             return Err("an object that refers to itself, or holds millions of values".into());
         }
         match task {
-            Task::Value(id) => writer.value(id)?,
-            Task::Key(key) => writer.key(&key)?,
-            Task::Do(opcode) => opcode(&mut writer.out),
-            Task::Tuple(count) => tuple(&mut writer.out, count),
+            WriteTask::Value(id) => writer.value(id)?,
+            WriteTask::Key(key) => writer.key(&key)?,
+            WriteTask::Do(opcode) => opcode(&mut writer.out),
+            WriteTask::Tuple(count) => tuple(&mut writer.out, count),
         }
     }
     let mut out = writer.out;
@@ -61,13 +61,13 @@ fn tuple(out: &mut Encoder, count: usize) {
     }
 }
 
-struct Writer<'a> {
+struct ObjectWriter<'a> {
     source: &'a Checkpoint,
     out: Encoder,
-    tasks: Vec<Task>,
+    tasks: Vec<WriteTask>,
 }
 
-impl Writer<'_> {
+impl ObjectWriter<'_> {
     fn value(&mut self, id: ValueId) -> Result<(), Why> {
         let source = self.source;
         match source.value(source.resolve(id)) {
@@ -93,11 +93,11 @@ impl Writer<'_> {
             Value::Set(Set { frozen, items }) => {
                 if *frozen {
                     self.out.mark();
-                    self.tasks.push(Task::Do(Encoder::frozenset));
+                    self.tasks.push(WriteTask::Do(Encoder::frozenset));
                 } else {
                     self.out.empty_set();
                     self.out.mark();
-                    self.tasks.push(Task::Do(Encoder::additems));
+                    self.tasks.push(WriteTask::Do(Encoder::additems));
                 }
                 self.later(items);
             }
@@ -131,17 +131,17 @@ impl Writer<'_> {
             self.global("collections", "deque")?;
             self.out.empty_list();
             self.out.mark();
-            self.tasks.push(Task::Do(Encoder::reduce));
-            self.tasks.push(Task::Tuple(1 + usize::from(maxlen.is_some())));
+            self.tasks.push(WriteTask::Do(Encoder::reduce));
+            self.tasks.push(WriteTask::Tuple(1 + usize::from(maxlen.is_some())));
             if let Some(maxlen) = maxlen {
                 // Pickled as it is written: its value stands in the task.
-                self.tasks.push(Task::Key(DictKey::Int(maxlen.into())));
+                self.tasks.push(WriteTask::Key(DictKey::Int(maxlen.into())));
             }
         } else {
             self.out.empty_list();
             self.out.mark();
         }
-        self.tasks.push(Task::Do(Encoder::appends));
+        self.tasks.push(WriteTask::Do(Encoder::appends));
         self.later(&list.items);
         Ok(())
     }
@@ -151,15 +151,15 @@ impl Writer<'_> {
             TupleClass::Tuple => {}
             TupleClass::Size => {
                 self.global("torch", "Size")?;
-                self.tasks.push(Task::Do(Encoder::reduce));
-                self.tasks.push(Task::Tuple(1));
+                self.tasks.push(WriteTask::Do(Encoder::reduce));
+                self.tasks.push(WriteTask::Tuple(1));
             }
             TupleClass::Named(class) => return Err(unknown(class)),
         }
         if tuple.items.len() > 3 {
             self.out.mark();
         }
-        self.tasks.push(Task::Tuple(tuple.items.len()));
+        self.tasks.push(WriteTask::Tuple(tuple.items.len()));
         self.later(&tuple.items);
         Ok(())
     }
@@ -181,10 +181,10 @@ impl Writer<'_> {
             DictClass::Other(class) => return Err(unknown(class)),
         }
         self.out.mark();
-        self.tasks.push(Task::Do(Encoder::setitems));
+        self.tasks.push(WriteTask::Do(Encoder::setitems));
         for (key, id) in dict.entries.iter().rev() {
-            self.tasks.push(Task::Value(*id));
-            self.tasks.push(Task::Key(key.clone()));
+            self.tasks.push(WriteTask::Value(*id));
+            self.tasks.push(WriteTask::Key(key.clone()));
         }
         Ok(())
     }
@@ -201,8 +201,8 @@ impl Writer<'_> {
                 if keys.len() > 3 {
                     self.out.mark();
                 }
-                self.tasks.push(Task::Tuple(keys.len()));
-                self.tasks.extend(keys.iter().rev().cloned().map(Task::Key));
+                self.tasks.push(WriteTask::Tuple(keys.len()));
+                self.tasks.extend(keys.iter().rev().cloned().map(WriteTask::Key));
             }
             DictKey::Other(_) => return Err("a dict whose keys are objects".into()),
         }
@@ -272,12 +272,12 @@ impl Writer<'_> {
             self.out.mark();
         }
         if let Some(state) = state {
-            self.tasks.push(Task::Do(Encoder::build));
-            self.tasks.push(Task::Value(*state));
+            self.tasks.push(WriteTask::Do(Encoder::build));
+            self.tasks.push(WriteTask::Value(*state));
         }
         let call = if *form == Form::Call { Encoder::reduce } else { Encoder::newobj };
-        self.tasks.push(Task::Do(call));
-        self.tasks.push(Task::Tuple(args.len()));
+        self.tasks.push(WriteTask::Do(call));
+        self.tasks.push(WriteTask::Tuple(args.len()));
         self.later(args);
         Ok(())
     }
@@ -305,7 +305,7 @@ impl Writer<'_> {
     }
 
     fn later(&mut self, ids: &[ValueId]) {
-        self.tasks.extend(ids.iter().rev().map(|id| Task::Value(*id)));
+        self.tasks.extend(ids.iter().rev().map(|id| WriteTask::Value(*id)));
     }
 }
 

@@ -8,8 +8,8 @@ use statelens_checkpoint::{
     TensorId, Text, Tuple, TupleClass, Value, ValueId,
 };
 
-use super::node::{Class, Family, Leaf, Outline, StructureNode};
-use super::report::{self, EXCLUDE, Report};
+use super::node::{ContainerClass, FlatLeaf, FormatFamily, Outline, StructureNode};
+use super::report::{self, EXCLUDE, LossReport};
 use super::{spec, tree};
 use crate::views::{self, same_view};
 
@@ -24,9 +24,9 @@ const MOST_NESTED: u32 = 450;
 /// Outlines a state dict. Fails only if it is too large; all else goes into the report.
 pub(super) fn outline(
     source: &Checkpoint,
-    family: Family,
+    family: FormatFamily,
     most_leaves: u64,
-    report: &mut Report,
+    report: &mut LossReport,
 ) -> Result<Outline> {
     let mut outline = Outline::default();
     let mut ties = Ties::default();
@@ -53,7 +53,7 @@ pub(super) fn outline(
         let key = || Text::from_surrogatepass(&path).unwrap_or_else(|_| "".into());
         let linked = id != source.resolve(id);
         let id = source.resolve(id);
-        let Some(container) = Container::of(source, id, family, report, &key) else {
+        let Some(container) = OutlineContainer::of(source, id, family, report, &key) else {
             let leaf = outline.leaves.len();
             if leaf as u64 == most_leaves {
                 return Err(Error::unsupported(format!(
@@ -64,7 +64,7 @@ pub(super) fn outline(
             }
             let first = ties.first(source, id, leaf, report, &key);
             outline.nodes.push(StructureNode::Leaf);
-            outline.leaves.push(Leaf { key: key(), id, first });
+            outline.leaves.push(FlatLeaf { key: key(), id, first });
             continue;
         };
         if !open.insert(id) {
@@ -83,7 +83,7 @@ pub(super) fn outline(
             report.lose(report::ATTRIBUTES, &key());
         }
         stack.push(Visit::Leave(id));
-        let Container { class, keys, children } = container;
+        let OutlineContainer { class, keys, children } = container;
         outline.nodes.push(StructureNode::Container { class, keys, children: children.len() });
         let parent = path.len();
         stack.extend(children.into_iter().rev().map(|(step, id)| Visit::Enter {
@@ -104,19 +104,19 @@ enum Visit {
 }
 
 /// A container as it will be written: each child with its step in the flat key.
-struct Container {
-    class: Class,
+struct OutlineContainer {
+    class: ContainerClass,
     keys: Vec<DictKey>,
     children: Vec<(Vec<u8>, ValueId)>,
 }
 
-impl Container {
+impl OutlineContainer {
     /// `None` if the value is a leaf.
     fn of(
         source: &Checkpoint,
         id: ValueId,
-        family: Family,
-        report: &mut Report,
+        family: FormatFamily,
+        report: &mut LossReport,
         key: &dyn Fn() -> Text,
     ) -> Option<Self> {
         let sequence = |class, items: &[ValueId]| {
@@ -125,19 +125,21 @@ impl Container {
             Some(Self { class, keys: Vec::new(), children })
         };
         match source.value(id) {
-            Value::List(List { class: ListClass::List, items }) => sequence(Class::List, items),
+            Value::List(List { class: ListClass::List, items }) => {
+                sequence(ContainerClass::List, items)
+            }
             Value::List(List { class: ListClass::Deque(maxlen), items }) => match family {
-                Family::V05 => {
+                FormatFamily::V05 => {
                     if maxlen.is_some() {
                         report.lose(report::MAXLEN, &key());
                     }
-                    sequence(Class::Deque, items)
+                    sequence(ContainerClass::Deque, items)
                 }
-                Family::V04 if source.holds_tensor(id) => {
+                FormatFamily::V04 if source.holds_tensor(id) => {
                     report.lose(report::DEQUE_04, &key());
-                    sequence(Class::List, items)
+                    sequence(ContainerClass::List, items)
                 }
-                Family::V04 => None,
+                FormatFamily::V04 => None,
             },
             Value::Tuple(Tuple { class, items }) => {
                 match class {
@@ -145,42 +147,47 @@ impl Container {
                     TupleClass::Size => report.lose(report::SIZE, &key()),
                     TupleClass::Named(_) => report.lose(report::NAMED, &key()),
                 }
-                sequence(Class::Tuple, items)
+                sequence(ContainerClass::Tuple, items)
             }
             Value::Set(Set { frozen: false, items }) => match family {
-                Family::V05 => sequence(Class::Set, items),
-                Family::V04 if source.holds_tensor(id) => {
+                FormatFamily::V05 => sequence(ContainerClass::Set, items),
+                FormatFamily::V04 if source.holds_tensor(id) => {
                     report.lose(report::SET_04, &key());
-                    sequence(Class::List, items)
+                    sequence(ContainerClass::List, items)
                 }
-                Family::V04 => None,
+                FormatFamily::V04 => None,
             },
             Value::Dict(dict) => Some(Self::dict(dict, family, report, key)),
             _ => None,
         }
     }
 
-    fn dict(dict: &Dict, family: Family, report: &mut Report, key: &dyn Fn() -> Text) -> Self {
+    fn dict(
+        dict: &Dict,
+        family: FormatFamily,
+        report: &mut LossReport,
+        key: &dyn Fn() -> Text,
+    ) -> Self {
         let mut steps: Vec<Vec<u8>> = dict.entries.iter().map(|(key, _)| step(key)).collect();
         let class = match &dict.class {
-            DictClass::Dict => Class::Dict,
-            DictClass::Ordered => Class::Ordered,
+            DictClass::Dict => ContainerClass::Dict,
+            DictClass::Ordered => ContainerClass::Ordered,
             DictClass::Counter | DictClass::Other(_) => {
                 report.lose(report::DICT, &key());
-                Class::Dict
+                ContainerClass::Dict
             }
-            DictClass::Default(_) if family == Family::V04 => {
+            DictClass::Default(_) if family == FormatFamily::V04 => {
                 report.lose(report::DEFAULT_04, &key());
-                Class::Dict
+                ContainerClass::Dict
             }
             DictClass::Default(factory) => match factory.as_ref().zip(default_steps(dict)) {
                 Some((factory, known)) => {
                     steps = known;
-                    Class::Default(Global::clone(factory))
+                    ContainerClass::Default(Global::clone(factory))
                 }
                 None => {
                     report.lose(report::DEFAULT, &key());
-                    Class::Dict
+                    ContainerClass::Dict
                 }
             },
         };
@@ -190,10 +197,15 @@ impl Container {
 }
 
 /// The keys as they are written: what the structure can't hold becomes a string.
-fn keys(dict: &Dict, family: Family, report: &mut Report, at: &dyn Fn() -> Text) -> Vec<DictKey> {
+fn keys(
+    dict: &Dict,
+    family: FormatFamily,
+    report: &mut LossReport,
+    at: &dyn Fn() -> Text,
+) -> Vec<DictKey> {
     let held = |key: &DictKey| match family {
-        Family::V04 => tree::can_hold(key),
-        Family::V05 => spec::can_hold(key),
+        FormatFamily::V04 => tree::can_hold(key),
+        FormatFamily::V05 => spec::can_hold(key),
     };
     if dict.entries.iter().all(|(key, _)| held(key)) {
         return dict.entries.iter().map(|(key, _)| key.clone()).collect();
@@ -278,7 +290,7 @@ impl Ties {
         source: &Checkpoint,
         id: ValueId,
         leaf: usize,
-        report: &mut Report,
+        report: &mut LossReport,
         key: &dyn Fn() -> Text,
     ) -> Option<usize> {
         let first = *self.values.entry(id).or_insert(leaf);

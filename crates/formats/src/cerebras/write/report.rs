@@ -7,7 +7,7 @@ use statelens_checkpoint::{Error, Loss, Text};
 
 /// Losses and refusals while they are found.
 #[derive(Default)]
-pub(super) struct Report {
+pub(super) struct LossReport {
     losses: Vec<(LossKind, Vec<String>)>,
     refused: Vec<(String, Cow<'static, str>)>,
     advice: Vec<&'static str>,
@@ -112,7 +112,7 @@ pub(super) const TIES_04: LossKind = harmless(
     "Format 0.4 has no links; tied tensors share their bytes in the file all the same.",
 );
 
-impl Report {
+impl LossReport {
     /// Notes that `kind` happens to the value at `key`.
     pub(super) fn lose(&mut self, kind: LossKind, key: &Text) {
         let key = key.to_string();

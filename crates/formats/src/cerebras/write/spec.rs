@@ -3,7 +3,7 @@
 
 use statelens_checkpoint::{DictKey, Text};
 
-use super::node::{Class, StructureNode};
+use super::node::{ContainerClass, StructureNode};
 use crate::json;
 
 /// `[skeleton, spec]`, indented, as the root attribute `__spec__` has it.
@@ -34,7 +34,7 @@ pub(super) fn single(key: &Text, out: &mut String) {
     out.push('}');
     json::separate(out, true, 2);
     let node = StructureNode::Container {
-        class: Class::Dict,
+        class: ContainerClass::Dict,
         keys: vec![DictKey::Str(key.clone())],
         children: 1,
     };
@@ -92,23 +92,23 @@ fn close(open: &mut Vec<usize>, out: &mut String, mut empty: bool) {
     }
 }
 
-fn type_name(class: &Class) -> &'static str {
+fn type_name(class: &ContainerClass) -> &'static str {
     match class {
-        Class::Dict => "builtins.dict",
-        Class::Ordered => "collections.OrderedDict",
-        Class::Default(_) => "collections.defaultdict",
-        Class::List => "builtins.list",
-        Class::Tuple => "builtins.tuple",
-        Class::Deque => "collections.deque",
-        Class::Set => "builtins.set",
+        ContainerClass::Dict => "builtins.dict",
+        ContainerClass::Ordered => "collections.OrderedDict",
+        ContainerClass::Default(_) => "collections.defaultdict",
+        ContainerClass::List => "builtins.list",
+        ContainerClass::Tuple => "builtins.tuple",
+        ContainerClass::Deque => "collections.deque",
+        ContainerClass::Set => "builtins.set",
     }
 }
 
 /// JSON in a JSON string, but for the defaultdict, which has an object.
-fn context(class: &Class, keys: &[DictKey], out: &mut String) {
+fn context(class: &ContainerClass, keys: &[DictKey], out: &mut String) {
     match class {
-        Class::Dict | Class::Ordered => json::quote_str(&key_list(keys), out),
-        Class::Default(factory) => {
+        ContainerClass::Dict | ContainerClass::Ordered => json::quote_str(&key_list(keys), out),
+        ContainerClass::Default(factory) => {
             out.push_str("{\"default_factory_module\": ");
             json::quote_str(&factory.module, out);
             out.push_str(", \"default_factory_name\": ");
@@ -117,7 +117,10 @@ fn context(class: &Class, keys: &[DictKey], out: &mut String) {
             out.push_str(&key_list(keys));
             out.push('}');
         }
-        Class::List | Class::Tuple | Class::Deque | Class::Set => out.push_str("\"null\""),
+        ContainerClass::List
+        | ContainerClass::Tuple
+        | ContainerClass::Deque
+        | ContainerClass::Set => out.push_str("\"null\""),
     }
 }
 
@@ -150,19 +153,22 @@ fn json_key(key: &DictKey) -> String {
 /// Whether Python's JSON can hold the structure: no sets, no deques.
 fn dumpable(nodes: &[StructureNode]) -> bool {
     nodes.iter().all(|node| {
-        !matches!(node, StructureNode::Container { class: Class::Set | Class::Deque, .. })
+        !matches!(
+            node,
+            StructureNode::Container { class: ContainerClass::Set | ContainerClass::Deque, .. }
+        )
     })
 }
 
 /// The structure with `"*"` for every leaf, on a line one level in.
 fn skeleton(nodes: &[StructureNode], out: &mut String) {
-    struct Frame<'a> {
+    struct OpenNode<'a> {
         keys: &'a [DictKey],
         children: usize,
         done: usize,
         end: char,
     }
-    let mut open: Vec<Frame<'_>> = Vec::new();
+    let mut open: Vec<OpenNode<'_>> = Vec::new();
     for node in nodes {
         if let Some(frame) = open.last_mut() {
             let (first, key) = (frame.done == 0, frame.keys.get(frame.done));
@@ -180,11 +186,13 @@ fn skeleton(nodes: &[StructureNode], out: &mut String) {
             StructureNode::Leaf => out.push_str("\"*\""),
             StructureNode::Container { class, keys, children } => {
                 let (start, end) = match class {
-                    Class::Dict | Class::Ordered | Class::Default(_) => ('{', '}'),
+                    ContainerClass::Dict | ContainerClass::Ordered | ContainerClass::Default(_) => {
+                        ('{', '}')
+                    }
                     _ => ('[', ']'),
                 };
                 out.push(start);
-                open.push(Frame { keys, children: *children, done: 0, end });
+                open.push(OpenNode { keys, children: *children, done: 0, end });
             }
         }
         while let Some(frame) = open.pop_if(|frame| frame.done == frame.children) {

@@ -7,7 +7,7 @@
 use statelens_checkpoint::{DictKey, Result};
 use statelens_pickle::{Encoder, MemoId};
 
-use super::node::{Class, Outline, StructureNode};
+use super::node::{ContainerClass, Outline, StructureNode};
 
 /// A container whose children are being written.
 struct OpenContainer {
@@ -23,7 +23,7 @@ struct Memos {
     tree: Option<MemoId>,
     leaf: Option<MemoId>,
     names: [Option<MemoId>; 6],
-    types: Vec<(Class, MemoId)>,
+    types: Vec<(ContainerClass, MemoId)>,
 }
 
 /// The names of a spec's attributes.
@@ -101,7 +101,12 @@ fn leaf(out: &mut Encoder, memos: &mut Memos) -> Result<()> {
 }
 
 /// A container up to its list of children.
-fn begin(out: &mut Encoder, memos: &mut Memos, class: &Class, keys: &[DictKey]) -> Result<()> {
+fn begin(
+    out: &mut Encoder,
+    memos: &mut Memos,
+    class: &ContainerClass,
+    keys: &[DictKey],
+) -> Result<()> {
     match memos.tree {
         Some(memo) => out.memoized(memo),
         None => {
@@ -118,9 +123,9 @@ fn begin(out: &mut Encoder, memos: &mut Memos, class: &Class, keys: &[DictKey]) 
         Some((_, memo)) => out.memoized(*memo),
         None => {
             match class {
-                Class::Ordered => global(out, "collections", "OrderedDict")?,
-                Class::List => global(out, "builtins", "list")?,
-                Class::Tuple => global(out, "builtins", "tuple")?,
+                ContainerClass::Ordered => global(out, "collections", "OrderedDict")?,
+                ContainerClass::List => global(out, "builtins", "list")?,
+                ContainerClass::Tuple => global(out, "builtins", "tuple")?,
                 // The outline of this family has no others.
                 _ => global(out, "builtins", "dict")?,
             }
@@ -128,7 +133,7 @@ fn begin(out: &mut Encoder, memos: &mut Memos, class: &Class, keys: &[DictKey]) 
         }
     }
     name(out, memos, 1)?;
-    if matches!(class, Class::List | Class::Tuple) {
+    if matches!(class, ContainerClass::List | ContainerClass::Tuple) {
         out.none();
     } else {
         out.empty_list();

@@ -10,10 +10,10 @@ use statelens_hdf5::write::{
     PlannedSegments, Space,
 };
 
-use super::node::Family;
+use super::node::FormatFamily;
 use super::objects;
 use super::outline;
-use super::report::{self, CAST, EXCLUDE, Report};
+use super::report::{self, CAST, EXCLUDE, LossReport};
 use super::tree;
 use super::v05::{dataset, dimensions, fill_value, lose_class, unfit};
 use crate::damage;
@@ -37,9 +37,9 @@ pub(super) fn plan(
     filter: Option<Filter>,
     style: Style,
 ) -> Result<(PlannedSegments, Vec<Loss>)> {
-    let mut report = Report::default();
-    let outline = outline::outline(source, Family::V04, MOST_LEAVES, &mut report)?;
-    let mut writer = Writer { source, file: FilePlan::new(), report, style };
+    let mut report = LossReport::default();
+    let outline = outline::outline(source, FormatFamily::V04, MOST_LEAVES, &mut report)?;
+    let mut writer = V04Writer { source, file: FilePlan::new(), report, style };
     let mut names = HashSet::new();
     // The dataset of each leaf, for the leaves that are the same object.
     let mut written: Vec<Option<DatasetId>> = room::vec(outline.leaves.len() as u64)?;
@@ -88,14 +88,14 @@ fn is_interned(value: &Value) -> bool {
     matches!(value, None | Bool(_) | Int(_) | Float(_) | Str(_) | Complex(..) | DType { .. })
 }
 
-struct Writer<'a> {
+struct V04Writer<'a> {
     source: &'a Checkpoint,
     file: FilePlan,
-    report: Report,
+    report: LossReport,
     style: Style,
 }
 
-impl Writer<'_> {
+impl V04Writer<'_> {
     fn link(&mut self, key: &Text, name: &str, to: DatasetId) -> Option<DatasetId> {
         match self.file.link(name, to) {
             Ok(()) => Some(to),

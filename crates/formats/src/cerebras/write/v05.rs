@@ -9,10 +9,10 @@ use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, Datatype, FilePlan, Filter, PlannedSegments, Space,
 };
 
-use super::node::{Family, Leaf};
+use super::node::{FlatLeaf, FormatFamily};
 use super::objects;
 use super::outline;
-use super::report::{self, CAST, EXCLUDE, OLDER, Report};
+use super::report::{self, CAST, EXCLUDE, LossReport, OLDER};
 use super::spec;
 use crate::damage;
 use crate::json::{self, Json};
@@ -27,9 +27,9 @@ pub(super) fn plan(
     source: &Checkpoint,
     filter: Option<Filter>,
 ) -> Result<(PlannedSegments, Vec<Loss>)> {
-    let mut report = Report::default();
-    let outline = outline::outline(source, Family::V05, ROOM - OTHERS, &mut report)?;
-    let mut writer = Writer { source, file: FilePlan::new(), report };
+    let mut report = LossReport::default();
+    let outline = outline::outline(source, FormatFamily::V05, ROOM - OTHERS, &mut report)?;
+    let mut writer = V05Writer { source, file: FilePlan::new(), report };
     // A text of all keys, put together in a list that doubles.
     room::ahead(outline.nodes.len() as u64 * 256)?;
     let attribute = |name: &'static str, value| Attribute::new(name, value);
@@ -55,14 +55,14 @@ pub(super) fn plan(
     Ok((writer.file.plan(filter)?, losses))
 }
 
-struct Writer<'a> {
+struct V05Writer<'a> {
     source: &'a Checkpoint,
     file: FilePlan,
-    report: Report,
+    report: LossReport,
 }
 
-impl Writer<'_> {
-    fn leaf(&mut self, leaf: &Leaf, leaves: &[Leaf]) {
+impl V05Writer<'_> {
+    fn leaf(&mut self, leaf: &FlatLeaf, leaves: &[FlatLeaf]) {
         let Some(key) = hdf5_name(&leaf.key) else {
             let why = "a name that holds a NUL or half a surrogate pair, which HDF5 can't store";
             return self.report.refuse(&leaf.key, why, EXCLUDE);
@@ -295,7 +295,7 @@ pub(super) fn unfit(tensor: &Tensor) -> Option<(String, &'static str)> {
 }
 
 /// Notes what a tensor is besides a tensor.
-pub(super) fn lose_class(report: &mut Report, tensor: &Tensor, key: &Text) {
+pub(super) fn lose_class(report: &mut LossReport, tensor: &Tensor, key: &Text) {
     match tensor.class {
         TensorClass::Tensor if tensor.requires_grad => report.lose(report::GRADIENT, key),
         TensorClass::Tensor => {}

@@ -7,13 +7,13 @@ use statelens_checkpoint::{
     Text, Value, ValueId, order,
 };
 
-use super::{Tensor, stored_as};
+use super::{WrittenTensor, stored_as};
 use crate::safetensors::METADATA;
 
 /// A checkpoint as names of tensors and names of plain values.
-pub(super) struct State {
+pub(super) struct FlatState {
     /// In the order of the leaves; tied ones once, under the first of their names.
-    pub(super) tensors: Vec<Tensor>,
+    pub(super) tensors: Vec<WrittenTensor>,
     /// Plain values by name.
     pub(super) values: Vec<(Text, ValueId)>,
     /// `__metadata__` of the source.
@@ -23,56 +23,57 @@ pub(super) struct State {
 
 /// What happens to a value, and why.
 #[derive(Clone, Copy)]
-struct Reason {
+struct LossReason {
     what: &'static str,
     why: &'static str,
     harmless: bool,
 }
 
-const fn lost(what: &'static str, why: &'static str) -> Reason {
-    Reason { what, why, harmless: false }
+const fn lost(what: &'static str, why: &'static str) -> LossReason {
+    LossReason { what, why, harmless: false }
 }
 
-const fn harmless(what: &'static str, why: &'static str) -> Reason {
-    Reason { what, why, harmless: true }
+const fn harmless(what: &'static str, why: &'static str) -> LossReason {
+    LossReason { what, why, harmless: true }
 }
 
 const TENSORS_ONLY: &str = "The format holds tensors and nothing of what they are in Python.";
-const ARRAY: Reason = harmless("numpy arrays become tensors of the same values", TENSORS_ONLY);
-const SCALAR: Reason =
+const ARRAY: LossReason = harmless("numpy arrays become tensors of the same values", TENSORS_ONLY);
+const SCALAR: LossReason =
     harmless("numpy scalars become tensors without dimensions, of the same value", TENSORS_ONLY);
-const PARAMETER: Reason = harmless("parameters become plain tensors", TENSORS_ONLY);
-const SUBCLASS: Reason = lost("tensors of other classes become plain tensors", TENSORS_ONLY);
-const NESTED: Reason =
+const PARAMETER: LossReason = harmless("parameters become plain tensors", TENSORS_ONLY);
+const SUBCLASS: LossReason = lost("tensors of other classes become plain tensors", TENSORS_ONLY);
+const NESTED: LossReason =
     harmless("containers become names with dots", "The format has one dict of names.");
-const ATTRIBUTES: Reason = harmless(
+const ATTRIBUTES: LossReason = harmless(
     "Python attributes of dicts (`_metadata`) are left out",
     "The format has no place for them; `save_file` leaves them out, too.",
 );
-const SHARED: Reason =
+const SHARED: LossReason =
     harmless("views that share memory are written each by itself", "The format has no views.");
-const PLAIN: Reason = harmless(
+const PLAIN: LossReason = harmless(
     "plain values go into the file's metadata",
     "The format holds tensors only; Statelens and Python's json module read them from there.",
 );
-const DTYPE: Reason = lost("", "The format does not have it; PyTorch's or NumPy's may.");
-const SPARSE: Reason =
+const DTYPE: LossReason = lost("", "The format does not have it; PyTorch's or NumPy's may.");
+const SPARSE: LossReason =
     lost("sparse tensors become their parts", "The format has no sparse tensors.");
-const AGAIN: Reason = lost(
+const AGAIN: LossReason = lost(
     "further occurrences of a container are left out",
     "The format has no links between containers.",
 );
-const FROZEN: Reason = lost("frozensets are left out", TENSORS_ONLY);
-const NUMPY_DTYPE: Reason = lost("numpy dtypes become their names", TENSORS_ONLY);
-const OBJECT: Reason = lost("objects become the text that Python prints for them", TENSORS_ONLY);
-const MODULE: Reason = lost("of objects only their tensors are written", TENSORS_ONLY);
-const LONG_INT: Reason =
+const FROZEN: LossReason = lost("frozensets are left out", TENSORS_ONLY);
+const NUMPY_DTYPE: LossReason = lost("numpy dtypes become their names", TENSORS_ONLY);
+const OBJECT: LossReason =
+    lost("objects become the text that Python prints for them", TENSORS_ONLY);
+const MODULE: LossReason = lost("of objects only their tensors are written", TENSORS_ONLY);
+const LONG_INT: LossReason =
     lost("integers of thousands of digits are left out", "Python would not read them.");
 
 /// Python reads integers of 4,300 digits from a text; this many bytes have fewer.
 const MOST_INT: usize = 1_700;
 
-impl State {
+impl FlatState {
     /// Sorts the leaves. Refuses names that two values would have, and tensors without data.
     pub(super) fn new(source: &Checkpoint) -> Result<Self> {
         let leaves = source.leaves();
@@ -111,11 +112,11 @@ struct Sorter<'a> {
 }
 
 impl Sorter<'_> {
-    fn lose(&mut self, reason: Reason, key: &Text) {
+    fn lose(&mut self, reason: LossReason, key: &Text) {
         self.lose_as(reason.what.to_owned(), reason, key);
     }
 
-    fn lose_as(&mut self, what: String, reason: Reason, key: &Text) {
+    fn lose_as(&mut self, what: String, reason: LossReason, key: &Text) {
         let key = key.to_string();
         match self.losses.iter_mut().find(|loss| loss.what == what) {
             Some(loss) => loss.keys.push(key),
@@ -254,9 +255,9 @@ impl Sorter<'_> {
     }
 
     /// The tensors, each under the first of its names in the order of the alphabet.
-    fn tie(&mut self) -> Result<Vec<Tensor>> {
-        let mut tensors: Vec<Tensor> = Vec::new();
-        let mut places: HashMap<View, usize> = HashMap::new();
+    fn tie(&mut self) -> Result<Vec<WrittenTensor>> {
+        let mut tensors: Vec<WrittenTensor> = Vec::new();
+        let mut places: HashMap<TensorView, usize> = HashMap::new();
         let mut storages: HashMap<u32, usize> = HashMap::new();
         let mut shared: Vec<Text> = Vec::new();
         for (name, id) in std::mem::take(&mut self.found) {
@@ -265,7 +266,7 @@ impl Sorter<'_> {
             let (Some((rank, shape)), true) = (stored_as(tensor), bytes <= i64::MAX as u64) else {
                 return Err(Error::damaged(format!("the size of `{name}` does not fit 63 bits")));
             };
-            let view = View::of(id, tensor);
+            let view = TensorView::of(id, tensor);
             // As in `save_model`: what has no elements shares nothing.
             let place = places.get(&view).copied().filter(|_| bytes > 0);
             if let Some(place) = place {
@@ -283,7 +284,7 @@ impl Sorter<'_> {
                     shared.push(name.clone());
                 }
             }
-            tensors.push(Tensor { name, id, rank, shape, bytes, ties: Vec::new() });
+            tensors.push(WrittenTensor { name, id, rank, shape, bytes, ties: Vec::new() });
         }
         for tensor in &mut tensors {
             order::natural(&mut tensor.ties);
@@ -304,11 +305,12 @@ impl Sorter<'_> {
 }
 
 /// That tied tensors have one name in the file, and which.
-fn tied(tensors: &[Tensor]) -> Option<Loss> {
-    let tied: Vec<&Tensor> = tensors.iter().filter(|tensor| !tensor.ties.is_empty()).collect();
+fn tied(tensors: &[WrittenTensor]) -> Option<Loss> {
+    let tied: Vec<&WrittenTensor> =
+        tensors.iter().filter(|tensor| !tensor.ties.is_empty()).collect();
     let keys: Vec<String> =
         tied.iter().flat_map(|tensor| &tensor.ties).map(Text::to_string).collect();
-    let named = |tensor: &&Tensor| {
+    let named = |tensor: &&WrittenTensor| {
         let names: Vec<String> =
             tensor.ties.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
         let more = match tensor.ties.len().saturating_sub(NAMED) {
@@ -346,14 +348,14 @@ enum Is {
 
 /// The elements that a tensor is: tensors with equal ones are tied.
 #[derive(PartialEq, Eq, Hash)]
-enum View {
+enum TensorView {
     /// A view of a storage by its number: first element, strides, shape, dtypes, and the bits.
     Of(u32, u64, Vec<i64>, Vec<u64>, [DType; 2], [bool; 2]),
     /// That tensor.
     Only(TensorId),
 }
 
-impl View {
+impl TensorView {
     fn of(id: TensorId, tensor: &statelens_checkpoint::Tensor) -> Self {
         match (&tensor.layout, tensor.storage) {
             (Layout::Strided(strided), Some(storage)) => Self::Of(

@@ -10,13 +10,13 @@ use crate::tensorflow::crc;
 use crate::tensorflow::proto::{put_bytes, put_fixed32, put_number};
 
 /// What the index says of the bundle and of each tensor, in the order of their names.
-pub(super) struct Index {
+pub(super) struct BundleIndex {
     pub(super) shards: u64,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<IndexRow>,
 }
 
 /// A tensor under a name.
-pub(super) struct Row {
+pub(super) struct IndexRow {
     pub(super) name: Vec<u8>,
     /// TensorFlow's number of it.
     pub(super) dtype: u64,
@@ -44,7 +44,7 @@ pub(super) enum ChecksumSource {
     Strings(Arc<Late>),
 }
 
-impl Index {
+impl BundleIndex {
     /// The bytes of the index; `outcome` says what a place turned out to be.
     pub(super) fn encode<'a>(
         &self,

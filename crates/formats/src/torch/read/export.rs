@@ -47,7 +47,7 @@ pub(super) fn read(
     findings: Vec<Finding>,
     limits: &Limits,
 ) -> Result<Checkpoint> {
-    let mut reading = Reading {
+    let mut reading = ExportReading {
         source,
         archive,
         limits,
@@ -77,7 +77,7 @@ pub(super) fn read(
         producer: String::new(),
         facts,
     };
-    let Reading { builder, mut findings, unread, .. } = reading;
+    let ExportReading { builder, mut findings, unread, .. } = reading;
     findings.extend(unread.findings());
     builder.finish(root, format, files, findings)
 }
@@ -95,7 +95,7 @@ fn models(archive: &Archive) -> Vec<String> {
     names
 }
 
-struct Reading<'a> {
+struct ExportReading<'a> {
     source: Arc<dyn ReadAt>,
     archive: &'a Archive,
     limits: &'a Limits,
@@ -107,10 +107,10 @@ struct Reading<'a> {
     unread: Unread,
 }
 
-impl Reading<'_> {
+impl ExportReading<'_> {
     /// Archives of the older kind.
     fn early(&mut self) -> Result<ValueId> {
-        let mut entries = Entries::default();
+        let mut entries = DictEntries::default();
         for record in PARTS {
             self.saved(record, &mut entries)?;
         }
@@ -129,7 +129,7 @@ impl Reading<'_> {
         }
         let mut dicts = Vec::new();
         for name in &names {
-            let mut entries = Entries::default();
+            let mut entries = DictEntries::default();
             for folder in ["weights", "constants"] {
                 self.configured(folder, name, &mut entries)?;
             }
@@ -145,7 +145,7 @@ impl Reading<'_> {
         }
     }
 
-    fn finish(&mut self, entries: Entries) -> Result<ValueId> {
+    fn finish(&mut self, entries: DictEntries) -> Result<ValueId> {
         if entries.twice > 0 {
             self.findings.push(Finding::new(
                 Grade::Warning,
@@ -157,7 +157,7 @@ impl Reading<'_> {
     }
 
     /// Adds what a file of `torch.save` in the archive holds, a dict.
-    fn saved(&mut self, record: &str, entries: &mut Entries) -> Result<()> {
+    fn saved(&mut self, record: &str, entries: &mut DictEntries) -> Result<()> {
         let Some(found) = self.archive.find(record) else { return Ok(()) };
         let Some(root) = self.part(record, self.archive.layout(found)?)? else { return Ok(()) };
         // The dict itself gives way to one that holds all.
@@ -201,7 +201,7 @@ impl Reading<'_> {
     }
 
     /// Adds the tensors of a model that a config describes.
-    fn configured(&mut self, folder: &str, model: &str, entries: &mut Entries) -> Result<()> {
+    fn configured(&mut self, folder: &str, model: &str, entries: &mut DictEntries) -> Result<()> {
         let config = format!("data/{folder}/{model}_{folder}_config.json");
         let Some(record) = self.archive.find(&config) else {
             // The first archives of this kind.
@@ -296,13 +296,13 @@ impl Reading<'_> {
 
 /// Entries of a dict, each key once.
 #[derive(Default)]
-struct Entries {
+struct DictEntries {
     entries: Vec<(DictKey, ValueId)>,
     names: HashSet<String>,
     twice: u64,
 }
 
-impl Entries {
+impl DictEntries {
     fn add(&mut self, key: DictKey, id: ValueId) {
         match self.names.insert(key.to_string()) {
             true => self.entries.push((key, id)),

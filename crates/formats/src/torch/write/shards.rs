@@ -121,17 +121,17 @@ fn units(source: &Checkpoint, leaves: &[Leaf]) -> Result<Vec<Unit>> {
 /// numbered in the order of their first units.
 fn groups(source: &Checkpoint, units: &[Unit]) -> Result<Vec<Option<usize>>> {
     #[derive(PartialEq, Eq, Hash)]
-    enum Memory {
+    enum MemoryOwner {
         Tensor(TensorId),
         Storage(u32),
     }
     // Each unit points at an earlier one of its group, the first at itself.
     let mut first: Vec<usize> = (0..units.len()).collect();
-    let mut seen: HashMap<Memory, usize> = HashMap::new();
+    let mut seen: HashMap<MemoryOwner, usize> = HashMap::new();
     for (number, unit) in units.iter().enumerate() {
         for tensor in &unit.tensors {
-            let storage = source.tensor(*tensor)?.storage.map(Memory::Storage);
-            for memory in [Some(Memory::Tensor(*tensor)), storage].into_iter().flatten() {
+            let storage = source.tensor(*tensor)?.storage.map(MemoryOwner::Storage);
+            for memory in [Some(MemoryOwner::Tensor(*tensor)), storage].into_iter().flatten() {
                 let other = *seen.entry(memory).or_insert(number);
                 let (one, other) = (find(&mut first, number), find(&mut first, other));
                 first[one.max(other)] = one.min(other);

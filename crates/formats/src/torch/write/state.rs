@@ -12,14 +12,14 @@ use super::stand_in::{StandIn, is_torch, stand_in};
 use super::storages::Storages;
 
 /// A state dict on its way into a pickle.
-pub(super) struct State<'a> {
+pub(super) struct PickledState<'a> {
     source: &'a Checkpoint,
     /// Tensors in the order in which the pickle names them, each once.
     tensors: Vec<TensorId>,
     losses: Losses,
 }
 
-impl<'a> State<'a> {
+impl<'a> PickledState<'a> {
     /// Finds the tensors. Refuses those whose bytes are in no file.
     pub(super) fn new(source: &'a Checkpoint) -> Result<Self> {
         let mut state = Self { source, tensors: Vec::new(), losses: Losses::default() };
@@ -66,7 +66,7 @@ impl<'a> State<'a> {
         Pickler::new(self.source, storages, linked, &mut self.losses).run()
     }
 
-    /// What [`State::pickle`] could not write as it is.
+    /// What [`PickledState::pickle`] could not write as it is.
     pub(super) fn losses(self) -> Vec<Loss> {
         self.losses.named(self.source)
     }

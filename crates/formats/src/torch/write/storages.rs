@@ -171,7 +171,7 @@ fn whole(source: &Checkpoint, views: &[TensorId]) -> Result<Option<(Tensor, u64)
 }
 
 /// The bytes of a file between which a view lies.
-struct Run {
+struct ByteRun {
     file: FileId,
     /// The lowest byte.
     first: u64,
@@ -179,7 +179,7 @@ struct Run {
     end: u64,
 }
 
-impl Run {
+impl ByteRun {
     fn len(&self) -> u64 {
         self.end - self.first
     }
@@ -187,7 +187,7 @@ impl Run {
 
 /// The bytes that a view of a plain run of a file touches, and its strides; `None` for any other
 /// layout and for views without elements or with negative strides.
-fn footprint(tensor: &Tensor) -> Option<(Run, Vec<i64>)> {
+fn footprint(tensor: &Tensor) -> Option<(ByteRun, Vec<i64>)> {
     let itemsize = tensor.stored.itemsize();
     if tensor.numel()? == 0 {
         return None;
@@ -208,7 +208,7 @@ fn footprint(tensor: &Tensor) -> Option<(Run, Vec<i64>)> {
     let first = base.offset.checked_add(offset.checked_mul(itemsize)?)?;
     let end = first.checked_add(reach.checked_add(1)?.checked_mul(itemsize)?)?;
     (end <= base.offset.checked_add(base.len)?)
-        .then_some((Run { file: base.file, first, end }, strides))
+        .then_some((ByteRun { file: base.file, first, end }, strides))
 }
 
 fn unplaced() -> Error {
