@@ -16,14 +16,14 @@ pub struct RunReport {
     /// What casting did to all elements together.
     pub cast: CastReport,
     /// What it did to them by pairs of dtypes.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<CastPair>,
     /// What it did to each tensor that is not exactly what it was, in the order of writing.
     pub changed: Vec<(TensorId, CastReport)>,
 }
 
 /// What was cast from one dtype to another.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pair {
+pub struct CastPair {
     /// The dtype in the source.
     pub from: DType,
     /// The dtype in the new file.
@@ -71,7 +71,7 @@ impl Changed {
     }
 }
 
-impl Pair {
+impl CastPair {
     /// What it did beyond rounding, in words.
     pub fn effects(&self) -> Vec<String> {
         let CastReport { worst, flushed, overflowed, .. } = self.cast;
@@ -101,7 +101,7 @@ impl RunReport {
                 pair.cast.add(cast);
             }
             None => {
-                self.pairs.push(Pair { from: from.clone(), to: to.clone(), tensors: 1, cast });
+                self.pairs.push(CastPair { from: from.clone(), to: to.clone(), tensors: 1, cast });
             }
         }
     }

@@ -21,15 +21,15 @@ mod sink;
 
 use std::sync::Arc;
 
-pub use casts::{Changed, Pair, RunReport};
+pub use casts::{CastPair, Changed, RunReport};
 pub use composition::{Composed, Composition};
-pub use edit::{Cast, Change, Edit, Rename, Unused, dtype_named};
+pub use edit::{CastRule, Change, Edit, Rename, Unused, dtype_named};
 pub use losses::narrows;
 pub use merge::{Collision, Merging};
 pub use origins::Origins;
 pub use parcels::{Parcel, Parcels};
 pub use pattern::Pattern;
-pub use run::{Reading, Run, RunOptions, Step, composable};
+pub use run::{ReadingRun, Run, RunOptions, Step, composable};
 pub use shards::{shard_size, shards_by_name, shards_wanted, size};
 pub use shares::{Share, shares};
 pub use sink::{Divide, Sink, run_blocking, run_divided};

@@ -53,19 +53,19 @@ pub struct Run {
     segment: usize,
     /// First byte of the file among all bytes.
     base: u64,
-    state: State,
+    state: RunState,
     report: RunReport,
     done: u64,
     total: u64,
 }
 
-enum State {
+enum RunState {
     /// The file has not begun.
     File,
     /// The segment has not begun.
     Segment,
     Zeros(u64),
-    Data(Box<Writing>),
+    Data(Box<WritingTensor>),
     /// A tensor whose parcels come.
     Parcels(Box<Supplied>),
     Copy(Span),
@@ -74,7 +74,7 @@ enum State {
 }
 
 /// A tensor on its way.
-struct Writing {
+struct WritingTensor {
     gather: Gather,
     tensor: TensorId,
     summing: Option<Summing>,
@@ -118,7 +118,7 @@ impl Run {
             };
             total = total.saturating_add(work);
         }
-        let state = if plan.files.is_empty() { State::Done } else { State::File };
+        let state = if plan.files.is_empty() { RunState::Done } else { RunState::File };
         Ok(Self {
             plan,
             options,
@@ -135,25 +135,25 @@ impl Run {
     /// What it waits for.
     pub fn step(&self) -> Step {
         match &self.state {
-            State::File => Step::Begin(self.file),
-            State::Segment | State::Zeros(_) | State::Parcels(_) => Step::Work,
-            State::Data(writing) => match writing.gather.need() {
+            RunState::File => Step::Begin(self.file),
+            RunState::Segment | RunState::Zeros(_) | RunState::Parcels(_) => Step::Work,
+            RunState::Data(writing) => match writing.gather.need() {
                 Need::Feed(span) => Step::Read(span),
                 Need::Step | Need::Done => Step::Work,
             },
-            State::Copy(span) => Step::Copy(*span),
-            State::Head(bytes) => Step::Head(bytes.clone()),
-            State::Done => Step::Done,
+            RunState::Copy(span) => Step::Copy(*span),
+            RunState::Head(bytes) => Step::Head(bytes.clone()),
+            RunState::Done => Step::Done,
         }
     }
 
     /// The file that [`Run::step`] asked for is ready for its first byte.
     pub fn begun(&mut self) {
-        if matches!(self.state, State::File) {
+        if matches!(self.state, RunState::File) {
             self.base = self.report.bytes;
             self.report.outcomes.push(Vec::new());
             self.segment = 0;
-            self.state = State::Segment;
+            self.state = RunState::Segment;
         }
     }
 
@@ -166,8 +166,8 @@ impl Run {
     /// Goes on where nothing is to be read or copied; `out` gets bytes of the new file.
     pub fn work(&mut self, out: &mut Out<'_>) -> Result<()> {
         match &mut self.state {
-            State::Segment => self.begin(out),
-            State::Zeros(left) => {
+            RunState::Segment => self.begin(out),
+            RunState::Zeros(left) => {
                 let now = (*left).min(ZEROS as u64);
                 *left -= now;
                 let finished = *left == 0;
@@ -177,13 +177,15 @@ impl Run {
                 }
                 Ok(())
             }
-            State::Data(_) => {
+            RunState::Data(_) => {
                 let plan = self.plan.source.clone();
                 self.write_data(out, |gather, put| gather.step(&plan.files, put))
             }
-            State::File | State::Parcels(_) | State::Copy(_) | State::Head(_) | State::Done => {
-                Ok(())
-            }
+            RunState::File
+            | RunState::Parcels(_)
+            | RunState::Copy(_)
+            | RunState::Head(_)
+            | RunState::Done => Ok(()),
         }
     }
 
@@ -192,7 +194,7 @@ impl Run {
     /// [`RunOptions::divide`] is set.
     pub fn parcels(&self) -> Option<&Parcels> {
         match &self.state {
-            State::Parcels(supplied) => Some(&supplied.parcels),
+            RunState::Parcels(supplied) => Some(&supplied.parcels),
             _ => None,
         }
     }
@@ -200,7 +202,7 @@ impl Run {
     /// Takes the next one of [`Run::parcels`], with what casting did to it;
     /// `out` gets bytes of the new file.
     pub fn supply(&mut self, parcel: &Parcel, cast: CastReport, out: &mut Out<'_>) -> Result<()> {
-        let State::Parcels(supplied) = &mut self.state else {
+        let RunState::Parcels(supplied) = &mut self.state else {
             return Err(Error::io("a parcel was supplied to a plan that needs none"));
         };
         let Supplied { summing, left, cast: all, .. } = &mut **supplied;
@@ -235,7 +237,7 @@ impl Run {
 
     /// The first `len` bytes of the span that [`Run::step`] asked to copy are in the new file.
     pub fn copied(&mut self, len: u64) {
-        let State::Copy(span) = &mut self.state else { return };
+        let RunState::Copy(span) = &mut self.state else { return };
         let len = len.min(span.len);
         span.offset += len;
         span.len -= len;
@@ -252,7 +254,7 @@ impl Run {
 
     /// The head is in its place.
     pub fn patched(&mut self) {
-        if matches!(self.state, State::Head(_)) {
+        if matches!(self.state, RunState::Head(_)) {
             self.end_file();
         }
     }
@@ -314,7 +316,7 @@ impl Run {
     }
 
     fn zeros(&mut self, len: u64) {
-        self.state = State::Zeros(len);
+        self.state = RunState::Zeros(len);
         if len == 0 {
             self.end_segment();
         }
@@ -330,13 +332,13 @@ impl Run {
         // Made even where the span is only copied: it checks that the file has all of it.
         let gather = Gather::new(&source.files, tensor, 0..numel, BUDGET)?;
         if let (Some(span), false) = (span, checksum) {
-            self.state = State::Copy(span);
+            self.state = RunState::Copy(span);
             if span.len == 0 {
                 self.end_segment();
             }
             return Ok(());
         }
-        let writing = Writing {
+        let writing = WritingTensor {
             gather,
             tensor: data.tensor,
             summing: Summing::of(data.checksum),
@@ -353,14 +355,14 @@ impl Run {
             && span.is_none()
             && let Some(parcels) = Parcels::of(&source, data.tensor, data.encoding.as_ref())?
         {
-            let Writing { tensor, summing, left, .. } = writing;
+            let WritingTensor { tensor, summing, left, .. } = writing;
             let cast = CastReport::default();
             self.state =
-                State::Parcels(Box::new(Supplied { parcels, tensor, summing, cast, left }));
+                RunState::Parcels(Box::new(Supplied { parcels, tensor, summing, cast, left }));
             return Ok(());
         }
         let nothing = writing.gather.need() == Need::Done;
-        self.state = State::Data(Box::new(writing));
+        self.state = RunState::Data(Box::new(writing));
         if nothing { self.end_data() } else { Ok(()) }
     }
 
@@ -370,10 +372,10 @@ impl Run {
         out: &mut Out<'_>,
         call: impl FnOnce(&mut Gather, &mut Out<'_>) -> Result<()>,
     ) -> Result<()> {
-        let State::Data(writing) = &mut self.state else {
+        let RunState::Data(writing) = &mut self.state else {
             return Err(Error::io("bytes were fed to a plan that needs none"));
         };
-        let Writing { gather, summing, cutter, left, span, .. } = &mut **writing;
+        let WritingTensor { gather, summing, cutter, left, span, .. } = &mut **writing;
         let (report, done, base) = (&mut self.report, &mut self.done, self.base);
         call(gather, &mut |bytes| {
             let len = bytes.len() as u64;
@@ -401,7 +403,7 @@ impl Run {
     }
 
     fn end_data(&mut self) -> Result<()> {
-        let State::Data(writing) = std::mem::replace(&mut self.state, State::Segment) else {
+        let RunState::Data(writing) = std::mem::replace(&mut self.state, RunState::Segment) else {
             return Ok(());
         };
         let writing = *writing;
@@ -411,7 +413,7 @@ impl Run {
         let checksum = writing.summing.map(|summing| summing.value());
         self.end_tensor(writing.tensor, writing.gather.cast_report(), checksum)?;
         match writing.span {
-            Some(span) if span.len > 0 => self.state = State::Copy(span),
+            Some(span) if span.len > 0 => self.state = RunState::Copy(span),
             _ => self.end_segment(),
         }
         Ok(())
@@ -451,7 +453,7 @@ impl Run {
 
     fn end_segment(&mut self) {
         self.segment += 1;
-        self.state = State::Segment;
+        self.state = RunState::Segment;
     }
 
     /// All segments of the file are there; its head may not be.
@@ -461,7 +463,7 @@ impl Run {
         {
             let head = make(&Outcomes::new(&self.report.outcomes))?;
             check_promise(*len, &head)?;
-            self.state = State::Head(head);
+            self.state = RunState::Head(head);
         } else {
             self.end_file();
         }
@@ -470,20 +472,21 @@ impl Run {
 
     fn end_file(&mut self) {
         self.file += 1;
-        self.state = if self.file < self.plan.files.len() { State::File } else { State::Done };
+        self.state =
+            if self.file < self.plan.files.len() { RunState::File } else { RunState::Done };
     }
 }
 
 /// A [`Run`] with what the bytes of the new file go to: a machine that reads until the run waits for
 /// something else than bytes to read.
-pub struct Reading<'a, T: ?Sized> {
+pub struct ReadingRun<'a, T: ?Sized> {
     /// The run.
     pub run: &'a mut Run,
     /// What takes the new file's bytes.
     pub into: &'a mut T,
 }
 
-impl<T: Receive + ?Sized> Machine for Reading<'_, T> {
+impl<T: Receive + ?Sized> Machine for ReadingRun<'_, T> {
     fn need(&self) -> Need {
         match self.run.step() {
             Step::Read(span) => Need::Feed(span),

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{FileSet, Plan, Progress, Result, Span};
 use statelens_tensor::{Buffer, Receive, drive};
 
-use crate::{Parcels, Reading, Run, RunOptions, RunReport, Step};
+use crate::{Parcels, ReadingRun, Run, RunOptions, RunReport, Step};
 
 /// Bytes that are read at once: few enough to stay in the processor's cache until they are
 /// checked and written (4 MiB took half as long again).
@@ -73,7 +73,7 @@ fn run(
 ) -> Result<RunReport> {
     let mut buffer = Buffer::new(BUFFER);
     loop {
-        drive(&mut Reading { run: &mut run, into: sink }, &mut buffer, progress)?;
+        drive(&mut ReadingRun { run: &mut run, into: sink }, &mut buffer, progress)?;
         match run.step() {
             Step::Begin(index) => {
                 sink.begin(index)?;

@@ -13,9 +13,9 @@ use crate::{
 };
 
 /// Puts the length of a chunk before it, and skips its filter where a chunk starts with zero.
-struct Counted;
+struct PrefixedChunks;
 
-impl Encode for Counted {
+impl Encode for PrefixedChunks {
     fn encode(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<u32> {
         out.push(plain.len() as u8);
         out.extend_from_slice(plain);
@@ -73,7 +73,7 @@ fn data(tensor: u32, checksum: Checksum) -> Segment {
 }
 
 fn encoded(tensor: u32, chunk: &[u64], checksum: Checksum) -> Segment {
-    let encoding = Encoding { chunk: chunk.to_vec(), encoder: Arc::new(Counted) };
+    let encoding = Encoding { chunk: chunk.to_vec(), encoder: Arc::new(PrefixedChunks) };
     Segment::Data(Data { tensor: TensorId(tensor), checksum, encoding: Some(encoding) })
 }
 
@@ -217,9 +217,9 @@ fn compose(parts: Vec<Composed>) -> Vec<u8> {
 }
 
 #[derive(Default)]
-struct Kept(Vec<u8>);
+struct KeptBytes(Vec<u8>);
 
-impl Sink for Kept {
+impl Sink for KeptBytes {
     fn begin(&mut self, _index: usize) -> Result<()> {
         Ok(())
     }
@@ -263,7 +263,7 @@ fn every_way_of_running_gives_the_same_file() {
         assert_eq!(outcomes[11].checksum, Some(0));
         assert_eq!(reports[0].cast.elements, 7);
     }
-    let mut kept = Kept::default();
+    let mut kept = KeptBytes::default();
     let report = run_blocking(sample(), &mut kept, &mut Unwatched).unwrap();
     assert_eq!(kept.0, expected);
     assert_eq!(report.bytes, expected.len() as u64);
@@ -316,14 +316,14 @@ fn plans_that_do_not_hold_are_errors() {
 
 #[test]
 fn a_stopped_run_says_so() {
-    struct Stop(u64);
-    impl Progress for Stop {
+    struct StopAfter(u64);
+    impl Progress for StopAfter {
         fn report(&mut self, done: u64, _total: u64) -> bool {
             done < self.0
         }
     }
-    let mut kept = Kept::default();
-    let error = run_blocking(sample(), &mut kept, &mut Stop(20_000)).unwrap_err();
+    let mut kept = KeptBytes::default();
+    let error = run_blocking(sample(), &mut kept, &mut StopAfter(20_000)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     assert!(kept.0.len() < 70_000);
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::{DType, Error, Loss, Plan, Progress, Result, Unwatched};
-use statelens_convert::{Cast, Edit, Pattern, Rename, RunReport, plan, shard_size};
+use statelens_convert::{CastRule, Edit, Pattern, Rename, RunReport, plan, shard_size};
 use statelens_formats::{RequestedOptions, Shards};
 
 use crate::Checkpoint;
@@ -134,7 +134,7 @@ impl Conversion<'_> {
     pub fn cast(self, pattern: &str, dtype: DType) -> Self {
         self.edited(|edit| {
             let pattern = Some(Pattern::parse(pattern)?);
-            edit.casts.push(Cast { pattern, dtype });
+            edit.casts.push(CastRule { pattern, dtype });
             Ok(())
         })
     }

@@ -98,7 +98,7 @@ mod tests {
     use std::sync::Arc;
 
     use statelens_checkpoint::{Checkpoint, Error, ErrorKind, FileSet, Limits, Memory, Unwatched};
-    use statelens_convert::{Cast, Edit, WriteTarget, plan};
+    use statelens_convert::{CastRule, Edit, WriteTarget, plan};
     use statelens_formats::RequestedOptions;
 
     use super::*;
@@ -164,7 +164,7 @@ mod tests {
         let source = source();
         let edit = |cast: &str| {
             let casts: Vec<String> = [cast].map(str::to_owned).into();
-            let casts = Cast::all(casts.iter().filter(|cast| !cast.is_empty())).unwrap();
+            let casts = CastRule::all(casts.iter().filter(|cast| !cast.is_empty())).unwrap();
             Edit { casts, ..Edit::default() }
         };
         let alone = |from: &Arc<Checkpoint>, cast: &str, target: &WriteTarget| {

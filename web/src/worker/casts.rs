@@ -17,7 +17,7 @@ const NAMED: usize = 5;
 
 /// A line for each pair of dtypes.
 pub(super) fn lines(report: &RunReport) -> Vec<String> {
-    let line = |pair: &statelens_convert::Pair| {
+    let line = |pair: &statelens_convert::CastPair| {
         let mut parts = vec![format!("{} rounded", exact(pair.cast.changed))];
         parts.extend(pair.effects());
         format!(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Plan, Result, Unfolded};
-use statelens_convert::{Cast, Edit, Pattern, Rename, WriteTarget, plan_edited, shards_wanted};
+use statelens_convert::{CastRule, Edit, Pattern, Rename, WriteTarget, plan_edited, shards_wanted};
 use statelens_formats::{RequestedOptions, Shards, Writing};
 
 use crate::protocol;
@@ -117,8 +117,8 @@ fn edit(options: &ConvertOptions) -> Result<Edit> {
 ///
 /// # Errors
 /// As the core says them.
-pub(super) fn casts(options: &ConvertOptions) -> Result<Vec<Cast>> {
-    Cast::all(options.casts.iter().chain(&options.cast))
+pub(super) fn casts(options: &ConvertOptions) -> Result<Vec<CastRule>> {
+    CastRule::all(options.casts.iter().chain(&options.cast))
 }
 
 fn target(options: &ConvertOptions, source: &Arc<Checkpoint>) -> Result<WriteTarget> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Limits, Plan, Result, Segment, TensorId};
-use statelens_convert::{Reading, Run, RunOptions, Step, composable};
+use statelens_convert::{ReadingRun, Run, RunOptions, Step, composable};
 use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
@@ -139,12 +139,12 @@ impl Writing<'_> {
         let Self { run, driver, telling } = self;
         loop {
             if let Some(sink) = sinks.begun.last_mut() {
-                let each = async |reading: &mut Reading<'_, Sink>, tell: bool| {
+                let each = async |reading: &mut ReadingRun<'_, Sink>, tell: bool| {
                     reading.into.flush(false).await?;
                     telling.tell(reading.run, tell);
                     Ok(())
                 };
-                driver.drive(&mut Reading { run, into: sink }, each).await?;
+                driver.drive(&mut ReadingRun { run, into: sink }, each).await?;
             }
             telling.job.check()?;
             match run.step() {

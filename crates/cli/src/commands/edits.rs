@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use statelens_checkpoint::{Checkpoint, DType, Error, Result};
-use statelens_convert::{Cast, Change, Changed, Edit, Pattern, Rename, RunReport};
+use statelens_convert::{CastRule, Change, Changed, Edit, Pattern, Rename, RunReport};
 use statelens_inspect::{Json, visible};
 use statelens_tensor::CastReport;
 
@@ -27,7 +27,7 @@ pub(super) fn edit(args: &Edits) -> Result<Edit> {
         rename: renames(&args.rename, args.rename_map.as_deref())?,
         prefix: args.prefix.clone(),
         nest: args.nest,
-        casts: Cast::all(&args.cast)?,
+        casts: CastRule::all(&args.cast)?,
     })
 }
 

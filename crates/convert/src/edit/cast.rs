@@ -8,15 +8,15 @@ use crate::{Edit, Pattern};
 
 /// A dtype for floating tensors: those whose keys match, or all.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cast {
+pub struct CastRule {
     /// Which keys; all that no other cast's pattern matches if there is none.
     pub pattern: Option<Pattern>,
     /// The dtype.
     pub dtype: DType,
 }
 
-impl Cast {
-    /// Understands all of them; fails as [`Cast::parse`] does.
+impl CastRule {
+    /// Understands all of them; fails as [`CastRule::parse`] does.
     pub fn all<'t>(texts: impl IntoIterator<Item = &'t String>) -> Result<Vec<Self>> {
         texts.into_iter().map(|text| Self::parse(text)).collect()
     }
@@ -88,7 +88,7 @@ pub fn dtype_named(name: &str) -> Result<DType> {
 /// Arrays of numpy are tensors where the checkpoint has no others, as in `.npz` and Flax files;
 /// beside torch's they are what a program keeps for itself, and have to be named by a pattern.
 pub(super) fn cast(
-    casts: &[Cast],
+    casts: &[CastRule],
     checkpoint: &Checkpoint,
     reached: &[bool],
 ) -> Result<Checkpoint> {
@@ -133,7 +133,7 @@ pub(super) fn cast(
             .advice("Casts see the keys as they are after renaming; integers are never cast."));
         }
     }
-    if let Some(Cast { dtype, .. }) = for_all {
+    if let Some(CastRule { dtype, .. }) = for_all {
         let reached = reached.iter().enumerate().filter(|(_, reached)| **reached);
         let reached: Vec<ValueId> = reached.map(|(index, _)| ValueId(index as u32)).collect();
         let is_tensor =

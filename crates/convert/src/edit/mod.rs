@@ -18,7 +18,7 @@ use statelens_checkpoint::{
 
 use crate::Pattern;
 
-pub use cast::{Cast, dtype_named};
+pub use cast::{CastRule, dtype_named};
 pub use unused::Unused;
 
 /// What is taken of a checkpoint, under which keys, and as what. The default takes all as it is.
@@ -67,18 +67,18 @@ pub struct Edit {
     /// stay what they are, and so do numpy's arrays beside torch's tensors, unless a pattern names
     /// them. The first whose pattern matches decides; one without a pattern is for all that no
     /// pattern matched.
-    pub casts: Vec<Cast>,
+    pub casts: Vec<CastRule>,
 }
 
 /// A replacement in keys: wherever an expression is found, or of whole keys by a list.
 #[derive(Debug, Clone)]
 pub struct Rename {
     text: String,
-    rule: Rule,
+    rule: RenameRule,
 }
 
 #[derive(Debug, Clone)]
-enum Rule {
+enum RenameRule {
     Expression(Regex, String),
     Names(HashMap<String, String>),
 }
@@ -101,14 +101,17 @@ impl Rename {
             Error::refused(format!("`{pattern}` is not a regular expression: {error}"))
         })?;
         let replacement = replacement::braced(&compiled, replacement)?;
-        Ok(Self { text: text.to_owned(), rule: Rule::Expression(compiled, replacement) })
+        Ok(Self { text: text.to_owned(), rule: RenameRule::Expression(compiled, replacement) })
     }
 
     /// Gives whole keys new names: a list of old and new ones, in two columns parted by white
     /// space, or as a JSON object. Fails if a name is told twice.
     pub fn list(text: &str) -> Result<Self> {
         let names = names::parse(text)?;
-        Ok(Self { text: format!("a list of {} names", names.len()), rule: Rule::Names(names) })
+        Ok(Self {
+            text: format!("a list of {} names", names.len()),
+            rule: RenameRule::Names(names),
+        })
     }
 
     /// The replacement as it was written.
@@ -126,7 +129,7 @@ impl Rename {
 
     fn places_in(&self, key: &str) -> Vec<(std::ops::Range<usize>, String)> {
         match &self.rule {
-            Rule::Expression(pattern, replacement) => {
+            RenameRule::Expression(pattern, replacement) => {
                 let place = |captures: regex_lite::Captures<'_>| {
                     let mut new = String::new();
                     captures.expand(replacement, &mut new);
@@ -134,7 +137,7 @@ impl Rename {
                 };
                 pattern.captures_iter(key).map(place).collect()
             }
-            Rule::Names(names) => {
+            RenameRule::Names(names) => {
                 names.get(key).map(|new| (0..key.len(), new.clone())).into_iter().collect()
             }
         }
@@ -144,8 +147,8 @@ impl Rename {
 impl PartialEq for Rename {
     fn eq(&self, other: &Self) -> bool {
         let names = |rename: &Self| match &rename.rule {
-            Rule::Names(names) => Some(names.clone()),
-            Rule::Expression(..) => None,
+            RenameRule::Names(names) => Some(names.clone()),
+            RenameRule::Expression(..) => None,
         };
         self.text == other.text && names(self) == names(other)
     }

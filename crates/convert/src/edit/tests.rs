@@ -6,9 +6,9 @@ use statelens_checkpoint::{
     List, Opaque, Tensor,
 };
 
-struct Tree(Builder);
+struct TestTree(Builder);
 
-impl Tree {
+impl TestTree {
     fn new() -> Self {
         Self(Builder::new(&Limits::default()))
     }
@@ -59,7 +59,7 @@ fn flat(checkpoint: &Checkpoint) -> Vec<String> {
 }
 
 fn sample() -> Checkpoint {
-    let mut tree = Tree::new();
+    let mut tree = TestTree::new();
     let w = tree.tensor(DType::F32);
     let b = tree.tensor(DType::I64);
     let tied = tree.link(w);
@@ -115,18 +115,18 @@ fn patterns_that_match_nothing_are_told() {
 #[test]
 fn casts_reach_floating_tensors_only() {
     let source = sample();
-    let cast = Edit { casts: vec![Cast::parse("bf16").unwrap()], ..Edit::default() };
+    let cast = Edit { casts: vec![CastRule::parse("bf16").unwrap()], ..Edit::default() };
     let left = cast.apply(&source).unwrap();
     let dtypes: Vec<&DType> = left.tensors().iter().map(|tensor| &tensor.dtype).collect();
     assert_eq!(dtypes, [&DType::BF16, &DType::I64]);
     assert_eq!(left.tensors()[0].stored, DType::F32);
-    let int = Edit { casts: vec![Cast::parse("int8").unwrap()], ..Edit::default() };
+    let int = Edit { casts: vec![CastRule::parse("int8").unwrap()], ..Edit::default() };
     assert!(int.apply(&source).is_err());
 }
 
 #[test]
 fn a_value_that_moves_takes_the_name_of_its_new_place() {
-    let mut tree = Tree::new();
+    let mut tree = TestTree::new();
     let w = tree.tensor(DType::F32);
     let link = tree.link(w);
     let root = tree.dict(&[("w", w), ("v", link)]);
@@ -137,7 +137,7 @@ fn a_value_that_moves_takes_the_name_of_its_new_place() {
 
 #[test]
 fn objects_keep_what_they_link_to() {
-    let mut tree = Tree::new();
+    let mut tree = TestTree::new();
     let w = tree.tensor(DType::F32);
     let link = tree.link(w);
     let object = Value::Opaque(Box::new(Opaque {
@@ -157,7 +157,7 @@ fn objects_keep_what_they_link_to() {
 
 #[test]
 fn a_cycle_stays_one() {
-    let mut tree = Tree::new();
+    let mut tree = TestTree::new();
     let one = tree.int(1);
     let two = tree.int(2);
     let root = tree.dict(&[]);
@@ -171,7 +171,7 @@ fn a_cycle_stays_one() {
 
 /// A state dict as trainers write them: nested above, dotted names below.
 fn trained() -> Checkpoint {
-    let mut tree = Tree::new();
+    let mut tree = TestTree::new();
     let w = tree.tensor(DType::F32);
     let b = tree.tensor(DType::F16);
     let tied = tree.link(w);
@@ -219,7 +219,7 @@ fn states_are_chosen_as_the_trainer_does() {
     let error = states(&["model", "optimiser"]).apply(&trained()).unwrap_err().to_string();
     assert!(error.contains("`optimiser`") && error.contains("model, optimizer, __v__"), "{error}");
     // Where names hold dots and nothing is nested, the state is what comes before the first.
-    let mut tree = Tree::new();
+    let mut tree = TestTree::new();
     let (a, b) = (tree.int(1), tree.int(2));
     let root = tree.dict(&[("model.x", a), ("modeling.y", b)]);
     let left = states(&["model"]).apply(&tree.finish(root)).unwrap();
@@ -313,7 +313,7 @@ fn prefixes_come_and_go() {
     };
     // What is left then is flat, and stays flat.
     assert_eq!(paths(&only.apply(&source).unwrap())[0], "m/layers.0.w");
-    let mut tree = Tree::new();
+    let mut tree = TestTree::new();
     let one = tree.int(1);
     let root = tree.dict(&[("a.b", one)]);
     let flat_one = tree.finish(root);
@@ -322,7 +322,7 @@ fn prefixes_come_and_go() {
 
 #[test]
 fn flat_names_are_nested_again() {
-    let mut tree = Tree::new();
+    let mut tree = TestTree::new();
     let values: Vec<ValueId> = (0..5).map(|at| tree.int(at)).collect();
     let tied = tree.link(values[0]);
     let names = ["m.0.w", "o.x", "m.1.w", "step", "m..", "m.0.tied"];
@@ -334,13 +334,13 @@ fn flat_names_are_nested_again() {
     let left = nest.apply(&source).unwrap();
     assert_eq!(paths(&left), ["m/0/w", "m/0/tied", "m/1/w", "m//", "o/x", "step"]);
     assert_eq!(flat(&left)[1], "m.0.tied = m.0.w");
-    let mut tree = Tree::new();
+    let mut tree = TestTree::new();
     let (a, b) = (tree.int(1), tree.int(2));
     let root = tree.dict(&[("a.b", a), ("a.b.c", b)]);
     let error = nest.apply(&tree.finish(root)).unwrap_err().to_string();
     assert!(error.contains("`a.b`") && error.contains("`a.b.c`"), "{error}");
     // A number that was a key is no two steps.
-    let mut tree = Tree::new();
+    let mut tree = TestTree::new();
     let a = tree.int(1);
     let entries = vec![(DictKey::Float(1.5), a)];
     let root = tree.0.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
@@ -376,7 +376,7 @@ fn a_container_that_stands_in_two_places_is_not_taken_apart() {
 #[test]
 fn casts_go_by_key_and_the_first_match_wins() {
     let casts = |texts: &[&str]| {
-        let casts = texts.iter().map(|text| Cast::parse(text).unwrap()).collect();
+        let casts = texts.iter().map(|text| CastRule::parse(text).unwrap()).collect();
         Edit { casts, ..renames(&["^model=>m"]) }
     };
     let dtypes = |edit: &Edit| -> Vec<String> {
@@ -394,13 +394,13 @@ fn casts_go_by_key_and_the_first_match_wins() {
     let error = casts(&["model.*=bf16"]).apply(&trained()).unwrap_err().to_string();
     assert!(error.contains("model.*"), "{error}");
     assert!(casts(&["bf16", "f16"]).apply(&trained()).is_err());
-    assert!(Cast::parse("a=b=float7").is_err());
-    assert_eq!(Cast::parse("a=b=half").unwrap().pattern.unwrap().as_str(), "a=b");
+    assert!(CastRule::parse("a=b=float7").is_err());
+    assert_eq!(CastRule::parse("a=b=half").unwrap().pattern.unwrap().as_str(), "a=b");
 }
 
 #[test]
 fn many_keys_take_a_moment() {
-    let mut tree = Tree::new();
+    let mut tree = TestTree::new();
     let names: Vec<String> =
         (0..20_000).map(|at| format!("model.layers.{at}.attn.weight")).collect();
     let ids: Vec<ValueId> = names.iter().map(|_| tree.int(1)).collect();
@@ -423,11 +423,11 @@ fn many_keys_take_a_moment() {
 
 #[test]
 fn of_several_checkpoints_each_gets_the_casts_that_name_something_in_it() {
-    let casts = |texts: &[&str]| -> Vec<Cast> {
-        texts.iter().map(|text| Cast::parse(text).unwrap()).collect()
+    let casts = |texts: &[&str]| -> Vec<CastRule> {
+        texts.iter().map(|text| CastRule::parse(text).unwrap()).collect()
     };
     let (one, other) = (trained(), renames(&["^model=>m"]).apply(&trained()).unwrap());
-    let split = |texts: &[&str]| Cast::for_each(casts(texts), &[&one, &other]);
+    let split = |texts: &[&str]| CastRule::for_each(casts(texts), &[&one, &other]);
     let all = split(&["model.*=bf16", "m.*=f16", "f32"]).unwrap();
     assert_eq!(all, [casts(&["model.*=bf16", "f32"]), casts(&["m.*=f16", "f32"])]);
     let error = split(&["m.*=f16", "n.*=f16"]).unwrap_err().to_string();
@@ -437,8 +437,9 @@ fn of_several_checkpoints_each_gets_the_casts_that_name_something_in_it() {
 #[test]
 fn casts_that_are_of_all_say_one_dtype() {
     let of_all = |texts: &[&str]| -> Option<String> {
-        let casts: Vec<Cast> = texts.iter().map(|text| Cast::parse(text).unwrap()).collect();
-        Cast::of_all(&casts).map(|dtype| dtype.name().to_owned())
+        let casts: Vec<CastRule> =
+            texts.iter().map(|text| CastRule::parse(text).unwrap()).collect();
+        CastRule::of_all(&casts).map(|dtype| dtype.name().to_owned())
     };
     for texts in [&["bf16"][..], &["*=bf16"], &["**=bf16"], &["a.*=bf16", "bf16"]] {
         assert_eq!(of_all(texts).as_deref(), Some("bfloat16"), "{texts:?}");
@@ -451,7 +452,7 @@ fn casts_that_are_of_all_say_one_dtype() {
 #[test]
 fn casts_reach_arrays_where_there_are_no_tensors_or_a_pattern_names_them() {
     let source = |beside: Option<DType>| {
-        let mut tree = Tree::new();
+        let mut tree = TestTree::new();
         let mut array = |dtype: DType, scalar| {
             let item = vec![0; dtype.itemsize() as usize];
             let shape = if scalar { vec![] } else { vec![2] };
@@ -468,7 +469,7 @@ fn casts_reach_arrays_where_there_are_no_tensors_or_a_pattern_names_them() {
         tree.finish(root)
     };
     let cast = |text: &str, beside: Option<DType>| -> Vec<String> {
-        let edit = Edit { casts: vec![Cast::parse(text).unwrap()], ..Edit::default() };
+        let edit = Edit { casts: vec![CastRule::parse(text).unwrap()], ..Edit::default() };
         let edited = edit.apply(&source(beside)).unwrap();
         let name = |leaf: &statelens_checkpoint::Leaf| {
             edited.tensor_of(leaf.id).unwrap().1.dtype.name().to_owned()

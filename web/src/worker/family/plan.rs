@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, Result, Value};
-use statelens_convert::{Cast, Edit, plan_edited, shard_size};
+use statelens_convert::{CastRule, Edit, plan_edited, shard_size};
 use statelens_formats::{RequestedOptions as Versions, Shards};
 use statelens_recipes::Format;
 use statelens_recipes::config::{self, Converted, Families, Language};
@@ -67,7 +67,7 @@ pub(in crate::worker) struct Ready {
     made: Checkpoint,
     optimizer: Option<Checkpoint>,
     config: Option<Text>,
-    casts: Vec<Cast>,
+    casts: Vec<CastRule>,
     keys: u64,
 }
 
@@ -138,7 +138,9 @@ fn converted(
     let random: Vec<String> = done.random().map(|key| format!("`{key}`")).collect();
     let casts = planning::casts(options);
     let stays = match (&mut converted, &casts) {
-        (Some(converted), Ok(casts)) if !casts.is_empty() => converted.cast(Cast::of_all(casts)),
+        (Some(converted), Ok(casts)) if !casts.is_empty() => {
+            converted.cast(CastRule::of_all(casts))
+        }
         _ => None,
     };
     let config = converted.as_ref().map(|converted| new_config(converted, leg.to, found));
@@ -200,7 +202,7 @@ pub(in crate::worker) fn plan(
 ) -> Result<(Made, Planned)> {
     let Ready { to, made, optimizer, config, casts, .. } = ready;
     let all: Vec<&Checkpoint> = std::iter::once(&made).chain(&optimizer).collect();
-    let mut edits = Cast::for_each(casts, &all)?.into_iter();
+    let mut edits = CastRule::for_each(casts, &all)?.into_iter();
     let mut edited = |made: Checkpoint| match edits.next() {
         Some(casts) if !casts.is_empty() => Edit { casts, ..Edit::default() }.apply(&made),
         _ => Ok(made),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use statelens_checkpoint::{Checkpoint, Error, Result};
-use statelens_convert::Cast;
+use statelens_convert::CastRule;
 use statelens_formats::cerebras::dataloader::{DataState, Loader};
 use statelens_inspect::visible;
 use statelens_recipes::Format;
@@ -22,7 +22,7 @@ use crate::print::{CommandResult, Printer, complain};
 
 pub(crate) fn run(args: &ConvertModel) -> CommandResult {
     let target: Format = args.tgt_fmt.parse()?;
-    let casts = Cast::all(&args.cast)?;
+    let casts = CastRule::all(&args.cast)?;
     let mut source = Source::open(args)?;
     if args.fold_lora {
         let config = source.config.as_ref();
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
     let configs = match converted {
         Some(mut converted) => {
             if !casts.is_empty() {
-                notes.extend(converted.cast(Cast::of_all(&casts)));
+                notes.extend(converted.cast(CastRule::of_all(&casts)));
             }
             asked.configs(args, &source, converted)?
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Result};
-use statelens_convert::{Cast, Edit};
+use statelens_convert::{CastRule, Edit};
 use statelens_formats::Shards;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 
@@ -33,10 +33,10 @@ impl<'a> CheckpointOutputs<'a> {
         args: &'a ConvertModel,
         asked: &RequestedConversion,
         made: Vec<(Option<String>, Checkpoint)>,
-        casts: Vec<Cast>,
+        casts: Vec<CastRule>,
     ) -> Result<Self> {
         let all: Vec<&Checkpoint> = made.iter().map(|(_, checkpoint)| checkpoint).collect();
-        let casts = Cast::for_each(casts, &all)?;
+        let casts = CastRule::for_each(casts, &all)?;
         let parts = made.into_iter().zip(casts).map(|((name, checkpoint), casts)| {
             let to = match name.as_deref() {
                 Some(OPTIMIZER_FILE) => "torch",
