@@ -24,7 +24,7 @@ pub const CONFIG: &str = "adapter_config.json";
 
 /// What folding made.
 #[derive(Debug)]
-pub struct Folded {
+pub struct FoldedAdapter {
     /// The model.
     pub checkpoint: Checkpoint,
     /// The keys that were changed.
@@ -32,8 +32,8 @@ pub struct Folded {
 }
 
 /// Folds an adapter into its model. The top level of `joined` has the model and then the adapter.
-pub fn fold(joined: &Checkpoint, config: &Value) -> Result<Folded> {
-    let config = Config::of(config)?;
+pub fn fold(joined: &Checkpoint, config: &Value) -> Result<FoldedAdapter> {
+    let config = AdapterConfig::of(config)?;
     let Node::Dict(root) = joined.value(joined.root()) else {
         return Err(Error::refused("there is no model beside the adapter"));
     };
@@ -79,7 +79,7 @@ pub fn fold(joined: &Checkpoint, config: &Value) -> Result<Folded> {
     let weights = changed.keys().cloned().collect();
     let mut assembly = Assembly::of(joined);
     let root = assembly.state(&replaced(joined, &model, changed)?)?;
-    let mut folded = Folded { checkpoint: assembly.finish(root)?, weights };
+    let mut folded = FoldedAdapter { checkpoint: assembly.finish(root)?, weights };
     folded.weights.sort();
     Ok(folded)
 }
@@ -123,7 +123,7 @@ fn replaced(
     Ok(state)
 }
 
-fn missing(key: &str, config: &Config<'_>) -> Error {
+fn missing(key: &str, config: &AdapterConfig<'_>) -> Error {
     let of = config.text("base_model_name_or_path").filter(|of| !of.is_empty());
     let expected = of.map_or("the model that it was trained on".to_owned(), |of| {
         format!("the model that it was trained on, {of}")
@@ -197,7 +197,7 @@ struct Thin {
 
 impl Thin {
     /// The weight with their product added.
-    fn folded(&self, weight: &Tensor, module: &str, config: &Config<'_>) -> Result<Tensor> {
+    fn folded(&self, weight: &Tensor, module: &str, config: &AdapterConfig<'_>) -> Result<Tensor> {
         let rank = self.first.shape.first().copied().unwrap_or(0);
         let scale = config.scale(module, rank)?;
         let (rows, columns) = (self.second.shape.first(), self.first.shape.get(1));
@@ -256,14 +256,14 @@ impl ModulePrefix {
 }
 
 /// What `adapter_config.json` says.
-struct Config<'a> {
+struct AdapterConfig<'a> {
     map: &'a Map,
     crosswise: bool,
     alphas: Vec<(Regex, f64)>,
     ranks: Vec<(Regex, f64)>,
 }
 
-impl<'a> Config<'a> {
+impl<'a> AdapterConfig<'a> {
     fn of(config: &'a Value) -> Result<Self> {
         let bad = |what: String| Error::unsupported(what).in_file(CONFIG);
         let map = config.as_map().ok_or_else(|| {

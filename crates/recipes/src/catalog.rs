@@ -3,40 +3,40 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use crate::format::Format;
+use crate::format::ModelFormat;
 use crate::kinds::Kinds;
-use crate::language::{Pattern, Ranks};
+use crate::language::{KeyPattern, Ranks};
 use crate::library::{recipe_path, table_path};
 use crate::ranks;
 
 /// All families and models.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    families: Vec<Family>,
+    families: Vec<ModelFamily>,
     tables: Vec<TableFile>,
 }
 
 /// A family: what its keys look like, and the recipes that it takes.
 #[derive(Debug, Clone, Default)]
-struct Family {
+struct ModelFamily {
     name: String,
     aliases: Vec<String>,
     recipes: Vec<String>,
-    blocks: Vec<Keys>,
+    blocks: Vec<BlockKeys>,
     /// Keys of a layout that is neither Cerebras's nor in files of ranks, and what they are called at
     /// Hugging Face.
-    named: Vec<Pattern>,
+    named: Vec<KeyPattern>,
     /// Formats in a file for each rank, and what these files are called.
-    ranks: Vec<(Format, String)>,
+    ranks: Vec<(ModelFormat, String)>,
 }
 
 /// A checkpoint in a file for each rank.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ranked<'a> {
+pub struct RankedCheckpoint<'a> {
     /// The family whose files are called so.
     pub family: &'a str,
     /// The format that they are in.
-    pub format: Format,
+    pub format: ModelFormat,
     /// The folder that they are in: empty, or with `/` at its end.
     pub folder: &'a str,
     /// Their names, in the order of the ranks.
@@ -45,10 +45,10 @@ pub struct Ranked<'a> {
 
 /// The keys that a block is about.
 #[derive(Debug, Clone, Default)]
-struct Keys {
+struct BlockKeys {
     prefix: Option<String>,
     /// Those of Hugging Face, and those of Cerebras.
-    sides: [Vec<Pattern>; 2],
+    sides: [Vec<KeyPattern>; 2],
 }
 
 /// A file of tables for configs: its models, and the files that it takes.
@@ -75,27 +75,27 @@ impl Catalog {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let mut parts = rest.split('|');
         match word {
-            "family" => self.families.push(Family {
+            "family" => self.families.push(ModelFamily {
                 name: parts.next()?.to_owned(),
                 aliases: words(parts.next()?),
                 recipes: words(parts.next()?),
-                ..Family::default()
+                ..ModelFamily::default()
             }),
             "ranks" => {
                 let (format, file) = rest.split_once(' ')?;
                 let ranks = &mut self.families.last_mut()?.ranks;
                 ranks.push((format.parse().ok()?, file.to_owned()));
             }
-            "named" => self.families.last_mut()?.named.push(Pattern::parse(rest).ok()?),
+            "named" => self.families.last_mut()?.named.push(KeyPattern::parse(rest).ok()?),
             "keys" => {
                 let prefix = Some(rest.to_owned()).filter(|prefix| prefix != "-");
-                let keys = Keys { prefix, ..Keys::default() };
+                let keys = BlockKeys { prefix, ..BlockKeys::default() };
                 self.families.last_mut()?.blocks.push(keys);
             }
             "hf" | "cs" => {
                 let side = usize::from(word == "cs");
                 let keys = self.families.last_mut()?.blocks.last_mut()?;
-                keys.sides.get_mut(side)?.push(Pattern::parse(rest).ok()?);
+                keys.sides.get_mut(side)?.push(KeyPattern::parse(rest).ok()?);
             }
             "table" => self
                 .tables
@@ -109,7 +109,7 @@ impl Catalog {
     /// [`by_keys`](crate::recognise::by_keys) would tell of.
     pub fn families(&self, keys: &[String], hf: bool) -> Vec<&str> {
         let kinds = Kinds::of(keys);
-        let enough = |block: &Keys| kinds.known(|key| block.knows(key, hf)).is_some();
+        let enough = |block: &BlockKeys| kinds.known(|key| block.knows(key, hf)).is_some();
         let found = self
             .families
             .iter()
@@ -121,14 +121,18 @@ impl Catalog {
     /// they come.
     pub fn layouts(&self, keys: &[String]) -> Vec<&str> {
         let kinds = Kinds::of(keys);
-        let names = |family: &&Family| {
+        let names = |family: &&ModelFamily| {
             kinds.any(|key| family.named.iter().any(|pattern| pattern.matches(key).is_some()))
         };
         self.families.iter().filter(names).map(|family| &*family.name).collect()
     }
 
     /// The files of all ranks, if a file is called like one of them.
-    pub fn ranked<'a>(&'a self, main: &'a str, has: &dyn Fn(&str) -> bool) -> Option<Ranked<'a>> {
+    pub fn ranked<'a>(
+        &'a self,
+        main: &'a str,
+        has: &dyn Fn(&str) -> bool,
+    ) -> Option<RankedCheckpoint<'a>> {
         let all = self.families.iter();
         let mut all = all.flat_map(|family| family.ranks.iter().map(move |own| (family, own)));
         all.find_map(|(family, (format, file))| {
@@ -140,7 +144,12 @@ impl Catalog {
             let files: Vec<String> = files.collect();
             let whole = (folder.is_empty() || folder.ends_with('/'))
                 && files.iter().any(|name| name == main);
-            whole.then_some(Ranked { family: &family.name, format: *format, folder, files })
+            whole.then_some(RankedCheckpoint {
+                family: &family.name,
+                format: *format,
+                folder,
+                files,
+            })
         })
     }
 
@@ -185,13 +194,14 @@ impl Catalog {
         self.families.iter().position(|own| recipe_path(&own.name) == path).unwrap_or(0)
     }
 
-    fn family(&self, name: &str) -> Option<&Family> {
-        let called = |own: &&Family| own.name == name || own.aliases.iter().any(|one| one == name);
+    fn family(&self, name: &str) -> Option<&ModelFamily> {
+        let called =
+            |own: &&ModelFamily| own.name == name || own.aliases.iter().any(|one| one == name);
         self.families.iter().find(called)
     }
 }
 
-impl Keys {
+impl BlockKeys {
     /// As [`RuleBlock::knows`](crate::language::RuleBlock::knows).
     fn knows(&self, key: &str, hf: bool) -> bool {
         let about = |key: &str| {
@@ -210,7 +220,7 @@ mod written {
 
     use super::{Catalog, Error, Result};
     use crate::config::Families;
-    use crate::language::{Arrow, Recipe, RuleBlock, Side};
+    use crate::language::{Arrow, ConfigSide, Recipe, RuleBlock};
     use crate::recognise::tells;
     use crate::{families, ranks};
 
@@ -245,7 +255,7 @@ mod written {
         let aliases = recipe.aliases.join(" ");
         line(out, format_args!("family {name}|{aliases}|{}", used.join(" ")))?;
         for (block, ranks) in ranks::of(&recipe) {
-            let formats = if ranks.side == Side::Left { &block.left } else { &block.right };
+            let formats = if ranks.side == ConfigSide::Left { &block.left } else { &block.right };
             for format in formats {
                 line(out, format_args!("ranks {format} {}", ranks.file))?;
             }
@@ -259,15 +269,17 @@ mod written {
         }
         for block in recipe.blocks.iter().filter(|block| tells(block, false)) {
             line(out, format_args!("keys {}", block.prefix.as_deref().unwrap_or("-")))?;
-            for (word, hf, towards) in [("hf", true, Side::Right), ("cs", false, Side::Left)] {
+            for (word, hf, towards) in
+                [("hf", true, ConfigSide::Right), ("cs", false, ConfigSide::Left)]
+            {
                 if !tells(block, hf) {
                     continue;
                 }
                 let mut patterns = BTreeSet::new();
                 for rule in &block.rules {
                     let keys = match (towards, rule.arrow) {
-                        (Side::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
-                        (Side::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
+                        (ConfigSide::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
+                        (ConfigSide::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
                         _ => continue,
                     };
                     patterns.extend(keys.first().map(|pattern| pattern.text()));

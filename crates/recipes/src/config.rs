@@ -24,10 +24,10 @@ use statelens_checkpoint::{Error, Result};
 
 pub use convert::{Converted, StepConfig};
 pub use family::Families;
-pub use plan::{ConversionStep, Pair};
+pub use plan::{ConversionStep, FormatPair};
 pub use recognise::Guess;
 pub use side::Side;
-pub use value::{Key, List, Map, Value};
+pub use value::{List, Map, MapKey, Value};
 
 /// The languages that configs are written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

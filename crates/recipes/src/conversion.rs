@@ -10,8 +10,8 @@ use crate::engine::{
     self, Applied, ApplyOptions, Assembly, Configs, Move, State, StateValue, Unmatched, apply,
 };
 use crate::families;
-use crate::format::{Format, Variant};
-use crate::language::{Expression, Ranks, Recipe, RuleBlock, Scalar, Scope, Side};
+use crate::format::{ModelFormat, Variant};
+use crate::language::{ConfigSide, Expression, Ranks, Recipe, RuleBlock, Scalar, Scope};
 use crate::optimizer::{Moved, Optimizer};
 use crate::ranks;
 
@@ -19,14 +19,14 @@ use crate::ranks;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leg {
     /// The format before.
-    pub from: Format,
+    pub from: ModelFormat,
     /// The format after.
-    pub to: Format,
+    pub to: ModelFormat,
 }
 
 /// A step, and the configs of both sides.
 #[derive(Debug, Clone)]
-pub struct Stage {
+pub struct LegConfigs {
     /// The step.
     pub leg: Leg,
     /// The config of the left side: Hugging Face, or the older release. Where Hugging Face has
@@ -72,12 +72,12 @@ pub fn unwrapped(key: &str) -> String {
 }
 
 /// What Hugging Face's trainer calls the file with the optimizer's state; the part of a
-/// [`Conversion`] that holds it.
+/// [`ModelConversion`] that holds it.
 pub const OPTIMIZER_FILE: &str = "optimizer.pt";
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub struct Conversion {
+pub struct ModelConversion {
     /// The checkpoints: one, or one for each part, with its folder's name.
     pub parts: Vec<(Option<String>, Checkpoint)>,
     /// Keys that were left out because no rule covers them.
@@ -88,7 +88,7 @@ pub struct Conversion {
     pub ends: Vec<usize>,
 }
 
-impl Conversion {
+impl ModelConversion {
     /// Keys of the output that are made of random numbers.
     pub fn random(&self) -> impl Iterator<Item = &str> {
         let makers = ["= normal(", "= uniform("];
@@ -100,8 +100,8 @@ impl Conversion {
 }
 
 /// The steps from one format to another.
-pub fn route(recipe: &Recipe, from: Format, to: Format) -> Result<Vec<Leg>> {
-    let mut before: HashMap<Format, Leg> = HashMap::new();
+pub fn route(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Result<Vec<Leg>> {
+    let mut before: HashMap<ModelFormat, Leg> = HashMap::new();
     let mut open = VecDeque::from([from]);
     while let Some(at) = open.pop_front() {
         if at == to {
@@ -141,10 +141,10 @@ pub fn route(recipe: &Recipe, from: Format, to: Format) -> Result<Vec<Leg>> {
 pub fn convert(
     source: &Checkpoint,
     recipe: &Recipe,
-    stages: &[Stage],
+    stages: &[LegConfigs],
     params: &config::Value,
     wishes: Wishes,
-) -> Result<Conversion> {
+) -> Result<ModelConversion> {
     let (Some(first), Some(last)) = (stages.first(), stages.last()) else {
         return Err(Error::refused("there is nothing to convert"));
     };
@@ -179,7 +179,7 @@ pub fn convert(
         )
         .advice("Convert without --with-optimizer."));
     }
-    let mut done = Conversion::default();
+    let mut done = ModelConversion::default();
     let mut only_model = false;
     let options = ApplyOptions { ranks, ..ApplyOptions::default() };
     for stage in stages {
@@ -278,7 +278,7 @@ pub fn components(recipe: &Recipe, leg: Leg) -> Vec<String> {
     names
 }
 
-fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&RuleBlock, Side)> {
+fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&RuleBlock, ConfigSide)> {
     recipe.blocks.iter().filter_map(move |block| Some((block, block.towards(leg.from, leg.to)?)))
 }
 
@@ -286,7 +286,7 @@ fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&RuleBlock, Side)>
 fn carried(
     source: &Checkpoint,
     recipe: &Recipe,
-    stages: &[Stage],
+    stages: &[LegConfigs],
     model: &State,
     moves: &[Move],
     wishes: Wishes,
@@ -301,7 +301,7 @@ fn carried(
         let mut states = vec![(None, state)];
         let mut steps = Vec::new();
         for stage in stages {
-            let mut done = Conversion::default();
+            let mut done = ModelConversion::default();
             states = step(recipe, stage, states, options, &mut done, &mut false)?;
             steps.push(done.moves);
         }
@@ -313,16 +313,16 @@ fn carried(
 }
 
 /// The block of a step whose side of this format is in a file for each rank.
-fn ranked(recipe: &Recipe, leg: Leg, format: Format) -> Option<(&RuleBlock, &Ranks)> {
+fn ranked(recipe: &Recipe, leg: Leg, format: ModelFormat) -> Option<(&RuleBlock, &Ranks)> {
     blocks(recipe, leg).find_map(|(block, _)| {
         let ranks = block.ranks.as_ref()?;
-        let formats = if ranks.side == Side::Left { &block.left } else { &block.right };
+        let formats = if ranks.side == ConfigSide::Left { &block.left } else { &block.right };
         formats.contains(&format).then_some((block, ranks))
     })
 }
 
 /// The dict that holds the model.
-pub(crate) fn model_of(source: &Checkpoint, format: Format) -> Result<ValueId> {
+pub(crate) fn model_of(source: &Checkpoint, format: ModelFormat) -> Result<ValueId> {
     let root = source.root();
     if format.is_cerebras() {
         return engine::dict(source, root, "model").ok_or_else(|| {
@@ -344,10 +344,10 @@ pub(crate) fn model_of(source: &Checkpoint, format: Format) -> Result<ValueId> {
 
 fn step(
     recipe: &Recipe,
-    stage: &Stage,
+    stage: &LegConfigs,
     states: States,
     options: ApplyOptions,
-    done: &mut Conversion,
+    done: &mut ModelConversion,
     only_model: &mut bool,
 ) -> Result<States> {
     let leg = stage.leg;
@@ -382,7 +382,7 @@ fn step(
         };
         done.unmatched.extend(applied.unmatched);
         done.moves.extend(applied.moves);
-        let name = component.cloned().filter(|_| towards == Side::Left);
+        let name = component.cloned().filter(|_| towards == ConfigSide::Left);
         match targets.iter_mut().find(|(own, _)| *own == name) {
             Some((_, target)) => target.extend(applied.state),
             None => targets.push((name, applied.state)),
@@ -404,7 +404,7 @@ fn on_base(
     block: &RuleBlock,
     base: &Expression,
     leg: Leg,
-    towards: Side,
+    towards: ConfigSide,
     source: &State,
     configs: Configs<'_>,
     options: ApplyOptions,
@@ -419,8 +419,8 @@ fn on_base(
         }
     };
     let family = families::find(&name).or_else(|_| families::find(&name.replace('_', "-")))?;
-    let plain = |format: Format| match format.version() {
-        Some((major, minor)) => Format::cerebras(major, minor),
+    let plain = |format: ModelFormat| match format.version() {
+        Some((major, minor)) => ModelFormat::cerebras(major, minor),
         None => format,
     };
     let mut found = None;
@@ -438,7 +438,7 @@ fn on_base(
         Error::refused(format!("{name} has no rules between {} and {}", leg.from, leg.to))
     })?;
     match towards {
-        Side::Right => {
+        ConfigSide::Right => {
             let first = apply(found, towards, source, configs, options)?;
             let mut second = apply(
                 block,
@@ -451,7 +451,7 @@ fn on_base(
             second.moves.splice(0..0, first.moves);
             Ok(second)
         }
-        Side::Left => {
+        ConfigSide::Left => {
             let first = apply(
                 block,
                 towards,
@@ -475,7 +475,7 @@ fn is_sideband(config: &config::Value) -> bool {
 }
 
 /// Where one step can lead to.
-fn legs(recipe: &Recipe, from: Format) -> Vec<Leg> {
+fn legs(recipe: &Recipe, from: ModelFormat) -> Vec<Leg> {
     let mut found = Vec::new();
     for block in &recipe.blocks {
         for to in block.left.iter().chain(&block.right) {
@@ -487,11 +487,11 @@ fn legs(recipe: &Recipe, from: Format) -> Vec<Leg> {
     // Neighbouring releases whose models are named alike.
     if let Some(release) = from.release().filter(|release| release.variant == Variant::Plain) {
         let own = (release.major, release.minor);
-        let at = Format::RELEASES.iter().position(|one| *one == own).unwrap_or(0);
+        let at = ModelFormat::RELEASES.iter().position(|one| *one == own).unwrap_or(0);
         let oldest = oldest(recipe);
         for to in [at.wrapping_sub(1), at + 1] {
-            if let Some((major, minor)) = Format::RELEASES.get(to) {
-                let to = Format::cerebras(*major, *minor);
+            if let Some((major, minor)) = ModelFormat::RELEASES.get(to) {
+                let to = ModelFormat::cerebras(*major, *minor);
                 let old = own.min((*major, *minor));
                 let known = found.iter().any(|leg| leg.to == to);
                 if !known && old >= (1, 8) && oldest.is_some_and(|oldest| old >= oldest) {
@@ -516,8 +516,8 @@ fn check_tensors(state: &State) -> Result<()> {
     }
 }
 
-fn no_way(recipe: &Recipe, from: Format, to: Format) -> Error {
-    let mut known: Vec<Format> = recipe
+fn no_way(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Error {
+    let mut known: Vec<ModelFormat> = recipe
         .blocks
         .iter()
         .flat_map(|block| block.left.iter().chain(&block.right))
@@ -525,7 +525,7 @@ fn no_way(recipe: &Recipe, from: Format, to: Format) -> Error {
         .collect();
     known.sort_unstable();
     known.dedup();
-    let known: Vec<String> = known.iter().map(Format::to_string).collect();
+    let known: Vec<String> = known.iter().map(ModelFormat::to_string).collect();
     Error::refused(format!("the recipe of {} has no way from {from} to {to}", recipe.family))
         .expected(known.join(", "))
 }
@@ -556,7 +556,7 @@ fn refused_for(all: &[Unmatched], list: &str) -> Error {
 struct OfConfigs<'a>(Configs<'a>);
 
 impl Scope for OfConfigs<'_> {
-    fn config(&self, side: Side, path: &[String]) -> Scalar {
+    fn config(&self, side: ConfigSide, path: &[String]) -> Scalar {
         engine::lookup(self.0, side, path)
     }
 }

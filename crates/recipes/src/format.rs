@@ -8,23 +8,23 @@ use statelens_checkpoint::{Error, Result};
 
 /// How an implementation of a model names its tensors and writes its config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Format {
+pub enum ModelFormat {
     /// Hugging Face's `transformers` (`hf`).
     HuggingFace,
     /// A release of Cerebras's Model Zoo (`cs-2.9`, `cs-2.9-dpo`).
     Cerebras(Release),
     /// Any other: what a recipe calls it (`meta`, `megatron`).
-    Named(Name),
+    Named(FormatName),
 }
 
 /// The name of a format: lower-case letters, digits and `-`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name {
+pub struct FormatName {
     /// The letters, then zeros.
     text: [u8; Self::MOST],
 }
 
-impl Name {
+impl FormatName {
     /// Longer than any name.
     const MOST: usize = 24;
 
@@ -40,14 +40,14 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for FormatName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let letters = self.text.iter().take_while(|byte| **byte != 0);
         letters.into_iter().try_for_each(|byte| write!(f, "{}", char::from(*byte)))
     }
 }
 
-impl fmt::Debug for Name {
+impl fmt::Debug for FormatName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -77,7 +77,7 @@ pub enum Variant {
     Backbone,
 }
 
-impl Format {
+impl ModelFormat {
     /// What `cs-current` means: the newest release.
     pub const CURRENT: Self = Self::cerebras(2, 10);
 
@@ -138,7 +138,7 @@ impl Format {
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for ModelFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HuggingFace => f.write_str("hf"),
@@ -163,7 +163,7 @@ impl Variant {
     }
 }
 
-impl FromStr for Format {
+impl FromStr for ModelFormat {
     type Err = Error;
 
     /// Reads `hf`, `cs-2.9`, `cs-2.9-dpo`, `cs-current` or what a recipe calls a format. `cs-auto` is
@@ -180,7 +180,7 @@ impl FromStr for Format {
             _ => {}
         }
         let Some(rest) = text.strip_prefix("cs-") else {
-            return Name::new(text).map(Self::Named).ok_or_else(bad);
+            return FormatName::new(text).map(Self::Named).ok_or_else(bad);
         };
         let (number, variant) = match rest.split_once('-') {
             None => (rest, Variant::Plain),
@@ -213,18 +213,18 @@ mod tests {
         for name in
             ["hf", "cs-1.6", "cs-2.10", "cs-2.9-dpo", "cs-2.1-no-dpo", "cs-2.4-backbone", "meta"]
         {
-            assert_eq!(name.parse::<Format>().unwrap().to_string(), name);
+            assert_eq!(name.parse::<ModelFormat>().unwrap().to_string(), name);
         }
-        assert_eq!("cs-current".parse::<Format>().unwrap(), Format::CURRENT);
-        assert_eq!(Format::of_version("2.10.0+abc"), Some(Format::cerebras(2, 10)));
-        assert_eq!(Format::of_version("2.5rc1"), Some(Format::cerebras(2, 5)));
-        assert_eq!(Format::of_version("new"), None);
+        assert_eq!("cs-current".parse::<ModelFormat>().unwrap(), ModelFormat::CURRENT);
+        assert_eq!(ModelFormat::of_version("2.10.0+abc"), Some(ModelFormat::cerebras(2, 10)));
+        assert_eq!(ModelFormat::of_version("2.5rc1"), Some(ModelFormat::cerebras(2, 5)));
+        assert_eq!(ModelFormat::of_version("new"), None);
     }
 
     #[test]
     fn releases_are_in_order() {
-        assert!(Format::cerebras(2, 9) < Format::cerebras(2, 10));
-        assert!(Format::RELEASES.is_sorted());
+        assert!(ModelFormat::cerebras(2, 9) < ModelFormat::cerebras(2, 10));
+        assert!(ModelFormat::RELEASES.is_sorted());
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
             "../meta",
             "a-name-that-is-longer-than-any",
         ] {
-            let error = name.parse::<Format>().unwrap_err().to_string();
+            let error = name.parse::<ModelFormat>().unwrap_err().to_string();
             assert!(error.contains(name) && error.contains("cs-"), "{error}");
         }
     }

@@ -20,4 +20,4 @@ pub mod ranks;
 pub mod recognise;
 pub mod view;
 
-pub use format::Format;
+pub use format::ModelFormat;

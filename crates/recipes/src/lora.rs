@@ -14,12 +14,12 @@ use statelens_checkpoint::{
 use crate::config::Value;
 use crate::conversion::{model_of, model_section};
 use crate::engine::{Assembly, State, StateValue};
-use crate::format::Format;
+use crate::format::ModelFormat;
 use crate::view::View;
 
 /// What folding made.
 #[derive(Debug)]
-pub struct Folded {
+pub struct FoldedLora {
     /// The checkpoint: the model alone, without the thin matrices.
     pub checkpoint: Checkpoint,
     /// The config, without `lora_params`.
@@ -31,9 +31,9 @@ pub struct Folded {
 }
 
 /// Folds LoRA into the weights of one of Cerebras's checkpoints.
-pub fn fold(source: &Checkpoint, config: &Value) -> Result<Folded> {
+pub fn fold(source: &Checkpoint, config: &Value) -> Result<FoldedLora> {
     let groups = groups(config)?;
-    let state = State::of(source, model_of(source, Format::CURRENT)?)?;
+    let state = State::of(source, model_of(source, ModelFormat::CURRENT)?)?;
     let mut folded = State::default();
     let mut weights = Vec::new();
     let mut embeddings = false;
@@ -69,7 +69,7 @@ pub fn fold(source: &Checkpoint, config: &Value) -> Result<Folded> {
     let model = assembly.state(&folded)?;
     let root = assembly.dict(vec![(DictKey::from("model"), model)])?;
     let (config, notes) = without_lora(config, embeddings);
-    Ok(Folded { checkpoint: assembly.finish(root)?, config, weights, notes })
+    Ok(FoldedLora { checkpoint: assembly.finish(root)?, config, weights, notes })
 }
 
 /// How a product is added.
@@ -121,13 +121,13 @@ pub(crate) fn added(
 }
 
 /// A group of `lora_params`.
-struct Group {
+struct LoraGroup {
     alpha: f64,
     rank: Option<u64>,
     classes: Vec<String>,
 }
 
-fn groups(config: &Value) -> Result<Vec<Group>> {
+fn groups(config: &Value) -> Result<Vec<LoraGroup>> {
     let missing = || {
         Error::refused("the config has no model.lora_params, which say how LoRA is scaled")
             .advice("Give the config that the model was trained with.")
@@ -147,24 +147,24 @@ fn groups(config: &Value) -> Result<Vec<Group>> {
             let classes = classes.map_or(Vec::new(), |list| {
                 list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
             });
-            Ok(Group { alpha, rank, classes })
+            Ok(LoraGroup { alpha, rank, classes })
         })
         .collect()
 }
 
 /// The alpha of the first group that is about a module. Which classes a module is of is known from
 /// its name only; where that leaves a doubt that matters, it is refused.
-fn alpha(groups: &[Group], module: &str, rank: u64) -> Result<f64> {
-    let ranked: Vec<&Group> =
+fn alpha(groups: &[LoraGroup], module: &str, rank: u64) -> Result<f64> {
+    let ranked: Vec<&LoraGroup> =
         groups.iter().filter(|group| group.rank.is_none_or(|own| own == rank)).collect();
-    let same = |all: &[&Group]| match all {
+    let same = |all: &[&LoraGroup]| match all {
         [first, rest @ ..] if rest.iter().all(|one| one.alpha == first.alpha) => Some(first.alpha),
         _ => None,
     };
     if let Some(alpha) = same(&ranked) {
         return Ok(alpha);
     }
-    let about = |group: &&&Group| group.classes.iter().all(|class| is_on_path(class, module));
+    let about = |group: &&&LoraGroup| group.classes.iter().all(|class| is_on_path(class, module));
     match ranked.iter().find(about) {
         Some(group) => Ok(group.alpha),
         None => Err(Error::refused(format!(

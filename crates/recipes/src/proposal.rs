@@ -4,10 +4,10 @@
 use statelens_checkpoint::{Checkpoint, Error, Result};
 
 use crate::config::{Converted, Families, Guess, Value};
-use crate::conversion::{Leg, Stage, components, route};
+use crate::conversion::{Leg, LegConfigs, components, route};
 use crate::format::{Release, Variant};
 use crate::language::Recipe;
-use crate::{Format, families, recognise};
+use crate::{ModelFormat, families, recognise};
 
 /// What there is to go by.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ pub struct Clues<'a> {
 impl Clues<'_> {
     /// The format that the checkpoint is in. `asked` is what the user says of it: `cs-auto` is the
     /// release that it says itself, or its config.
-    pub fn source(&self, asked: Option<&str>, target: Format) -> Result<Format> {
+    pub fn source(&self, asked: Option<&str>, target: ModelFormat) -> Result<ModelFormat> {
         let cerebras = !self.of_trainer && recognise::is_cerebras(self.checkpoint);
         match asked {
             Some("cs-auto") | None if cerebras => recognise::release(self.checkpoint)
@@ -39,7 +39,7 @@ impl Clues<'_> {
                     let of_config = self.guesses.iter().map(|guess| guess.format);
                     of_config.into_iter().find(|format| !format.is_hf())
                 })
-                .or((asked.is_none() && target.is_hf()).then_some(Format::CURRENT))
+                .or((asked.is_none() && target.is_hf()).then_some(ModelFormat::CURRENT))
                 .ok_or_else(|| {
                     Error::refused("nothing says which release the checkpoint is of")
                         .advice("Name it, as in --src-fmt cs-2.4.")
@@ -48,20 +48,19 @@ impl Clues<'_> {
                 .advice("Is it Hugging Face's? Then say --src-fmt hf.")),
             Some(text) => text.parse(),
             None => Ok(match self.of_trainer {
-                true => Format::HuggingFace,
-                false => {
-                    recognise::layout(self.checkpoint, self.config).unwrap_or(Format::HuggingFace)
-                }
+                true => ModelFormat::HuggingFace,
+                false => recognise::layout(self.checkpoint, self.config)
+                    .unwrap_or(ModelFormat::HuggingFace),
             }),
         }
     }
 
     /// A release as the config says that it is laid out, which the checkpoint doesn't.
-    fn variant(&self, format: Format) -> Format {
+    fn variant(&self, format: ModelFormat) -> ModelFormat {
         let of_config = self.guesses.iter().find_map(|guess| guess.format.release());
         match (format, of_config) {
-            (Format::Cerebras(release), Some(config)) => {
-                Format::Cerebras(Release { variant: config.variant, ..release })
+            (ModelFormat::Cerebras(release), Some(config)) => {
+                ModelFormat::Cerebras(Release { variant: config.variant, ..release })
             }
             _ => format,
         }
@@ -69,10 +68,10 @@ impl Clues<'_> {
 
     /// The model that the config names, if its rules are about the keys; of several, the first whose
     /// config can be converted.
-    pub fn model(&self, format: Format, target: Format) -> Result<String> {
+    pub fn model(&self, format: ModelFormat, target: ModelFormat) -> Result<String> {
         // Else a lack of it would pass for a model that nothing knows.
         self.checkpoint.room(4_000)?;
-        let named = |format: Format| !format.is_hf() && !format.is_cerebras();
+        let named = |format: ModelFormat| !format.is_hf() && !format.is_cerebras();
         if named(format) || named(target) {
             return self.layout(format, target);
         }
@@ -135,7 +134,7 @@ impl Clues<'_> {
     }
 
     /// The recipe between two formats, of which one is neither Hugging Face's nor Cerebras's.
-    fn layout(&self, format: Format, target: Format) -> Result<String> {
+    fn layout(&self, format: ModelFormat, target: ModelFormat) -> Result<String> {
         let config = self.config.unwrap_or(&Value::Null);
         let found = recognise::between(self.checkpoint, config, format, target);
         let advice = "Name one by --model, or yours by --recipe.";
@@ -169,7 +168,7 @@ pub fn folders(recipe: &Recipe) -> Vec<String> {
     let releases = recipe.blocks.iter().flat_map(|block| block.right.iter().copied());
     let mut found = Vec::new();
     for to in releases {
-        for name in components(recipe, Leg { from: Format::HuggingFace, to }) {
+        for name in components(recipe, Leg { from: ModelFormat::HuggingFace, to }) {
             if !found.contains(&name) {
                 found.push(name);
             }
@@ -179,9 +178,9 @@ pub fn folders(recipe: &Recipe) -> Vec<String> {
 }
 
 /// The formats of a recipe that are neither Cerebras's nor Hugging Face's, nor in files of ranks.
-pub fn layouts(recipe: &Recipe) -> Vec<Format> {
+pub fn layouts(recipe: &Recipe) -> Vec<ModelFormat> {
     let blocks = recipe.blocks.iter().filter(|block| block.ranks.is_none());
-    let mut all: Vec<Format> =
+    let mut all: Vec<ModelFormat> =
         blocks.flat_map(|block| block.left.iter().chain(&block.right)).copied().collect();
     all.retain(|format| !format.is_hf() && !format.is_cerebras());
     all.sort();
@@ -190,8 +189,9 @@ pub fn layouts(recipe: &Recipe) -> Vec<Format> {
 }
 
 /// The only family with such a layout of a release, as `cs-2.9-dpo`.
-fn of_variant(format: Format, target: Format) -> Option<String> {
-    let plain = |format: Format| format.release().is_none_or(|own| own.variant == Variant::Plain);
+fn of_variant(format: ModelFormat, target: ModelFormat) -> Option<String> {
+    let plain =
+        |format: ModelFormat| format.release().is_none_or(|own| own.variant == Variant::Plain);
     if plain(format) && plain(target) {
         return None;
     }
@@ -209,7 +209,7 @@ pub fn stages(
     model: &str,
     leg: Leg,
     config: Option<&Value>,
-) -> Result<(Vec<Stage>, Option<Converted>)> {
+) -> Result<(Vec<LegConfigs>, Option<Converted>)> {
     let known = Families::known()?;
     if known.models().any(|own| own == model) {
         let config = config.ok_or_else(|| {
@@ -217,7 +217,7 @@ pub fn stages(
                 .advice("Name it by --config.")
         })?;
         let converted = known.convert(model, leg.from, leg.to, config)?;
-        let stages = converted.steps.iter().map(|step| Stage {
+        let stages = converted.steps.iter().map(|step| LegConfigs {
             leg: Leg { from: step.step.source, to: step.step.target },
             left: step.left.clone(),
             right: step.right.clone(),
@@ -227,7 +227,7 @@ pub fn stages(
     // A recipe of the user's: what it asks of the configs it finds in the one that is there.
     let config = config.cloned().unwrap_or(Value::Null);
     let way = route(recipe, leg.from, leg.to)?;
-    let stage = |leg| Stage { leg, left: config.clone(), right: config.clone() };
+    let stage = |leg| LegConfigs { leg, left: config.clone(), right: config.clone() };
     Ok((way.into_iter().map(stage).collect(), None))
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn write(
     let mut files = Vec::new();
     for rank in 0..count.min(MOST as u64) as usize {
         let mut assembly = Assembly::of(source);
-        let mut tree = Tree::default();
+        let mut tree = DictTree::default();
         let own = format!("{rank}/");
         for (key, item) in state.iter() {
             if let Some(path) = key.strip_prefix(&own) {
@@ -101,42 +101,42 @@ pub(crate) fn write(
 
 /// Dicts in dicts, by their keys.
 #[derive(Default)]
-struct Tree {
-    branches: IndexMap<String, Branch>,
+struct DictTree {
+    branches: IndexMap<String, DictBranch>,
 }
 
-enum Branch {
+enum DictBranch {
     Leaf(ValueId),
-    Tree(Tree),
+    Tree(DictTree),
 }
 
-impl Tree {
+impl DictTree {
     fn put(&mut self, path: &str, id: ValueId) -> Result<()> {
         Limits::check("dicts in dicts", path.matches('/').count() as u64, MOST_DEPTH as u64)?;
         let clash = || Error::refused(format!("`{path}` is a tensor and a dict at once"));
         let mut at = self;
         let mut rest = path;
         while let Some((key, after)) = rest.split_once('/') {
-            let next = || Branch::Tree(Self::default());
+            let next = || DictBranch::Tree(Self::default());
             match at.branches.entry(key.to_owned()).or_insert_with(next) {
-                Branch::Tree(tree) => at = tree,
-                Branch::Leaf(_) => return Err(clash()),
+                DictBranch::Tree(tree) => at = tree,
+                DictBranch::Leaf(_) => return Err(clash()),
             }
             rest = after;
         }
-        match at.branches.insert(rest.to_owned(), Branch::Leaf(id)) {
+        match at.branches.insert(rest.to_owned(), DictBranch::Leaf(id)) {
             None => Ok(()),
             Some(_) => Err(clash()),
         }
     }
 
-    /// Goes as deep as [`Tree::put`] lets it grow.
+    /// Goes as deep as [`DictTree::put`] lets it grow.
     fn entries(self, builder: &mut Builder) -> Result<Vec<(DictKey, ValueId)>> {
         let mut entries = Vec::with_capacity(self.branches.len());
         for (key, branch) in self.branches {
             let id = match branch {
-                Branch::Leaf(id) => id,
-                Branch::Tree(tree) => {
+                DictBranch::Leaf(id) => id,
+                DictBranch::Tree(tree) => {
                     let entries = tree.entries(builder)?;
                     builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?
                 }

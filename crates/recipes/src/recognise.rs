@@ -6,9 +6,9 @@ use crate::config;
 use crate::conversion::{Leg, components, model_of, unwrapped};
 use crate::engine::{self, State};
 use crate::families;
-use crate::format::Format;
+use crate::format::ModelFormat;
 use crate::kinds::Kinds;
-use crate::language::{RuleBlock, Side};
+use crate::language::{ConfigSide, RuleBlock};
 use crate::optimizer;
 
 /// A family whose keys these may be.
@@ -34,17 +34,17 @@ pub fn has_optimizer(checkpoint: &Checkpoint) -> bool {
 }
 
 /// The release that wrote one of Cerebras's checkpoints, if it says so.
-pub fn release(checkpoint: &Checkpoint) -> Option<Format> {
+pub fn release(checkpoint: &Checkpoint) -> Option<ModelFormat> {
     let list = engine::dict(checkpoint, checkpoint.root(), engine::METADATA)?;
     let Value::List(list) = checkpoint.value(list) else { return None };
     let version = engine::dict(checkpoint, *list.items.last()?, "version")?;
     let Value::Str(text) = checkpoint.value(version) else { return None };
-    Format::of_version(&text.to_lossy())
+    ModelFormat::of_version(&text.to_lossy())
 }
 
 /// The keys of the model; with `unwrap`, as [`unwrapped`] leaves them.
 pub fn keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<String> {
-    let format = if hf { Format::HuggingFace } else { Format::CURRENT };
+    let format = if hf { ModelFormat::HuggingFace } else { ModelFormat::CURRENT };
     let Ok(state) = model_of(checkpoint, format).and_then(|model| State::of(checkpoint, model))
     else {
         return Vec::new();
@@ -61,7 +61,7 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
         return Vec::new();
     }
     let kinds = Kinds::of(&keys);
-    let towards = if hf { Side::Right } else { Side::Left };
+    let towards = if hf { ConfigSide::Right } else { ConfigSide::Left };
     let mut guesses = Vec::new();
     for name in families::names() {
         let Ok(recipe) = families::find(name) else { continue };
@@ -86,8 +86,8 @@ pub(crate) fn tells(block: &RuleBlock, hf: bool) -> bool {
 
 /// The families of several parts whose folders these are, whose rules know the most of the keys below
 /// each, the best first.
-pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: Format) -> Vec<Guess> {
-    let leg = Leg { from: Format::HuggingFace, to: target };
+pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: ModelFormat) -> Vec<Guess> {
+    let leg = Leg { from: ModelFormat::HuggingFace, to: target };
     let part = |name: &str| {
         let part = engine::dict(checkpoint, checkpoint.root(), name)?;
         let state = State::of(checkpoint, part).ok()?;
@@ -102,8 +102,9 @@ pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: Format) -> Ve
         }
         let known = keys.iter().map(|(name, keys)| {
             let own = recipe.blocks.iter().filter(|block| block.component.as_ref() == Some(name));
-            let counts =
-                own.filter_map(|block| Kinds::of(keys).known(|key| block.knows(Side::Right, key)));
+            let counts = own.filter_map(|block| {
+                Kinds::of(keys).known(|key| block.knows(ConfigSide::Right, key))
+            });
             counts.max()
         });
         if let Some(known) = known.sum::<Option<usize>>() {
@@ -118,15 +119,15 @@ pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: Format) -> Ve
 /// The format that a checkpoint is in, if it is one between which and Hugging Face's a recipe leads and
 /// that is neither Cerebras's nor in files of ranks: its rules name some keys of the model that the
 /// config says it is, or all keys where the config says nothing.
-pub fn layout(checkpoint: &Checkpoint, config: Option<&config::Value>) -> Option<Format> {
+pub fn layout(checkpoint: &Checkpoint, config: Option<&config::Value>) -> Option<ModelFormat> {
     let keys = keys(checkpoint, true, false);
     let kind = config.and_then(model_type);
     families::names().filter_map(|name| families::find(name).ok()).find_map(|recipe| {
         let told = kind.map(|kind| recipe.model_types.iter().any(|own| own == kind));
         recipe.blocks.iter().filter(|block| block.ranks.is_none()).find_map(|block| {
             let (format, towards) = match (&block.left[..], &block.right[..]) {
-                ([left], [right]) if left.is_hf() => (*right, Side::Left),
-                ([left], [right]) if right.is_hf() => (*left, Side::Right),
+                ([left], [right]) if left.is_hf() => (*right, ConfigSide::Left),
+                ([left], [right]) if right.is_hf() => (*left, ConfigSide::Right),
                 _ => return None,
             };
             let named = keys.iter().filter(|key| block.names(towards, key)).count();
@@ -147,8 +148,8 @@ fn model_type(config: &config::Value) -> Option<&str> {
 pub fn between(
     checkpoint: &Checkpoint,
     config: &config::Value,
-    from: Format,
-    to: Format,
+    from: ModelFormat,
+    to: ModelFormat,
 ) -> Vec<Guess> {
     let Ok(state) = model_of(checkpoint, from).and_then(|model| State::of(checkpoint, model))
     else {

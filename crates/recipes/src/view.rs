@@ -20,11 +20,11 @@ pub struct View {
     /// The storage's length in elements, and its shape if it has one.
     storage_numel: u64,
     offset: u64,
-    axes: Vec<Axis>,
+    axes: Vec<AxisStrides>,
 }
 
 /// Strides of an axis, the longest first: lengths and steps, in elements.
-type Axis = Vec<(u64, i64)>;
+type AxisStrides = Vec<(u64, i64)>;
 
 impl View {
     /// The tensor itself.
@@ -104,7 +104,8 @@ impl View {
 
     /// Dimensions in another order: the first of the new ones is the `order[0]`-th of the old.
     pub fn permute(&self, order: &[usize]) -> Result<Self> {
-        let axes: Option<Vec<Axis>> = order.iter().map(|at| self.axes.get(*at).cloned()).collect();
+        let axes: Option<Vec<AxisStrides>> =
+            order.iter().map(|at| self.axes.get(*at).cloned()).collect();
         match axes {
             Some(axes) if axes.len() == self.axes.len() => {
                 Ok(Self { axes, ..self.clone() }.renewed())
@@ -410,8 +411,8 @@ fn concat_shape(concat: &Concat) -> Option<Vec<u64>> {
 }
 
 /// Strides without those of one index, neighbours that count as one joined.
-fn merged(strides: impl Iterator<Item = (u64, i64)>) -> Axis {
-    let mut all: Axis = Vec::new();
+fn merged(strides: impl Iterator<Item = (u64, i64)>) -> AxisStrides {
+    let mut all: AxisStrides = Vec::new();
     for (len, step) in strides.filter(|(len, _)| *len != 1) {
         let reach = i64::try_from(len).ok().and_then(|len| len.checked_mul(step));
         match all.last_mut() {
@@ -426,12 +427,12 @@ fn merged(strides: impl Iterator<Item = (u64, i64)>) -> Axis {
 }
 
 /// Strides cut so that they make up the dimensions of `shape`, if no stride must be cut unevenly.
-fn split(flat: &[(u64, i64)], shape: &[u64]) -> Option<Vec<Axis>> {
+fn split(flat: &[(u64, i64)], shape: &[u64]) -> Option<Vec<AxisStrides>> {
     let mut rest = flat.iter().copied();
     let mut open = rest.next();
     let mut axes = Vec::with_capacity(shape.len());
     for dim in shape {
-        let mut axis = Axis::new();
+        let mut axis = AxisStrides::new();
         let mut left = *dim;
         while left > 1 {
             let (len, step) = open?;

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::Result;
-use statelens_recipes::Format;
+use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Converted, Families, Language, Map, Value, parse};
 
 /// What became of a case.
@@ -87,8 +87,8 @@ impl Case {
 
     fn convert(&self) -> Result<Converted> {
         let (model, families) = (self.text("model"), Families::known()?);
-        let source: Format = self.text("src_fmt").parse()?;
-        let target: Format = self.text("tgt_fmt").parse()?;
+        let source: ModelFormat = self.text("src_fmt").parse()?;
+        let target: ModelFormat = self.text("tgt_fmt").parse()?;
         let parts = families.parts(&model).unwrap_or_default();
         let config = self.source(&parts);
         let mut converted = families.convert(&model, source, target, &config)?;

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use statelens_recipes::Format;
+use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Families, Language, List, Map, Value, parse};
 
 /// Values that a key can have and hardly a rule expects.
@@ -33,11 +33,12 @@ fn odd() -> Vec<Value> {
     ]
 }
 
-fn formats() -> Vec<Format> {
-    let releases = Format::RELEASES.iter().map(|&(major, minor)| Format::cerebras(major, minor));
+fn formats() -> Vec<ModelFormat> {
+    let releases =
+        ModelFormat::RELEASES.iter().map(|&(major, minor)| ModelFormat::cerebras(major, minor));
     let dpo = ["cs-2.1-dpo", "cs-2.9-dpo", "cs-2.1-no-dpo", "cs-2.4-backbone"];
     let dpo = dpo.iter().map(|name| name.parse().unwrap());
-    std::iter::once(Format::HuggingFace).chain(releases).chain(dpo).collect()
+    std::iter::once(ModelFormat::HuggingFace).chain(releases).chain(dpo).collect()
 }
 
 /// Every pair of neighbouring formats of every model, with a config that has every key of `keys`.
@@ -200,7 +201,7 @@ fn what_a_few_bytes_claim_is_not_made() {
         format!("{{model: {{}}, sparsity: {{a: {{{wide}}}, param_name_patterns: {{{groups}}}}}}}");
     let config = parse(&text, Language::Yaml).unwrap();
     let error = families
-        .convert("gpt2", Format::cerebras(2, 1), Format::cerebras(2, 2), &config)
+        .convert("gpt2", ModelFormat::cerebras(2, 1), ModelFormat::cerebras(2, 2), &config)
         .unwrap_err();
     assert!(error.to_string().contains("500,000"), "{error}");
     let text = format!(
@@ -208,9 +209,9 @@ fn what_a_few_bytes_claim_is_not_made() {
          num_heads: {{{wide}}}}}}}"
     );
     let config = parse(&text, Language::Yaml).unwrap();
-    let nested: Format = "cs-2.4-backbone".parse().unwrap();
+    let nested: ModelFormat = "cs-2.4-backbone".parse().unwrap();
     let error =
-        families.convert("gpt-backbone", Format::cerebras(2, 4), nested, &config).unwrap_err();
+        families.convert("gpt-backbone", ModelFormat::cerebras(2, 4), nested, &config).unwrap_err();
     assert!(error.to_string().contains("500,000"), "{error}");
     assert!(started.elapsed() < Duration::from_secs(20));
 }

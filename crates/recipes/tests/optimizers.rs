@@ -8,7 +8,9 @@ use statelens_checkpoint::{
     Result, Span, Tensor, Value, ValueId,
 };
 use statelens_recipes::config::{self, Language};
-use statelens_recipes::conversion::{Conversion, Leg, OPTIMIZER_FILE, Stage, Wishes, convert};
+use statelens_recipes::conversion::{
+    Leg, LegConfigs, ModelConversion, OPTIMIZER_FILE, Wishes, convert,
+};
 use statelens_recipes::families;
 
 const GPT2: &[(&str, &[u64])] = &[
@@ -21,13 +23,13 @@ const GPT2: &[(&str, &[u64])] = &[
 const CONFIG: &str = r#"{"num_heads": 2, "max_position_embeddings": 2}"#;
 
 /// What a made-up training has left.
-struct Made {
+struct Training {
     builder: Builder,
     files: FileSet,
     offset: u64,
 }
 
-impl Made {
+impl Training {
     fn new() -> Self {
         let files = FileSet::single("checkpoint.mdl", Memory::from(vec![0u8; 1 << 16]));
         Self { builder: Builder::new(&Limits::default()), files, offset: 0 }
@@ -62,7 +64,7 @@ impl Made {
 
 /// A model, and an optimizer of `steps`: one for each parameter, in groups of these sizes.
 fn trained(tensors: &[(&str, &[u64])], steps: &[i64], groups: &[usize], named: bool) -> Checkpoint {
-    let mut made = Made::new();
+    let mut made = Training::new();
     let model = tensors.iter().map(|(key, shape)| ((*key).to_owned(), made.tensor(shape)));
     let model = model.collect();
     let model = made.dict(model);
@@ -97,11 +99,11 @@ fn trained(tensors: &[(&str, &[u64])], steps: &[i64], groups: &[usize], named: b
     made.finish(root)
 }
 
-fn to_hf(family: &str, source: &Checkpoint, config: &str) -> Result<Conversion> {
+fn to_hf(family: &str, source: &Checkpoint, config: &str) -> Result<ModelConversion> {
     let json = |text: &str| config::parse(text, Language::Json).unwrap();
     let leg = Leg { from: "cs-2.9".parse().unwrap(), to: "hf".parse().unwrap() };
     let left = json(r#"{"max_position_embeddings": 2, "n_positions": 2}"#);
-    let stage = Stage { leg, left, right: json(config) };
+    let stage = LegConfigs { leg, left, right: json(config) };
     let wishes = Wishes { with_optimizer: true, ..Wishes::default() };
     convert(source, &families::find(family).unwrap(), &[stage], &config::Value::Null, wishes)
 }

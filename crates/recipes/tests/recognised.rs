@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use original::Case;
 use statelens_recipes::config::Families;
 use statelens_recipes::proposal::{Clues, parts_in};
-use statelens_recipes::{Format, families};
+use statelens_recipes::{ModelFormat, families};
 
 /// Of these another model is taken, or it has to be named; and why.
 const NOT_TOLD: &[(&str, &str, &str)] = &[
@@ -70,7 +70,11 @@ fn models_are_recognised_by_keys_and_config() {
 }
 
 /// The format and the model that are proposed.
-fn recognised(case: &Case, from: Format, to: Format) -> (Format, Result<String, String>) {
+fn recognised(
+    case: &Case,
+    from: ModelFormat,
+    to: ModelFormat,
+) -> (ModelFormat, Result<String, String>) {
     let (checkpoint, config) = case.source(from).unwrap();
     let has = |name: &str| config.as_map().is_some_and(|map| map.contains(name));
     let parts = if from.is_hf() { parts_in(&has) } else { Vec::new() };

@@ -9,14 +9,14 @@ use statelens_checkpoint::{
     Span, Tensor, Value,
 };
 use statelens_recipes::config::{self, Language};
-use statelens_recipes::conversion::{Leg, Stage, Wishes, convert};
-use statelens_recipes::{Format, families};
+use statelens_recipes::conversion::{Leg, LegConfigs, Wishes, convert};
+use statelens_recipes::{ModelFormat, families};
 
 /// A file that counts what is read of it.
 #[derive(Debug, Default)]
-struct Counting(AtomicU64);
+struct CountedFile(AtomicU64);
 
-impl ReadAt for Counting {
+impl ReadAt for CountedFile {
     fn len(&self) -> u64 {
         1 << 40
     }
@@ -28,8 +28,8 @@ impl ReadAt for Counting {
 }
 
 /// Tensors one after the other in one file.
-fn checkpoint(tensors: &[(&str, &[u64])]) -> (Checkpoint, Arc<Counting>) {
-    let source = Arc::new(Counting::default());
+fn checkpoint(tensors: &[(&str, &[u64])]) -> (Checkpoint, Arc<CountedFile>) {
+    let source = Arc::new(CountedFile::default());
     let mut files = FileSet::default().within(&Limits::default());
     let file = files.push("model.safetensors", source.clone());
     let mut builder = Builder::new(&Limits::default());
@@ -48,10 +48,10 @@ fn checkpoint(tensors: &[(&str, &[u64])]) -> (Checkpoint, Arc<Counting>) {
     (builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap(), source)
 }
 
-fn stage(from: &str, to: &str, hf: &str, cs: &str) -> Stage {
+fn stage(from: &str, to: &str, hf: &str, cs: &str) -> LegConfigs {
     let json = |text: &str| config::parse(text, Language::Json).unwrap();
     let leg = Leg { from: from.parse().unwrap(), to: to.parse().unwrap() };
-    Stage { leg, left: json(hf), right: json(cs) }
+    LegConfigs { leg, left: json(hf), right: json(cs) }
 }
 
 fn layouts(checkpoint: &Checkpoint) -> Vec<(String, Layout)> {
@@ -160,7 +160,7 @@ fn grouped(
     recipe: &str,
     keys: &[&str],
     back: bool,
-) -> Result<statelens_recipes::conversion::Conversion, String> {
+) -> Result<statelens_recipes::conversion::ModelConversion, String> {
     let tensors: Vec<(&str, &[u64])> = keys.iter().map(|key| (*key, &[2, 2][..])).collect();
     let (source, _) = checkpoint(&tensors);
     let recipe = families::parse("mine.recipe", recipe).map_err(|error| error.to_string())?;
@@ -226,7 +226,7 @@ fn a_recipe_of_the_user_converts() {
         "embed.weight layer_0.attention.query.weight layer_0.attention.key.weight \
          layer_0.attention.value.weight norm.weight head_norm.weight"
     );
-    let hf: Format = "hf".parse().unwrap();
+    let hf: ModelFormat = "hf".parse().unwrap();
     assert!(recipe.blocks[0].towards("mine".parse().unwrap(), hf).is_some());
 }
 

@@ -6,7 +6,7 @@ mod parts;
 use statelens_checkpoint::{Error, Result};
 
 use super::family::Families;
-use super::hooks::Work;
+use super::hooks::ConfigWork;
 use super::operation::Site;
 use super::plan::ConversionStep;
 use super::rule::Action;
@@ -15,7 +15,7 @@ use super::side::Side;
 use super::table::{Base, ConfigTable, Naming, Rules};
 use super::value::{Map, Value};
 use super::{Language, mup, releases};
-use crate::format::Format;
+use crate::format::ModelFormat;
 
 /// A config that was converted.
 #[derive(Debug, Clone)]
@@ -79,8 +79,8 @@ impl Families {
     pub fn convert(
         &self,
         model: &str,
-        source: Format,
-        target: Format,
+        source: ModelFormat,
+        target: ModelFormat,
         config: &Value,
     ) -> Result<Converted> {
         let steps = self.plan(model, source, target)?;
@@ -268,7 +268,7 @@ impl StepContext<'_> {
         fill(old, &rules.before[from as usize]);
         let mut new = Map::new();
         let notes = &mut self.converted.notes;
-        let mut work = Work { root, old, new: &mut new, sections, notes };
+        let mut work = ConfigWork { root, old, new: &mut new, sections, notes };
         for statement in rules.prepare.iter().filter(|statement| statement.side == from) {
             statement.prepare(&mut work)?;
         }
@@ -332,8 +332,8 @@ impl StepContext<'_> {
             let names: Vec<&str> = names.map(String::as_str).collect();
             return Err(Error::refused(format!("{key} is \"{name}\"")).expected(names.join(", ")));
         }
-        let plain = |format: Format| match format.version() {
-            Some((major, minor)) => Format::cerebras(major, minor),
+        let plain = |format: ModelFormat| match format.version() {
+            Some((major, minor)) => ModelFormat::cerebras(major, minor),
             None => format,
         };
         let (source, target) = (plain(self.step.source), plain(self.step.target));

@@ -6,7 +6,7 @@ use super::expression::{need, number};
 use super::value::{Map, Value};
 
 /// A config on its way.
-pub(super) struct Work<'a> {
+pub(super) struct ConfigWork<'a> {
     /// The whole config that was read: other sections stand beside the model's.
     pub(super) root: &'a Map,
     /// The model's section that was read, with defaults.
@@ -19,7 +19,7 @@ pub(super) struct Work<'a> {
     pub(super) notes: &'a mut Vec<String>,
 }
 
-type Act = fn(&mut Work<'_>) -> Result<()>;
+type Act = fn(&mut ConfigWork<'_>) -> Result<()>;
 
 /// A step that a statement names.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +50,7 @@ impl Hook {
         HOOKS.iter().find(|(known, _)| *known == name).map(|(_, hook)| Self(*hook))
     }
 
-    pub(super) fn run(self, work: &mut Work<'_>) -> Result<()> {
+    pub(super) fn run(self, work: &mut ConfigWork<'_>) -> Result<()> {
         (self.0)(work)
     }
 }
@@ -60,7 +60,7 @@ fn is_text(value: Option<&Value>, text: &str) -> bool {
 }
 
 /// Hugging Face's pooler is tanh; without a key of its own it is the encoder's.
-fn bert_pooler(work: &mut Work<'_>) -> Result<()> {
+fn bert_pooler(work: &mut ConfigWork<'_>) -> Result<()> {
     let encoder = work.old.get("encoder_nonlinearity");
     if work.old.contains("pooler_nonlinearity") || is_text(encoder, "tanh") {
         return Ok(());
@@ -73,7 +73,7 @@ fn bert_pooler(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// Before 1.8 the pooler had the encoder's nonlinearity, and the masked language model had gelu.
-fn bert_before_1_8(work: &mut Work<'_>) -> Result<()> {
+fn bert_before_1_8(work: &mut ConfigWork<'_>) -> Result<()> {
     let config = &*work.old;
     if let Some(pooler) = config.get("pooler_nonlinearity") {
         let encoder = need(config, "encoder_nonlinearity")?;
@@ -98,7 +98,7 @@ fn bert_before_1_8(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-fn roberta_segments(work: &mut Work<'_>) -> Result<()> {
+fn roberta_segments(work: &mut ConfigWork<'_>) -> Result<()> {
     if !work.old.contains("num_segments") {
         let none = need(work.old, "disable_nsp")?.is_true();
         work.old.set("num_segments", if none { 0 } else { 2 });
@@ -106,7 +106,7 @@ fn roberta_segments(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-fn label_count(work: &mut Work<'_>) -> Result<()> {
+fn label_count(work: &mut ConfigWork<'_>) -> Result<()> {
     if !work.old.contains("num_labels") {
         let labels = work.old.get("id2label").and_then(Value::as_map).map_or(2, Map::len);
         work.old.set("num_labels", i64::try_from(labels).unwrap_or(i64::MAX));
@@ -114,7 +114,7 @@ fn label_count(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-fn problem_type(work: &mut Work<'_>) -> Result<()> {
+fn problem_type(work: &mut ConfigWork<'_>) -> Result<()> {
     if work.old.get("problem_type").is_some_and(|kind| !kind.is_null()) {
         return Ok(());
     }
@@ -126,7 +126,7 @@ fn problem_type(work: &mut Work<'_>) -> Result<()> {
         .advice("Add problem_type: single_label_classification or multi_label_classification."))
 }
 
-fn encoder_stride(work: &mut Work<'_>) -> Result<()> {
+fn encoder_stride(work: &mut ConfigWork<'_>) -> Result<()> {
     let Some(stride) = work.old.get("encoder_stride") else { return Ok(()) };
     let patch = need(work.old, "patch_size")?;
     if stride.equals(patch) {
@@ -136,7 +136,7 @@ fn encoder_stride(work: &mut Work<'_>) -> Result<()> {
         .expected(format!("{}, as patch_size", patch.quoted())))
 }
 
-fn gemma2_scales(work: &mut Work<'_>) -> Result<()> {
+fn gemma2_scales(work: &mut ConfigWork<'_>) -> Result<()> {
     let config = &mut *work.old;
     let scale = number(config, "embeddings_scale")?;
     let root = number(config, "hidden_size")?.sqrt();
@@ -161,7 +161,7 @@ fn gemma2_scales(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-fn gemma2_to_cs(work: &mut Work<'_>) -> Result<()> {
+fn gemma2_to_cs(work: &mut ConfigWork<'_>) -> Result<()> {
     let head = need(work.old, "head_dim")?.clone();
     work.new.set("rotary_dim", head);
     let root = number(work.new, "hidden_size")?.sqrt();
@@ -174,14 +174,14 @@ fn gemma2_to_cs(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-fn gemma2_to_hf(work: &mut Work<'_>) -> Result<()> {
+fn gemma2_to_hf(work: &mut ConfigWork<'_>) -> Result<()> {
     let head = number(work.old, "attention_inner_dim")? / number(work.old, "num_heads")?;
     let alpha = number(work.old, "attention_logits_alpha")?;
     work.new.set("query_pre_attn_scalar", head / (alpha * alpha));
     Ok(())
 }
 
-fn t5_vocabulary(work: &mut Work<'_>) -> Result<()> {
+fn t5_vocabulary(work: &mut ConfigWork<'_>) -> Result<()> {
     for (key, other) in
         [("tgt_vocab_size", "src_vocab_size"), ("relu_dropout_rate", "dropout_rate")]
     {
@@ -197,7 +197,7 @@ fn t5_vocabulary(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-fn falcon_7b(work: &mut Work<'_>) -> Result<()> {
+fn falcon_7b(work: &mut ConfigWork<'_>) -> Result<()> {
     let one = need(work.old, "multi_query")?;
     if one.equals(&Value::Bool(true)) {
         return Ok(());
@@ -206,7 +206,7 @@ fn falcon_7b(work: &mut Work<'_>) -> Result<()> {
         .expected("true: in this layout of Falcon keys and values have one head"))
 }
 
-fn falcon_to_cs(work: &mut Work<'_>) -> Result<()> {
+fn falcon_to_cs(work: &mut ConfigWork<'_>) -> Result<()> {
     let flag = |key: &str| need(work.old, key).map(Value::is_true);
     let two = need(work.old, "num_ln_in_parallel_attn")?.equals(&Value::Int(2));
     let untied = (flag("new_decoder_architecture")? && two) || !flag("parallel_attn")?;
@@ -214,7 +214,7 @@ fn falcon_to_cs(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-fn falcon_to_hf(work: &mut Work<'_>) -> Result<()> {
+fn falcon_to_hf(work: &mut ConfigWork<'_>) -> Result<()> {
     let dropout = need(work.old, "embedding_dropout_rate")?;
     if !dropout.equals(&Value::Float(0.0)) {
         return Err(Error::refused(format!("embedding_dropout_rate is {}", dropout.quoted()))
@@ -249,7 +249,7 @@ fn falcon_to_hf(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// BTLM's width scale stands in another section of Cerebras's config.
-fn decoder_kernel(work: &mut Work<'_>) -> Result<()> {
+fn decoder_kernel(work: &mut ConfigWork<'_>) -> Result<()> {
     let section = |map: &Map, key: &str| map.get(key).and_then(Value::as_map).cloned();
     let rates =
         section(work.root, "optimizer").and_then(|map| section(&map, "adjust_learning_rate"));
@@ -263,7 +263,7 @@ fn decoder_kernel(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-fn width_scale(work: &mut Work<'_>) -> Result<()> {
+fn width_scale(work: &mut ConfigWork<'_>) -> Result<()> {
     let scale = need(work.old, "mup_width_scale")?.clone();
     let rates: Map = [("decoder_kernel", scale)].into_iter().collect();
     let optimizer: Map = [("adjust_learning_rate", rates.into())].into_iter().collect();
@@ -272,7 +272,7 @@ fn width_scale(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// Nested keys as `outer.inner`.
-fn flatten(work: &mut Work<'_>) -> Result<()> {
+fn flatten(work: &mut ConfigWork<'_>) -> Result<()> {
     let mut flat = Map::new();
     let mut todo: Vec<(String, Value)> = Vec::new();
     let push = |todo: &mut Vec<(String, Value)>, prefix: &str, map: Map| {
@@ -297,7 +297,7 @@ fn flatten(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// Keys such as `outer.inner` as sections; the backbone's sliding window stands in every second layer.
-fn nest(work: &mut Work<'_>) -> Result<()> {
+fn nest(work: &mut ConfigWork<'_>) -> Result<()> {
     let mut nested = Map::new();
     for (key, value) in std::mem::take(work.new) {
         let Some(key) = key.as_str() else { continue };

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use super::value::{Key, List, Map, Value};
+use super::value::{List, Map, MapKey, Value};
 use super::{MAX_DEPTH, float};
 
 /// Reads one JSON value.
@@ -31,7 +31,7 @@ struct Parser<'a> {
 /// A list or dict that has begun; for a dict the key whose value comes next.
 enum OpenContainer {
     List(List),
-    Map(Map, Key),
+    Map(Map, MapKey),
 }
 
 impl Parser<'_> {
@@ -101,14 +101,14 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn key(&mut self) -> Result<Key> {
+    fn key(&mut self) -> Result<MapKey> {
         if self.peek() != Some('"') {
             return Err(self.error("a key has to be in double quotes"));
         }
         let key = self.text()?;
         self.space();
         self.expect(':', "a colon after a key")?;
-        Ok(Key::Text(key))
+        Ok(MapKey::Text(key))
     }
 
     fn scalar(&mut self) -> Result<Value> {
@@ -319,10 +319,10 @@ fn number_text(number: f64) -> String {
     }
 }
 
-fn put_key(text: &mut String, key: &Key) {
+fn put_key(text: &mut String, key: &MapKey) {
     match key {
-        Key::Text(key) => put_text(text, key),
-        Key::Other(value) => {
+        MapKey::Text(key) => put_text(text, key),
+        MapKey::Other(value) => {
             text.push('"');
             put(text, value, 0);
             text.push('"');

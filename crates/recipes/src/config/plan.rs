@@ -4,15 +4,15 @@ use statelens_checkpoint::{Error, Result};
 
 use super::family::{Families, ModelConverters};
 use super::side::Side;
-use crate::format::{Format, Release, Variant};
+use crate::format::{ModelFormat, Release, Variant};
 
 /// One conversion between two formats, by one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversionStep {
     /// The format before.
-    pub source: Format,
+    pub source: ModelFormat,
     /// The format after.
-    pub target: Format,
+    pub target: ModelFormat,
     /// The side of the table that is read.
     pub from: Side,
     /// The name of the table, as `FAMILY/TABLE`; `same` copies everything.
@@ -23,11 +23,11 @@ pub struct ConversionStep {
 
 /// The formats of both sides of a converter, for a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct FormatPair {
     /// Formats of one side.
-    pub left: Vec<Format>,
+    pub left: Vec<ModelFormat>,
     /// Formats of the other side.
-    pub right: Vec<Format>,
+    pub right: Vec<ModelFormat>,
 }
 
 /// Releases between which no model changed without a converter of its own.
@@ -52,7 +52,12 @@ pub(super) const ALL: &str = "all";
 impl Families {
     /// The steps from a format to another: one where there is a converter for both, otherwise one
     /// release after the other.
-    pub fn plan(&self, model: &str, source: Format, target: Format) -> Result<Vec<ConversionStep>> {
+    pub fn plan(
+        &self,
+        model: &str,
+        source: ModelFormat,
+        target: ModelFormat,
+    ) -> Result<Vec<ConversionStep>> {
         let known = if model == ALL { None } else { Some(self.model(model)?) };
         if source == target {
             return Err(Error::refused(format!("source and target are both {source}"))
@@ -74,42 +79,43 @@ impl Families {
     }
 
     /// What a model is converted between in one step.
-    pub fn pairs(&self, model: &str) -> Result<Vec<Pair>> {
+    pub fn pairs(&self, model: &str) -> Result<Vec<FormatPair>> {
         self.model(model).map(pairs_of)
     }
 }
 
-fn pairs_of(model: &ModelConverters) -> Vec<Pair> {
-    let mut pairs: Vec<Pair> = model
+fn pairs_of(model: &ModelConverters) -> Vec<FormatPair> {
+    let mut pairs: Vec<FormatPair> = model
         .converters
         .iter()
-        .map(|one| Pair { left: one.left.clone(), right: with_newest(&one.right) })
+        .map(|one| FormatPair { left: one.left.clone(), right: with_newest(&one.right) })
         .collect();
     for [left, right] in UNCHANGED {
-        let (left, right) = (Format::cerebras(left.0, left.1), Format::cerebras(right.0, right.1));
+        let (left, right) =
+            (ModelFormat::cerebras(left.0, left.1), ModelFormat::cerebras(right.0, right.1));
         let covered =
             pairs.iter().any(|pair| pair.left.contains(&left) && pair.right.contains(&right));
         if model.oldest() <= left.version() && !covered {
-            pairs.push(Pair { left: vec![left], right: vec![right] });
+            pairs.push(FormatPair { left: vec![left], right: vec![right] });
         }
     }
     pairs
 }
 
 /// Formats, with 2.10 beside 2.9: nothing changed between the two.
-fn with_newest(formats: &[Format]) -> Vec<Format> {
+fn with_newest(formats: &[ModelFormat]) -> Vec<ModelFormat> {
     let mut formats = formats.to_vec();
     let newest = formats
         .iter()
         .filter_map(|format| format.release())
         .find(|release| (release.major, release.minor) == (2, 9));
-    formats.extend(newest.map(|release| Format::Cerebras(Release { minor: 10, ..release })));
+    formats.extend(newest.map(|release| ModelFormat::Cerebras(Release { minor: 10, ..release })));
     formats
 }
 
 /// `hf <-> cs-2.1 … cs-2.10; cs-2.0 <-> cs-2.1`
-fn described(pairs: &[Pair]) -> String {
-    let formats = |formats: &[Format]| match formats {
+fn described(pairs: &[FormatPair]) -> String {
+    let formats = |formats: &[ModelFormat]| match formats {
         [first, .., last] if formats.len() > 2 => format!("{first} to {last}"),
         _ => formats.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
@@ -120,8 +126,8 @@ fn described(pairs: &[Pair]) -> String {
 
 fn direct(
     model: Option<&ModelConverters>,
-    source: Format,
-    target: Format,
+    source: ModelFormat,
+    target: ModelFormat,
 ) -> Option<ConversionStep> {
     let step = |from: Side, table: &str, unchanged: bool| ConversionStep {
         source,
@@ -131,14 +137,14 @@ fn direct(
         unchanged,
     };
     // 2.10 has the configs and tensors of 2.9; converters name none later than that.
-    let known = |format: Format| match format {
-        Format::Cerebras(release) if (release.major, release.minor) == (2, 10) => {
-            Format::Cerebras(Release { minor: 9, ..release })
+    let known = |format: ModelFormat| match format {
+        ModelFormat::Cerebras(release) if (release.major, release.minor) == (2, 10) => {
+            ModelFormat::Cerebras(Release { minor: 9, ..release })
         }
         other => other,
     };
     for converter in model.map(|model| model.converters.as_slice()).unwrap_or_default() {
-        let hit = |left: Format, right: Format| {
+        let hit = |left: ModelFormat, right: ModelFormat| {
             converter.left.contains(&known(left)) && converter.right.contains(&known(right))
         };
         if hit(source, target) {
@@ -148,7 +154,9 @@ fn direct(
             return Some(step(Side::Right, &converter.table, false));
         }
     }
-    let (Format::Cerebras(left), Format::Cerebras(right)) = (source, target) else { return None };
+    let (ModelFormat::Cerebras(left), ModelFormat::Cerebras(right)) = (source, target) else {
+        return None;
+    };
     if left.variant != right.variant || !matches!(left.variant, Variant::Plain | Variant::Dpo) {
         return None;
     }
@@ -162,17 +170,17 @@ fn direct(
 /// Several steps, each to the next release that there is a converter to.
 fn chain(
     model: Option<&ModelConverters>,
-    source: Format,
-    target: Format,
+    source: ModelFormat,
+    target: ModelFormat,
 ) -> Option<Vec<ConversionStep>> {
     match (source, target) {
-        (Format::Cerebras(_), Format::Cerebras(_)) => walk(model, source, target),
-        (Format::HuggingFace, Format::Cerebras(_)) => {
+        (ModelFormat::Cerebras(_), ModelFormat::Cerebras(_)) => walk(model, source, target),
+        (ModelFormat::HuggingFace, ModelFormat::Cerebras(_)) => {
             let (pivot, mut rest) = through(model?, target, |pivot| walk(model, pivot, target))?;
             rest.insert(0, direct(model, source, pivot)?);
             Some(rest)
         }
-        (Format::Cerebras(_), Format::HuggingFace) => {
+        (ModelFormat::Cerebras(_), ModelFormat::HuggingFace) => {
             let (pivot, mut steps) = through(model?, source, |pivot| walk(model, source, pivot))?;
             steps.push(direct(model, pivot, target)?);
             Some(steps)
@@ -185,11 +193,11 @@ fn chain(
 /// The release that Hugging Face's config is converted to or from, the nearest to `other`.
 fn through(
     model: &ModelConverters,
-    other: Format,
-    steps: impl Fn(Format) -> Option<Vec<ConversionStep>>,
-) -> Option<(Format, Vec<ConversionStep>)> {
+    other: ModelFormat,
+    steps: impl Fn(ModelFormat) -> Option<Vec<ConversionStep>>,
+) -> Option<(ModelFormat, Vec<ConversionStep>)> {
     let other = other.release()?;
-    let pivots = model.converters.iter().filter(|one| one.left.contains(&Format::HuggingFace));
+    let pivots = model.converters.iter().filter(|one| one.left.contains(&ModelFormat::HuggingFace));
     let pivots = pivots
         .flat_map(|one| &one.right)
         .filter(|pivot| pivot.release().is_some_and(|release| release.variant == other.variant));
@@ -199,8 +207,8 @@ fn through(
 
 fn walk(
     model: Option<&ModelConverters>,
-    source: Format,
-    target: Format,
+    source: ModelFormat,
+    target: ModelFormat,
 ) -> Option<Vec<ConversionStep>> {
     let (mut here, goal) = (source.release()?, target.release()?);
     if here.variant != goal.variant {
@@ -216,7 +224,7 @@ fn walk(
                 goal <= *release && *release < here
             }
         };
-        let mut releases: Vec<Release> = Format::RELEASES
+        let mut releases: Vec<Release> = ModelFormat::RELEASES
             .iter()
             .map(|&(major, minor)| Release { major, minor, variant: here.variant })
             .filter(ahead)
@@ -225,7 +233,7 @@ fn walk(
             releases.reverse();
         }
         let next = releases.into_iter().find_map(|next| {
-            Some((next, direct(model, Format::Cerebras(here), Format::Cerebras(next))?))
+            Some((next, direct(model, ModelFormat::Cerebras(here), ModelFormat::Cerebras(next))?))
         });
         let (next, step) = next?;
         steps.push(step);

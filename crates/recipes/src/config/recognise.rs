@@ -5,7 +5,7 @@ use super::section::model_section;
 use super::side::Side;
 use super::table::ConfigTable;
 use super::value::{Map, Value};
-use crate::format::Format;
+use crate::format::ModelFormat;
 
 /// A model and a format that a config may be of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Guess {
     /// The name that `--model` takes.
     pub model: String,
     /// The format.
-    pub format: Format,
+    pub format: ModelFormat,
 }
 
 impl Families {
@@ -50,14 +50,16 @@ impl Families {
         }
         // Who names an architecture that is not known may still be of the kind.
         let found = if exact.is_empty() { likely } else { exact };
-        let guess = |model: &str| Guess { model: model.to_owned(), format: Format::HuggingFace };
+        let guess =
+            |model: &str| Guess { model: model.to_owned(), format: ModelFormat::HuggingFace };
         found.into_iter().map(guess).collect()
     }
 
     /// Whether a table of the model asks for this `model_type`.
     fn has_kind(&self, model: &str, kind: &Value) -> bool {
         let Ok(model) = self.model(model) else { return false };
-        let of_hf = model.converters.iter().filter(|one| one.left.contains(&Format::HuggingFace));
+        let of_hf =
+            model.converters.iter().filter(|one| one.left.contains(&ModelFormat::HuggingFace));
         let mut names: Vec<&str> = of_hf.map(|one| one.table.as_str()).collect();
         while let Some(name) = names.pop() {
             match self.table(name) {
@@ -87,7 +89,7 @@ impl Families {
         let kind = name.as_map().and_then(|config| config.get("model_type"));
         let Some(label) = kind.unwrap_or(name).as_str() else { return Vec::new() };
         let format = match (model.get("dpo"), format.release()) {
-            (Some(_), Some(release)) => Format::Cerebras(crate::format::Release {
+            (Some(_), Some(release)) => ModelFormat::Cerebras(crate::format::Release {
                 variant: crate::format::Variant::Dpo,
                 ..release
             }),
@@ -105,7 +107,7 @@ impl Families {
 }
 
 /// The newest release that writes configs of this kind.
-fn release(root: &Map, model: &Map) -> Format {
+fn release(root: &Map, model: &Map) -> ModelFormat {
     let has = |section: &str, key: &str| {
         root.get(section).and_then(Value::as_map).is_some_and(|section| section.contains(key))
     };
@@ -126,7 +128,7 @@ fn release(root: &Map, model: &Map) -> Format {
     } else {
         (2, 2)
     };
-    Format::cerebras(major, minor)
+    ModelFormat::cerebras(major, minor)
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use super::value::{Map, Value};
 use super::yaml;
 
 #[derive(Debug, Clone)]
-pub(super) struct Rule {
-    left: Pattern,
-    right: Pattern,
+pub(super) struct ConfigRule {
+    left: KeyMatch,
+    right: KeyMatch,
     pub(super) action: Action,
 }
 
@@ -27,12 +27,12 @@ pub(super) enum Action {
 #[derive(Debug, Clone)]
 pub(super) struct Must {
     pub(super) side: Option<Side>,
-    pub(super) one_of: Vec<Wanted>,
+    pub(super) one_of: Vec<RequiredValue>,
     pub(super) when: Option<When>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Wanted {
+pub(super) enum RequiredValue {
     Value(Value),
     Computed(Expression, String),
 }
@@ -46,13 +46,13 @@ pub(super) struct When {
 }
 
 #[derive(Debug, Clone)]
-enum Pattern {
+enum KeyMatch {
     Never,
     Name(String),
     Prefix(String),
 }
 
-impl Rule {
+impl ConfigRule {
     /// Reads a line such as `n_embd = hidden_size` or `cs norm_type must be "layernorm"`.
     pub(super) fn parse(line: &str) -> Result<Self> {
         let bad = || {
@@ -60,7 +60,7 @@ impl Rule {
                 .expected("KEY, KEY = KEY, one of these and `dropped` or `by OPERATION`, or SIDE KEY must be VALUE")
         };
         if line == "* copied" {
-            let any = || Pattern::Prefix(String::new());
+            let any = || KeyMatch::Prefix(String::new());
             return Ok(Self { left: any(), right: any(), action: Action::Copy });
         }
         let (side, rest) = match line.split_once(' ') {
@@ -71,7 +71,7 @@ impl Rule {
         };
         if let Some((key, wanted)) = rest.split_once(" must be ") {
             let must = Must::parse(side.ok_or_else(bad)?, wanted)?;
-            let name = || Pattern::parse(key);
+            let name = || KeyMatch::parse(key);
             return Ok(Self { left: name()?, right: name()?, action: Action::Must(must) });
         }
         let (keys, action) = if let Some(keys) = rest.strip_suffix(" dropped") {
@@ -82,11 +82,11 @@ impl Rule {
             (rest, Action::Copy)
         };
         let (left, right) = keys.split_once(" = ").unwrap_or((keys, keys));
-        let (mut left, mut right) = (Pattern::parse(left)?, Pattern::parse(right)?);
+        let (mut left, mut right) = (KeyMatch::parse(left)?, KeyMatch::parse(right)?);
         match side {
             None | Some(None) => {}
-            Some(Some(Side::Left)) => right = Pattern::Never,
-            Some(Some(Side::Right)) => left = Pattern::Never,
+            Some(Some(Side::Left)) => right = KeyMatch::Never,
+            Some(Some(Side::Right)) => left = KeyMatch::Never,
         }
         Ok(Self { left, right, action })
     }
@@ -98,24 +98,24 @@ impl Rule {
             Side::Right => (&self.right, &self.left),
         };
         let hit = match here {
-            Pattern::Never => false,
-            Pattern::Name(name) => name == key,
-            Pattern::Prefix(prefix) => key.starts_with(prefix.as_str()),
+            KeyMatch::Never => false,
+            KeyMatch::Name(name) => name == key,
+            KeyMatch::Prefix(prefix) => key.starts_with(prefix.as_str()),
         };
         hit.then(|| match there {
-            Pattern::Name(name) => name.clone(),
-            Pattern::Never | Pattern::Prefix(_) => key.to_owned(),
+            KeyMatch::Name(name) => name.clone(),
+            KeyMatch::Never | KeyMatch::Prefix(_) => key.to_owned(),
         })
     }
 }
 
-impl Rule {
+impl ConfigRule {
     /// Whether the rule asks for this very value.
     pub(super) fn asks_for(&self, value: &Value) -> bool {
         let Action::Must(must) = &self.action else { return false };
         must.one_of
             .iter()
-            .any(|wanted| matches!(wanted, Wanted::Value(wanted) if wanted.equals(value)))
+            .any(|wanted| matches!(wanted, RequiredValue::Value(wanted) if wanted.equals(value)))
     }
 }
 
@@ -128,7 +128,7 @@ impl Must {
         let one_of = if let Some(list) = text.strip_prefix("one of ") {
             let list = yaml::parse(list)?;
             let list = list.as_list().ok_or_else(|| Error::damaged("`one of` needs a list"))?;
-            list.iter().cloned().map(Wanted::Value).collect()
+            list.iter().cloned().map(RequiredValue::Value).collect()
         } else {
             let (text, null) = match text.strip_suffix(" or null") {
                 Some(text) => (text, true),
@@ -136,10 +136,10 @@ impl Must {
             };
             let computed = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
             let wanted = match computed {
-                Some(text) => Wanted::Computed(Expression::parse(text)?, text.to_owned()),
-                None => Wanted::Value(yaml::parse(text)?),
+                Some(text) => RequiredValue::Computed(Expression::parse(text)?, text.to_owned()),
+                None => RequiredValue::Value(yaml::parse(text)?),
             };
-            let null = null.then_some(Wanted::Value(Value::Null));
+            let null = null.then_some(RequiredValue::Value(Value::Null));
             std::iter::once(wanted).chain(null).collect()
         };
         Ok(Self { side, one_of, when })
@@ -159,8 +159,8 @@ impl Must {
         let mut wanted = Vec::new();
         for one in &self.one_of {
             let (expected, name) = match one {
-                Wanted::Value(value) => (value.clone(), value.quoted()),
-                Wanted::Computed(expression, text) => {
+                RequiredValue::Value(value) => (value.clone(), value.quoted()),
+                RequiredValue::Computed(expression, text) => {
                     let value = expression.value(&[config])?;
                     let name = format!("{text} ({})", value.quoted());
                     (value, name)
@@ -193,7 +193,7 @@ impl When {
     }
 }
 
-impl Pattern {
+impl KeyMatch {
     fn parse(text: &str) -> Result<Self> {
         if text.is_empty() || text.contains(' ') {
             return Err(Error::damaged(format!("\"{text}\" is not a key")));
@@ -211,14 +211,14 @@ mod tests {
 
     #[test]
     fn keys_of_either_side() {
-        let rule = Rule::parse("n_embd = hidden_size").unwrap();
+        let rule = ConfigRule::parse("n_embd = hidden_size").unwrap();
         assert_eq!(rule.matches(Side::Left, "n_embd").as_deref(), Some("hidden_size"));
         assert_eq!(rule.matches(Side::Right, "hidden_size").as_deref(), Some("n_embd"));
         assert_eq!(rule.matches(Side::Right, "n_embd"), None);
-        let rule = Rule::parse("cs pos_scaling_type dropped").unwrap();
+        let rule = ConfigRule::parse("cs pos_scaling_type dropped").unwrap();
         assert_eq!(rule.matches(Side::Left, "pos_scaling_type"), None);
         assert!(rule.matches(Side::Right, "pos_scaling_type").is_some());
-        let rule = Rule::parse("* copied").unwrap();
+        let rule = ConfigRule::parse("* copied").unwrap();
         assert_eq!(rule.matches(Side::Left, "any").as_deref(), Some("any"));
     }
 
@@ -228,7 +228,7 @@ mod tests {
         config.set("hidden_size", 8);
         config.set("num_heads", 4);
         let check = |line: &str, from, value: Value| {
-            let rule = Rule::parse(line).unwrap();
+            let rule = ConfigRule::parse(line).unwrap();
             let Action::Must(must) = rule.action else { panic!("{line}") };
             must.check(from, &config, "key", &value)
         };
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn a_line_that_is_no_rule_is_named() {
         for line in ["", "a b", "key must be 1", "a = b = c d", "a by nothing"] {
-            let error = Rule::parse(line).unwrap_err().to_string();
+            let error = ConfigRule::parse(line).unwrap_err().to_string();
             assert!(error.contains('"'), "{line}: {error}");
         }
     }

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::expression::{Expression, need, number};
-use super::hooks::{Hook, Work};
+use super::hooks::{ConfigWork, Hook};
 use super::rule::When;
 use super::side::Side;
 use super::value::{List, Map, Value};
@@ -22,12 +22,12 @@ enum Required {
 pub(super) struct Statement {
     /// The side whose config it is about.
     pub(super) side: Side,
-    what: What,
+    what: StatementKind,
     when: Option<When>,
 }
 
 #[derive(Debug, Clone)]
-enum What {
+enum StatementKind {
     /// `KEY := EXPRESSION`
     Set(String, Expression),
     /// `KEY ?= EXPRESSION`, where the key is not there.
@@ -58,25 +58,28 @@ impl Statement {
             Some(Expression::parse(expression).map(|expression| (key.to_owned(), expression)))
         };
         let what = if let Some(name) = rest.strip_prefix("do ") {
-            What::Do(Hook::named(name).ok_or_else(bad)?)
+            StatementKind::Do(Hook::named(name).ok_or_else(bad)?)
         } else if let Some(key) = rest.strip_prefix("require ") {
             if let Some((key, least)) = key.split_once(" >= ") {
-                What::Require(key.to_owned(), Required::Least(least.parse().map_err(|_| bad())?))
+                StatementKind::Require(
+                    key.to_owned(),
+                    Required::Least(least.parse().map_err(|_| bad())?),
+                )
             } else if let Some((key, list)) = key.split_once(" in ") {
                 let list = yaml::parse(list)?.as_list().cloned().ok_or_else(bad)?;
-                What::Require(key.to_owned(), Required::OneOf(list))
+                StatementKind::Require(key.to_owned(), Required::OneOf(list))
             } else {
-                What::Require(key.to_owned(), Required::Set)
+                StatementKind::Require(key.to_owned(), Required::Set)
             }
         } else if let Some(parts) = assignment(" ??= ") {
             let (key, expression) = parts?;
-            What::Fill(key, expression)
+            StatementKind::Fill(key, expression)
         } else if let Some(parts) = assignment(" ?= ") {
             let (key, expression) = parts?;
-            What::Default(key, expression)
+            StatementKind::Default(key, expression)
         } else if let Some(parts) = assignment(" := ") {
             let (key, expression) = parts?;
-            What::Set(key, expression)
+            StatementKind::Set(key, expression)
         } else {
             return Err(bad());
         };
@@ -84,20 +87,20 @@ impl Statement {
     }
 
     /// Before the rules: on the config that is read.
-    pub(super) fn prepare(&self, work: &mut Work<'_>) -> Result<()> {
+    pub(super) fn prepare(&self, work: &mut ConfigWork<'_>) -> Result<()> {
         if self.when.as_ref().is_some_and(|when| !when.holds(work.old)) {
             return Ok(());
         }
         match &self.what {
-            What::Do(hook) => hook.run(work),
-            What::Require(key, required) => required.check(work.old, key),
-            What::Set(key, expression) => {
+            StatementKind::Do(hook) => hook.run(work),
+            StatementKind::Require(key, required) => required.check(work.old, key),
+            StatementKind::Set(key, expression) => {
                 let value = expression.value(&[work.old])?;
                 work.old.set(key.as_str(), value);
                 Ok(())
             }
-            What::Default(key, expression) | What::Fill(key, expression) => {
-                let fills = matches!(self.what, What::Fill(..));
+            StatementKind::Default(key, expression) | StatementKind::Fill(key, expression) => {
+                let fills = matches!(self.what, StatementKind::Fill(..));
                 let there = work.old.get(key).is_some_and(|value| !(fills && value.is_null()));
                 if !there {
                     let value = expression.value(&[work.old])?;
@@ -109,20 +112,20 @@ impl Statement {
     }
 
     /// After the rules: on the config that was made.
-    pub(super) fn finish(&self, work: &mut Work<'_>) -> Result<()> {
+    pub(super) fn finish(&self, work: &mut ConfigWork<'_>) -> Result<()> {
         if self.when.as_ref().is_some_and(|when| !when.holds(work.new)) {
             return Ok(());
         }
         match &self.what {
-            What::Do(hook) => hook.run(work),
-            What::Require(key, _) => need(work.new, key).map(|_| ()),
-            What::Set(key, expression) => {
+            StatementKind::Do(hook) => hook.run(work),
+            StatementKind::Require(key, _) => need(work.new, key).map(|_| ()),
+            StatementKind::Set(key, expression) => {
                 let value = expression.value(&[work.new, work.old])?;
                 work.new.set(key.as_str(), value);
                 Ok(())
             }
-            What::Default(key, expression) | What::Fill(key, expression) => {
-                let fills = matches!(self.what, What::Fill(..));
+            StatementKind::Default(key, expression) | StatementKind::Fill(key, expression) => {
+                let fills = matches!(self.what, StatementKind::Fill(..));
                 let there = work.new.get(key).is_some_and(|value| !(fills && value.is_null()));
                 if !there {
                     let value = expression.value(&[work.new, work.old])?;

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::mup::Policy;
-use super::rule::{Rule, When};
+use super::rule::{ConfigRule, When};
 use super::side::Side;
 use super::statement::Statement;
 use super::value::{Map, Value};
@@ -14,7 +14,7 @@ pub(super) enum ConfigTable {
     /// Rules for the model's section.
     Rules(Box<Rules>),
     /// Which other table it is depends on the config.
-    Choose(Vec<Choice>),
+    Choose(Vec<TableChoice>),
     /// Several models in one.
     Parts(Box<Parts>),
     /// The table of the model that the config names.
@@ -31,7 +31,7 @@ pub(super) struct Rules {
     /// What a side has where nothing is said, before the rules; left and right.
     pub(super) before: [Map; 2],
     pub(super) prepare: Vec<Statement>,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<ConfigRule>,
     pub(super) finish: Vec<Statement>,
     /// What a side gets where the rules wrote nothing; left and right.
     pub(super) after: [Map; 2],
@@ -50,7 +50,7 @@ pub(super) enum Naming {
 
 /// A table, where its condition holds.
 #[derive(Debug, Clone)]
-pub(super) struct Choice {
+pub(super) struct TableChoice {
     pub(super) from: Side,
     pub(super) when: Option<When>,
     pub(super) table: String,
@@ -61,14 +61,14 @@ pub(super) struct Choice {
 pub(super) struct Parts {
     /// Name and table of each.
     pub(super) parts: Vec<(String, String)>,
-    pub(super) layout: Layout,
+    pub(super) layout: PartsLayout,
     pub(super) preprocessor: Map,
     pub(super) after: Map,
 }
 
 /// Where the parts stand in Cerebras's config.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum PartsLayout {
     /// Each under its name.
     Pair,
     /// As `Pair`; Hugging Face's configs say which of the two they are.
@@ -93,7 +93,7 @@ impl ConfigTable {
         let map = section(value)?;
         if let Some(choices) = map.get("choose") {
             return Ok(Self::Choose(
-                lines(choices)?.map(|line| Choice::parse(line?)).collect::<Result<_>>()?,
+                lines(choices)?.map(|line| TableChoice::parse(line?)).collect::<Result<_>>()?,
             ));
         }
         if let Some(base) = map.get("base model") {
@@ -109,11 +109,11 @@ impl ConfigTable {
                 Ok((text(Some(&key_value(name)))?.to_owned(), text(Some(table))?.to_owned()))
             });
             let layout = match text(map.get("layout"))?.split_once(' ') {
-                Some(("mmsimple", encoder)) => Layout::Simple { encoder: encoder.to_owned() },
+                Some(("mmsimple", encoder)) => PartsLayout::Simple { encoder: encoder.to_owned() },
                 None => match text(map.get("layout"))? {
-                    "pair" => Layout::Pair,
-                    "dpr" => Layout::Dpr,
-                    "llava" => Layout::Llava,
+                    "pair" => PartsLayout::Pair,
+                    "dpr" => PartsLayout::Dpr,
+                    "llava" => PartsLayout::Llava,
                     other => return Err(Error::damaged(format!("\"{other}\" is not a layout"))),
                 },
                 Some(_) => return Err(Error::damaged("the layout is not known")),
@@ -137,7 +137,7 @@ impl Rules {
             naming: Naming::Model,
             before: Default::default(),
             prepare: Vec::new(),
-            rules: vec![Rule::parse("* copied")?],
+            rules: vec![ConfigRule::parse("* copied")?],
             finish: Vec::new(),
             after: Default::default(),
         })
@@ -179,14 +179,14 @@ impl Rules {
             naming,
             before: sides(map.get("before"))?,
             prepare: statements("prepare")?,
-            rules: rules.map(|line| Rule::parse(line?)).collect::<Result<_>>()?,
+            rules: rules.map(|line| ConfigRule::parse(line?)).collect::<Result<_>>()?,
             finish: statements("finish")?,
             after: sides(map.get("after"))?,
         })
     }
 }
 
-impl Choice {
+impl TableChoice {
     fn parse(line: &str) -> Result<Self> {
         let bad = || {
             Error::damaged(format!("\"{line}\" is not a choice"))
@@ -211,7 +211,7 @@ fn text(value: Option<&Value>) -> Result<&str> {
     value.as_str().ok_or_else(|| Error::damaged(format!("{} is not a text", value.quoted())))
 }
 
-fn key_value(key: &super::value::Key) -> Value {
+fn key_value(key: &super::value::MapKey) -> Value {
     key.as_str().map_or(Value::Null, Value::from)
 }
 

@@ -41,13 +41,13 @@ pub struct List {
 /// A dict in the order of its keys, and which other places are the same object.
 #[derive(Debug, Clone, Default)]
 pub struct Map {
-    entries: IndexMap<Key, Value>,
+    entries: IndexMap<MapKey, Value>,
     shared: Option<u32>,
 }
 
 /// A key of a dict.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Key {
+pub enum MapKey {
     /// What nearly all keys are.
     Text(String),
     /// A number, a truth value or `None`, which YAML allows.
@@ -127,7 +127,7 @@ impl Value {
             };
             match value {
                 Self::Map(map) => open.extend(map.iter().filter_map(|(key, value)| match key {
-                    Key::Text(name) if name.len() <= LONGEST => Some((below(name), value)),
+                    MapKey::Text(name) if name.len() <= LONGEST => Some((below(name), value)),
                     _ => None,
                 })),
                 Self::List(list) => {
@@ -281,7 +281,7 @@ impl Map {
     }
 
     /// Sets a key; one that was there keeps its place.
-    pub fn set(&mut self, key: impl Into<Key>, value: impl Into<Value>) {
+    pub fn set(&mut self, key: impl Into<MapKey>, value: impl Into<Value>) {
         self.entries.insert(key.into(), value.into());
     }
 
@@ -298,18 +298,18 @@ impl Map {
     }
 
     /// Keys and values in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Value)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&MapKey, &Value)> {
         self.entries.iter()
     }
 
     /// Keys and values in order, the values to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&Key, &mut Value)> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&MapKey, &mut Value)> {
         self.entries.iter_mut()
     }
 
     /// Keys that are texts, in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.entries.keys().filter_map(Key::as_str)
+        self.entries.keys().filter_map(MapKey::as_str)
     }
 
     /// Values in order.
@@ -328,7 +328,7 @@ impl Map {
     }
 }
 
-impl Key {
+impl MapKey {
     /// The key as a text, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -360,9 +360,9 @@ impl PartialEq for Map {
     }
 }
 
-impl Eq for Key {}
+impl Eq for MapKey {}
 
-impl Hash for Key {
+impl Hash for MapKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             // As `str` does, so that keys are looked up by it.
@@ -372,8 +372,8 @@ impl Hash for Key {
     }
 }
 
-impl Equivalent<Key> for str {
-    fn equivalent(&self, key: &Key) -> bool {
+impl Equivalent<MapKey> for str {
+    fn equivalent(&self, key: &MapKey) -> bool {
         key.as_str() == Some(self)
     }
 }
@@ -398,7 +398,7 @@ impl<V: Into<Value>> FromIterator<V> for List {
     }
 }
 
-impl<K: Into<Key>> FromIterator<(K, Value)> for Map {
+impl<K: Into<MapKey>> FromIterator<(K, Value)> for Map {
     fn from_iter<I: IntoIterator<Item = (K, Value)>>(entries: I) -> Self {
         let entries = entries.into_iter().map(|(key, value)| (key.into(), value)).collect();
         Self { entries, shared: None }
@@ -406,21 +406,21 @@ impl<K: Into<Key>> FromIterator<(K, Value)> for Map {
 }
 
 impl IntoIterator for Map {
-    type Item = (Key, Value);
-    type IntoIter = indexmap::map::IntoIter<Key, Value>;
+    type Item = (MapKey, Value);
+    type IntoIter = indexmap::map::IntoIter<MapKey, Value>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.entries.into_iter()
     }
 }
 
-impl From<&str> for Key {
+impl From<&str> for MapKey {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl From<String> for Key {
+impl From<String> for MapKey {
     fn from(text: String) -> Self {
         Self::Text(text)
     }

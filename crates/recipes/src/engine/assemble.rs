@@ -7,7 +7,7 @@ use statelens_checkpoint::{
 };
 
 use super::state::{State, StateValue};
-use crate::config::{self, Key};
+use crate::config::{self, MapKey};
 
 /// Puts a new checkpoint together from one whose values it goes on using.
 #[derive(Debug)]
@@ -89,8 +89,8 @@ impl<'a> Assembly<'a> {
                 let mut entries = Vec::with_capacity(map.len());
                 for (key, value) in map.iter() {
                     let key = match key {
-                        Key::Text(text) => DictKey::from(text.as_str()),
-                        Key::Other(other) => DictKey::from(&*other.quoted()),
+                        MapKey::Text(text) => DictKey::from(text.as_str()),
+                        MapKey::Other(other) => DictKey::from(&*other.quoted()),
                     };
                     entries.push((key, self.config(value)?));
                 }

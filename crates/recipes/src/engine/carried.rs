@@ -5,13 +5,13 @@ use statelens_checkpoint::{Checkpoint, Dict, DictKey, List, Result, Value, Value
 use super::assemble::Assembly;
 use super::state::{State, StateValue};
 use crate::config;
-use crate::format::Format;
+use crate::format::ModelFormat;
 
 /// The entries of the new checkpoint's top level, as the source has them, without the model and the
 /// metadata.
 pub(crate) fn entries(
     source: &Checkpoint,
-    from: Format,
+    from: ModelFormat,
     assembly: &mut Assembly<'_>,
     model: &mut State,
 ) -> Result<Vec<(DictKey, ValueId)>> {
@@ -35,7 +35,7 @@ pub(crate) const METADATA: &str = "__metadata__";
 /// The list of what wrote the checkpoint, with a further entry.
 pub(crate) fn metadata(
     source: &Checkpoint,
-    to: Format,
+    to: ModelFormat,
     params: &config::Value,
     assembly: &mut Assembly<'_>,
 ) -> Result<ValueId> {

@@ -15,8 +15,8 @@ use super::scaling::{Factors, is_mup};
 use super::state::{State, StateValue};
 use crate::config::Value;
 use crate::language::{
-    Arrow, Captures, Creation, Group, Maker, Match, Operation, Pattern, Rule, RuleBlock, Scalar,
-    Scope, Side,
+    Arrow, Captures, ConfigSide, Creation, KeyGroup, KeyPattern, Maker, Match, Operation, Rule,
+    RuleBlock, Scalar, Scope,
 };
 use crate::view::View;
 
@@ -89,14 +89,14 @@ pub struct Move {
 /// Applies the rules of `block` in one direction.
 pub fn apply(
     block: &RuleBlock,
-    towards: Side,
+    towards: ConfigSide,
     source: &State,
     configs: Configs<'_>,
     options: ApplyOptions,
 ) -> Result<Applied> {
     let mut source = source.clone();
     prepare(block, towards, &mut source, configs, options)?;
-    let mut job = Job {
+    let mut job = RuleApplication {
         block,
         towards,
         source: &source,
@@ -104,8 +104,8 @@ pub fn apply(
         lets: HashMap::new(),
         done: Applied::default(),
         optional: match towards {
-            Side::Left => block.prefix.as_deref(),
-            Side::Right => None,
+            ConfigSide::Left => block.prefix.as_deref(),
+            ConfigSide::Right => None,
         },
         made: (0, 0),
         moments: options.moments,
@@ -130,7 +130,7 @@ pub fn apply(
         }
     }
     job.create(&block.ends, &Captures::new(), "")?;
-    if let Some((first, second)) = block.twice.as_ref().filter(|_| towards == Side::Right) {
+    if let Some((first, second)) = block.twice.as_ref().filter(|_| towards == ConfigSide::Right) {
         job.again(first, second);
     }
     Ok(job.done)
@@ -139,7 +139,7 @@ pub fn apply(
 /// What is computed before keys are looked at.
 fn prepare(
     block: &RuleBlock,
-    towards: Side,
+    towards: ConfigSide,
     source: &mut State,
     configs: Configs<'_>,
     options: ApplyOptions,
@@ -150,13 +150,13 @@ fn prepare(
             false => Ok(None),
         })?;
     }
-    let to_hf = towards == Side::Left && block.left.iter().all(|format| format.is_hf());
+    let to_hf = towards == ConfigSide::Left && block.left.iter().all(|format| format.is_hf());
     if to_hf && block.scaling.is_none() && block.base.is_none() && is_mup(configs.right) {
         return Err(Error::refused(
             "this is a muP model, and the recipe doesn't say how it becomes a standard one",
         ));
     }
-    let scaling = block.scaling.filter(|_| towards == Side::Left);
+    let scaling = block.scaling.filter(|_| towards == ConfigSide::Left);
     if let Some(factors) = scaling.and_then(|kind| Factors::of(kind, configs.right)) {
         source.map_tensors(|key, tensor| match &factors.steps(key)?[..] {
             [] => Ok(None),
@@ -167,9 +167,9 @@ fn prepare(
     Ok(())
 }
 
-struct Job<'a> {
+struct RuleApplication<'a> {
     block: &'a RuleBlock,
-    towards: Side,
+    towards: ConfigSide,
     source: &'a State,
     configs: Configs<'a>,
     lets: HashMap<String, std::result::Result<Scalar, String>>,
@@ -190,7 +190,7 @@ struct MatchedRule<'a> {
     prefix: &'a str,
 }
 
-impl<'a> Job<'a> {
+impl<'a> RuleApplication<'a> {
     /// The first rule about a key; one about the key without its optional prefix comes after all.
     fn find(&self, key: &str) -> Result<Option<MatchedRule<'a>>> {
         if let Some(found) = self.find_with(key, "")? {
@@ -224,10 +224,10 @@ impl<'a> Job<'a> {
     }
 
     /// The keys that a rule reads, if it goes this way.
-    fn source_keys(&self, rule: &'a Rule) -> &'a [Pattern] {
+    fn source_keys(&self, rule: &'a Rule) -> &'a [KeyPattern] {
         match (self.towards, rule.arrow) {
-            (Side::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
-            (Side::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
+            (ConfigSide::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
+            (ConfigSide::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
             _ => &[],
         }
     }
@@ -236,8 +236,8 @@ impl<'a> Job<'a> {
         let MatchedRule { rule, matched, prefix } = found;
         let named = |error: Error| at(rule, key, error);
         let (source, target) = match self.towards {
-            Side::Right => (&rule.left, &rule.right),
-            Side::Left => (&rule.right, &rule.left),
+            ConfigSide::Right => (&rule.left, &rule.right),
+            ConfigSide::Left => (&rule.right, &rule.left),
         };
         if let Some(Operation::Refuse(why)) =
             rule.operations.iter().find(|one| matches!(one, Operation::Refuse(_)))
@@ -302,7 +302,7 @@ impl<'a> Job<'a> {
                     .collect();
                 let mut views = views.map_err(named)?;
                 let mut way = OperationContext {
-                    there: self.towards == Side::Right,
+                    there: self.towards == ConfigSide::Right,
                     joining: grouped,
                     groups: if grouped { &together } else { &apart },
                     open: if grouped { together.len() } else { 0 },
@@ -310,8 +310,8 @@ impl<'a> Job<'a> {
                 };
                 for step in 0..rule.operations.len() {
                     let step = match self.towards {
-                        Side::Right => step,
-                        Side::Left => rule.operations.len() - 1 - step,
+                        ConfigSide::Right => step,
+                        ConfigSide::Left => rule.operations.len() - 1 - step,
                     };
                     views = way.step(&rule.operations[step], views).map_err(named)?;
                 }
@@ -355,7 +355,7 @@ impl<'a> Job<'a> {
         &mut self,
         key: &str,
         item: &StateValue,
-        other: &Pattern,
+        other: &KeyPattern,
         found: &MatchedRule<'_>,
     ) -> Result<()> {
         let other = format!("{}{}", found.prefix, other.fill(&found.matched.captures, &[]));
@@ -497,7 +497,7 @@ impl<'a> Job<'a> {
 
     /// Hugging Face's files hold tensors only.
     fn to_hf(&self) -> bool {
-        self.towards == Side::Left && self.block.left.iter().all(|format| format.is_hf())
+        self.towards == ConfigSide::Left && self.block.left.iter().all(|format| format.is_hf())
     }
 
     /// The pattern of the rule whose parts are most like those of a key.
@@ -523,22 +523,22 @@ impl<'a> Job<'a> {
 }
 
 /// How many keys go together, group by group.
-fn counts(pattern: &Pattern, scope: &dyn Scope) -> Result<Vec<u64>> {
-    let count = |group: &Group| match group {
-        Group::Names(names) => Ok(names.len() as u64),
-        Group::Count(count) => said(count.count(scope)),
+fn counts(pattern: &KeyPattern, scope: &dyn Scope) -> Result<Vec<u64>> {
+    let count = |group: &KeyGroup| match group {
+        KeyGroup::Names(names) => Ok(names.len() as u64),
+        KeyGroup::Count(count) => said(count.count(scope)),
     };
     pattern.groups().map(count).collect()
 }
 
 /// The names of the keys that go together, group by group; numbers where they are counted.
-fn groups(pattern: &Pattern, scope: &dyn Scope) -> Result<Vec<Vec<String>>> {
+fn groups(pattern: &KeyPattern, scope: &dyn Scope) -> Result<Vec<Vec<String>>> {
     let mut all = 1u64;
     let mut found = Vec::new();
     for group in pattern.groups() {
         let names: Vec<String> = match group {
-            Group::Names(names) => names.clone(),
-            Group::Count(count) => {
+            KeyGroup::Names(names) => names.clone(),
+            KeyGroup::Count(count) => {
                 let count = said(count.count(scope))?;
                 Limits::check("tensors that are put together", count, MOST_TOGETHER)?;
                 (0..count).map(|member| member.to_string()).collect()

@@ -3,12 +3,12 @@
 use statelens_checkpoint::{Arithmetic, Error, Result};
 
 use crate::config::Value;
-use crate::language::Scaling;
+use crate::language::TensorScaling;
 
 /// What each tensor of a muP model is computed to before it is renamed.
 #[derive(Debug)]
 pub(super) struct Factors<'a> {
-    scaling: Scaling,
+    scaling: TensorScaling,
     config: &'a Value,
     style: Style,
 }
@@ -28,7 +28,7 @@ pub fn is_mup(config: &Value) -> bool {
 
 fn style(config: &Value) -> Option<Style> {
     let map = config.as_map()?;
-    let base = |(key, value): (&crate::config::Key, &Value)| {
+    let base = |(key, value): (&crate::config::MapKey, &Value)| {
         key.as_str().is_some_and(|key| key.starts_with("mup_base_")) && !value.is_null()
     };
     if map.iter().any(base) {
@@ -41,9 +41,9 @@ fn style(config: &Value) -> Option<Style> {
 
 impl<'a> Factors<'a> {
     /// Of a muP model; `None` for any other.
-    pub(super) fn of(scaling: Scaling, config: &'a Value) -> Option<Self> {
+    pub(super) fn of(scaling: TensorScaling, config: &'a Value) -> Option<Self> {
         let style = style(config)?;
-        if scaling == Scaling::T5 && style == Style::Scales {
+        if scaling == TensorScaling::T5 && style == Style::Scales {
             return None;
         }
         Some(Self { scaling, config, style })
@@ -52,9 +52,9 @@ impl<'a> Factors<'a> {
     /// What is done to a tensor of the source.
     pub(super) fn steps(&self, key: &str) -> Result<Vec<Arithmetic>> {
         match self.scaling {
-            Scaling::Decoder => self.decoder(key),
-            Scaling::T5 => self.t5(key),
-            Scaling::Kept => Ok(Vec::new()),
+            TensorScaling::Decoder => self.decoder(key),
+            TensorScaling::T5 => self.t5(key),
+            TensorScaling::Kept => Ok(Vec::new()),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Tensors that a recipe makes: `end SIDE KEY = MAKER for NAME in A..B when CONDITION`.
 
-use super::expression::{Expression, Side};
+use super::expression::{ConfigSide, Expression};
 use super::line::{arguments, calls, first_word, split_word};
 use super::parser::{Said, name};
-use super::recipe::{Creation, Each, Maker, RuleBlock};
+use super::recipe::{Creation, HoleRange, Maker, RuleBlock};
 
 impl RuleBlock {
     /// `left KEY = MAKER [for i in A..B] [when CONDITION]`
@@ -13,10 +13,10 @@ impl RuleBlock {
         let (side, rest) = first_word(rest);
         let hf_left = self.left.iter().any(|format| format.is_hf());
         let towards = match side {
-            "left" => Side::Left,
-            "right" => Side::Right,
-            "hf" if hf_left => Side::Left,
-            "cs" if hf_left => Side::Right,
+            "left" => ConfigSide::Left,
+            "right" => ConfigSide::Right,
+            "hf" if hf_left => ConfigSide::Left,
+            "cs" if hf_left => ConfigSide::Right,
             other => return Err(format!("`{other}` is not a side: left, right, hf or cs")),
         };
         let (key, maker) = rest.split_once(" = ").ok_or("expected KEY = MAKER(…)")?;
@@ -35,10 +35,10 @@ impl RuleBlock {
     }
 
     /// `i in 1..K`
-    fn each(&self, text: &str) -> Said<Each> {
+    fn each(&self, text: &str) -> Said<HoleRange> {
         let (own, range) = text.split_once(" in ").ok_or("expected `for NAME in FIRST..END`")?;
         let (from, to) = range.split_once("..").ok_or("expected `for NAME in FIRST..END`")?;
-        Ok(Each {
+        Ok(HoleRange {
             name: name(own.trim())?,
             from: self.checked(from)?,
             to: self.checked(to)?,
@@ -46,7 +46,7 @@ impl RuleBlock {
         })
     }
 
-    fn maker(&self, text: &str, _each: Option<&Each>) -> Said<Maker> {
+    fn maker(&self, text: &str, _each: Option<&HoleRange>) -> Said<Maker> {
         let found = calls(text)?;
         let [call] = &found[..] else { return Err(format!("`{text}` does not make one tensor")) };
         let all = |text: &str| -> Said<Vec<Expression>> {

@@ -34,7 +34,7 @@ pub enum Scalar {
 
 /// Which config a path is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum ConfigSide {
     /// That of the left side: Hugging Face, or the older release.
     Left,
     /// That of the right side.
@@ -44,7 +44,7 @@ pub enum Side {
 /// What an expression asks of its surroundings.
 pub trait Scope {
     /// The value of a config at a path; [`Scalar::Null`] where there is none.
-    fn config(&self, side: Side, path: &[String]) -> Scalar;
+    fn config(&self, side: ConfigSide, path: &[String]) -> Scalar;
     /// What `let` says of a name.
     fn named(&self, _name: &str) -> Option<Result<Scalar, String>> {
         None
@@ -79,7 +79,7 @@ pub trait Scope {
 struct Nothing;
 
 impl Scope for Nothing {
-    fn config(&self, _: Side, _: &[String]) -> Scalar {
+    fn config(&self, _: ConfigSide, _: &[String]) -> Scalar {
         Scalar::Null
     }
 }
@@ -87,7 +87,7 @@ impl Scope for Nothing {
 #[derive(Debug, Clone)]
 enum ExpressionNode {
     Value(Scalar),
-    Path(Side, Vec<String>),
+    Path(ConfigSide, Vec<String>),
     Name(String),
     Hole(String),
     Has(String),
@@ -465,8 +465,8 @@ impl Parser<'_> {
             let first = parts.next().unwrap_or_default();
             let path: Vec<String> = parts.collect();
             return match (&*first, path.is_empty()) {
-                ("left", false) => Ok(ExpressionNode::Path(Side::Left, path)),
-                ("right", false) => Ok(ExpressionNode::Path(Side::Right, path)),
+                ("left", false) => Ok(ExpressionNode::Path(ConfigSide::Left, path)),
+                ("right", false) => Ok(ExpressionNode::Path(ConfigSide::Right, path)),
                 (_, true) => Ok(ExpressionNode::Name(first)),
                 _ => Err(format!("`{name}` is neither in left.… nor in right.…")),
             };
@@ -580,12 +580,12 @@ mod tests {
     struct Here;
 
     impl Scope for Here {
-        fn config(&self, side: Side, path: &[String]) -> Scalar {
+        fn config(&self, side: ConfigSide, path: &[String]) -> Scalar {
             match (side, &*path.join(".")) {
-                (Side::Right, "num_heads") => Scalar::Int(12),
-                (Side::Right, "extra.groups") => Scalar::Int(4),
-                (Side::Left, "tied") => Scalar::Bool(true),
-                (Side::Left, "kind") => Scalar::Text("rotary".to_owned()),
+                (ConfigSide::Right, "num_heads") => Scalar::Int(12),
+                (ConfigSide::Right, "extra.groups") => Scalar::Int(4),
+                (ConfigSide::Left, "tied") => Scalar::Bool(true),
+                (ConfigSide::Left, "kind") => Scalar::Text("rotary".to_owned()),
                 _ => Scalar::Null,
             }
         }

@@ -2,7 +2,7 @@
 
 /// A call such as `split(1; q H, k H)`: its name and what stands between the parentheses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Call<'a> {
+pub(super) struct RecipeCall<'a> {
     pub(super) name: &'a str,
     pub(super) arguments: &'a str,
 }
@@ -48,7 +48,7 @@ pub(super) fn first_word(line: &str) -> (&str, &str) {
 }
 
 /// Calls one after the other: `transpose split(1; q H, k H)`.
-pub(super) fn calls(mut text: &str) -> Result<Vec<Call<'_>>, String> {
+pub(super) fn calls(mut text: &str) -> Result<Vec<RecipeCall<'_>>, String> {
     let mut calls = Vec::new();
     loop {
         text = text.trim_start();
@@ -58,12 +58,12 @@ pub(super) fn calls(mut text: &str) -> Result<Vec<Call<'_>>, String> {
         let end = text.find(|c: char| c == '(' || c.is_whitespace()).unwrap_or(text.len());
         let (name, rest) = text.split_at(end);
         if !rest.starts_with('(') {
-            calls.push(Call { name, arguments: "" });
+            calls.push(RecipeCall { name, arguments: "" });
             text = rest;
             continue;
         }
         let close = closing(rest).ok_or_else(|| format!("`{name}(` is not closed"))?;
-        calls.push(Call { name, arguments: rest[1..close].trim() });
+        calls.push(RecipeCall { name, arguments: rest[1..close].trim() });
         text = &rest[close + 1..];
     }
 }
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(split_word("refuse \"a when b\"", "when"), ("refuse \"a when b\"", None));
         assert_eq!(arguments("q H, k max(a, b)", ','), ["q H", "k max(a, b)"]);
         let found = calls("transpose split(1; q (H), v H) x").unwrap();
-        assert_eq!(found[1], Call { name: "split", arguments: "1; q (H), v H" });
+        assert_eq!(found[1], RecipeCall { name: "split", arguments: "1; q (H), v H" });
         assert_eq!(found.len(), 3);
         assert!(calls("split(1").is_err());
     }

@@ -9,8 +9,9 @@ mod pattern;
 mod recipe;
 mod rule;
 
-pub use expression::{Expression, Scalar, Scope, Side};
-pub use pattern::{Captures, Group, Match, Pattern};
+pub use expression::{ConfigSide, Expression, Scalar, Scope};
+pub use pattern::{Captures, KeyGroup, KeyPattern, Match};
 pub use recipe::{
-    Arrow, Creation, Each, Let, Maker, Operation, Ranks, Recipe, Rule, RuleBlock, Scaling, Slot,
+    Arrow, Creation, HoleRange, Let, Maker, Operation, Ranks, Recipe, Rule, RuleBlock, Slot,
+    TensorScaling,
 };

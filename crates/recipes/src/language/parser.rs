@@ -2,11 +2,11 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use super::expression::Side;
+use super::expression::ConfigSide;
 use super::line::{first_word, split_word, without_comment};
-use super::pattern::Pattern;
-use super::recipe::{Arrow, Let, Ranks, Recipe, RuleBlock, Scaling};
-use crate::format::Format;
+use super::pattern::KeyPattern;
+use super::recipe::{Arrow, Let, Ranks, Recipe, RuleBlock, TensorScaling};
+use crate::format::ModelFormat;
 
 /// Recipes that are made from recipes that are made from recipes.
 const MOST_DEPTH: usize = 4;
@@ -156,9 +156,9 @@ impl Parser<'_> {
             "prefix" => self.blocks()?.for_each(|block| block.prefix = Some(rest.to_owned())),
             "scaling" => {
                 let scaling = match rest {
-                    "mup" => Scaling::Decoder,
-                    "mup-t5" => Scaling::T5,
-                    "kept" => Scaling::Kept,
+                    "mup" => TensorScaling::Decoder,
+                    "mup-t5" => TensorScaling::T5,
+                    "kept" => TensorScaling::Kept,
                     _ => return Err(format!("`{rest}` is not a scaling: mup, mup-t5 or kept")),
                 };
                 self.blocks()?.for_each(|block| block.scaling = Some(scaling));
@@ -172,8 +172,8 @@ impl Parser<'_> {
             "ranks" => {
                 let (side, file) = first_word(rest);
                 let side = match side {
-                    "left" => Side::Left,
-                    "right" => Side::Right,
+                    "left" => ConfigSide::Left,
+                    "right" => ConfigSide::Right,
                     _ => return Err("expected `ranks left FILE` or `ranks right FILE`".to_owned()),
                 };
                 check_file(file)?;
@@ -359,16 +359,16 @@ fn check_file(file: &str) -> Said<()> {
 }
 
 /// The patterns of left keys of a block.
-fn of_left(block: &mut RuleBlock) -> impl Iterator<Item = &mut Pattern> {
+fn of_left(block: &mut RuleBlock) -> impl Iterator<Item = &mut KeyPattern> {
     block.rules.iter_mut().flat_map(|rule| {
-        let also = rule.also.iter_mut().filter(|also| also.towards == Side::Left);
+        let also = rule.also.iter_mut().filter(|also| also.towards == ConfigSide::Left);
         rule.left.iter_mut().chain(also.map(|also| &mut also.key))
     })
 }
 
 /// `hf`, `cs-1.8, cs-1.9` or `cs-2.1..cs-2.9`.
-fn formats(text: &str) -> Said<Vec<Format>> {
-    let one = |text: &str| text.trim().parse::<Format>().map_err(|error| error.to_string());
+fn formats(text: &str) -> Said<Vec<ModelFormat>> {
+    let one = |text: &str| text.trim().parse::<ModelFormat>().map_err(|error| error.to_string());
     let mut found = Vec::new();
     for part in text.split(',') {
         match part.split_once("..") {
@@ -379,11 +379,11 @@ fn formats(text: &str) -> Said<Vec<Format>> {
                     return Err(format!("`{part}` is not a range of releases"));
                 };
                 let before = found.len();
-                for (major, minor) in Format::RELEASES {
+                for (major, minor) in ModelFormat::RELEASES {
                     if ((from.major, from.minor)..=(to.major, to.minor)).contains(&(major, minor)) {
                         let release =
                             crate::format::Release { major, minor, variant: from.variant };
-                        found.push(Format::Cerebras(release));
+                        found.push(ModelFormat::Cerebras(release));
                     }
                 }
                 if from.variant != to.variant || found.len() == before {
@@ -439,9 +439,9 @@ mod tests {
         assert_eq!((block.left.len(), block.right.len(), block.rules.len()), (1, 9, 2));
         assert_eq!((block.rules[0].line, block.rules[0].operations.len()), (7, 2));
         assert_eq!(block.rules[0].also.len(), 1);
-        assert_eq!(block.ends[0].towards, Side::Right);
+        assert_eq!(block.ends[0].towards, ConfigSide::Right);
         let (hf, cs) = ("hf".parse().unwrap(), "cs-2.9".parse().unwrap());
-        assert_eq!(block.towards(cs, hf), Some(Side::Left));
+        assert_eq!(block.towards(cs, hf), Some(ConfigSide::Left));
         assert_eq!(block.towards(cs, cs), None);
     }
 

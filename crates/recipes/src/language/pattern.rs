@@ -9,7 +9,7 @@ use super::expression::Expression;
 
 /// A pattern of keys.
 #[derive(Debug, Clone)]
-pub struct Pattern {
+pub struct KeyPattern {
     text: String,
     tokens: Vec<Token>,
 }
@@ -17,13 +17,13 @@ pub struct Pattern {
 #[derive(Debug, Clone)]
 enum Token {
     Literal(String),
-    Hole { name: String, class: Class, factor: u64 },
-    Group(Group),
+    Hole { name: String, class: HoleClass, factor: u64 },
+    Group(KeyGroup),
 }
 
 /// Several keys that go together.
 #[derive(Debug, Clone)]
-pub enum Group {
+pub enum KeyGroup {
     /// `[q,k,v]`.
     Names(Vec<String>),
     /// `[0..E]`: so many.
@@ -32,7 +32,7 @@ pub enum Group {
 
 /// What fills a hole.
 #[derive(Debug, Clone)]
-enum Class {
+enum HoleClass {
     Digits,
     Any,
     Not(String),
@@ -71,7 +71,7 @@ const MOST_GROUPS: usize = 2;
 /// Holes that match anything; each makes matching slower by the length of the key.
 const MOST_ANY: usize = 3;
 
-impl Pattern {
+impl KeyPattern {
     /// Reads one; what is wrong with it is said in words.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut tokens = Vec::new();
@@ -101,9 +101,9 @@ impl Pattern {
             tokens.push(Token::Literal(literal));
         }
         let groups = tokens.iter().filter(|token| matches!(token, Token::Group(_))).count();
-        let any = tokens
-            .iter()
-            .filter(|token| matches!(token, Token::Hole { class: Class::Any | Class::Not(_), .. }));
+        let any = tokens.iter().filter(|token| {
+            matches!(token, Token::Hole { class: HoleClass::Any | HoleClass::Not(_), .. })
+        });
         if tokens.is_empty() {
             return Err("a key is empty".to_owned());
         }
@@ -122,7 +122,7 @@ impl Pattern {
 
     /// The keys that go together, if it has such; of two groups, each of the first has all of the
     /// second.
-    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+    pub fn groups(&self) -> impl Iterator<Item = &KeyGroup> {
         self.tokens.iter().filter_map(|token| match token {
             Token::Group(group) => Some(group),
             _ => None,
@@ -162,11 +162,11 @@ impl Pattern {
                         }
                     }
                 }
-                Token::Group(Group::Names(names)) => {
+                Token::Group(KeyGroup::Names(names)) => {
                     let member = members.next().unwrap_or(0);
                     key.push_str(names.get(member).map_or("", |name| name));
                 }
-                Token::Group(Group::Count(_)) => {
+                Token::Group(KeyGroup::Count(_)) => {
                     key.push_str(&members.next().unwrap_or(0).to_string());
                 }
             }
@@ -221,16 +221,16 @@ impl Tried<'_> {
                     }
                 };
                 match class {
-                    Class::OneOf(all) => all
+                    HoleClass::OneOf(all) => all
                         .iter()
                         .filter(|one| key.starts_with(one.as_str()))
                         .any(|one| try_with(one.len())),
-                    Class::Digits => {
+                    HoleClass::Digits => {
                         let digits = key.bytes().take_while(u8::is_ascii_digit).count();
                         digits > 0 && try_with(digits)
                     }
-                    Class::Not(prefix) if key.starts_with(prefix.as_str()) => false,
-                    Class::Any | Class::Not(_) => {
+                    HoleClass::Not(prefix) if key.starts_with(prefix.as_str()) => false,
+                    HoleClass::Any | HoleClass::Not(_) => {
                         (0..=key.len()).rev().filter(|len| key.is_char_boundary(*len)).any(try_with)
                     }
                 }
@@ -244,10 +244,10 @@ impl Tried<'_> {
                     }
                 };
                 match group {
-                    Group::Names(names) => names.iter().enumerate().any(|(member, name)| {
+                    KeyGroup::Names(names) => names.iter().enumerate().any(|(member, name)| {
                         key.starts_with(name.as_str()) && try_with(member, name.len())
                     }),
-                    Group::Count(_) => {
+                    KeyGroup::Count(_) => {
                         let digits = key.bytes().take_while(u8::is_ascii_digit).count();
                         key[..digits].parse().is_ok_and(|member| try_with(member, digits))
                     }
@@ -288,27 +288,27 @@ fn hole(inside: &str) -> Result<Token, String> {
         return Err(format!("`{{{inside}}}` has no name"));
     }
     let class = match class {
-        "#" => Class::Digits,
-        "*" => Class::Any,
+        "#" => HoleClass::Digits,
+        "*" => HoleClass::Any,
         class => match class.strip_prefix('!') {
-            Some(prefix) => Class::Not(prefix.to_owned()),
-            None => Class::OneOf(class.split('|').map(str::to_owned).collect()),
+            Some(prefix) => HoleClass::Not(prefix.to_owned()),
+            None => HoleClass::OneOf(class.split('|').map(str::to_owned).collect()),
         },
     };
-    if factor != 1 && !matches!(class, Class::Digits) {
+    if factor != 1 && !matches!(class, HoleClass::Digits) {
         return Err(format!("`{{{inside}}}`: only numbers can be multiplied"));
     }
     Ok(Token::Hole { name: name.to_owned(), class, factor })
 }
 
-fn group(inside: &str) -> Result<Group, String> {
+fn group(inside: &str) -> Result<KeyGroup, String> {
     match inside.strip_prefix("0..") {
-        Some(count) => Ok(Group::Count(Expression::parse(count)?)),
+        Some(count) => Ok(KeyGroup::Count(Expression::parse(count)?)),
         None => {
             let names: Vec<String> = inside.split(',').map(|name| name.trim().to_owned()).collect();
             match names.len() < 2 || names.iter().any(String::is_empty) {
                 true => Err(format!("`[{inside}]` is not a group: expected [q,k,v] or [0..N]")),
-                false => Ok(Group::Names(names)),
+                false => Ok(KeyGroup::Names(names)),
             }
         }
     }
@@ -318,8 +318,8 @@ fn group(inside: &str) -> Result<Group, String> {
 mod tests {
     use super::*;
 
-    fn pattern(text: &str) -> Pattern {
-        Pattern::parse(text).unwrap()
+    fn pattern(text: &str) -> KeyPattern {
+        KeyPattern::parse(text).unwrap()
     }
 
     fn moved(from: &str, to: &str, key: &str) -> Option<String> {
@@ -372,7 +372,7 @@ mod tests {
             ("[a,b].[c,d].[e,f]", "too many holes"),
             ("{any}{any}{any}{any}", "too many holes"),
         ] {
-            let error = Pattern::parse(text).unwrap_err();
+            let error = KeyPattern::parse(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");
         }
     }

@@ -1,8 +1,8 @@
 //! What a recipe says, once it is read.
 
-use super::expression::{Expression, Side};
-use super::pattern::Pattern;
-use crate::format::Format;
+use super::expression::{ConfigSide, Expression};
+use super::pattern::KeyPattern;
+use crate::format::ModelFormat;
 
 /// What a family of models is in each of its formats.
 #[derive(Debug, Clone, Default)]
@@ -25,9 +25,9 @@ pub struct RuleBlock {
     /// Where it begins, for messages.
     pub line: usize,
     /// The formats of the left side.
-    pub left: Vec<Format>,
+    pub left: Vec<ModelFormat>,
     /// The formats of the right side.
-    pub right: Vec<Format>,
+    pub right: Vec<ModelFormat>,
     /// In which direction it may be used.
     pub arrow: Arrow,
     /// What must hold of the configs.
@@ -41,7 +41,7 @@ pub struct RuleBlock {
     /// What keys of the right side may begin with.
     pub prefix: Option<String>,
     /// The scaling that is taken out on the way to the left.
-    pub scaling: Option<Scaling>,
+    pub scaling: Option<TensorScaling>,
     /// Prefixes of the right side: what is under the first is under the second, too.
     pub twice: Option<(String, String)>,
     /// Which side is cut into ranks, and what each rank's file is called.
@@ -60,7 +60,7 @@ pub struct RuleBlock {
 #[derive(Debug, Clone)]
 pub struct Ranks {
     /// The side.
-    pub side: Side,
+    pub side: ConfigSide,
     /// Their names, with `{rank}` for the number in two digits.
     pub file: String,
 }
@@ -99,7 +99,7 @@ pub struct Let {
 
 /// How muP scales weights that a standard model has unscaled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scaling {
+pub enum TensorScaling {
     /// Decoders and BERT.
     Decoder,
     /// T5.
@@ -116,9 +116,9 @@ pub struct Rule {
     /// Its text.
     pub text: String,
     /// Keys of the left side: the first is read, all are written.
-    pub left: Vec<Pattern>,
+    pub left: Vec<KeyPattern>,
     /// Keys of the right side.
-    pub right: Vec<Pattern>,
+    pub right: Vec<KeyPattern>,
     /// In which direction it is used.
     pub arrow: Arrow,
     /// What is done from left to right, in order; the other way round, undone in reverse.
@@ -175,7 +175,7 @@ pub enum Operation {
     /// The first of several is the one; back, all are the same.
     Repeat,
     /// Another key holds the same where it is missing.
-    Tie(Pattern),
+    Tie(KeyPattern),
     /// The key can't be converted, for this reason.
     Refuse(String),
 }
@@ -197,20 +197,20 @@ pub struct Creation {
     /// Its text.
     pub text: String,
     /// The direction in which it is made.
-    pub towards: Side,
+    pub towards: ConfigSide,
     /// Its key.
-    pub key: Pattern,
+    pub key: KeyPattern,
     /// What it is made of.
     pub maker: Maker,
     /// What must hold.
     pub when: Option<Expression>,
     /// Made once for each of these numbers.
-    pub each: Option<Each>,
+    pub each: Option<HoleRange>,
 }
 
 /// A range of numbers that a hole takes.
 #[derive(Debug, Clone)]
-pub struct Each {
+pub struct HoleRange {
     /// The hole.
     pub name: String,
     /// The first.
@@ -241,7 +241,7 @@ pub enum Maker {
     /// Random numbers up to a bound, float32.
     Uniform(Expression, Vec<Expression>),
     /// The first of these keys that the source has.
-    First(Vec<Pattern>),
+    First(Vec<KeyPattern>),
 }
 
 impl Recipe {
@@ -254,37 +254,42 @@ impl Recipe {
 impl RuleBlock {
     /// Whether a rule, or a group that belongs to one, is about a key of the side that is read;
     /// conditions aside.
-    pub fn knows(&self, towards: Side, key: &str) -> bool {
+    pub fn knows(&self, towards: ConfigSide, key: &str) -> bool {
         self.is_about(towards, key, |_| true)
     }
 
     /// The same, of rules that are not about any key whatever.
-    pub fn names(&self, towards: Side, key: &str) -> bool {
+    pub fn names(&self, towards: ConfigSide, key: &str) -> bool {
         self.is_about(towards, key, |pattern| pattern.text() != "{any}")
     }
 
-    fn is_about(&self, towards: Side, key: &str, counts: impl Fn(&Pattern) -> bool) -> bool {
+    fn is_about(
+        &self,
+        towards: ConfigSide,
+        key: &str,
+        counts: impl Fn(&KeyPattern) -> bool,
+    ) -> bool {
         let about = |key: &str| {
             self.rules.iter().any(|rule| {
                 let keys = match (towards, rule.arrow) {
-                    (Side::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
-                    (Side::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
+                    (ConfigSide::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
+                    (ConfigSide::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
                     _ => return false,
                 };
                 let first = keys.first().filter(|pattern| counts(pattern));
                 first.is_some_and(|pattern| pattern.matches(key).is_some())
             })
         };
-        let prefix = self.prefix.as_deref().filter(|_| towards == Side::Left);
+        let prefix = self.prefix.as_deref().filter(|_| towards == ConfigSide::Left);
         about(key) || prefix.and_then(|prefix| key.strip_prefix(prefix)).is_some_and(about)
     }
 
     /// Towards which side it goes from one format to another, if it does.
-    pub fn towards(&self, from: Format, to: Format) -> Option<Side> {
+    pub fn towards(&self, from: ModelFormat, to: ModelFormat) -> Option<ConfigSide> {
         if self.left.contains(&from) && self.right.contains(&to) && self.arrow != Arrow::ToLeft {
-            return Some(Side::Right);
+            return Some(ConfigSide::Right);
         }
         let back = self.right.contains(&from) && self.left.contains(&to);
-        (back && self.arrow != Arrow::ToRight).then_some(Side::Left)
+        (back && self.arrow != Arrow::ToRight).then_some(ConfigSide::Left)
     }
 }

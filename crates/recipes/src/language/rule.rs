@@ -1,8 +1,8 @@
 //! Rules: `KEY <-> KEY : OPERATIONS when CONDITION`.
 
-use super::line::{Call, arguments, calls, first_word, split_word};
+use super::line::{RecipeCall, arguments, calls, first_word, split_word};
 use super::parser::Said;
-use super::pattern::{Group, Pattern};
+use super::pattern::{KeyGroup, KeyPattern};
 use super::recipe::{Arrow, Operation, Rule, RuleBlock, Slot};
 
 impl RuleBlock {
@@ -37,14 +37,14 @@ impl RuleBlock {
     }
 
     /// Keys joined by `&`; none for `-`.
-    fn keys(&self, text: &str) -> Said<Vec<Pattern>> {
+    fn keys(&self, text: &str) -> Said<Vec<KeyPattern>> {
         match text.trim() {
             "-" => Ok(Vec::new()),
             text => text.split(" & ").map(|key| self.key(key.trim())).collect(),
         }
     }
 
-    pub(super) fn key(&self, text: &str) -> Said<Pattern> {
+    pub(super) fn key(&self, text: &str) -> Said<KeyPattern> {
         if text.is_empty() || text.contains(char::is_whitespace) {
             return Err(format!("`{text}` is not a key"));
         }
@@ -53,16 +53,16 @@ impl RuleBlock {
             Some((start, rest)) => format!("{start}[0..{}", self.sides(rest)),
             None => text.to_owned(),
         };
-        let pattern = Pattern::parse(&text)?;
+        let pattern = KeyPattern::parse(&text)?;
         for group in pattern.groups() {
-            if let Group::Count(count) = group {
+            if let KeyGroup::Count(count) = group {
                 self.check_names(std::iter::once(count))?;
             }
         }
         Ok(pattern)
     }
 
-    fn operation(&self, call: &Call<'_>) -> Said<Operation> {
+    fn operation(&self, call: &RecipeCall<'_>) -> Said<Operation> {
         let number = |default: usize| match call.arguments {
             "" => Ok(default),
             text => text
@@ -151,7 +151,7 @@ fn check(rule: &Rule) -> Said<()> {
     ];
     for (other_way, source, target, side) in ways {
         let Some(source) = source.first().filter(|_| rule.arrow != other_way) else { continue };
-        for hole in target.iter().flat_map(Pattern::holes) {
+        for hole in target.iter().flat_map(KeyPattern::holes) {
             if !source.holes().any(|own| own == hole) {
                 return Err(format!("nothing on the {side} side fills `{{{hole}}}`"));
             }
@@ -160,7 +160,7 @@ fn check(rule: &Rule) -> Said<()> {
     if rule.left.is_empty() && rule.right.is_empty() {
         return Err("a rule without keys".to_owned());
     }
-    let groups = |keys: &[Pattern]| keys.first().map_or(0, |key| key.groups().count());
+    let groups = |keys: &[KeyPattern]| keys.first().map_or(0, |key| key.groups().count());
     let (left, right) = (groups(&rule.left), groups(&rule.right));
     let several = rule.operations.iter().filter(|operation| {
         matches!(

@@ -10,8 +10,8 @@ use statelens_checkpoint::{
     Arithmetic, Checkpoint, FileSet, Layout, Limits, Memory, Tensor, Unwatched, Value,
 };
 use statelens_recipes::config::{self, Families, Language, Map};
-use statelens_recipes::conversion::{Leg, Stage, Wishes, components, convert, route};
-use statelens_recipes::{Format, families, loads, lora, parts};
+use statelens_recipes::conversion::{Leg, LegConfigs, Wishes, components, convert, route};
+use statelens_recipes::{ModelFormat, families, loads, lora, parts};
 
 /// Converters that the original has and can't run, or runs into an error of its own with: that
 /// Statelens makes something of them is on purpose.
@@ -153,7 +153,7 @@ impl Case {
     }
 
     /// What the conversion starts from.
-    pub(crate) fn source(&self, from: Format) -> Result<(Checkpoint, config::Value), String> {
+    pub(crate) fn source(&self, from: ModelFormat) -> Result<(Checkpoint, config::Value), String> {
         let recipe = families::find(&self.text("model")).map_err(say)?;
         let way = route(&recipe, from, self.format("tgt_fmt")?).map_err(say)?;
         let folders = components(&recipe, way[0]);
@@ -170,17 +170,17 @@ impl Case {
         &self,
         source: &Checkpoint,
         config: &config::Value,
-        from: Format,
-        to: Format,
+        from: ModelFormat,
+        to: ModelFormat,
     ) -> Result<(Parts, config::Value), String> {
         let model = self.text("model");
         let recipe = families::find(&model).map_err(say)?;
         let known = Families::known().map_err(say)?;
         let converted = known.convert(&model, from, to, config).map_err(say)?;
-        let stages: Vec<Stage> = converted
+        let stages: Vec<LegConfigs> = converted
             .steps
             .iter()
-            .map(|step| Stage {
+            .map(|step| LegConfigs {
                 leg: Leg { from: step.step.source, to: step.step.target },
                 left: step.left.clone(),
                 right: step.right.clone(),
@@ -192,8 +192,8 @@ impl Case {
         Ok((done.parts, converted.config))
     }
 
-    pub(crate) fn format(&self, key: &str) -> Result<Format, String> {
-        self.text(key).parse::<Format>().map_err(|error| error.to_string())
+    pub(crate) fn format(&self, key: &str) -> Result<ModelFormat, String> {
+        self.text(key).parse::<ModelFormat>().map_err(|error| error.to_string())
     }
 
     fn configs_in(&self, folders: Option<&[String]>) -> Result<config::Value, String> {

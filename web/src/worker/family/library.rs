@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use statelens_checkpoint::FileSet;
-use statelens_recipes::catalog::{Catalog, Ranked};
+use statelens_recipes::catalog::{Catalog, RankedCheckpoint};
 use statelens_recipes::{library, recognise};
 
 use crate::protocol::family::FamilyRequest;
@@ -19,7 +19,7 @@ pub(super) fn catalog() -> &'static Catalog {
 }
 
 /// The files of all ranks, if the open file is one of them.
-pub(super) fn ranked(files: &FileSet) -> Option<Ranked<'_>> {
+pub(super) fn ranked(files: &FileSet) -> Option<RankedCheckpoint<'_>> {
     let main = files.name(files.main().ok()?);
     catalog().ranked(main, &|name| files.find(name).is_some())
 }

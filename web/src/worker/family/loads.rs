@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Checkpoint, Result};
 use statelens_recipes::config::Value;
-use statelens_recipes::{Format, loads};
+use statelens_recipes::{ModelFormat, loads};
 
 use super::looks::name_of;
 use crate::protocol::family::Loads;
@@ -14,7 +14,7 @@ const NAMED: usize = 4;
 /// Holds what was converted against its config.
 pub(super) fn told(
     made: &Checkpoint,
-    format: Format,
+    format: ModelFormat,
     config: Option<&Value>,
     unmatched: u64,
 ) -> Result<Loads> {

@@ -8,7 +8,7 @@ use statelens_recipes::config::{Families, Guess, Language, Value, parse};
 use statelens_recipes::conversion::{Leg, route};
 use statelens_recipes::language::Recipe;
 use statelens_recipes::proposal::{self, Clues};
-use statelens_recipes::{Format, families, ranks, recognise};
+use statelens_recipes::{ModelFormat, families, ranks, recognise};
 
 use super::files::{self, MOST_CONFIG, SourceModel};
 use super::library;
@@ -33,7 +33,7 @@ pub(in crate::worker) struct ConversionInputs {
     /// What is in it.
     pub(super) value: Option<Value>,
     /// The format that the checkpoint is in.
-    pub(super) source: Option<Format>,
+    pub(super) source: Option<ModelFormat>,
     /// The rules, and their text.
     pub(super) recipe: Result<Recipe>,
     pub(super) rules: Text,
@@ -85,7 +85,7 @@ pub(in crate::worker) fn looks(
         of_trainer: model.of_trainer,
         parts: &[],
     };
-    let towards = if cerebras { Format::HuggingFace } else { Format::CURRENT };
+    let towards = if cerebras { ModelFormat::HuggingFace } else { ModelFormat::CURRENT };
     let target = asked.target.as_deref().and_then(|name| name.parse().ok()).unwrap_or(towards);
     let source = match (&ranked, &asked.source) {
         (Some(ranked), None) => Ok(ranked.format),
@@ -116,12 +116,12 @@ pub(in crate::worker) fn looks(
         Some(ranked) if looks.model == ranked.family => (true, vec!["file names".to_owned()]),
         _ => clues_of(checkpoint, asked, &looks, &guesses, cerebras),
     };
-    looks.source = source.as_ref().map(Format::to_string).unwrap_or_default();
+    looks.source = source.as_ref().map(ModelFormat::to_string).unwrap_or_default();
     let own = ranked.as_ref().map(|ranked| ranked.format);
-    let layouts: Vec<Format> = recipe.as_ref().map(proposal::layouts).unwrap_or_default();
+    let layouts: Vec<ModelFormat> = recipe.as_ref().map(proposal::layouts).unwrap_or_default();
     looks.sources = formats().chain(own).chain(layouts.iter().copied()).map(choice).collect();
     if let (Ok(recipe), Ok(source), Ok(known)) = (&recipe, &source, &known) {
-        let leads = |target: &Format| leads(recipe, known, &looks.model, *source, *target);
+        let leads = |target: &ModelFormat| leads(recipe, known, &looks.model, *source, *target);
         looks.targets = formats().chain(layouts).filter(leads).map(choice).collect();
     }
     looks.wrapped = looks.model.is_empty()
@@ -151,8 +151,8 @@ pub(in crate::worker) fn looks(
 }
 
 /// The format that a checkpoint of this one is converted to first of all.
-fn towards_of(source: Format) -> Format {
-    if source.is_hf() { Format::CURRENT } else { Format::HuggingFace }
+fn towards_of(source: ModelFormat) -> ModelFormat {
+    if source.is_hf() { ModelFormat::CURRENT } else { ModelFormat::HuggingFace }
 }
 
 /// The rules of a model that comes with Statelens.
@@ -206,7 +206,13 @@ fn clues_of(
 }
 
 /// Whether recipe and configs lead from one format to another.
-fn leads(recipe: &Recipe, known: &Families, model: &str, from: Format, to: Format) -> bool {
+fn leads(
+    recipe: &Recipe,
+    known: &Families,
+    model: &str,
+    from: ModelFormat,
+    to: ModelFormat,
+) -> bool {
     let is_known = known.models().any(|own| own == model);
     from != to
         && route(recipe, from, to).is_ok()
@@ -214,18 +220,18 @@ fn leads(recipe: &Recipe, known: &Families, model: &str, from: Format, to: Forma
 }
 
 /// Hugging Face, and the releases, the newest first.
-fn formats() -> impl Iterator<Item = Format> {
-    let releases = Format::RELEASES.iter().rev();
-    let releases = releases.map(|(major, minor)| Format::cerebras(*major, *minor));
-    std::iter::once(Format::HuggingFace).chain(releases)
+fn formats() -> impl Iterator<Item = ModelFormat> {
+    let releases = ModelFormat::RELEASES.iter().rev();
+    let releases = releases.map(|(major, minor)| ModelFormat::cerebras(*major, *minor));
+    std::iter::once(ModelFormat::HuggingFace).chain(releases)
 }
 
-fn choice(format: Format) -> Choice {
+fn choice(format: ModelFormat) -> Choice {
     Choice { id: format.to_string(), name: name_of(format) }
 }
 
 /// What people call a format.
-pub(super) fn name_of(format: Format) -> String {
+pub(super) fn name_of(format: ModelFormat) -> String {
     match format.version() {
         None if format.is_hf() => "Hugging Face".to_owned(),
         None => format.to_string(),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Error, Result, Value};
 use statelens_convert::{CastRule, Edit, plan_edited, shard_size};
 use statelens_formats::{RequestedOptions as Versions, Shards};
-use statelens_recipes::Format;
+use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{self, Converted, Families, Language};
-use statelens_recipes::conversion::{Conversion, Leg, OPTIMIZER_FILE, Wishes, convert};
+use statelens_recipes::conversion::{Leg, ModelConversion, OPTIMIZER_FILE, Wishes, convert};
 use statelens_recipes::proposal::{stages, stem};
 
 use super::looks::ConversionInputs;
@@ -63,7 +63,7 @@ fn fold_command(open: &OpenCheckpoint, found: &ConversionInputs) -> String {
 
 /// What is to be written.
 pub(in crate::worker) struct Ready {
-    to: Format,
+    to: ModelFormat,
     made: Checkpoint,
     optimizer: Option<Checkpoint>,
     config: Option<Text>,
@@ -175,7 +175,7 @@ fn converted(
 
 /// The checkpoint that is made, if it is one, and its optimizer where that is a file of its own.
 fn only(
-    mut done: Conversion,
+    mut done: ModelConversion,
     converted: Option<&Converted>,
     shown: &mut Shown,
 ) -> Result<(Checkpoint, Option<Checkpoint>)> {
@@ -227,7 +227,7 @@ pub(in crate::worker) fn plan(
 }
 
 /// The new config, as the command writes it and calls it.
-fn new_config(converted: &Converted, to: Format, found: &ConversionInputs) -> Text {
+fn new_config(converted: &Converted, to: ModelFormat, found: &ConversionInputs) -> Text {
     let text = match converted.language {
         Language::Json => converted.config.to_json(),
         Language::Yaml => converted.config.to_yaml(),
@@ -269,7 +269,7 @@ fn left_out(source: &Checkpoint, leg: Leg, with_optimizer: bool) -> Option<Strin
 fn command(
     open: &OpenCheckpoint,
     options: &ConvertOptions,
-    to: Format,
+    to: ModelFormat,
     found: &ConversionInputs,
 ) -> String {
     let asked: &FamilyRequest = &options.family;

@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_inspect::fold;
-use statelens_recipes::conversion::Conversion;
+use statelens_recipes::conversion::ModelConversion;
 use statelens_recipes::engine::{Move, Unmatched};
 
 use crate::protocol::family::Row;
 
 /// The rows: keys that no rule covers first, then those that are left out, then the others.
-pub(super) fn rows(done: &Conversion) -> Vec<Row> {
+pub(super) fn rows(done: &ModelConversion) -> Vec<Row> {
     let mut rows = folded(done.unmatched.iter().map(unmatched).collect());
     let moves = composed(&done.moves, &done.ends);
     let (out, kept): (Vec<Row>, Vec<Row>) =
@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn told(moves: Vec<Move>, ends: Vec<usize>) -> Vec<(String, String, String, u64)> {
-        let done = Conversion { parts: Vec::new(), unmatched: Vec::new(), moves, ends };
+        let done = ModelConversion { parts: Vec::new(), unmatched: Vec::new(), moves, ends };
         let told = |row: Row| (row.old, row.new, row.how, row.times);
         rows(&done).into_iter().map(told).collect()
     }

@@ -7,7 +7,7 @@ use statelens_checkpoint::{Error, Result};
 use statelens_convert::{Edit, shard_size};
 use statelens_formats::Shards;
 use statelens_inspect::visible;
-use statelens_recipes::adapter::{CONFIG, FILES, Folded, fold};
+use statelens_recipes::adapter::{CONFIG, FILES, FoldedAdapter, fold};
 
 use super::beside::{beside as config_beside, stem, together, weights};
 use super::files;
@@ -43,7 +43,10 @@ fn in_folder(folder: &Path) -> Option<PathBuf> {
 }
 
 /// The model with an adapter folded into it, and the files of both.
-pub(super) fn folded(checkpoint: &Path, adapter: &Path) -> Result<(Folded, Vec<Arc<FileSource>>)> {
+pub(super) fn folded(
+    checkpoint: &Path,
+    adapter: &Path,
+) -> Result<(FoldedAdapter, Vec<Arc<FileSource>>)> {
     let config = adapter.with_file_name(CONFIG);
     if !config.is_file() {
         return Err(Error::refused(format!("there is no {CONFIG} beside the adapter"))

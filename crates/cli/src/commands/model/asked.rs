@@ -7,9 +7,9 @@ use statelens_convert::shard_size;
 use statelens_formats::Shards;
 use statelens_recipes::config::{Converted, Families};
 use statelens_recipes::conversion::OPTIMIZER_FILE;
-use statelens_recipes::language::{Recipe, Side};
+use statelens_recipes::language::{ConfigSide, Recipe};
 use statelens_recipes::proposal::Clues;
-use statelens_recipes::{Format, ranks};
+use statelens_recipes::{ModelFormat, ranks};
 
 use super::beside::{stem, weights};
 use super::files::{self, File};
@@ -21,8 +21,8 @@ use crate::source;
 pub(super) struct RequestedConversion {
     pub(super) recipe: Recipe,
     pub(super) model: String,
-    pub(super) source: Format,
-    pub(super) target: Format,
+    pub(super) source: ModelFormat,
+    pub(super) target: ModelFormat,
     /// It is in several folders.
     several: bool,
     /// It is in a file for each rank.
@@ -30,7 +30,7 @@ pub(super) struct RequestedConversion {
 }
 
 impl RequestedConversion {
-    pub(super) fn of(args: &ConvertModel, source: &Source, target: Format) -> Result<Self> {
+    pub(super) fn of(args: &ConvertModel, source: &Source, target: ModelFormat) -> Result<Self> {
         let shown = || args.checkpoint.display().to_string();
         let guesses = match &source.config {
             Some(config) if source.parts.is_empty() => Families::known()?.recognise(config),
@@ -94,7 +94,7 @@ impl RequestedConversion {
             return Ok((folder.join(format!("{}.mdl", self.stem(args)?)), Shards::One));
         }
         let ranked = ranks::of(&self.recipe).any(|(block, ranks)| {
-            let side = if ranks.side == Side::Left { &block.left } else { &block.right };
+            let side = if ranks.side == ConfigSide::Left { &block.left } else { &block.right };
             side.contains(&self.target)
         });
         if let Some(file) = part.filter(|_| ranked) {

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Checkpoint, Error, Result};
 use statelens_convert::CastRule;
 use statelens_formats::cerebras::dataloader::{DataState, Loader};
 use statelens_inspect::visible;
-use statelens_recipes::Format;
+use statelens_recipes::ModelFormat;
 use statelens_recipes::config::Value;
 use statelens_recipes::conversion::{Leg, Wishes, convert, refuse_unmatched};
 use statelens_recipes::engine::Unmatched;
@@ -21,7 +21,7 @@ use crate::commands::toolbox::dataloader;
 use crate::print::{CommandResult, Printer, complain};
 
 pub(crate) fn run(args: &ConvertModel) -> CommandResult {
-    let target: Format = args.tgt_fmt.parse()?;
+    let target: ModelFormat = args.tgt_fmt.parse()?;
     let casts = CastRule::all(&args.cast)?;
     let mut source = Source::open(args)?;
     if args.fold_lora {

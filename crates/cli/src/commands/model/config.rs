@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::{Error, ErrorKind, Result};
 use statelens_inspect::{Json, visible};
-use statelens_recipes::Format;
+use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Converted, Families, Language, Map, Value, parse};
 
 use crate::args::ConvertConfig;
@@ -53,17 +53,17 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
 /// What is converted, from what to what.
 struct ConfigConversion {
     model: String,
-    source: Format,
-    target: Format,
+    source: ModelFormat,
+    target: ModelFormat,
     recognised: bool,
 }
 
 impl ConfigConversion {
     fn of(args: &ConvertConfig, families: &Families) -> Result<Self> {
-        let target: Format = args.tgt_fmt.parse()?;
+        let target: ModelFormat = args.tgt_fmt.parse()?;
         // `cs-auto` asks for what is done without a name, too.
         let named = args.src_fmt.as_deref().filter(|text| *text != "cs-auto");
-        let named = named.map(str::parse::<Format>).transpose()?;
+        let named = named.map(str::parse::<ModelFormat>).transpose()?;
         if let (Some(model), Some(source)) = (&args.model, named) {
             return Ok(Self { model: model.clone(), source, target, recognised: false });
         }
@@ -93,7 +93,7 @@ impl ConfigConversion {
                 }
                 return Ok(Self {
                     model: model.clone(),
-                    source: Format::HuggingFace,
+                    source: ModelFormat::HuggingFace,
                     target,
                     recognised: true,
                 });
@@ -124,7 +124,7 @@ impl ConfigConversion {
 }
 
 /// Reads a config in the language of its name, or else in that of its format.
-fn read(path: &Path, format: Option<Format>) -> Result<Value> {
+fn read(path: &Path, format: Option<ModelFormat>) -> Result<Value> {
     const MAX: u64 = 16 << 20;
     let name = path.display().to_string();
     let failed = |error: std::io::Error| Error::io(error.to_string()).in_file(name.clone());
@@ -133,7 +133,8 @@ fn read(path: &Path, format: Option<Format>) -> Result<Value> {
     file.take(MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     let text = String::from_utf8(bytes)
         .map_err(|_| Error::damaged("the config is not text in UTF-8").in_file(name.clone()))?;
-    let usual = if format == Some(Format::HuggingFace) { Language::Json } else { Language::Yaml };
+    let usual =
+        if format == Some(ModelFormat::HuggingFace) { Language::Json } else { Language::Yaml };
     let language = Language::of_name(&name).unwrap_or(usual);
     parse(&text, language).map_err(|error| error.in_file(name))
 }

@@ -1,8 +1,8 @@
 //! `statelens list-converters`.
 
 use statelens_inspect::Json;
-use statelens_recipes::Format;
-use statelens_recipes::config::{Families, Pair};
+use statelens_recipes::ModelFormat;
+use statelens_recipes::config::{Families, FormatPair};
 use statelens_recipes::families as recipes;
 use statelens_recipes::language::RuleBlock;
 
@@ -25,11 +25,11 @@ pub(crate) fn run(args: &ListConverters) -> CommandResult {
         let wanted = only.as_ref().is_none_or(|only| *only == name.to_lowercase());
         let recipe = recipes::find(name)?;
         let named = |block: &&RuleBlock| block.left.iter().chain(&block.right).any(is_named);
-        let pairs: Vec<Pair> = recipe
+        let pairs: Vec<FormatPair> = recipe
             .blocks
             .iter()
             .filter(named)
-            .map(|block| Pair { left: block.left.clone(), right: block.right.clone() })
+            .map(|block| FormatPair { left: block.left.clone(), right: block.right.clone() })
             .collect();
         if wanted && !pairs.is_empty() {
             models.push((name, pairs));
@@ -60,14 +60,15 @@ pub(crate) fn run(args: &ListConverters) -> CommandResult {
 }
 
 /// Neither Hugging Face's nor Cerebras's.
-fn is_named(format: &Format) -> bool {
+fn is_named(format: &ModelFormat) -> bool {
     !format.is_hf() && !format.is_cerebras()
 }
 
 /// `cs-2.1 to cs-2.10`, where the releases between them are there, too.
-fn formats(formats: &[Format]) -> String {
-    let place =
-        |format: &Format| Format::RELEASES.iter().position(|one| Some(*one) == format.version());
+fn formats(formats: &[ModelFormat]) -> String {
+    let place = |format: &ModelFormat| {
+        ModelFormat::RELEASES.iter().position(|one| Some(*one) == format.version())
+    };
     let places: Vec<_> = formats.iter().map(place).collect();
     let run =
         places.windows(2).all(|two| matches!(two, [Some(one), Some(next)] if one + 1 == *next));
@@ -77,8 +78,8 @@ fn formats(formats: &[Format]) -> String {
     }
 }
 
-fn json(models: &[(&str, Vec<Pair>)]) -> String {
-    let list = |json: &mut Json, formats: &[Format]| {
+fn json(models: &[(&str, Vec<FormatPair>)]) -> String {
+    let list = |json: &mut Json, formats: &[ModelFormat]| {
         json.array(|json| formats.iter().for_each(|format| json.str(&format.to_string())));
     };
     let mut json = Json::new();

@@ -1,7 +1,7 @@
 //! `statelens convert-model --dry-run`.
 
 use statelens_inspect::{Json, visible};
-use statelens_recipes::conversion::Conversion;
+use statelens_recipes::conversion::ModelConversion;
 use statelens_recipes::engine::Move;
 
 use super::asked::RequestedConversion;
@@ -14,7 +14,7 @@ use crate::print::{CommandResult, Printer};
 pub(super) fn show(
     args: &ConvertModel,
     asked: &RequestedConversion,
-    done: &Conversion,
+    done: &ModelConversion,
     parts: &CheckpointOutputs<'_>,
 ) -> CommandResult {
     let casts = parts.forecasts()?;
@@ -34,7 +34,7 @@ pub(super) fn show(
 
 fn moves(
     asked: &RequestedConversion,
-    done: &Conversion,
+    done: &ModelConversion,
     printer: &mut Printer,
 ) -> Result<(), crate::print::Failure> {
     printer.line(&format!("{} from {} to {}", asked.recipe.family, asked.source, asked.target))?;
@@ -53,7 +53,11 @@ fn moves(
     Ok(())
 }
 
-fn json(asked: &RequestedConversion, done: &Conversion, casts: &[(String, Forecast)]) -> String {
+fn json(
+    asked: &RequestedConversion,
+    done: &ModelConversion,
+    casts: &[(String, Forecast)],
+) -> String {
     let mut json = Json::new();
     json.object(|json| {
         json.name("statelens").number(1);

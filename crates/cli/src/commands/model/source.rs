@@ -6,9 +6,9 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Result};
 use statelens_recipes::config::Value;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
-use statelens_recipes::language::{Recipe, Side};
+use statelens_recipes::language::{ConfigSide, Recipe};
 use statelens_recipes::proposal;
-use statelens_recipes::{Format, families, ranks};
+use statelens_recipes::{ModelFormat, families, ranks};
 
 use super::beside::{beside, together, weights};
 use super::files;
@@ -25,7 +25,7 @@ pub(super) struct Source {
     /// The folders of a model of several parts.
     pub(super) parts: Vec<String>,
     /// The family and format whose files of ranks these are.
-    pub(super) ranked: Option<(String, Format)>,
+    pub(super) ranked: Option<(String, ModelFormat)>,
     /// The optimizer's state was in a file of its own, as Hugging Face's trainer writes it.
     pub(super) of_trainer: bool,
 }
@@ -90,7 +90,7 @@ impl Source {
 /// A checkpoint in a file for each rank.
 struct RankFiles {
     family: String,
-    format: Format,
+    format: ModelFormat,
     paths: Vec<PathBuf>,
 }
 
@@ -103,8 +103,8 @@ impl RankFiles {
         named.cloned().into_iter().chain(others).find_map(|recipe| {
             ranks::of(&recipe).find_map(|(block, ranks)| {
                 let formats = match ranks.side {
-                    Side::Left => &block.left,
-                    Side::Right => &block.right,
+                    ConfigSide::Left => &block.left,
+                    ConfigSide::Right => &block.right,
                 };
                 let format = *formats.first()?;
                 let asked = args.src_fmt.as_ref();

@@ -8,7 +8,7 @@ use crate::config::mup;
 use crate::config::operation::projector_layers;
 use crate::config::section::{fill, model_section, set_model_section};
 use crate::config::side::Side;
-use crate::config::table::{Layout, Parts};
+use crate::config::table::{Parts, PartsLayout};
 use crate::config::value::{List, Map, Value};
 
 /// Converts all parts of a config and puts them in place.
@@ -48,12 +48,12 @@ fn to_one(way: &mut StepContext<'_>, name: &str, parts: &Parts, root: Map) -> Re
     }
     let mut written = model.clone();
     match &parts.layout {
-        Layout::Pair | Layout::Dpr => {}
-        Layout::Llava => {
+        PartsLayout::Pair | PartsLayout::Dpr => {}
+        PartsLayout::Llava => {
             join(&mut model)?;
             written = model.clone();
         }
-        Layout::Simple { encoder } => {
+        PartsLayout::Simple { encoder } => {
             join(&mut model)?;
             nest(&mut model, encoder)?;
             written = model.clone();
@@ -75,7 +75,7 @@ fn to_several(way: &mut StepContext<'_>, name: &str, parts: &Parts, mut root: Ma
     if mup::to_standard(&model, mup::Policy::Refused)?.is_some() {
         return Err(Error::refused("the config uses muP"));
     }
-    if let Layout::Simple { encoder } = &parts.layout {
+    if let PartsLayout::Simple { encoder } = &parts.layout {
         unnest(&mut model, encoder)?;
     }
     if parts.layout.has_projector() {
@@ -91,7 +91,7 @@ fn to_several(way: &mut StepContext<'_>, name: &str, parts: &Parts, mut root: Ma
         let seen = done.seen.as_map().map(model_section).transpose()?.unwrap_or_default();
         sections.set(part.as_str(), seen);
     }
-    if parts.layout == Layout::Dpr {
+    if parts.layout == PartsLayout::Dpr {
         for (part, whose, architecture) in [
             ("q_encoder", "question_encoder", "DPRQuestionEncoder"),
             ("ctx_encoder", "ctx_encoder", "DPRContextEncoder"),
@@ -141,7 +141,7 @@ fn part_of(root: &Map, part: &str) -> Result<Map> {
     })
 }
 
-impl Layout {
+impl PartsLayout {
     fn has_projector(&self) -> bool {
         matches!(self, Self::Llava | Self::Simple { .. })
     }

@@ -6,12 +6,12 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 use statelens_checkpoint::{Error, Result};
 
 use super::resolve::{self, ScalarType};
-use crate::config::value::{Key, List, Map, Value};
+use crate::config::value::{List, Map, MapKey, Value};
 use crate::config::{MAX_DEPTH, MAX_NODES};
 
 /// Reads the one document of a text.
 pub(in crate::config) fn parse(text: &str) -> Result<Value> {
-    let mut builder = Builder::default();
+    let mut builder = YamlBuilder::default();
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| {
@@ -26,7 +26,7 @@ pub(in crate::config) fn parse(text: &str) -> Result<Value> {
 }
 
 #[derive(Default)]
-struct Builder {
+struct YamlBuilder {
     open: Vec<OpenContainer>,
     anchored: HashMap<usize, Value>,
     document: Option<Value>,
@@ -36,29 +36,29 @@ struct Builder {
 /// A list or dict that has begun, with its anchor (0: none).
 struct OpenContainer {
     anchor: usize,
-    content: Content,
+    content: NodeContent,
 }
 
-enum Content {
+enum NodeContent {
     List(List),
-    Map(Entries),
+    Map(MapEntries),
 }
 
 /// A dict that is being read.
 #[derive(Default)]
-struct Entries {
+struct MapEntries {
     /// What `<<` brought, which what stands in the dict itself comes after.
     merged: Vec<Map>,
-    own: Vec<(Key, Value)>,
-    key: Option<Pending>,
+    own: Vec<(MapKey, Value)>,
+    key: Option<PendingKey>,
 }
 
-enum Pending {
-    Key(Key),
+enum PendingKey {
+    Key(MapKey),
     Merge,
 }
 
-impl Builder {
+impl YamlBuilder {
     fn event(&mut self, event: Event<'_>) -> Result<()> {
         match event {
             Event::DocumentStart(_) if self.document.is_some() => {
@@ -77,11 +77,11 @@ impl Builder {
             }
             Event::SequenceStart(anchor, tag) => {
                 collection_tag(tag.as_deref(), "seq")?;
-                self.begin(anchor, Content::List(List::default()))
+                self.begin(anchor, NodeContent::List(List::default()))
             }
             Event::MappingStart(anchor, tag) => {
                 collection_tag(tag.as_deref(), "map")?;
-                self.begin(anchor, Content::Map(Entries::default()))
+                self.begin(anchor, NodeContent::Map(MapEntries::default()))
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(anchor) => {
@@ -113,18 +113,19 @@ impl Builder {
     fn expects_key(&self) -> bool {
         matches!(
             self.open.last(),
-            Some(OpenContainer { content: Content::Map(Entries { key: None, .. }), .. })
+            Some(OpenContainer { content: NodeContent::Map(MapEntries { key: None, .. }), .. })
         )
     }
 
     fn merge(&mut self) -> Result<()> {
-        if let Some(OpenContainer { content: Content::Map(entries), .. }) = self.open.last_mut() {
-            entries.key = Some(Pending::Merge);
+        if let Some(OpenContainer { content: NodeContent::Map(entries), .. }) = self.open.last_mut()
+        {
+            entries.key = Some(PendingKey::Merge);
         }
         Ok(())
     }
 
-    fn begin(&mut self, anchor: usize, content: Content) -> Result<()> {
+    fn begin(&mut self, anchor: usize, content: NodeContent) -> Result<()> {
         if self.open.len() >= MAX_DEPTH {
             return Err(Error::limit("the config is nested deeper than 100 levels"));
         }
@@ -137,8 +138,8 @@ impl Builder {
             return Err(Error::damaged("something ends that did not begin"));
         };
         let value = match content {
-            Content::List(list) => Value::List(list),
-            Content::Map(entries) => Value::Map(entries.map()),
+            NodeContent::List(list) => Value::List(list),
+            NodeContent::Map(entries) => Value::Map(entries.map()),
         };
         self.done(value, anchor)
     }
@@ -153,17 +154,17 @@ impl Builder {
         }
         match self.open.last_mut() {
             None => self.document = Some(value),
-            Some(OpenContainer { content: Content::List(list), .. }) => list.push(value),
-            Some(OpenContainer { content: Content::Map(entries), .. }) => {
+            Some(OpenContainer { content: NodeContent::List(list), .. }) => list.push(value),
+            Some(OpenContainer { content: NodeContent::Map(entries), .. }) => {
                 match entries.key.take() {
-                    Some(Pending::Key(key)) => entries.own.push((key, value)),
-                    Some(Pending::Merge) => entries.merge(value)?,
+                    Some(PendingKey::Key(key)) => entries.own.push((key, value)),
+                    Some(PendingKey::Merge) => entries.merge(value)?,
                     None => {
-                        let key = Key::of(value).ok_or_else(|| {
+                        let key = MapKey::of(value).ok_or_else(|| {
                             Error::unsupported("a list or a section can't be a key")
                                 .expected("a text")
                         })?;
-                        entries.key = Some(Pending::Key(key));
+                        entries.key = Some(PendingKey::Key(key));
                     }
                 }
             }
@@ -172,7 +173,7 @@ impl Builder {
     }
 }
 
-impl Entries {
+impl MapEntries {
     fn merge(&mut self, value: Value) -> Result<()> {
         let bad = || Error::damaged("<< does not name a section, nor a list of sections");
         match value {

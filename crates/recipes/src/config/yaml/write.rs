@@ -6,11 +6,11 @@ use std::collections::HashMap;
 
 use super::resolve::{self, ScalarType};
 use crate::config::float;
-use crate::config::value::{Key, Map, Value};
+use crate::config::value::{Map, MapKey, Value};
 
 /// Writes one document; each level is set in by `step`.
 pub(in crate::config) fn write(value: &Value, step: usize) -> String {
-    let mut writer = Writer { anchors: anchors(value), step, ..Writer::default() };
+    let mut writer = YamlWriter { anchors: anchors(value), step, ..YamlWriter::default() };
     writer.node(value, NodeRole::Root);
     if writer.open_ended && !matches!(value, Value::List(_) | Value::Map(_)) {
         writer.line_break();
@@ -35,7 +35,7 @@ enum NodeRole {
 }
 
 #[derive(Default)]
-struct Writer {
+struct YamlWriter {
     text: String,
     column: usize,
     /// The last character was a space or nothing was written on the line.
@@ -56,7 +56,7 @@ struct Anchor {
     written: bool,
 }
 
-impl Writer {
+impl YamlWriter {
     /// Depth is bounded: whatever was read or made is.
     fn node(&mut self, value: &Value, role: NodeRole) {
         if let Some(anchor) = value.shared().and_then(|mark| self.anchors.get_mut(&mark)) {
@@ -103,10 +103,10 @@ impl Writer {
         }
     }
 
-    fn entry(&mut self, key: &Key, value: &Value) {
+    fn entry(&mut self, key: &MapKey, value: &Value) {
         let key = match key {
-            Key::Text(text) => Value::Text(text.clone()),
-            Key::Other(value) => (**value).clone(),
+            MapKey::Text(text) => Value::Text(text.clone()),
+            MapKey::Other(value) => (**value).clone(),
         };
         if is_simple(&key) {
             self.node(&key, NodeRole::SimpleKey);
@@ -143,7 +143,7 @@ impl Writer {
     }
 
     fn string(&mut self, text: &str, split: bool) {
-        let shape = Shape::of(text);
+        let shape = ScalarAnalysis::of(text);
         let plain = shape.plain
             && (split || !shape.multiline)
             && resolve::scalar_type(text) == ScalarType::Text;
@@ -309,9 +309,10 @@ impl Writer {
 /// Whether a key fits before its colon. PyYAML counts the tag that it leaves out.
 fn is_simple(key: &Value) -> bool {
     let (length, fits) = match key {
-        Value::Text(text) => {
-            ("!!str".len() + text.chars().count(), !text.is_empty() && !Shape::of(text).multiline)
-        }
+        Value::Text(text) => (
+            "!!str".len() + text.chars().count(),
+            !text.is_empty() && !ScalarAnalysis::of(text).multiline,
+        ),
         Value::BigInt(digits) => ("!!int".len() + digits.len(), true),
         _ => (0, true),
     };
@@ -319,12 +320,12 @@ fn is_simple(key: &Value) -> bool {
 }
 
 /// Keys as Python sorts them; where it can't compare them they keep their order.
-fn sorted(map: &Map) -> Vec<(&Key, &Value)> {
+fn sorted(map: &Map) -> Vec<(&MapKey, &Value)> {
     let mut entries: Vec<_> = map.iter().collect();
     let texts = entries.iter().all(|(key, _)| key.as_str().is_some());
-    let number = |key: &Key| match key {
-        Key::Other(value) => value.as_f64(),
-        Key::Text(_) => None,
+    let number = |key: &MapKey| match key {
+        MapKey::Other(value) => value.as_f64(),
+        MapKey::Text(_) => None,
     };
     if texts {
         entries.sort_by(|(left, _), (right, _)| left.as_str().cmp(&right.as_str()));
@@ -369,13 +370,13 @@ fn anchors(value: &Value) -> HashMap<u32, Anchor> {
 }
 
 /// What a text's characters allow, by PyYAML's analysis.
-struct Shape {
+struct ScalarAnalysis {
     plain: bool,
     single: bool,
     multiline: bool,
 }
 
-impl Shape {
+impl ScalarAnalysis {
     fn of(text: &str) -> Self {
         if text.is_empty() {
             return Self { plain: false, single: true, multiline: false };

@@ -7,13 +7,13 @@ use statelens_checkpoint::Tensor;
 use super::Configs;
 use crate::config::Value;
 use crate::engine::state::State;
-use crate::language::{Captures, Pattern, Scalar, Scope, Side};
+use crate::language::{Captures, ConfigSide, KeyPattern, Scalar, Scope};
 
 /// The value of a config at a path.
-pub(crate) fn lookup(configs: Configs<'_>, side: Side, path: &[String]) -> Scalar {
+pub(crate) fn lookup(configs: Configs<'_>, side: ConfigSide, path: &[String]) -> Scalar {
     let mut at = match side {
-        Side::Left => configs.left,
-        Side::Right => configs.right,
+        ConfigSide::Left => configs.left,
+        ConfigSide::Right => configs.right,
     };
     for step in path {
         let next = match at {
@@ -51,7 +51,7 @@ pub(super) struct Here<'a> {
 impl Here<'_> {
     /// A key with holes, filled.
     fn filled(&self, key: &str) -> String {
-        match Pattern::parse(key) {
+        match KeyPattern::parse(key) {
             Ok(pattern) => pattern.fill(self.captures, &[]),
             Err(_) => key.to_owned(),
         }
@@ -64,7 +64,7 @@ impl Here<'_> {
 }
 
 impl Scope for Here<'_> {
-    fn config(&self, side: Side, path: &[String]) -> Scalar {
+    fn config(&self, side: ConfigSide, path: &[String]) -> Scalar {
         lookup(self.configs, side, path)
     }
 
@@ -86,7 +86,7 @@ impl Scope for Here<'_> {
     }
 
     fn count(&self, key: &str) -> i64 {
-        let Ok(pattern) = Pattern::parse(key) else { return 0 };
+        let Ok(pattern) = KeyPattern::parse(key) else { return 0 };
         let numbers = self.source.keys().filter_map(|key| {
             let found = pattern.matches(key)?;
             let (_, text) = found.captures.iter().find(|(name, _)| name == "n")?;
