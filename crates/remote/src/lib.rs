@@ -1,7 +1,7 @@
 //! Files at web addresses as sources of bytes, read by HTTP ranges.
 //!
 //! What both faces share: what an address means ([`Address`]), what an answer means ([`Head`]),
-//! how much may be fetched ([`Meter`]), and reading with retries ([`Remote`]). The requests
+//! how much may be fetched ([`Meter`]), and reading with retries ([`RemoteFile`]). The requests
 //! themselves are made by whoever implements [`Fetch`].
 
 mod address;
@@ -16,6 +16,6 @@ mod wanted;
 pub use address::Address;
 pub use answer::{Begin, Head, Identity, Next, TRIES, Verdict, begin};
 pub use meter::{Allowance, Meter};
-pub use remote::{FIRST, Fetch, Remote, length_unknown, open, unreachable};
+pub use remote::{FIRST, Fetch, RemoteFile, length_unknown, open, unreachable};
 pub use streamed::{Streamed, Window};
-pub use wanted::Wanted;
+pub use wanted::WantedFiles;

@@ -33,7 +33,7 @@ pub trait Fetch: fmt::Debug + Send + Sync {
 }
 
 /// A file on a server.
-pub struct Remote<F> {
+pub struct RemoteFile<F> {
     address: Address,
     fetch: F,
     identity: Identity,
@@ -47,7 +47,7 @@ pub struct Remote<F> {
     failed: Mutex<Option<(Arc<Allowance>, Error)>>,
 }
 
-impl<F: Fetch> Remote<F> {
+impl<F: Fetch> RemoteFile<F> {
     /// A file whose first bytes came with the answer that told its identity; `url` is where that
     /// answer came from, if it was redirected.
     pub fn new(
@@ -130,7 +130,7 @@ impl<F: Fetch> Remote<F> {
     }
 }
 
-impl<F: Fetch> ReadAt for Remote<F> {
+impl<F: Fetch> ReadAt for RemoteFile<F> {
     fn len(&self) -> u64 {
         self.identity.len
     }
@@ -159,7 +159,7 @@ impl<F: Fetch> ReadAt for Remote<F> {
     }
 }
 
-impl<F> fmt::Debug for Remote<F> {
+impl<F> fmt::Debug for RemoteFile<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Remote({})", self.address.host())
     }
@@ -199,7 +199,8 @@ pub fn open<F: Fetch + 'static>(
             Begin::Ranges(identity) => {
                 first.truncate(got);
                 let meter = meter.clone();
-                let remote = Remote::new(address.clone(), fetch, identity, meter, first, head.url);
+                let remote =
+                    RemoteFile::new(address.clone(), fetch, identity, meter, first, head.url);
                 return Ok(Ok(Arc::new(remote)));
             }
             Begin::Whole(len) => {

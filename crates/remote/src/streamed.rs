@@ -11,10 +11,10 @@ const MOST: u64 = 16 << 20;
 
 /// The one piece that is held for all files of a checkpoint: weights are read through once.
 #[derive(Default)]
-pub struct Window(Mutex<Piece>);
+pub struct Window(Mutex<StreamedPiece>);
 
 #[derive(Default)]
-struct Piece {
+struct StreamedPiece {
     file: usize,
     start: u64,
     bytes: Vec<u8>,
@@ -51,10 +51,10 @@ impl ReadAt for Streamed {
                 let ahead = if follows { (held * 2).clamp(LEAST, MOST) } else { LEAST };
                 let len = ahead.max((rest.len() as u64).min(MOST)).min(self.len() - at);
                 // The old piece goes first: there is never more than one.
-                *piece = Piece::default();
+                *piece = StreamedPiece::default();
                 let mut bytes = vec![0; len as usize];
                 self.source.read_at(at, &mut bytes)?;
-                *piece = Piece { file: self.number, start: at, bytes };
+                *piece = StreamedPiece { file: self.number, start: at, bytes };
                 continue;
             }
             let from = (at - piece.start) as usize;
@@ -78,9 +78,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Counted(Mutex<Vec<(u64, usize)>>);
+    struct RequestedRanges(Mutex<Vec<(u64, usize)>>);
 
-    impl ReadAt for Counted {
+    impl ReadAt for RequestedRanges {
         fn len(&self) -> u64 {
             40 << 20
         }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_is_read_on_comes_in_pieces_that_grow() {
-        let source = Arc::new(Counted(Mutex::default()));
+        let source = Arc::new(RequestedRanges(Mutex::default()));
         let window = Arc::new(Window::default());
         let file = |number| Streamed::new(source.clone(), window.clone(), number);
         let (one, other) = (file(0), file(1));
@@ -106,7 +106,7 @@ mod tests {
             let equal = (offset..).zip(&buffer).all(|(at, byte)| *byte == (at % 251) as u8);
             assert!(equal, "at {offset}");
         }
-        let lens = |source: &Counted| -> Vec<usize> {
+        let lens = |source: &RequestedRanges| -> Vec<usize> {
             std::mem::take(&mut *source.0.lock().unwrap()).iter().map(|read| read.1 >> 20).collect()
         };
         assert_eq!(lens(&source), [1, 2, 4, 8, 16]);

@@ -9,7 +9,7 @@ use crate::{Address, FIRST, Fetch, Head, Identity, Meter, TRIES, open};
 
 /// A file of 1,000,000 bytes on a server whose every answer passes through `twist`, which is told
 /// the number of the request and the address.
-struct Server {
+struct TestServer {
     twist: Box<Twist>,
     asked: Arc<Mutex<Vec<(String, u64, usize)>>>,
 }
@@ -23,13 +23,13 @@ fn byte(at: u64) -> u8 {
     (at * 7 + at / 251) as u8
 }
 
-impl std::fmt::Debug for Server {
+impl std::fmt::Debug for TestServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Server")
     }
 }
 
-impl Fetch for Server {
+impl Fetch for TestServer {
     fn fetch(
         &self,
         url: &str,
@@ -61,14 +61,14 @@ impl Fetch for Server {
     }
 }
 
-type Opened = (Result<Arc<Structure>>, RequestLog, Arc<Meter>);
+type OpenResult = (Result<Arc<Structure>>, RequestLog, Arc<Meter>);
 
 fn serve(
     cap: u64,
     twist: impl Fn(usize, &str, &mut Head, &mut usize) -> Result<()> + Send + Sync + 'static,
-) -> Opened {
+) -> OpenResult {
     let asked = RequestLog::default();
-    let server = Server { twist: Box::new(twist), asked: asked.clone() };
+    let server = TestServer { twist: Box::new(twist), asked: asked.clone() };
     let meter = Arc::new(Meter::new(cap, "Allow more."));
     let address = Address::parse("https://a.org/m/x.pt").unwrap();
     let whole = |_: &str, len| Ok((0..len).map(byte).collect());

@@ -11,9 +11,9 @@ const MOST: usize = 1_024;
 ///
 /// A set is opened again with what was found, until nothing new is wanted.
 #[derive(Debug, Default)]
-pub struct Wanted(BTreeSet<String>);
+pub struct WantedFiles(BTreeSet<String>);
 
-impl Wanted {
+impl WantedFiles {
     /// What was looked for since, by name and where it is beside the set: each is told once. What
     /// `beside` knows no place for is not.
     pub fn next<Place>(
@@ -38,7 +38,7 @@ mod tests {
     fn each_file_is_wanted_once() {
         let files = FileSet::single("x", Memory::from(vec![1])).noting_missed();
         let beside = |name: &str| (!name.starts_with('/')).then_some(());
-        let mut wanted = Wanted::default();
+        let mut wanted = WantedFiles::default();
         assert_eq!(wanted.next(&files, beside), []);
         for name in ["b", "a", "x", "/c"] {
             files.find(name);

@@ -15,7 +15,7 @@ use statelens_convert::RunReport;
 #[cfg(feature = "object-store")]
 use statelens_inspect::ReadBack;
 use statelens_inspect::size_text;
-use statelens_remote::{Address, Meter, Streamed, Wanted, Window};
+use statelens_remote::{Address, Meter, Streamed, WantedFiles, Window};
 
 use crate::files;
 
@@ -138,7 +138,7 @@ impl Remote {
                 }
             }
         }
-        let mut wanted = Wanted::default();
+        let mut wanted = WantedFiles::default();
         loop {
             let opened = statelens_formats::open(files.clone(), &self.limits, progress);
             let before = files.count();

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Result};
-use statelens_remote::{Address, Wanted};
+use statelens_remote::{Address, WantedFiles};
 
 use crate::protocol::opened::Agreed;
 use crate::worker::job::Job;
@@ -54,7 +54,7 @@ async fn found(
         parts.push(file);
     };
     push(&mut files, &name, main);
-    let mut wanted = Wanted::default();
+    let mut wanted = WantedFiles::default();
     loop {
         job.check()?;
         let mut watch = Watch::new(job, None);

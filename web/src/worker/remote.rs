@@ -10,7 +10,7 @@ use std::sync::Arc;
 use js_sys::{ArrayBuffer, Uint8Array};
 use statelens_checkpoint::{Error, FileSet, Memory, ReadAt, Result};
 use statelens_remote::{
-    Address, Allowance, Begin, FIRST, Fetch, Head, Identity, Next, Remote, Verdict, begin,
+    Address, Allowance, Begin, FIRST, Fetch, Head, Identity, Next, RemoteFile, Verdict, begin,
     length_unknown, unreachable,
 };
 use wasm_bindgen::prelude::*;
@@ -41,7 +41,7 @@ pub struct Server {
 }
 
 /// A file that is read by parts.
-pub type File = Remote<Xhr>;
+pub type File = RemoteFile<Xhr>;
 
 /// The bytes of a small file beside the open one, if the server has it.
 pub async fn beside(server: &Server, name: &str, most: u64, job: &Job) -> Option<Vec<u8>> {
@@ -172,7 +172,8 @@ pub(super) async fn begun(
             server.via.replace(url.host().to_owned());
         }
         let xhr = Xhr((!follow).then(|| address.clone()));
-        let remote = Arc::new(Remote::new(address, xhr, identity, meter.clone(), bytes, head.url));
+        let remote =
+            Arc::new(RemoteFile::new(address, xhr, identity, meter.clone(), bytes, head.url));
         return Ok(Ok((remote.clone(), Some(remote))));
     }
 }
