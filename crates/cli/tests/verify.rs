@@ -14,7 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use common::{Folder, fixture, run};
 use statelens_checkpoint::{Limits, Unwatched};
-use statelens_inspect::verify::{Report, verify};
+use statelens_inspect::verify::{VerificationReport, verify};
 
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
@@ -22,7 +22,7 @@ fn text(path: &Path) -> String {
 
 /// The report on bytes under a name, and the manifest of what they hold; `None` if they can't be
 /// opened.
-fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(Report, String)> {
+fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(VerificationReport, String)> {
     let checkpoint = corpus::open(name, bytes.to_vec(), others).ok()?;
     let checks = statelens_formats::checks(&checkpoint, &Limits::default()).ok()?;
     let manifest = corpus::manifest(&checkpoint, &mut Unwatched).unwrap_or_default();

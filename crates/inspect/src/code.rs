@@ -33,14 +33,14 @@ pub fn snippets(
     let Some(main) = checkpoint.files.main().ok() else { return Vec::new() };
     let own = tensor.and_then(file_of).unwrap_or(main);
     let path = |file: FileId| text(&place(checkpoint.files.name(file)));
-    let wanted = Wanted { leaf, tensor, index, path: path(own), main: path(main) };
+    let wanted = WantedLeaf { leaf, tensor, index, path: path(own), main: path(main) };
     let mut found = wanted.of_format(checkpoint);
     found.extend(wanted.mapped());
     found.extend(wanted.jax(&found));
     found
 }
 
-struct Wanted<'a> {
+struct WantedLeaf<'a> {
     leaf: &'a Leaf,
     tensor: Option<&'a Tensor>,
     index: &'a str,
@@ -50,7 +50,7 @@ struct Wanted<'a> {
     main: String,
 }
 
-impl Wanted<'_> {
+impl WantedLeaf<'_> {
     fn of_format(&self, checkpoint: &Checkpoint) -> Vec<Snippet> {
         let Self { leaf, index, path, main, .. } = self;
         let name = text(&leaf.flat.to_lossy());

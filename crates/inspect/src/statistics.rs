@@ -6,7 +6,7 @@ use statelens_stats::Accumulator;
 /// What the values of a tensor are like, complex ones by their modulus. Records and quantised blocks
 /// have none.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Statistics {
+pub struct SummaryStatistics {
     /// All values.
     pub count: u64,
     /// Those that are no number.
@@ -25,14 +25,14 @@ pub struct Statistics {
     pub std: f64,
 }
 
-impl Statistics {
+impl SummaryStatistics {
     /// How many values are finite.
     pub fn finite(&self) -> u64 {
         self.count.saturating_sub(self.nan).saturating_sub(self.infinite)
     }
 }
 
-/// Computes [`Statistics`] of logical bytes as they come.
+/// Computes [`SummaryStatistics`] of logical bytes as they come.
 #[derive(Debug)]
 pub struct Statistician {
     accumulator: Accumulator,
@@ -52,12 +52,12 @@ impl Statistician {
     }
 
     /// What they come to.
-    pub fn finish(mut self) -> Statistics {
-        Statistics::from(&self.accumulator.finish().statistics())
+    pub fn finish(mut self) -> SummaryStatistics {
+        SummaryStatistics::from(&self.accumulator.finish().statistics())
     }
 }
 
-impl From<&statelens_stats::Statistics> for Statistics {
+impl From<&statelens_stats::Statistics> for SummaryStatistics {
     fn from(of: &statelens_stats::Statistics) -> Self {
         let float = |value: Option<f64>| value.unwrap_or(f64::NAN);
         Self {
@@ -77,7 +77,7 @@ impl From<&statelens_stats::Statistics> for Statistics {
 mod tests {
     use super::*;
 
-    fn of(dtype: &DType, bytes: &[u8], piece: usize) -> Statistics {
+    fn of(dtype: &DType, bytes: &[u8], piece: usize) -> SummaryStatistics {
         let mut machine = Statistician::new(dtype).unwrap();
         bytes.chunks(piece).for_each(|piece| machine.feed(piece));
         machine.finish()

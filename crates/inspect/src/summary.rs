@@ -11,7 +11,7 @@ use crate::{Json, finding_json};
 
 /// Totals of a checkpoint. Tied tensors are counted once: a link adds nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
+pub struct CheckpointSummary {
     /// What the format said about itself.
     pub format: FormatInfo,
     /// The files that the checkpoint was opened from or has tensors in: name and bytes.
@@ -25,7 +25,7 @@ pub struct Summary {
     /// Tensors and arrays by element type, in order of first appearance.
     pub by_dtype: Vec<(String, Count)>,
     /// Leaves by their states ([`Leaf::state`]), in order of first appearance.
-    pub by_state: Vec<(String, State)>,
+    pub by_state: Vec<(String, StateSummary)>,
     /// Tensors whose bytes are nowhere.
     pub missing: u64,
     /// Whether the root itself holds the states, as trainers write them; else their names are
@@ -46,14 +46,14 @@ pub struct Count {
 
 /// What belongs to one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct State {
+pub struct StateSummary {
     /// Leaves, links and plain values included.
     pub leaves: u64,
     /// The tensors among them.
     pub tensors: Count,
 }
 
-impl Summary {
+impl CheckpointSummary {
     /// Counts; reads nothing, and keeps no list of the leaves.
     pub fn of(checkpoint: &Checkpoint) -> Self {
         let dot = match checkpoint.format.id.starts_with("tensorflow") {
@@ -114,7 +114,7 @@ impl Summary {
 
     /// The state that is the model, where it is known by its name and there are others: what
     /// "parameters" means then.
-    pub fn model(&self) -> Option<(&str, &State)> {
+    pub fn model(&self) -> Option<(&str, &StateSummary)> {
         model_among(&self.by_state, self.nested)
     }
 
@@ -128,7 +128,7 @@ impl Summary {
         json.take()
     }
 
-    /// The fields of [`Summary::json`].
+    /// The fields of [`CheckpointSummary::json`].
     pub fn write(&self, checkpoint: &Checkpoint, json: &mut Json) {
         json.name("format").object(|json| {
             json.name("name").str(self.format.id);
@@ -191,7 +191,10 @@ pub(crate) const MODELS: [&str; 6] =
     ["model", "state_dict", "model_state_dict", "module", "model_state", "params"];
 
 /// The state that is the model, if there are others. `nested` is whether the root itself holds the states.
-pub(crate) fn model_among(states: &[(String, State)], nested: bool) -> Option<(&str, &State)> {
+pub(crate) fn model_among(
+    states: &[(String, StateSummary)],
+    nested: bool,
+) -> Option<(&str, &StateSummary)> {
     let holding = || states.iter().filter(|(_, state)| state.tensors.tensors > 0);
     let is_model = |name: &str| MODELS.contains(&name);
     let mut found = states.iter().filter(|(name, _)| is_model(name));
@@ -351,7 +354,7 @@ mod tests {
             let root = builder.push(dict(&entries)).unwrap();
             let files = FileSet::default();
             let checkpoint = builder.finish(root, FormatInfo::default(), files, vec![]).unwrap();
-            let summary = Summary::new(&checkpoint, &checkpoint.leaves());
+            let summary = CheckpointSummary::new(&checkpoint, &checkpoint.leaves());
             summary.model().map(|(_, state)| state.tensors.elements)
         };
         assert_eq!(counted(&["model.w", "model.v", "lm_head.w"]), None);
@@ -376,7 +379,7 @@ mod tests {
         let root = builder.push(dict(&[("step", step), ("model", model)])).unwrap();
         let finding = Finding::new(Grade::Warning, "odd").place("x");
         let checkpoint = builder.finish(root, FormatInfo::default(), files, vec![finding]).unwrap();
-        let summary = Summary::new(&checkpoint, &checkpoint.leaves());
+        let summary = CheckpointSummary::new(&checkpoint, &checkpoint.leaves());
         assert_eq!(summary.all, Count { tensors: 2, elements: 5, bytes: 14 });
         assert_eq!((summary.leaves, summary.links, summary.missing), (4, 1, 1));
         assert_eq!(summary.files, [("a.mdl".to_owned(), 64), ("raw.bin".to_owned(), 8)]);

@@ -61,9 +61,9 @@ impl<W: Work> InOrder<W> {
     }
 
     /// The parts and where what comes of them goes, for a driver that does several at once.
-    pub fn split(&mut self) -> (&W, Sums<'_, W>) {
+    pub fn split(&mut self) -> (&W, WorkSums<'_, W>) {
         let Self { work, sum, next, done, .. } = self;
-        (work, Sums { sum, next, done })
+        (work, WorkSums { sum, next, done })
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -96,18 +96,18 @@ impl<W: Work> InOrder<W> {
     fn end(&mut self, machine: Option<Box<W::Part>>, read: Result<()>) -> Result<()> {
         let Self { work, sum, next, done, .. } = self;
         let found = work.end(*next, machine.map(|machine| *machine), read);
-        Sums { sum, next, done }.take(work, found)
+        WorkSums { sum, next, done }.take(work, found)
     }
 }
 
 /// What the parts of a [`InOrder`] come to.
-pub struct Sums<'a, W: Work> {
+pub struct WorkSums<'a, W: Work> {
     sum: &'a mut W::Sum,
     next: &'a mut usize,
     done: &'a mut u64,
 }
 
-impl<W: Work> Sums<'_, W> {
+impl<W: Work> WorkSums<'_, W> {
     /// The part that comes next.
     pub fn next(&self) -> usize {
         *self.next

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     self as core, Error, Finding, FormatInfo, Progress, Result, Unwatched, Value, ValueId,
 };
-use statelens_inspect::compare::{Comparison, DiffOptions, Report as Diff};
-use statelens_inspect::verify::{Report as Verdict, Verification};
+use statelens_inspect::compare::{Comparison, ComparisonReport as Diff, DiffOptions};
+use statelens_inspect::verify::{Verification, VerificationReport as Verdict};
 
 use crate::files::FileSource;
 use crate::{Tensor, parallel};

@@ -57,9 +57,9 @@ pub use statelens_checkpoint::{
     DType, Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, Value,
 };
 pub use statelens_formats::{Format, Probe, Score, WriteTarget, Writing, register};
+pub use statelens_inspect::compare::ComparisonReport as Diff;
 pub use statelens_inspect::compare::DiffOptions;
-pub use statelens_inspect::compare::Report as Diff;
-pub use statelens_inspect::verify::Report as Verdict;
+pub use statelens_inspect::verify::VerificationReport as Verdict;
 pub use statelens_stats::{Statistics, Summary};
 pub use tensor::Tensor;
 

@@ -1,7 +1,7 @@
 //! What page and worker say about a matrix that is looked at as a picture.
 
 use serde::{Deserialize, Serialize};
-use statelens_inspect::picture::Map;
+use statelens_inspect::picture::BlockMap;
 use statelens_stats::MatrixLine;
 
 use super::error::ErrorText;
@@ -111,7 +111,7 @@ pub struct Packed {
 impl Packed {
     /// Packs a map.
     #[must_use]
-    pub fn of(map: &Map) -> Self {
+    pub fn of(map: &BlockMap) -> Self {
         let mut bytes = map.marks.clone();
         let lines = map.rows.iter().chain(&map.columns);
         let lines = lines.flat_map(|line| [line.abs_max, line.norm, line.not_finite as f64]);
@@ -127,7 +127,7 @@ impl Packed {
 
     /// The map; `None` if it is not one.
     #[must_use]
-    pub fn map(&self) -> Option<Map> {
+    pub fn map(&self) -> Option<BlockMap> {
         let size = (self.size.0 as usize, self.size.1 as usize);
         let count = size.0.checked_mul(size.1)?;
         let (marks, rest) = self.bytes.split_at_checked(count)?;
@@ -144,7 +144,7 @@ impl Packed {
             floats(from, from + 3 * count).chunks(3).map(line).collect()
         };
         let profiles = 3 * (size.0 + size.1);
-        Some(Map {
+        Some(BlockMap {
             matrix: self.matrix,
             block: self.block,
             size,
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!((matrix.first, matrix.rows(), matrix.columns), (15, 3, 5));
         let mut all = Overview::new(&DType::U8, matrix, 2, 2).unwrap();
         all.feed(&(0..15).collect::<Vec<u8>>());
-        let map = Map::of(&all);
+        let map = BlockMap::of(&all);
         assert_eq!(Packed::of(&map).map(), Some(map));
         assert_eq!(Packed { size: (2, 2), ..Packed::default() }.map(), None);
     }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::picture::{Map, Scaling, Show};
+use statelens_inspect::picture::{BlockMap, ColourScaling, Show};
 use statelens_stats::MatrixLine;
 
 use crate::protocol::error::ErrorText;
@@ -66,7 +66,7 @@ pub struct Looking {
     /// Rows and columns of the matrix.
     pub matrix: (u64, u64),
     /// The whole of it.
-    pub map: Option<Held<Map>>,
+    pub map: Option<Held<BlockMap>>,
     /// How far that is.
     pub progress: Progress,
     /// Why it can't be read.
@@ -84,7 +84,7 @@ pub struct Looking {
     /// What of a block is shown.
     pub show: Show,
     /// How numbers become colours.
-    pub scaling: Scaling,
+    pub scaling: ColourScaling,
     /// What of rows and columns is drawn along the edges.
     pub profile: Profile,
     /// Its singular values.
@@ -149,7 +149,7 @@ impl Looking {
             cells: None,
             transposed: false,
             show: Show::Magnitude,
-            scaling: Scaling::Linear,
+            scaling: ColourScaling::Linear,
             profile: Profile::default(),
             singular: SingularValues::default(),
             ranked: None,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::order;
-use statelens_inspect::runs::{FileEntry, INDEX, NamePattern, Run, RunFile, parse_index};
+use statelens_inspect::runs::{FileEntry, INDEX, NamePattern, RunContents, RunFile, parse_index};
 
 use crate::protocol::opened::FileName;
 
@@ -32,7 +32,7 @@ pub fn find(files: &[FileName]) -> Option<Folder> {
     }
     let mut best: Option<(usize, Folder)> = None;
     for folder in folders {
-        let run = Run::new(names(files, &folder), None, &NamePattern::default());
+        let run = RunContents::new(names(files, &folder), None, &NamePattern::default());
         let checkpoints = run.checkpoints().count();
         let others = run
             .entries
@@ -66,7 +66,7 @@ pub fn index_of(files: &[FileName], folder: &Folder) -> Option<usize> {
 /// A row of the table: an entry, and the file that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Its place in [`Run::entries`].
+    /// Its place in [`RunContents::entries`].
     pub entry: usize,
     /// Its place in what was dropped.
     pub file: usize,
@@ -76,7 +76,7 @@ pub struct Row {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sorted {
     /// What the core says.
-    pub run: Run,
+    pub run: RunContents,
     /// The rows.
     pub rows: Vec<Row>,
     /// How many paths the index lists.
@@ -97,7 +97,7 @@ pub fn sort(files: &[FileName], folder: &Folder, index: Option<Result<String, St
         Some(Err(error)) => (None, Some(error)),
     };
     let listed = paths.as_ref().map_or(0, Vec::len);
-    let mut run = Run::new(names(files, folder), paths, &NamePattern::default());
+    let mut run = RunContents::new(names(files, folder), paths, &NamePattern::default());
     if error.is_some() {
         run.latest = None;
     }

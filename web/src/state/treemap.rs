@@ -1,7 +1,7 @@
 //! Where the bytes are: how the treemap is looked at.
 
 use statelens_inspect::fold::Trie;
-use statelens_inspect::treemap::{Branch, Group, Treemap, treemap};
+use statelens_inspect::treemap::{Treemap, TreemapBranch, TrieGroup, treemap};
 
 use crate::rows::Row;
 
@@ -11,7 +11,7 @@ pub struct TreemapView {
     /// By dtype rather than by tree.
     pub by_dtype: bool,
     /// What was gone into, and what each is called.
-    pub way: Vec<(Branch, String)>,
+    pub way: Vec<(TreemapBranch, String)>,
 }
 
 /// The keys of each dtype as a tree of their own, those first that are first in the file.
@@ -53,9 +53,9 @@ pub fn lay_out(
     size: (f64, f64),
 ) -> Treemap {
     let branch = view.way.last().map(|(branch, _)| *branch);
-    let groups: Vec<Group<'_>> = match by_dtype {
-        Some(all) => all.groups.iter().map(|(name, trie)| Group { name, trie }).collect(),
-        None => vec![Group { name: "", trie: whole }],
+    let groups: Vec<TrieGroup<'_>> = match by_dtype {
+        Some(all) => all.groups.iter().map(|(name, trie)| TrieGroup { name, trie }).collect(),
+        None => vec![TrieGroup { name: "", trie: whole }],
     };
     treemap(&groups, rows, branch, size)
 }

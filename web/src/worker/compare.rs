@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use statelens_checkpoint::{Checkpoint, ErrorKind, ReadAt, Result};
 use statelens_inspect::check;
 use statelens_inspect::compare::{
-    Comparison, DiffOptions, Difference, Numbers, Optimizers, Tolerance, What,
+    Comparison, DiffOptions, Difference, DifferenceKind, Numbers, Optimizers, Tolerance,
 };
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
@@ -217,10 +217,10 @@ impl Telling {
         };
         let (what, left, right) = sides(&found.what);
         let numbers = match &found.what {
-            What::Elements(numbers, first) => {
+            DifferenceKind::Elements(numbers, first) => {
                 Some(Box::new(told_numbers(numbers, first, String::new())))
             }
-            What::DType { values: Some(values), .. } => {
+            DifferenceKind::DType { values: Some(values), .. } => {
                 let told = told_numbers(&values.numbers, &values.first, values.word());
                 Some(Box::new(told))
             }
@@ -295,21 +295,23 @@ async fn run(
 }
 
 /// What differs, and what stands on either side.
-fn sides(what: &What) -> (protocol::What, String, String) {
+fn sides(what: &DifferenceKind) -> (protocol::What, String, String) {
     use protocol::What as To;
     let shape = |shape: &[u64]| statelens_inspect::shape_text(shape);
     match what {
-        What::OnlyLeft(text) => (To::OnlyLeft, text.clone(), String::new()),
-        What::OnlyRight(text) => (To::OnlyRight, String::new(), text.clone()),
-        What::Type { left, right } => (To::Type, left.clone(), right.clone()),
-        What::Shape { left, right } => (To::Shape, shape(left), shape(right)),
-        What::DType { left, right, values: Some(values) } if values.numbers.one_nan > 0 => {
+        DifferenceKind::OnlyLeft(text) => (To::OnlyLeft, text.clone(), String::new()),
+        DifferenceKind::OnlyRight(text) => (To::OnlyRight, String::new(), text.clone()),
+        DifferenceKind::Type { left, right } => (To::Type, left.clone(), right.clone()),
+        DifferenceKind::Shape { left, right } => (To::Shape, shape(left), shape(right)),
+        DifferenceKind::DType { left, right, values: Some(values) }
+            if values.numbers.one_nan > 0 =>
+        {
             (To::Nan, left.clone(), right.clone())
         }
-        What::DType { left, right, .. } => (To::DType, left.clone(), right.clone()),
-        What::Value { left, right } => (To::Value, left.clone(), right.clone()),
-        What::Unreadable(why) => (To::Unreadable, why.clone(), String::new()),
-        What::Elements(numbers, _) => {
+        DifferenceKind::DType { left, right, .. } => (To::DType, left.clone(), right.clone()),
+        DifferenceKind::Value { left, right } => (To::Value, left.clone(), right.clone()),
+        DifferenceKind::Unreadable(why) => (To::Unreadable, why.clone(), String::new()),
+        DifferenceKind::Elements(numbers, _) => {
             let what = if numbers.one_nan > 0 { To::Nan } else { To::Elements };
             (what, String::new(), String::new())
         }
@@ -356,7 +358,7 @@ fn would_load(
     strict: bool,
     release: &str,
 ) -> protocol::Checked {
-    let release = check::Release::parse(release).ok();
+    let release = check::LibraryRelease::parse(release).ok();
     let options = check::CheckOptions { strict, release, ..check::CheckOptions::default() };
     let file = &left.checkpoint;
     let version = check::version_of(file);
@@ -372,8 +374,9 @@ fn would_load(
     .with_damage(&file.findings);
     let of_trainer = version.is_some() || file.format.id == "cerebras-h5";
     let releases = check::RELEASES.iter().filter(|_| of_trainer);
-    let line =
-        |line: check::Line| (line.word.to_owned(), line.key, line.text, line.keys, line.numbers);
+    let line = |line: check::CheckLine| {
+        (line.word.to_owned(), line.key, line.text, line.keys, line.numbers)
+    };
     let count = |list: usize| list as u64;
     protocol::Checked {
         loads: answer.loads,

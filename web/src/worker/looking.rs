@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use statelens_checkpoint::{Error, Layout, Result, Tensor, Unwatched};
 use statelens_inspect::element_text;
-use statelens_inspect::picture::Map;
+use statelens_inspect::picture::BlockMap;
 use statelens_stats::{Matrix, Overview};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
@@ -69,7 +69,7 @@ async fn overview(open: &OpenCheckpoint, frame: &Frame, most: (u32, u32), job: &
     let total = tensor.dtype.bytes_of(matrix.len).unwrap_or(0);
     let mut coarse = new()?;
     let show = |all: &Overview, coarse: &Overview, done: u64, ended: bool| {
-        let packed = Packed::of(&Map::of(&all.over(coarse)));
+        let packed = Packed::of(&BlockMap::of(&all.over(coarse)));
         let progress = Progress { done, total, ended };
         tell(job, LookingReply::Overview(frame.clone(), Box::new(packed), progress));
     };

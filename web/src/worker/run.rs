@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{FileId, Limits, Result, Unwatched};
-use statelens_inspect::runs::{self, GroupValues, Grouping, Groups};
+use statelens_inspect::runs::{self, GroupValues, Grouping, TensorGroups};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 
@@ -37,7 +37,7 @@ fn looked(files: &[FileName], sources: &Sources, file: u32) -> Looked {
     // Blocks of its own: what was read of the one before is of no use.
     let files = sources.set(files).opened_at(FileId(file));
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
-    let runs::Looked { wrong, states } = runs::Looked::of(opened.as_ref());
+    let runs::OpenCheck { wrong, states } = runs::OpenCheck::of(opened.as_ref());
     Looked { file, wrong, states }
 }
 
@@ -82,7 +82,8 @@ async fn read(
     let checkpoint = Arc::new(statelens_formats::open(files, &limits, &mut Unwatched)?);
     checkpoint.unfolded().check("reading all values", &limits)?;
     let leaves = checkpoint.leaves();
-    let mut all = [Grouping::State, Grouping::Role].map(|by| Groups::new(&checkpoint, &leaves, by));
+    let mut all =
+        [Grouping::State, Grouping::Role].map(|by| TensorGroups::new(&checkpoint, &leaves, by));
     let mut survey = all[0].survey(&checkpoint, &leaves, u64::MAX);
     drive(&mut survey, &[sources], job, |survey, time| {
         let found = survey.take();
@@ -92,7 +93,7 @@ async fn read(
         }
     })
     .await?;
-    let [states, roles] = all.map(Groups::finish);
+    let [states, roles] = all.map(TensorGroups::finish);
     let told = |groups: Vec<GroupValues>| groups.into_iter().map(told).collect();
     Ok(([told(states.0), told(roles.0)], states.1))
 }

@@ -8,7 +8,7 @@ use statelens_inspect::share::{
     KeysAs, LeafSummary, LinkOptions, LinkParts, Measuring, Outline, link, open_link,
     structure_fingerprint, without_link, write_html, write_json, write_markdown,
 };
-use statelens_inspect::{Statistics, shape_text};
+use statelens_inspect::{SummaryStatistics, shape_text};
 use statelens_tensor::Machine as _;
 
 use crate::protocol::FromWorker;
@@ -52,8 +52,9 @@ impl Summary {
     pub(super) fn of(open: &OpenCheckpoint, found: &Measurements) -> Self {
         let mut outline = Outline::new(&open.checkpoint, &open.leaves);
         if found.scanned {
-            let known =
-                |id| found.measured.get(&id).map(|known| Statistics::from(&known.statistics));
+            let known = |id| {
+                found.measured.get(&id).map(|known| SummaryStatistics::from(&known.statistics))
+            };
             outline.take_statistics(&open.checkpoint, &open.leaves, known);
         }
         Self::new(outline)
@@ -87,7 +88,7 @@ impl Summary {
 
     /// Statistics of a row, if they were computed.
     #[must_use]
-    pub fn statistics(&self, row: u32) -> Option<Statistics> {
+    pub fn statistics(&self, row: u32) -> Option<SummaryStatistics> {
         self.outline.entries.get(row as usize)?.statistics
     }
 

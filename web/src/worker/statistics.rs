@@ -1,14 +1,14 @@
 //! Statistics that a summary has of a tensor, as the inspector shows them.
 
 use statelens_checkpoint::float_repr;
-use statelens_inspect::Statistics;
+use statelens_inspect::SummaryStatistics;
 
 use crate::protocol::inspected::Fact;
 use crate::state::fmt::{cell, exact};
 
 /// Label and value of each, of integers or of other numbers.
 #[must_use]
-pub fn facts(of: &Statistics, integers: bool) -> Vec<Fact> {
+pub fn facts(of: &SummaryStatistics, integers: bool) -> Vec<Fact> {
     let fact =
         |label: &str, value: String| Fact { label: label.to_owned(), value, note: String::new() };
     let mut facts = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::model::{Config, Fact, Memory, Model, PartSum};
+use statelens_inspect::model::{Config, Fact, MemoryEstimate, Model, PartSum};
 use statelens_inspect::{grouped, size_text};
 
 use crate::protocol::FromWorker;
@@ -117,7 +117,7 @@ fn more(model: &Model) -> Vec<FactLine> {
             ("to load as stored", memory.stored, ""),
             ("in bfloat16", memory.bfloat16, ""),
             ("in float32", memory.float32, ""),
-            ("to train with Adam", memory.training, Memory::FORMULA),
+            ("to train with Adam", memory.training, MemoryEstimate::FORMULA),
         ] {
             lines.push(line(label, size_text(bytes), basis.to_owned()));
         }

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Error, FileId, FileSet, Result};
 use statelens_formats::checks;
-use statelens_inspect::verify::{Line, Manifest, Verification};
+use statelens_inspect::verify::{Manifest, ReportLine, Verification};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
@@ -72,7 +72,8 @@ async fn verify(
     if let Some(rest) = lines.len().checked_sub(SHOWN).filter(|rest| *rest > 0) {
         more.insert(0, format!("and {} more lines", crate::state::fmt::exact(rest as u64)));
     }
-    let line = |line: Line| (text::severity(line.grade), line.word.to_owned(), line.key, line.text);
+    let line =
+        |line: ReportLine| (text::severity(line.grade), line.word.to_owned(), line.key, line.text);
     let label = |(label, text): (&str, String)| (label.to_owned(), text);
     Ok(Verified {
         sound: report.answer(finite),

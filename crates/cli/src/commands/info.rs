@@ -1,6 +1,6 @@
 //! `statelens info`.
 
-use statelens_inspect::{Json, Summary, grade_word};
+use statelens_inspect::{CheckpointSummary, Json, grade_word};
 
 use crate::args::{Info, Inputs};
 use crate::commands::{model, several};
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &Info) -> CommandResult {
         printer.finish()?;
         return Ok(true);
     }
-    let summary = Summary::of(checkpoint);
+    let summary = CheckpointSummary::of(checkpoint);
     if inputs.common.json {
         let mut json = Json::new();
         json.object(|json| {
@@ -46,7 +46,7 @@ fn table(args: &Inputs) -> CommandResult {
     let heads = ["format", ">tensors", ">parameters", ">bytes", "findings"];
     several::each(&args.files, &heads, args.common.json, |file| {
         let (checkpoint, _) = super::open(file, &args.common.with)?;
-        let summary = Summary::of(&checkpoint);
+        let summary = CheckpointSummary::of(&checkpoint);
         let worst = checkpoint.findings.iter().map(|finding| finding.grade).max();
         let findings = match (worst, checkpoint.findings.len()) {
             (None, _) => String::new(),
@@ -66,7 +66,7 @@ fn table(args: &Inputs) -> CommandResult {
     })
 }
 
-fn facts(summary: &Summary, model: &str, printer: &mut Printer) -> Result<(), Failure> {
+fn facts(summary: &CheckpointSummary, model: &str, printer: &mut Printer) -> Result<(), Failure> {
     let mut table = TextTable::new(&["", ""]);
     let format = &summary.format;
     let mut row = |name: &str, text: String| {
@@ -107,7 +107,7 @@ fn facts(summary: &Summary, model: &str, printer: &mut Printer) -> Result<(), Fa
     table.print_body(printer)
 }
 
-fn counts(summary: &Summary, printer: &mut Printer) -> Result<(), Failure> {
+fn counts(summary: &CheckpointSummary, printer: &mut Printer) -> Result<(), Failure> {
     if !summary.by_dtype.is_empty() {
         printer.line("")?;
         let mut table = TextTable::new(&["dtype", ">tensors", ">parameters", ">bytes"]);

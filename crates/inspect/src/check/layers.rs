@@ -7,7 +7,7 @@ use super::Expected;
 
 /// Keys that differ only in their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layer {
+pub struct KeyLayer {
     /// The key with `*` for each number.
     pub pattern: String,
     /// How many keys.
@@ -20,13 +20,13 @@ pub struct Layer {
 
 /// Puts keys together that differ only in their numbers, and stand for the same type; in order of
 /// their first.
-pub fn by_layer(list: &[Expected]) -> Vec<Layer> {
-    let mut layers: Vec<(Layer, Vec<u64>)> = Vec::new();
+pub fn by_layer(list: &[Expected]) -> Vec<KeyLayer> {
+    let mut layers: Vec<(KeyLayer, Vec<u64>)> = Vec::new();
     let mut known: HashMap<(String, String), usize> = HashMap::new();
     for (index, one) in list.iter().enumerate() {
         let (pattern, number) = pattern(&one.key);
         let at = *known.entry((pattern.clone(), one.type_text())).or_insert_with(|| {
-            let layer = Layer { pattern, keys: 0, numbers: String::new(), first: index };
+            let layer = KeyLayer { pattern, keys: 0, numbers: String::new(), first: index };
             layers.push((layer, Vec::new()));
             layers.len() - 1
         });
@@ -34,7 +34,7 @@ pub fn by_layer(list: &[Expected]) -> Vec<Layer> {
         layer.keys += 1;
         numbers.extend(number);
     }
-    let finish = |(mut layer, numbers): (Layer, Vec<u64>)| {
+    let finish = |(mut layer, numbers): (KeyLayer, Vec<u64>)| {
         layer.numbers = runs(numbers);
         layer
     };

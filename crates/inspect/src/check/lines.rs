@@ -4,7 +4,7 @@ use super::{CheckReport, by_layer};
 
 /// A line of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct CheckLine {
     /// `missing`, `unexpected`, `shape`, `dtype`.
     pub word: &'static str,
     /// The key; of several that differ in their numbers only, with `*` for these.
@@ -19,7 +19,7 @@ pub struct Line {
 
 impl CheckReport {
     /// What was found: missing and unexpected keys by layer, then shapes, then dtypes.
-    pub fn lines(&self) -> Vec<Line> {
+    pub fn lines(&self) -> Vec<CheckLine> {
         let mut lines = Vec::new();
         for (word, list) in [("missing", &self.missing), ("unexpected", &self.unexpected)] {
             for layer in by_layer(list) {
@@ -27,7 +27,7 @@ impl CheckReport {
                 let key = if layer.keys == 1 { first.key.clone() } else { layer.pattern };
                 let numbers = if layer.keys == 1 { String::new() } else { layer.numbers };
                 let text = first.type_text();
-                lines.push(Line { word, key, text, keys: layer.keys, numbers });
+                lines.push(CheckLine { word, key, text, keys: layer.keys, numbers });
             }
         }
         for (word, list) in [("shape", &self.shapes), ("dtype", &self.dtypes)] {
@@ -35,7 +35,7 @@ impl CheckReport {
                 let end = if word == "dtype" { ", converted when loaded" } else { "" };
                 let text = format!("{}, expected {}{end}", file.type_text(), wanted.type_text());
                 let (key, numbers) = (file.key.clone(), String::new());
-                lines.push(Line { word, key, text, keys: 1, numbers });
+                lines.push(CheckLine { word, key, text, keys: 1, numbers });
             }
         }
         lines

@@ -16,10 +16,10 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Finding, Grade, KeyPart, Leaf, Value};
 
-pub use layers::{Layer, by_layer};
-pub use lines::Line;
+pub use layers::{KeyLayer, by_layer};
+pub use lines::CheckLine;
 pub use reference::{Expected, is_text, parse_list, parse_reference};
-pub use release::{RELEASES, Release, Verdict, version_of};
+pub use release::{LibraryRelease, RELEASES, Verdict, version_of};
 pub use rename::{Prefix, parts_sides, prefix_between};
 
 use crate::{Json, dtype_of, shape_of};
@@ -32,7 +32,7 @@ pub struct CheckOptions {
     /// The state to check on either side that has it; `None` for everything.
     pub state: Option<String>,
     /// The release of the Cerebras library that would load it, if that is asked.
-    pub release: Option<Release>,
+    pub release: Option<LibraryRelease>,
     /// A checkpoint of another release is an error.
     pub strict_version: bool,
 }
@@ -185,7 +185,7 @@ impl CheckReport {
         damage.chain(release).chain(self.format.as_ref().map(upgrade)).collect()
     }
 
-    /// Adds why the release can't read the format of the file, see [`Release::refuses`].
+    /// Adds why the release can't read the format of the file, see [`LibraryRelease::refuses`].
     #[must_use]
     pub fn with_format(mut self, why: Option<String>) -> Self {
         self.loads &= why.is_none();
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn another_release_is_refused_unless_it_is_not_to_be() {
-        let release = Some(Release::parse("2.10").unwrap());
+        let release = Some(LibraryRelease::parse("2.10").unwrap());
         let asked = CheckOptions { release, ..CheckOptions::default() };
         let refused = answer("a", "a", &asked);
         assert!(!refused.loads);

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Value, ValueId};
 
 /// A release of the Cerebras library: major and minor, which are all that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Release {
+pub struct LibraryRelease {
     /// The first number.
     pub major: u64,
     /// The second number.
@@ -23,14 +23,14 @@ pub enum Verdict {
     /// It was written by the same release, by its version.
     Same(String),
     /// It was written by another release: its version, and the release that was asked about.
-    Other(String, Release),
+    Other(String, LibraryRelease),
     /// It was written by a build of its own (`2.10.0+abc`), which is not held against any.
     Local(String),
     /// It does not say, so that nothing is checked.
     Silent,
 }
 
-impl Release {
+impl LibraryRelease {
     /// Understands `2.10` and `2.10.0`.
     pub fn parse(text: &str) -> Result<Self> {
         Self::of(text).ok_or_else(|| {
@@ -101,7 +101,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Release {
+impl fmt::Display for LibraryRelease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn major_and_minor_are_compared_as_numbers() {
-        let release = Release::parse("2.10").unwrap();
-        assert_eq!(Release::parse("2.10.3").unwrap(), release);
+        let release = LibraryRelease::parse("2.10").unwrap();
+        assert_eq!(LibraryRelease::parse("2.10.3").unwrap(), release);
         for (version, compatible) in [
             (Some("2.10.0"), true),
             (Some("2.10.7rc1"), true),
@@ -145,8 +145,9 @@ mod tests {
         ] {
             assert_eq!(release.verdict(version).is_compatible(), compatible, "{version:?}");
         }
-        let unreadable =
-            |release: &str, format| Release::parse(release).unwrap().unreadable(format).is_some();
+        let unreadable = |release: &str, format| {
+            LibraryRelease::parse(release).unwrap().unreadable(format).is_some()
+        };
         for (release, readable, not) in [
             ("2.0", ["0.1", "0.2", "0.4"].as_slice(), ["0.5"].as_slice()),
             ("2.4", &["0.1", "0.2", "0.4"], &["0.5"]),
@@ -156,7 +157,7 @@ mod tests {
             assert!(readable.iter().all(|format| !unreadable(release, format)), "{release}");
             assert!(not.iter().all(|format| unreadable(release, format)), "{release}");
         }
-        assert!(Release::parse("two").is_err());
-        assert!(Release::parse("2").is_err());
+        assert!(LibraryRelease::parse("two").is_err());
+        assert!(LibraryRelease::parse("2").is_err());
     }
 }

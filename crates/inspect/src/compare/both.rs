@@ -25,20 +25,20 @@ pub trait Taker {
 /// The same elements of two tensors, as logical bytes of a dtype each: a machine that hands them to who
 /// takes them.
 pub struct Both<T> {
-    left: Stream,
-    right: Stream,
+    left: SideStream,
+    right: SideStream,
     /// Logical bytes of both that are done.
     done: u64,
     taker: T,
 }
 
 /// The logical bytes of one side that wait for the other.
-struct Stream {
+struct SideStream {
     pour: Pour<Vec<u8>>,
     size: usize,
 }
 
-impl Stream {
+impl SideStream {
     fn new(of: &Checkpoint, tensor: &Tensor, dtype: &DType, range: Range<u64>) -> Result<Self> {
         let mut tensor = tensor.clone();
         tensor.dtype = dtype.clone();
@@ -56,7 +56,7 @@ impl<T: Taker> Both<T> {
         range: Range<u64>,
         taker: T,
     ) -> Result<Self> {
-        let stream = |(of, tensor, dtype)| Stream::new(of, tensor, dtype, range.clone());
+        let stream = |(of, tensor, dtype)| SideStream::new(of, tensor, dtype, range.clone());
         Ok(Self { left: stream(left)?, right: stream(right)?, done: 0, taker })
     }
 
@@ -83,7 +83,7 @@ impl<T: Taker> Both<T> {
     /// Whether it is the turn of the right side: the one that is behind, so that the other's
     /// elements wait for nothing more.
     fn is_right(&self) -> bool {
-        let behind = |stream: &Stream| match stream.pour.need() {
+        let behind = |stream: &SideStream| match stream.pour.need() {
             Need::Done => usize::MAX,
             _ => stream.pour.into.len() / stream.size,
         };

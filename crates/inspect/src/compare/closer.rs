@@ -9,7 +9,7 @@ use statelens_stats::{Accumulator, Matrix, Overview, Scale, Summary, has_statist
 
 use super::both::{self, Both, Taker};
 use super::lane;
-use crate::picture::Map;
+use crate::picture::BlockMap;
 use crate::pieces::Pieces;
 use crate::work::{InOrder, Work};
 use crate::{missing, shape_text};
@@ -135,8 +135,8 @@ impl Close {
     }
 
     /// The blocks of |right − left| as they are drawn.
-    pub fn drawn(&self) -> Option<Map> {
-        self.map.as_ref().map(Map::of)
+    pub fn drawn(&self) -> Option<BlockMap> {
+        self.map.as_ref().map(BlockMap::of)
     }
 
     /// Adds what was found of the values that follow.

@@ -10,7 +10,7 @@ use crate::picture::{Chart, Series};
 /// What a comparison keeps of a pair of tensors, equal ones, too: of the elements that are finite on
 /// both sides.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub struct PairChange {
     /// The leaf of the left side.
     pub leaf: usize,
     /// Its flat key.
@@ -89,8 +89,8 @@ pub fn role_of(key: &str) -> Option<(String, u64)> {
 
 /// The lines of a role: of A solid and of B dashed, or of the change between them.
 #[must_use]
-pub fn by_layer(name: &str, quantity: Quantity, layers: &[(u64, &Measured)]) -> Chart {
-    let line = |name: &str, value: &dyn Fn(&Measured) -> f64| Series {
+pub fn by_layer(name: &str, quantity: Quantity, layers: &[(u64, &PairChange)]) -> Chart {
+    let line = |name: &str, value: &dyn Fn(&PairChange) -> f64| Series {
         name: name.into(),
         points: layers.iter().map(|(at, of)| (*at as f64, value(of))).collect(),
     };
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_chart_has_both_sides() {
-        let of = |norms, change| Measured {
+        let of = |norms, change| PairChange {
             leaf: 0,
             key: "w".into(),
             norms,

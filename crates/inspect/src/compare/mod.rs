@@ -44,16 +44,16 @@ use crate::pieces::Pieces;
 use crate::work::{InOrder, Work};
 use both::Both;
 use current::{Current, PairNumbers};
-use pairs::Pair;
+use pairs::TensorPair;
 
 pub use closer::{Close, Closer, Closing, Outlines};
-pub use layers::{Measured, Quantity, Role, by_layer, role_of, roles};
+pub use layers::{PairChange, Quantity, Role, by_layer, role_of, roles};
 pub use numbers::Numbers;
 pub use optimizers::Optimizers;
 pub(crate) use pairs::same_value;
 pub use renames::{Basis, Renamed, Unpaired, rename_map};
 pub(crate) use report::unravel;
-pub use report::{Difference, NumericComparison, Report, What};
+pub use report::{ComparisonReport, Difference, DifferenceKind, NumericComparison};
 
 /// How to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -101,14 +101,14 @@ pub struct Comparing {
     left: Arc<Checkpoint>,
     right: Arc<Checkpoint>,
     options: DiffOptions,
-    pairs: Vec<Pair>,
+    pairs: Vec<TensorPair>,
     pieces: Pieces,
     matches: Vec<Option<usize>>,
 }
 
 /// What a [`Comparison`] has found.
 pub struct ComparisonResults {
-    report: Report,
+    report: ComparisonReport,
     /// Of the pair whose last piece is still to come.
     begun: Option<Result<Option<PairNumbers>>>,
 }
@@ -116,7 +116,7 @@ pub struct ComparisonResults {
 impl Comparison {
     /// Compares everything but the elements of tensors at once; those follow as they are fed.
     pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: DiffOptions) -> Self {
-        let mut report = Report::default();
+        let mut report = ComparisonReport::default();
         let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report);
         if options.structure {
             structure::structure(&left, &right, &mut report);
@@ -138,7 +138,7 @@ impl Comparison {
 
     /// What was found so far: all but elements from the start, those as they are compared; in
     /// the order in which it was found.
-    pub fn so_far(&self) -> &Report {
+    pub fn so_far(&self) -> &ComparisonReport {
         &self.sum.report
     }
 
@@ -159,7 +159,7 @@ impl Comparison {
     }
 
     /// What was found; complete once nothing is needed any more.
-    pub fn into_report(mut self) -> Report {
+    pub fn into_report(mut self) -> ComparisonReport {
         self.sum.report.sort();
         self.sum.report
     }
@@ -227,7 +227,7 @@ impl Work for Comparing {
 }
 
 /// The leaves of the left side that pairs stand for.
-fn places<'a>(pairs: impl Iterator<Item = &'a Pair>) -> impl Iterator<Item = usize> {
+fn places<'a>(pairs: impl Iterator<Item = &'a TensorPair>) -> impl Iterator<Item = usize> {
     pairs.flat_map(|pair| pair.places.iter().map(|(order, ..)| *order))
 }
 
@@ -237,7 +237,7 @@ pub fn compare(
     right: Arc<Checkpoint>,
     options: DiffOptions,
     progress: &mut dyn Progress,
-) -> Result<Report> {
+) -> Result<ComparisonReport> {
     let mut comparison = Comparison::new(left, right, options);
     drive(&mut comparison, &mut Buffer::new(BUFFER), progress)?;
     Ok(comparison.into_report())

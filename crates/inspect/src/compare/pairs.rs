@@ -9,11 +9,14 @@ use statelens_checkpoint::{
 use super::both::grain;
 use super::report::unravel;
 use super::sets::names;
-use super::{DiffOptions, Measured, Numbers, NumericComparison, PairNumbers, Report, What, lane};
+use super::{
+    ComparisonReport, DiffOptions, DifferenceKind, Numbers, NumericComparison, PairChange,
+    PairNumbers, lane,
+};
 use crate::{dtype_of, missing, shape_of, text_of, type_name};
 
 /// Two tensors whose elements are to be compared, and the places that ask.
-pub(super) struct Pair {
+pub(super) struct TensorPair {
     pub(super) left: TensorId,
     pub(super) right: TensorId,
     /// Order, key and part of each leaf that is this pair.
@@ -23,7 +26,7 @@ pub(super) struct Pair {
     pub(super) dtypes: Option<(String, String)>,
 }
 
-impl Pair {
+impl TensorPair {
     /// Where both can be read from; see [`grain`].
     pub(super) fn grain(&self, left: &Checkpoint, right: &Checkpoint) -> Option<u64> {
         grain(left.tensor(self.left).ok()?, right.tensor(self.right).ok()?)
@@ -36,8 +39,8 @@ pub(super) fn pairs(
     left: &Checkpoint,
     right: &Checkpoint,
     options: &DiffOptions,
-    report: &mut Report,
-) -> (Vec<Pair>, Vec<Option<usize>>) {
+    report: &mut ComparisonReport,
+) -> (Vec<TensorPair>, Vec<Option<usize>>) {
     let (of_left, of_right) = (left.leaves(), right.leaves());
     let (left_names, right_names) = (names(left, &of_left), names(right, &of_right));
     // Flattened, two leaves may have one name: they are met in order.
@@ -59,13 +62,13 @@ pub(super) fn pairs(
                 matching.leaf(order, leaf, &of_right[other]);
             }
             None => {
-                let what = What::OnlyLeft(outline(left, leaf.target));
+                let what = DifferenceKind::OnlyLeft(outline(left, leaf.target));
                 matching.report.differ(order, name, "", what);
             }
         }
     }
     for (index, leaf) in of_right.iter().enumerate().filter(|(index, _)| !met[*index]) {
-        let what = What::OnlyRight(outline(right, leaf.target));
+        let what = DifferenceKind::OnlyRight(outline(right, leaf.target));
         matching.report.differ(of_left.len() + index, &right_names[index], "", what);
     }
     (matching.pairs, matches)
@@ -96,8 +99,8 @@ struct Matching<'a> {
     left: &'a Checkpoint,
     right: &'a Checkpoint,
     options: &'a DiffOptions,
-    report: &'a mut Report,
-    pairs: Vec<Pair>,
+    report: &'a mut ComparisonReport,
+    pairs: Vec<TensorPair>,
     known: HashMap<(TensorId, TensorId), usize>,
 }
 
@@ -110,7 +113,8 @@ impl Matching<'_> {
         let alike = is_array(of_left) && is_array(of_right) && self.options.ignore_type;
         let key = &left.flat;
         if !alike && of_left.kind() != of_right.kind() {
-            let what = What::Type { left: outline(self.left, l), right: outline(self.right, r) };
+            let what =
+                DifferenceKind::Type { left: outline(self.left, l), right: outline(self.right, r) };
             return self.report.differ(order, key, "", what);
         }
         match (of_left, of_right) {
@@ -119,11 +123,15 @@ impl Matching<'_> {
                     sparse.parts.iter().map(|(name, _)| *name).collect()
                 };
                 if one.shape != two.shape {
-                    let what = What::Shape { left: one.shape.clone(), right: two.shape.clone() };
+                    let what =
+                        DifferenceKind::Shape { left: one.shape.clone(), right: two.shape.clone() };
                     return self.report.differ(order, key, "", what);
                 }
                 if one.layout != two.layout || parts(one) != parts(two) {
-                    let what = What::Type { left: one.layout.clone(), right: two.layout.clone() };
+                    let what = DifferenceKind::Type {
+                        left: one.layout.clone(),
+                        right: two.layout.clone(),
+                    };
                     return self.report.differ(order, key, "", what);
                 }
                 for ((name, l), (_, r)) in one.parts.iter().zip(&two.parts) {
@@ -138,7 +146,7 @@ impl Matching<'_> {
                 if !same_value(self.left, l, self.right, r, self.options) {
                     let left = value_text(self.left, l);
                     let right = value_text(self.right, r);
-                    self.report.differ(order, key, "", What::Value { left, right });
+                    self.report.differ(order, key, "", DifferenceKind::Value { left, right });
                 }
             }
         }
@@ -147,11 +155,12 @@ impl Matching<'_> {
     fn tensor(&mut self, order: usize, key: &Text, part: &str, l: ValueId, r: ValueId) {
         let found = (self.left.tensor_of(l), self.right.tensor_of(r));
         let (Some((left_id, left)), Some((right_id, right))) = found else {
-            let what = What::Unreadable("a tensor is not there".into());
+            let what = DifferenceKind::Unreadable("a tensor is not there".into());
             return self.report.differ(order, key, part, what);
         };
         if left.shape != right.shape {
-            let what = What::Shape { left: left.shape.clone(), right: right.shape.clone() };
+            let what =
+                DifferenceKind::Shape { left: left.shape.clone(), right: right.shape.clone() };
             return self.report.differ(order, key, part, what);
         }
         let dtypes = (left.dtype != right.dtype && !self.options.ignore_dtype)
@@ -164,13 +173,13 @@ impl Matching<'_> {
                 && missing(right).is_none();
             if !numbers {
                 let (left, right) = (left_name.clone(), right_name.clone());
-                let what = What::DType { left, right, values: None };
+                let what = DifferenceKind::DType { left, right, values: None };
                 return self.report.differ(order, key, part, what);
             }
         }
         for (side, tensor) in [("left", left), ("right", right)] {
             if let Some(why) = missing(tensor) {
-                let what = What::Unreadable(format!("{side}: {why}"));
+                let what = DifferenceKind::Unreadable(format!("{side}: {why}"));
                 return self.report.differ(order, key, part, what);
             }
         }
@@ -180,7 +189,7 @@ impl Matching<'_> {
             return;
         }
         self.known.insert((left_id, right_id), self.pairs.len());
-        self.pairs.push(Pair {
+        self.pairs.push(TensorPair {
             left: left_id,
             right: right_id,
             places: vec![place],
@@ -215,7 +224,7 @@ impl Matching<'_> {
                     }
                     Some(Quantizer::PerChannel { axis, .. }) => format!("scales along axis {axis}"),
                 };
-                let what = What::Value { left: text(left), right: text(right) };
+                let what = DifferenceKind::Value { left: text(left), right: text(right) };
                 self.report.differ(order, key, "quantizer", what);
             }
         }
@@ -297,15 +306,15 @@ fn float(left: f64, right: f64, options: &DiffOptions) -> bool {
     numbers.differing == 0
 }
 
-impl Report {
+impl ComparisonReport {
     /// Keeps what is drawn by layer of a pair of tensors.
-    fn measure(&mut self, pair: &Pair, numbers: &Numbers) {
+    fn measure(&mut self, pair: &TensorPair, numbers: &Numbers) {
         if !numbers.numeric || numbers.finite == 0 {
             return;
         }
         let (norms, deviations, change) = (numbers.norms(), numbers.deviations(), numbers.change());
         let whole = pair.places.iter().filter(|(.., part)| part.is_empty());
-        self.measured.extend(whole.map(|(leaf, key, _)| Measured {
+        self.measured.extend(whole.map(|(leaf, key, _)| PairChange {
             leaf: *leaf,
             key: key.clone(),
             norms,
@@ -317,18 +326,18 @@ impl Report {
     /// Notes what came of a pair of tensors; no numbers means that they are equal constants.
     pub(super) fn compared(
         &mut self,
-        pair: &Pair,
+        pair: &TensorPair,
         outcome: statelens_checkpoint::Result<Option<PairNumbers>>,
     ) {
         let dtype = |values| {
             let (left, right) = pair.dtypes.clone()?;
-            Some(What::DType { left, right, values })
+            Some(DifferenceKind::DType { left, right, values })
         };
         let mut told = Vec::new();
         match outcome {
             Err(error) => {
                 told.extend(dtype(None));
-                told.push(What::Unreadable(error.to_string()));
+                told.push(DifferenceKind::Unreadable(error.to_string()));
             }
             Ok(outcome) => {
                 let (numbers, rounded) = match outcome {
@@ -356,7 +365,7 @@ impl Report {
                         }))));
                     }
                     None if numbers.differing == 0 => {}
-                    None => told.push(What::Elements(Box::new(numbers), first)),
+                    None => told.push(DifferenceKind::Elements(Box::new(numbers), first)),
                 }
             }
         };

@@ -65,20 +65,20 @@ impl Basis {
 /// Tensors without a partner, of two checkpoints.
 #[derive(Debug, Clone)]
 pub struct Unpaired {
-    left: Side,
-    right: Side,
+    left: RenameSide,
+    right: RenameSide,
 }
 
 #[derive(Debug, Clone)]
-struct Side {
+struct RenameSide {
     checkpoint: Arc<Checkpoint>,
     /// In order of the leaves.
-    keys: Vec<Key>,
+    keys: Vec<RenameKey>,
     hashes: HashMap<TensorId, [u8; 32]>,
 }
 
 #[derive(Debug, Clone)]
-struct Key {
+struct RenameKey {
     leaf: usize,
     key: String,
     tensor: TensorId,
@@ -98,8 +98,8 @@ impl Unpaired {
         }
         let alone = |leaf: usize| matches.get(leaf).is_none_or(Option::is_none);
         Self {
-            left: Side::of(left, alone),
-            right: Side::of(right, |leaf| met.get(leaf).is_some_and(|met| !met)),
+            left: RenameSide::of(left, alone),
+            right: RenameSide::of(right, |leaf| met.get(leaf).is_some_and(|met| !met)),
         }
     }
 
@@ -113,7 +113,7 @@ impl Unpaired {
     #[must_use]
     pub fn hashed(&self) -> [(Vec<TensorId>, u64); 2] {
         let (left, right) = (self.left.kinds(), self.right.kinds());
-        let of = |side: &Side, other: &HashMap<(&str, &[u64]), usize>| {
+        let of = |side: &RenameSide, other: &HashMap<(&str, &[u64]), usize>| {
             let mut bytes = 0u64;
             let (mut ids, mut seen) = (Vec::new(), HashSet::new());
             for key in &side.keys {
@@ -150,7 +150,7 @@ impl Unpaired {
     /// How many of the left and of the right side are in none of these pairs.
     #[must_use]
     pub fn alone(&self, pairs: &[Renamed]) -> [u64; 2] {
-        let of = |side: &Side| side.keys.len().saturating_sub(pairs.len()) as u64;
+        let of = |side: &RenameSide| side.keys.len().saturating_sub(pairs.len()) as u64;
         [of(&self.left), of(&self.right)]
     }
 
@@ -179,12 +179,12 @@ impl Unpaired {
                 (left, right) => found.in_order(left, right, Basis::BytesOfSeveral, false),
             }
         }
-        let rest = |side: &Side, right: bool| -> Vec<usize> {
+        let rest = |side: &RenameSide, right: bool| -> Vec<usize> {
             (0..side.keys.len()).filter(|at| !found.is_met(right, *at)).collect()
         };
         let (left, right) = (rest(&self.left, false), rest(&self.right, true));
-        let shape = |side: &'_ Side, at: usize| side.keys[at].shape.clone();
-        let by_shape = |side: &Side, of: Vec<usize>| {
+        let shape = |side: &'_ RenameSide, at: usize| side.keys[at].shape.clone();
+        let by_shape = |side: &RenameSide, of: Vec<usize>| {
             let mut groups: BTreeMap<Vec<u64>, Vec<usize>> = BTreeMap::new();
             of.into_iter().for_each(|at| groups.entry(shape(side, at)).or_default().push(at));
             groups
@@ -229,7 +229,7 @@ pub fn rename_map(pairs: &[Renamed]) -> String {
     out
 }
 
-impl Side {
+impl RenameSide {
     fn of(checkpoint: &Arc<Checkpoint>, wanted: impl Fn(usize) -> bool) -> Self {
         let mut keys = Vec::new();
         for (leaf, of) in checkpoint.leaves().iter().enumerate() {
@@ -237,7 +237,7 @@ impl Side {
             if wanted(leaf) && missing(data).is_none() {
                 let key = of.flat.to_lossy().into_owned();
                 let (dtype, shape) = (data.dtype.to_string(), data.shape.clone());
-                keys.push(Key { leaf, key, tensor, dtype, shape });
+                keys.push(RenameKey { leaf, key, tensor, dtype, shape });
             }
         }
         Self { checkpoint: checkpoint.clone(), keys, hashes: HashMap::new() }
@@ -250,7 +250,7 @@ impl Side {
     }
 }
 
-impl Key {
+impl RenameKey {
     fn kind(&self) -> (&str, &[u64]) {
         (&self.dtype, &self.shape)
     }
@@ -293,7 +293,7 @@ impl Pairing<'_> {
     /// Where not all have to be met, the first of more are.
     fn in_order(&mut self, left: &[usize], right: &[usize], basis: Basis, all: bool) {
         for parts in [2, 1, 0] {
-            let of = |side: &Side, keys: &[usize], right: bool| {
+            let of = |side: &RenameSide, keys: &[usize], right: bool| {
                 let left = keys.iter().copied().filter(|at| !self.is_met(right, *at));
                 grouped_by(left, |at| side.keys[at].end(parts).to_owned())
             };

@@ -2,12 +2,12 @@
 
 use statelens_checkpoint::{Text, float_repr, order};
 
-use super::{Measured, Numbers, Optimizers};
+use super::{Numbers, Optimizers, PairChange};
 use crate::{Json, grouped, shape_text};
 
 /// What a comparison found. Nothing in it means that the checkpoints match.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Report {
+pub struct ComparisonReport {
     /// The differences, in the order of the left side's keys; then keys that are only right.
     pub differences: Vec<Difference>,
     /// Keys that are on both sides.
@@ -21,7 +21,7 @@ pub struct Report {
     /// NaNs that were taken as equal for being in the same place.
     pub nan: u64,
     /// Norms and deviations of all pairs of tensors that were compared, equal ones, too.
-    pub measured: Vec<Measured>,
+    pub measured: Vec<PairChange>,
 }
 
 /// One difference.
@@ -32,13 +32,13 @@ pub struct Difference {
     /// Which part of a sparse or quantised tensor; empty for the whole.
     pub part: String,
     /// What differs.
-    pub what: What,
+    pub what: DifferenceKind,
     order: usize,
 }
 
 /// The ways in which two checkpoints can differ at a key.
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
+pub enum DifferenceKind {
     /// The key is only on the left; what is there.
     OnlyLeft(String),
     /// The key is only on the right; what is there.
@@ -128,13 +128,13 @@ impl NumericComparison {
     }
 }
 
-impl Report {
+impl ComparisonReport {
     /// Whether the checkpoints match.
     pub fn matches(&self) -> bool {
         self.differences.is_empty()
     }
 
-    pub(super) fn differ(&mut self, order: usize, key: &Text, part: &str, what: What) {
+    pub(super) fn differ(&mut self, order: usize, key: &Text, part: &str, what: DifferenceKind) {
         self.differences.push(Difference { key: key.clone(), part: part.to_owned(), what, order });
     }
 
@@ -146,8 +146,8 @@ impl Report {
     /// side), then by the relative change.
     pub fn sort_by_change(&mut self) {
         let change = |difference: &Difference| match &difference.what {
-            What::Elements(numbers, _) => numbers.change(),
-            What::DType { values: Some(values), .. } => values.numbers.change(),
+            DifferenceKind::Elements(numbers, _) => numbers.change(),
+            DifferenceKind::DType { values: Some(values), .. } => values.numbers.change(),
             _ => None,
         };
         let most = |difference: &Difference| change(difference).unwrap_or(f64::INFINITY);
@@ -164,7 +164,7 @@ impl Report {
         json.take()
     }
 
-    /// The fields of [`Report::json`].
+    /// The fields of [`ComparisonReport::json`].
     pub fn fields(&self, optimizers: &Optimizers, json: &mut Json) {
         json.name("statelens").number(1);
         json.name("matches").bool(self.matches());
@@ -194,19 +194,21 @@ impl Difference {
             part => format!("{part}: "),
         };
         let text = match &self.what {
-            What::OnlyLeft(what) => format!("only left: {what}"),
-            What::OnlyRight(what) => format!("only right: {what}"),
-            What::Type { left, right } => format!("type: {left} / {right}"),
-            What::Shape { left, right } => {
+            DifferenceKind::OnlyLeft(what) => format!("only left: {what}"),
+            DifferenceKind::OnlyRight(what) => format!("only right: {what}"),
+            DifferenceKind::Type { left, right } => format!("type: {left} / {right}"),
+            DifferenceKind::Shape { left, right } => {
                 format!("shape: {} / {}", shape_text(left), shape_text(right))
             }
-            What::DType { left, right, values: None } => format!("dtype: {left} / {right}"),
-            What::DType { left, right, values: Some(values) } => {
+            DifferenceKind::DType { left, right, values: None } => {
+                format!("dtype: {left} / {right}")
+            }
+            DifferenceKind::DType { left, right, values: Some(values) } => {
                 format!("dtype: {left} / {right}; {}", values.text())
             }
-            What::Value { left, right } => format!("value: {left} / {right}"),
-            What::Unreadable(why) => format!("can't be compared: {why}"),
-            What::Elements(numbers, first) => elements_text(numbers, first),
+            DifferenceKind::Value { left, right } => format!("value: {left} / {right}"),
+            DifferenceKind::Unreadable(why) => format!("can't be compared: {why}"),
+            DifferenceKind::Elements(numbers, first) => elements_text(numbers, first),
         };
         of + &text
     }
@@ -229,8 +231,8 @@ impl Difference {
                 json.name("right").str(right);
             };
             match &self.what {
-                What::Type { left, right } => sides("type", left, right),
-                What::DType { left, right, values } => {
+                DifferenceKind::Type { left, right } => sides("type", left, right),
+                DifferenceKind::DType { left, right, values } => {
                     sides("dtype", left, right);
                     if let Some(values) = values {
                         json.name("values").str(&values.word());
@@ -241,25 +243,25 @@ impl Difference {
                         numbers_json(json, &values.numbers, &values.first);
                     }
                 }
-                What::Value { left, right } => sides("value", left, right),
-                What::OnlyLeft(what) => {
+                DifferenceKind::Value { left, right } => sides("value", left, right),
+                DifferenceKind::OnlyLeft(what) => {
                     json.name("what").str("only_left");
                     json.name("left").str(what);
                 }
-                What::OnlyRight(what) => {
+                DifferenceKind::OnlyRight(what) => {
                     json.name("what").str("only_right");
                     json.name("right").str(what);
                 }
-                What::Shape { left, right } => {
+                DifferenceKind::Shape { left, right } => {
                     json.name("what").str("shape");
                     json.name("left").numbers(left);
                     json.name("right").numbers(right);
                 }
-                What::Unreadable(why) => {
+                DifferenceKind::Unreadable(why) => {
                     json.name("what").str("unreadable");
                     json.name("why").str(why);
                 }
-                What::Elements(numbers, first) => {
+                DifferenceKind::Elements(numbers, first) => {
                     json.name("what").str(if numbers.one_nan > 0 { "nan" } else { "elements" });
                     numbers_json(json, numbers, first);
                 }

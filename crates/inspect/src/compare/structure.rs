@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{Checkpoint, Leaf, Text, ValueId, order};
 
-use super::{Report, What};
+use super::{ComparisonReport, DifferenceKind};
 use crate::type_name;
 
 /// Compares both, at keys that are on both sides. Their differences stand behind those of leaves.
-pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut Report) {
+pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut ComparisonReport) {
     let (of_left, of_right) = (left.leaves(), right.leaves());
     let behind = of_left.len() + of_right.len();
     let right_classes = classes(right);
@@ -18,7 +18,7 @@ pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut Repo
     for (key, left) in left_classes {
         match right_classes.get(&key) {
             Some(right) if *right != left => {
-                let what = What::Type { left, right: right.clone() };
+                let what = DifferenceKind::Type { left, right: right.clone() };
                 report.differ(behind, &key, "container", what);
             }
             _ => {}
@@ -39,7 +39,7 @@ pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut Repo
     for key in all {
         let (left, right) = (left_ties.get(key), right_ties.get(key));
         if left != right {
-            let what = What::Value { left: text(left), right: text(right) };
+            let what = DifferenceKind::Value { left: text(left), right: text(right) };
             report.differ(behind, key, "tie", what);
         }
     }

@@ -11,7 +11,7 @@ use statelens_tensor::Machine as _;
 use super::*;
 
 /// What stands at a key.
-pub(super) enum Leaf {
+pub(super) enum TestLeaf {
     Plain(Value),
     /// A tensor whose bytes lie in the file.
     Of(DType, Vec<u64>, Vec<u8>),
@@ -19,12 +19,12 @@ pub(super) enum Leaf {
     Missing,
 }
 
-pub(super) fn f32s(values: &[f32]) -> Leaf {
+pub(super) fn f32s(values: &[f32]) -> TestLeaf {
     let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    Leaf::Of(DType::F32, vec![values.len() as u64], bytes)
+    TestLeaf::Of(DType::F32, vec![values.len() as u64], bytes)
 }
 
-pub(super) fn checkpoint(entries: Vec<(&str, Leaf)>) -> Arc<Checkpoint> {
+pub(super) fn checkpoint(entries: Vec<(&str, TestLeaf)>) -> Arc<Checkpoint> {
     let mut data: Vec<u8> = Vec::new();
     let mut builder = Builder::new(&Limits::default());
     let mut made = Vec::new();
@@ -37,12 +37,12 @@ pub(super) fn checkpoint(entries: Vec<(&str, Leaf)>) -> Arc<Checkpoint> {
             builder.push_tensor(Tensor::new(dtype, shape, Layout::Span(span))).unwrap()
         };
         let value = match leaf {
-            Leaf::Plain(value) => value,
-            Leaf::Of(dtype, shape, bytes) => Value::Tensor(tensor(dtype, shape, bytes)),
-            Leaf::Array(dtype, shape, bytes) => {
+            TestLeaf::Plain(value) => value,
+            TestLeaf::Of(dtype, shape, bytes) => Value::Tensor(tensor(dtype, shape, bytes)),
+            TestLeaf::Array(dtype, shape, bytes) => {
                 Value::Array(Array { tensor: tensor(dtype, shape, bytes), scalar: false })
             }
-            Leaf::Missing => {
+            TestLeaf::Missing => {
                 let gone = Tensor::new(DType::F32, vec![1], Layout::Missing("gone".into()));
                 Value::Tensor(builder.push_tensor(gone).unwrap())
             }
@@ -54,7 +54,11 @@ pub(super) fn checkpoint(entries: Vec<(&str, Leaf)>) -> Arc<Checkpoint> {
     Arc::new(builder.finish(root, FormatInfo::default(), file, Vec::new()).unwrap())
 }
 
-fn run(left: Vec<(&str, Leaf)>, right: Vec<(&str, Leaf)>, options: DiffOptions) -> Report {
+fn run(
+    left: Vec<(&str, TestLeaf)>,
+    right: Vec<(&str, TestLeaf)>,
+    options: DiffOptions,
+) -> ComparisonReport {
     let (left, right) = (checkpoint(left), checkpoint(right));
     let report = compare(left.clone(), right.clone(), options, &mut Unwatched).unwrap();
     // However the bytes come, the answer is the same.
@@ -69,7 +73,7 @@ fn fed(
     right: &Arc<Checkpoint>,
     options: DiffOptions,
     piece: usize,
-) -> Report {
+) -> ComparisonReport {
     let mut comparison = Comparison::new(left.clone(), right.clone(), options);
     drive(&mut comparison, &mut Buffer::new(piece), &mut Unwatched).unwrap();
     let (done, total) = comparison.progress();
@@ -77,20 +81,20 @@ fn fed(
     comparison.into_report()
 }
 
-fn texts(report: &Report) -> Vec<String> {
+fn texts(report: &ComparisonReport) -> Vec<String> {
     report.differences.iter().map(|found| format!("{} {}", found.key, found.text())).collect()
 }
 
-fn numbers(report: &Report) -> &Numbers {
+fn numbers(report: &ComparisonReport) -> &Numbers {
     match report.differences.as_slice() {
-        [Difference { what: What::Elements(numbers, _), .. }] => numbers,
+        [Difference { what: DifferenceKind::Elements(numbers, _), .. }] => numbers,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn keys_kinds_shapes_and_dtypes_come_before_values() {
-    let int = |value: i64| Leaf::Plain(Value::Int(value.into()));
+    let int = |value: i64| TestLeaf::Plain(Value::Int(value.into()));
     let left = vec![
         ("same", f32s(&[1.0])),
         ("gone", int(3)),
@@ -98,17 +102,17 @@ fn keys_kinds_shapes_and_dtypes_come_before_values() {
         ("shape", f32s(&[1.0, 2.0])),
         ("dtype", f32s(&[1.0])),
         ("value", int(1)),
-        ("text", Leaf::Plain(Value::Str("a".into()))),
-        ("unread", Leaf::Missing),
+        ("text", TestLeaf::Plain(Value::Str("a".into()))),
+        ("unread", TestLeaf::Missing),
     ];
     let right = vec![
         ("new", f32s(&[1.0])),
-        ("unread", Leaf::Missing),
-        ("text", Leaf::Plain(Value::Str("b".into()))),
+        ("unread", TestLeaf::Missing),
+        ("text", TestLeaf::Plain(Value::Str("b".into()))),
         ("value", int(2)),
-        ("dtype", Leaf::Of(DType::BF16, vec![1], vec![0x80, 0x3f])),
-        ("shape", Leaf::Of(DType::F32, vec![2, 1], vec![0; 8])),
-        ("kind", Leaf::Plain(Value::Float(1.0))),
+        ("dtype", TestLeaf::Of(DType::BF16, vec![1], vec![0x80, 0x3f])),
+        ("shape", TestLeaf::Of(DType::F32, vec![2, 1], vec![0; 8])),
+        ("kind", TestLeaf::Plain(Value::Float(1.0))),
         ("same", f32s(&[1.0])),
     ];
     let report = run(left, right, DiffOptions::default());
@@ -135,8 +139,8 @@ fn keys_kinds_shapes_and_dtypes_come_before_values() {
 
 #[test]
 fn the_distance_of_numbers_is_measured() {
-    let left = vec![("w", Leaf::Of(DType::F32, vec![2, 2], bytes(&[1.0, 2.0, 3.0, 0.5])))];
-    let right = vec![("w", Leaf::Of(DType::F32, vec![2, 2], bytes(&[1.0, 2.0, 4.0, 0.0])))];
+    let left = vec![("w", TestLeaf::Of(DType::F32, vec![2, 2], bytes(&[1.0, 2.0, 3.0, 0.5])))];
+    let right = vec![("w", TestLeaf::Of(DType::F32, vec![2, 2], bytes(&[1.0, 2.0, 4.0, 0.0])))];
     let report = run(left, right, DiffOptions::default());
     let found = numbers(&report);
     assert_eq!((found.elements, found.differing, found.first), (4, 2, Some(2)));
@@ -174,7 +178,7 @@ fn a_tolerance_is_that_of_torch() {
         run(vec![("w", f32s(&[f32::INFINITY]))], vec![("w", f32s(&[1.0]))], tolerance(1.0, 1e30));
     assert_eq!(numbers(&inf).differing, 1);
     // A plain number is held against it, too.
-    let plain = |value| vec![("lr", Leaf::Plain(Value::Float(value)))];
+    let plain = |value| vec![("lr", TestLeaf::Plain(Value::Float(value)))];
     assert!(run(plain(0.1), plain(0.1000001), tolerance(1e-5, 0.0)).matches());
     assert!(!run(plain(0.1), plain(0.1000001), DiffOptions::default()).matches());
 }
@@ -201,12 +205,12 @@ fn zeros_nans_and_infinities_have_their_rules() {
 fn other_dtypes_are_compared_by_their_numbers_if_asked() {
     let ignore = DiffOptions { ignore_dtype: true, ignore_type: true, ..DiffOptions::default() };
     let floats = || f32s(&[1.0, -2.0]);
-    let halves = || Leaf::Of(DType::F16, vec![2], vec![0x00, 0x3c, 0x00, 0xc0]);
+    let halves = || TestLeaf::Of(DType::F16, vec![2], vec![0x00, 0x3c, 0x00, 0xc0]);
     let doubles = |second: f64| {
         let bytes = [1.0, second].iter().flat_map(|value: &f64| value.to_le_bytes()).collect();
-        Leaf::Of(DType::F64, vec![2], bytes)
+        TestLeaf::Of(DType::F64, vec![2], bytes)
     };
-    let ints = || Leaf::Array(DType::I8, vec![2], vec![1, 0xfe]);
+    let ints = || TestLeaf::Array(DType::I8, vec![2], vec![1, 0xfe]);
     for right in [halves(), doubles(-2.0), ints()] {
         assert!(run(vec![("w", floats())], vec![("w", right)], ignore).matches());
     }
@@ -215,17 +219,17 @@ fn other_dtypes_are_compared_by_their_numbers_if_asked() {
     let report = run(vec![("w", ints())], vec![("w", floats())], DiffOptions::default());
     assert_eq!(texts(&report), ["w type: ndarray int8 [2] / tensor float32 [2]"]);
     // Integers beyond what a float can tell apart.
-    let big = |value: u64| Leaf::Of(DType::U64, vec![1], value.to_le_bytes().into());
+    let big = |value: u64| TestLeaf::Of(DType::U64, vec![1], value.to_le_bytes().into());
     let report = run(vec![("w", big(u64::MAX))], vec![("w", big(u64::MAX - 1))], ignore);
     assert_eq!((numbers(&report).differing, numbers(&report).max_abs), (1, 1.0));
-    let signed = Leaf::Of(DType::I64, vec![1], (-1i64).to_le_bytes().into());
+    let signed = TestLeaf::Of(DType::I64, vec![1], (-1i64).to_le_bytes().into());
     let report = run(vec![("w", signed)], vec![("w", big(u64::MAX))], ignore);
     assert_eq!(numbers(&report).differing, 1);
 }
 
 #[test]
 fn complex_and_other_elements_are_compared() {
-    let of = |dtype: DType, bytes: Vec<u8>| vec![("w", Leaf::Of(dtype, vec![1], bytes))];
+    let of = |dtype: DType, bytes: Vec<u8>| vec![("w", TestLeaf::Of(dtype, vec![1], bytes))];
     let left = of(DType::C64, bytes(&[3.0, 4.0]));
     let right = of(DType::C64, bytes(&[0.0, 0.0]));
     let report = run(left, right, DiffOptions::default());
@@ -249,10 +253,10 @@ fn a_file_that_ends_early_is_told_for_its_tensor_only() {
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
     let left = builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap();
     let right =
-        checkpoint(vec![("w", f32s(&[0.0; 100])), ("n", Leaf::Plain(Value::Int(1i64.into())))]);
+        checkpoint(vec![("w", f32s(&[0.0; 100])), ("n", TestLeaf::Plain(Value::Int(1i64.into())))]);
     let report = compare(Arc::new(left), right, DiffOptions::default(), &mut Unwatched).unwrap();
     assert_eq!(report.differences.len(), 1);
-    assert!(matches!(report.differences[0].what, What::Unreadable(_)), "{report:?}");
+    assert!(matches!(report.differences[0].what, DifferenceKind::Unreadable(_)), "{report:?}");
 }
 
 #[test]
@@ -279,7 +283,7 @@ fn a_nan_on_one_side_is_a_class_of_its_own_and_leaves_nothing_defined() {
     let report = run(vec![("w", f32s(&[0.0; 3]))], left(), options);
     assert_eq!(numbers(&report).one_nan, 1);
     // NaN in other parts of a complex number.
-    let complex = |parts: &[f32]| vec![("w", Leaf::Of(DType::C64, vec![1], bytes(parts)))];
+    let complex = |parts: &[f32]| vec![("w", TestLeaf::Of(DType::C64, vec![1], bytes(parts)))];
     let report = run(complex(&[f32::NAN, 1.0]), complex(&[1.0, f32::NAN]), DiffOptions::default());
     assert_eq!((numbers(&report).one_nan, numbers(&report).cosine()), (1, None));
     // An infinity is infinitely far, and no NaN.
@@ -300,7 +304,7 @@ fn numbers_of_other_dtypes_are_compared_at_once_and_at_the_coarser_precision() {
         let bytes = values.iter().flat_map(|value| (value.to_bits() >> 16).to_le_bytes());
         let halves: Vec<u8> =
             bytes.collect::<Vec<u8>>().chunks(4).flat_map(|b| [b[0], b[1]]).collect();
-        vec![("w", Leaf::Of(DType::BF16, vec![values.len() as u64], halves))]
+        vec![("w", TestLeaf::Of(DType::BF16, vec![values.len() as u64], halves))]
     };
     let left = |values: &[f32]| vec![("w", f32s(values))];
     let values = |left, right| {
@@ -308,7 +312,7 @@ fn numbers_of_other_dtypes_are_compared_at_once_and_at_the_coarser_precision() {
         assert!(!report.matches(), "other dtypes are a difference");
         let text = texts(&report)[0].clone();
         match &report.differences[0].what {
-            What::DType { values: Some(values), .. } => (values.word(), text),
+            DifferenceKind::DType { values: Some(values), .. } => (values.word(), text),
             other => panic!("{other:?}"),
         }
     };
@@ -326,7 +330,7 @@ fn numbers_of_other_dtypes_are_compared_at_once_and_at_the_coarser_precision() {
     assert!(text.contains("1 of them beyond bfloat16 precision"), "{text}");
     assert_eq!(values(left(&[f32::NAN]), brain(&[1.0])).0, "NaN on one side");
     assert_eq!(values(left(&[f32::NAN]), brain(&[f32::NAN])).0, "equal");
-    let ints = vec![("w", Leaf::Of(DType::I8, vec![1], vec![3]))];
+    let ints = vec![("w", TestLeaf::Of(DType::I8, vec![1], vec![3]))];
     assert_eq!(values(left(&[3.0]), ints).0, "equal");
     // Asked to ignore the dtype, numbers have to be equal, as before.
     let ignore = DiffOptions { ignore_dtype: true, ..DiffOptions::default() };
@@ -344,7 +348,7 @@ fn close(left: &Arc<Checkpoint>, right: &Arc<Checkpoint>, piece: usize) -> Resul
     Ok(closer.into_found())
 }
 
-fn closely(left: Leaf, right: Leaf) -> Close {
+fn closely(left: TestLeaf, right: TestLeaf) -> Close {
     let (left, right) = (checkpoint(vec![("a", left)]), checkpoint(vec![("b", right)]));
     let found = close(&left, &right, 1 << 20).unwrap();
     for piece in [1, 3, 7, 13] {
@@ -365,7 +369,7 @@ fn differences_are_right_less_left() {
     // mean -1.4166666666666667, std 2.9779280642009396.
     let of = |values: [f32; 6]| {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Leaf::Of(DType::F32, vec![2, 3], bytes)
+        TestLeaf::Of(DType::F32, vec![2, 3], bytes)
     };
     let found = closely(of([1.0, 2.0, 3.0, -4.0, 0.0, 6.0]), of([1.0, 2.5, 2.0, -4.0, -8.0, 6.0]));
     let differences = found.differences.statistics();
@@ -406,19 +410,19 @@ fn what_is_nan_or_infinite_on_both_sides_does_not_differ() {
 #[test]
 fn dtypes_may_differ_and_integers_are_subtracted_exactly() {
     // 1.5 and -2 as bfloat16.
-    let half = Leaf::Of(DType::BF16, vec![2], vec![0xc0, 0x3f, 0x00, 0xc0]);
+    let half = TestLeaf::Of(DType::BF16, vec![2], vec![0xc0, 0x3f, 0x00, 0xc0]);
     let found = closely(half, f32s(&[1.0, -1.0]));
     assert_eq!(found.differences.statistics().min, Some(-0.5));
     assert_eq!(found.differences.statistics().max, Some(1.0));
     assert!(found.left.is_exact());
     let ints = |values: [i64; 2]| {
-        Leaf::Of(DType::I64, vec![2], values.iter().flat_map(|it| it.to_le_bytes()).collect())
+        TestLeaf::Of(DType::I64, vec![2], values.iter().flat_map(|it| it.to_le_bytes()).collect())
     };
     let found = closely(ints([i64::MAX, i64::MIN]), ints([i64::MAX - 1, i64::MAX]));
     let differences = found.differences.statistics();
     assert_eq!((differences.min, differences.max), (Some(-1.0), Some(2f64.powi(64))));
     let pair = |values: [f32; 2]| {
-        Leaf::Of(DType::C64, vec![1], values.iter().flat_map(|it| it.to_le_bytes()).collect())
+        TestLeaf::Of(DType::C64, vec![1], values.iter().flat_map(|it| it.to_le_bytes()).collect())
     };
     let found = closely(pair([1.0, 2.0]), pair([4.0, -2.0]));
     assert_eq!(found.differences.statistics().max, Some(5.0));
@@ -432,13 +436,13 @@ fn what_can_t_be_subtracted_is_refused() {
         let (left, right) = (checkpoint(vec![("a", left)]), checkpoint(vec![("a", right)]));
         close(&left, &right, 9).unwrap_err().to_string()
     };
-    let text = Leaf::Plain(Value::Str("a".into()));
+    let text = TestLeaf::Plain(Value::Str("a".into()));
     assert!(refused(text, f32s(&[1.0])).contains("`a` is not a tensor"));
-    assert!(refused(Leaf::Missing, f32s(&[1.0])).contains("`a` has no data: gone"));
+    assert!(refused(TestLeaf::Missing, f32s(&[1.0])).contains("`a` has no data: gone"));
     assert!(refused(f32s(&[1.0]), f32s(&[1.0, 2.0])).contains("their shapes are [1] and [2]"));
-    let complex = Leaf::Of(DType::C64, vec![1], vec![0; 8]);
+    let complex = TestLeaf::Of(DType::C64, vec![1], vec![0; 8]);
     assert!(refused(f32s(&[1.0]), complex).contains("can't be compared"));
-    let none = |_| Leaf::Of(DType::F32, vec![0, 3], Vec::new());
+    let none = |_| TestLeaf::Of(DType::F32, vec![0, 3], Vec::new());
     assert_eq!(closely(none(0), none(1)).differences.count(), 0);
 }
 
@@ -469,8 +473,8 @@ fn norms_and_deviations_of_all_pairs_are_kept() {
 fn entries_of_optimizers_are_told_by_their_parameter() {
     let of = |parameter: &str, value| {
         vec![
-            ("o.param_groups.0.params.0", Leaf::Plain(Value::Int(0i64.into()))),
-            ("o.param_groups.0.param_names.0", Leaf::Plain(Value::Str(parameter.into()))),
+            ("o.param_groups.0.params.0", TestLeaf::Plain(Value::Int(0i64.into()))),
+            ("o.param_groups.0.param_names.0", TestLeaf::Plain(Value::Str(parameter.into()))),
             ("o.state.0.exp_avg", f32s(&[value])),
         ]
     };

@@ -9,7 +9,7 @@ use super::parts::{self, PartSum};
 use super::roles::{ModelComponent, Role};
 use super::stacks::Stack;
 use super::weights::Weights;
-use super::{Fact, FactValue, Source};
+use super::{Fact, FactSource, FactValue};
 use crate::{counted, grouped};
 
 /// All of them.
@@ -121,12 +121,12 @@ impl FactInputs<'_> {
         match (read, named) {
             (Some((kind, place)), _) => {
                 let title = with(kind);
-                fact("family", "family", FactValue::Text(title), Source::Read(place))
+                fact("family", "family", FactValue::Text(title), FactSource::Read(place))
             }
             (None, Some(named)) => {
                 let by = format!("names: {}", named.by.join(", "));
                 let title = FactValue::Text(with(named.title));
-                fact("family", "looks like", title, Source::Inferred(by))
+                fact("family", "looks like", title, FactSource::Inferred(by))
             }
             (None, None) => {
                 unknown("family", "family", "the names are not those of a known family")
@@ -145,7 +145,7 @@ impl FactInputs<'_> {
             let others = layers[1..].iter().take(3);
             let others: Vec<String> =
                 others.map(|stack| format!("{} in {}", count(stack), stack.prefix)).collect();
-            if let Source::Inferred(basis) | Source::Read(basis) = &mut fact.source {
+            if let FactSource::Inferred(basis) | FactSource::Read(basis) = &mut fact.source {
                 *basis = format!("{basis}; also {}", others.join(", "));
             }
         }
@@ -178,7 +178,7 @@ impl FactInputs<'_> {
                 "heads_per_kv_head",
                 "heads per key and value head",
                 value,
-                Source::Inferred(basis),
+                FactSource::Inferred(basis),
             ));
         }
         let size = self
@@ -254,16 +254,16 @@ impl FactInputs<'_> {
         });
         if let Some(head) = linked {
             let place = format!("{} is the embedding", head.key);
-            return fact(name, label, FactValue::Flag(true), Source::Read(place));
+            return fact(name, label, FactValue::Flag(true), FactSource::Read(place));
         }
         let apart = tokens.and_then(|tokens| heads().find(|head| head.shape == tokens.shape));
         let mut found = match (read, apart) {
             (Some((flag, place)), _) => {
-                fact(name, label, FactValue::Flag(flag), Source::Read(place))
+                fact(name, label, FactValue::Flag(flag), FactSource::Read(place))
             }
             (None, Some(head)) => {
                 let basis = format!("{} is stored on its own", head.key);
-                fact(name, label, FactValue::Flag(false), Source::Inferred(basis))
+                fact(name, label, FactValue::Flag(false), FactSource::Inferred(basis))
             }
             (None, None) => unknown(name, label, "the file holds no head; a config would say"),
         };
@@ -296,12 +296,12 @@ impl FactInputs<'_> {
     }
 }
 
-fn fact(name: &'static str, label: &'static str, value: FactValue, source: Source) -> Fact {
+fn fact(name: &'static str, label: &'static str, value: FactValue, source: FactSource) -> Fact {
     Fact { name, label, value, source, doubt: String::new() }
 }
 
 fn unknown(name: &'static str, label: &'static str, why: &str) -> Fact {
-    fact(name, label, FactValue::Unknown, Source::Unknown(why.to_owned()))
+    fact(name, label, FactValue::Unknown, FactSource::Unknown(why.to_owned()))
 }
 
 fn of_number(
@@ -313,14 +313,14 @@ fn of_number(
 ) -> Fact {
     match (read, told) {
         (Some((number, place)), told) => {
-            let mut fact = fact(name, label, FactValue::Number(number), Source::Read(place));
+            let mut fact = fact(name, label, FactValue::Number(number), FactSource::Read(place));
             if let Some((other, basis)) = told.filter(|(other, _)| *other != number) {
                 fact.doubt = format!("the file says {}: {basis}", grouped(other));
             }
             fact
         }
         (None, Some((number, basis))) => {
-            fact(name, label, FactValue::Number(number), Source::Inferred(basis))
+            fact(name, label, FactValue::Number(number), FactSource::Inferred(basis))
         }
         (None, None) => unknown(name, label, why),
     }
@@ -359,7 +359,7 @@ fn params(parts: &[PartSum]) -> Fact {
             format!("the shapes, tied tensors once, without {} in buffers", counted(more, "number"))
         }
     };
-    fact("parameters", "parameters", FactValue::Number(params), Source::Inferred(basis))
+    fact("parameters", "parameters", FactValue::Number(params), FactSource::Inferred(basis))
 }
 
 fn active(parts: &[PartSum]) -> Fact {
@@ -367,7 +367,7 @@ fn active(parts: &[PartSum]) -> Fact {
     match parts::active(parts) {
         Some(active) => {
             let basis = "all but the experts that a token is not sent to".to_owned();
-            fact("active_parameters", label, FactValue::Number(active), Source::Inferred(basis))
+            fact("active_parameters", label, FactValue::Number(active), FactSource::Inferred(basis))
         }
         None => unknown(
             "active_parameters",

@@ -4,19 +4,19 @@ use super::parts::{self, PartSum};
 
 /// Bytes of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryEstimate {
     /// To load it as it is stored.
     pub stored: u64,
     /// To load it in bfloat16.
     pub bfloat16: u64,
     /// To load it in float32.
     pub float32: u64,
-    /// To train it, see [`Memory::FORMULA`].
+    /// To train it, see [`MemoryEstimate::FORMULA`].
     pub training: u64,
 }
 
-impl Memory {
-    /// How [`Memory::training`] comes about.
+impl MemoryEstimate {
+    /// How [`MemoryEstimate::training`] comes about.
     pub const FORMULA: &'static str = "16 bytes per parameter: weights, gradients and Adam\u{2019}s two moments in \
          float32, or bfloat16 weights and gradients with a float32 copy and moments; activations not counted";
 

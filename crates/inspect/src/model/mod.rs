@@ -23,14 +23,14 @@ mod write;
 use statelens_checkpoint::{Checkpoint, FileId, Layout, Leaf};
 
 pub use config::Config;
-pub use memory::Memory;
+pub use memory::MemoryEstimate;
 pub use packed::Quantised;
 pub use parts::PartSum;
 pub use roles::ModelComponent;
 
 use crate::optimizer::Parameters;
 use crate::share::LeafSummary;
-use crate::summary::Summary;
+use crate::summary::CheckpointSummary;
 use weights::Weights;
 
 /// What a model is.
@@ -43,7 +43,7 @@ pub struct Model {
     /// How its quantised weights are laid out.
     pub quantised: Vec<Quantised>,
     /// What it takes to load and to train it; nothing if the file holds no parameters.
-    pub memory: Option<Memory>,
+    pub memory: Option<MemoryEstimate>,
     /// What the numbers of its optimizer stand for: how many of the entries have a name, and how that is
     /// known.
     pub optimizer: Vec<Resolved>,
@@ -61,7 +61,7 @@ pub struct Fact {
     /// What it is.
     pub value: FactValue,
     /// How that is known.
-    pub source: Source,
+    pub source: FactSource,
     /// What contradicts it; mostly empty.
     pub doubt: String,
 }
@@ -81,7 +81,7 @@ pub enum FactValue {
 
 /// How a fact is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum FactSource {
     /// It stands so in the config or the file: where.
     Read(String),
     /// It follows from names or shapes: from which.
@@ -112,7 +112,7 @@ impl Model {
             }
         });
         let places: Vec<Option<(FileId, u64)>> = places.collect();
-        let summary = Summary::new(checkpoint, leaves);
+        let summary = CheckpointSummary::new(checkpoint, leaves);
         let state = summary.model().map(|(name, _)| name);
         let mut model = Self::read(&entries, &places, state, config);
         let parameters = Parameters::of(checkpoint, leaves);
@@ -145,7 +145,7 @@ impl Model {
         parts.retain(|part| part.tensors > 0);
         Self {
             facts,
-            memory: Memory::of(&parts),
+            memory: MemoryEstimate::of(&parts),
             parts,
             quantised: weights.quantised,
             optimizer: Vec::new(),

@@ -36,7 +36,7 @@ impl Quantised {
 }
 
 /// A tensor as it is stored.
-pub(super) struct Stored<'a> {
+pub(super) struct StoredTensor<'a> {
     pub(super) entry: &'a LeafSummary,
     pub(super) parsed: Parsed,
     pub(super) tied: Option<String>,
@@ -44,7 +44,7 @@ pub(super) struct Stored<'a> {
 
 /// A tensor as what it stands for.
 pub(super) struct Unpacked<'a> {
-    pub(super) stored: Stored<'a>,
+    pub(super) stored: StoredTensor<'a>,
     pub(super) shape: Vec<u64>,
     pub(super) params: u64,
     /// False for whole numbers, which are no parameters.
@@ -54,7 +54,7 @@ pub(super) struct Unpacked<'a> {
 }
 
 /// What a packed tensor is.
-struct Layout<'a> {
+struct PackedTensor<'a> {
     name: String,
     bits: Option<u64>,
     block: String,
@@ -90,7 +90,7 @@ const HELPERS: [&str; 20] = [
 
 /// Packed tensors become what they stand for, and their helpers nothing.
 pub(super) fn unpack<'a>(
-    all: Vec<Stored<'a>>,
+    all: Vec<StoredTensor<'a>>,
     config: Option<&Config>,
 ) -> (Vec<Unpacked<'a>>, Vec<Quantised>) {
     let mut modules: HashMap<&str, Module<'a>> = HashMap::new();
@@ -144,7 +144,7 @@ pub(super) fn unpack<'a>(
 
 fn count(
     sums: &mut Vec<Quantised>,
-    layout: &Layout<'_>,
+    layout: &PackedTensor<'_>,
     entry: &LeafSummary,
     unpacked: &Unpacked<'_>,
 ) {
@@ -168,9 +168,9 @@ fn count(
     sum.bytes = sum.bytes.saturating_add(entry.bytes);
 }
 
-impl Layout<'_> {
+impl PackedTensor<'_> {
     /// The values as what they stand for; anything else that belongs to it as nothing.
-    fn unpacked<'a>(&self, mut stored: Stored<'a>) -> Unpacked<'a> {
+    fn unpacked<'a>(&self, mut stored: StoredTensor<'a>) -> Unpacked<'a> {
         let entry = stored.entry;
         if entry.key != self.values.key {
             let shape = entry.shape.clone();
@@ -209,7 +209,7 @@ impl<'a> Module<'a> {
         name: &str,
         modules: &HashMap<&str, Module<'a>>,
         config: Option<&Config>,
-    ) -> Vec<Layout<'a>> {
+    ) -> Vec<PackedTensor<'a>> {
         let one = self
             .gptq(config)
             .or_else(|| self.bitsandbytes(name, modules))
@@ -220,14 +220,14 @@ impl<'a> Module<'a> {
     }
 
     /// `gate_up_proj_blocks` beside `gate_up_proj_scales`, as gpt-oss has its experts.
-    fn blocks(&self) -> Vec<Layout<'a>> {
+    fn blocks(&self) -> Vec<PackedTensor<'a>> {
         let named = self.parts.iter().filter_map(|(part, values)| {
             let scales = self.get(&format!("{}_scales", part.strip_suffix("_blocks")?))?;
             let [outer @ .., runs, bytes] = &values.shape[..] else { return None };
             let block = bytes.checked_mul(2)?;
             (scales.params.checked_mul(*bytes)? == values.params).then_some(())?;
             let inputs = runs.checked_mul(block)?;
-            Some(Layout {
+            Some(PackedTensor {
                 name: "MXFP4".into(),
                 bits: Some(4),
                 block: in_a_row(block, inputs),
@@ -239,7 +239,7 @@ impl<'a> Module<'a> {
     }
 
     /// `qweight` and `scales`: GPTQ packs along the inputs, AWQ along the outputs.
-    fn gptq(&self, config: Option<&Config>) -> Option<Layout<'a>> {
+    fn gptq(&self, config: Option<&Config>) -> Option<PackedTensor<'a>> {
         let (values, scales) = (self.get("qweight")?, self.get("scales")?);
         let ([rows, columns], [groups, outputs]) = (two(&values.shape)?, two(&scales.shape)?);
         if columns == outputs {
@@ -250,7 +250,7 @@ impl<'a> Module<'a> {
             let told = config.and_then(|config| config.exact("quantization_config.bits"));
             let bits = by_index.or(by_zeros).or(told).filter(|bits| (1..=16).contains(bits))?;
             let inputs = quotient(rows.checked_mul(32)?, bits)?;
-            return Some(Layout {
+            return Some(PackedTensor {
                 name: "GPTQ".into(),
                 bits: Some(bits),
                 block: in_a_row(inputs.div_ceil(groups.max(1)), inputs),
@@ -260,7 +260,7 @@ impl<'a> Module<'a> {
         }
         let bits =
             quotient(columns.checked_mul(32)?, outputs).filter(|bits| (1..=16).contains(bits))?;
-        Some(Layout {
+        Some(PackedTensor {
             name: "AWQ".into(),
             bits: Some(bits),
             block: in_a_row(rows.div_ceil(groups.max(1)), rows),
@@ -269,9 +269,13 @@ impl<'a> Module<'a> {
         })
     }
 
-    fn bitsandbytes(&self, name: &str, modules: &HashMap<&str, Module<'a>>) -> Option<Layout<'a>> {
+    fn bitsandbytes(
+        &self,
+        name: &str,
+        modules: &HashMap<&str, Module<'a>>,
+    ) -> Option<PackedTensor<'a>> {
         if let (Some(values), Some(_)) = (self.get("weight"), self.get("scb")) {
-            return Some(Layout {
+            return Some(PackedTensor {
                 name: "bitsandbytes int8".into(),
                 bits: Some(8),
                 block: "a row".into(),
@@ -288,7 +292,7 @@ impl<'a> Module<'a> {
         let numbers = values.params.checked_mul(2)?;
         let nested = if self.get("nested_absmax").is_some() { ", scales in 8 bits" } else { "" };
         let block = numbers.checked_div(absmax.params)?.checked_next_power_of_two()?;
-        Some(Layout {
+        Some(PackedTensor {
             name: format!("bitsandbytes {}{nested}", kind.map_or("4-bit", |(_, kind)| kind)),
             bits: Some(4),
             block: format!("{block} in a run"),
@@ -299,7 +303,7 @@ impl<'a> Module<'a> {
     }
 
     /// `weight_packed` of compressed-tensors, and `_blocks` of gpt-oss.
-    fn compressed(&self, config: Option<&Config>) -> Option<Layout<'a>> {
+    fn compressed(&self, config: Option<&Config>) -> Option<PackedTensor<'a>> {
         let values = self.get("weight_packed")?;
         let scales = self.get("weight_scale");
         let (last, rest) = values.shape.split_last()?;
@@ -309,7 +313,7 @@ impl<'a> Module<'a> {
         if values.dtype == "uint8" {
             let inputs = last.checked_mul(2)?;
             let nv = self.get("weight_global_scale").is_some();
-            return Some(Layout {
+            return Some(PackedTensor {
                 name: if nv { "NVFP4" } else { "MXFP4" }.into(),
                 bits: Some(4),
                 block: in_a_row(inputs / groups, inputs),
@@ -330,7 +334,7 @@ impl<'a> Module<'a> {
                 .map_or(Some(most), |group| group.checked_mul(groups))
                 .map(|inputs| inputs.min(most))
         });
-        Some(Layout {
+        Some(PackedTensor {
             name: "compressed-tensors, packed".into(),
             bits,
             block: inputs.map(|inputs| in_a_row(inputs / groups, inputs)).unwrap_or_default(),
@@ -340,7 +344,7 @@ impl<'a> Module<'a> {
     }
 
     /// `weight` of whole numbers beside `scales`.
-    fn mlx(&self, name: &str, config: Option<&Config>) -> Option<Layout<'a>> {
+    fn mlx(&self, name: &str, config: Option<&Config>) -> Option<PackedTensor<'a>> {
         let (values, scales) = (self.get("weight")?, self.get("scales")?);
         if values.dtype != "uint32" {
             return None;
@@ -363,7 +367,7 @@ impl<'a> Module<'a> {
         };
         let group = bits.and_then(|bits| quotient(together, bits));
         let inputs = group.and_then(|group| group.checked_mul(groups));
-        Some(Layout {
+        Some(PackedTensor {
             name: format!("MLX {mode}"),
             bits,
             block: group.map(|group| format!("{group} in a row")).unwrap_or_default(),
@@ -373,7 +377,7 @@ impl<'a> Module<'a> {
     }
 
     /// `weight` of 8 bits beside its scales.
-    fn scaled(&self, config: Option<&Config>) -> Option<Layout<'a>> {
+    fn scaled(&self, config: Option<&Config>) -> Option<PackedTensor<'a>> {
         let values = self.get("weight").filter(|values| is_narrow(&values.dtype))?;
         let scales = ["weight_scale_inv", "weight_scale"].iter().find_map(|name| self.get(name))?;
         let told = |at: usize| {
@@ -396,7 +400,7 @@ impl<'a> Module<'a> {
             _ => String::new(),
         };
         let eight = if values.dtype == "int8" { "int8" } else { "fp8" };
-        Some(Layout {
+        Some(PackedTensor {
             name: format!("{eight} with scales"),
             bits: Some(8),
             block,
@@ -407,7 +411,7 @@ impl<'a> Module<'a> {
 }
 
 /// What the element type alone tells: GGUF's blocks.
-fn of_dtype(entry: &LeafSummary) -> Option<Layout<'_>> {
+fn of_dtype(entry: &LeafSummary) -> Option<PackedTensor<'_>> {
     let name = entry.dtype.as_str();
     let kind = name.trim_start_matches(['I', 'T']);
     let of_blocks =
@@ -427,7 +431,7 @@ fn of_dtype(entry: &LeafSummary) -> Option<Layout<'_>> {
         _ if of_256 => 256,
         _ => 32,
     };
-    Some(Layout {
+    Some(PackedTensor {
         name: name.to_owned(),
         bits: digits.parse().ok(),
         block: format!("{block} in a row"),

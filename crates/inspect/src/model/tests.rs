@@ -93,7 +93,7 @@ fn a_config_is_read_and_contradicted() {
     let model = Model::of_entries(&llama(32), Some(&config));
     assert_eq!(
         model.fact("family").unwrap().source,
-        Source::Read("config.json: model_type".into())
+        FactSource::Read("config.json: model_type".into())
     );
     assert_eq!(model.number("heads"), Some(32));
     assert_eq!(model.fact("kv_heads").unwrap().source.word(), "inferred");
@@ -427,7 +427,7 @@ fn blocks_of_gguf_are_told_by_their_dtype() {
     assert_eq!(model.number("heads"), Some(4));
     assert_eq!(
         model.fact("family").unwrap().source,
-        Source::Read("metadata: general.architecture".into())
+        FactSource::Read("metadata: general.architecture".into())
     );
 }
 

@@ -57,7 +57,7 @@ impl Weights {
                 (owner != entry.key).then(|| owner.to_owned())
             });
             let tied = entry.link.clone().or(shared);
-            all.push(packed::Stored { entry, parsed: Parsed::new(key), tied });
+            all.push(packed::StoredTensor { entry, parsed: Parsed::new(key), tied });
         }
         let (unpacked, quantised) = packed::unpack(all, config);
         let mut all: Vec<Weight> = unpacked.into_iter().map(weight).collect();
@@ -73,7 +73,7 @@ impl Weights {
 
 fn weight(unpacked: packed::Unpacked<'_>) -> Weight {
     let packed::Unpacked { stored, shape, params, trained, helper } = unpacked;
-    let packed::Stored { entry, parsed, tied } = stored;
+    let packed::StoredTensor { entry, parsed, tied } = stored;
     let (part, role) = roles::of(&parsed, shape.len(), trained);
     // A scale is no matrix of its part.
     let role = if helper { Role::Any } else { role };

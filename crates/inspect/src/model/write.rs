@@ -1,6 +1,6 @@
 //! The model in words, and as JSON.
 
-use super::{Fact, FactValue, Model, Source};
+use super::{Fact, FactSource, FactValue, Model};
 use crate::{Json, grouped};
 
 impl Fact {
@@ -17,7 +17,8 @@ impl Fact {
 
     /// What tells it, with what contradicts it.
     pub fn basis(&self) -> String {
-        let (Source::Read(text) | Source::Inferred(text) | Source::Unknown(text)) = &self.source;
+        let (FactSource::Read(text) | FactSource::Inferred(text) | FactSource::Unknown(text)) =
+            &self.source;
         match self.doubt.is_empty() {
             true => text.clone(),
             false => format!("{text}; but {}", self.doubt),
@@ -25,7 +26,7 @@ impl Fact {
     }
 }
 
-impl Source {
+impl FactSource {
     /// `read`, `inferred` or `unknown`.
     pub fn word(&self) -> &'static str {
         match self {
@@ -45,7 +46,7 @@ impl Model {
         let mut parts = Vec::new();
         if let Some(family) = self.fact("family").filter(|fact| fact.is_known()) {
             let looks =
-                if matches!(family.source, Source::Inferred(_)) { "looks like " } else { "" };
+                if matches!(family.source, FactSource::Inferred(_)) { "looks like " } else { "" };
             parts.push(format!("{looks}{}", family.text()));
         }
         for (name, word) in [

@@ -52,7 +52,7 @@ const LETTER: f64 = 6.7;
 const BARS: f64 = 28.0;
 
 /// Where things are.
-struct Frame {
+struct PlotArea {
     left: f64,
     top: f64,
     wide: f64,
@@ -62,7 +62,7 @@ struct Frame {
     log: bool,
 }
 
-impl Frame {
+impl PlotArea {
     fn x(&self, value: f64) -> f64 {
         let (low, high) = self.across;
         self.left + (value - low) / (high - low).max(f64::MIN_POSITIVE) * self.wide
@@ -85,7 +85,7 @@ impl Chart {
         all.filter(|(x, y)| x.is_finite() && y.is_finite())
     }
 
-    fn frame(&self, width: f64, height: f64) -> Frame {
+    fn frame(&self, width: f64, height: f64) -> PlotArea {
         let bars = self.bars.iter().flat_map(|(_, bars)| bars).map(|(x, _)| *x);
         let gaps = self.gaps.iter().map(|(x, _)| *x);
         let mut across = range(self.points().map(|(x, _)| x).chain(bars).chain(gaps));
@@ -109,7 +109,7 @@ impl Chart {
         let top = LINE * (2.0 + self.legend(width).1 as f64) + 6.0;
         let below = LINE * 2.0 + 10.0 + if self.bars.is_some() { BARS + 6.0 } else { 0.0 };
         let wide = (width - left - 12.0).max(40.0);
-        Frame { left, top, wide, high: (height - top - below).max(40.0), across, up, log }
+        PlotArea { left, top, wide, high: (height - top - below).max(40.0), across, up, log }
     }
 
     /// Where the names of the lines are, and how many rows of text they take.
@@ -153,7 +153,7 @@ impl Chart {
         out + "</svg>\n"
     }
 
-    fn draw_axes(&self, frame: &Frame, out: &mut String) {
+    fn draw_axes(&self, frame: &PlotArea, out: &mut String) {
         let (right, bottom) = (frame.left + frame.wide, frame.top + frame.high);
         for value in ticks_up(frame.up, frame.log, (frame.high / 34.0) as usize) {
             let y = frame.y(value);
@@ -217,7 +217,7 @@ impl Chart {
         }
     }
 
-    fn draw_line(&self, frame: &Frame, line: &Series, style: usize, out: &mut String) {
+    fn draw_line(&self, frame: &PlotArea, line: &Series, style: usize, out: &mut String) {
         let mut path = String::new();
         let mut parted = true;
         for (x, y) in &line.points {

@@ -1,7 +1,7 @@
 //! Which colour a number has. Blue for negative, orange for positive: that pair is told apart with
 //! any kind of colour vision; magnitudes are told apart without colour, from pale to dark.
 
-use super::{INFINITE, Map, NAN};
+use super::{BlockMap, INFINITE, NAN};
 
 /// Red, green and blue.
 pub type Rgb = [u8; 3];
@@ -23,7 +23,7 @@ pub enum Show {
 
 /// How numbers become colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scaling {
+pub enum ColourScaling {
     /// Evenly.
     #[default]
     Linear,
@@ -37,7 +37,7 @@ pub enum Scaling {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Colours {
     show: Show,
-    scaling: Scaling,
+    scaling: ColourScaling,
     limit: f64,
     /// The magnitude that is palest: nothing where signs have colours, else the least there is.
     low: f64,
@@ -56,14 +56,14 @@ const GREY_DARK: [Rgb; 3] = [[24, 31, 28], [104, 120, 112], [242, 248, 245]];
 impl Colours {
     /// Those of a map, on a ground that is dark or not.
     #[must_use]
-    pub fn new(map: &Map, show: Show, scaling: Scaling, dark: bool) -> Self {
+    pub fn new(map: &BlockMap, show: Show, scaling: ColourScaling, dark: bool) -> Self {
         let of = if show == Show::Mean { &map.mean } else { &map.largest };
         let mut sorted: Vec<f64> =
             of.iter().map(|value| value.abs()).filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let limit = sorted.last().copied().unwrap_or(0.0);
         let least = sorted.first().copied().filter(|least| show != Show::Value && *least < limit);
-        if scaling != Scaling::Quantile {
+        if scaling != ColourScaling::Quantile {
             sorted.clear();
         }
         Self { show, scaling, limit, low: least.unwrap_or(0.0), sorted, dark }
@@ -83,7 +83,7 @@ impl Colours {
 
     /// The colour of a block; `None` if nothing is known of it.
     #[must_use]
-    pub fn block(&self, map: &Map, at: usize) -> Option<Rgb> {
+    pub fn block(&self, map: &BlockMap, at: usize) -> Option<Rgb> {
         if map.marks.get(at).is_some_and(|marks| marks & (NAN | INFINITE) != 0) {
             return Some(ODD);
         }
@@ -126,12 +126,12 @@ impl Colours {
     pub fn magnitude(&self, part: f64) -> f64 {
         let part = part.clamp(0.0, 1.0);
         match self.scaling {
-            Scaling::Linear => self.low + part * (self.limit - self.low),
-            Scaling::Log => {
+            ColourScaling::Linear => self.low + part * (self.limit - self.low),
+            ColourScaling::Log => {
                 let part = (part * DECADES.ln_1p()).exp_m1() / DECADES;
                 self.low + part * (self.limit - self.low)
             }
-            Scaling::Quantile => {
+            ColourScaling::Quantile => {
                 let last = self.sorted.len().saturating_sub(1);
                 let at = (part * last as f64).round() as usize;
                 self.sorted.get(at).copied().unwrap_or(0.0)
@@ -145,9 +145,9 @@ impl Colours {
         }
         let even = ((magnitude - self.low) / (self.limit - self.low)).max(0.0);
         match self.scaling {
-            Scaling::Linear => even,
-            Scaling::Log => (even * DECADES).ln_1p() / DECADES.ln_1p(),
-            Scaling::Quantile => {
+            ColourScaling::Linear => even,
+            ColourScaling::Log => (even * DECADES).ln_1p() / DECADES.ln_1p(),
+            ColourScaling::Quantile => {
                 let below = self.sorted.partition_point(|it| *it < magnitude);
                 below as f64 / self.sorted.len().saturating_sub(1).max(1) as f64
             }
@@ -160,8 +160,8 @@ const DECADES: f64 = 1000.0;
 
 /// The colour of a value between minus and plus `limit`, on a ground that is dark or not.
 #[must_use]
-pub fn of_value(value: f64, limit: f64, scaling: Scaling, dark: bool) -> Rgb {
-    let scaling = if scaling == Scaling::Quantile { Scaling::Linear } else { scaling };
+pub fn of_value(value: f64, limit: f64, scaling: ColourScaling, dark: bool) -> Rgb {
+    let scaling = if scaling == ColourScaling::Quantile { ColourScaling::Linear } else { scaling };
     Colours { show: Show::Value, scaling, limit, low: 0.0, sorted: Vec::new(), dark }.colour(value)
 }
 
@@ -177,7 +177,7 @@ mod tests {
         };
         for show in [Show::Value, Show::Magnitude] {
             for dark in [false, true] {
-                let colours = Colours::new(&map(), show, Scaling::Linear, dark);
+                let colours = Colours::new(&map(), show, ColourScaling::Linear, dark);
                 for sign in [-1.0, 1.0] {
                     let steps = (0..=20).map(|at| light(colours.at(sign * f64::from(at) / 20.0)));
                     let steps: Vec<f64> = steps.collect();
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn scales_go_from_nothing_to_the_largest() {
         let map = map();
-        for scaling in [Scaling::Linear, Scaling::Log, Scaling::Quantile] {
+        for scaling in [ColourScaling::Linear, ColourScaling::Log, ColourScaling::Quantile] {
             let colours = Colours::new(&map, Show::Value, scaling, false);
             assert_eq!(colours.limit(), 8.0);
             assert_eq!(colours.colour(-8.0), NEGATIVE[2], "{scaling:?}");

@@ -1,12 +1,12 @@
 //! Where everything of a picture goes.
 
-use super::{Colours, Map, Scaling, Show};
+use super::{BlockMap, ColourScaling, Colours, Show};
 
 /// A picture of a map, with what stands around it.
 #[derive(Debug, Clone)]
 pub struct Picture<'a> {
     /// What is drawn.
-    pub map: &'a Map,
+    pub map: &'a BlockMap,
     /// What it is of.
     pub title: &'a str,
     /// What the rows and columns are called.
@@ -14,7 +14,7 @@ pub struct Picture<'a> {
     /// What of each block is shown.
     pub show: Show,
     /// How numbers become colours.
-    pub scaling: Scaling,
+    pub scaling: ColourScaling,
 }
 
 /// Where things are, in dots.

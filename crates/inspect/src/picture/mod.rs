@@ -9,7 +9,7 @@ mod svg;
 use statelens_stats::{MatrixLine, Overview};
 
 pub use chart::{Chart, Series};
-pub use colour::{Colours, ODD, Rgb, Scaling, Show, of_value};
+pub use colour::{ColourScaling, Colours, ODD, Rgb, Show, of_value};
 pub use draw::{Picture, ticks};
 pub use raster::{Raster, raster};
 pub(crate) use svg::escaped;
@@ -17,7 +17,7 @@ pub use svg::svg;
 
 /// What is drawn of a matrix: a number or two of each of its blocks.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Map {
+pub struct BlockMap {
     /// Rows and columns of the matrix.
     pub matrix: (u64, u64),
     /// Rows and columns of a block.
@@ -45,7 +45,7 @@ pub const NAN: u8 = 2;
 /// A block has infinities in it.
 pub const INFINITE: u8 = 4;
 
-impl Map {
+impl BlockMap {
     /// What is drawn of what was found.
     #[must_use]
     pub fn of(overview: &Overview) -> Self {
@@ -165,13 +165,13 @@ pub(super) mod tests {
     use super::*;
 
     /// 4 rows of 6, in blocks of 2 by 2: one of them NaN, the largest magnitude in the last.
-    pub(crate) fn map() -> Map {
+    pub(crate) fn map() -> BlockMap {
         let mut values: Vec<f32> = (0..24).map(|at| at as f32 / 8.0).collect();
         (values[2], values[23]) = (f32::NAN, -8.0);
         let matrix = Matrix::of(&[4, 6], &[]).unwrap();
         let mut all = Overview::new(&DType::F32, matrix, 3, 2).unwrap();
         values.iter().for_each(|value| all.feed(&value.to_le_bytes()));
-        Map::of(&all)
+        BlockMap::of(&all)
     }
 
     #[test]

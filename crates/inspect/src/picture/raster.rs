@@ -137,7 +137,7 @@ fn cut(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::map;
-    use super::super::{Colours, Scaling, Show};
+    use super::super::{ColourScaling, Colours, Show};
     use super::*;
 
     #[test]
@@ -148,12 +148,12 @@ mod tests {
             title: "w",
             axes: ("rows", "columns"),
             show: Show::Value,
-            scaling: Scaling::Linear,
+            scaling: ColourScaling::Linear,
         };
         let drawn = raster(&picture, 30, 20);
         assert_eq!(drawn.rgb.len(), drawn.width as usize * drawn.height as usize * 3);
         assert_eq!(drawn.map[2..], [10, 10]);
-        let colours = Colours::new(&map, Show::Value, Scaling::Linear, false);
+        let colours = Colours::new(&map, Show::Value, ColourScaling::Linear, false);
         for at in 0..6 {
             let left = drawn.map[0] + at as u32 % 3 * 10 + 5;
             let top = drawn.map[1] + at as u32 / 3 * 10 + 5;

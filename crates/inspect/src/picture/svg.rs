@@ -129,7 +129,7 @@ pub(crate) fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::map;
-    use super::super::{Scaling, Show};
+    use super::super::{ColourScaling, Show};
     use super::*;
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
             title: "a<b>&\u{1}",
             axes: ("rows", "columns"),
             show: Show::Value,
-            scaling: Scaling::Linear,
+            scaling: ColourScaling::Linear,
         };
         let drawn = svg(&picture, 300, 200);
         assert!(drawn.contains("<title>a&lt;b&gt;&amp;\u{fffd}</title>"), "{drawn}");

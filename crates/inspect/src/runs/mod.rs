@@ -1,6 +1,6 @@
 //! A run folder (`model_dir`): which of its files are checkpoints, which one the trainer would
 //! load by itself, what could be thrown away. From names, sizes and the text of the index; no
-//! file is opened here. What opening them tells comes in as [`Looked`].
+//! file is opened here. What opening them tells comes in as [`OpenCheck`].
 //!
 //! The rules are those of the Cerebras trainer: the latest checkpoint is the one with the highest
 //! step, then the newest timestamp in its name; one without a timestamp comes before those with
@@ -13,10 +13,11 @@ mod sound;
 mod values;
 
 pub use index::{INDEX, parse_index};
-pub use pattern::{Name, NamePattern};
-pub use sound::Looked;
+pub use pattern::{CheckpointName, NamePattern};
+pub use sound::OpenCheck;
 pub use values::{
-    GroupValues, Grouping, Groups, Measure, StepValues, group_names, over_steps, values_json,
+    GroupValues, Grouping, StepValues, TensorGroups, TimelineMeasure, group_names, over_steps,
+    values_json,
 };
 
 use statelens_checkpoint::order;
@@ -39,7 +40,7 @@ pub struct FileEntry {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunFile {
     /// A checkpoint that the trainer counts.
-    Checkpoint(Name),
+    Checkpoint(CheckpointName),
     /// Named as one, but for a timestamp that is no date: the trainer passes it over.
     NoDate,
     /// Some states of a checkpoint, saved besides it (`model_checkpoint_500.mdl`).
@@ -61,7 +62,7 @@ pub enum RunFile {
 
 /// What is in a run folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct RunContents {
     /// The checkpoints, the oldest first; then everything else by name.
     pub entries: Vec<FileEntry>,
     /// The name of the checkpoint that the trainer would load by itself.
@@ -74,7 +75,7 @@ pub struct Run {
     pub only_folder: Vec<String>,
 }
 
-impl Run {
+impl RunContents {
     /// Sorts the files of a folder; `files` are names and sizes, `index` the paths that the index
     /// lists, if there is one.
     pub fn new(
@@ -121,7 +122,7 @@ impl Run {
         self.entries.iter().filter(|entry| entry.is_checkpoint())
     }
 
-    /// The checkpoints that may go if the newest `keep` that count stay ([`Run::unsound`] says of
+    /// The checkpoints that may go if the newest `keep` that count stay ([`RunContents::unsound`] says of
     /// each entry why it does not count), those whose step is a multiple of `every` besides, and
     /// in any case the one that would be loaded and the newest one of the trainer's that counts. What is newer than the oldest that is kept stays,
     /// too, and nothing goes while fewer than `keep` count. Nothing that is not named as a
@@ -270,10 +271,10 @@ fn is_temporary(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn run(names: &[&str], index: Option<&[&str]>) -> Run {
+    fn run(names: &[&str], index: Option<&[&str]>) -> RunContents {
         let files = names.iter().map(|name| ((*name).to_owned(), 10)).collect();
         let index = index.map(|paths| paths.iter().map(|path| (*path).to_owned()).collect());
-        Run::new(files, index, &NamePattern::default())
+        RunContents::new(files, index, &NamePattern::default())
     }
 
     const NAMES: [&str; 13] = [

@@ -12,7 +12,7 @@ pub struct NamePattern {
 
 /// What the name of a checkpoint says; in the order of age.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name {
+pub struct CheckpointName {
     /// The step at which it was saved.
     pub step: u128,
     /// `20240131_235959`, in a name that would else have been taken already.
@@ -41,7 +41,7 @@ impl NamePattern {
     }
 
     /// What a file name says, if it is one of these; an error if its timestamp is not a date.
-    pub fn find(&self, name: &str) -> Option<Result<Name>> {
+    pub fn find(&self, name: &str) -> Option<Result<CheckpointName>> {
         let middle = name.strip_prefix(self.before.as_str())?.strip_suffix(self.after.as_str())?;
         let digits =
             |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -61,9 +61,9 @@ impl NamePattern {
         // A step of 39 digits is none that was trained.
         let step = step.parse().ok()?;
         Some(match timestamp {
-            None => Ok(Name { step, timestamp: None }),
+            None => Ok(CheckpointName { step, timestamp: None }),
             Some((day, time, text)) if is_date(day, time) => {
-                Ok(Name { step, timestamp: Some(text.to_owned()) })
+                Ok(CheckpointName { step, timestamp: Some(text.to_owned()) })
             }
             Some((_, _, text)) => {
                 Err(Error::refused(format!("the timestamp {text} is not a date")).in_file(name))
@@ -98,7 +98,7 @@ mod tests {
         let pattern = NamePattern::default();
         let found = |name: &str| pattern.find(name).map(|name| name.ok());
         let name = |step, timestamp: Option<&str>| {
-            Some(Some(Name { step, timestamp: timestamp.map(str::to_owned) }))
+            Some(Some(CheckpointName { step, timestamp: timestamp.map(str::to_owned) }))
         };
         assert_eq!(found("checkpoint_5.mdl"), name(5, None));
         assert_eq!(found("checkpoint_0005.mdl"), name(5, None));

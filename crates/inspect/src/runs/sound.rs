@@ -8,18 +8,18 @@ use std::collections::HashSet;
 
 use statelens_checkpoint::{Checkpoint, Error, Grade, Value};
 
-use super::{FileEntry, Run};
+use super::{FileEntry, RunContents};
 
 /// What opening a checkpoint of a run told.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Looked {
+pub struct OpenCheck {
     /// Why it can't be opened, or what is missing or damaged; empty for nothing.
     pub wrong: String,
     /// The names of its top-level states.
     pub states: Vec<String>,
 }
 
-impl Looked {
+impl OpenCheck {
     /// What an opened checkpoint tells, or why it could not be opened.
     pub fn of(opened: Result<&Checkpoint, &Error>) -> Self {
         match opened {
@@ -34,11 +34,11 @@ impl Looked {
     }
 }
 
-impl Run {
-    /// For each of [`Run::entries`] that is a checkpoint and does not count as kept, why; `None`
+impl RunContents {
+    /// For each of [`RunContents::entries`] that is a checkpoint and does not count as kept, why; `None`
     /// for one that does, and for what is not a checkpoint. `looked` goes by entry, too: `None` for
     /// what was not opened, which does not count either.
-    pub fn unsound(&self, looked: &[Option<Looked>]) -> Vec<Option<String>> {
+    pub fn unsound(&self, looked: &[Option<OpenCheck>]) -> Vec<Option<String>> {
         let of = |at: usize| looked.get(at).and_then(Option::as_ref);
         // Every state that a whole checkpoint has, with the name of the newest one that has it.
         let mut known: HashSet<&str> = HashSet::new();
@@ -68,7 +68,7 @@ impl Run {
     }
 
     /// The newest checkpoint that counts as kept and that the trainer would not skip;
-    /// `unsound` is from [`Run::unsound`].
+    /// `unsound` is from [`RunContents::unsound`].
     pub fn latest_sound(&self, unsound: &[Option<String>]) -> Option<&FileEntry> {
         let mut entries = self.entries.iter().enumerate().rev();
         let found = entries.find(|(at, entry)| {
@@ -93,14 +93,14 @@ mod tests {
     use super::*;
     use crate::runs::NamePattern;
 
-    fn run(names: &[&str]) -> Run {
+    fn run(names: &[&str]) -> RunContents {
         let files = names.iter().map(|name| ((*name).to_owned(), 10)).collect();
-        Run::new(files, None, &NamePattern::default())
+        RunContents::new(files, None, &NamePattern::default())
     }
 
-    fn looked(wrong: &str, states: &[&str]) -> Option<Looked> {
+    fn looked(wrong: &str, states: &[&str]) -> Option<OpenCheck> {
         let states = states.iter().map(|state| (*state).to_owned()).collect();
-        Some(Looked { wrong: wrong.to_owned(), states })
+        Some(OpenCheck { wrong: wrong.to_owned(), states })
     }
 
     #[test]

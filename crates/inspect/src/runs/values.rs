@@ -89,7 +89,7 @@ impl GroupValues {
 
 /// The groups of a checkpoint, as its tensors are read.
 #[derive(Debug)]
-pub struct Groups {
+pub struct TensorGroups {
     /// Of each tensor, once, the group.
     of: HashMap<TensorId, usize>,
     groups: Vec<GroupValues>,
@@ -98,7 +98,7 @@ pub struct Groups {
     why: String,
 }
 
-impl Groups {
+impl TensorGroups {
     /// The groups of a checkpoint, nothing of which was read.
     #[must_use]
     pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf], by: Grouping) -> Self {
@@ -185,7 +185,7 @@ pub struct StepValues {
 
 /// What is drawn over steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Measure {
+pub enum TimelineMeasure {
     /// The norm.
     #[default]
     Norm,
@@ -193,7 +193,7 @@ pub enum Measure {
     Deviation,
 }
 
-impl Measure {
+impl TimelineMeasure {
     /// A word for it.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -226,7 +226,7 @@ pub fn group_names(steps: &[StepValues]) -> Vec<String> {
 /// The lines of these groups over steps, with what is NaN or infinite below, and checkpoints that have
 /// no values dashed.
 #[must_use]
-pub fn over_steps(steps: &[StepValues], names: &[String], measure: Measure) -> Chart {
+pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasure) -> Chart {
     let of = |step: &StepValues, name: &str| -> f64 {
         let group = step.groups.iter().find(|group| group.name == name);
         group.map_or(f64::NAN, |group| measure.of(group))
@@ -360,11 +360,11 @@ mod tests {
         steps[2].wrong = "cut short".into();
         let names = group_names(&steps);
         assert_eq!(names, ["model"]);
-        let chart = over_steps(&steps, &names, Measure::Norm);
+        let chart = over_steps(&steps, &names, TimelineMeasure::Norm);
         assert_eq!(chart.csv(), "step,model,NaN or infinite\n10,1.0,0\n20,2.0,3\n30,,\n");
         assert_eq!(chart.gaps, [(30.0, "cut short".to_owned())]);
         // All of it is NaN: there is no norm.
-        let none = over_steps(&[step(10, 0.0, 10)], &names, Measure::Norm);
+        let none = over_steps(&[step(10, 0.0, 10)], &names, TimelineMeasure::Norm);
         assert!(none.lines[0].points[0].1.is_nan());
     }
 

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Checkpoint, Leaf, Sparse, Value};
 
 use crate::fold::Foldable;
-use crate::statistics::Statistics;
+use crate::statistics::SummaryStatistics;
 use crate::{dtype_of, kind_of, shape_of, text_of};
 
 /// A leaf.
@@ -26,7 +26,7 @@ pub struct LeafSummary {
     /// The key of the leaf that this one is, if it is a link.
     pub link: Option<String>,
     /// Statistics of a tensor, if they were computed.
-    pub statistics: Option<Statistics>,
+    pub statistics: Option<SummaryStatistics>,
 }
 
 impl LeafSummary {

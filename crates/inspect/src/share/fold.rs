@@ -29,7 +29,7 @@ const MOST_TEXT: usize = 32 << 20;
 
 /// What a leaf is beside its numbers.
 #[derive(Debug, Clone, PartialEq)]
-struct Pattern {
+struct LeafPattern {
     key: Vec<u8>,
     kind: &'static str,
     dtype: String,
@@ -50,8 +50,8 @@ const KINDS: [&str; 16] = [
 
 /// Entries, folded.
 #[derive(Debug, Default)]
-pub(super) struct Folded {
-    patterns: Vec<Pattern>,
+pub(super) struct FoldedLeaves {
+    patterns: Vec<LeafPattern>,
     nodes: Vec<FoldedNode>,
     /// The numbers of the first member of everything, in order.
     numbers: Vec<u64>,
@@ -63,13 +63,13 @@ enum FoldedNode {
     Run { count: u64, body: Vec<FoldedNode>, steps: Vec<i64> },
 }
 
-impl Folded {
+impl FoldedLeaves {
     pub(super) fn new(entries: &[LeafSummary]) -> Self {
         let mut ids = HashMap::new();
         let mut patterns = Vec::new();
         let mut nodes = Vec::with_capacity(entries.len());
         for entry in entries {
-            let (pattern, numbers) = Pattern::of(entry);
+            let (pattern, numbers) = LeafPattern::of(entry);
             let mut code = Vec::new();
             pattern.write(&mut code);
             let next = patterns.len();
@@ -106,7 +106,7 @@ impl Folded {
     pub(super) fn read(from: &mut Unpacker<'_>) -> Result<Self> {
         let mut folded = Self::default();
         for _ in 0..from.count()? {
-            folded.patterns.push(Pattern::read(from)?);
+            folded.patterns.push(LeafPattern::read(from)?);
         }
         for _ in 0..from.count()? {
             let node = folded.node(from, DEPTH)?;
@@ -121,7 +121,7 @@ impl Folded {
 
     /// The leaves again.
     pub(super) fn entries(&self) -> Result<Vec<LeafSummary>> {
-        let mut made = Made::default();
+        let mut made = FoldedList::default();
         let mut rest = self.numbers.as_slice();
         for node in &self.nodes {
             let (numbers, tail) = rest.split_at_checked(self.arity(node)).ok_or_else(damaged)?;
@@ -131,7 +131,7 @@ impl Folded {
         Ok(made.entries)
     }
 
-    fn unfold(&self, node: &FoldedNode, numbers: &[u64], made: &mut Made) -> Result<()> {
+    fn unfold(&self, node: &FoldedNode, numbers: &[u64], made: &mut FoldedList) -> Result<()> {
         match node {
             FoldedNode::Leaf(pattern) => {
                 let pattern = self.patterns.get(*pattern).ok_or_else(damaged)?;
@@ -212,12 +212,12 @@ impl FoldedNode {
 
 /// What a folded list has come to so far.
 #[derive(Default)]
-struct Made {
+struct FoldedList {
     entries: Vec<LeafSummary>,
     text: usize,
 }
 
-impl Made {
+impl FoldedList {
     fn push(&mut self, entry: LeafSummary) -> Result<()> {
         self.text += entry.key.len()
             + entry.dtype.len()
@@ -234,7 +234,7 @@ impl Made {
     }
 }
 
-impl Pattern {
+impl LeafPattern {
     /// The pattern of an entry, and its numbers.
     fn of(entry: &LeafSummary) -> (Self, Vec<u64>) {
         let mut numbers = Vec::new();

@@ -6,7 +6,7 @@ use super::{LeafSummary, Outline};
 
 /// A line of a folded list: a leaf, or one key of all members of a fold.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Line {
+pub struct FoldedLine {
     /// The first leaf; its key and link have ranges where numbers change: `layers.0–31.weight`.
     pub entry: LeafSummary,
     /// Which entry is the first.
@@ -24,7 +24,7 @@ pub struct Line {
 }
 
 /// A folded list of the entries, by the rules of [`crate::fold`].
-pub fn lines(outline: &Outline) -> Vec<Line> {
+pub fn lines(outline: &Outline) -> Vec<FoldedLine> {
     let (entries, dot) = (&outline.entries, outline.separator());
     let line = |line: fold::FoldedKey| {
         let members = || line.rows.iter().filter_map(|&row| entries.get(row as usize));
@@ -44,7 +44,7 @@ pub fn lines(outline: &Outline) -> Vec<Line> {
         }
         entry.key = line.key;
         let (first, times) = (*line.rows.first()? as usize, line.rows.len() as u64);
-        Some(Line { entry, first, times, params, bytes, one_shape, std })
+        Some(FoldedLine { entry, first, times, params, bytes, one_shape, std })
     };
     fold::lines(entries, dot).into_iter().filter_map(line).collect()
 }

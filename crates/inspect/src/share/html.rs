@@ -4,7 +4,7 @@
 use sha2::{Digest, Sha256};
 
 use super::bytes::{put, put_bytes};
-use super::{Line, Outline, base64, lines, link, pack, structure_fingerprint};
+use super::{FoldedLine, Outline, base64, lines, link, pack, structure_fingerprint};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -43,7 +43,7 @@ pub fn write_html(outline: &Outline) -> String {
 }
 
 /// Appends the folded lines: the first row and how many; of several, what is said of them.
-fn put_folded(lines: &[Line], out: &mut Vec<u8>) {
+fn put_folded(lines: &[FoldedLine], out: &mut Vec<u8>) {
     put(out, lines.len() as u64);
     for line in lines {
         put(out, line.first as u64);

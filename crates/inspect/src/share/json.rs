@@ -1,8 +1,8 @@
 //! A summary as JSON; its schema is in `docs/summary.md`.
 
-use crate::{Count, Json, Statistics, finding_json};
+use crate::{Count, Json, SummaryStatistics, finding_json};
 
-use super::{Fingerprint, Line, Outline, lines, structure_fingerprint};
+use super::{Fingerprint, FoldedLine, Outline, lines, structure_fingerprint};
 
 /// The version of the schema: counts up when a field changes its meaning or goes.
 const VERSION: u64 = 1;
@@ -85,7 +85,7 @@ pub fn write_json(outline: &Outline) -> String {
 }
 
 /// Keys of layers that repeat, once.
-fn folded(json: &mut Json, line: &Line) {
+fn folded(json: &mut Json, line: &FoldedLine) {
     let entry = &line.entry;
     json.line();
     json.object(|json| {
@@ -121,7 +121,7 @@ fn count(json: &mut Json, count: &Count) {
     json.name("bytes").number(count.bytes);
 }
 
-fn statistics(json: &mut Json, of: &Statistics) {
+fn statistics(json: &mut Json, of: &SummaryStatistics) {
     json.name("count").number(of.count);
     json.name("nan").number(of.nan);
     json.name("infinite").number(of.infinite);

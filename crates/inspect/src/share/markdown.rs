@@ -8,7 +8,7 @@ use crate::{grade_word, shape_text, visible};
 
 use super::outline::Totals;
 use super::words::{code, count, plain, size};
-use super::{Line, lines};
+use super::{FoldedLine, lines};
 use super::{Outline, structure_fingerprint};
 
 /// The summary as Markdown.
@@ -189,7 +189,7 @@ const MOST_STATES: usize = 40;
 fn keys(outline: &Outline) -> Vec<Vec<String>> {
     let head = ["key", "dtype", "shape", "\u{d7}", "bytes", "value"];
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(lines(outline).into_iter().map(|line: Line| {
+    rows.extend(lines(outline).into_iter().map(|line: FoldedLine| {
         let entry = &line.entry;
         let tensor = entry.is_tensor();
         vec![

@@ -7,7 +7,7 @@ use statelens_checkpoint::{Checkpoint, Finding, Grade, Leaf, Result, TensorId};
 use crate::manifest::Hashes;
 use crate::reading::{Hashed, Hashing, Readable, TakesHashes};
 use crate::work::InOrder;
-use crate::{Statistics, verify};
+use crate::{SummaryStatistics, verify};
 
 use super::fingerprint::of_lines;
 use super::{LeafSummary, Outline};
@@ -21,7 +21,7 @@ pub struct LeafValues<'a> {
     leaves: &'a [Leaf],
     hashes: HashMap<TensorId, String>,
     /// If they are wanted.
-    statistics: Option<HashMap<TensorId, Statistics>>,
+    statistics: Option<HashMap<TensorId, SummaryStatistics>>,
 }
 
 impl<'a> Measuring<'a> {
@@ -65,7 +65,7 @@ impl Outline {
         &mut self,
         checkpoint: &Checkpoint,
         leaves: &[Leaf],
-        of: impl Fn(TensorId) -> Option<Statistics>,
+        of: impl Fn(TensorId) -> Option<SummaryStatistics>,
     ) {
         for (entry, leaf) in self.entries.iter_mut().zip(leaves) {
             let tensor = checkpoint.tensor_of(leaf.target);

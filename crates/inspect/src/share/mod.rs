@@ -21,7 +21,7 @@ mod words;
 
 pub use entry::LeafSummary;
 pub use fingerprint::{Fingerprint, structure_fingerprint};
-pub use folded::{Line, lines};
+pub use folded::{FoldedLine, lines};
 pub use html::write_html;
 pub use json::write_json;
 pub use link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link, without_link};

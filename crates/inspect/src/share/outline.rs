@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use statelens_checkpoint::{Checkpoint, Finding, Leaf, separator};
 
 use crate::summary::slot;
-use crate::{Count, State, Summary};
+use crate::{CheckpointSummary, Count, StateSummary};
 
 use super::{Fingerprint, LeafSummary};
 
@@ -45,14 +45,14 @@ pub struct Totals {
     pub by_dtype: Vec<(String, Count)>,
     /// The same by what stands before the first dot of the key, or the first slash where those part
     /// names.
-    pub by_state: Vec<(String, State)>,
+    pub by_state: Vec<(String, StateSummary)>,
 }
 
 impl Outline {
     /// Of an open checkpoint, whose leaves are `leaves`; reads nothing. Folders are left out of
     /// its name, and out of the names of files that findings tell of.
     pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Self {
-        let files = Summary::new(checkpoint, leaves).files;
+        let files = CheckpointSummary::new(checkpoint, leaves).files;
         let main = checkpoint.files.main().map_or("", |main| checkpoint.files.name(main));
         let folders: Vec<&str> = checkpoint
             .files

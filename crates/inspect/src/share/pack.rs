@@ -6,11 +6,11 @@
 
 use statelens_checkpoint::{Finding, Grade, LoaderCall, Result};
 
-use crate::statistics::Statistics;
+use crate::statistics::SummaryStatistics;
 
 use super::Outline;
 use super::bytes::{Unpacker, cut, put, put_bytes, put_signed};
-use super::fold::Folded;
+use super::fold::FoldedLeaves;
 
 /// The outline as bytes.
 pub(super) fn pack(outline: &Outline) -> Vec<u8> {
@@ -19,7 +19,7 @@ pub(super) fn pack(outline: &Outline) -> Vec<u8> {
         put_bytes(&mut out, text.as_bytes());
     }
     put(&mut out, outline.size);
-    Folded::new(&outline.entries).write(&mut out);
+    FoldedLeaves::new(&outline.entries).write(&mut out);
     put(&mut out, outline.findings.len() as u64);
     outline.findings.iter().for_each(|finding| put_finding(&mut out, finding));
     let known = outline.entries.iter().filter(|entry| entry.statistics.is_some());
@@ -53,7 +53,7 @@ fn outline(from: &mut Unpacker<'_>) -> Result<Outline> {
         size: from.number()?,
         ..Outline::default()
     };
-    outline.entries = Folded::read(from)?.entries()?;
+    outline.entries = FoldedLeaves::read(from)?.entries()?;
     for _ in 0..from.count()? {
         outline.findings.push(finding(from)?);
     }
@@ -130,7 +130,7 @@ pub(super) fn unpack_rounded(bytes: &[u8]) -> Result<Outline> {
     };
     for (row, (at, _)) in known.into_iter().enumerate() {
         let count = |column: usize| counts[column][row];
-        outline.entries[at].statistics = Some(Statistics {
+        outline.entries[at].statistics = Some(SummaryStatistics {
             count: count(0),
             nan: count(1),
             infinite: count(2),
@@ -196,7 +196,7 @@ fn finding(from: &mut Unpacker<'_>) -> Result<Finding> {
     Ok(finding)
 }
 
-fn put_statistics(out: &mut Vec<u8>, of: &Statistics) {
+fn put_statistics(out: &mut Vec<u8>, of: &SummaryStatistics) {
     for number in [of.count, of.nan, of.infinite, of.zeros] {
         put(out, number);
     }
@@ -206,9 +206,9 @@ fn put_statistics(out: &mut Vec<u8>, of: &Statistics) {
     }
 }
 
-fn statistics(from: &mut Unpacker<'_>) -> Result<Statistics> {
+fn statistics(from: &mut Unpacker<'_>) -> Result<SummaryStatistics> {
     let (count, nan, infinite, zeros) =
         (from.number()?, from.number()?, from.number()?, from.number()?);
     let (min, max, mean, std) = (from.single()?, from.single()?, from.single()?, from.single()?);
-    Ok(Statistics { count, nan, infinite, zeros, min, max, mean, std })
+    Ok(SummaryStatistics { count, nan, infinite, zeros, min, max, mean, std })
 }

@@ -1,11 +1,11 @@
 //! Folding and links, on lists like those of real models and on fragments that nobody made.
 
 use super::bytes::{put, put_bytes};
-use super::fold::Folded;
+use super::fold::FoldedLeaves;
 use super::link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link};
 use super::pack::{pack, pack_rounded, unpack, unpack_rounded};
 use super::{LeafSummary, Outline, base64, lines, structure_fingerprint};
-use crate::Statistics;
+use crate::SummaryStatistics;
 use statelens_checkpoint::{ErrorKind, Finding, Grade};
 
 fn tensor(key: &str, dtype: &str, shape: &[u64]) -> LeafSummary {
@@ -98,7 +98,7 @@ fn measured(mut outline: Outline) -> Outline {
     for entry in outline.entries.iter_mut().filter(|entry| entry.is_tensor()) {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let std = 0.02 * (1.0 + (state >> 40) as f64 / (1u64 << 24) as f64);
-        entry.statistics = Some(Statistics {
+        entry.statistics = Some(SummaryStatistics {
             count: entry.params,
             nan: 0,
             infinite: 0,
@@ -154,7 +154,7 @@ fn odd_statistics_come_back_and_damaged_ones_are_refused() {
     let mut outline = measured(llama(2));
     let none = f64::NAN;
     for (at, of) in [
-        Statistics {
+        SummaryStatistics {
             count: 3,
             nan: 3,
             infinite: 0,
@@ -164,7 +164,7 @@ fn odd_statistics_come_back_and_damaged_ones_are_refused() {
             mean: none,
             std: none,
         },
-        Statistics {
+        SummaryStatistics {
             count: u64::MAX,
             nan: 1,
             infinite: 2,
@@ -415,7 +415,7 @@ fn folding_a_list_of_many_keys_takes_no_time() {
     let entries: Vec<LeafSummary> = (0..40_000u64)
         .map(|at| tensor(&format!("a.{}.b", at * at % 977), "float32", &[at % 3 + 1]))
         .collect();
-    let folded = Folded::new(&entries);
+    let folded = FoldedLeaves::new(&entries);
     assert_eq!(folded.entries().unwrap(), entries);
 }
 

@@ -1,11 +1,11 @@
 //! What a box stands for: a module, or several that are equal.
 
-use super::Piece;
+use super::TreemapItem;
 use crate::fold::{ChildRun, Foldable, Sums, Trie, join};
 
 /// Keys that are drawn together, under a name.
 #[derive(Debug, Clone, Copy)]
-pub struct Group<'a> {
+pub struct TrieGroup<'a> {
     /// What it is called; nothing if it is the only one.
     pub name: &'a str,
     /// Its keys.
@@ -14,7 +14,7 @@ pub struct Group<'a> {
 
 /// A module, or several that are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Branch {
+pub struct TreemapBranch {
     /// Which of the groups it is in.
     group: usize,
     /// The node, or the one that holds those that are equal.
@@ -25,7 +25,7 @@ pub struct Branch {
     times: u64,
 }
 
-impl Branch {
+impl TreemapBranch {
     /// Whether one of its nodes is among those that lead to a leaf of the tree of all keys.
     pub(super) fn holds(&self, trie: &Trie, way: &[usize]) -> bool {
         match self.run {
@@ -39,15 +39,15 @@ impl Branch {
 }
 
 /// The boxes of all groups; of only one, what is in it.
-pub(super) fn roots(groups: &[Group<'_>]) -> Vec<Piece> {
+pub(super) fn roots(groups: &[TrieGroup<'_>]) -> Vec<TreemapItem> {
     if let [only] = groups
         && only.name.is_empty()
     {
         return below(groups, 0, 0, 1);
     }
     let each = groups.iter().enumerate();
-    each.map(|(group, of)| Piece {
-        branch: Branch { group, node: 0, run: None, times: 1 },
+    each.map(|(group, of)| TreemapItem {
+        branch: TreemapBranch { group, node: 0, run: None, times: 1 },
         name: of.name.to_owned(),
         sums: *of.trie.sums(0),
         times: 1,
@@ -56,8 +56,8 @@ pub(super) fn roots(groups: &[Group<'_>]) -> Vec<Piece> {
 }
 
 /// What is drawn when one goes in: those that are equal, one by one.
-pub(super) fn members(groups: &[Group<'_>], branch: Branch) -> Vec<Piece> {
-    let (Branch { group, node, .. }, trie) = (branch, groups[branch.group].trie);
+pub(super) fn members(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> Vec<TreemapItem> {
+    let (TreemapBranch { group, node, .. }, trie) = (branch, groups[branch.group].trie);
     match branch.run {
         None => below(groups, group, node, branch.times),
         Some(run) => {
@@ -68,7 +68,7 @@ pub(super) fn members(groups: &[Group<'_>], branch: Branch) -> Vec<Piece> {
 }
 
 /// What is drawn inside a box: of those that are equal, what each holds.
-pub(super) fn children(groups: &[Group<'_>], branch: Branch) -> Vec<Piece> {
+pub(super) fn children(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> Vec<TreemapItem> {
     let trie = groups[branch.group].trie;
     match branch.run {
         None => below(groups, branch.group, branch.node, branch.times),
@@ -81,13 +81,13 @@ pub(super) fn children(groups: &[Group<'_>], branch: Branch) -> Vec<Piece> {
 }
 
 /// Whether there is anything in it to look at.
-pub(super) fn is_deep(groups: &[Group<'_>], branch: Branch) -> bool {
+pub(super) fn is_deep(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> bool {
     branch.run.is_some() || !groups[branch.group].trie.is_leaf(branch.node)
 }
 
 /// Its key.
-pub(super) fn path(groups: &[Group<'_>], branch: Branch) -> String {
-    let Group { name, trie } = groups[branch.group];
+pub(super) fn path(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> String {
+    let TrieGroup { name, trie } = groups[branch.group];
     let path = trie.path(branch.node);
     match branch.run {
         Some(run) => join(&path, &trie.run_label(branch.node, run), trie.dot()),
@@ -97,7 +97,7 @@ pub(super) fn path(groups: &[Group<'_>], branch: Branch) -> String {
 }
 
 /// Its first leaf.
-pub(super) fn first(groups: &[Group<'_>], branch: Branch) -> u32 {
+pub(super) fn first(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> u32 {
     let trie = groups[branch.group].trie;
     match branch.run {
         Some(run) => trie.first(trie.children(branch.node)[run.start] as usize),
@@ -107,9 +107,9 @@ pub(super) fn first(groups: &[Group<'_>], branch: Branch) -> u32 {
 
 /// The dtype that most of its bytes have, and whether others have some.
 pub(super) fn dtype<L: Foldable>(
-    groups: &[Group<'_>],
+    groups: &[TrieGroup<'_>],
     rows: &[L],
-    branch: Branch,
+    branch: TreemapBranch,
 ) -> (String, bool) {
     let trie = groups[branch.group].trie;
     let mut open: Vec<u32> = match branch.run {
@@ -132,10 +132,10 @@ pub(super) fn dtype<L: Foldable>(
     (most.map_or(String::new(), |(dtype, _)| (*dtype).to_owned()), found.len() > 1)
 }
 
-fn below(groups: &[Group<'_>], group: usize, node: usize, times: u64) -> Vec<Piece> {
+fn below(groups: &[TrieGroup<'_>], group: usize, node: usize, times: u64) -> Vec<TreemapItem> {
     let trie = groups[group].trie;
     let children = trie.children(node);
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<TreemapItem> = Vec::new();
     for run in trie.runs(node) {
         if run.len == 1 {
             pieces.push(one(trie, group, children[run.start] as usize, times));
@@ -145,8 +145,8 @@ fn below(groups: &[Group<'_>], group: usize, node: usize, times: u64) -> Vec<Pie
         for child in &children[run.start..run.start + run.len] {
             sums.add(trie.sums(*child as usize));
         }
-        pieces.push(Piece {
-            branch: Branch { group, node, run: Some(run), times },
+        pieces.push(TreemapItem {
+            branch: TreemapBranch { group, node, run: Some(run), times },
             name: trie.run_label(node, run),
             sums: multiplied(&sums, times),
             times: times.saturating_mul(run.len as u64),
@@ -156,7 +156,7 @@ fn below(groups: &[Group<'_>], group: usize, node: usize, times: u64) -> Vec<Pie
 }
 
 /// A module; where it holds only one other, that one, under both names.
-fn one(trie: &Trie, group: usize, mut node: usize, times: u64) -> Piece {
+fn one(trie: &Trie, group: usize, mut node: usize, times: u64) -> TreemapItem {
     let mut name = trie.name(node).to_owned();
     let sums = multiplied(trie.sums(node), times);
     let mut run = None;
@@ -176,7 +176,7 @@ fn one(trie: &Trie, group: usize, mut node: usize, times: u64) -> Piece {
             _ => break,
         }
     }
-    Piece { branch: Branch { group, node, run, times }, name, sums, times: all }
+    TreemapItem { branch: TreemapBranch { group, node, run, times }, name, sums, times: all }
 }
 
 fn multiplied(sums: &Sums, times: u64) -> Sums {

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use crate::fold::{Foldable, Sums, Trie};
 use crate::size_text;
-pub use branch::{Branch, Group};
+pub use branch::{TreemapBranch, TrieGroup};
 use branch::{children, members};
 pub use draw::svg;
 pub use tiles::{Rect, tile};
@@ -45,7 +45,7 @@ pub struct Treemap {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
     /// What it stands for; nothing for the small ones together.
-    pub branch: Option<Branch>,
+    pub branch: Option<TreemapBranch>,
     /// What it is called within the box that it is in.
     pub name: String,
     /// Its whole key, with `0–31` for what repeats.
@@ -73,9 +73,9 @@ pub struct Cell {
 /// Draws what a branch holds; without one, all of the groups.
 #[must_use]
 pub fn treemap<L: Foldable>(
-    groups: &[Group<'_>],
+    groups: &[TrieGroup<'_>],
     rows: &[L],
-    branch: Option<Branch>,
+    branch: Option<TreemapBranch>,
     size: (f64, f64),
 ) -> Treemap {
     let top = match branch {
@@ -113,14 +113,14 @@ pub fn treemap<L: Foldable>(
 }
 
 /// A part of what is drawn together.
-struct Piece {
-    branch: Branch,
+struct TreemapItem {
+    branch: TreemapBranch,
     name: String,
     sums: Sums,
     times: u64,
 }
 
-fn total(pieces: &[Piece]) -> Sums {
+fn total(pieces: &[TreemapItem]) -> Sums {
     let mut sums = Sums::default();
     pieces.iter().for_each(|piece| sums.add(&piece.sums));
     sums
@@ -128,9 +128,9 @@ fn total(pieces: &[Piece]) -> Sums {
 
 fn put<L: Foldable>(
     cells: &mut Vec<Cell>,
-    groups: &[Group<'_>],
+    groups: &[TrieGroup<'_>],
     rows: &[L],
-    mut pieces: Vec<Piece>,
+    mut pieces: Vec<TreemapItem>,
     rect: Rect,
     parent: Option<usize>,
 ) {
@@ -138,7 +138,7 @@ fn put<L: Foldable>(
     pieces.sort_by_key(|piece| std::cmp::Reverse(piece.sums.bytes));
     let bytes = total(&pieces).bytes.max(1) as f64;
     let area = rect.wide * rect.high;
-    let seen = |piece: &Piece| piece.sums.bytes as f64 / bytes * area >= SEEN;
+    let seen = |piece: &TreemapItem| piece.sums.bytes as f64 / bytes * area >= SEEN;
     let shown = pieces.iter().take_while(|piece| seen(piece)).count();
     // One alone is itself rather than "1 more".
     let shown = if pieces.len() <= EACH && pieces.len() - shown <= 1 {
@@ -321,9 +321,9 @@ mod tests {
         rows
     }
 
-    fn drawn(rows: &[LeafSummary], branch: Option<Branch>) -> Treemap {
+    fn drawn(rows: &[LeafSummary], branch: Option<TreemapBranch>) -> Treemap {
         let trie = Trie::new(rows, '.');
-        treemap(&[Group { name: "", trie: &trie }], rows, branch, (800.0, 500.0))
+        treemap(&[TrieGroup { name: "", trie: &trie }], rows, branch, (800.0, 500.0))
     }
 
     fn check(map: &Treemap) {
@@ -435,8 +435,10 @@ mod tests {
             (0..rows.len() as u32).filter(|row| rows[*row as usize].dtype == dtype).collect()
         };
         let (one, other) = (whole.of(&chosen("bfloat16")), whole.of(&chosen("float32")));
-        let groups =
-            [Group { name: "bfloat16", trie: &one }, Group { name: "float32", trie: &other }];
+        let groups = [
+            TrieGroup { name: "bfloat16", trie: &one },
+            TrieGroup { name: "float32", trie: &other },
+        ];
         let map = treemap(&groups, &rows, None, (800.0, 500.0));
         check(&map);
         let outer: Vec<&str> = map

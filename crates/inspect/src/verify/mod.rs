@@ -38,7 +38,7 @@ use tally::Tally;
 
 pub use against::Manifest;
 pub(crate) use report::not_finite;
-pub use report::{Line, Numbers, Problem, Report, Trouble};
+pub use report::{NonFiniteTensor, Problem, ReportLine, Trouble, VerificationReport};
 pub use tally::NonFinite;
 
 /// Bytes that a gather may hold.
@@ -62,33 +62,33 @@ pub struct Verifying {
     leaves: Vec<Leaf>,
     keys: PerTensor<String>,
     checks: Vec<Check>,
-    jobs: Vec<Job>,
+    jobs: Vec<ReadJob>,
     pieces: Pieces,
     /// Whether hashes are wanted, too.
     hashing: bool,
 }
 
 /// What a [`Verification`] has found.
-pub struct Looked {
+pub struct VerificationResults {
     hashes: HashMap<TensorId, String>,
     not_finite: PerTensor<NonFinite>,
-    report: Report,
+    report: VerificationReport,
     /// Of the job whose last piece is still to come.
     begun: Option<Result<Passed>>,
 }
 
 /// Something to be read from its start to its end.
-struct Job {
+struct ReadJob {
     /// Which of the checks, if it is of one.
     check: Option<usize>,
     /// The tensors whose bytes are in it as they are, in order.
-    tensors: Vec<Inner>,
+    tensors: Vec<JobTensor>,
     bytes: u64,
 }
 
 /// A tensor in the bytes of a job.
 #[derive(Clone)]
-struct Inner {
+struct JobTensor {
     range: Range<u64>,
     tensor: TensorId,
 }
@@ -99,8 +99,11 @@ impl Verification {
     pub fn new(checkpoint: Arc<Checkpoint>, checks: Checks, hashing: bool) -> Self {
         let leaves = checkpoint.leaves();
         let (keys, order) = keys_of(&checkpoint, &leaves);
-        let mut report =
-            Report { without: checks.without, summed: checks.summed, ..Report::default() };
+        let mut report = VerificationReport {
+            without: checks.without,
+            summed: checks.summed,
+            ..VerificationReport::default()
+        };
         report.structure = checks.structure;
         report.problems = checkpoint
             .findings
@@ -123,19 +126,22 @@ impl Verification {
             hashing,
         };
         verifying.plan(&order, places, &mut report);
-        Self::of(verifying, Looked { hashes: HashMap::new(), not_finite, report, begun: None })
+        Self::of(
+            verifying,
+            VerificationResults { hashes: HashMap::new(), not_finite, report, begun: None },
+        )
     }
 
     /// What was found; complete once nothing is needed any more. Hashes were asked for if there
     /// is a manifest.
-    pub fn into_report(self, manifest: Option<&Manifest>) -> Result<Report> {
+    pub fn into_report(self, manifest: Option<&Manifest>) -> Result<VerificationReport> {
         let Verifying { checkpoint, leaves, keys, .. } = &self.work;
-        let Looked { hashes, mut not_finite, mut report, .. } = self.sum;
+        let VerificationResults { hashes, mut not_finite, mut report, .. } = self.sum;
         for leaf in leaves {
             for (tensor_id, _) in tensors_of(checkpoint, leaf.target) {
                 let Some(found) = not_finite.take(tensor_id) else { continue };
                 let tensor = checkpoint.tensor(tensor_id)?;
-                report.numbers.push(Numbers {
+                report.numbers.push(NonFiniteTensor {
                     key: keys.get(tensor_id).cloned().unwrap_or_default(),
                     found,
                     elements: tensor.numel().unwrap_or(0),
@@ -163,22 +169,22 @@ impl Verification {
 
 impl Verifying {
     /// Decides what is read, in the order in which it lies in the files.
-    fn plan(&mut self, ids: &[TensorId], places: Places, report: &mut Report) {
+    fn plan(&mut self, ids: &[TensorId], places: Places, report: &mut VerificationReport) {
         report.problems.extend(places.problems);
         report.checksums = places.in_chunks;
-        let mut jobs: Vec<((FileId, u64), Job)> = Vec::new();
+        let mut jobs: Vec<((FileId, u64), ReadJob)> = Vec::new();
         let mut spans: Vec<(Span, usize)> = Vec::new();
         for (index, check) in self.checks.iter().enumerate() {
             let span = place_of(&check.layout);
             spans.push((span, jobs.len()));
             let bytes = len_of(&check.layout);
-            let job = Job { check: Some(index), tensors: Vec::new(), bytes };
+            let job = ReadJob { check: Some(index), tensors: Vec::new(), bytes };
             jobs.push(((span.file, span.offset), job));
         }
         order::by_key(&mut spans, |(span, _)| (span.file, span.offset, span.len));
         let mut repetition = Repetition::new(&self.checkpoint);
         // Those that are read by themselves.
-        let mut alone: Vec<Inner> = Vec::new();
+        let mut alone: Vec<JobTensor> = Vec::new();
         for id in ids {
             let Ok(tensor) = self.checkpoint.tensor(*id) else { continue };
             let key = self.keys.get(*id).cloned().unwrap_or_default();
@@ -196,14 +202,14 @@ impl Verifying {
             report.bytes = report.bytes.saturating_add(nbytes);
             if let Some((job, range)) = within(tensor, &self.checks, &spans) {
                 if let Some((_, job)) = jobs.get_mut(job) {
-                    job.tensors.push(Inner { range, tensor: *id });
+                    job.tensors.push(JobTensor { range, tensor: *id });
                 }
                 continue;
             }
             let covered = places.checked.get(*id).is_some()
                 || covered(&tensor.layout, &spans, report.structure);
             report.unchecked += u64::from(nbytes > 0 && !covered);
-            alone.push(Inner { range: 0..nbytes, tensor: *id });
+            alone.push(JobTensor { range: 0..nbytes, tensor: *id });
         }
         for (_, job) in &mut jobs {
             alone.extend(job.part());
@@ -211,7 +217,7 @@ impl Verifying {
         for inner in alone {
             let place = places.starts.get(inner.tensor).copied().unwrap_or((FileId(0), 0));
             let bytes = inner.range.end;
-            jobs.push((place, Job { check: None, tensors: vec![inner], bytes }));
+            jobs.push((place, ReadJob { check: None, tensors: vec![inner], bytes }));
         }
         order::by_key(&mut jobs, |(place, _)| *place);
         self.jobs = jobs.into_iter().map(|(_, job)| job).collect();
@@ -249,7 +255,7 @@ impl Verifying {
     }
 
     /// The check that a job is of, and the first tensor in it.
-    fn of(&self, job: &Job) -> (Option<&Check>, Option<TensorId>) {
+    fn of(&self, job: &ReadJob) -> (Option<&Check>, Option<TensorId>) {
         let check = job.check.and_then(|index| self.checks.get(index));
         (check, job.tensors.first().map(|inner| inner.tensor))
     }
@@ -275,7 +281,7 @@ impl Verifying {
     }
 
     /// The problem that the bytes of a job can't be read.
-    fn unreadable(&self, job: &Job, error: &Error) -> Problem {
+    fn unreadable(&self, job: &ReadJob, error: &Error) -> Problem {
         let (check, tensor) = self.of(job);
         let what = match (check, tensor) {
             (Some(check), _) => check.what.clone(),
@@ -292,7 +298,7 @@ impl Verifying {
     }
 
     /// The problem that the bytes of a job are others than those that a check is of.
-    fn wrong(&self, job: &Job, check: &Check, found: u32) -> Problem {
+    fn wrong(&self, job: &ReadJob, check: &Check, found: u32) -> Problem {
         let span = place_of(&check.layout);
         let lies = job.tensors.iter().map(|inner| self.key(inner.tensor));
         let lies: Vec<String> = lies.filter(|key| *key != check.what).take(4).collect();
@@ -320,7 +326,7 @@ impl Verifying {
 impl Work for Verifying {
     type Part = Pour<Passing>;
     type Found = Passed;
-    type Sum = Looked;
+    type Sum = VerificationResults;
 
     fn parts(&self) -> usize {
         self.pieces.count()
@@ -374,8 +380,8 @@ impl Work for Verifying {
         passed
     }
 
-    fn take(&self, sum: &mut Looked, part: usize, found: Passed) -> Result<()> {
-        let Looked { hashes, not_finite, report, begun } = sum;
+    fn take(&self, sum: &mut VerificationResults, part: usize, found: Passed) -> Result<()> {
+        let VerificationResults { hashes, not_finite, report, begun } = sum;
         let Some(Ok(found)) = self.pieces.join(part, begun, Ok(found), Passed::merge) else {
             return Ok(());
         };
@@ -406,9 +412,9 @@ impl Work for Verifying {
     }
 }
 
-impl Job {
+impl ReadJob {
     /// Puts its tensors in order; takes out those that overlap others, to be read by themselves.
-    fn part(&mut self) -> Vec<Inner> {
+    fn part(&mut self) -> Vec<JobTensor> {
         let mut tensors = std::mem::take(&mut self.tensors);
         order::by_key(&mut tensors, |inner| (inner.range.start, inner.range.end));
         let mut alone = Vec::new();
@@ -416,7 +422,7 @@ impl Job {
             match self.tensors.last() {
                 Some(last) if last.range.end > inner.range.start => {
                     let range = 0..inner.range.end - inner.range.start;
-                    alone.push(Inner { range, ..inner });
+                    alone.push(JobTensor { range, ..inner });
                 }
                 _ => self.tensors.push(inner),
             }
@@ -557,7 +563,7 @@ pub fn verify(
     checks: Checks,
     manifest: Option<&Manifest>,
     progress: &mut dyn Progress,
-) -> Result<Report> {
+) -> Result<VerificationReport> {
     let mut verification = Verification::new(checkpoint, checks, manifest.is_some());
     drive(&mut verification, &mut Buffer::new(BUFFER), progress)?;
     verification.into_report(manifest)

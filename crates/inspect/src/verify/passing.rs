@@ -6,13 +6,13 @@ use statelens_checkpoint::{Checkpoint, Result, TensorId};
 use statelens_tensor::Receive;
 use statelens_tensor::crc::Summing;
 
-use super::Inner;
+use super::JobTensor;
 use super::tally::{NonFinite, Tally};
 
 /// Takes the bytes of a job.
 pub struct Passing {
     checkpoint: Arc<Checkpoint>,
-    tensors: Vec<Inner>,
+    tensors: Vec<JobTensor>,
     summing: Option<Summing>,
     hashing: bool,
     /// Bytes that have passed.
@@ -35,7 +35,7 @@ impl Passing {
     /// Takes the bytes of a job from `at` on.
     pub(super) fn new(
         checkpoint: Arc<Checkpoint>,
-        tensors: Vec<Inner>,
+        tensors: Vec<JobTensor>,
         summing: Option<Summing>,
         hashing: bool,
         at: u64,
@@ -82,7 +82,7 @@ impl Receive for Passing {
         }
         let here = self.at..self.at.saturating_add(bytes.len() as u64);
         self.at = here.end;
-        while let Some(Inner { range, tensor: id }) = self.tensors.get(self.inner) {
+        while let Some(JobTensor { range, tensor: id }) = self.tensors.get(self.inner) {
             if range.start > here.end || (range.start == here.end && range.end > here.end) {
                 return Ok(());
             }

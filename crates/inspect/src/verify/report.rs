@@ -10,7 +10,7 @@ const MOST: usize = 20;
 
 /// What a verification found.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Report {
+pub struct VerificationReport {
     /// What is wrong, in the order of the files.
     pub problems: Vec<Problem>,
     /// Checksums that were looked at, by kind.
@@ -30,14 +30,14 @@ pub struct Report {
     /// Tensors that have no bytes, or a few that are repeated beyond measure: key and reason.
     pub unread: Vec<(String, String)>,
     /// Tensors with elements that are no finite numbers, in the order of the tree.
-    pub numbers: Vec<Numbers>,
+    pub numbers: Vec<NonFiniteTensor>,
     /// Entries of the manifest, and how many of them match; `None` without one.
     pub manifest: Option<(u64, u64)>,
 }
 
 /// A line of what was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct ReportLine {
     /// How grave it is.
     pub grade: Grade,
     /// In which way, a word or two.
@@ -50,7 +50,7 @@ pub struct Line {
 
 /// A tensor with elements that are no finite numbers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Numbers {
+pub struct NonFiniteTensor {
     /// Its flat key.
     pub key: String,
     /// How many, and the first.
@@ -165,7 +165,7 @@ fn tensors(count: u64) -> String {
     }
 }
 
-impl Numbers {
+impl NonFiniteTensor {
     /// `3 NaN, 1 infinite of 4,096 elements, first at [0, 5]`.
     pub fn text(&self) -> String {
         let NonFinite { nan, inf, .. } = self.found;
@@ -183,7 +183,7 @@ pub(super) fn count(checksums: &mut Vec<(&'static str, u64)>, kind: &'static str
     }
 }
 
-impl Report {
+impl VerificationReport {
     /// Whether nothing is wrong.
     pub fn sound(&self) -> bool {
         self.problems.is_empty()
@@ -236,12 +236,13 @@ impl Report {
 
     /// All that is wrong, and the first of what should be known besides: where numbers are not
     /// finite, which is wrong with `finite`, and what was not read.
-    pub fn lines(&self, finite: bool) -> Vec<Line> {
+    pub fn lines(&self, finite: bool) -> Vec<ReportLine> {
         let (grade, word) = match finite {
             true => (Grade::Damage, "not finite"),
             false => (Grade::Warning, "not finite"),
         };
-        let line = |grade, word, key: &String, text| Line { grade, word, key: key.clone(), text };
+        let line =
+            |grade, word, key: &String, text| ReportLine { grade, word, key: key.clone(), text };
         let problems = self.problems.iter().map(|problem| {
             line(Grade::Damage, problem.trouble.word(), &problem.key, problem.text())
         });
@@ -253,7 +254,7 @@ impl Report {
             .collect()
     }
 
-    /// What [`Report::lines`] leaves out, and the JSON has.
+    /// What [`VerificationReport::lines`] leaves out, and the JSON has.
     pub fn more(&self) -> Vec<String> {
         [(self.numbers.len(), "not finite"), (self.unread.len(), "not read")]
             .into_iter()
@@ -306,7 +307,7 @@ impl Report {
         json.take()
     }
 
-    /// The fields of [`Report::json`].
+    /// The fields of [`VerificationReport::json`].
     pub fn write(&self, answer: bool, json: &mut Json) {
         json.name("sound").bool(answer);
         json.name("verdict").str(&self.verdict(false));

@@ -33,7 +33,7 @@ pub(super) struct Places {
 
 /// A run of a file that belongs to a tensor.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct TensorRun {
     span: Span,
     tensor: u32,
 }
@@ -47,7 +47,7 @@ pub(super) fn places(checkpoint: &Checkpoint, keys: &PerTensor<String>) -> Place
         missing: PerTensor::of(checkpoint),
         starts: PerTensor::of(checkpoint),
     };
-    let mut all: Vec<Run> = Vec::new();
+    let mut all: Vec<TensorRun> = Vec::new();
     for (number, tensor) in (0..).zip(checkpoint.tensors()) {
         let id = TensorId(number);
         // What hangs nowhere in the tree is nobody's.
@@ -83,13 +83,13 @@ impl Places {
         checkpoint: &Checkpoint,
         id: TensorId,
         tensor: &Tensor,
-        all: &mut Vec<Run>,
+        all: &mut Vec<TensorRun>,
     ) -> Result<()> {
         let mut open = vec![(&tensor.layout, &tensor.shape)];
         while let Some((layout, shape)) = open.pop() {
             let mut push = |span: Span| {
                 if span.len > 0 {
-                    all.push(Run { span, tensor: id.0 });
+                    all.push(TensorRun { span, tensor: id.0 });
                 }
             };
             match layout {
@@ -143,14 +143,19 @@ impl Places {
 
     /// Finds runs of different tensors that overlap. Tensors that share a storage may, and so may
     /// those that lie in the very same run.
-    fn between(&mut self, checkpoint: &Checkpoint, keys: &PerTensor<String>, mut all: Vec<Run>) {
+    fn between(
+        &mut self,
+        checkpoint: &Checkpoint,
+        keys: &PerTensor<String>,
+        mut all: Vec<TensorRun>,
+    ) {
         order::by_key(&mut all, |run| (run.span.file, run.span.offset, run.span.len, run.tensor));
-        let storage = |run: &Run| {
+        let storage = |run: &TensorRun| {
             checkpoint.tensors().get(run.tensor as usize).and_then(|tensor| tensor.storage)
         };
-        let name = |run: &Run| keys.get(TensorId(run.tensor)).map_or("", String::as_str);
+        let name = |run: &TensorRun| keys.get(TensorId(run.tensor)).map_or("", String::as_str);
         // The run that reaches furthest of those before.
-        let mut last: Option<Run> = None;
+        let mut last: Option<TensorRun> = None;
         for run in all {
             if let Some(before) = last
                 && overlaps(before.span, run.span)
@@ -171,7 +176,7 @@ impl Places {
 
 /// Joins neighbouring runs from `start` on, so that a tensor of a million chunks is a few runs;
 /// returns those that overlap.
-fn merged(all: &mut Vec<Run>, start: usize) -> Vec<(Span, Span)> {
+fn merged(all: &mut Vec<TensorRun>, start: usize) -> Vec<(Span, Span)> {
     let mut runs = all.split_off(start);
     order::by_key(&mut runs, |run| (run.span.file, run.span.offset, run.span.len));
     let mut found = Vec::new();

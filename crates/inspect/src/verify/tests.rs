@@ -47,12 +47,12 @@ fn sum(offset: usize, len: usize) -> u32 {
     statelens_tensor::crc::crc32(0, &bytes()[offset..offset + len])
 }
 
-fn report(checkpoint: &Arc<Checkpoint>, checks: Vec<Check>) -> Report {
+fn report(checkpoint: &Arc<Checkpoint>, checks: Vec<Check>) -> VerificationReport {
     let checks = Checks { checks, ..Checks::default() };
     verify(checkpoint.clone(), checks, None, &mut Unwatched).unwrap()
 }
 
-fn troubles(report: &Report) -> Vec<(Trouble, &str)> {
+fn troubles(report: &VerificationReport) -> Vec<(Trouble, &str)> {
     report.problems.iter().map(|problem| (problem.trouble, problem.key.as_str())).collect()
 }
 

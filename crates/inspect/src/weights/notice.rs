@@ -6,7 +6,7 @@ use statelens_checkpoint::{Grade, order};
 use statelens_stats::Statistics;
 
 use super::moments;
-use super::noticed::{ElementRef, Groups, Noticed, Read, Series, noticed};
+use super::noticed::{ElementRef, LayerSeries, Noticed, Read, SiblingGroups, noticed};
 use super::rows::of_rows;
 use super::trend::{LEAST, outliers};
 use crate::fold::pattern;
@@ -53,8 +53,8 @@ pub fn notice(
 }
 
 /// Tensors whose keys differ in numbers only.
-fn groups(tensors: &[Read<'_>], dot: char) -> Groups {
-    let mut groups = Groups::new();
+fn groups(tensors: &[Read<'_>], dot: char) -> SiblingGroups {
+    let mut groups = SiblingGroups::new();
     for (at, tensor) in tensors.iter().enumerate() {
         groups.entry(pattern(tensor.key, dot).0).or_default().push(at);
     }
@@ -71,7 +71,7 @@ fn limited(mut found: Vec<Noticed>, rest: &str) -> Vec<Noticed> {
     found
 }
 
-fn not_finite(tensors: &[Read<'_>], groups: &Groups) -> Vec<Noticed> {
+fn not_finite(tensors: &[Read<'_>], groups: &SiblingGroups) -> Vec<Noticed> {
     let mut all = Vec::new();
     let mut masks = Vec::new();
     for (name, members) in groups {
@@ -144,7 +144,7 @@ fn not_finite(tensors: &[Read<'_>], groups: &Groups) -> Vec<Noticed> {
 }
 
 /// All zeros, or all of another value.
-fn of_one_value(tensors: &[Read<'_>], groups: &Groups, dot: char) -> Vec<Noticed> {
+fn of_one_value(tensors: &[Read<'_>], groups: &SiblingGroups, dot: char) -> Vec<Noticed> {
     let (mut all, mut zeros, mut constants) = (Vec::new(), Vec::new(), Vec::new());
     for (name, members) in groups {
         let own = |at: &&usize| {
@@ -268,7 +268,7 @@ fn standing_out(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
                 MEASURES.len()
             );
             let mut found = noticed(Grade::Warning, title, text, vec![at]);
-            found.series = Some(Series {
+            found.series = Some(LayerSeries {
                 depth: members.iter().map(|(layer, _)| *layer).collect(),
                 values: rows.iter().map(|row| row[0]).collect(),
                 marked: outlier.at,

@@ -35,7 +35,7 @@ pub struct ElementRef {
 
 /// A measure of siblings over depth.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Series {
+pub struct LayerSeries {
     /// The number of each layer.
     pub depth: Vec<u64>,
     /// Its standard deviation.
@@ -62,11 +62,11 @@ pub struct Noticed {
     /// The value to look at.
     pub element: Option<ElementRef>,
     /// What to draw.
-    pub series: Option<Series>,
+    pub series: Option<LayerSeries>,
 }
 
 /// Tensors whose keys differ in numbers only, by what is the same of them.
-pub(super) type Groups = BTreeMap<String, Vec<usize>>;
+pub(super) type SiblingGroups = BTreeMap<String, Vec<usize>>;
 
 /// Tensors that a finding names.
 const NAMED: usize = 1_000;

@@ -5,7 +5,7 @@ use statelens_checkpoint::{Grade, order};
 use statelens_stats::Statistics;
 
 use super::moments;
-use super::noticed::{ElementRef, Groups, Noticed, Read, noticed};
+use super::noticed::{ElementRef, Noticed, Read, SiblingGroups, noticed};
 use crate::fold::label;
 use crate::{counted, grouped, number_text};
 
@@ -29,7 +29,7 @@ fn is_embedding(key: &str) -> bool {
 }
 
 /// What is to be said of rows.
-pub(super) fn of_rows(tensors: &[Read<'_>], groups: &Groups, dot: char) -> Vec<Noticed> {
+pub(super) fn of_rows(tensors: &[Read<'_>], groups: &SiblingGroups, dot: char) -> Vec<Noticed> {
     let mut all = Vec::new();
     for (name, members) in groups {
         let known = |at: &&usize| tensors[**at].floats && tensors[**at].lines.is_some();

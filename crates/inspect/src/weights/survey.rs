@@ -138,7 +138,7 @@ pub struct SurveyResults {
 pub enum Into {
     /// Statistics.
     #[doc(hidden)]
-    Count(Box<Counting>),
+    Count(Box<ValueCounter>),
     /// A hash.
     #[doc(hidden)]
     Hash(Box<Sha256>),
@@ -148,7 +148,7 @@ pub enum Into {
 }
 
 /// Counts values, and can tell of them before all have come.
-pub struct Counting {
+pub struct ValueCounter {
     accumulator: Accumulator,
     dtype: DType,
     /// The element that comes next, where the accumulator began anew, and what was counted before.
@@ -295,7 +295,7 @@ impl Work for Surveying {
                 accumulator.begin(&tensor.dtype, range.start);
                 let (dtype, at) = (tensor.dtype.clone(), range.start);
                 let before = Summary::default();
-                Into::Count(Box::new(Counting { accumulator, dtype, at, before, passed: 0 }))
+                Into::Count(Box::new(ValueCounter { accumulator, dtype, at, before, passed: 0 }))
             }
         };
         Pour::new(&self.checkpoint.files, &tensor, range, BUDGET, into).map(Some)
@@ -306,7 +306,7 @@ impl Work for Surveying {
             Into::Hash(hasher) => TensorOutcome::Hash(hasher.finalize().into()),
             Into::Lines(rows) => TensorOutcome::Lines(Box::new(rows.finish())),
             Into::Count(counting) => {
-                let Counting { mut accumulator, mut before, .. } = *counting;
+                let ValueCounter { mut accumulator, mut before, .. } = *counting;
                 before.merge(&accumulator.finish());
                 self.accumulators().push(accumulator);
                 TensorOutcome::Read(Box::new(before))
@@ -334,7 +334,7 @@ impl Work for Surveying {
     }
 }
 
-impl Counting {
+impl ValueCounter {
     fn so_far(&mut self) -> Option<Summary> {
         let size = self.dtype.itemsize().max(1);
         if self.passed == 0 || !self.passed.is_multiple_of(size) {

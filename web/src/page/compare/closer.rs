@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
-use statelens_inspect::picture::{Chart, Colours, Map, Scaling, Series, Show};
+use statelens_inspect::picture::{BlockMap, Chart, ColourScaling, Colours, Series, Show};
 use web_sys::Element;
 use yew::prelude::*;
 
@@ -225,7 +225,7 @@ fn OutlinesView(props: &OutlinesProps) -> Html {
 
 #[derive(Properties, PartialEq)]
 struct WhereProps {
-    map: Rc<Map>,
+    map: Rc<BlockMap>,
     shape: Vec<u64>,
     /// The row of A.
     row: u32,
@@ -241,7 +241,7 @@ fn Where(props: &WhereProps) -> Html {
     let dark = use_media("(prefers-color-scheme: dark)");
     let map = &props.map;
     let cells = use_memo((map.clone(), dark), |(map, dark)| {
-        let colours = Colours::new(map, Show::Magnitude, Scaling::Linear, *dark);
+        let colours = Colours::new(map, Show::Magnitude, ColourScaling::Linear, *dark);
         let all = (0..map.largest.len()).map(|at| colours.block(map, at)).collect();
         Cells { width: map.size.1, colours: all }
     });
@@ -315,7 +315,7 @@ fn Where(props: &WhereProps) -> Html {
         let axes = if props.shape.len() < 2 { ("-", "elements") } else { ("rows", "columns") };
         Callback::from(move |_: MouseEvent| {
             let title = format!("|B - A| of {name}");
-            let (show, scaling) = (Show::Magnitude, Scaling::Linear);
+            let (show, scaling) = (Show::Magnitude, ColourScaling::Linear);
             Saved { map: &map, title: &title, axes, show, scaling }.save(kind);
         })
     };

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::compare::{Measured, Quantity, by_layer, role_of};
+use statelens_inspect::compare::{PairChange, Quantity, by_layer, role_of};
 use yew::prelude::*;
 
 use crate::page::chart::ChartView;
@@ -24,7 +24,7 @@ pub(super) fn LayersSection(props: &LayersProps) -> Html {
     let row = compare.known.as_ref().and_then(|known| known.first(&props.pair));
     let Some((role, _)) = row.and_then(|row| role_of(&row.key)) else { return html! {} };
     let Some(all) = compare.layers.get(&role).filter(|all| all.len() > 1) else { return html! {} };
-    let mut layers: Vec<(u64, &Measured)> = all.iter().map(|(at, of)| (*at, of)).collect();
+    let mut layers: Vec<(u64, &PairChange)> = all.iter().map(|(at, of)| (*at, of)).collect();
     statelens_checkpoint::order::by_key(&mut layers, |(at, _)| *at);
     let chart = by_layer(&role, *quantity, &layers);
     let choice = |of: Quantity, name: &'static str| {

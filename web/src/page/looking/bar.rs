@@ -1,6 +1,6 @@
 //! What is looked at and how: slice, index, zoom, scale.
 
-use statelens_inspect::picture::{Scaling, Show};
+use statelens_inspect::picture::{ColourScaling, Show};
 use web_sys::HtmlInputElement;
 use yew::prelude::*;
 
@@ -14,8 +14,11 @@ use crate::state::work::layers::Layer;
 const SHOWS: [(Show, &str); 3] =
     [(Show::Magnitude, "largest |x|"), (Show::Value, "largest, \u{b1}"), (Show::Mean, "mean |x|")];
 const PROFILES: [(Profile, &str); 2] = [(Profile::Most, "max |x|"), (Profile::Norm, "norm")];
-const SCALES: [(Scaling, &str); 3] =
-    [(Scaling::Linear, "linear"), (Scaling::Log, "\u{b1} log"), (Scaling::Quantile, "quantile")];
+const SCALES: [(ColourScaling, &str); 3] = [
+    (ColourScaling::Linear, "linear"),
+    (ColourScaling::Log, "\u{b1} log"),
+    (ColourScaling::Quantile, "quantile"),
+];
 
 #[derive(Properties, PartialEq)]
 pub(super) struct BarProps {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use statelens_inspect::picture::{Colours, INFINITE, Map, NAN, ticks};
+use statelens_inspect::picture::{BlockMap, Colours, INFINITE, NAN, ticks};
 use statelens_stats::MatrixLine;
 use web_sys::Element;
 use yew::prelude::*;
@@ -19,7 +19,7 @@ use crate::state::weights::number;
 pub(super) struct OverviewProps {
     pub(super) looking: Looking,
     /// As it is drawn: with rows for columns, if that is wanted.
-    pub(super) map: Held<Map>,
+    pub(super) map: Held<BlockMap>,
     pub(super) colours: Rc<Colours>,
 }
 
@@ -169,7 +169,7 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
 }
 
 /// What is in a block, in words.
-fn block_text(map: &Map, row: usize, column: usize) -> String {
+fn block_text(map: &BlockMap, row: usize, column: usize) -> String {
     let at = row * map.size.1 + column;
     let range = |at: usize, block: u64, of: u64| {
         let start = at as u64 * block;

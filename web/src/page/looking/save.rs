@@ -1,6 +1,6 @@
 //! Saves the overview: as a picture, or its numbers.
 
-use statelens_inspect::picture::{Map, Picture, Scaling, Show, raster, svg};
+use statelens_inspect::picture::{BlockMap, ColourScaling, Picture, Show, raster, svg};
 use wasm_bindgen::prelude::*;
 use web_sys::{Blob, HtmlCanvasElement};
 
@@ -14,7 +14,7 @@ const SIZE: (u32, u32) = (1032, 620);
 /// What is saved.
 pub struct Saved<'a> {
     /// The blocks.
-    pub map: &'a Map,
+    pub map: &'a BlockMap,
     /// The key, and the slice of it.
     pub title: &'a str,
     /// What rows and columns are called.
@@ -22,7 +22,7 @@ pub struct Saved<'a> {
     /// What of each block is shown.
     pub show: Show,
     /// How numbers become colours.
-    pub scaling: Scaling,
+    pub scaling: ColourScaling,
 }
 
 impl Saved<'_> {

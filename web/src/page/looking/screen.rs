@@ -116,7 +116,7 @@ fn title(key: &str, looking: &Looking) -> AttrValue {
     format!("{key}[{}, :, :]", leading.join(", ")).into()
 }
 
-fn what(looking: &Looking, map: &Option<Held<statelens_inspect::picture::Map>>) -> String {
+fn what(looking: &Looking, map: &Option<Held<statelens_inspect::picture::BlockMap>>) -> String {
     let Some(map) = map else { return String::new() };
     let of = match map.0.block {
         (1, 1) => "each cell is a value".to_owned(),

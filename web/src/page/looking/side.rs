@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::picture::Map;
+use statelens_inspect::picture::BlockMap;
 use statelens_stats::MatrixLine;
 use yew::prelude::*;
 
@@ -23,7 +23,7 @@ use crate::state::weights::number;
 pub(super) struct SideProps {
     pub(super) looking: Looking,
     /// As it is drawn.
-    pub(super) map: Option<Held<Map>>,
+    pub(super) map: Option<Held<BlockMap>>,
     pub(super) inspected: Option<Rc<Inspected>>,
     /// The key, with the slice.
     pub(super) title: AttrValue,
@@ -98,7 +98,7 @@ fn told(value: Option<f64>) -> String {
 }
 
 /// The columns, or rows, whose largest magnitude is far from what is typical of them.
-fn outstanding(actor: &Actor, looking: &Looking, map: &Map, rows: bool) -> Html {
+fn outstanding(actor: &Actor, looking: &Looking, map: &BlockMap, rows: bool) -> Html {
     let (lines, block, of) = match rows {
         true => (&map.rows, map.block.0, map.matrix.0),
         false => (&map.columns, map.block.1, map.matrix.1),

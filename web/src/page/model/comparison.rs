@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_inspect::check::parts_sides;
-use statelens_inspect::compare::{Measured, role_of};
+use statelens_inspect::compare::{PairChange, role_of};
 
 use crate::page::drop::Dropped;
 use crate::protocol::closer::{Closely, Renaming};
@@ -93,7 +93,7 @@ pub struct Compare {
     /// The rows that are looked at more closely, and how far that is.
     pub closely: Option<((u32, u32), Rc<Closely>)>,
     /// The pairs of tensors that were compared, by what they are in their layer: the layer, and norms.
-    pub layers: Rc<HashMap<String, Vec<(u64, Measured)>>>,
+    pub layers: Rc<HashMap<String, Vec<(u64, PairChange)>>>,
     /// Tensors that have another key on the other side, as far as they were looked for.
     pub renaming: Option<Rc<Renaming>>,
 }
@@ -182,7 +182,7 @@ impl Compare {
                     let Some(row) = known.a.get(one.row as usize) else { continue };
                     let Some((role, layer)) = role_of(&row.key) else { continue };
                     let [left, right, of_left, of_right] = one.numbers;
-                    let measured = Measured {
+                    let measured = PairChange {
                         leaf: one.row as usize,
                         key: row.key.as_str().into(),
                         norms: (left, right),

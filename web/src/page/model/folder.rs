@@ -152,7 +152,7 @@ impl RunView {
         let row = self.sorted.rows.iter().find(|row| row.file == looked.file as usize);
         if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.looked).get_mut(row.entry)) {
             *place = Some(looked);
-            let told = |looked: &Looked| runs::Looked {
+            let told = |looked: &Looked| runs::OpenCheck {
                 wrong: looked.wrong.clone(),
                 states: looked.states.clone(),
             };

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::runs::{Grouping, Measure, group_names, over_steps};
+use statelens_inspect::runs::{Grouping, TimelineMeasure, group_names, over_steps};
 use statelens_inspect::visible;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
@@ -36,7 +36,7 @@ fn read(view: &RunView, actor: &Actor, asked: Vec<u32>) {
 #[component]
 pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
     let by = use_state(Grouping::default);
-    let measure = use_state(Measure::default);
+    let measure = use_state(TimelineMeasure::default);
     let chosen = use_state(Vec::<String>::new);
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let view = &props.view;
@@ -89,7 +89,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
         let by = by.clone();
         one_of("radio", *by == to, name, Callback::from(move |_: MouseEvent| by.set(to)))
     };
-    let quantity = |to: Measure, name: &'static str| {
+    let quantity = |to: TimelineMeasure, name: &'static str| {
         let measure = measure.clone();
         one_of("radio", *measure == to, name, Callback::from(move |_: MouseEvent| measure.set(to)))
     };
@@ -110,7 +110,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
             { body }
             <div class="scales">
                 <span class="seg small" role="radiogroup" aria-label="Lines are of">{ grouping(Grouping::State, "state") }{ grouping(Grouping::Role, "role") }</span>
-                <span class="seg small" role="radiogroup" aria-label="What is drawn over steps">{ quantity(Measure::Norm, "norm") }{ quantity(Measure::Deviation, "\u{3c3}") }</span>
+                <span class="seg small" role="radiogroup" aria-label="What is drawn over steps">{ quantity(TimelineMeasure::Norm, "norm") }{ quantity(TimelineMeasure::Deviation, "\u{3c3}") }</span>
                 <span class="chips" role="group" aria-label="Groups">{ for names.iter().take(CHIPS).map(choice) }</span>
             </div>
             <ChartView {chart} height={225 + 15 * shown.len() as u32} name={format!("{} over steps", view.folder)} />

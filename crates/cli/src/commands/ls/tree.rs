@@ -1,7 +1,7 @@
 //! Keys as a tree, in which layers that differ in their number only stand once.
 
 use statelens_checkpoint::{Checkpoint, Leaf};
-use statelens_inspect::share::{Line, Outline, lines};
+use statelens_inspect::share::{FoldedLine, Outline, lines};
 use statelens_inspect::{shape_text, size_text, visible};
 
 use crate::print::{Failure, Printer, grouped};
@@ -32,7 +32,7 @@ fn indent(depth: usize) -> String {
     "  ".repeat(depth.min(40))
 }
 
-fn leaf(name: &str, line: &Line) -> String {
+fn leaf(name: &str, line: &FoldedLine) -> String {
     let entry = &line.entry;
     let mut text =
         format!("{name}  {}", if entry.dtype.is_empty() { entry.kind } else { &entry.dtype });

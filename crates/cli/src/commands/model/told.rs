@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use statelens_checkpoint::{Checkpoint, Result};
-use statelens_inspect::model::{Config, Memory, Model};
+use statelens_inspect::model::{Config, MemoryEstimate, Model};
 use statelens_inspect::{grouped, size_text};
 
 use super::{beside, files};
@@ -99,7 +99,7 @@ pub(crate) fn print(model: &Model, printer: &mut Printer) -> std::result::Result
             table.row(vec![what.into(), size_text(bytes)]);
         }
         table.print(printer)?;
-        printer.line(&format!("training: {}", Memory::FORMULA))?;
+        printer.line(&format!("training: {}", MemoryEstimate::FORMULA))?;
     }
     for resolved in &model.optimizer {
         let basis = match resolved.basis.as_str() {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use statelens_checkpoint::{Error, Result};
 use statelens_inspect::check::{
-    CheckOptions, CheckReport, Expected, Release, check, expected_of, has_state, is_text,
+    CheckOptions, CheckReport, Expected, LibraryRelease, check, expected_of, has_state, is_text,
     lists_state, parse_reference, version_of,
 };
 
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Check) -> CommandResult {
     let options = CheckOptions {
         strict: !args.no_strict,
         state: (!args.all).then(|| args.state.clone()),
-        release: args.release.as_deref().map(Release::parse).transpose()?,
+        release: args.release.as_deref().map(LibraryRelease::parse).transpose()?,
         strict_version: !args.no_strict_version,
     };
     let state = options.state.as_deref().unwrap_or_default();

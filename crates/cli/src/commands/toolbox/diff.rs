@@ -11,7 +11,9 @@ use statelens_checkpoint::{Checkpoint, Error, Result, known_key};
 use statelens_convert::{Edit, Pattern};
 use statelens_inspect::Json;
 use statelens_inspect::check::{expected_of, parts_sides, prefix_between};
-use statelens_inspect::compare::{Comparison, DiffOptions, Optimizers, Report, Tolerance, What};
+use statelens_inspect::compare::{
+    Comparison, ComparisonReport, DiffOptions, DifferenceKind, Optimizers, Tolerance,
+};
 
 use crate::args::{Diff, DiffOrder, EqualityTest};
 use crate::output::stop_signal;
@@ -88,7 +90,7 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
 }
 
 /// The report as JSON.
-fn json(args: &Diff, report: &Report, parameters: &Optimizers) -> String {
+fn json(args: &Diff, report: &ComparisonReport, parameters: &Optimizers) -> String {
     let mut json = Json::new();
     json.object(|json| {
         report.fields(parameters, json);
@@ -100,7 +102,7 @@ fn json(args: &Diff, report: &Report, parameters: &Optimizers) -> String {
 }
 
 /// What to type where the sides name the same tensors differently, so that hardly any key is on both.
-fn apart(report: &Report, left: &Checkpoint, right: &Checkpoint) -> Option<String> {
+fn apart(report: &ComparisonReport, left: &Checkpoint, right: &Checkpoint) -> Option<String> {
     let (of_left, of_right) = (left.leaves(), right.leaves());
     let fewer = of_left.len().min(of_right.len()) as u64;
     if !parts_sides(fewer, report.keys, fewer) {
@@ -188,7 +190,11 @@ fn taken(checkpoint: Checkpoint, edit: &Edit) -> Result<Checkpoint> {
     if edit.is_empty() { Ok(checkpoint) } else { edit.apply(&checkpoint) }
 }
 
-fn show(report: &Report, parameters: &Optimizers, printer: &mut Printer) -> Result<(), Failure> {
+fn show(
+    report: &ComparisonReport,
+    parameters: &Optimizers,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
     let mut table = TextTable::new(&["", ""]);
     for difference in &report.differences {
         let key = difference.key.to_lossy().into_owned();
@@ -203,8 +209,8 @@ fn show(report: &Report, parameters: &Optimizers, printer: &mut Printer) -> Resu
         0 => String::new(),
         close => format!(", {} of them within the tolerance only", grouped(close)),
     };
-    let arrays = |what: &What| {
-        matches!(what, What::Type { left, right }
+    let arrays = |what: &DifferenceKind| {
+        matches!(what, DifferenceKind::Type { left, right }
             if [left, right].iter().all(|side| side.starts_with("tensor") || side.starts_with("ndarray")))
     };
     let kinds = report.differences.iter().filter(|difference| arrays(&difference.what)).count();

@@ -7,7 +7,9 @@ use std::io;
 use std::path::Path;
 
 use statelens_checkpoint::{Error, Progress as _, Result, Unwatched};
-use statelens_inspect::runs::{FileEntry, INDEX, Looked, NamePattern, Run, RunFile, parse_index};
+use statelens_inspect::runs::{
+    FileEntry, INDEX, NamePattern, OpenCheck, RunContents, RunFile, parse_index,
+};
 
 use crate::args::{Folder, Latest, Runs};
 use crate::limits::limits;
@@ -21,7 +23,7 @@ use crate::source::Neighbours;
 const LONGEST: u64 = 64 << 20;
 
 /// Looks through a run folder: its regular files, and its index if there is one.
-pub(super) fn read(args: &Folder) -> Result<Run> {
+pub(super) fn read(args: &Folder) -> Result<RunContents> {
     let pattern = NamePattern::parse(&args.name)?;
     let folder = args.folder.as_path();
     let failed = |error: io::Error| super::folder_error(&error, folder);
@@ -34,7 +36,7 @@ pub(super) fn read(args: &Folder) -> Result<Run> {
             files.push((entry.file_name().to_string_lossy().into_owned(), metadata.len()));
         }
     }
-    Ok(Run::new(files, index(folder)?, &pattern))
+    Ok(RunContents::new(files, index(folder)?, &pattern))
 }
 
 fn index(folder: &Path) -> Result<Option<Vec<String>>> {
@@ -56,23 +58,23 @@ fn index(folder: &Path) -> Result<Option<Vec<String>>> {
 }
 
 /// Opens the structure of one of the folder's files.
-fn look(files: &Neighbours, entry: &FileEntry) -> Looked {
+fn look(files: &Neighbours, entry: &FileEntry) -> OpenCheck {
     let files = files.opened_at(&entry.name);
     let opened = statelens_formats::open(files, limits(), &mut Unwatched);
-    Looked::of(opened.as_ref())
+    OpenCheck::of(opened.as_ref())
 }
 
-fn neighbours(folder: &Path, run: &Run) -> Neighbours {
+fn neighbours(folder: &Path, run: &RunContents) -> Neighbours {
     Neighbours::new(folder, run.entries.iter().map(|entry| (entry.name.as_str(), entry.bytes)))
 }
 
 /// Opens the structure of each of the entries that `which` picks, one after the other.
 pub(super) fn look_at(
     folder: &Path,
-    run: &Run,
+    run: &RunContents,
     bar: &mut Bar,
     which: impl Fn(&FileEntry) -> bool,
-) -> Result<Vec<Option<Looked>>> {
+) -> Result<Vec<Option<OpenCheck>>> {
     let total = run.entries.iter().filter(|entry| which(entry)).count() as u64;
     let mut done = 0;
     let files = neighbours(folder, run);
@@ -115,8 +117,8 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
 
 /// Why the latest checkpoint is not sound. Only as many are opened as that takes: it, and those
 /// before it down to the first that is whole, whose states it should have.
-fn why_unsound(folder: &Path, run: &Run, latest: &str) -> Option<String> {
-    let mut looked: Vec<Option<Looked>> = vec![None; run.entries.len()];
+fn why_unsound(folder: &Path, run: &RunContents, latest: &str) -> Option<String> {
+    let mut looked: Vec<Option<OpenCheck>> = vec![None; run.entries.len()];
     let files = neighbours(folder, run);
     let at = run.entries.iter().position(|entry| entry.name == latest)?;
     for (at, entry) in run.entries.iter().enumerate().take(at + 1).rev() {
@@ -133,7 +135,7 @@ fn why_unsound(folder: &Path, run: &Run, latest: &str) -> Option<String> {
 }
 
 /// The newest checkpoint that is sound.
-fn latest_sound(args: &Latest, run: &Run) -> CommandResult {
+fn latest_sound(args: &Latest, run: &RunContents) -> CommandResult {
     let folder = &args.folder.folder;
     let mut bar = Bar::new("opening", Unit::Files);
     let looked = look_at(folder, run, &mut bar, FileEntry::is_checkpoint)?;
@@ -181,7 +183,11 @@ pub(crate) fn run(args: &Runs) -> CommandResult {
     Ok(true)
 }
 
-fn show(run: &Run, looked: &[(&FileEntry, String)], printer: &mut Printer) -> Result<(), Failure> {
+fn show(
+    run: &RunContents,
+    looked: &[(&FileEntry, String)],
+    printer: &mut Printer,
+) -> Result<(), Failure> {
     let mut table = TextTable::new(&["file", "what", ">step", ">bytes", ""]);
     for (entry, wrong) in looked {
         let step = match &entry.kind {

@@ -1,13 +1,13 @@
 //! `statelens states`.
 
-use statelens_inspect::{Json, Summary};
+use statelens_inspect::{CheckpointSummary, Json};
 
 use crate::args::Input;
 use crate::print::{CommandResult, Printer, TextTable, grouped, size_text};
 
 pub(crate) fn run(args: &Input) -> CommandResult {
     let checkpoint = super::open_for_good(&args.file, &args.common.with)?;
-    let summary = Summary::of(checkpoint);
+    let summary = CheckpointSummary::of(checkpoint);
     let mut printer = Printer::new();
     if args.common.json {
         let mut json = Json::new();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use statelens::parallel;
 use statelens_checkpoint::{Error, ErrorKind, Result};
 use statelens_inspect::Json;
-use statelens_inspect::verify::{Manifest, Problem, Report, Trouble, Verification};
+use statelens_inspect::verify::{Manifest, Problem, Trouble, Verification, VerificationReport};
 
 use crate::args::Verify;
 use crate::commands::several;
@@ -54,7 +54,11 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
 }
 
 /// Verifies one checkpoint; and whether it could be opened.
-fn look(file: &Path, args: &Verify, manifest: Option<&Manifest>) -> Result<(Report, bool)> {
+fn look(
+    file: &Path,
+    args: &Verify,
+    manifest: Option<&Manifest>,
+) -> Result<(VerificationReport, bool)> {
     match super::open(file, &args.inputs.common.with) {
         Ok((checkpoint, _)) => {
             limits::check(&checkpoint, "reading all values")?;
@@ -69,7 +73,7 @@ fn look(file: &Path, args: &Verify, manifest: Option<&Manifest>) -> Result<(Repo
         // So damaged that it does not open: that is an answer, too.
         Err(error) if error.kind() == ErrorKind::Damaged => {
             let problems = vec![Problem::of_error(Trouble::Damaged, "", &error)];
-            Ok((Report { problems, ..Report::default() }, false))
+            Ok((VerificationReport { problems, ..VerificationReport::default() }, false))
         }
         Err(error) => Err(error),
     }
@@ -90,7 +94,12 @@ fn read(path: &Path) -> Result<Manifest> {
     read().map_err(|error| error.in_file(path.display().to_string()))
 }
 
-fn show(report: &Report, opened: bool, finite: bool, printer: &mut Printer) -> Result<(), Failure> {
+fn show(
+    report: &VerificationReport,
+    opened: bool,
+    finite: bool,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
     let mut table = TextTable::new(&["", "", ""]);
     for line in report.lines(finite) {
         table.row(vec![line.word.into(), line.key, line.text]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, Result, Tensor};
-use statelens_inspect::picture::{Map, Picture, Scaling, Show};
+use statelens_inspect::picture::{BlockMap, ColourScaling, Picture, Show};
 use statelens_stats::{MOST_TILES, Matrix, Overview};
 use statelens_tensor::{BUFFER, drain};
 
@@ -34,15 +34,15 @@ pub(super) fn write(
         axes: if tensor.shape.len() < 2 { ("-", "elements") } else { ("rows", "columns") },
         show: Show::Value,
         scaling: match args.scale {
-            ScaleArg::Linear => Scaling::Linear,
-            ScaleArg::Log => Scaling::Log,
+            ScaleArg::Linear => ColourScaling::Linear,
+            ScaleArg::Log => ColourScaling::Log,
         },
     };
     pictures::save(&picture, (args.width, args.height), target, args.force, args.durable.sync())
 }
 
 /// Reads the tensor once.
-fn map(args: &Export, is_svg: bool, checkpoint: &Checkpoint, tensor: &Tensor) -> Result<Map> {
+fn map(args: &Export, is_svg: bool, checkpoint: &Checkpoint, tensor: &Tensor) -> Result<BlockMap> {
     let shape = &tensor.shape;
     if shape.len() > 2 {
         let rest = vec!["0"; shape.len() - 2].join(", ");
@@ -69,5 +69,5 @@ fn map(args: &Export, is_svg: bool, checkpoint: &Checkpoint, tensor: &Tensor) ->
         overview.feed(bytes);
         Ok(())
     })?;
-    Ok(Map::of(&overview))
+    Ok(BlockMap::of(&overview))
 }

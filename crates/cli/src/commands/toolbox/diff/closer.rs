@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Leaf, Result};
 use statelens_inspect::compare::{Close, Closer};
-use statelens_inspect::picture::{Picture, Scaling, Show};
+use statelens_inspect::picture::{ColourScaling, Picture, Show};
 use statelens_inspect::{Json, bars, index, number_text, shape_text, statistics_json, visible};
 use statelens_stats::{Scale, Summary};
 
@@ -193,8 +193,8 @@ fn save(args: &Diff, key: &str, found: &Close, target: &std::path::Path) -> Resu
         axes: if found.shape.len() < 2 { ("-", "elements") } else { ("rows", "columns") },
         show: Show::Magnitude,
         scaling: match args.looking.scale {
-            ScaleArg::Linear => Scaling::Linear,
-            ScaleArg::Log => Scaling::Log,
+            ScaleArg::Linear => ColourScaling::Linear,
+            ScaleArg::Log => ColourScaling::Log,
         },
     };
     pictures::save(&picture, DOTS, target, args.looking.force, Sync::IfReplacing).map(|_| ())

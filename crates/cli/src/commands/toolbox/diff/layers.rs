@@ -1,11 +1,11 @@
 //! `statelens diff --by-layer`.
 
-use statelens_inspect::compare::{Measured, Role, roles};
+use statelens_inspect::compare::{PairChange, Role, roles};
 use statelens_inspect::{Json, counted, number_text, visible};
 
 use crate::print::{Failure, Printer, TextTable};
 
-fn by_role(measured: &[Measured]) -> Vec<(Role, Vec<(u64, &Measured)>)> {
+fn by_role(measured: &[PairChange]) -> Vec<(Role, Vec<(u64, &PairChange)>)> {
     let all = roles(measured.iter().map(|of| of.key.to_lossy().into_owned()));
     let with_layers = |role: Role| {
         let layers = role.members.iter().filter_map(|(at, of)| Some((*at, measured.get(*of)?)));
@@ -16,7 +16,7 @@ fn by_role(measured: &[Measured]) -> Vec<(Role, Vec<(u64, &Measured)>)> {
 }
 
 /// A table for each role, a line for each layer.
-pub(super) fn show(measured: &[Measured], printer: &mut Printer) -> Result<(), Failure> {
+pub(super) fn show(measured: &[PairChange], printer: &mut Printer) -> Result<(), Failure> {
     for (role, layers) in by_role(measured) {
         printer.line("")?;
         let count = counted(layers.len() as u64, "layer");
@@ -37,7 +37,7 @@ pub(super) fn show(measured: &[Measured], printer: &mut Printer) -> Result<(), F
 }
 
 /// The field `roles`.
-pub(super) fn json(measured: &[Measured], json: &mut Json) {
+pub(super) fn json(measured: &[PairChange], json: &mut Json) {
     json.name("roles").array(|json| {
         for (role, layers) in by_role(measured) {
             json.object(|json| {

@@ -11,8 +11,8 @@ use serde_json::Value;
 use statelens::parallel;
 use statelens_checkpoint::{Error, ErrorKind, Result, Unwatched};
 use statelens_inspect::runs::{
-    FileEntry, GroupValues, Grouping, Groups, Measure, Run, RunFile, StepValues, group_names,
-    over_steps, values_json,
+    FileEntry, GroupValues, Grouping, RunContents, RunFile, StepValues, TensorGroups,
+    TimelineMeasure, group_names, over_steps, values_json,
 };
 use statelens_inspect::{Json, number_text};
 
@@ -33,7 +33,7 @@ const LONGEST: u64 = 256 << 20;
 const LINES: usize = 6;
 const DOTS: (u32, u32) = (900, 420);
 
-pub(super) fn run(args: &Runs, run: &Run, wrong: &[String]) -> CommandResult {
+pub(super) fn run(args: &Runs, run: &RunContents, wrong: &[String]) -> CommandResult {
     let by = Grouping::from(args.by);
     if let Some(picture) = &args.picture {
         let is_svg = picture.extension().is_some_and(|end| end.eq_ignore_ascii_case("svg"));
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Runs, run: &Run, wrong: &[String]) -> CommandResult {
             ));
             names.truncate(LINES);
         }
-        let chart = over_steps(&steps, &names, Measure::Norm);
+        let chart = over_steps(&steps, &names, TimelineMeasure::Norm);
         let svg = chart.svg(DOTS.0, DOTS.1);
         save_bytes(svg.as_bytes(), picture, args.force, Sync::IfReplacing)?;
     }
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Runs, run: &Run, wrong: &[String]) -> CommandResult {
 /// Reads the checkpoints one after the other.
 fn read(
     args: &Runs,
-    run: &Run,
+    run: &RunContents,
     wrong: &[String],
     by: Grouping,
     kept: &HashMap<String, StepValues>,
@@ -142,7 +142,7 @@ fn values(
     let checkpoint = Arc::new(statelens_formats::open(files, limits(), &mut Unwatched)?);
     limits::check(&checkpoint, "reading all values")?;
     let leaves = checkpoint.leaves();
-    let mut groups = Groups::new(&checkpoint, &leaves, by);
+    let mut groups = TensorGroups::new(&checkpoint, &leaves, by);
     let mut survey = groups.survey(&checkpoint, &leaves, PIECE);
     let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop.clone());
     parallel::drive_watched(&mut survey, parallel::cores(), &mut bar, |found| {
