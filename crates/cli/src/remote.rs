@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use statelens::parallel;
-use statelens::remote::{CAP, Remote};
+use statelens::remote::{CAP, RemoteOpener};
 pub(crate) use statelens::remote::{address, write};
 use statelens_checkpoint::{Checkpoint, FileSet, Plan, Progress, Result};
 use statelens_remote::Meter;
@@ -58,6 +58,6 @@ pub(crate) fn tell() {
     }
 }
 
-fn remote() -> Remote {
-    Remote { meter: METER.clone(), limits: limits().clone(), scratch: scratch::on_disk() }
+fn remote() -> RemoteOpener {
+    RemoteOpener { meter: METER.clone(), limits: limits().clone(), scratch: scratch::on_disk() }
 }

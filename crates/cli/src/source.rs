@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use statelens::files::{
-    FileSource, Neighbours, Opened, checkpoints, glance, named, open_error, written,
+    FileSource, Neighbours, OpenedFiles, checkpoints, glance, named, open_error, written,
 };
 use statelens_checkpoint::{Error, Result};
 
@@ -13,7 +13,7 @@ use crate::print::complain;
 use crate::scratch;
 
 /// As [`statelens::files::open`]; `-` is standard input.
-pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
+pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
     match path == Path::new("-") {
         true => standard_input(with),
         false => statelens::files::open(path, with),
@@ -22,7 +22,7 @@ pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
 
 /// Standard input, which can be read only once and from its start to its end: so it is put into a
 /// file without a name first.
-fn standard_input(with: &[PathBuf]) -> Result<Opened> {
+fn standard_input(with: &[PathBuf]) -> Result<OpenedFiles> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Err(Error::refused("standard input can be read only once")
@@ -37,5 +37,5 @@ fn standard_input(with: &[PathBuf]) -> Result<Opened> {
     let mut file = scratch::unnamed()?;
     std::io::copy(&mut input, &mut file)
         .map_err(|error| Error::io(format!("standard input can't be saved: {error}")))?;
-    Opened::unnamed("standard input", file, with)
+    OpenedFiles::unnamed("standard input", file, with)
 }

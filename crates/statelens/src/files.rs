@@ -25,7 +25,7 @@ pub struct FileSource {
 
 /// The files of a checkpoint, and the system's files behind them by number.
 #[derive(Default)]
-pub struct Opened {
+pub struct OpenedFiles {
     /// For readers.
     pub files: FileSet,
     /// For writers that copy spans without looking at them; indexed by `FileId`.
@@ -36,9 +36,9 @@ pub struct Opened {
 /// its folder, which are opened only if the checkpoint names them.
 ///
 /// A folder is opened at the one checkpoint in it.
-pub fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
+pub fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
     let path = &named(path)?;
-    let mut opened = Opened::default();
+    let mut opened = OpenedFiles::default();
     let main = FileSource::new(path)?;
     main.file()?;
     opened.push(main);
@@ -130,7 +130,7 @@ pub fn written(file: &Arc<fs::File>) -> Result<Arc<dyn ReadAt>> {
 
 /// One file, without those beside it.
 pub fn open_alone(path: &Path) -> Result<FileSet> {
-    let mut opened = Opened::default();
+    let mut opened = OpenedFiles::default();
     let source = FileSource::new(path)?;
     source.file()?;
     opened.push(source);
@@ -236,7 +236,7 @@ fn prefix(path: &Path) -> Option<PathBuf> {
     })
 }
 
-impl Opened {
+impl OpenedFiles {
     /// A file that is open and has no name of its own, with those in `with` that it may link to.
     pub fn unnamed(name: &str, file: fs::File, with: &[PathBuf]) -> Result<Self> {
         let len = file.metadata().map_err(|error| open_error(&error, Path::new(name)))?.len();

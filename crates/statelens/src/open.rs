@@ -8,8 +8,8 @@ use statelens_formats::ScanOptions;
 use statelens_remote::Meter;
 
 use crate::Checkpoint;
-use crate::files::{self, Opened};
-use crate::remote::{self, Remote};
+use crate::files::{self, OpenedFiles};
+use crate::remote::{self, RemoteOpener};
 use crate::scratch::{Disk, MOST};
 
 /// Opens a checkpoint of the disk: a file, a folder that holds one, or a shard or index of a set.
@@ -103,7 +103,7 @@ impl<'a> Opener<'a> {
 
     /// As [`open`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Checkpoint> {
-        let Opened { files, sources } = files::open(path.as_ref(), &self.with)?;
+        let OpenedFiles { files, sources } = files::open(path.as_ref(), &self.with)?;
         let files = files.with_scratch(Arc::new(Disk::new(self.scratch)));
         let mut nobody = Unwatched;
         let progress = self.progress.unwrap_or(&mut nobody);
@@ -116,7 +116,7 @@ impl<'a> Opener<'a> {
             return Err(Error::refused("this is not an address").in_file(url));
         }
         let advice = "Allow more with `Opener::fetch_at_most`.";
-        let remote = Remote {
+        let remote = RemoteOpener {
             meter: Arc::new(Meter::new(self.fetch, advice)),
             limits: self.limits,
             scratch: Arc::new(Disk::new(self.scratch)),

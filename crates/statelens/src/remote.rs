@@ -45,7 +45,7 @@ pub fn address(argument: &Path) -> Option<&str> {
 
 /// Opens remote checkpoints, and counts what is fetched for them.
 #[derive(Debug, Clone)]
-pub struct Remote {
+pub struct RemoteOpener {
     /// What was fetched from web servers, and what may be.
     pub meter: Arc<Meter>,
     /// What may be spent on a file.
@@ -54,7 +54,7 @@ pub struct Remote {
     pub scratch: Arc<dyn Scratch>,
 }
 
-impl Remote {
+impl RemoteOpener {
     /// Opens a checkpoint, with the files beside it that it names, and those in `with`.
     pub fn open(
         &self,

@@ -34,8 +34,8 @@ pub struct FileSink {
     current: usize,
     /// Bytes of the current file that are written, or on their way.
     end: u64,
-    piece: Piece,
-    crew: Option<Crew>,
+    piece: WritePiece,
+    crew: Option<WriterThreads>,
     emptied: Receiver<Buffer>,
     empty: Sender<Buffer>,
     /// Bytes of all files that were handed over, for errors.
@@ -43,8 +43,8 @@ pub struct FileSink {
 }
 
 /// The threads that write, and where they get their work.
-struct Crew {
-    jobs: SyncSender<Job>,
+struct WriterThreads {
+    jobs: SyncSender<WriteJob>,
     writers: Vec<JoinHandle<WriteResult>>,
 }
 
@@ -57,15 +57,15 @@ enum Failure {
 }
 
 /// A piece that goes to a place in a file.
-struct Job {
+struct WriteJob {
     file: Arc<fs::File>,
     at: u64,
-    piece: Piece,
+    piece: WritePiece,
 }
 
 /// At most [`PIECE`] bytes that are written at once.
 #[derive(Default)]
-struct Piece {
+struct WritePiece {
     len: usize,
     /// Those that were made here, each at its place; none if all are copied.
     made: Option<Buffer>,
@@ -98,7 +98,7 @@ impl FileSink {
             files,
             current: 0,
             end: 0,
-            piece: Piece::default(),
+            piece: WritePiece::default(),
             crew: None,
             emptied,
             empty,
@@ -119,10 +119,10 @@ impl FileSink {
             return Ok(());
         }
         self.written += piece.len as u64;
-        let job = Job { file: self.file()?, at: self.end - piece.len as u64, piece };
+        let job = WriteJob { file: self.file()?, at: self.end - piece.len as u64, piece };
         let crew = match &mut self.crew {
             Some(crew) => crew,
-            none => none.insert(Crew::new(&self.empty)?),
+            none => none.insert(WriterThreads::new(&self.empty)?),
         };
         // The writers hang up only when one has failed.
         match crew.jobs.send(job) {
@@ -163,7 +163,7 @@ impl FileSink {
 
     /// Waits until all that was handed over is written; the first error, if there was one.
     fn wait(&mut self) -> Result<()> {
-        let Some(Crew { jobs, writers }) = self.crew.take() else { return Ok(()) };
+        let Some(WriterThreads { jobs, writers }) = self.crew.take() else { return Ok(()) };
         drop(jobs);
         let mut outcome = Ok(());
         for writer in writers {
@@ -194,7 +194,7 @@ impl FileSink {
     }
 }
 
-impl Crew {
+impl WriterThreads {
     fn new(empty: &Sender<Buffer>) -> Result<Self> {
         let (jobs, waiting) = sync_channel(WAITING);
         let waiting = Arc::new(Mutex::new(Some(waiting)));
@@ -222,15 +222,15 @@ impl Buffer {
 }
 
 /// Where jobs come from, for several threads; gone once one of them has failed.
-type Waiting = Mutex<Option<Receiver<Job>>>;
+type JobQueue = Mutex<Option<Receiver<WriteJob>>>;
 
 /// `own` is for pieces of which nothing was made: what this thread read last is in its processor's cache.
-fn write_all(waiting: &Waiting, empty: &Sender<Buffer>, mut own: Buffer) -> WriteResult {
+fn write_all(waiting: &JobQueue, empty: &Sender<Buffer>, mut own: Buffer) -> WriteResult {
     let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let mut jobs = Some(lock());
         let job = jobs.as_ref().and_then(|jobs| jobs.as_ref()?.recv().ok());
-        let Some(Job { file, at, mut piece }) = job else { return Ok(()) };
+        let Some(WriteJob { file, at, mut piece }) = job else { return Ok(()) };
         if !piece.copied.is_empty() {
             // But whoever makes all bytes of a piece needs a processor: then the other thread must
             // not take it to wait for the file.

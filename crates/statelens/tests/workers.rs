@@ -20,12 +20,12 @@ fn fixtures() -> PathBuf {
 
 /// One worker on the thread that calls, or some on their own.
 #[derive(Debug, Clone, Copy)]
-enum Crew {
+enum Workers {
     Alone(usize),
     Of(usize),
 }
 
-impl Crew {
+impl Workers {
     const ALL: [Self; 5] = [Self::Alone(61), Self::Of(1), Self::Of(2), Self::Of(3), Self::Of(7)];
 
     fn drive<W>(self, mut machine: InOrder<W>) -> Result<InOrder<W>, String>
@@ -43,7 +43,7 @@ impl Crew {
 }
 
 /// What is told of two checkpoints by all that reads values.
-fn told(crew: Crew, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<String> {
+fn told(crew: Workers, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<String> {
     let large = left.tensors().iter().any(|tensor| tensor.nbytes() > Some(1 << 20));
     let verify = |manifest: bool| {
         let checks = checks(left, &Limits::default()).map_err(|error| error.to_string())?;
@@ -98,8 +98,8 @@ fn told(crew: Crew, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<Stri
 }
 
 fn same_by_all(name: &str, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<String> {
-    let first = told(Crew::ALL[0], left, right);
-    for crew in &Crew::ALL[1..] {
+    let first = told(Workers::ALL[0], left, right);
+    for crew in &Workers::ALL[1..] {
         for (at, (one, other)) in first.iter().zip(told(*crew, left, right)).enumerate() {
             assert!(*one == other, "{name}, answer {at}: {one}\nby {crew:?}: {other}");
         }
@@ -178,7 +178,8 @@ fn a_large_tensor_is_read_in_pieces_and_told_as_one() {
     values[(5 << 20) + 7] += 0.25;
     values[count - 1] += 0.5;
     let right = open(&values, 0);
-    let crews = [Crew::Alone(100_003), Crew::Of(1), Crew::Of(2), Crew::Of(3), Crew::Of(7)];
+    let crews =
+        [Workers::Alone(100_003), Workers::Of(1), Workers::Of(2), Workers::Of(3), Workers::Of(7)];
     let by_all = |right: &Arc<Checkpoint>| {
         let mut told = crews.iter().map(|crew| told(*crew, &left, right));
         let first = told.next().unwrap();
