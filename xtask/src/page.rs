@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
-use statelens_serve::{Folder, Server};
+use statelens_serve::{ServedFolder, Server};
 
 use crate::setup::{self, WasmEnv};
 use crate::{project, shell, single, site};
@@ -259,7 +259,8 @@ fn command_with_page(profile: &[&str]) -> Command {
 /// Serves the built site.
 fn start_server(port: u16) -> Result<Server> {
     let site = project::site();
-    let folder = Folder::new(&site).with_context(|| format!("{} is not there", site.display()))?;
+    let folder =
+        ServedFolder::new(&site).with_context(|| format!("{} is not there", site.display()))?;
     Ok(Server::start(folder, port)?)
 }
 

@@ -14,11 +14,11 @@ pub struct Response {
     status: u16,
     content_type: &'static str,
     headers: Vec<(&'static str, String)>,
-    content: Content,
+    content: ResponseBody,
 }
 
 #[derive(Debug)]
-enum Content {
+enum ResponseBody {
     Bytes(Cow<'static, [u8]>),
     /// An open file, its length, and what tells this state of it from others.
     File(File, u64, String),
@@ -39,7 +39,7 @@ impl Response {
     /// A sentence.
     #[must_use]
     pub fn text(status: u16, text: &str) -> Self {
-        let content = Content::Bytes(format!("{text}\n").into_bytes().into());
+        let content = ResponseBody::Bytes(format!("{text}\n").into_bytes().into());
         Self { status, content_type: "text/plain; charset=utf-8", headers: Vec::new(), content }
     }
 
@@ -50,7 +50,7 @@ impl Response {
             status: 200,
             content_type,
             headers: Vec::new(),
-            content: Content::Bytes(bytes.into()),
+            content: ResponseBody::Bytes(bytes.into()),
         }
     }
 
@@ -62,7 +62,7 @@ impl Response {
         let about = file.metadata()?;
         let changed = about.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
         let tag = format!("\"{:x}-{:x}\"", about.len(), changed.as_nanos());
-        let content = Content::File(file, about.len(), tag);
+        let content = ResponseBody::File(file, about.len(), tag);
         Ok(Self { status: 200, content_type, headers: Vec::new(), content })
     }
 
@@ -89,8 +89,8 @@ impl Response {
         let mut status = self.status;
         let mut headers = self.headers;
         let (start, len) = match &self.content {
-            Content::Bytes(bytes) => (0, bytes.len() as u64),
-            Content::File(_, len, tag) => {
+            ResponseBody::Bytes(bytes) => (0, bytes.len() as u64),
+            ResponseBody::File(_, len, tag) => {
                 headers.push(("Accept-Ranges", "bytes".into()));
                 headers.push(("ETag", tag.clone()));
                 match request.map_or(RequestedRange::Whole, |request| part(request, *len, tag)) {
@@ -133,13 +133,13 @@ impl Response {
         out.write_all(head.as_bytes())?;
         if !head_only {
             match self.content {
-                Content::Bytes(bytes) => out.write_all(&bytes)?,
+                ResponseBody::Bytes(bytes) => out.write_all(&bytes)?,
                 // A file that became shorter ends early: the connection is closed on it.
-                Content::File(mut file, ..) if len > 0 => {
+                ResponseBody::File(mut file, ..) if len > 0 => {
                     file.seek(SeekFrom::Start(start))?;
                     io::copy(&mut file.take(len), &mut out)?;
                 }
-                Content::File(..) => {}
+                ResponseBody::File(..) => {}
             }
         }
         out.flush()

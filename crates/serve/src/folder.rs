@@ -8,11 +8,11 @@ use crate::{Request, Response, Site, content_type};
 
 /// A folder whose regular files can be served.
 #[derive(Debug)]
-pub struct Folder {
+pub struct ServedFolder {
     top: PathBuf,
 }
 
-impl Folder {
+impl ServedFolder {
     /// The folder at a path.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Folder {
 }
 
 /// A folder as a static site: `index.html` answers for its folder.
-impl Site for Folder {
+impl Site for ServedFolder {
     fn answer(&self, request: &Request) -> Response {
         let Some(path) = request.path() else { return Response::text(400, "malformed address") };
         let path = path.trim_start_matches('/');
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     /// A folder `site` beside a file that must stay out of reach.
-    fn site(name: &str) -> Folder {
+    fn site(name: &str) -> ServedFolder {
         let top = std::env::temp_dir().join(format!("statelens-{name}-{}", std::process::id()));
         let site = top.join("site");
         fs::create_dir_all(site.join("examples")).unwrap();
@@ -83,7 +83,7 @@ mod tests {
         fs::write(top.join("site-2/secret.txt"), "secret").unwrap();
         fs::write(site.join("index.html"), "<p>page").unwrap();
         fs::write(site.join("examples/a b.wasm"), "wasm").unwrap();
-        Folder::new(&site).unwrap()
+        ServedFolder::new(&site).unwrap()
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A thread for each connection, a request for each connection, and nothing else: browsers open
 //! connections ahead of time and leave them idle, on which a pool of threads can wait for good.
-//! What is served is a [`Site`]; [`Folder`] gives files of a folder, and never one outside it.
+//! What is served is a [`Site`]; [`ServedFolder`] gives files of a folder, and never one outside it.
 
 mod answer;
 mod folder;
@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 pub use answer::{Response, content_type};
-pub use folder::Folder;
+pub use folder::ServedFolder;
 pub use request::Request;
 
 /// How many ports are tried after the one that was asked for.

@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use statelens_serve::{Folder, Server};
+use statelens_serve::{ServedFolder, Server};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::args().nth(1).ok_or("name a folder")?;
-    let server = Server::start(Folder::new(Path::new(&folder))?, 0)?;
+    let server = Server::start(ServedFolder::new(Path::new(&folder))?, 0)?;
     println!("{}", server.address());
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     Ok(())

@@ -6,7 +6,7 @@ mod site;
 use std::path::Path;
 
 use statelens_checkpoint::{Error, Result};
-use statelens_serve::{Folder, Server};
+use statelens_serve::{ServedFolder, Server};
 
 use crate::args::{OpenArgs, Serve, ServeAt};
 use crate::commands::serve::site::{PAGE, Served};
@@ -51,7 +51,7 @@ pub(crate) fn has_page() -> bool {
 }
 
 /// Serves until the program is stopped.
-fn start(folder: Option<Folder>, name: Option<&str>, at: &ServeAt) -> CommandResult {
+fn start(folder: Option<ServedFolder>, name: Option<&str>, at: &ServeAt) -> CommandResult {
     if !has_page() {
         return Err(Error::unsupported("this statelens was built without the page")
             .advice("Build it with `cargo xtask build`: that puts the page into target/release/statelens.")
@@ -72,9 +72,9 @@ fn start(folder: Option<Folder>, name: Option<&str>, at: &ServeAt) -> CommandRes
     Ok(true)
 }
 
-fn folder_at(path: &Path) -> Result<Folder> {
+fn folder_at(path: &Path) -> Result<ServedFolder> {
     let error = |text: String| Err(Error::io(text).in_file(path.display().to_string()));
-    match Folder::new(path) {
+    match ServedFolder::new(path) {
         Ok(folder) if folder.path().is_dir() => Ok(folder),
         Ok(_) => error("this is not a folder".into()).map_err(|error| {
             error.advice("`statelens open FILE` opens a checkpoint; `serve` takes a folder.")

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use statelens_formats::sets::CheckpointFiles;
 use statelens_inspect::Json;
-use statelens_serve::{Folder, Request, Response, Site, content_type};
+use statelens_serve::{Request, Response, ServedFolder, Site, content_type};
 
 use crate::source;
 
@@ -20,13 +20,13 @@ const MARK: &str = "<meta name=\"files\" content=\"files/\"></head>";
 
 pub(super) struct Served {
     token: String,
-    folder: Option<Folder>,
+    folder: Option<ServedFolder>,
     /// The first file, with the mark.
     index: Vec<u8>,
 }
 
 impl Served {
-    pub(super) fn new(token: String, folder: Option<Folder>) -> Self {
+    pub(super) fn new(token: String, folder: Option<ServedFolder>) -> Self {
         let index = PAGE.iter().find(|(name, _)| *name == "index.html");
         let index = index.map(|(_, bytes)| String::from_utf8_lossy(bytes)).unwrap_or_default();
         let index = index.replacen("</head>", MARK, 1).into_bytes();
@@ -107,7 +107,7 @@ fn after<'a>(path: &'a str, token: &str) -> Option<&'a str> {
 }
 
 /// The checkpoints in a folder, as the page's first screen lists them. Looked at anew each time.
-fn listing(folder: &Folder) -> Response {
+fn listing(folder: &ServedFolder) -> Response {
     // Nothing outside is looked at, and what is inside is listed once.
     let keep = |path: &Path| match path.is_symlink() {
         true => path.is_file() && path.canonicalize().is_ok_and(|to| to.starts_with(folder.path())),
