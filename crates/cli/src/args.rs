@@ -22,13 +22,14 @@ pub(crate) use convert::{Convert, Edits, Merge, Writes};
 pub(crate) use looking::{Ls, Show, Sort};
 pub(crate) use model::{ConvertConfig, ConvertModel, FoldLora, ListConverters, ModelCommand};
 pub(crate) use spending::Spending;
-pub(crate) use summary::{Keys, Summary, To};
+pub(crate) use summary::{LinkKeys, SummaryArgs, To};
 pub(crate) use toolbox::{
-    Check, ConvertDataloaderState, Dataloader, FixCheckpointSpec, Folder, Latest, Prune, Runs,
-    Toolbox, Upgrade, Verify,
+    Check, ConvertDataloaderState, Dataloader, FixCheckpointSpec, Latest, Prune, RunFolderArgs,
+    Runs, Toolbox, Upgrade, Verify,
 };
 pub(crate) use values::{
-    By, Export, FailOn, Field, Hist, RowsArgs, ScaleArg, SingularArgs, StatsArgs, ValuesCommand,
+    By, Export, FailOn, Hist, RowsArgs, ScaleArg, SingularArgs, StatisticsField, StatsArgs,
+    ValuesCommand,
 };
 
 const EXAMPLES: &str = "\
@@ -173,7 +174,7 @@ Examples:
   statelens summary checkpoint_1000.mdl --stats -o summary.html
   statelens summary model.pt --link https://example.org/statelens/
   statelens summary model.pt --link https://example.org/statelens/ --keys coded")]
-    Summary(Summary),
+    Summary(SummaryArgs),
 
     #[command(flatten)]
     Values(ValuesCommand),

@@ -14,49 +14,49 @@ use common::{Folder, Ran, fixture, heeding, run, statelens};
 
 /// A command that writes a file: its words, `IN` and `OUT` standing for paths, an input that it
 /// takes, and the files that it writes, `OUT` being the first.
-struct Writing {
+struct WritingCommand {
     words: &'static [&'static str],
     sound: &'static str,
     also: &'static str,
 }
 
-const WRITING: [Writing; 8] = [
-    Writing {
+const WRITING: [WritingCommand; 8] = [
+    WritingCommand {
         words: &["upgrade", "IN", "-o", "OUT"],
         sound: "cerebras/v2.4.0/gpt_small.mdl",
         also: "",
     },
-    Writing {
+    WritingCommand {
         words: &["fix-checkpoint-spec", "IN", "--fixed_checkpoint_path", "OUT"],
         sound: "cerebras/compat/synthetic_1.7.mdl",
         also: "",
     },
-    Writing {
+    WritingCommand {
         words: &["fix_checkpoint_spec", "--upgrade", "IN", "--fixed_checkpoint_path", "OUT"],
         sound: "cerebras/compat/synthetic_1.7.mdl",
         also: "",
     },
-    Writing {
+    WritingCommand {
         words: &["convert-dataloader-state", "-c", "IN", "-w", "STATES", "-o", "OUT"],
         sound: "cerebras/v2.4.0/gpt_small.mdl",
         also: "",
     },
-    Writing {
+    WritingCommand {
         words: &["convert", "IN", "OUT", "--to", "torch"],
         sound: "cerebras/v2.10.0/gpt_small.mdl",
         also: "",
     },
-    Writing {
+    WritingCommand {
         words: &["tensorflow-to-h5", "IN", "OUT"],
         sound: "tf/saver_v2_basic/model.ckpt-1.index",
         also: "",
     },
-    Writing {
+    WritingCommand {
         words: &["h5-to-tensorflow", "IN", "OUT", "--lossy"],
         sound: "cerebras/v2.10.0/gpt_small.mdl",
         also: ".data-00000-of-00001",
     },
-    Writing {
+    WritingCommand {
         words: &["manifest", "IN", "-o", "OUT"],
         sound: "cerebras/v2.10.0/gpt_small.mdl",
         also: "",
@@ -97,7 +97,7 @@ fn filled(words: &[&str], input: &str, output: &str) -> Vec<String> {
     words.iter().map(fill).collect()
 }
 
-impl Writing {
+impl WritingCommand {
     fn args(&self, input: &str, output: &Path) -> Vec<String> {
         filled(self.words, input, &text(output))
     }

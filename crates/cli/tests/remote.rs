@@ -23,12 +23,12 @@ struct Request {
 /// What goes out: status, further lines of the head, and the body.
 type Response = (u16, String, Vec<u8>);
 
-struct Server {
+struct TestServer {
     port: u16,
     asked: Arc<Mutex<Vec<Request>>>,
 }
 
-impl Server {
+impl TestServer {
     /// Answers each request with what `answer` makes of it and of its number, counted from 1.
     fn start(answer: impl Fn(&Request, usize) -> Response + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -132,7 +132,7 @@ fn text(path: &std::path::Path) -> String {
 fn a_remote_checkpoint_is_the_one_of_the_disk() {
     let folder = Folder::new();
     let file = text(&folder.with("a b.mdl", &example()));
-    let server = Server::of(vec![("/m/a%20b.mdl", example())], |_, _, answer| answer);
+    let server = TestServer::of(vec![("/m/a%20b.mdl", example())], |_, _, answer| answer);
     let url = server.at("/m/a b.mdl");
     for command in ["info", "ls", "manifest", "scan"] {
         assert_eq!(run([command, &url]).ok(), run([command, &file]).ok(), "{command}");
@@ -153,7 +153,7 @@ fn only_the_structure_is_fetched_and_no_more_than_is_allowed() {
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header);
     file.resize(file.len() + (1 << 28), 1);
-    let server = Server::of(vec![("/large.safetensors", file)], |_, _, answer| answer);
+    let server = TestServer::of(vec![("/large.safetensors", file)], |_, _, answer| answer);
     let url = server.at("/large.safetensors");
     let listed = run(["ls", &url]).ok();
     assert!(listed.contains("weight"), "{listed}");
@@ -189,7 +189,7 @@ fn the_files_of_a_set_are_found_by_its_index() {
         let all = names.into_iter().take(count);
         all.map(|(path, name)| (path, fs::read(folder.join(name)).unwrap())).collect()
     };
-    let server = Server::of(files(4), |_, _, answer| answer);
+    let server = TestServer::of(files(4), |_, _, answer| answer);
     let index = text(&folder.join(names[0].1));
     let expected = run(["manifest", &index]).ok();
     assert_eq!(
@@ -199,7 +199,7 @@ fn the_files_of_a_set_are_found_by_its_index() {
     assert!(server.asked().iter().all(|asked| asked.path.ends_with("?key=1")));
     assert_eq!(run(["manifest", &server.at(names[1].0)]).ok(), expected);
     // One that is not there is missing, as it is on the disk.
-    let server = Server::of(files(3), |_, _, answer| answer);
+    let server = TestServer::of(files(3), |_, _, answer| answer);
     let info = run(["info", &server.at(names[0].0)]);
     assert!(info.out.contains("1 of 3 shards are missing"), "{}{}", info.out, info.err);
 
@@ -214,7 +214,7 @@ fn the_files_of_a_set_are_found_by_its_index() {
         let path: &'static str = Box::leak(format!("/{name}").into_boxed_str());
         files.push((path, fs::read(folder.join(&name)).unwrap()));
     }
-    let server = Server::of(files, |_, _, answer| answer);
+    let server = TestServer::of(files, |_, _, answer| answer);
     let expected = run(["manifest", &text(&folder.join(&index))]).ok();
     assert_eq!(run(["manifest", &server.at(&format!("/{index}"))]).ok(), expected);
 }
@@ -222,7 +222,7 @@ fn the_files_of_a_set_are_found_by_its_index() {
 #[test]
 fn a_file_can_not_choose_where_requests_go() {
     let index = br#"{"weight_map":{"a":"../secret.safetensors","b":"http://127.0.0.1:1/x","c":"/etc/passwd"}}"#;
-    let server = Server::of(vec![("/m/x.index.json", index.to_vec())], |_, _, answer| answer);
+    let server = TestServer::of(vec![("/m/x.index.json", index.to_vec())], |_, _, answer| answer);
     run(["ls", &server.at("/m/x.index.json")]).failed();
     for asked in server.asked() {
         assert!(asked.path.starts_with("/m/"), "{asked:?}");
@@ -231,27 +231,27 @@ fn a_file_can_not_choose_where_requests_go() {
 
 #[test]
 fn a_redirection_is_followed_once() {
-    let target = Server::of(vec![("/blob", example())], |_, _, answer| answer);
+    let target = TestServer::of(vec![("/blob", example())], |_, _, answer| answer);
     let to = target.at("/blob");
-    let server = Server::start(move |_, _| (302, format!("Location: {to}\r\n"), Vec::new()));
+    let server = TestServer::start(move |_, _| (302, format!("Location: {to}\r\n"), Vec::new()));
     run(["manifest", &server.at("/gpt_small.mdl")]).ok();
     assert_eq!(server.asked().len(), 1);
     assert!(target.asked().len() > 1);
     let server =
-        Server::start(|asked, _| (302, format!("Location: {}\r\n", asked.path), Vec::new()));
+        TestServer::start(|asked, _| (302, format!("Location: {}\r\n", asked.path), Vec::new()));
     let error = run(["ls", &server.at("/loop.pt")]).failed();
     assert!(error.contains("elsewhere"), "{error}");
 }
 
 #[test]
 fn a_server_without_ranges_gives_small_files_as_a_whole() {
-    let server = Server::of(vec![("/a.mdl", example())], |asked, _, _| {
+    let server = TestServer::of(vec![("/a.mdl", example())], |asked, _, _| {
         part(&Request { range: None, ..asked.clone() }, &example(), "\"1\"")
     });
     run(["ls", &server.at("/a.mdl")]).ok();
     assert_eq!(server.asked().len(), 2);
     let server =
-        Server::start(|_, _| (200, "Content-Length: 1000000000000\r\n".into(), Vec::new()));
+        TestServer::start(|_, _| (200, "Content-Length: 1000000000000\r\n".into(), Vec::new()));
     let error = run(["ls", &server.at("/a.mdl")]).failed();
     assert!(error.contains("only as a whole"), "{error}");
 }
@@ -294,7 +294,7 @@ fn what_goes_wrong_is_told() {
         }),
     ];
     for (expected, twist) in cases {
-        let server = Server::of(vec![("/a.mdl", example())], twist);
+        let server = TestServer::of(vec![("/a.mdl", example())], twist);
         let error = run(["ls", &server.at("/a.mdl")]).failed();
         assert!(error.contains(expected), "{error}");
         assert!(error.contains("a.mdl"), "{error}");
@@ -307,15 +307,16 @@ fn what_goes_wrong_is_told() {
 
 #[test]
 fn what_fails_once_is_tried_again() {
-    let server = Server::of(vec![("/a.mdl", example())], |_, number, answer| match number % 3 {
-        0 => (503, String::new(), Vec::new()),
-        1 => answer,
-        _ => {
-            let (status, head, body) = answer;
-            let head = format!("{head}Content-Length: {}\r\n", body.len());
-            (status, head, body[..body.len() / 3].to_vec())
-        }
-    });
+    let server =
+        TestServer::of(vec![("/a.mdl", example())], |_, number, answer| match number % 3 {
+            0 => (503, String::new(), Vec::new()),
+            1 => answer,
+            _ => {
+                let (status, head, body) = answer;
+                let head = format!("{head}Content-Length: {}\r\n", body.len());
+                (status, head, body[..body.len() / 3].to_vec())
+            }
+        });
     let folder = Folder::new();
     let file = text(&folder.with("a.mdl", &example()));
     assert_eq!(run(["manifest", &server.at("/a.mdl")]).ok(), run(["manifest", &file]).ok());

@@ -8,7 +8,7 @@ use super::{Durable, Spending};
 
 /// What to write about a checkpoint.
 #[derive(Debug, Args)]
-pub(crate) struct Summary {
+pub(crate) struct SummaryArgs {
     /// The checkpoint
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
@@ -43,7 +43,7 @@ pub(crate) struct Summary {
 
     /// How keys appear in the link: as they are, each part as four letters, or not at all
     #[arg(long, value_name = "HOW", requires = "link", default_value = "plain")]
-    pub(crate) keys: Keys,
+    pub(crate) keys: LinkKeys,
 
     /// Includes values that are not tensors in the link
     #[arg(long, requires = "link")]
@@ -76,7 +76,7 @@ pub(crate) enum To {
 
 /// How a link tells keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Keys {
+pub(crate) enum LinkKeys {
     /// As they are
     Plain,
     /// Each part of a name as four letters, in order of appearance

@@ -292,7 +292,7 @@ pub(crate) enum Dataloader {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Folder {
+pub(crate) struct RunFolderArgs {
     /// The run folder (model_dir)
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
@@ -310,7 +310,7 @@ pub(crate) struct Folder {
 #[derive(Debug, Args)]
 pub(crate) struct Runs {
     #[command(flatten)]
-    pub(crate) folder: Folder,
+    pub(crate) folder: RunFolderArgs,
 
     /// Goes by names and sizes only; without this, each checkpoint is opened to see whether it is
     /// whole
@@ -372,7 +372,7 @@ impl From<TimelineBy> for Grouping {
 #[derive(Debug, Args)]
 pub(crate) struct Latest {
     #[command(flatten)]
-    pub(crate) folder: Folder,
+    pub(crate) folder: RunFolderArgs,
 
     /// Prints the newest sound checkpoint instead: whole, finished, and with every state that the
     /// others have
@@ -383,7 +383,7 @@ pub(crate) struct Latest {
 #[derive(Debug, Args)]
 pub(crate) struct Prune {
     #[command(flatten)]
-    pub(crate) folder: Folder,
+    pub(crate) folder: RunFolderArgs,
 
     /// How many of the newest sound checkpoints to keep
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]

@@ -153,7 +153,7 @@ pub(crate) struct StatsArgs {
 
     /// Sorts by this, the largest first; by key as `ls --sort name` does
     #[arg(long, value_name = "BY")]
-    pub(crate) sort: Option<Field>,
+    pub(crate) sort: Option<StatisticsField>,
 
     /// Reverses the order
     #[arg(long)]
@@ -290,7 +290,7 @@ pub(crate) enum FailOn {
 /// A number of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub(crate) enum Field {
+pub(crate) enum StatisticsField {
     Key,
     Count,
     Nan,
@@ -313,7 +313,7 @@ pub(crate) enum Field {
     Beyond6Std,
 }
 
-impl Field {
+impl StatisticsField {
     /// Its number; `None` where there is none. The key has none.
     pub(crate) fn of(self, of: &Statistics) -> Option<f64> {
         let count = |count: u64| Some(count as f64);
@@ -356,7 +356,7 @@ impl Field {
 /// A comparison of a number of a tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Test {
-    field: Field,
+    field: StatisticsField,
     comparison: Comparison,
     number: f64,
     /// The number is that of a hundred values.
@@ -411,7 +411,9 @@ impl std::str::FromStr for Test {
         let Some((name, comparison, number)) = found else {
             return Err("it has to be a comparison, as in nan>0 or std<1e-6".into());
         };
-        let field = Field::from_str(name, true).ok().filter(|field| *field != Field::Key);
+        let field = StatisticsField::from_str(name, true)
+            .ok()
+            .filter(|field| *field != StatisticsField::Key);
         let Some(field) = field else {
             return Err(format!("there is no number `{name}`; --help lists them"));
         };

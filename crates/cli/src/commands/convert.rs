@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Convert) -> CommandResult {
         None => Destination::in_place(&args.input, &checkpoint, &sources, &args.writes)?,
     };
     names::stay(&args.input, &checkpoint, &edit, writing.id);
-    Job {
+    ConvertJob {
         destination,
         writing,
         edits: &args.edits,
@@ -68,7 +68,7 @@ pub(crate) fn run_to(mut args: Convert, to: &str) -> CommandResult {
 }
 
 /// A checkpoint to be written.
-pub(crate) struct Job<'a> {
+pub(crate) struct ConvertJob<'a> {
     pub(crate) destination: Destination,
     pub(crate) writing: &'static Writing,
     pub(crate) edits: &'a Edits,
@@ -82,7 +82,7 @@ pub(crate) struct Job<'a> {
     pub(crate) scan: bool,
 }
 
-impl Job<'_> {
+impl ConvertJob<'_> {
     /// What is to be written of a checkpoint, and what its format is called.
     fn planned(&self, checkpoint: &Arc<Checkpoint>) -> Result<(Plan, String)> {
         let (target, format) = self.target(checkpoint)?;

@@ -62,7 +62,7 @@ fn table(args: &Inputs) -> CommandResult {
             findings,
         ];
         let json = Box::new(move |json: &mut Json| summary.write(&checkpoint, json));
-        Ok(several::Row { cells, json, answer: true })
+        Ok(several::FileRow { cells, json, answer: true })
     })
 }
 

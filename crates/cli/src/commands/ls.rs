@@ -15,7 +15,7 @@ use crate::args::{Ls, Sort};
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 
 pub(crate) fn run(args: &Ls) -> CommandResult {
-    let wanted = Wanted::of(args)?;
+    let wanted = LeafFilter::of(args)?;
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
     let found = checkpoint.each_leaf().filter(|leaf| wanted.is(checkpoint, leaf));
     let mut printer = Printer::new();
@@ -42,14 +42,14 @@ pub(crate) fn run(args: &Ls) -> CommandResult {
 }
 
 /// Which leaves are listed.
-struct Wanted {
+struct LeafFilter {
     patterns: Vec<Pattern>,
     tensors: bool,
     dtypes: HashSet<String>,
     min_bytes: u64,
 }
 
-impl Wanted {
+impl LeafFilter {
     fn of(args: &Ls) -> Result<Self, Failure> {
         let patterns = args.patterns.iter().map(|text| Pattern::parse(text));
         let patterns = patterns.collect::<statelens_checkpoint::Result<_>>()?;

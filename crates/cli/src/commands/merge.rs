@@ -8,7 +8,7 @@ use statelens_convert::{Edit, Merging};
 use statelens_formats::Shards;
 
 use crate::args::{Edits, Merge};
-use crate::commands::convert::{Destination, Job};
+use crate::commands::convert::{ConvertJob, Destination};
 use crate::limits::limits;
 use crate::print::{CommandResult, complain, counted, keys_text};
 use crate::progress::{Bar, Unit};
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Merge) -> CommandResult {
     let first = files.first().cloned().unwrap_or_default();
     let (destination, writing) = Destination::of(&first, Some(output), &edits, &args.writes)?;
     let (checkpoint, sources) = merged(&files, args)?;
-    Job {
+    ConvertJob {
         destination,
         writing,
         edits: &edits,

@@ -9,7 +9,7 @@ use crate::limits;
 use crate::print::{CommandResult, Failure, Printer, TextTable, complain};
 
 /// What is said of one file of several.
-pub(crate) struct Row {
+pub(crate) struct FileRow {
     /// The cells of the table behind the file's name.
     pub(crate) cells: Vec<String>,
     /// Its object in the JSON.
@@ -25,7 +25,7 @@ pub(crate) fn each(
     files: &[PathBuf],
     heads: &[&str],
     json: bool,
-    mut look: impl FnMut(&Path) -> Result<Row, Error>,
+    mut look: impl FnMut(&Path) -> Result<FileRow, Error>,
 ) -> CommandResult {
     let mut table = TextTable::new(&[&["file"], heads].concat());
     let mut out = Json::new();

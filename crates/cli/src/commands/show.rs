@@ -14,7 +14,7 @@ use statelens_inspect::{
 use crate::args::Show;
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 
-use slice::Slice;
+use slice::ShownSlice;
 
 pub(crate) fn run(args: &Show) -> CommandResult {
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Show) -> CommandResult {
 fn parameters(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
-    shown: &[(&Leaf, Option<Slice>)],
+    shown: &[(&Leaf, Option<ShownSlice>)],
 ) -> Parameters {
     match shown.iter().any(|(leaf, _)| leaf.flat.to_lossy().contains("state.")) {
         true => Parameters::of(checkpoint, leaves),
@@ -77,7 +77,7 @@ fn parameters(
 }
 
 /// Takes the number and the bytes of one element after the other.
-type Each<'a> = &'a mut dyn FnMut(u64, &[u8]) -> std::result::Result<(), Failure>;
+type EachElement<'a> = &'a mut dyn FnMut(u64, &[u8]) -> std::result::Result<(), Failure>;
 
 /// The leaves that a key names, and the slice of them that stands behind it. A key that is there
 /// with its brackets is that.
@@ -86,7 +86,7 @@ fn find<'a>(
     leaves: &'a [Leaf],
     text: &str,
     args: &Show,
-) -> Result<Vec<(&'a Leaf, Option<Slice>)>> {
+) -> Result<Vec<(&'a Leaf, Option<ShownSlice>)>> {
     let whole = named(leaves, text, args)?;
     if !whole.is_empty() {
         return Ok(whole.into_iter().map(|leaf| (leaf, None)).collect());
@@ -102,7 +102,7 @@ fn find<'a>(
         let numbers = tensor.and_then(statelens_tensor::numbers).ok_or_else(|| {
             Error::refused(format!("`{key}` has no numbers that a slice could be taken of"))
         })?;
-        Ok((leaf, Some(Slice::parse(inner, &numbers.shape)?)))
+        Ok((leaf, Some(ShownSlice::parse(inner, &numbers.shape)?)))
     };
     found.into_iter().map(sliced).collect()
 }
@@ -140,7 +140,7 @@ fn unknown(leaves: &[Leaf], key: &str, args: &Show) -> Error {
 struct ShownElements<'a> {
     checkpoint: &'a Checkpoint,
     tensor: std::borrow::Cow<'a, Tensor>,
-    slice: Option<&'a Slice>,
+    slice: Option<&'a ShownSlice>,
     /// How many of them.
     count: u64,
     /// There are more.
@@ -156,7 +156,7 @@ impl<'a> ShownElements<'a> {
     fn of(
         checkpoint: &'a Checkpoint,
         leaf: &Leaf,
-        slice: Option<&'a Slice>,
+        slice: Option<&'a ShownSlice>,
         asked: Option<u64>,
     ) -> Option<Self> {
         let (_, tensor) = checkpoint.tensor_of(leaf.target)?;
@@ -164,14 +164,14 @@ impl<'a> ShownElements<'a> {
         if statelens_inspect::missing(&tensor).is_some() {
             return None;
         }
-        let all = slice.map_or_else(|| tensor.numel().unwrap_or(0), Slice::len);
+        let all = slice.map_or_else(|| tensor.numel().unwrap_or(0), ShownSlice::len);
         let usual = if slice.is_some() { FEW_OF_SLICE } else { FEW };
         let count = all.min(asked.unwrap_or(usual));
         Some(Self { checkpoint, tensor, slice, count, more: all > count })
     }
 
     /// Passes the bytes of one element after the other on, with its number.
-    fn each(&self, out: Each<'_>) -> std::result::Result<(), Failure> {
+    fn each(&self, out: EachElement<'_>) -> std::result::Result<(), Failure> {
         let files = &self.checkpoint.files;
         let item = usize::try_from(self.tensor.dtype.itemsize()).unwrap_or(usize::MAX).max(1);
         if let Some(slice) = self.slice {

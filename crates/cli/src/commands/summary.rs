@@ -9,13 +9,13 @@ use statelens_inspect::share::{
     write_text,
 };
 
-use crate::args::{Keys, Summary, To};
+use crate::args::{LinkKeys, SummaryArgs, To};
 use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
 use crate::print::{CommandResult, Printer};
 use crate::progress::{Bar, Unit};
 use crate::{limits, remote};
 
-pub(crate) fn run(args: &Summary) -> CommandResult {
+pub(crate) fn run(args: &SummaryArgs) -> CommandResult {
     let (checkpoint, sources) = super::open(&args.file, &args.with)?;
     checkpoint.room(750)?;
     let leaves = checkpoint.leaves();
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Summary) -> CommandResult {
 }
 
 /// What is asked for, or what the extension says.
-fn kind(args: &Summary) -> Result<To> {
+fn kind(args: &SummaryArgs) -> Result<To> {
     if let Some(to) = args.to {
         return Ok(to);
     }
@@ -68,15 +68,15 @@ fn kind(args: &Summary) -> Result<To> {
     }
 }
 
-fn address(base: &str, outline: &Outline, args: &Summary) -> Result<String> {
+fn address(base: &str, outline: &Outline, args: &SummaryArgs) -> Result<String> {
     if base.contains('#') {
         return Err(Error::refused(format!("`{base}` has a # already, and a link has one"))
             .advice("Name the address of the page without it."));
     }
     let keys = match args.keys {
-        Keys::Plain => KeysAs::Plain,
-        Keys::Coded => KeysAs::Coded,
-        Keys::Hidden => KeysAs::Hidden,
+        LinkKeys::Plain => KeysAs::Plain,
+        LinkKeys::Coded => KeysAs::Coded,
+        LinkKeys::Hidden => KeysAs::Hidden,
     };
     let options = LinkOptions {
         keys,
@@ -93,7 +93,7 @@ fn address(base: &str, outline: &Outline, args: &Summary) -> Result<String> {
 }
 
 fn read_values(
-    args: &Summary,
+    args: &SummaryArgs,
     outline: &mut Outline,
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
@@ -108,7 +108,7 @@ fn read_values(
     measuring.finish(outline)
 }
 
-fn write(target: &std::path::Path, args: &Summary, text: &str) -> Result<()> {
+fn write(target: &std::path::Path, args: &SummaryArgs, text: &str) -> Result<()> {
     let mut folders = Folders::make(target.parent())?;
     let output = Output::create(target, args.force, text.len() as u64)?;
     (&*output.file).write_all(text.as_bytes()).map_err(|error| {

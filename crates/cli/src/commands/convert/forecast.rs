@@ -7,7 +7,7 @@ use statelens_checkpoint::{Checkpoint, FileSet, Plan, Result, Span};
 use statelens_convert::{RunReport, Sink};
 use statelens_inspect::Json;
 
-use super::{Job, report};
+use super::{ConvertJob, report};
 use crate::commands::edits;
 use crate::limits;
 use crate::output::stop_signal;
@@ -22,7 +22,7 @@ pub(crate) struct Forecast {
     scanned: Option<RunReport>,
 }
 
-impl Job<'_> {
+impl ConvertJob<'_> {
     /// What this would lose; with `scan` what casts do is counted.
     pub(crate) fn forecast(&self, checkpoint: &Arc<Checkpoint>, scan: bool) -> Result<Forecast> {
         let (plan, _) = self.planned(checkpoint)?;
@@ -30,7 +30,7 @@ impl Job<'_> {
         Ok(Forecast { plan, scanned })
     }
 
-    /// Refuses what [`Job::run`] would not keep, before anything is written.
+    /// Refuses what [`ConvertJob::run`] would not keep, before anything is written.
     pub(crate) fn check(&self, checkpoint: &Arc<Checkpoint>) -> Result<()> {
         if self.writes.lossy {
             return Ok(());

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Size};
 use statelens_convert::{Change, RunReport, Share, shares};
 use statelens_inspect::{Json, visible};
 
-use super::{Destination, Job};
+use super::{ConvertJob, Destination};
 use crate::commands::edits;
 use crate::print::{Failure, Printer, TextTable, complain, grouped, keys_text, size_text};
 
@@ -89,7 +89,7 @@ impl Shares {
 
 /// The plan, not run.
 pub(super) fn show(
-    job: &Job<'_>,
+    job: &ConvertJob<'_>,
     format: &str,
     plan: &Plan,
     size: Size,
@@ -180,7 +180,7 @@ pub(super) fn losses_json(json: &mut Json, losses: &[Loss]) {
     });
 }
 
-fn head(json: &mut Json, job: &Job<'_>, format: &str) {
+fn head(json: &mut Json, job: &ConvertJob<'_>, format: &str) {
     json.name("statelens").number(1);
     json.name("output").str(&job.destination.name());
     json.name("format").str(format);
@@ -189,7 +189,7 @@ fn head(json: &mut Json, job: &Job<'_>, format: &str) {
 /// What was written.
 #[allow(clippy::too_many_arguments, reason = "everything that there is to say, said once")]
 pub(super) fn done(
-    job: &Job<'_>,
+    job: &ConvertJob<'_>,
     format: &str,
     paths: &[PathBuf],
     source: &Checkpoint,

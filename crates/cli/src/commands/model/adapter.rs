@@ -12,7 +12,7 @@ use statelens_recipes::adapter::{CONFIG, FILES, FoldedAdapter, fold};
 use super::beside::{beside as config_beside, stem, together, weights};
 use super::files;
 use crate::args::{Edits, FoldLora, Writes};
-use crate::commands::convert::{Destination, Job};
+use crate::commands::convert::{ConvertJob, Destination};
 use crate::print::{CommandResult, Printer, counted};
 use crate::source::{self, FileSource};
 
@@ -83,7 +83,7 @@ pub(super) fn run(args: &FoldLora, adapter: &Path) -> CommandResult {
     };
     files::check(&configs, args.force)?;
     let writes = Writes::plain("safetensors", args.force, args.durable);
-    let job = Job {
+    let job = ConvertJob {
         destination: Destination::File(folder.join("model.safetensors")),
         writing: statelens_formats::writing("safetensors")?,
         edits: &Edits::default(),

@@ -12,8 +12,8 @@ use statelens_recipes::proposal::Clues;
 use statelens_recipes::{ModelFormat, ranks};
 
 use super::beside::{stem, weights};
-use super::files::{self, File};
-use super::source::{Source, recipe};
+use super::files::{self, TextFile};
+use super::source::{ModelSource, recipe};
 use crate::args::ConvertModel;
 use crate::source;
 
@@ -30,7 +30,11 @@ pub(super) struct RequestedConversion {
 }
 
 impl RequestedConversion {
-    pub(super) fn of(args: &ConvertModel, source: &Source, target: ModelFormat) -> Result<Self> {
+    pub(super) fn of(
+        args: &ConvertModel,
+        source: &ModelSource,
+        target: ModelFormat,
+    ) -> Result<Self> {
         let shown = || args.checkpoint.display().to_string();
         let guesses = match &source.config {
             Some(config) if source.parts.is_empty() => Families::known()?.recognise(config),
@@ -65,9 +69,9 @@ impl RequestedConversion {
     pub(super) fn configs(
         &self,
         args: &ConvertModel,
-        source: &Source,
+        source: &ModelSource,
         mut converted: Converted,
-    ) -> Result<Vec<File>> {
+    ) -> Result<Vec<TextFile>> {
         let folder = self.folder(args);
         converted.locate(&folder.display().to_string());
         if self.target.is_hf() && converted.parts.is_empty() {

@@ -14,7 +14,7 @@ use statelens_recipes::proposal;
 
 use super::asked::RequestedConversion;
 use super::parts::CheckpointOutputs;
-use super::source::Source;
+use super::source::ModelSource;
 use super::{files, folding, preview};
 use crate::args::ConvertModel;
 use crate::commands::toolbox::dataloader;
@@ -23,7 +23,7 @@ use crate::print::{CommandResult, Printer, complain};
 pub(crate) fn run(args: &ConvertModel) -> CommandResult {
     let target: ModelFormat = args.tgt_fmt.parse()?;
     let casts = CastRule::all(&args.cast)?;
-    let mut source = Source::open(args)?;
+    let mut source = ModelSource::open(args)?;
     if args.fold_lora {
         let config = source.config.as_ref();
         let folded = folding::fold(&args.checkpoint, &source.checkpoint, config)?;

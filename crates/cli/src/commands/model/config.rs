@@ -139,14 +139,14 @@ fn read(path: &Path, format: Option<ModelFormat>) -> Result<Value> {
     parse(&text, language).map_err(|error| error.in_file(name))
 }
 
-type File = (PathBuf, String);
+type TextFile = (PathBuf, String);
 
 /// The files to write, by the names that the original tool gives them.
 fn files(
     args: &ConvertConfig,
     asked: &ConfigConversion,
     converted: &mut Converted,
-) -> Result<Vec<File>> {
+) -> Result<Vec<TextFile>> {
     let folder = match &args.output_dir {
         Some(folder) => folder.clone(),
         None => args.config.parent().map(Path::to_owned).unwrap_or_default(),
@@ -188,7 +188,7 @@ fn name(config: &Path, asked: &ConfigConversion) -> Result<String> {
     Ok(name.split_once('_').map_or(name.clone(), |(_, rest)| format!("config_{rest}")))
 }
 
-fn write(files: &[File], args: &ConvertConfig) -> Result<()> {
+fn write(files: &[TextFile], args: &ConvertConfig) -> Result<()> {
     let sources = fs::canonicalize(&args.config).ok();
     for (path, _) in files {
         if sources.is_some() && fs::canonicalize(path).ok() == sources {
@@ -231,7 +231,7 @@ fn tell_dropped(
     dropped.iter().try_for_each(|key| printer.line(&format!("  {}", visible(key))))
 }
 
-fn json(asked: &ConfigConversion, converted: &Converted, files: &[File]) -> String {
+fn json(asked: &ConfigConversion, converted: &Converted, files: &[TextFile]) -> String {
     let mut json = Json::new();
     json.object(|json| {
         json.name("statelens").number(1);

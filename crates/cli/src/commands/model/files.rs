@@ -11,7 +11,7 @@ use crate::args::Durable;
 use crate::output::{Folders, Output, check_target, keep_all};
 
 /// A file to write: its path and its text.
-pub(super) type File = (PathBuf, String);
+pub(super) type TextFile = (PathBuf, String);
 
 /// More than any config or recipe has.
 const MAX: u64 = 16 << 20;
@@ -44,7 +44,7 @@ pub(super) fn read_config(path: &Path, parts: &[String]) -> Result<Value> {
 }
 
 /// The files of a new config: one of this name in a folder, or one in a folder for each part.
-pub(super) fn of(converted: &Converted, folder: &Path, name: &str) -> Vec<File> {
+pub(super) fn of(converted: &Converted, folder: &Path, name: &str) -> Vec<TextFile> {
     let text = |value: &Value| match converted.language {
         Language::Json => value.to_json(),
         Language::Yaml => value.to_yaml(),
@@ -64,12 +64,12 @@ pub(super) fn of(converted: &Converted, folder: &Path, name: &str) -> Vec<File> 
 }
 
 /// Fails if one of them can't be written, or is there and may not be replaced.
-pub(super) fn check(files: &[File], replace: bool) -> Result<()> {
+pub(super) fn check(files: &[TextFile], replace: bool) -> Result<()> {
     files.iter().try_for_each(|(path, _)| check_target(path, replace, &[]))
 }
 
 /// Writes them: all get their names when all are complete.
-pub(super) fn write(files: &[File], replace: bool, durable: &Durable) -> Result<()> {
+pub(super) fn write(files: &[TextFile], replace: bool, durable: &Durable) -> Result<()> {
     check(files, replace)?;
     // Folders that were made go after what is in them, if anything fails.
     let mut made = Vec::new();

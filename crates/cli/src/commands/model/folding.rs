@@ -12,7 +12,7 @@ use crate::print::complain;
 use crate::source::FileSource;
 
 /// What is converted in place of what was read.
-pub(super) struct Folded {
+pub(super) struct FoldedModel {
     pub(super) checkpoint: Checkpoint,
     /// The files that are read instead, where the adapter is in one of its own.
     pub(super) sources: Option<Vec<Arc<FileSource>>>,
@@ -21,7 +21,7 @@ pub(super) struct Folded {
 }
 
 /// Folds what is in the checkpoint, if it is one of Cerebras's, or the adapter beside it.
-pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Result<Folded> {
+pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Result<FoldedModel> {
     if recognise::is_cerebras(read) {
         let config = config.ok_or_else(|| {
             Error::refused("the config says how LoRA is scaled, and there is none beside it")
@@ -31,7 +31,7 @@ pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Re
         let folded = lora::fold(read, config)?;
         folded.notes.iter().for_each(|note| complain(note));
         let config = Some(folded.config);
-        return Ok(Folded { checkpoint: folded.checkpoint, sources: None, config });
+        return Ok(FoldedModel { checkpoint: folded.checkpoint, sources: None, config });
     }
     let adapter = adapter::beside(path).ok_or_else(|| {
         Error::refused("there is no adapter beside it")
@@ -39,5 +39,5 @@ pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Re
             .advice("Fold one from elsewhere first: `statelens fold-lora MODEL --adapter ADAPTER`.")
     })?;
     let (folded, sources) = adapter::folded(path, &adapter)?;
-    Ok(Folded { checkpoint: folded.checkpoint, sources: Some(sources), config: None })
+    Ok(FoldedModel { checkpoint: folded.checkpoint, sources: Some(sources), config: None })
 }

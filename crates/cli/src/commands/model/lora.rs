@@ -12,7 +12,7 @@ use super::beside::beside;
 use super::{adapter, files};
 use crate::args::{Edits, FoldLora, Writes};
 use crate::commands;
-use crate::commands::convert::{Destination, Job};
+use crate::commands::convert::{ConvertJob, Destination};
 use crate::print::{CommandResult, Printer, complain, counted};
 
 pub(crate) fn run(args: &FoldLora) -> CommandResult {
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &FoldLora) -> CommandResult {
     let configs = [(path, folded.config.to_narrow_yaml())];
     files::check(&configs, args.force)?;
     let writes = Writes::plain("cerebras", args.force, args.durable);
-    let job = Job {
+    let job = ConvertJob {
         destination: Destination::File(folded_name(
             &args.checkpoint,
             args.output_dir.as_deref(),

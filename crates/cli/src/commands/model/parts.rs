@@ -9,7 +9,7 @@ use statelens_recipes::conversion::OPTIMIZER_FILE;
 
 use super::asked::RequestedConversion;
 use crate::args::{ConvertModel, Edits, Writes};
-use crate::commands::convert::{Destination, Forecast, Job};
+use crate::commands::convert::{ConvertJob, Destination, Forecast};
 use crate::print::Failure;
 use crate::source::FileSource;
 
@@ -84,9 +84,9 @@ impl<'a> CheckpointOutputs<'a> {
 }
 
 impl CheckpointOutput {
-    fn job<'j>(&'j self, args: &'j ConvertModel) -> Result<Job<'j>> {
+    fn job<'j>(&'j self, args: &'j ConvertModel) -> Result<ConvertJob<'j>> {
         let to = self.writes.to.as_deref().unwrap_or_default();
-        Ok(Job {
+        Ok(ConvertJob {
             destination: self.destination.clone(),
             writing: statelens_formats::writing(to)?,
             edits: &self.edits,

@@ -17,7 +17,7 @@ use crate::commands;
 use crate::source::FileSource;
 
 /// What is read.
-pub(super) struct Source {
+pub(super) struct ModelSource {
     pub(super) checkpoint: Checkpoint,
     pub(super) sources: Vec<Arc<FileSource>>,
     pub(super) config: Option<Value>,
@@ -30,7 +30,7 @@ pub(super) struct Source {
     pub(super) of_trainer: bool,
 }
 
-impl Source {
+impl ModelSource {
     pub(super) fn open(args: &ConvertModel) -> Result<Self> {
         let named = args.model.as_deref().map(|name| recipe(args, name)).transpose()?;
         let parts = match &named {

@@ -10,11 +10,11 @@ use crate::print::Failure;
 use crate::source;
 
 /// What is done with each file: its path, and itself as the opened one among those beside it.
-type Each<'a> = dyn FnMut(&Path, Result<FileSet>) -> Result<(), Failure> + 'a;
+type EachFile<'a> = dyn FnMut(&Path, Result<FileSet>) -> Result<(), Failure> + 'a;
 
 /// Goes through a folder and all folders in it, in order of their names. Links are followed, each
 /// folder once; pipes and devices, which no loader would find checkpoints in, are left alone.
-pub(super) fn walk(folder: &Path, each: &mut Each<'_>) -> Result<(), Failure> {
+pub(super) fn walk(folder: &Path, each: &mut EachFile<'_>) -> Result<(), Failure> {
     let mut open = vec![folder.to_owned()];
     let mut seen = HashSet::new();
     while let Some(folder) = open.pop() {

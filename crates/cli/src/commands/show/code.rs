@@ -5,13 +5,13 @@ use statelens_inspect::snippets;
 
 use crate::args::Show;
 
-use super::slice::Slice;
+use super::slice::ShownSlice;
 
 /// The Python that reads a leaf, or a slice of it, with a library or the usual one.
 pub(super) fn of(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
-    slice: Option<&Slice>,
+    slice: Option<&ShownSlice>,
     library: Option<&str>,
     args: &Show,
 ) -> Result<String> {

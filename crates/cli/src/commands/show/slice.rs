@@ -6,12 +6,12 @@ use statelens::Taken;
 use statelens_checkpoint::{FileSet, Layout, Result, Strided, Tensor};
 use statelens_tensor::elements;
 
-use super::Each;
+use super::EachElement;
 use crate::print::Failure;
 
 /// What of a tensor is to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slice {
+pub(crate) struct ShownSlice {
     text: String,
     /// For each dimension of the tensor.
     axes: Vec<Taken>,
@@ -24,7 +24,7 @@ pub(crate) struct Slice {
 /// Bytes that are read at once, if what is asked for lies within.
 const NEAR: u64 = 32 << 20;
 
-impl Slice {
+impl ShownSlice {
     /// Understands what stands between the brackets, for a tensor of this shape.
     pub(crate) fn parse(text: &str, shape: &[u64]) -> Result<Self> {
         let axes = text.parse::<statelens::Slice>()?.taken(shape)?;
@@ -90,7 +90,7 @@ impl Slice {
         files: &FileSet,
         tensor: &Tensor,
         most: u64,
-        out: Each<'_>,
+        out: EachElement<'_>,
     ) -> std::result::Result<(), Failure> {
         let item = tensor.dtype.itemsize().max(1);
         // What lies near to each other is read once: rows of a block, a column of a matrix.
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     fn places(text: &str, shape: &[u64]) -> (Vec<u64>, Vec<u64>) {
-        let slice = Slice::parse(text, shape).unwrap();
+        let slice = ShownSlice::parse(text, shape).unwrap();
         ((0..slice.len()).map(|number| slice.place(number)).collect(), slice.shape)
     }
 

@@ -11,7 +11,7 @@ use statelens_inspect::runs::{
     FileEntry, INDEX, NamePattern, OpenCheck, RunContents, RunFile, parse_index,
 };
 
-use crate::args::{Folder, Latest, Runs};
+use crate::args::{Latest, RunFolderArgs, Runs};
 use crate::limits::limits;
 use crate::print::{
     CommandResult, Failure, Printer, TextTable, complain, counted, grouped, size_text,
@@ -23,7 +23,7 @@ use crate::source::Neighbours;
 const LONGEST: u64 = 64 << 20;
 
 /// Looks through a run folder: its regular files, and its index if there is one.
-pub(super) fn read(args: &Folder) -> Result<RunContents> {
+pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
     let pattern = NamePattern::parse(&args.name)?;
     let folder = args.folder.as_path();
     let failed = |error: io::Error| super::folder_error(&error, folder);

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
             grouped(report.bytes),
         ];
         let json = Box::new(move |json: &mut Json| report.write(answer, json));
-        Ok(several::Row { cells, json, answer })
+        Ok(several::FileRow { cells, json, answer })
     })
 }
 

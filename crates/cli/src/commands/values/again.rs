@@ -19,14 +19,14 @@ use crate::print::{Failure, Printer};
 const NAMED: usize = 3;
 
 /// What was read, the first time and the second.
-pub(super) struct Known<'a> {
+pub(super) struct ReadTwice<'a> {
     statistics: HashMap<TensorId, &'a Statistics>,
     hashes: HashMap<TensorId, [u8; 32]>,
     lines: HashMap<TensorId, MatrixLines>,
     parameters: Parameters,
 }
 
-impl<'a> Known<'a> {
+impl<'a> ReadTwice<'a> {
     /// Reads what is to be read again; with `all_rows` every matrix by rows.
     pub(super) fn read(
         file: &Path,
@@ -126,7 +126,7 @@ impl<'a> Known<'a> {
     }
 }
 
-impl Seen for Known<'_> {
+impl Seen for ReadTwice<'_> {
     fn statistics(&self, tensor: TensorId) -> Option<&Statistics> {
         self.statistics.get(&tensor).copied()
     }

@@ -16,7 +16,7 @@ use statelens_inspect::{Csv, Json, missing, shape_text, visible};
 use statelens_tensor::{BUFFER, Cast, drain};
 
 use crate::args::Export;
-use crate::commands::show::slice::Slice;
+use crate::commands::show::slice::ShownSlice;
 use crate::commands::toolbox::writing::{file_name, forced, write};
 use crate::limits::limits;
 use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
@@ -40,7 +40,7 @@ enum ExportFormat {
 }
 
 /// A tensor, or a slice of one, by its name.
-struct Taken {
+struct ExportedTensor {
     /// The key, with the slice behind it if that would be two of one key.
     name: String,
     key: String,
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
         let tensor = wanted(&checkpoint, leaf, slice, &key)?;
         let tensor = upcast(tensor, dtype.clone(), format)?;
         let title = slice.map_or_else(|| key.clone(), |slice| format!("{key}[{slice}]"));
-        taken.push(Taken { name: key.clone(), key, title, tensor });
+        taken.push(ExportedTensor { name: key.clone(), key, title, tensor });
     }
     distinct(&mut taken, args)?;
     let bytes = taken.iter().map(|it| it.tensor.nbytes().unwrap_or(u64::MAX));
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
     let output = args.output.display().to_string();
     if args.input.common.json {
         let mut json = Json::new();
-        let told = |json: &mut Json, one: &Taken| {
+        let told = |json: &mut Json, one: &ExportedTensor| {
             json.name("key").str(&one.key);
             json.name("dtype").str(one.tensor.dtype.name());
             json.name("shape").numbers(&one.tensor.shape);
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
 }
 
 /// Names slices of one key by what they are; the same twice is refused.
-fn distinct(taken: &mut [Taken], args: &Export) -> Result<()> {
+fn distinct(taken: &mut [ExportedTensor], args: &Export) -> Result<()> {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for one in taken.iter() {
         *counts.entry(one.key.clone()).or_default() += 1;
@@ -215,7 +215,7 @@ pub(super) fn wanted(
         );
     };
     let Some(slice) = slice else { return Ok(tensor) };
-    let slice = Slice::parse(slice, &tensor.shape)?;
+    let slice = ShownSlice::parse(slice, &tensor.shape)?;
     let shape = slice.shape().to_vec();
     let plain = !matches!(tensor.stored, DType::Blocks(_));
     if let Some(layout) = slice.view(&tensor).filter(|_| plain) {
@@ -261,7 +261,7 @@ fn has_numpy(dtype: &DType) -> bool {
 }
 
 /// A checkpoint of these tensors alone.
-fn alone(checkpoint: &Checkpoint, taken: &[Taken]) -> Result<Checkpoint> {
+fn alone(checkpoint: &Checkpoint, taken: &[ExportedTensor]) -> Result<Checkpoint> {
     let mut builder = Builder::new(limits());
     let mut entries = Vec::new();
     for one in taken {

@@ -11,9 +11,9 @@ use statelens_inspect::{
 };
 use statelens_stats::{Histogram, Statistics, Summary};
 
-use super::again::{self, Known};
+use super::again::{self, ReadTwice};
 use super::measure;
-use crate::args::{By, FailOn, Field, StatsArgs};
+use crate::args::{By, FailOn, StatisticsField, StatsArgs};
 use crate::print::{CommandResult, Failure, Printer, TextTable, complain, counted, grouped};
 
 /// Bins of the histograms in the table.
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     measure::each(&args.input.file, checkpoint, &leaves, |id, found| all.take(id, found))?;
     let answer = !all.tensors.values().any(|tensor| fails(&args.fail_on, &tensor.of));
     let statistics = all.tensors.iter().map(|(id, tensor)| (*id, &tensor.of)).collect();
-    let known = Known::read(&args.input.file, checkpoint, &leaves, statistics, args.rows)?;
+    let known = ReadTwice::read(&args.input.file, checkpoint, &leaves, statistics, args.rows)?;
     let found = known.findings(checkpoint, &leaves);
     let rows = all.rows(&leaves);
     let mut printer = Printer::for_verdict();
@@ -68,13 +68,13 @@ fn fails(on: &[FailOn], of: &Statistics) -> bool {
 }
 
 /// What is known of a tensor.
-struct Measured {
+struct MeasuredTensor {
     of: Statistics,
     histogram: Histogram,
 }
 
 /// Tensors that are taken together.
-struct Group {
+struct TensorGroup {
     name: String,
     tensors: u64,
     summary: Summary,
@@ -86,9 +86,9 @@ struct All<'a> {
     dot: char,
     /// The first leaf of each tensor.
     firsts: HashMap<TensorId, &'a Leaf>,
-    tensors: HashMap<TensorId, Measured>,
+    tensors: HashMap<TensorId, MeasuredTensor>,
     /// In the order in which they are met; the first is all of them.
-    groups: Vec<Group>,
+    groups: Vec<TensorGroup>,
     named: HashMap<String, usize>,
     without: Vec<(String, String)>,
     failed: Vec<(String, String)>,
@@ -110,7 +110,7 @@ impl<'a> All<'a> {
             dot,
             firsts,
             tensors: HashMap::new(),
-            groups: vec![Group { name: "all".into(), tensors: 0, summary: Summary::new() }],
+            groups: vec![TensorGroup { name: "all".into(), tensors: 0, summary: Summary::new() }],
             named: HashMap::new(),
             without: Vec::new(),
             failed: Vec::new(),
@@ -131,7 +131,7 @@ impl<'a> All<'a> {
                 if self.args.tests.iter().all(|test| test.is(&of)) {
                     self.add_to_groups(leaf, &key, &summary);
                 }
-                room::insert(&mut self.tensors, id, Measured { of, histogram })?;
+                room::insert(&mut self.tensors, id, MeasuredTensor { of, histogram })?;
             }
         }
         Ok(())
@@ -156,7 +156,7 @@ impl<'a> All<'a> {
             By::State => leaf.state(self.dot),
         };
         let at = *self.named.entry(name.clone()).or_insert_with(|| {
-            self.groups.push(Group { name, tensors: 0, summary: Summary::new() });
+            self.groups.push(TensorGroup { name, tensors: 0, summary: Summary::new() });
             self.groups.len() - 1
         });
         if let Some(group) = self.groups.get_mut(at) {
@@ -166,7 +166,7 @@ impl<'a> All<'a> {
     }
 
     /// The leaves that are listed, with what is known of them, in order.
-    fn rows<'b>(&'b self, leaves: &'b [Leaf]) -> Vec<(&'b Leaf, &'b Measured)> {
+    fn rows<'b>(&'b self, leaves: &'b [Leaf]) -> Vec<(&'b Leaf, &'b MeasuredTensor)> {
         let known = |leaf: &'b Leaf| {
             let (id, _) = self.checkpoint.tensor_of(leaf.target)?;
             let measured = self.tensors.get(&id)?;
@@ -175,7 +175,7 @@ impl<'a> All<'a> {
         };
         let mut rows: Vec<_> = leaves.iter().filter_map(known).collect();
         match self.args.sort {
-            Some(Field::Key) => rows.sort_by(|one, other| {
+            Some(StatisticsField::Key) => rows.sort_by(|one, other| {
                 natural_order(&one.0.flat.to_lossy(), &other.0.flat.to_lossy())
             }),
             Some(field) => {
@@ -193,9 +193,9 @@ impl<'a> All<'a> {
 
     fn json(
         &self,
-        rows: &[(&Leaf, &Measured)],
+        rows: &[(&Leaf, &MeasuredTensor)],
         leaves: &[Leaf],
-        known: &Known<'_>,
+        known: &ReadTwice<'_>,
         found: &[Noticed],
         printer: &mut Printer,
     ) -> Result<(), Failure> {
@@ -255,8 +255,8 @@ impl<'a> All<'a> {
 
     fn text(
         &self,
-        rows: &[(&Leaf, &Measured)],
-        known: &Known<'_>,
+        rows: &[(&Leaf, &MeasuredTensor)],
+        known: &ReadTwice<'_>,
         printer: &mut Printer,
     ) -> Result<(), Failure> {
         const NUMBERS: [&str; 9] =
