@@ -27,12 +27,12 @@ pub mod weights;
 
 use serde::{Deserialize, Serialize};
 
-use self::conversion::{ConvertOptions, Done, Planned, Running, Sink};
+use self::conversion::{ConvertOptions, Done, Planned, Running, SaveTo};
 use self::error::ErrorText;
 use self::inspected::{FormattedValues, Inspected};
 use self::job::{Ended, JobKind};
 use self::opened::{Agreed, Fetched, FileName, Opened};
-use self::run::{Looked, RunValues};
+use self::run::{OpenCheck, RunValues};
 use self::share::{ShareOptions, SharedSummary, SummaryKind};
 use crate::rows::PackedRows;
 
@@ -125,8 +125,8 @@ pub enum ToWorker {
     Run {
         /// The request that it was the answer to.
         request: u32,
-        /// Where the bytes go. A [`Sink::Handle`] comes beside this message.
-        sink: Sink,
+        /// Where the bytes go. A [`SaveTo::Handle`] comes beside this message.
+        sink: SaveTo,
         /// The files are kept even if casts did more to numbers than round them.
         falsify: bool,
     },
@@ -287,7 +287,7 @@ pub enum FromWorker {
     /// A conversion is under way.
     Running(Running),
     /// A conversion is complete. The `Blob`s come beside this message, in
-    /// an array; for [`Sink::Download`] the page saves them.
+    /// an array; for [`SaveTo::Download`] the page saves them.
     Done(Done),
     /// A conversion ended before it was complete; nothing is left behind.
     Stopped {
@@ -305,7 +305,7 @@ pub enum FromWorker {
     /// The answer to [`ToWorker::Understand`].
     Understood(Box<understanding::Understood>),
     /// A file of [`ToWorker::Look`] was opened, or can't be.
-    Looked(Looked),
+    Looked(OpenCheck),
     /// About the values of a run folder.
     RunValues(RunValues),
     /// The job is over; what came of it was told before.

@@ -25,7 +25,7 @@ use crate::page::loading::loading_screen;
 use crate::page::looking::{Expanded, use_looking};
 use crate::page::model::actor::{Actor, VALUES};
 use crate::page::model::comparison::Compare;
-use crate::page::model::verification::Stage;
+use crate::page::model::verification::VerificationStage;
 use crate::page::model::{Action, PageModel, Screen, Sheet};
 use crate::page::offline::NewVersion;
 use crate::page::recovery::use_recovery;
@@ -215,7 +215,7 @@ fn raise(
 fn side_names(model: &PageModel, second: &Compare) -> (AttrValue, AttrValue) {
     let file = model.files.get(model.asked.unwrap_or(0) as usize);
     let path = |file: Option<&Dropped>| file.map(|file| file.name.path.clone()).unwrap_or_default();
-    let first = compare::Side {
+    let first = compare::SideName {
         name: model
             .work
             .as_ref()
@@ -224,7 +224,7 @@ fn side_names(model: &PageModel, second: &Compare) -> (AttrValue, AttrValue) {
         file,
     };
     let file = second.files.get(second.main.unwrap_or(0) as usize);
-    let second = compare::Side { name: second.name(), path: path(file), file };
+    let second = compare::SideName { name: second.name(), path: path(file), file };
     let (first, second) = compare::apart(&first, &second);
     (first.into(), second.into())
 }
@@ -297,7 +297,7 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
         (Some(Sheet::Verify), _) => {
             let cap = model.address.as_ref().map(|_| model.agreed.cap);
             let raise = match &model.verification.stage {
-                Stage::Failed(error) => raise(model, actor, error),
+                VerificationStage::Failed(error) => raise(model, actor, error),
                 _ => None,
             };
             html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} {raise} /> }
@@ -345,7 +345,7 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
 /// something else is asked of a conversion.
 #[hook]
 fn use_questions(model: &UseReducerHandle<PageModel>, actor: &Actor) {
-    let row = model.work.as_ref().and_then(crate::state::work::Work::row);
+    let row = model.work.as_ref().and_then(crate::state::work::OpenWork::row);
     let opened = model.work.as_ref().map(|work| Same(work.rows.clone()));
     let asker = actor.clone();
     use_effect_with((opened.clone(), row), move |(_, row)| {

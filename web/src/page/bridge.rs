@@ -31,11 +31,11 @@ pub type WorkerMessage = (Posted<FromWorker>, JsValue);
 /// A running worker. Clones share it.
 #[derive(Clone)]
 pub struct Bridge {
-    inner: Rc<RefCell<Inner>>,
+    inner: Rc<RefCell<BridgeState>>,
     answers: Callback<WorkerMessage>,
 }
 
-struct Inner {
+struct BridgeState {
     worker: Option<Worker>,
     ready: bool,
     waiting: Vec<JsValue>,
@@ -64,7 +64,7 @@ impl Bridge {
     pub fn start(answers: Callback<WorkerMessage>) -> Self {
         let tab = format!("{LOCK}{}", (js_sys::Math::random() * 1e15) as u64);
         hold(&tab);
-        let inner = Inner {
+        let inner = BridgeState {
             worker: None,
             ready: false,
             waiting: Vec::new(),
@@ -276,7 +276,7 @@ impl Bridge {
     }
 }
 
-impl Inner {
+impl BridgeState {
     /// Posts a message as soon as the worker listens.
     fn post(&mut self, envelope: JsValue) {
         match &self.worker {
@@ -341,8 +341,8 @@ mod tests {
     use crate::protocol::error::ErrorText;
     use crate::protocol::job::Ended;
 
-    fn inner() -> Inner {
-        Inner {
+    fn inner() -> BridgeState {
+        BridgeState {
             worker: None,
             ready: true,
             waiting: Vec::new(),

@@ -21,15 +21,15 @@ use crate::page::tape::output_parts;
 use crate::protocol::conversion::{Loss, Planned};
 use crate::protocol::error::ErrorText;
 use crate::protocol::finding::Severity;
-use crate::protocol::opened::Target;
+use crate::protocol::opened::TargetFormat;
 use crate::state::fmt;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// The convert sheet.
 #[derive(Properties, PartialEq)]
 pub struct ConvertProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
     /// What is asked for, and how far it is.
     pub convert: Convert,
     /// Opens what was over a limit within ten times as much.
@@ -105,7 +105,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
 /// What is written for a family.
 const FAMILY: &str = "Keys, shapes and config as that implementation of the model has them. Tensors are renamed, transposed, cut and joined as they are copied.";
 
-fn targets(actor: &Actor, work: &Work, convert: &Convert, chosen: &Target) -> Html {
+fn targets(actor: &Actor, work: &OpenWork, convert: &Convert, chosen: &TargetFormat) -> Html {
     let plain = convert.options.family.target.is_none();
     html! {
         <div class="fs"><span class="lab" id="l-target">{ "Target" }</span><div>
@@ -140,7 +140,7 @@ fn targets(actor: &Actor, work: &Work, convert: &Convert, chosen: &Target) -> Ht
     }
 }
 
-fn versions(actor: &Actor, convert: &Convert, target: &Target) -> Html {
+fn versions(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     choices(
         actor,
         "Version",
@@ -175,7 +175,7 @@ fn name(actor: &Actor, convert: &Convert) -> Html {
     }
 }
 
-fn plan_side(actor: &Actor, work: &Work, convert: &Convert) -> Html {
+fn plan_side(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
     match &convert.plan {
         None => html! { <div class="lab">{ "Planning\u{2026}" }</div> },
         Some(Err(error)) => html! { <>{ refused(error) }{ family::verdict(convert) }</> },
@@ -193,7 +193,7 @@ fn refused(error: &Rc<ErrorText>) -> Html {
     }
 }
 
-fn planned(actor: &Actor, work: &Work, convert: &Convert, plan: &Planned) -> Html {
+fn planned(actor: &Actor, work: &OpenWork, convert: &Convert, plan: &Planned) -> Html {
     let moved = if plan.zero_copy { "no extra memory" } else { "one 4 MB buffer" };
     let shown = convert.family.as_ref().and_then(|told| told.shown.as_ref());
     let keys = match shown {

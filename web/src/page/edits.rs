@@ -9,9 +9,9 @@ use crate::page::marks::holdings;
 use crate::page::marks::{classes, good, key, typed, when};
 use crate::page::model::actor::Actor;
 use crate::protocol::conversion::{KeyChange, Preview};
-use crate::protocol::opened::Target;
+use crate::protocol::opened::TargetFormat;
 use crate::state::fmt;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// More states than that are no states but the keys of a flat dict: there, patterns choose.
 const MOST_STATES: usize = 24;
@@ -19,7 +19,7 @@ const MOST_STATES: usize = 24;
 const MOST_LINES: usize = 8;
 
 /// A check box for each state. Those that start with `__` stay with any choice.
-pub fn states(actor: &Actor, work: &Work, convert: &Convert) -> Html {
+pub fn states(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
     if work.states.len() < 2 || work.states.len() > MOST_STATES {
         return html! {};
     }
@@ -116,7 +116,7 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
 }
 
 /// The dtype of all tensors, and of keys that match.
-pub fn casts(actor: &Actor, convert: &Convert, target: &Target) -> Html {
+pub fn casts(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     let for_all = choices(
         actor,
         "Cast",

@@ -4,7 +4,7 @@ use wasm_bindgen::JsCast;
 
 use crate::page::conversion::Convert;
 use crate::page::model::actor::Actor;
-use crate::page::model::verification::Stage;
+use crate::page::model::verification::VerificationStage;
 use crate::page::model::{Action, PageModel, Pending, Screen, Sheet, Why};
 use crate::page::{compare, run, verify};
 use crate::protocol::ToWorker;
@@ -22,7 +22,7 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
             let stop = |actor: &Actor| actor.ask(&ToWorker::Cancel);
             actor.act(Action::Ask(Some(Pending::new(Why::Stop, stop))));
         } else if model.sheet == Some(Sheet::Verify)
-            && matches!(model.verification.stage, Stage::Now(..))
+            && matches!(model.verification.stage, VerificationStage::Now(..))
         {
             verify::stop(actor);
         } else {

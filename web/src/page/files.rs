@@ -7,13 +7,13 @@ use crate::page::conversion::Convert;
 use crate::page::edits::Lines;
 use crate::page::marks::check;
 use crate::page::model::actor::Actor;
-use crate::protocol::opened::{Choice, Target};
+use crate::protocol::opened::{Choice, TargetFormat};
 
 /// What the choice of files by names of tensors is called.
 const BY_NAME: &str = "by name";
 
 /// Into which files tensors go: one, some of a size, or by their names.
-pub fn shards(actor: &Actor, convert: &Convert, target: &Target) -> Html {
+pub fn shards(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     if target.shards.is_empty() {
         return html! {};
     }
@@ -48,7 +48,7 @@ pub fn shards(actor: &Actor, convert: &Convert, target: &Target) -> Html {
 }
 
 /// What only TensorFlow has: a graph of objects, and a file that names the latest checkpoint.
-pub fn objects(actor: &Actor, convert: &Convert, target: &Target) -> Html {
+pub fn objects(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     if !target.objects {
         return html! {};
     }

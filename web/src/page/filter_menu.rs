@@ -7,13 +7,13 @@ use crate::page::model::actor::Actor;
 use crate::state::filter::Unknown;
 use crate::state::fmt;
 use crate::state::terms::{Example, examples};
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// The menu.
 #[derive(Properties, PartialEq)]
 pub struct MenuProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
     /// Shuts the menu.
     pub onchoose: Callback<()>,
 }

@@ -14,13 +14,13 @@ use crate::protocol::finding::{Finding, Severity};
 use crate::protocol::rewrite::Offer;
 use crate::protocol::weights::Noticed;
 use crate::state::instrument::Scan;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// Findings.
 #[derive(Properties, PartialEq)]
 pub struct FindingsProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
     /// Reading all values.
     pub scan: Scan,
 }
@@ -91,7 +91,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     }
 }
 
-fn article(actor: &Actor, work: &Work, at: u32, finding: &Finding) -> Html {
+fn article(actor: &Actor, work: &OpenWork, at: u32, finding: &Finding) -> Html {
     let (class, word) = match finding.severity {
         Severity::Danger => ("danger", "Danger"),
         Severity::UnknownCode => ("danger", "Unknown code"),

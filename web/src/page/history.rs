@@ -19,7 +19,7 @@ use crate::page::model::folder::RunView;
 use crate::page::model::{Action, PageModel, Pending, Screen, Why};
 use crate::protocol::job::JobKind;
 use crate::protocol::opened::Agreed;
-use crate::state::link::Link;
+use crate::state::link::PageLink;
 
 /// Milliseconds that a selection rests before it is noted: browsers refuse it more often.
 const REST: u32 = 200;
@@ -85,7 +85,7 @@ impl Visit {
     }
 
     /// The URL of the page while that is shown of it.
-    fn url(&self, link: &Link) -> String {
+    fn url(&self, link: &PageLink) -> String {
         let (href, _) = location();
         let base = href.split(['#', '?']).next().unwrap_or_default().to_owned();
         match self {
@@ -142,7 +142,7 @@ impl Visit {
 struct Trail {
     places: HashMap<u32, Visit>,
     /// What of each was shown.
-    links: HashMap<u32, Link>,
+    links: HashMap<u32, PageLink>,
     at: u32,
     /// The next one's number.
     next: u32,
@@ -188,7 +188,7 @@ impl PartialEq for Moved {
 }
 
 /// Notes the selection in the URL of where the browser is.
-fn note(trail: &mut Trail, place: &Visit, link: &Link) {
+fn note(trail: &mut Trail, place: &Visit, link: &PageLink) {
     let at = trail.at;
     if trail.going || trail.places.get(&at) != Some(place) || trail.links.get(&at) == Some(link) {
         return;
@@ -199,7 +199,7 @@ fn note(trail: &mut Trail, place: &Visit, link: &Link) {
 
 /// Something else is shown: that is a step in the history, unless the browser made it. True if it is
 /// only something else of the same, which is to be noted.
-fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit, link: &Link) -> bool {
+fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit, link: &PageLink) -> bool {
     let mut trail = trail.borrow_mut();
     if trail.going {
         return false;
@@ -229,7 +229,7 @@ fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit, link: &Link) -> bool {
 }
 
 /// Another place is shown.
-fn moved(trail: &mut Trail, place: &Visit, link: &Link) {
+fn moved(trail: &mut Trail, place: &Visit, link: &PageLink) {
     if trail.places.is_empty() {
         (trail.reloaded, trail.at) = (index().is_some(), index().unwrap_or(0));
         (trail.next, trail.going) = (trail.at + 1, false);
@@ -273,7 +273,7 @@ fn moved(trail: &mut Trail, place: &Visit, link: &Link) {
 }
 
 /// A step forward.
-fn step(trail: &mut Trail, place: &Visit, link: &Link, url: &str) {
+fn step(trail: &mut Trail, place: &Visit, link: &PageLink, url: &str) {
     trail.at += 1;
     let at = trail.at;
     // What was ahead is forgotten by the browser, too.

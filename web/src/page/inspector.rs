@@ -21,14 +21,14 @@ use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
 use crate::state::instrument::Instrument;
 use crate::state::table::Fold;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 use crate::state::work::layers::Layer;
 
 /// The inspector.
 #[derive(Properties, PartialEq)]
 pub struct InspectorProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
     /// What the model is.
     pub understood: Option<Rc<Understood>>,
     /// Facts of the row that is looked at.
@@ -206,7 +206,7 @@ fn kind_fact(row: &Row, long: bool) -> Html {
     }
 }
 
-fn target_link(work: &Work, actor: &Actor, target: &str) -> Html {
+fn target_link(work: &OpenWork, actor: &Actor, target: &str) -> Html {
     let Some(row) = work.find(target) else {
         return html! { <span class="dim">{ target.to_owned() }</span> };
     };
@@ -233,7 +233,7 @@ fn stepper(actor: &Actor, layer: &Layer) -> Html {
 }
 
 /// The whole tensor as a file of its own.
-fn save_as(instrument: &Instrument, work: &Work, row: &Row, id: u32) -> Html {
+fn save_as(instrument: &Instrument, work: &OpenWork, row: &Row, id: u32) -> Html {
     const KINDS: [&str; 4] = ["npy", "npz", "safetensors", "torch"];
     let targets = &work.opened.targets;
     if row.kind != LeafKind::Tensor && row.kind != LeafKind::Array || work.opened.summary {
@@ -247,7 +247,7 @@ fn save_as(instrument: &Instrument, work: &Work, row: &Row, id: u32) -> Html {
 
 fn value_section(
     actor: &Actor,
-    work: &Work,
+    work: &OpenWork,
     row: &Row,
     id: u32,
     values: Option<&Rc<FormattedValues>>,

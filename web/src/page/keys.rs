@@ -13,7 +13,7 @@ use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Screen, Sheet};
 use crate::page::{compare, looking, run, share, treemap};
 use crate::state::fmt;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// Listens to the keys of the window.
 #[hook]
@@ -94,7 +94,7 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
             let by = if key == "ArrowDown" { 1 } else { -1 };
             actor.work(move |work| work.pick_on(by));
         }
-        " " if is_table(target.as_ref()) && tag != "BUTTON" => actor.work(Work::pick_here),
+        " " if is_table(target.as_ref()) && tag != "BUTTON" => actor.work(OpenWork::pick_here),
         _ => return press_in_table(model, actor, &key, &tag, target.as_ref()),
     }
     true
@@ -140,7 +140,7 @@ fn press_in_table(
         "Enter" if !elsewhere && tag != "BUTTON" && tag != "A" => return enter(work, actor),
         "," => actor.work(|work| work.step_layer(-1)),
         "." => actor.work(|work| work.step_layer(1)),
-        "l" => actor.work(Work::toggle_folding),
+        "l" => actor.work(OpenWork::toggle_folding),
         "/" => return focus_filter(),
         "g" => return focus("go-to"),
         "y" => match work.row() {
@@ -157,7 +157,7 @@ fn press_in_table(
 }
 
 /// Enter opens or shuts the fold that is looked at.
-fn enter(work: &Work, actor: &Actor) -> bool {
+fn enter(work: &OpenWork, actor: &Actor) -> bool {
     let Some(fold) = work.fold() else { return false };
     let name = fold.name.clone();
     actor.work(move |work| work.toggle_fold(&name));
@@ -207,7 +207,7 @@ fn copy_values(model: &PageModel) -> bool {
     let selected = web_sys::window()
         .and_then(|window| window.get_selection().ok().flatten())
         .is_some_and(|selection| !selection.is_collapsed());
-    let row = model.work.as_ref().and_then(crate::state::work::Work::row);
+    let row = model.work.as_ref().and_then(crate::state::work::OpenWork::row);
     match &model.values {
         Some(values) if !selected && Some(values.row) == row => match &values.values {
             Ok(texts) => {

@@ -12,7 +12,7 @@ use crate::page::marks::key;
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Screen, Sheet, Tab};
 use crate::page::weights::number_of;
-use crate::state::link::{EXPANDED, Link, first};
+use crate::state::link::{EXPANDED, PageLink, first};
 
 /// Sheets that a link can open, by their words.
 const SHEETS: [(&str, Sheet); 4] = [
@@ -27,11 +27,11 @@ const COMPARE: &str = "compare";
 impl PageModel {
     /// What leads to what is shown.
     #[must_use]
-    pub fn link(&self) -> Link {
+    pub fn link(&self) -> PageLink {
         if let Some(wanted) = &self.wanted {
             return (**wanted).clone();
         }
-        let mut link = Link::default();
+        let mut link = PageLink::default();
         let shown = matches!(self.screen, Screen::Work | Screen::Compare);
         let Some(work) = self.work.as_ref().filter(|work| shown && !work.opened.summary) else {
             return link;
@@ -69,7 +69,7 @@ impl PageModel {
     }
 
     /// Shows what a link leads to, in what is open.
-    pub(super) fn follow(&mut self, link: &Link) {
+    pub(super) fn follow(&mut self, link: &PageLink) {
         let Some(work) = &mut self.work else { return };
         let found = work.find(&link.key).filter(|_| !link.key.is_empty());
         let name = &work.opened.name;
@@ -131,7 +131,7 @@ pub fn use_links(actor: &Actor) {
         let actor = actor.clone();
         move || {
             let hash = web_sys::window().and_then(|window| window.location().hash().ok());
-            if let Some(link) = hash.and_then(|hash| Link::parse(&hash)) {
+            if let Some(link) = hash.and_then(|hash| PageLink::parse(&hash)) {
                 actor.act(Action::Follow(Rc::new(link)));
             }
         }
@@ -149,7 +149,7 @@ pub fn use_links(actor: &Actor) {
 }
 
 /// Which file a link wants that the page was opened with.
-pub fn wanted(link: &Link) -> Html {
+pub fn wanted(link: &PageLink) -> Html {
     if link.file.is_empty() {
         return html! {};
     }

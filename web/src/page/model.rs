@@ -27,10 +27,10 @@ use crate::protocol::share::SharedSummary;
 use crate::protocol::understanding::Understood;
 use crate::protocol::{FromWorker, Posted};
 use crate::state::instrument::Instrument;
-use crate::state::link::Link;
+use crate::state::link::PageLink;
 use crate::state::looking::Looking;
 use crate::state::treemap::TreemapView;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 use crate::text;
 
 /// What fills the window.
@@ -82,7 +82,7 @@ pub enum Tab {
 
 /// Reading all values.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Measure {
+pub enum MeasureStage {
     /// Not asked for.
     No,
     /// Bytes that were read, and all of them.
@@ -107,7 +107,7 @@ pub struct Loading {
     /// True once it has taken long enough to be worth showing.
     pub shown: bool,
     /// The first keys, as soon as they are known.
-    pub first: Option<Work>,
+    pub first: Option<OpenWork>,
 }
 
 /// Why what is being written would stop.
@@ -177,7 +177,7 @@ pub struct PageModel {
     /// How far it is opened.
     pub loading: Loading,
     /// The open checkpoint.
-    pub work: Option<Work>,
+    pub work: Option<OpenWork>,
     /// The worker's session that it is open in.
     pub session: u32,
     /// What was to take the place of what is open while a file is being written.
@@ -203,7 +203,7 @@ pub struct PageModel {
     /// What can be shared.
     pub shared: Option<Rc<SharedSummary>>,
     /// Whether all values were read, or how far that is.
-    pub measure: Measure,
+    pub measure: MeasureStage,
     /// Reading everything to see whether it is sound.
     pub verification: Verification,
     /// Reading the values of tensors.
@@ -219,7 +219,7 @@ pub struct PageModel {
     /// True while what is dragged would be compared rather than opened.
     pub over_beside: bool,
     /// Where a link leads, until that is open.
-    pub wanted: Option<Rc<Link>>,
+    pub wanted: Option<Rc<PageLink>>,
     /// The reader has stopped, and what was open is to be opened again.
     pub crashed: bool,
     /// When it stopped.
@@ -267,7 +267,7 @@ pub enum Action {
     /// Shows or hides the tree on screens of middle width.
     ToggleTree,
     /// Changes the checkpoint's view.
-    Work(Box<dyn FnOnce(&mut Work)>),
+    Work(Box<dyn FnOnce(&mut OpenWork)>),
     /// Changes how it is verified, or how far that is.
     Verify(Box<dyn FnOnce(&mut Verification)>),
     /// Changes what is read of values, or how far that is.
@@ -300,9 +300,9 @@ pub enum Action {
     /// Shows a run folder.
     OpenRun(Box<RunView>),
     /// Goes where a link leads, once that is open.
-    Want(Rc<Link>),
+    Want(Rc<PageLink>),
     /// Goes there, in what is open if it is that.
-    Follow(Rc<Link>),
+    Follow(Rc<PageLink>),
     /// Changes how the run folder is shown.
     RunFolder(Box<dyn FnOnce(&mut RunView)>),
 }
@@ -333,7 +333,7 @@ impl Default for PageModel {
             understood: None,
             treemap: None,
             shared: None,
-            measure: Measure::No,
+            measure: MeasureStage::No,
             verification: Verification::default(),
             instrument: Instrument::default(),
             looking: None,
@@ -392,7 +392,7 @@ impl Reducible for PageModel {
                 next.pending = pending;
             }
             Action::ShowLoading => next.loading.shown = true,
-            Action::Measure => next.measure = Measure::Now(0, 0),
+            Action::Measure => next.measure = MeasureStage::Now(0, 0),
             Action::Beside(files, main) => next.beside(files, main),
             Action::OpenRun(view) => next.open_run(*view),
             Action::RunFolder(change) => {
@@ -517,7 +517,7 @@ impl PageModel {
     pub(super) fn forget(&mut self) {
         self.shared = None;
         (self.understood, self.treemap) = (None, None);
-        self.measure = Measure::No;
+        self.measure = MeasureStage::No;
         self.verification = Verification::default();
         self.instrument = Instrument::default();
         self.looking = None;

@@ -6,7 +6,7 @@ use statelens_formats::cerebras::rewrite::beside;
 use statelens_recipes::proposal::stem;
 
 use crate::protocol::conversion::ConvertOptions;
-use crate::protocol::opened::{Opened, Target};
+use crate::protocol::opened::{Opened, TargetFormat};
 use crate::protocol::rewrite::Rewrite;
 
 /// The name of what is written. Of a task that is no conversion: the one that its command gives.
@@ -20,7 +20,7 @@ pub fn default_name(opened: &Opened, options: &ConvertOptions) -> String {
         None if options.family.target.is_some() => return converted_model(base, options),
         None => {
             let target = opened.targets.iter().find(|target| target.id == options.to);
-            let extension = target.map(|target: &Target| target.extension.as_str());
+            let extension = target.map(|target: &TargetFormat| target.extension.as_str());
             return converted_name(base, extension.unwrap_or_default(), &options.states);
         }
     };

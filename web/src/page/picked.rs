@@ -5,13 +5,13 @@ use yew::prelude::*;
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// Formats that several tensors are saved in together.
 const KINDS: [&str; 3] = ["npz", "safetensors", "torch"];
 
 /// The strip above the table, while something is picked.
-pub(super) fn strip(actor: &Actor, work: &Work, oncompare: &Callback<()>) -> Html {
+pub(super) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) -> Html {
     let count = work.picked.count();
     if count == 0 {
         return html! {};

@@ -11,14 +11,14 @@ use crate::page::model::actor::Actor;
 use crate::protocol::conversion::ConvertOptions;
 use crate::protocol::opened::{Choice, Opened};
 use crate::protocol::rewrite::{Offer, Rewrite};
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// Format versions that can be written, the newest first.
 const VERSIONS: [(&str, &str); 2] =
     [("0.5", "0.5, releases 2.5 to 2.10"), ("0.4", "0.4, releases 2.0 to 2.4")];
 
 /// What may be done where nothing needs it.
-pub fn article(actor: &Actor, work: &Work, offer: &Offer) -> Html {
+pub fn article(actor: &Actor, work: &OpenWork, offer: &Offer) -> Html {
     html! {
         <article class="find">
             <div class="sev dim">{ "Possible" }</div>
@@ -29,12 +29,12 @@ pub fn article(actor: &Actor, work: &Work, offer: &Offer) -> Html {
 }
 
 /// What settles a finding.
-pub fn action(actor: &Actor, work: &Work, offer: &Offer) -> Html {
+pub fn action(actor: &Actor, work: &OpenWork, offer: &Offer) -> Html {
     html! { <><p>{ prose(&offer.text) }</p><p>{ button(actor, work, offer, "btn pri") }</p></> }
 }
 
 /// A button that opens the convert sheet with this.
-fn button(actor: &Actor, work: &Work, offer: &Offer, class: &'static str) -> Html {
+fn button(actor: &Actor, work: &OpenWork, offer: &Offer, class: &'static str) -> Html {
     let (actor, opened, offer_) = (actor.clone(), work.opened.clone(), offer.clone());
     let onclick = Callback::from(move |_: MouseEvent| {
         actor.act(Action::StartConvert);
@@ -44,7 +44,7 @@ fn button(actor: &Actor, work: &Work, offer: &Offer, class: &'static str) -> Htm
 }
 
 /// What is done: a conversion, or one of the offers.
-pub fn tasks(actor: &Actor, work: &Work, convert: &Convert) -> Html {
+pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
     let offers = &work.opened.offers;
     if offers.is_empty() {
         return html! {};
@@ -80,7 +80,7 @@ pub fn tasks(actor: &Actor, work: &Work, convert: &Convert) -> Html {
 }
 
 /// What there is to choose for a task that is no conversion, and what it changes.
-pub fn fields(actor: &Actor, work: &Work, convert: &Convert, rewrite: &Rewrite) -> Html {
+pub fn fields(actor: &Actor, work: &OpenWork, convert: &Convert, rewrite: &Rewrite) -> Html {
     let own = match rewrite {
         Rewrite::Upgrade { to } => {
             let known = VERSIONS.iter().filter(|(id, _)| *id != work.opened.version);

@@ -10,15 +10,15 @@ use yew::prelude::*;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{Copy, cap, classes, copy, key, one_of, when};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Measure};
+use crate::page::model::{Action, MeasureStage};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
 use crate::page::verify::far_more;
 use crate::protocol::ToWorker;
-use crate::protocol::share::{Keys, ShareOptions, SharedSummary};
+use crate::protocol::share::{LinkKeys, ShareOptions, SharedSummary};
 use crate::state::fmt;
 use crate::state::share::{KINDS, fits, is_reachable, to_be_told};
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// The most characters of a link, as the core has it.
 const MOST: u64 = statelens_inspect::share::MOST_CHARACTERS as u64;
@@ -71,11 +71,11 @@ pub fn copy_link(shared: Option<&Rc<SharedSummary>>) -> bool {
 #[derive(Properties, PartialEq)]
 pub struct ShareProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
     /// The last that the worker made.
     pub shared: Option<Rc<SharedSummary>>,
     /// Whether all values were read, or how far that is.
-    pub measure: Measure,
+    pub measure: MeasureStage,
     /// The server that the checkpoint is on, if it is a remote one.
     pub host: Option<AttrValue>,
 }
@@ -89,7 +89,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     });
     {
         let asker = actor.clone();
-        let measured = props.measure == Measure::Done;
+        let measured = props.measure == MeasureStage::Done;
         use_effect_with((*options, measured), move |(options, _)| {
             asker.ask(&ToWorker::Share { options: *options })
         });
@@ -110,7 +110,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
             copied.set(false);
         })
     };
-    let plain = options.keys == Keys::Plain;
+    let plain = options.keys == LinkKeys::Plain;
     let tick = |change| plain.then(|| set(change).reform(|_: Event| ()));
     let address = shared.link.as_ref().ok().map(|link| address(link));
     // As it is here: with the secret of a local server, which a link has not.
@@ -140,9 +140,9 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                     </div></div>
                     <div class="fs"><span class="lab" id="l-keys">{ "Keys" }</span><div>
                         <span class="seg" role="radiogroup" aria-labelledby="l-keys">
-                            { choice(&options, Keys::Plain, "as they are", set(|options| options.keys = Keys::Plain)) }
-                            { choice(&options, Keys::Coded, "coded", set(|options| options.keys = Keys::Coded)) }
-                            { choice(&options, Keys::Hidden, "hidden", set(|options| options.keys = Keys::Hidden)) }
+                            { choice(&options, LinkKeys::Plain, "as they are", set(|options| options.keys = LinkKeys::Plain)) }
+                            { choice(&options, LinkKeys::Coded, "coded", set(|options| options.keys = LinkKeys::Coded)) }
+                            { choice(&options, LinkKeys::Hidden, "hidden", set(|options| options.keys = LinkKeys::Hidden)) }
                         </span>
                         <p class="dim">{ about(options.keys) }</p>
                     </div></div>
@@ -203,7 +203,7 @@ fn statistics(actor: &Actor, props: &ShareProps, sure: &UseStateHandle<bool>) ->
         Callback::from(move |_: Event| sure.set(!*sure))
     };
     let body = match &props.measure {
-        Measure::No => html! {
+        MeasureStage::No => html! {
             <>
             if let Some(unfolds) = unfolds { { far_more(unfolds, **sure, onsure) } }
             <button class="btn" disabled={unfolds.is_some() && !**sure} onclick={measure(true)}>{ "Read all values" }<span class="m dim">{ format!(" {}", fmt::bytes(bytes)) }</span></button>
@@ -211,7 +211,7 @@ fn statistics(actor: &Actor, props: &ShareProps, sure: &UseStateHandle<bool>) ->
             <p class="dim">{ "Puts smallest and largest value, mean and deviation of each tensor into the files, and the link if you like, and gives the content a fingerprint." }
                 if let Some(host) = &props.host { <b>{ format!(" This fetches about {} from {host}.", fmt::bytes(bytes)) }</b> }</p></>
         },
-        Measure::Now(done, total) => {
+        MeasureStage::Now(done, total) => {
             let percent = fmt::percent(*done, *total);
             html! {
                 <div class="long">
@@ -220,10 +220,10 @@ fn statistics(actor: &Actor, props: &ShareProps, sure: &UseStateHandle<bool>) ->
                     <button class="btn" onclick={measure(false)}>{ "Stop" }</button></div>
             }
         }
-        Measure::Done => {
+        MeasureStage::Done => {
             html! { <p>{ "The files hold the statistics of each tensor, and the link can." }</p> }
         }
-        Measure::Failed(error) => {
+        MeasureStage::Failed(error) => {
             html! { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
         }
     };
@@ -271,24 +271,29 @@ fn part(name: &'static str, length: u64, on: bool, onchange: Option<Callback<Eve
     }
 }
 
-fn choice(options: &ShareOptions, keys: Keys, name: &'static str, choose: Callback<()>) -> Html {
+fn choice(
+    options: &ShareOptions,
+    keys: LinkKeys,
+    name: &'static str,
+    choose: Callback<()>,
+) -> Html {
     let onclick = choose.reform(|_: MouseEvent| ());
     let on = options.keys == keys;
     one_of("radio", on, name, onclick)
 }
 
-fn about(keys: Keys) -> &'static str {
+fn about(keys: LinkKeys) -> &'static str {
     match keys {
-        Keys::Plain => "Anyone who has the link can read every name.",
-        Keys::Coded => {
+        LinkKeys::Plain => "Anyone who has the link can read every name.",
+        LinkKeys::Coded => {
             "Each part of a name becomes four letters, in order of appearance. Equal names stay equal inside this link; there is nothing to look up."
         }
-        Keys::Hidden => "The position stands for the key. Dtypes and shapes stay.",
+        LinkKeys::Hidden => "The position stands for the key. Dtypes and shapes stay.",
     }
 }
 
 /// What a link holds, as whoever opens it finds it.
-fn seen(work: &Work, shared: &SharedSummary) -> Html {
+fn seen(work: &OpenWork, shared: &SharedSummary) -> Html {
     let opened = &work.opened;
     html! {
         <>
@@ -297,7 +302,7 @@ fn seen(work: &Work, shared: &SharedSummary) -> Html {
                 <span>{ fmt::bytes(work.sums.bytes) }</span>
                 <span>{ fmt::exact(work.sums.tensors) }<span class="dim">{ " tensors" }</span></span></div>
             // The tape names states.
-            if work.sums.bytes > 0 && shared.options.keys == Keys::Plain { <TapeView parts={work.parts.clone()} layers={work.layers.clone()} /> }
+            if work.sums.bytes > 0 && shared.options.keys == LinkKeys::Plain { <TapeView parts={work.parts.clone()} layers={work.layers.clone()} /> }
             <ul class="held" tabindex="0" aria-label="Keys">
                 { for shared.lines.iter().map(|line| html! {
                     <li>{ key(&line.key) }

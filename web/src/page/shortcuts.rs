@@ -8,9 +8,9 @@ use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 
 type Shortcut = (&'static str, &'static [&'static str]);
-type Group = (&'static str, &'static [Shortcut]);
+type ShortcutGroup = (&'static str, &'static [Shortcut]);
 
-const GROUPS: [&[Group]; 3] = [
+const GROUPS: [&[ShortcutGroup]; 3] = [
     &[
         (
             "Open and leave",

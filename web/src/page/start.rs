@@ -8,7 +8,7 @@ use crate::page::marks::{cap, classes, good, logo, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
 use crate::page::offers::offers;
-use crate::state::link::Link;
+use crate::state::link::PageLink;
 
 const WRITES: [(&str, &str); 5] = [
     ("Cerebras", ".mdl"),
@@ -26,7 +26,7 @@ const READS: [(&str, &str); 5] = [
 ];
 
 /// The first screen, with how many things are dragged over the page.
-pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&Link>) -> Html {
+pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLink>) -> Html {
     let over = dragged.is_some();
     let on = |act: fn(&Actor)| {
         let actor = actor.clone();

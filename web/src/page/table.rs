@@ -15,14 +15,14 @@ use crate::page::window::{Lines, reveal, use_sight};
 use crate::rows::{LeafKind, Row};
 use crate::state::filter::Filter;
 use crate::state::fmt;
-use crate::state::table::{Column, Fold, Pattern, Table, TableLine, common_kind};
-use crate::state::work::{Spot, Work};
+use crate::state::table::{Column, Fold, FoldPattern, Table, TableLine, common_kind};
+use crate::state::work::{OpenWork, Spot};
 
 /// The table.
 #[derive(Properties, PartialEq)]
 pub struct TableProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
 }
 
 fn lines(table: &Table, small: bool) -> Lines {
@@ -86,7 +86,7 @@ pub fn TablePane(props: &TableProps) -> Html {
 }
 
 /// The state that the first line in sight belongs to; a leaf at the top belongs to none.
-fn sticky_state(work: &Work, line: usize) -> Option<usize> {
+fn sticky_state(work: &OpenWork, line: usize) -> Option<usize> {
     let table = &work.table;
     let line = line.min(table.items.len().checked_sub(1)?);
     let state = (0..=line).rev().find_map(|at| match table.items[at] {
@@ -104,7 +104,7 @@ fn sticky_state(work: &Work, line: usize) -> Option<usize> {
     below.then_some(state)
 }
 
-fn head(actor: &Actor, work: &Work) -> Html {
+fn head(actor: &Actor, work: &OpenWork) -> Html {
     html! {
         <div class="head" role="row">
             { for weights::columns(work).into_iter().map(|(column, name, class)| {
@@ -130,7 +130,7 @@ fn head(actor: &Actor, work: &Work) -> Html {
     }
 }
 
-fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html {
+fn line(actor: &Actor, work: &OpenWork, at: usize, selected: bool, top: f64) -> Html {
     let table = &work.table;
     let item = table.items[at];
     let (class, cells) = match item {
@@ -189,7 +189,7 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
     }
 }
 
-fn state_row(work: &Work, state: usize, place: Option<(usize, f64)>) -> Html {
+fn state_row(work: &OpenWork, state: usize, place: Option<(usize, f64)>) -> Html {
     let Some((name, sums)) = work.table.states.get(state) else { return html! {} };
     let so_far = if work.view.so_far { " so far" } else { "" };
     let cells = html! {
@@ -217,7 +217,7 @@ fn kind_cell(row: &Row) -> Html {
     }
 }
 
-fn leaf(work: &Work, id: u32, actor: &Actor) -> Html {
+fn leaf(work: &OpenWork, id: u32, actor: &Actor) -> Html {
     let row = &work.rows[id as usize];
     let has_shape = row.kind.has_shape();
     let scanned = work.view.weights.any() && has_shape && row.link.is_none();
@@ -239,7 +239,7 @@ fn leaf(work: &Work, id: u32, actor: &Actor) -> Html {
 }
 
 /// `= target`: leads to the leaf that this one is.
-fn link(work: &Work, target: &str, actor: &Actor) -> Html {
+fn link(work: &OpenWork, target: &str, actor: &Actor) -> Html {
     let (_, tail) = fmt::key_parts(target);
     let tail = visible(tail);
     // A short target is shown whole: its end alone would say less.
@@ -259,7 +259,7 @@ fn link(work: &Work, target: &str, actor: &Actor) -> Html {
     html! { <span class="linkto"><span class="dim">{ "= " }</span><button class="textlink" tabindex="-1" title={visible(target)} {onclick}>{ text }</button></span> }
 }
 
-fn fold_cells(work: &Work, fold: &Fold, actor: &Actor) -> Html {
+fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
     let toggle = {
         let (actor, name) = (actor.clone(), fold.name.clone());
         Callback::from(move |event: MouseEvent| {
@@ -317,7 +317,7 @@ fn fold_cells(work: &Work, fold: &Fold, actor: &Actor) -> Html {
     }
 }
 
-fn kid_cells(work: &Work, fold: &Fold, pattern: &Pattern, actor: &Actor) -> Html {
+fn kid_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Actor) -> Html {
     let Some(row) = first(work, pattern) else { return html! {} };
     let one_kind = common_kind(&work.rows, &pattern.rows).is_some();
     let sorted = work.view.sort.is_some();
@@ -360,7 +360,7 @@ fn onlook(actor: &Actor) -> Callback<u32> {
 }
 
 /// What a small screen shows of values, in a line.
-fn small_values(work: &Work, rows: impl Iterator<Item = u32>, several: bool) -> Html {
+fn small_values(work: &OpenWork, rows: impl Iterator<Item = u32>, several: bool) -> Html {
     let mut sum = work.view.weights.sum(rows);
     // Of different tensors there is no one deviation.
     sum.std = sum.std.filter(|_| !several);
@@ -368,11 +368,11 @@ fn small_values(work: &Work, rows: impl Iterator<Item = u32>, several: bool) -> 
     html! { <span {class}>{ weights::values_line(&sum) }</span> }
 }
 
-fn first<'a>(work: &'a Work, pattern: &Pattern) -> Option<&'a Row> {
+fn first<'a>(work: &'a OpenWork, pattern: &FoldPattern) -> Option<&'a Row> {
     pattern.rows.first().map(|&id| &work.rows[id as usize])
 }
 
-fn shape_of(work: &Work, pattern: Option<&Pattern>) -> String {
+fn shape_of(work: &OpenWork, pattern: Option<&FoldPattern>) -> String {
     pattern
         .and_then(|pattern| first(work, pattern))
         .map(|row| fmt::shape(&row.shape))
@@ -395,7 +395,7 @@ fn bytes_cell(bytes: Option<u64>, largest: u64) -> Html {
     }
 }
 
-fn nothing(actor: &Actor, work: &Work) -> Html {
+fn nothing(actor: &Actor, work: &OpenWork) -> Html {
     if work.rows.is_empty() {
         return html! { <div role="row"><p class="empty" role="gridcell">{ "This state is empty: it holds no keys." }</p></div> };
     }

@@ -8,7 +8,7 @@ use yew::prelude::*;
 use crate::page::hooks::{use_size, use_small};
 use crate::page::marks::{classes, when};
 use crate::protocol::conversion::Planned;
-use crate::state::dtype::Family;
+use crate::state::dtype::DTypeFamily;
 use crate::state::dtype::{self, short};
 use crate::state::fmt;
 use crate::state::tape::{StateShare, Tape, lay_out};
@@ -126,7 +126,7 @@ fn stretches(tape: &Tape, top: f64, done: Option<u64>) -> Html {
                 <rect x={format!("{:.1}", stretch.x)} y={top.to_string()} width={format!("{:.1}", stretch.width)} height="12"
                     fill={match stretch.family {
                         // Structure that a writer makes; tensors are never plain values.
-                        Some(Family::Value) => "var(--line-2)",
+                        Some(DTypeFamily::Value) => "var(--line-2)",
                         Some(family) => family.color(),
                         None => "var(--ink-3)",
                     }} />

@@ -13,13 +13,13 @@ use crate::page::understanding;
 use crate::page::window::{Lines, reveal, use_sight};
 use crate::protocol::understanding::Understood;
 use crate::state::fmt;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// The tree.
 #[derive(Properties, PartialEq)]
 pub struct TreeProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
     /// What the model is.
     pub understood: Option<Rc<Understood>>,
 }
@@ -76,7 +76,7 @@ pub fn TreePane(props: &TreeProps) -> Html {
 /// What is free above a line that was scrolled to.
 const MARGIN: f64 = 8.0;
 
-fn line(actor: &Actor, work: &Work, index: usize, selected: bool, top: f64) -> Html {
+fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) -> Html {
     let (tree, trie) = (&work.tree, &work.trie);
     let branch = &tree.lines[index];
     let look = {
@@ -126,7 +126,7 @@ fn line(actor: &Actor, work: &Work, index: usize, selected: bool, top: f64) -> H
 }
 
 /// The keys of a tree, as in any other.
-fn press(event: &KeyboardEvent, actor: &Actor, work: &Work, page: usize) -> bool {
+fn press(event: &KeyboardEvent, actor: &Actor, work: &OpenWork, page: usize) -> bool {
     let at = work.branch();
     let lines = &work.tree.lines;
     let last = lines.len().saturating_sub(1);

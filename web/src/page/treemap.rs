@@ -17,7 +17,7 @@ use crate::protocol::understanding::Understood;
 use crate::state::dtype::{family, short};
 use crate::state::fmt;
 use crate::state::treemap::{ByDtype, TreemapView, lay_out};
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// Boxes that are told to those who don't see them.
 const TOLD: usize = 40;
@@ -51,7 +51,7 @@ pub fn toggle(model: &PageModel, actor: &Actor) -> bool {
 #[derive(Properties, PartialEq)]
 pub struct TreemapProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
     /// How it is looked at.
     pub view: TreemapView,
     /// What the model is.
@@ -164,7 +164,7 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
 }
 
 /// The box that is looked at: the one that was chosen, or that which holds what was chosen elsewhere.
-fn current(map: &Treemap, chosen: Option<usize>, work: &Work, by_dtype: bool) -> Option<usize> {
+fn current(map: &Treemap, chosen: Option<usize>, work: &OpenWork, by_dtype: bool) -> Option<usize> {
     let row = work.row()?;
     let is_it = |at: &usize| map.cells.get(*at).is_some_and(|cell| cell.row == row);
     chosen.filter(is_it).or_else(|| match by_dtype {
@@ -177,7 +177,7 @@ fn first(map: &Treemap) -> Option<usize> {
     map.cells.iter().position(|cell| !cell.open)
 }
 
-fn head(actor: &Actor, work: &Work, view: &TreemapView, map: &Rc<Treemap>) -> Html {
+fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -> Html {
     let show = |view: Option<TreemapView>| {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::Treemap(view.clone())))

@@ -11,7 +11,7 @@ use crate::page::drop::{Dropped, save_text};
 use crate::page::error::{higher, what};
 use crate::page::marks::{Copy, cap, check, good, key, prose, severity};
 use crate::page::model::actor::{Actor, click};
-use crate::page::model::verification::{Stage, Verification};
+use crate::page::model::verification::{Verification, VerificationStage};
 use crate::page::model::{Action, PageModel, Sheet};
 use crate::page::running::{figure, figures};
 use crate::page::sheet::SheetFrame;
@@ -22,7 +22,7 @@ use crate::protocol::error::ErrorText;
 use crate::protocol::finding::Severity;
 use crate::protocol::verify::Verified;
 use crate::state::fmt;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 use crate::text::title;
 
 impl Actor {
@@ -34,7 +34,7 @@ impl Actor {
 /// Stops reading.
 pub fn stop(actor: &Actor) {
     actor.ask(&ToWorker::Verify(None));
-    actor.verify(|verification| verification.stage = Stage::Form);
+    actor.verify(|verification| verification.stage = VerificationStage::Form);
 }
 
 /// Takes a file that is dropped on the sheet as the manifest; false for anything else.
@@ -56,15 +56,15 @@ fn hold(actor: &Actor, manifest: Option<File>) {
 }
 
 /// The button of the bar at the bottom, which also says how it stands.
-pub fn status(actor: &Actor, stage: &Stage) -> Html {
+pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
     let actor = actor.clone();
     let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))));
     let text = match stage {
-        Stage::Form => html! { { "Verify" } },
-        Stage::Now(now, _) => {
+        VerificationStage::Form => html! { { "Verify" } },
+        VerificationStage::Now(now, _) => {
             html! { <b>{ format!("verifying {} %", fmt::percent(now.done, now.total.max(1))) }</b> }
         }
-        Stage::Done(done) => {
+        VerificationStage::Done(done) => {
             // The short of `it is not sound: 3 problems`, and all of what is not quite sound.
             let short = done.verdict.strip_prefix("it is ").unwrap_or(&done.verdict);
             let short = match done.sound {
@@ -74,7 +74,9 @@ pub fn status(actor: &Actor, stage: &Stage) -> Html {
             let mark = mark(done);
             html! { <>{ mark }<b>{ short }</b></> }
         }
-        Stage::Failed(_) => html! { <>{ severity(Severity::Warning) }<b>{ "not verified" }</b></> },
+        VerificationStage::Failed(_) => {
+            html! { <>{ severity(Severity::Warning) }<b>{ "not verified" }</b></> }
+        }
     };
     html! { <button class="textrow" id="verify" title="Verify (V)" {onclick}><span>{ text }</span></button> }
 }
@@ -92,7 +94,7 @@ fn mark(done: &Verified) -> Html {
 #[derive(Properties, PartialEq)]
 pub struct VerifyProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
     /// What is asked for, and how far it is.
     pub verification: Verification,
     /// How many bytes one action may fetch, if all of it is fetched.
@@ -108,10 +110,10 @@ pub fn VerifySheet(props: &VerifyProps) -> Html {
     let aside = html! { <span class="m dim cut">{ visible(&props.work.opened.name) }</span> };
     let chosen = use_node_ref();
     let body = match &props.verification.stage {
-        Stage::Form => form(&actor, props, &chosen),
-        Stage::Now(now, past) => running(&actor, &props.work, now, past),
-        Stage::Done(done) => result(&actor, &props.work, done),
-        Stage::Failed(error) => failed(&actor, error, props.raise.clone()),
+        VerificationStage::Form => form(&actor, props, &chosen),
+        VerificationStage::Now(now, past) => running(&actor, &props.work, now, past),
+        VerificationStage::Done(done) => result(&actor, &props.work, done),
+        VerificationStage::Failed(error) => failed(&actor, error, props.raise.clone()),
     };
     html! { <SheetFrame title="Verify" class="findings" {aside}>{ body }</SheetFrame> }
 }
@@ -125,7 +127,9 @@ fn begin(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> {
         let verify = ToWorker::Verify(Some(finite));
         if actor.ask_with(&verify, &files, &JsValue::UNDEFINED) {
             let now = Running { done: 0, total: 0, millis: 0.0, key: String::new() };
-            actor.verify(|verification| verification.stage = Stage::Now(now, Rc::default()));
+            actor.verify(|verification| {
+                verification.stage = VerificationStage::Now(now, Rc::default())
+            });
         }
     })
 }
@@ -210,7 +214,7 @@ pub fn far_more((bytes, stored): (u64, u64), sure: bool, onchange: Callback<Even
     }
 }
 
-fn running(actor: &Actor, work: &Work, now: &Running, past: &[(u64, f64)]) -> Html {
+fn running(actor: &Actor, work: &OpenWork, now: &Running, past: &[(u64, f64)]) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let done = now.done as f64 / now.total.max(1) as f64 * work.sums.bytes as f64;
     let cancel = {
@@ -242,12 +246,12 @@ fn running(actor: &Actor, work: &Work, now: &Running, past: &[(u64, f64)]) -> Ht
 fn again(actor: &Actor) -> Html {
     let actor = actor.clone();
     let onclick = Callback::from(move |_: MouseEvent| {
-        actor.verify(|verification| verification.stage = Stage::Form);
+        actor.verify(|verification| verification.stage = VerificationStage::Form);
     });
     html! { <button class="btn" {onclick}>{ "Verify again" }</button> }
 }
 
-fn result(actor: &Actor, work: &Work, done: &Rc<Verified>) -> Html {
+fn result(actor: &Actor, work: &OpenWork, done: &Rc<Verified>) -> Html {
     let save = {
         let (done, name) = (done.clone(), work.opened.name.clone());
         Callback::from(move |_: MouseEvent| {
@@ -293,7 +297,7 @@ fn result(actor: &Actor, work: &Work, done: &Rc<Verified>) -> Html {
 /// A line; its key leads to the row, if it is one.
 fn found(
     actor: &Actor,
-    work: &Work,
+    work: &OpenWork,
     (grade, word, name, text): &(Severity, String, String, String),
 ) -> Html {
     let class = match grade {

@@ -16,7 +16,7 @@ use crate::page::marks::{
     when,
 };
 use crate::page::model::actor::Actor;
-use crate::page::model::verification::Stage;
+use crate::page::model::verification::VerificationStage;
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::picked;
 use crate::page::table::TablePane;
@@ -34,13 +34,13 @@ use crate::state::instrument::Instrument;
 use crate::state::table::Column;
 use crate::state::tape::{row_at, row_beside};
 use crate::state::treemap::TreemapView;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// The workspace.
 #[derive(Properties, PartialEq)]
 pub struct WorkspaceProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
     /// Which pane a small screen shows.
     pub tab: Tab,
     /// True while the tree is shown over the table, on screens of middle width.
@@ -62,7 +62,7 @@ pub struct WorkspaceProps {
     /// Where bytes go.
     pub privacy: Html,
     /// How far it is verified.
-    pub verifying: Stage,
+    pub verifying: VerificationStage,
     /// What is read of values.
     pub instrument: Instrument,
     /// Asks for a second checkpoint.
@@ -132,7 +132,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
     }
 }
 
-fn top(actor: &Actor, work: &Work, instrument: &Instrument, oncompare: &Callback<()>) -> Html {
+fn top(actor: &Actor, work: &OpenWork, instrument: &Instrument, oncompare: &Callback<()>) -> Html {
     let opened = &work.opened;
     let on = |act: fn(&Actor)| {
         let actor = actor.clone();
@@ -196,7 +196,7 @@ pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Ht
 }
 
 /// The gravest finding, where nobody can miss it; notes wait in the bar at the bottom.
-fn notice(actor: &Actor, work: &Work) -> Html {
+fn notice(actor: &Actor, work: &OpenWork) -> Html {
     let found = work.opened.findings.iter().map(|finding| (finding.severity, &finding.title));
     let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
     // What was found in the values is the newest.
@@ -225,7 +225,7 @@ fn notice(actor: &Actor, work: &Work) -> Html {
 /// The filter box and its chips.
 #[derive(Properties, PartialEq)]
 struct FilterProps {
-    work: Work,
+    work: OpenWork,
 }
 
 #[component]
@@ -288,7 +288,7 @@ fn FilterBar(props: &FilterProps) -> Html {
         // Between two pieces of a long search the page takes what was typed meanwhile.
         let actor = actor.clone();
         use_effect_with(work.searching(), move |searching| {
-            let next = searching.map(|_| Timeout::new(0, move || actor.work(Work::search_on)));
+            let next = searching.map(|_| Timeout::new(0, move || actor.work(OpenWork::search_on)));
             move || drop(next)
         });
     }
@@ -298,7 +298,7 @@ fn FilterBar(props: &FilterProps) -> Html {
     };
     let fold = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.work(Work::toggle_folding))
+        Callback::from(move |_: MouseEvent| actor.work(OpenWork::toggle_folding))
     };
     let dtypes: Vec<String> = work.dtypes.iter().map(|(word, _)| word.clone()).collect();
     let states: Vec<String> = work
@@ -347,7 +347,7 @@ fn FilterBar(props: &FilterProps) -> Html {
 }
 
 /// Sorting where the table has no head to click on.
-fn sorting(actor: &Actor, work: &Work) -> Html {
+fn sorting(actor: &Actor, work: &OpenWork) -> Html {
     let columns: Vec<(Column, &'static str)> = weights::columns(work)
         .into_iter()
         .filter_map(|(column, name, _)| Some((column?, name)))
@@ -407,7 +407,7 @@ pub(super) fn menu(
     }
 }
 
-fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
+fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
     let show = |sheet: Sheet| {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(sheet))))

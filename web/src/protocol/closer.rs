@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::ErrorText;
-use super::looking::Packed;
+use super::looking::PackedOverview;
 use super::weights::TensorValues;
 
 /// How far looking at a pair is.
@@ -36,7 +36,7 @@ pub struct CloseValues {
     /// The values of B − A.
     pub differences: TensorValues,
     /// Where they differ: blocks of |B − A|.
-    pub map: Option<Packed>,
+    pub map: Option<PackedOverview>,
 }
 
 /// Edges of bins, and how many values of A and of B are in each.

@@ -78,10 +78,10 @@ pub enum CompareReply {
         /// The request.
         request: u32,
         /// What belongs together, or why nothing can be compared.
-        structure: Result<Structure, ErrorText>,
+        structure: Result<StructureDifference, ErrorText>,
     },
     /// Values are being read.
-    Progress(Progress),
+    Progress(CompareProgress),
     /// Values are read, or no longer being read.
     Ended {
         /// The request.
@@ -118,7 +118,7 @@ pub enum End {
 
 /// What belongs together, and what differs before an element is read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Structure {
+pub struct StructureDifference {
     /// For each row of the first its row in the second; [`NO_ROW`] for none.
     pub pairs: Vec<u32>,
     /// The differences so far.
@@ -138,7 +138,7 @@ pub const NO_ROW: u32 = u32::MAX;
 
 /// How far the values are read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct CompareProgress {
     /// The request.
     pub request: u32,
     /// Bytes of both that are compared.
@@ -163,7 +163,7 @@ pub struct Difference {
     /// The row of the second; [`NO_ROW`] for a key that only the first has.
     pub b: u32,
     /// What differs.
-    pub what: What,
+    pub what: DifferenceKind,
     /// Which part of a sparse or quantised tensor; empty for the whole.
     pub part: String,
     /// What stands in the first, or why it can't be read.
@@ -178,7 +178,7 @@ pub struct Difference {
 
 /// The ways to differ, as the command names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
+pub enum DifferenceKind {
     /// Only the first has the key.
     OnlyLeft,
     /// Only the second has it.

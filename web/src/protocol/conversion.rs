@@ -8,7 +8,7 @@ use super::rewrite::Rewrite;
 
 /// Where a conversion's bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Sink {
+pub enum SaveTo {
     /// A `Blob` composed of slices where the plan allows it, else a file in the origin's
     /// private file system; the page saves either as a download.
     Download,

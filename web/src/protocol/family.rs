@@ -16,9 +16,9 @@ pub struct FamilyRequest {
     /// The model, unless it is recognised.
     pub model: Option<String>,
     /// The config, unless it is the one beside the checkpoint.
-    pub config: Option<Text>,
+    pub config: Option<NamedText>,
     /// The rules, unless they are those of the model.
-    pub recipe: Option<Text>,
+    pub recipe: Option<NamedText>,
     /// Keys that no rule covers are left out.
     pub drop_unmatched: bool,
     /// What wrapping has put into keys is taken out.
@@ -38,7 +38,7 @@ impl FamilyRequest {
 
 /// A file of text.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Text {
+pub struct NamedText {
     /// Its name.
     pub name: String,
     /// What is in it.
@@ -89,17 +89,17 @@ pub struct Looks {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
     /// The rules that are applied.
-    pub recipe: Text,
+    pub recipe: NamedText,
     /// What is wrong with them.
     pub wrong: Option<ErrorText>,
     /// What becomes of which keys: those that no rule covers first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<KeyRow>,
     /// How many keys no rule covers.
     pub unmatched: u64,
     /// How many keys there are in the model, and after it.
     pub keys: (u64, u64),
     /// The config before and after.
-    pub config: Option<Configs>,
+    pub config: Option<ConfigLines>,
     /// What should be known.
     pub notes: Vec<String>,
     /// Whether it would load.
@@ -108,7 +108,7 @@ pub struct Shown {
 
 /// What becomes of some keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct KeyRow {
     /// The keys in the checkpoint, as one; empty for what is created.
     pub old: String,
     /// The keys in the output, as one; empty for what is left out.
@@ -125,7 +125,7 @@ pub struct Row {
 
 /// A config before and after.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Configs {
+pub struct ConfigLines {
     /// The name before.
     pub old: String,
     /// The lines before, and whether each has no like in the new one.

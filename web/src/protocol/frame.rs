@@ -5,7 +5,7 @@ use statelens_stats::Matrix;
 
 /// Which matrix of a tensor is looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Frame {
+pub struct MatrixSelection {
     /// The row of the tensor.
     pub row: u32,
     /// An index for each dimension before the last two.
@@ -14,7 +14,7 @@ pub struct Frame {
     pub fold: Option<u64>,
 }
 
-impl Frame {
+impl MatrixSelection {
     /// The matrix, in a tensor of this shape.
     #[must_use]
     pub fn matrix(&self, shape: &[u64]) -> Option<Matrix> {

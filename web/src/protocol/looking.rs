@@ -5,16 +5,16 @@ use statelens_inspect::picture::BlockMap;
 use statelens_stats::MatrixLine;
 
 use super::error::ErrorText;
-pub use super::frame::Frame;
+pub use super::frame::MatrixSelection;
 use super::{ranked, singular};
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum LookingRequest {
     /// The whole matrix in at most so many blocks across and down, or nothing more of one.
-    Overview(Option<(Frame, u32, u32)>),
+    Overview(Option<(MatrixSelection, u32, u32)>),
     /// The values of a window: its first row and column, how many rows and columns.
-    Cells(Frame, [u64; 4]),
+    Cells(MatrixSelection, [u64; 4]),
     /// About its singular values.
     Singular(singular::SingularRequest),
     /// Make a file of a tensor, or stop that.
@@ -53,13 +53,13 @@ pub enum TakeAs {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum LookingReply {
     /// What is known of the whole so far.
-    Overview(Frame, Box<Packed>, Progress),
+    Overview(MatrixSelection, Box<PackedOverview>, OverviewProgress),
     /// It can't be read.
-    Failed(Frame, ErrorText),
+    Failed(MatrixSelection, ErrorText),
     /// The values of a window.
-    Cells(Frame, Result<Box<Cells>, ErrorText>),
+    Cells(MatrixSelection, Result<Box<Cells>, ErrorText>),
     /// About its singular values.
-    Singular(Frame, singular::SingularReply),
+    Singular(MatrixSelection, singular::SingularReply),
     /// About the rows of a tensor by norm.
     Ranked(u32, ranked::RankedReply),
     /// A file of a tensor is being made: bytes, and all of them.
@@ -72,7 +72,7 @@ pub enum LookingReply {
 
 /// How far an overview is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct OverviewProgress {
     /// Bytes that were read, and all of them.
     pub done: u64,
     /// All of them.
@@ -100,7 +100,7 @@ pub struct Cells {
 
 /// A map as bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Packed {
+pub struct PackedOverview {
     matrix: (u64, u64),
     block: (u64, u64),
     size: (u32, u32),
@@ -108,7 +108,7 @@ pub struct Packed {
     bytes: Vec<u8>,
 }
 
-impl Packed {
+impl PackedOverview {
     /// Packs a map.
     #[must_use]
     pub fn of(map: &BlockMap) -> Self {
@@ -167,13 +167,13 @@ mod tests {
 
     #[test]
     fn a_map_comes_back_as_it_was() {
-        let frame = Frame { row: 0, leading: vec![1], fold: None };
+        let frame = MatrixSelection { row: 0, leading: vec![1], fold: None };
         let matrix = frame.matrix(&[2, 3, 5]).unwrap();
         assert_eq!((matrix.first, matrix.rows(), matrix.columns), (15, 3, 5));
         let mut all = Overview::new(&DType::U8, matrix, 2, 2).unwrap();
         all.feed(&(0..15).collect::<Vec<u8>>());
         let map = BlockMap::of(&all);
-        assert_eq!(Packed::of(&map).map(), Some(map));
-        assert_eq!(Packed { size: (2, 2), ..Packed::default() }.map(), None);
+        assert_eq!(PackedOverview::of(&map).map(), Some(map));
+        assert_eq!(PackedOverview { size: (2, 2), ..PackedOverview::default() }.map(), None);
     }
 }

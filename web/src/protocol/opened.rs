@@ -52,7 +52,7 @@ pub struct Opened {
     /// What it can be rewritten as.
     pub offers: Vec<Offer>,
     /// Formats it can be converted to.
-    pub targets: Vec<Target>,
+    pub targets: Vec<TargetFormat>,
     /// Names of files that are missing: with them the checkpoint would be whole.
     pub missing: Vec<String>,
     /// Milliseconds from the message to the answer.
@@ -89,7 +89,7 @@ pub struct Fetched {
 
 /// A format to convert to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Target {
+pub struct TargetFormat {
     /// What the command line calls it.
     pub id: String,
     /// What people call it, as in "PyTorch .pt".

@@ -20,7 +20,7 @@ pub type RunGroup = (String, [u64; 4], [f64; 3]);
 
 /// What opening a file of a run folder gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Looked {
+pub struct OpenCheck {
     /// Its place in what was dropped.
     pub file: u32,
     /// What is wrong with it; empty for nothing.

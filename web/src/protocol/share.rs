@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// How keys are told in a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Keys {
+pub enum LinkKeys {
     /// As they are.
     #[default]
     Plain,
@@ -18,7 +18,7 @@ pub enum Keys {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareOptions {
     /// How keys are told.
-    pub keys: Keys,
+    pub keys: LinkKeys,
     /// Values that are not tensors.
     pub values: bool,
     /// Findings.
@@ -29,7 +29,7 @@ pub struct ShareOptions {
 
 impl Default for ShareOptions {
     fn default() -> Self {
-        Self { keys: Keys::Plain, values: false, findings: true, statistics: false }
+        Self { keys: LinkKeys::Plain, values: false, findings: true, statistics: false }
     }
 }
 

@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::ErrorText;
-use super::frame::Frame;
+use super::frame::MatrixSelection;
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum SingularRequest {
     /// What finding them takes.
-    Offers(Frame),
+    Offers(MatrixSelection),
     /// Find all, or the largest; or stop that.
-    Find(Option<(Frame, bool)>),
+    Find(Option<(MatrixSelection, bool)>),
 }
 
 /// What the worker answers about a matrix.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use statelens_checkpoint::order;
 use statelens_inspect::fold;
 
-use crate::protocol::compare::{Difference, NO_ROW, Structure, What};
+use crate::protocol::compare::{Difference, DifferenceKind, NO_ROW, StructureDifference};
 use crate::rows::Row;
 use crate::state::filter::Filter;
 
@@ -68,22 +68,22 @@ impl Mark {
         }
     }
 
-    fn of(what: What) -> Self {
+    fn of(what: DifferenceKind) -> Self {
         match what {
-            What::OnlyLeft => Self::Removed,
-            What::OnlyRight => Self::Added,
-            What::Type | What::DType => Self::Kind,
-            What::Shape => Self::Shape,
-            What::Nan => Self::Nan,
-            What::Value | What::Elements => Self::Changed,
-            What::Unreadable => Self::Unread,
+            DifferenceKind::OnlyLeft => Self::Removed,
+            DifferenceKind::OnlyRight => Self::Added,
+            DifferenceKind::Type | DifferenceKind::DType => Self::Kind,
+            DifferenceKind::Shape => Self::Shape,
+            DifferenceKind::Nan => Self::Nan,
+            DifferenceKind::Value | DifferenceKind::Elements => Self::Changed,
+            DifferenceKind::Unreadable => Self::Unread,
         }
     }
 }
 
 /// Two rows that belong together, or one that is alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pair {
+pub struct RowPair {
     /// The row of the first; [`NO_ROW`] for none.
     pub a: u32,
     /// The row of the second; [`NO_ROW`] for none.
@@ -102,7 +102,7 @@ pub struct Pairs {
     /// The rows of the second.
     pub b: Rc<Vec<Row>>,
     /// The rows of the first in order, then those that only the second has.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<RowPair>,
     /// All differences.
     pub found: Vec<Difference>,
     /// The rows of the second that have no partner, in order.
@@ -112,7 +112,7 @@ pub struct Pairs {
 impl Pairs {
     /// What is known from the structure.
     #[must_use]
-    pub fn new(a: Rc<Vec<Row>>, b: Rc<Vec<Row>>, structure: &Structure) -> Self {
+    pub fn new(a: Rc<Vec<Row>>, b: Rc<Vec<Row>>, structure: &StructureDifference) -> Self {
         let mut met = vec![false; b.len()];
         let mut pairs = Vec::with_capacity(a.len());
         for at in 0..a.len() {
@@ -124,10 +124,10 @@ impl Pairs {
                     if row.key == a[at].key { Mark::Equal } else { Mark::Renamed }
                 }
             };
-            pairs.push(Pair { a: at as u32, b: other, mark, first: NO_ROW });
+            pairs.push(RowPair { a: at as u32, b: other, mark, first: NO_ROW });
         }
         let added: Vec<u32> = (0..b.len() as u32).filter(|at| !met[*at as usize]).collect();
-        pairs.extend(added.iter().map(|at| Pair {
+        pairs.extend(added.iter().map(|at| RowPair {
             a: NO_ROW,
             b: *at,
             mark: Mark::Added,
@@ -186,30 +186,30 @@ impl Pairs {
 
     /// The row that a pair is shown as: that of the second, where it has one.
     #[must_use]
-    pub fn row(&self, pair: &Pair) -> Option<&Row> {
+    pub fn row(&self, pair: &RowPair) -> Option<&Row> {
         self.second(pair).or_else(|| self.first(pair))
     }
 
     /// The row of the first.
     #[must_use]
-    pub fn first(&self, pair: &Pair) -> Option<&Row> {
+    pub fn first(&self, pair: &RowPair) -> Option<&Row> {
         self.a.get(pair.a as usize)
     }
 
     /// The row of the second.
     #[must_use]
-    pub fn second(&self, pair: &Pair) -> Option<&Row> {
+    pub fn second(&self, pair: &RowPair) -> Option<&Row> {
         self.b.get(pair.b as usize)
     }
 
     /// The first difference of a pair.
     #[must_use]
-    pub fn difference(&self, pair: &Pair) -> Option<&Difference> {
+    pub fn difference(&self, pair: &RowPair) -> Option<&Difference> {
         self.found.get(pair.first as usize)
     }
 
     /// All differences of a pair: one, but for parts of a tensor.
-    pub fn differences<'a>(&'a self, pair: &'a Pair) -> impl Iterator<Item = &'a Difference> {
+    pub fn differences<'a>(&'a self, pair: &'a RowPair) -> impl Iterator<Item = &'a Difference> {
         let from = self.found.get(pair.first as usize..).unwrap_or_default();
         from.iter().filter(|found| (found.a, found.b) == (pair.a, pair.b))
     }
@@ -225,7 +225,7 @@ impl Pairs {
 
 /// The column that the table is sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
+pub enum CompareOrder {
     /// By how they differ, then in file order.
     #[default]
     Change,
@@ -241,7 +241,7 @@ pub enum Order {
 
 /// What of it the table shows.
 #[derive(Debug, Clone, PartialEq)]
-pub struct View {
+pub struct CompareView {
     /// What stands in the filter box.
     pub filter: String,
     /// The only mark that is shown.
@@ -251,19 +251,19 @@ pub struct View {
     /// Keys that differ in their numbers only are one line.
     pub fold: bool,
     /// The order.
-    pub order: Order,
+    pub order: CompareOrder,
 }
 
-impl Default for View {
+impl Default for CompareView {
     fn default() -> Self {
-        let (filter, order) = (String::new(), Order::default());
+        let (filter, order) = (String::new(), CompareOrder::default());
         Self { filter, only: None, hide_equal: true, fold: true, order }
     }
 }
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct CompareLine {
     /// What it is called: the key, with a range where it stands for several.
     pub key: String,
     /// How its rows relate.
@@ -282,13 +282,13 @@ pub struct Line {
 
 /// The lines of the table, and why the filter is not understood, if so.
 #[must_use]
-pub fn lines(known: &Pairs, view: &View) -> (Vec<Line>, Option<String>) {
+pub fn lines(known: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<String>) {
     let (filter, error) = match Filter::parse(&view.filter) {
         Ok(filter) => (filter, None),
         Err(error) => (Filter::default(), Some(error)),
     };
     let hides = |mark: Mark| view.hide_equal && view.only.is_none() && mark == Mark::Equal;
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<CompareLine> = Vec::new();
     let mut groups: Vec<Vec<u32>> = Vec::new();
     let mut known_groups: HashMap<(String, Mark, &String, &Vec<u64>), usize> = HashMap::new();
     let mut rest = Vec::new();
@@ -317,17 +317,19 @@ pub fn lines(known: &Pairs, view: &View) -> (Vec<Line>, Option<String>) {
     }
     lines.extend(groups.into_iter().filter_map(|pairs| line(known, pairs)));
     match view.order {
-        Order::Change => order::by_key(&mut lines, |line| line.mark),
-        Order::File => {}
-        Order::MaxAbs => sort_by(&mut lines, |line| line.max_abs.map_or(0.0, |value| -value)),
-        Order::Cosine => sort_by(&mut lines, |line| line.cosine.unwrap_or(2.0)),
+        CompareOrder::Change => order::by_key(&mut lines, |line| line.mark),
+        CompareOrder::File => {}
+        CompareOrder::MaxAbs => {
+            sort_by(&mut lines, |line| line.max_abs.map_or(0.0, |value| -value))
+        }
+        CompareOrder::Cosine => sort_by(&mut lines, |line| line.cosine.unwrap_or(2.0)),
         // As `diff --sort change`: what has no measure, then the largest change.
-        Order::Relative => {
+        CompareOrder::Relative => {
             sort_by(&mut lines, |line| line.change.map_or(f64::NEG_INFINITY, |it| -it))
         }
     }
     if !rest.is_empty() {
-        lines.push(Line {
+        lines.push(CompareLine {
             key: String::new(),
             mark: Mark::Equal,
             pairs: Rc::new(rest),
@@ -340,17 +342,17 @@ pub fn lines(known: &Pairs, view: &View) -> (Vec<Line>, Option<String>) {
     (lines, error)
 }
 
-fn sort_by(lines: &mut [Line], value: fn(&Line) -> f64) {
+fn sort_by(lines: &mut [CompareLine], value: fn(&CompareLine) -> f64) {
     order::by(lines, |one, two| value(one).total_cmp(&value(two)));
 }
 
-fn line(known: &Pairs, pairs: Vec<u32>) -> Option<Line> {
+fn line(known: &Pairs, pairs: Vec<u32>) -> Option<CompareLine> {
     let first = known.pairs.get(*pairs.first()? as usize)?;
     let keys = || {
         let rows = pairs.iter().filter_map(|at| known.row(known.pairs.get(*at as usize)?));
         rows.map(|row| row.key.as_str())
     };
-    let mut line = Line {
+    let mut line = CompareLine {
         key: fold::joined(keys(), '.')?,
         mark: first.mark,
         max_abs: None,
@@ -385,8 +387,8 @@ mod tests {
     use crate::protocol::compare::Numbers;
     use crate::state::sample::{tensor, value};
 
-    fn difference(a: u32, b: u32, what: What) -> Difference {
-        let numbers = (what == What::Elements).then(|| {
+    fn difference(a: u32, b: u32, what: DifferenceKind) -> Difference {
+        let numbers = (what == DifferenceKind::Elements).then(|| {
             Box::new(Numbers {
                 elements: 4,
                 differing: 1,
@@ -413,11 +415,11 @@ mod tests {
         let layer = |at: u32| tensor(&format!("h.{at}.w"), "float32", &[2, 2]);
         let a = vec![layer(0), layer(1), layer(2), value("old", "1"), value("gone", "2")];
         let b = vec![value("new", "3"), layer(0), layer(1), layer(2), value("now", "1")];
-        let structure = Structure {
+        let structure = StructureDifference {
             pairs: vec![1, 2, 3, 4, NO_ROW],
             found: vec![
-                difference(4, NO_ROW, What::OnlyLeft),
-                difference(NO_ROW, 0, What::OnlyRight),
+                difference(4, NO_ROW, DifferenceKind::OnlyLeft),
+                difference(NO_ROW, 0, DifferenceKind::OnlyRight),
             ],
             waiting: vec![0, 1, 2],
             bytes: 96,
@@ -427,21 +429,28 @@ mod tests {
         Pairs::new(Rc::new(a), Rc::new(b), &structure)
     }
 
-    fn words(known: &Pairs, view: &View) -> Vec<String> {
-        let told = |line: &Line| format!("{} {} x{}", line.mark.word(), line.key, line.pairs.len());
+    fn words(known: &Pairs, view: &CompareView) -> Vec<String> {
+        let told =
+            |line: &CompareLine| format!("{} {} x{}", line.mark.word(), line.key, line.pairs.len());
         lines(known, view).0.iter().map(told).collect()
     }
 
     #[test]
     fn rows_get_their_marks_as_values_are_read() {
         let mut known = known();
-        let all = View::default();
+        let all = CompareView::default();
         assert_eq!(
             words(&known, &all),
             ["added new x1", "removed gone x1", "renamed now x1", "not read h.0\u{2013}2.w x3"]
         );
         known.learn(&[0], &[]);
-        known.learn(&[1, 2], &[difference(1, 2, What::Elements), difference(2, 3, What::Elements)]);
+        known.learn(
+            &[1, 2],
+            &[
+                difference(1, 2, DifferenceKind::Elements),
+                difference(2, 3, DifferenceKind::Elements),
+            ],
+        );
         assert_eq!(
             words(&known, &all),
             [
@@ -462,15 +471,15 @@ mod tests {
     fn what_is_nan_on_one_side_is_folded_with_nothing_else() {
         let mut known = known();
         let found = [
-            difference(0, 1, What::Elements),
-            difference(1, 2, What::Nan),
-            difference(2, 3, What::Elements),
+            difference(0, 1, DifferenceKind::Elements),
+            difference(1, 2, DifferenceKind::Nan),
+            difference(2, 3, DifferenceKind::Elements),
         ];
         known.learn(&[0, 1, 2], &found);
-        let told = words(&known, &View::default());
+        let told = words(&known, &CompareView::default());
         assert!(told.contains(&"NaN h.1.w x1".to_owned()), "{told:?}");
         assert!(told.contains(&"changed h.0,2.w x2".to_owned()), "{told:?}");
-        let (lines, _) = lines(&known, &View::default());
+        let (lines, _) = lines(&known, &CompareView::default());
         let line = lines.iter().find(|line| line.mark == Mark::Nan).unwrap();
         assert_eq!((line.max_abs, line.cosine), (None, None));
     }
@@ -481,7 +490,7 @@ mod tests {
         let order = [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9];
         let rows: Vec<Row> =
             order.map(|at| tensor(&format!("h.{at}.w"), "float32", &shape(at))).into();
-        let structure = Structure {
+        let structure = StructureDifference {
             pairs: (0..12).collect(),
             found: Vec::new(),
             waiting: (0..12).collect(),
@@ -491,7 +500,7 @@ mod tests {
         };
         let known = Pairs::new(Rc::new(rows.clone()), Rc::new(rows), &structure);
         assert_eq!(
-            words(&known, &View::default()),
+            words(&known, &CompareView::default()),
             ["not read h.0\u{2013}2,4\u{2013}11.w x11", "not read h.3.w x1"]
         );
     }
@@ -501,14 +510,22 @@ mod tests {
         let mut known = known();
         known.learn(
             &[0, 1, 2],
-            &[difference(1, 2, What::Elements), difference(2, 3, What::Elements)],
+            &[
+                difference(1, 2, DifferenceKind::Elements),
+                difference(2, 3, DifferenceKind::Elements),
+            ],
         );
-        let open = View { fold: false, hide_equal: false, order: Order::MaxAbs, ..View::default() };
+        let open = CompareView {
+            fold: false,
+            hide_equal: false,
+            order: CompareOrder::MaxAbs,
+            ..CompareView::default()
+        };
         assert_eq!(words(&known, &open)[..2], ["changed h.2.w x1", "changed h.1.w x1"]);
-        let only = View { only: Some(Mark::Added), ..View::default() };
+        let only = CompareView { only: Some(Mark::Added), ..CompareView::default() };
         assert_eq!(words(&known, &only), ["added new x1"]);
         // A renamed row is found by either key.
-        let filter = |text: &str| View { filter: text.into(), ..View::default() };
+        let filter = |text: &str| CompareView { filter: text.into(), ..CompareView::default() };
         assert_eq!(words(&known, &filter("old")), ["renamed now x1"]);
         assert_eq!(
             words(&known, &filter("kind:tensor")),

@@ -4,7 +4,7 @@ use crate::rows::{LeafKind, Row};
 
 /// The family of a dtype: the hue of its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
+pub enum DTypeFamily {
     /// bfloat16.
     Bf16,
     /// float16.
@@ -23,7 +23,7 @@ pub enum Family {
     Value,
 }
 
-impl Family {
+impl DTypeFamily {
     /// The class of a mark, and the name of the token after `--d-`.
     #[must_use]
     pub fn class(self) -> &'static str {
@@ -57,26 +57,26 @@ impl Family {
 
 /// The family of a dtype by torch's name.
 #[must_use]
-pub fn family(dtype: &str) -> Family {
+pub fn family(dtype: &str) -> DTypeFamily {
     match dtype {
-        "" => Family::Value,
-        "bfloat16" => Family::Bf16,
-        "float16" => Family::F16,
-        "float32" => Family::F32,
-        "float64" => Family::F64,
-        "bool" => Family::Bool,
-        _ if dtype.starts_with("complex") => Family::F64,
+        "" => DTypeFamily::Value,
+        "bfloat16" => DTypeFamily::Bf16,
+        "float16" => DTypeFamily::F16,
+        "float32" => DTypeFamily::F32,
+        "float64" => DTypeFamily::F64,
+        "bool" => DTypeFamily::Bool,
+        _ if dtype.starts_with("complex") => DTypeFamily::F64,
         _ if dtype.starts_with("float8")
             || dtype.starts_with("float4")
             || dtype.starts_with('q') =>
         {
-            Family::Fp8
+            DTypeFamily::Fp8
         }
-        _ if is_blocks(dtype) => Family::Fp8,
+        _ if is_blocks(dtype) => DTypeFamily::Fp8,
         _ if dtype.starts_with("int") || dtype.starts_with("uint") || dtype.starts_with("bits") => {
-            Family::Int
+            DTypeFamily::Int
         }
-        _ => Family::Value,
+        _ => DTypeFamily::Value,
     }
 }
 
@@ -94,8 +94,8 @@ pub fn title(dtype: &str) -> String {
 
 /// The family of a row: its hue on the tape and in its mark.
 #[must_use]
-pub fn row_family(row: &Row) -> Family {
-    if row.kind.has_shape() { family(&row.dtype) } else { Family::Value }
+pub fn row_family(row: &Row) -> DTypeFamily {
+    if row.kind.has_shape() { family(&row.dtype) } else { DTypeFamily::Value }
 }
 
 /// The gauge's class: a quarter for 8 bits or fewer, then a quarter more for each doubling.
@@ -194,12 +194,12 @@ mod tests {
 
     #[test]
     fn families() {
-        assert_eq!(family("uint16"), Family::Int);
-        assert_eq!(family("complex32"), Family::F64);
-        assert_eq!(family("float8_e4m3fn"), Family::Fp8);
-        assert_eq!(family("quint8"), Family::Fp8);
+        assert_eq!(family("uint16"), DTypeFamily::Int);
+        assert_eq!(family("complex32"), DTypeFamily::F64);
+        assert_eq!(family("float8_e4m3fn"), DTypeFamily::Fp8);
+        assert_eq!(family("quint8"), DTypeFamily::Fp8);
         for blocks in ["Q4_K", "IQ2_XXS", "TQ1_0", "MXFP4"] {
-            assert_eq!(family(blocks), Family::Fp8, "{blocks}");
+            assert_eq!(family(blocks), DTypeFamily::Fp8, "{blocks}");
             assert!(is_short(blocks, &blocks.to_lowercase()), "{blocks}");
         }
     }

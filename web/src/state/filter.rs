@@ -13,7 +13,7 @@ use crate::protocol::weights::RowValues;
 use crate::rows::{LeafKind, Row};
 use crate::state::dtype::is_short;
 use crate::state::glob::Glob;
-use crate::state::weights::Measure;
+use crate::state::weights::RowMeasure;
 
 /// A parsed filter.
 #[derive(Debug, Clone, Default)]
@@ -30,8 +30,8 @@ enum Term {
     Kind(KindTerm),
     State(String),
     Shape(Vec<Dim>),
-    Size { params: bool, order: Order, limit: u64 },
-    Values { measure: Measure, share: bool, order: Order, limit: f64 },
+    Size { params: bool, order: Relation, limit: u64 },
+    Values { measure: RowMeasure, share: bool, order: Relation, limit: f64 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,7 +50,7 @@ enum Dim {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Order {
+enum Relation {
     Less,
     LessEqual,
     Equal,
@@ -209,7 +209,7 @@ impl Unknown {
     }
 }
 
-impl Order {
+impl Relation {
     fn holds<T: PartialOrd>(self, number: T, limit: T) -> bool {
         match self {
             Self::Less => number < limit,
@@ -225,19 +225,19 @@ impl Order {
 const TERMS: [&str; 6] = ["dtype:", "kind:", "state:", "shape:", "bytes>", "params>"];
 
 /// What can be asked of values.
-const MEASURES: [(&str, Measure); 9] = [
-    ("std", Measure::Std),
-    ("\u{3c3}", Measure::Std),
-    ("absmax", Measure::AbsMax),
-    ("min", Measure::Min),
-    ("max", Measure::Max),
-    ("mean", Measure::Mean),
-    ("zeros", Measure::Zeros),
-    ("nan", Measure::Nan),
-    ("inf", Measure::Inf),
+const MEASURES: [(&str, RowMeasure); 9] = [
+    ("std", RowMeasure::Std),
+    ("\u{3c3}", RowMeasure::Std),
+    ("absmax", RowMeasure::AbsMax),
+    ("min", RowMeasure::Min),
+    ("max", RowMeasure::Max),
+    ("mean", RowMeasure::Mean),
+    ("zeros", RowMeasure::Zeros),
+    ("nan", RowMeasure::Nan),
+    ("inf", RowMeasure::Inf),
 ];
 
-fn measure(name: &str) -> Option<Measure> {
+fn measure(name: &str) -> Option<RowMeasure> {
     let known = MEASURES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
     known.map(|(_, measure)| *measure)
 }
@@ -349,7 +349,7 @@ fn term(word: &str) -> Result<Term, String> {
             Some(part) => (part, true),
             None => (limit, false),
         };
-        let counts = matches!(measure, Measure::Zeros | Measure::Nan | Measure::Inf);
+        let counts = matches!(measure, RowMeasure::Zeros | RowMeasure::Nan | RowMeasure::Inf);
         let limit =
             limit.parse::<f64>().ok().filter(|limit| limit.is_finite() && (counts || !share));
         let limit = limit.ok_or_else(|| {
@@ -409,13 +409,13 @@ fn kind(text: &str) -> Result<Term, String> {
     Ok(Term::Kind(term))
 }
 
-fn order(text: &str) -> Option<(Order, &str)> {
+fn order(text: &str) -> Option<(Relation, &str)> {
     for (sign, order) in [
-        (">=", Order::GreaterEqual),
-        ("<=", Order::LessEqual),
-        (">", Order::Greater),
-        ("<", Order::Less),
-        ("=", Order::Equal),
+        (">=", Relation::GreaterEqual),
+        ("<=", Relation::LessEqual),
+        (">", Relation::Greater),
+        ("<", Relation::Less),
+        ("=", Relation::Equal),
     ] {
         if let Some(rest) = text.strip_prefix(sign) {
             return Some((order, rest));

@@ -7,7 +7,7 @@ use crate::protocol::error::ErrorText;
 use crate::protocol::inspected::Inspected;
 use crate::protocol::looking::LookingReply as Looked;
 use crate::protocol::weights::{Scanned, TensorValues, WeightsReply};
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// What is read of values, and what was.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -78,7 +78,7 @@ impl Instrument {
     pub fn hear(
         &mut self,
         told: WeightsReply,
-        work: Option<&mut Work>,
+        work: Option<&mut OpenWork>,
         inspected: &mut Option<Rc<Inspected>>,
     ) {
         match told {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// What a link leads to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Link {
+pub struct PageLink {
     /// The name of the file, if it is one that has to be given; nothing of one at an address.
     pub file: String,
     /// The second file of a comparison.
@@ -22,7 +22,7 @@ pub struct Link {
     pub view: String,
 }
 
-impl Link {
+impl PageLink {
     /// What stands behind the `#`; `None` if that is nothing of this kind.
     #[must_use]
     pub fn parse(hash: &str) -> Option<Self> {
@@ -124,32 +124,32 @@ mod tests {
 
     #[test]
     fn links_are_readable_and_come_back() {
-        let link = Link {
+        let link = PageLink {
             file: "my model.safetensors".into(),
             key: "model.layers.3.mlp/weight:0".into(),
             slice: "[120,576]".into(),
             view: EXPANDED.into(),
-            ..Link::default()
+            ..PageLink::default()
         };
         let hash = "#file=my%20model.safetensors&key=model.layers.3.mlp/weight:0&slice=[120,576]&view=expanded";
         assert_eq!(link.hash(), hash);
-        assert_eq!(Link::parse(hash), Some(link));
-        assert_eq!(Link::default().hash(), "");
+        assert_eq!(PageLink::parse(hash), Some(link));
+        assert_eq!(PageLink::default().hash(), "");
         for odd in ["a&b=c", "50%", "%41", "שלום\u{202e}.w", "a b+c", "nan>0 -x", "#"] {
-            let link = Link { key: odd.into(), filter: odd.into(), ..Link::default() };
-            assert_eq!(Link::parse(&link.hash()), Some(link), "{odd}");
+            let link = PageLink { key: odd.into(), filter: odd.into(), ..PageLink::default() };
+            assert_eq!(PageLink::parse(&link.hash()), Some(link), "{odd}");
         }
     }
 
     #[test]
     fn what_is_no_link_is_none() {
         for text in ["", "key=a", "#", "#s=abc", "#top", "#key=a&what=b"] {
-            assert_eq!(Link::parse(text), None, "{text}");
+            assert_eq!(PageLink::parse(text), None, "{text}");
         }
         // As browsers give back what is not ASCII, and as people write it.
-        assert_eq!(Link::parse("#key=%C3%A9").unwrap().key, "é");
-        assert_eq!(Link::parse("#key=é").unwrap().key, "é");
-        assert_eq!(Link::parse("#key=%zz%4").unwrap().key, "%zz%4");
+        assert_eq!(PageLink::parse("#key=%C3%A9").unwrap().key, "é");
+        assert_eq!(PageLink::parse("#key=é").unwrap().key, "é");
+        assert_eq!(PageLink::parse("#key=%zz%4").unwrap().key, "%zz%4");
     }
 
     #[test]

@@ -6,21 +6,21 @@ use statelens_inspect::picture::{BlockMap, ColourScaling, Show};
 use statelens_stats::MatrixLine;
 
 use crate::protocol::error::ErrorText;
-use crate::protocol::looking::{Cells, Frame, LookingReply, Progress};
+use crate::protocol::looking::{Cells, LookingReply, MatrixSelection, OverviewProgress};
 use crate::protocol::ranked::{self, Ranked};
 use crate::protocol::singular::{self, Offer, SingularReport};
 
 /// Something that is shared, and the same only if it is the very one.
 #[derive(Debug)]
-pub struct Held<T>(pub Rc<T>);
+pub struct ByIdentity<T>(pub Rc<T>);
 
-impl<T> PartialEq for Held<T> {
+impl<T> PartialEq for ByIdentity<T> {
     fn eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl<T> Clone for Held<T> {
+impl<T> Clone for ByIdentity<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
@@ -34,7 +34,7 @@ pub struct SingularValues {
     /// How much of it is done, of 1, while they are looked for.
     pub part: Option<f64>,
     /// What was found.
-    pub found: Option<Held<SingularReport>>,
+    pub found: Option<ByIdentity<SingularReport>>,
     /// Why they can't be found.
     pub failed: Option<Rc<ErrorText>>,
 }
@@ -44,7 +44,7 @@ impl SingularValues {
         match told {
             singular::SingularReply::Offers(offers) => self.offers = offers,
             singular::SingularReply::Going(part) => self.part = Some(part),
-            singular::SingularReply::Found(found) => self.found = Some(Held(Rc::new(*found))),
+            singular::SingularReply::Found(found) => self.found = Some(ByIdentity(Rc::new(*found))),
             singular::SingularReply::Ended => self.part = None,
             singular::SingularReply::Failed(error) => {
                 (self.part, self.failed) = (None, Some(Rc::new(error)));
@@ -60,15 +60,15 @@ pub type RowColumn = (u64, u64);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Looking {
     /// Which matrix.
-    pub frame: Frame,
+    pub frame: MatrixSelection,
     /// The shape of the tensor.
     pub shape: Vec<u64>,
     /// Rows and columns of the matrix.
     pub matrix: (u64, u64),
     /// The whole of it.
-    pub map: Option<Held<BlockMap>>,
+    pub map: Option<ByIdentity<BlockMap>>,
     /// How far that is.
-    pub progress: Progress,
+    pub progress: OverviewProgress,
     /// Why it can't be read.
     pub failed: Option<Rc<ErrorText>>,
     /// The value that is looked at.
@@ -78,7 +78,7 @@ pub struct Looking {
     /// Pixels of a value under the lens.
     pub zoom: u64,
     /// Values under the lens.
-    pub cells: Option<Held<Cells>>,
+    pub cells: Option<ByIdentity<Cells>>,
     /// Whether rows are drawn as columns.
     pub transposed: bool,
     /// What of a block is shown.
@@ -90,7 +90,7 @@ pub struct Looking {
     /// Its singular values.
     pub singular: SingularValues,
     /// Its rows by norm, or its kernels.
-    pub ranked: Option<Held<Ranked>>,
+    pub ranked: Option<ByIdentity<Ranked>>,
     /// Bytes that were read for that, and all of them, while it goes on.
     pub ranking: Option<(u64, u64)>,
     /// Why it can't be.
@@ -134,14 +134,14 @@ impl Looking {
             _ => None,
         };
         let leading = vec![0; shape.len().saturating_sub(2)];
-        let frame = Frame { row, leading, fold };
+        let frame = MatrixSelection { row, leading, fold };
         let matrix = frame.matrix(shape)?;
         let mut new = Self {
             frame,
             shape: shape.to_vec(),
             matrix: (matrix.rows(), matrix.columns),
             map: None,
-            progress: Progress::default(),
+            progress: OverviewProgress::default(),
             failed: None,
             at: (0, 0),
             lens: (0, 0),
@@ -177,7 +177,7 @@ impl Looking {
     pub fn hear(&mut self, told: LookingReply) {
         match told {
             LookingReply::Overview(frame, packed, progress) if frame == self.frame => {
-                self.map = packed.map().map(|map| Held(Rc::new(map))).or(self.map.take());
+                self.map = packed.map().map(|map| ByIdentity(Rc::new(map))).or(self.map.take());
                 self.progress = progress;
             }
             LookingReply::Failed(frame, error) if frame == self.frame => {
@@ -185,7 +185,7 @@ impl Looking {
                 self.progress.ended = true;
             }
             LookingReply::Cells(frame, cells) if frame == self.frame => match cells {
-                Ok(cells) => self.cells = Some(Held(Rc::new(*cells))),
+                Ok(cells) => self.cells = Some(ByIdentity(Rc::new(*cells))),
                 Err(error) => self.failed = Some(Rc::new(error)),
             },
             LookingReply::Ranked(row, told) if row == self.frame.row => self.hear_ranked(told),
@@ -198,7 +198,7 @@ impl Looking {
         self.ranking = None;
         match told {
             ranked::RankedReply::Going(done, total) => self.ranking = Some((done, total)),
-            ranked::RankedReply::Found(found) => self.ranked = Some(Held(Rc::new(*found))),
+            ranked::RankedReply::Found(found) => self.ranked = Some(ByIdentity(Rc::new(*found))),
             ranked::RankedReply::Failed(error) => self.rank_failed = Some(Rc::new(error)),
             ranked::RankedReply::Ended => {}
         }
@@ -256,11 +256,11 @@ impl Looking {
 
     /// Looks at another matrix of the tensor.
     pub fn slice(&mut self, leading: Vec<u64>) {
-        let frame = Frame { leading, ..self.frame.clone() };
+        let frame = MatrixSelection { leading, ..self.frame.clone() };
         if frame != self.frame && frame.matrix(&self.shape).is_some() {
             self.frame = frame;
             (self.map, self.cells, self.failed) = (None, None, None);
-            self.progress = Progress::default();
+            self.progress = OverviewProgress::default();
             self.singular = SingularValues::default();
             // Kernels are those of all slices.
             self.ranked = self.ranked.take().filter(|ranked| ranked.0.kernels);

@@ -1,8 +1,8 @@
 //! Picking several rows of what is open.
 
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
-impl Work {
+impl OpenWork {
     /// Picks a line beside what is picked, or lets it go; or all from the one before to this one.
     pub fn pick(&mut self, line: usize, reach: bool) {
         let from = self.cursor().unwrap_or(line);

@@ -9,7 +9,7 @@ use crate::protocol::opened::FileName;
 
 /// The files of a folder that holds the checkpoints of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Folder {
+pub struct RunFolder {
     /// Its name; empty for files that were chosen without their folder.
     pub name: String,
     /// The files that lie in it, as positions in what was dropped.
@@ -19,18 +19,18 @@ pub struct Folder {
 /// The run folder among what was dropped: that with the most checkpoints, the first of equals. One
 /// checkpoint alone is a run only with something besides it that only runs have.
 #[must_use]
-pub fn find(files: &[FileName]) -> Option<Folder> {
+pub fn find(files: &[FileName]) -> Option<RunFolder> {
     let mut places: HashMap<String, usize> = HashMap::new();
-    let mut folders: Vec<Folder> = Vec::new();
+    let mut folders: Vec<RunFolder> = Vec::new();
     for (at, file) in files.iter().enumerate() {
         let (name, _) = split(&file.path);
         let place = *places.entry(name.to_owned()).or_insert_with(|| {
-            folders.push(Folder { name: name.to_owned(), members: Vec::new() });
+            folders.push(RunFolder { name: name.to_owned(), members: Vec::new() });
             folders.len() - 1
         });
         folders[place].members.push(at);
     }
-    let mut best: Option<(usize, Folder)> = None;
+    let mut best: Option<(usize, RunFolder)> = None;
     for folder in folders {
         let run = RunContents::new(names(files, &folder), None, &NamePattern::default());
         let checkpoints = run.checkpoints().count();
@@ -47,7 +47,7 @@ pub fn find(files: &[FileName]) -> Option<Folder> {
 }
 
 /// Names, without the folder, and sizes.
-fn names(files: &[FileName], folder: &Folder) -> Vec<(String, u64)> {
+fn names(files: &[FileName], folder: &RunFolder) -> Vec<(String, u64)> {
     let of = |at: &usize| files.get(*at).map(|file| (split(&file.path).1.to_owned(), file.size));
     folder.members.iter().filter_map(of).collect()
 }
@@ -58,14 +58,14 @@ fn split(path: &str) -> (&str, &str) {
 
 /// Where the index is among what was dropped.
 #[must_use]
-pub fn index_of(files: &[FileName], folder: &Folder) -> Option<usize> {
+pub fn index_of(files: &[FileName], folder: &RunFolder) -> Option<usize> {
     let is_index = |at: &&usize| files.get(**at).is_some_and(|file| split(&file.path).1 == INDEX);
     folder.members.iter().find(is_index).copied()
 }
 
 /// A row of the table: an entry, and the file that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct RunRow {
     /// Its place in [`RunContents::entries`].
     pub entry: usize,
     /// Its place in what was dropped.
@@ -78,7 +78,7 @@ pub struct Sorted {
     /// What the core says.
     pub run: RunContents,
     /// The rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<RunRow>,
     /// How many paths the index lists.
     pub listed: usize,
     /// Why the index is not understood, if so. Then nobody knows what would be loaded.
@@ -87,7 +87,11 @@ pub struct Sorted {
 
 /// Sorts a run folder; `index` is the text of its index, or why it can't be read.
 #[must_use]
-pub fn sort(files: &[FileName], folder: &Folder, index: Option<Result<String, String>>) -> Sorted {
+pub fn sort(
+    files: &[FileName],
+    folder: &RunFolder,
+    index: Option<Result<String, String>>,
+) -> Sorted {
     let parsed = index.map(|text| {
         text.and_then(|text| parse_index(&text).map_err(|error| error.what().to_owned()))
     });
@@ -108,11 +112,11 @@ pub fn sort(files: &[FileName], folder: &Folder, index: Option<Result<String, St
         }
     }
     let row = |(entry, of): (usize, &FileEntry)| {
-        places.get(&of.name).map(|file| Row { entry, file: *file })
+        places.get(&of.name).map(|file| RunRow { entry, file: *file })
     };
-    let mut rows: Vec<Row> = run.entries.iter().enumerate().filter_map(row).collect();
+    let mut rows: Vec<RunRow> = run.entries.iter().enumerate().filter_map(row).collect();
     // The core has checkpoints in their order and the rest by name: the newest of a step first.
-    let place = |row: &Row| {
+    let place = |row: &RunRow| {
         let step = run.entries.get(row.entry).and_then(step);
         let whole = run.entries.get(row.entry).is_some_and(FileEntry::is_checkpoint);
         (std::cmp::Reverse(step), !whole, if whole { usize::MAX - row.entry } else { row.entry })

@@ -2,7 +2,7 @@
 
 use crate::protocol::opened::Opened;
 use crate::rows::{LeafKind, PackedRows, Row};
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// A tensor.
 pub(crate) fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Row {
@@ -78,7 +78,7 @@ pub(crate) fn all(rows: &[Row]) -> Vec<u32> {
 }
 
 /// An open checkpoint of these rows.
-pub(crate) fn work(rows: Vec<Row>) -> Work {
+pub(crate) fn work(rows: Vec<Row>) -> OpenWork {
     let opened = Opened {
         name: "x.mdl".into(),
         main: 0,
@@ -101,5 +101,5 @@ pub(crate) fn work(rows: Vec<Row>) -> Work {
         summary: false,
         model_params: None,
     };
-    Work::new(opened, rows)
+    OpenWork::new(opened, rows)
 }

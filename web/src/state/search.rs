@@ -16,12 +16,12 @@ const EACH: usize = 24;
 
 /// All keys in lower case, one after the other: a word is looked for in all of them at once.
 #[derive(Debug)]
-pub struct Keys {
+pub struct SearchText {
     text: String,
     ends: Vec<usize>,
 }
 
-impl Keys {
+impl SearchText {
     /// Those of the rows.
     #[must_use]
     pub fn new(rows: &[Row]) -> Self {
@@ -80,7 +80,7 @@ pub struct Search {
 impl Search {
     /// Begins.
     #[must_use]
-    pub fn new(mut filter: Filter, keys: &Keys) -> Self {
+    pub fn new(mut filter: Filter, keys: &SearchText) -> Self {
         let mut words = filter.take_words().into_iter();
         let first = words.next();
         let all = 0..keys.ends.len() as u32;
@@ -152,7 +152,7 @@ mod tests {
 
     fn found(rows: &[Row], text: &str) -> (Vec<u32>, usize) {
         let filter = Filter::parse(text).expect("a filter");
-        let mut search = Search::new(filter, &Keys::new(rows));
+        let mut search = Search::new(filter, &SearchText::new(rows));
         let mut pieces = 1;
         while !search.go(rows, &Weights::default()) {
             pieces += 1;
@@ -201,7 +201,7 @@ mod tests {
         assert!(pieces > 5, "{pieces}");
         assert_eq!((found_so, 1), found(&rows, ".fc."));
         let mut search =
-            Search::new(Filter::parse("/[.]fc[.]/").expect("a filter"), &Keys::new(&rows));
+            Search::new(Filter::parse("/[.]fc[.]/").expect("a filter"), &SearchText::new(&rows));
         assert_eq!(search.first(), None);
         assert!(!search.go(&rows, &Weights::default()));
         let first = search.first().expect("enough to look at");

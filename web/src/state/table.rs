@@ -6,7 +6,7 @@ use statelens_checkpoint::order;
 use statelens_inspect::fold::{self, ChildRun, Sums, Trie, join};
 
 use crate::rows::{LeafKind, Row};
-use crate::state::weights::{Measure, Weights};
+use crate::state::weights::{RowMeasure, Weights};
 
 /// A column that rows can be sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Column {
     /// The value.
     Value,
     /// What the values of tensors are like.
-    Measure(Measure),
+    Measure(RowMeasure),
 }
 
 /// A column of the table with its head.
@@ -42,7 +42,7 @@ pub const SHOWN: u16 = 0b110_0111;
 
 /// How the table is arranged.
 #[derive(Debug, Clone, PartialEq)]
-pub struct View {
+pub struct TableView {
     /// True if repeated layers fold.
     pub fold: bool,
     /// The column to sort by, and whether downwards; `None` is file order.
@@ -59,7 +59,7 @@ pub struct View {
     pub so_far: bool,
 }
 
-impl Default for View {
+impl Default for TableView {
     fn default() -> Self {
         Self {
             fold: false,
@@ -87,7 +87,7 @@ pub struct Fold {
     /// How many members.
     pub times: u64,
     /// What each member holds.
-    pub patterns: Vec<Pattern>,
+    pub patterns: Vec<FoldPattern>,
     /// Sums over all members.
     pub sums: Sums,
     /// True if the members are leaves.
@@ -98,7 +98,7 @@ pub struct Fold {
 
 /// One key of a fold, in all its members.
 #[derive(Debug)]
-pub struct Pattern {
+pub struct FoldPattern {
     /// The key within a member.
     pub label: String,
     /// The rows, member by member.
@@ -188,7 +188,7 @@ impl Table {
         rows: &[Row],
         whole: &Trie,
         chosen: &[u32],
-        view: &View,
+        view: &TableView,
         sorted: Option<&Sorted>,
     ) -> Self {
         let mut table = Self { leaves: chosen.len(), ..Self::default() };
@@ -201,7 +201,7 @@ impl Table {
                 &part
             };
             let sorted = view.sort.is_some();
-            Builder { rows, trie, view, table: &mut table, sorted }.top();
+            TableBuilder { rows, trie, view, table: &mut table, sorted }.top();
         } else if view.sort.is_some() {
             table.items = chosen.iter().map(|&id| TableLine::Row(id)).collect();
         } else {
@@ -226,7 +226,7 @@ impl Table {
 
     /// The pattern that holds a leaf, and which of its rows it is.
     #[must_use]
-    pub fn pattern_of(&self, row: u32) -> Option<(&Fold, &Pattern, usize)> {
+    pub fn pattern_of(&self, row: u32) -> Option<(&Fold, &FoldPattern, usize)> {
         self.folds.iter().find_map(|fold| {
             fold.patterns.iter().find_map(|pattern| {
                 pattern.rows.iter().position(|&id| id == row).map(|at| (fold, pattern, at))
@@ -398,15 +398,15 @@ fn top(key: &str, dot: char) -> (&str, bool) {
     }
 }
 
-struct Builder<'a> {
+struct TableBuilder<'a> {
     rows: &'a [Row],
     trie: &'a Trie,
-    view: &'a View,
+    view: &'a TableView,
     table: &'a mut Table,
     sorted: bool,
 }
 
-impl Builder<'_> {
+impl TableBuilder<'_> {
     fn top(&mut self) {
         for run in self.trie.runs(0) {
             if run.len > 1 {
@@ -443,7 +443,7 @@ impl Builder<'_> {
         let path = self.trie.path(at);
         let members = &self.trie.children(at)[run.start..run.start + run.len];
         let label = self.trie.run_label(at, run);
-        let patterns: Vec<Pattern> =
+        let patterns: Vec<FoldPattern> =
             self.trie.patterns(members).into_iter().map(|line| self.pattern(line)).collect();
         let mut sums = Sums::default();
         patterns.iter().for_each(|pattern| sums.add(&pattern.sums));
@@ -481,12 +481,12 @@ impl Builder<'_> {
         }
     }
 
-    fn pattern(&self, line: fold::FoldedKey) -> Pattern {
+    fn pattern(&self, line: fold::FoldedKey) -> FoldPattern {
         let row = |id: u32| &self.rows[id as usize];
         let mut sums = Sums::default();
         line.rows.iter().for_each(|&id| sums.add_row(row(id)));
         let one_shape = line.rows.windows(2).all(|pair| row(pair[0]).shape == row(pair[1]).shape);
-        Pattern { label: line.key, rows: line.rows, sums, one_shape }
+        FoldPattern { label: line.key, rows: line.rows, sums, one_shape }
     }
 }
 
@@ -509,15 +509,15 @@ mod tests {
 
     use crate::state::sample::{all, gpt, tensor, value};
 
-    fn folded() -> View {
-        View { fold: true, ..View::default() }
+    fn folded() -> TableView {
+        TableView { fold: true, ..TableView::default() }
     }
 
-    fn table(rows: &[Row], view: &View) -> Table {
+    fn table(rows: &[Row], view: &TableView) -> Table {
         Table::new(rows, &Trie::new(rows, view.dot), &all(rows), view, None)
     }
 
-    fn lines(rows: &[Row], view: &View) -> Vec<String> {
+    fn lines(rows: &[Row], view: &TableView) -> Vec<String> {
         let table = table(rows, view);
         table
             .items
@@ -539,7 +539,7 @@ mod tests {
         let rows: Vec<Row> =
             ["a.b", "a.c", "d.0", "d.1", "d.2"].map(|key| value(key, "0.1")).into();
         assert_eq!(lines(&rows, &folded()), ["# a", "a.b", "a.c", "# d", "d.0", "d.1", "d.2"]);
-        assert_eq!(lines(&rows, &View::default()), lines(&rows, &folded()));
+        assert_eq!(lines(&rows, &TableView::default()), lines(&rows, &folded()));
     }
 
     #[test]
@@ -604,10 +604,10 @@ mod tests {
         let mut shut = folded();
         shut.toggled.insert("model.model.blocks.0\u{2013}3".into());
         for view in [
-            View::default(),
+            TableView::default(),
             folded(),
             shut,
-            View { sort: Some((Column::Bytes, true)), ..folded() },
+            TableView { sort: Some((Column::Bytes, true)), ..folded() },
         ] {
             let table = table(&rows, &view);
             for id in all(&rows) {
@@ -625,13 +625,13 @@ mod tests {
     #[test]
     fn sorting() {
         let rows = gpt(12);
-        let view = View { sort: Some((Column::Bytes, true)), ..folded() };
+        let view = TableView { sort: Some((Column::Bytes, true)), ..folded() };
         let table = table(&rows, &view);
         let sizes: Vec<u64> =
             table.items.iter().map(|&item| table.item_sums(&rows, item).bytes).collect();
         assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
         assert!(table.items.iter().all(|item| !matches!(item, TableLine::State(_))));
-        let view = View { sort: Some((Column::Key, false)), ..View::default() };
+        let view = TableView { sort: Some((Column::Key, false)), ..TableView::default() };
         let keys = lines(&rows, &view);
         let at = |key: &str| keys.iter().position(|line| line == key).expect("a line");
         assert!(at("optimizer.state.9.step") < at("optimizer.state.10.step"));
@@ -645,7 +645,7 @@ mod tests {
         let chosen: Vec<u32> = all(&rows).into_iter().filter(|id| id % 3 != 1).collect();
         let trie = Trie::new(&rows, '.');
         for by in [(Column::Key, false), (Column::Bytes, true), (Column::Shape, true)] {
-            let view = View { sort: Some(by), ..View::default() };
+            let view = TableView { sort: Some(by), ..TableView::default() };
             let sorted = Sorted::new(&rows, by, &view.weights);
             let with = Table::new(&rows, &trie, &chosen, &view, Some(&sorted));
             let without = Table::new(&rows, &trie, &chosen, &view, None);
@@ -663,7 +663,7 @@ mod tests {
             |row: u32| RowValues { row, std: Some(f64::from(row % 7)), ..RowValues::default() };
         view.weights.take((0..8).map(of).collect());
         for down in [true, false] {
-            view.sort = Some((Column::Measure(Measure::Std), down));
+            view.sort = Some((Column::Measure(RowMeasure::Std), down));
             let table = table(&rows, &view);
             let known: Vec<Option<f64>> = table
                 .items

@@ -1,7 +1,7 @@
 //! The tape: the state on an exact byte axis in key order, laid out for the width it has.
 
 use crate::rows::Row;
-use crate::state::dtype::{Family, row_family, word};
+use crate::state::dtype::{DTypeFamily, row_family, word};
 use crate::state::fmt;
 use statelens_checkpoint::order;
 use statelens_inspect::visible;
@@ -17,7 +17,7 @@ pub struct Stretch {
     /// Width in CSS pixels.
     pub width: f64,
     /// The family; `None` where several share less than a pixel.
-    pub family: Option<Family>,
+    pub family: Option<DTypeFamily>,
 }
 
 /// A mark on the axis.
@@ -39,7 +39,7 @@ pub struct Label {
     /// The state.
     pub name: String,
     /// The leading dtype: the short word and the family, if there is room.
-    pub dtype: Option<(String, Family)>,
+    pub dtype: Option<(String, DTypeFamily)>,
     /// The size, if there is room.
     pub size: Option<String>,
 }
@@ -84,7 +84,7 @@ pub struct StateShare {
     /// What is written over it; empty for none.
     pub name: String,
     /// Word, family and bytes, in order.
-    pub runs: Vec<(String, Family, u64)>,
+    pub runs: Vec<(String, DTypeFamily, u64)>,
 }
 
 impl StateShare {
@@ -94,8 +94,8 @@ impl StateShare {
 
     /// The dtype with the most bytes, and how many others there are: `q4_K +10`.
     #[must_use]
-    pub fn lead(&self) -> Option<(String, Family)> {
-        let mut sums: Vec<(&str, Family, u64)> = Vec::new();
+    pub fn lead(&self) -> Option<(String, DTypeFamily)> {
+        let mut sums: Vec<(&str, DTypeFamily, u64)> = Vec::new();
         for (word, family, bytes) in &self.runs {
             match sums.iter_mut().find(|sum| sum.0 == word) {
                 Some(sum) => sum.2 += bytes,
@@ -412,7 +412,7 @@ mod tests {
             .iter()
             .map(|stretch| stretch.family)
             .collect();
-        assert_eq!(families, [Some(Family::Int), Some(Family::F32), None]);
+        assert_eq!(families, [Some(DTypeFamily::Int), Some(DTypeFamily::F32), None]);
     }
 
     #[test]
@@ -428,8 +428,8 @@ mod tests {
         let wide: f64 = tape.stretches.iter().map(|stretch| stretch.width).sum();
         assert!((wide - 1000.0).abs() < 3.0, "{wide}");
         let (first, last) = (tape.stretches.first(), tape.stretches.last());
-        assert_eq!(first.and_then(|stretch| stretch.family), Some(Family::F32));
-        assert_eq!(last.and_then(|stretch| stretch.family), Some(Family::Bf16));
+        assert_eq!(first.and_then(|stretch| stretch.family), Some(DTypeFamily::F32));
+        assert_eq!(last.and_then(|stretch| stretch.family), Some(DTypeFamily::Bf16));
         assert!(tape.labels.iter().any(|label| label.name == "w_70000"), "{:?}", tape.labels);
     }
 

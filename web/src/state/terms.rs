@@ -3,7 +3,7 @@
 use crate::rows::Row;
 use crate::state::filter::Filter;
 use crate::state::fmt;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// More keys than that are not counted: the menu opens at once.
 const COUNTED: usize = 50_000;
@@ -25,7 +25,7 @@ pub struct Example {
 
 /// Terms that fit what is open.
 #[must_use]
-pub fn examples(work: &Work) -> Vec<Example> {
+pub fn examples(work: &OpenWork) -> Vec<Example> {
     let largest = work.rows.iter().filter(|row| row.kind.has_shape()).max_by_key(|row| row.bytes);
     let mut terms: Vec<(String, &str)> = Vec::new();
     if let Some((dtype, _)) = work.dtypes.first() {
@@ -60,7 +60,7 @@ fn word(row: &Row, dot: char) -> Option<&str> {
     last.chars().all(|c| c.is_ascii_alphabetic() || c == '_').then_some(last)
 }
 
-fn counted(work: &Work, term: String, what: &'static str) -> Example {
+fn counted(work: &OpenWork, term: String, what: &'static str) -> Example {
     let filter = Filter::parse(&term).unwrap_or_default();
     let of_values = filter.is_of_values();
     let most = if term.starts_with('/') { COUNTED_SLOWLY } else { COUNTED };
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn examples_fit_the_checkpoint_and_are_understood() {
         let rows = gpt(2);
-        let work = Work::new(Opened::default(), rows.clone());
+        let work = OpenWork::new(Opened::default(), rows.clone());
         let examples = examples(&work);
         let of = |term: &str| examples.iter().find(|example| example.term == term);
         assert_eq!(of("dtype:f32").and_then(|it| it.count), Some(16), "the dtype of most tensors");

@@ -8,20 +8,20 @@ use std::collections::HashSet;
 use statelens_inspect::fold::{ChildRun, Sums, Trie, join};
 
 use crate::rows::Row;
-use crate::state::dtype::{Family, row_family};
+use crate::state::dtype::{DTypeFamily, row_family};
 
 /// The lines of the tree.
 #[derive(Debug, Default)]
 pub struct Tree {
     /// The lines.
-    pub lines: Vec<Branch>,
+    pub lines: Vec<TreeLine>,
     /// The most bytes that a line holds: the bars are drawn to its scale.
     pub largest: u64,
 }
 
 /// A line of the tree.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Branch {
+pub struct TreeLine {
     /// Depth from 0.
     pub level: usize,
     /// How often it repeats; 1 if it doesn't.
@@ -31,7 +31,7 @@ pub struct Branch {
     /// Sums of all that it holds.
     pub sums: Sums,
     /// The family that holds most of the bytes.
-    pub family: Family,
+    pub family: DTypeFamily,
     /// The first leaf.
     pub first: u32,
     /// Which of its siblings it is, from 1, and how many they are.
@@ -51,9 +51,9 @@ impl Tree {
     /// Makes the tree of all keys; `toggled` holds the identities of lines that are not as they are
     /// by default: open down to the second level, and where most of the bytes are.
     #[must_use]
-    pub fn new(trie: &Trie, families: &[Family], toggled: &HashSet<usize>) -> Self {
+    pub fn new(trie: &Trie, families: &[DTypeFamily], toggled: &HashSet<usize>) -> Self {
         let total = trie.sums(0).bytes;
-        let mut walk = Walk { trie, families, toggled, total, lines: Vec::new() };
+        let mut walk = TreeWalk { trie, families, toggled, total, lines: Vec::new() };
         walk.below(0, &[0], None, 0);
         let largest = walk.lines.iter().map(|line| line.sums.bytes).max().unwrap_or(0);
         Self { lines: walk.lines, largest }
@@ -153,15 +153,15 @@ impl Tree {
     }
 }
 
-struct Walk<'a> {
+struct TreeWalk<'a> {
     trie: &'a Trie,
-    families: &'a [Family],
+    families: &'a [DTypeFamily],
     toggled: &'a HashSet<usize>,
     total: u64,
-    lines: Vec<Branch>,
+    lines: Vec<TreeLine>,
 }
 
-impl Walk<'_> {
+impl TreeWalk<'_> {
     /// The lines below a node. `alike` are the nodes that it stands for, itself among them: below a
     /// fold, those of every member.
     fn below(&mut self, parent: usize, alike: &[usize], up: Option<usize>, level: usize) {
@@ -198,7 +198,7 @@ impl Walk<'_> {
             && trie.children(at).iter().any(|&below| !trie.is_value(below as usize));
         let by_default = level == 0 && sums.tensors > 0 || level < 4 && sums.bytes > self.total / 8;
         let open = expandable.then(|| by_default != self.toggled.contains(&at));
-        self.lines.push(Branch {
+        self.lines.push(TreeLine {
             level,
             times,
             open,
@@ -264,7 +264,7 @@ fn follow(
 
 /// The family that holds most of the bytes of each node.
 #[must_use]
-pub fn families(trie: &Trie, rows: &[Row]) -> Vec<Family> {
+pub fn families(trie: &Trie, rows: &[Row]) -> Vec<DTypeFamily> {
     let mut bytes = vec![[0u64; 8]; trie.count()];
     for at in (0..trie.count()).rev() {
         for row in trie.rows(at).iter().map(|&id| &rows[id as usize]) {
@@ -283,22 +283,22 @@ pub fn families(trie: &Trie, rows: &[Row]) -> Vec<Family> {
     bytes.iter().map(dominant).collect()
 }
 
-fn dominant(bytes: &[u64; 8]) -> Family {
-    const FAMILIES: [Family; 8] = [
-        Family::Bf16,
-        Family::F16,
-        Family::F32,
-        Family::F64,
-        Family::Int,
-        Family::Bool,
-        Family::Fp8,
-        Family::Value,
+fn dominant(bytes: &[u64; 8]) -> DTypeFamily {
+    const FAMILIES: [DTypeFamily; 8] = [
+        DTypeFamily::Bf16,
+        DTypeFamily::F16,
+        DTypeFamily::F32,
+        DTypeFamily::F64,
+        DTypeFamily::Int,
+        DTypeFamily::Bool,
+        DTypeFamily::Fp8,
+        DTypeFamily::Value,
     ];
     FAMILIES
         .into_iter()
         .filter(|&family| bytes[family as usize] > 0)
         .max_by_key(|&family| bytes[family as usize])
-        .unwrap_or(Family::Value)
+        .unwrap_or(DTypeFamily::Value)
 }
 
 #[cfg(test)]
@@ -314,7 +314,7 @@ mod tests {
     }
 
     fn shown(trie: &Trie, tree: &Tree) -> Vec<String> {
-        let line = |(at, branch): (usize, &Branch)| {
+        let line = |(at, branch): (usize, &TreeLine)| {
             let mark = match branch.open {
                 Some(true) => "v ",
                 Some(false) => "> ",

@@ -9,10 +9,10 @@ use crate::protocol::weights::RowValues;
 
 /// What is known; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Weights(Rc<Known>);
+pub struct Weights(Rc<KnownWeights>);
 
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct KnownWeights {
     rows: Vec<Option<RowValues>>,
     /// Rows that stand out among their siblings.
     odd: HashSet<u32>,
@@ -27,7 +27,7 @@ impl PartialEq for Weights {
 
 /// A number that rows are sorted and filtered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measure {
+pub enum RowMeasure {
     /// The standard deviation.
     Std,
     /// The largest magnitude.
@@ -139,15 +139,15 @@ fn either(one: Option<f64>, other: Option<f64>, both: fn(f64, f64) -> f64) -> Op
 impl RowTotals {
     /// A measure of them, to sort by.
     #[must_use]
-    pub fn measure(&self, measure: Measure) -> Option<f64> {
+    pub fn measure(&self, measure: RowMeasure) -> Option<f64> {
         let share = |count: u64| (self.count > 0).then(|| count as f64 / self.count as f64);
         match measure {
-            Measure::Std => self.std,
-            Measure::AbsMax => self.abs_max,
-            Measure::Min => self.min,
-            Measure::Max => self.max,
-            Measure::Zeros => share(self.zeros),
-            Measure::Nan => (self.read > 0).then(|| (self.nan + self.infinite) as f64),
+            RowMeasure::Std => self.std,
+            RowMeasure::AbsMax => self.abs_max,
+            RowMeasure::Min => self.min,
+            RowMeasure::Max => self.max,
+            RowMeasure::Zeros => share(self.zeros),
+            RowMeasure::Nan => (self.read > 0).then(|| (self.nan + self.infinite) as f64),
             _ => None,
         }
     }
@@ -156,20 +156,20 @@ impl RowTotals {
 impl RowValues {
     /// A measure, as a number or, where it is a count, as a part of all values.
     #[must_use]
-    pub fn measure(&self, measure: Measure, share: bool) -> Option<f64> {
+    pub fn measure(&self, measure: RowMeasure, share: bool) -> Option<f64> {
         let count = |count: u64| match share {
             true => count as f64 / self.count.max(1) as f64,
             false => count as f64,
         };
         match measure {
-            Measure::Std => self.std,
-            Measure::AbsMax => self.abs_max,
-            Measure::Min => self.min,
-            Measure::Max => self.max,
-            Measure::Mean => self.mean,
-            Measure::Zeros => Some(count(self.zeros)),
-            Measure::Nan => Some(count(self.nan)),
-            Measure::Inf => Some(count(self.infinite)),
+            RowMeasure::Std => self.std,
+            RowMeasure::AbsMax => self.abs_max,
+            RowMeasure::Min => self.min,
+            RowMeasure::Max => self.max,
+            RowMeasure::Mean => self.mean,
+            RowMeasure::Zeros => Some(count(self.zeros)),
+            RowMeasure::Nan => Some(count(self.nan)),
+            RowMeasure::Inf => Some(count(self.infinite)),
         }
     }
 }
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!((sum.std, sum.abs_max), (Some(0.2), Some(1.2)));
         assert_eq!((sum.min, sum.max), (Some(-0.3), None));
         assert_eq!(weights.get(3), None);
-        assert_eq!(sum.measure(Measure::Nan), Some(2.0));
+        assert_eq!(sum.measure(RowMeasure::Nan), Some(2.0));
     }
 
     #[test]

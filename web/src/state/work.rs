@@ -14,11 +14,11 @@ use self::layers::layer_starts;
 use crate::protocol::opened::Opened;
 use crate::protocol::weights::{Noticed, RowValues};
 use crate::rows::Row;
-use crate::state::dtype::Family;
+use crate::state::dtype::DTypeFamily;
 use crate::state::filter::Filter;
 use crate::state::picked::Picked;
-use crate::state::search::{Keys, Search};
-use crate::state::table::{Column, Fold, Sorted, Table, TableLine, View};
+use crate::state::search::{Search, SearchText};
+use crate::state::table::{Column, Fold, Sorted, Table, TableLine, TableView};
 use crate::state::tape::{self, StateShare};
 use crate::state::tree::{self, Tree};
 
@@ -39,7 +39,7 @@ pub enum Spot {
 
 /// An open checkpoint and how it is shown.
 #[derive(Debug, Clone)]
-pub struct Work {
+pub struct OpenWork {
     /// What the worker said, without its rows.
     pub opened: Rc<Opened>,
     /// The leaves, in file order.
@@ -62,7 +62,7 @@ pub struct Work {
     /// Dtypes by short word, with how many tensors have each.
     pub dtypes: Rc<Vec<(String, u64)>>,
     /// How the table is arranged.
-    pub view: View,
+    pub view: TableView,
     /// What stands in the filter box.
     pub filter: String,
     /// Why the filter is not understood.
@@ -82,9 +82,9 @@ pub struct Work {
     /// Lines of the tree that are not as they are by default, by [`Tree::identity`].
     tree_toggled: Rc<HashSet<usize>>,
     /// The family of each node of the tree.
-    families: Rc<Vec<Family>>,
+    families: Rc<Vec<DTypeFamily>>,
     /// The keys as the filter reads them.
-    keys: Rc<Keys>,
+    keys: Rc<SearchText>,
     /// The rows that pass the filter.
     chosen: Rc<Vec<u32>>,
     /// All rows by the column that the table is sorted by.
@@ -98,7 +98,7 @@ pub struct Work {
     member: usize,
 }
 
-impl PartialEq for Work {
+impl PartialEq for OpenWork {
     /// Two states of the page are the same if nothing was replaced.
     fn eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.rows, &other.rows)
@@ -119,7 +119,7 @@ impl PartialEq for Work {
     }
 }
 
-impl Work {
+impl OpenWork {
     /// Arranges what the worker found.
     #[must_use]
     pub fn new(opened: Opened, rows: Vec<Row>) -> Self {
@@ -127,7 +127,7 @@ impl Work {
         let dot = separator(&opened.format_id, &mut rows.iter().map(|row| &*row.key));
         let trie = Trie::new(&rows, dot);
         let families = tree::families(&trie, &rows);
-        let view = View { fold: true, dot, ..View::default() };
+        let view = TableView { fold: true, dot, ..TableView::default() };
         let table = Table::new(&rows, &trie, &all, &view, None);
         let toggled = HashSet::new();
         let tree = Tree::new(&trie, &families, &toggled);
@@ -162,7 +162,7 @@ impl Work {
             tree_toggled: Rc::new(toggled),
             trie: Rc::new(trie),
             families: Rc::new(families),
-            keys: Rc::new(Keys::new(&rows)),
+            keys: Rc::new(SearchText::new(&rows)),
             chosen: Rc::new(all),
             sorted: None,
             search: None,
@@ -492,11 +492,11 @@ mod tests {
     use super::*;
     use crate::state::sample::{gpt, work as of};
 
-    fn work(layers: u64) -> Work {
+    fn work(layers: u64) -> OpenWork {
         of(gpt(layers))
     }
 
-    fn key(work: &Work) -> &str {
+    fn key(work: &OpenWork) -> &str {
         work.row().map_or("", |row| &work.rows[row as usize].key)
     }
 

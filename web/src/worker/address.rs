@@ -7,7 +7,7 @@ use statelens_remote::{Address, WantedFiles};
 
 use crate::protocol::opened::Agreed;
 use crate::worker::job::Job;
-use crate::worker::remote::{Begun, Server, begun};
+use crate::worker::remote::{Begun, RemoteServer, begun};
 use crate::worker::sources::Sources;
 use crate::worker::watch::Watch;
 
@@ -30,7 +30,7 @@ pub(super) struct RemoteCheckpoint {
 /// As the server or the core says it.
 pub(super) async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<RemoteCheckpoint> {
     let address = Address::parse(url)?;
-    let server = Rc::new(Server::of(&address, agreed.follow));
+    let server = Rc::new(RemoteServer::of(&address, agreed.follow));
     let found = found(address, &server, agreed, job).await;
     server.tell(job);
     found
@@ -38,7 +38,7 @@ pub(super) async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<RemoteC
 
 async fn found(
     address: Address,
-    server: &Rc<Server>,
+    server: &Rc<RemoteServer>,
     agreed: Agreed,
     job: &Job,
 ) -> Result<RemoteCheckpoint> {

@@ -10,7 +10,7 @@ use crate::protocol::conversion::FALSIFIED;
 use crate::state::fmt::{exact, plural};
 use crate::state::weights::number;
 use crate::worker::found::Measurements;
-use crate::worker::planning::Made;
+use crate::worker::planning::PlannedOutput;
 
 /// Tensors that a refusal names.
 const NAMED: usize = 5;
@@ -34,7 +34,7 @@ pub(super) fn lines(report: &RunReport) -> Vec<String> {
 /// How far the numbers go that are to be cast, as far as values were read: a line for each pair of
 /// dtypes in which numbers may not fit. Of tensors that were cut, turned or joined, those of `open` are told that they
 /// were before.
-pub(super) fn ranges(open: &Checkpoint, made: &Made, found: &Measurements) -> Vec<String> {
+pub(super) fn ranges(open: &Checkpoint, made: &PlannedOutput, found: &Measurements) -> Vec<String> {
     let read = found.measured.keys().filter_map(|id| Some((*id, open.tensor(*id).ok()?)));
     let origins = Origins::of(read);
     let mut pairs: HashMap<(&DType, &DType), Ranges> = HashMap::new();

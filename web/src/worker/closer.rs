@@ -12,7 +12,7 @@ use statelens_tensor::Machine as _;
 
 use crate::protocol::closer::{CloseValues, Closely, Outlines, Renames, Renaming};
 use crate::protocol::compare::{CompareOptions, CompareReply};
-use crate::protocol::looking::Packed;
+use crate::protocol::looking::PackedOverview;
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
@@ -97,7 +97,7 @@ fn told(of: &Close) -> CloseValues {
         shape: of.shape.clone(),
         outlines: [outlines(Scale::Linear), outlines(Scale::Log)],
         differences,
-        map: of.drawn().map(|map| Packed::of(&map)),
+        map: of.drawn().map(|map| PackedOverview::of(&map)),
     }
 }
 

@@ -14,7 +14,7 @@ use web_sys::File;
 
 use crate::protocol::closer::RowMeasured;
 use crate::protocol::compare::{
-    self as protocol, CompareOptions, CompareReply, CompareRequest, End, NO_ROW, Progress,
+    self as protocol, CompareOptions, CompareProgress, CompareReply, CompareRequest, End, NO_ROW,
 };
 use crate::protocol::job::JobKind;
 use crate::text;
@@ -120,7 +120,7 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: CompareRequest, dat
 }
 
 /// What it takes to tell of a comparison.
-struct Telling {
+struct CompareUpdates {
     request: u32,
     /// The rows of the first, by the leaves that are compared.
     rows: Vec<u32>,
@@ -138,7 +138,7 @@ fn begin(
     left: &OpenCheckpoint,
     right: &OpenCheckpoint,
     options: &CompareOptions,
-) -> Result<(Comparison, Telling, protocol::Structure)> {
+) -> Result<(Comparison, CompareUpdates, protocol::StructureDifference)> {
     for side in [left, right] {
         side.checkpoint.unfolded().check("comparing all values", &side.limits)?;
     }
@@ -152,7 +152,7 @@ fn begin(
         structure: false,
     };
     let rename = suggested(&first, &second);
-    let mut telling = Telling {
+    let mut telling = CompareUpdates {
         request,
         rows: rows(left, &first),
         left: left.sources.clone(),
@@ -168,7 +168,7 @@ fn begin(
             *pair = *found as u32;
         }
     }
-    let structure = protocol::Structure {
+    let structure = protocol::StructureDifference {
         pairs,
         found: telling.found(&comparison),
         waiting: comparison.waiting().map(|leaf| telling.row(leaf)).collect(),
@@ -193,7 +193,7 @@ fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
     answer.rename.map(|(prefix, keys)| (prefix.rule(), keys))
 }
 
-impl Telling {
+impl CompareUpdates {
     /// The row of the first that a leaf of it is.
     fn row(&self, leaf: usize) -> u32 {
         self.rows.get(leaf).copied().unwrap_or(NO_ROW)
@@ -239,7 +239,7 @@ impl Telling {
     }
 
     /// What became known since the last time.
-    fn progress(&mut self, of: &Comparison) -> Progress {
+    fn progress(&mut self, of: &Comparison) -> CompareProgress {
         let (done, total) = of.progress();
         let settled = of.settled(self.told.1).map(|leaf| self.row(leaf)).collect();
         self.told.1 = of.compared();
@@ -253,7 +253,7 @@ impl Telling {
         self.told.2 = all.len();
         let millis = now() - self.began;
         let found = self.found(of);
-        Progress { request: self.request, done, total, millis, settled, found, measured }
+        CompareProgress { request: self.request, done, total, millis, settled, found, measured }
     }
 }
 
@@ -261,7 +261,7 @@ impl Telling {
 async fn run(
     session: Weak<std::cell::RefCell<Session>>,
     mut comparison: Comparison,
-    mut telling: Telling,
+    mut telling: CompareUpdates,
     job: Job,
 ) {
     let (left, right) = (telling.left.clone(), telling.right.clone());
@@ -276,7 +276,7 @@ async fn run(
     })
     .await;
     tell(&job, CompareReply::Progress(telling.progress(&comparison)));
-    let Telling { request, began, optimizers, .. } = telling;
+    let CompareUpdates { request, began, optimizers, .. } = telling;
     let report = comparison.into_report();
     let (close, nans) = (report.close, report.nan);
     let end = match ended {
@@ -295,8 +295,8 @@ async fn run(
 }
 
 /// What differs, and what stands on either side.
-fn sides(what: &DifferenceKind) -> (protocol::What, String, String) {
-    use protocol::What as To;
+fn sides(what: &DifferenceKind) -> (protocol::DifferenceKind, String, String) {
+    use protocol::DifferenceKind as To;
     let shape = |shape: &[u64]| statelens_inspect::shape_text(shape);
     match what {
         DifferenceKind::OnlyLeft(text) => (To::OnlyLeft, text.clone(), String::new()),

@@ -43,7 +43,7 @@ type Ears = (Closure<dyn FnMut(MessageEvent)>, Closure<dyn FnMut(ErrorEvent)>);
 
 /// What is called with what came, and with how far it is: bytes that are done, and of all; and with whether
 /// it is time to tell that.
-pub(super) type Each<'a> = dyn FnMut(&mut SurveyResults, (u64, u64), bool) + 'a;
+pub(super) type OnProgress<'a> = dyn FnMut(&mut SurveyResults, (u64, u64), bool) + 'a;
 
 /// The helpers of a job. Dropped, they end at once.
 pub(super) struct Crew {
@@ -151,7 +151,7 @@ impl Crew {
         (ids, hashes): (&[TensorId], bool),
         driver: &mut Driver<'_>,
         job: &Job,
-        each: &mut Each<'_>,
+        each: &mut OnProgress<'_>,
     ) -> Result<()> {
         let (_, total) = survey.progress();
         let (work, mut sums) = survey.split();

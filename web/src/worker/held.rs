@@ -19,9 +19,9 @@ type Act = Box<dyn FnOnce()>;
 
 /// What waits, in its order.
 #[derive(Clone, Default)]
-pub(super) struct Held(Rc<RefCell<Vec<Act>>>);
+pub(super) struct HeldActs(Rc<RefCell<Vec<Act>>>);
 
-impl Held {
+impl HeldActs {
     /// Has a message answered: at once, or when all is there that it takes. What waits is answered in its
     /// order; what doesn't have to passes it.
     pub(super) fn pass(

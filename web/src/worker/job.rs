@@ -24,7 +24,7 @@ pub(super) struct Jobs {
     meter: Arc<Meter>,
     /// What a job may fetch that nothing else was agreed to for.
     cap: u64,
-    all: Vec<Weak<Inner>>,
+    all: Vec<Weak<JobState>>,
 }
 
 impl Jobs {
@@ -39,7 +39,7 @@ impl Jobs {
         if kind.is_single() {
             self.stop(kind);
         }
-        let job = Job(Rc::new(Inner {
+        let job = Job(Rc::new(JobState {
             session: self.session,
             id,
             kind,
@@ -85,9 +85,9 @@ impl Drop for Jobs {
 
 /// Something that was asked for. It is over when nobody holds it any more, which the page is told.
 #[derive(Clone)]
-pub struct Job(Rc<Inner>);
+pub struct Job(Rc<JobState>);
 
-struct Inner {
+struct JobState {
     session: u32,
     id: u32,
     kind: JobKind,
@@ -101,7 +101,7 @@ struct Inner {
     agreed: Cell<bool>,
 }
 
-impl Inner {
+impl JobState {
     fn stop(&self, why: Ended) {
         if self.stopped.get().is_none() {
             self.stopped.set(Some(why));
@@ -112,7 +112,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for JobState {
     fn drop(&mut self) {
         let why = self.stopped.get().unwrap_or(Ended::ByItself);
         post_as(self.session, self.id, &FromWorker::Ended(why), &JsValue::UNDEFINED);

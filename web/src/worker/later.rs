@@ -9,7 +9,7 @@ use wasm_bindgen::JsValue;
 
 use crate::messages::get;
 use crate::protocol::conversion::Done;
-use crate::protocol::family::{FamilyReply, Text};
+use crate::protocol::family::{FamilyReply, NamedText};
 use crate::protocol::job::JobKind;
 use crate::protocol::{FromWorker, HANDLE, ToWorker};
 use crate::text;
@@ -65,7 +65,7 @@ pub(super) fn answer(session: &SharedSession, job: &Job, message: ToWorker, data
                     let bytes = remote::beside(&server, name, family::MOST_CONFIG, &job).await;
                     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
                     if let Some(session) = weak.upgrade() {
-                        let config = text.map(|text| Text { name: name.to_owned(), text });
+                        let config = text.map(|text| NamedText { name: name.to_owned(), text });
                         let waiting = session.borrow_mut().take_config(config);
                         if let Some((job, plan)) = waiting.map(|waiting| *waiting) {
                             answer(&session, &job, plan, &JsValue::NULL);
@@ -137,7 +137,7 @@ pub(super) fn answer(session: &SharedSession, job: &Job, message: ToWorker, data
             };
             let (job, handle) = (job.clone(), get(data, HANDLE));
             job.clone().spawn(async move {
-                let planning::Made { plan, more, texts } = made;
+                let planning::PlannedOutput { plan, more, texts } = made;
                 let run = |plan| {
                     let handle = handle.clone();
                     running::run(plan, &open.sources, sink, handle, falsify, &open.limits, &job)
@@ -194,7 +194,7 @@ fn measure(session: &SharedSession, job: Job) {
     let Some(open) = session.borrow().open.clone() else { return };
     let session = Rc::downgrade(session);
     job.clone().spawn(async move {
-        let measured = share::Summary::measured(&open, &job).await;
+        let measured = share::MadeSummary::measured(&open, &job).await;
         job.post(&FromWorker::Measured(match measured {
             Ok(summary) => {
                 // Else another one is open by now.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use statelens_checkpoint::{Error, Result, Tensor};
 use statelens_stats::Matrix;
 
-use crate::protocol::frame::Frame;
+use crate::protocol::frame::MatrixSelection;
 use crate::worker::opened::OpenCheckpoint;
 
 /// The tensor of a row, as numbers.
@@ -20,7 +20,7 @@ pub(super) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tens
 /// The tensor as numbers, and the matrix of it.
 pub(super) fn tensor<'a>(
     open: &'a OpenCheckpoint,
-    frame: &Frame,
+    frame: &MatrixSelection,
 ) -> Result<(Cow<'a, Tensor>, Matrix)> {
     let numbers = numbers_of(open, frame.row)?;
     let matrix = frame.matrix(&numbers.shape);

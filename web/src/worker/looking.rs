@@ -10,7 +10,9 @@ use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::looking::{Cells, Frame, LookingReply, LookingRequest, Packed, Progress};
+use crate::protocol::looking::{
+    Cells, LookingReply, LookingRequest, MatrixSelection, OverviewProgress, PackedOverview,
+};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::looked::tensor;
@@ -59,7 +61,12 @@ fn tell(job: &Job, told: LookingReply) {
     job.post(&FromWorker::Looking(told));
 }
 
-async fn overview(open: &OpenCheckpoint, frame: &Frame, most: (u32, u32), job: &Job) -> Result<()> {
+async fn overview(
+    open: &OpenCheckpoint,
+    frame: &MatrixSelection,
+    most: (u32, u32),
+    job: &Job,
+) -> Result<()> {
     let (tensor, matrix) = tensor(open, frame)?;
     let new = || {
         Overview::new(&tensor.dtype, matrix, most.0, most.1).ok_or_else(|| {
@@ -69,8 +76,8 @@ async fn overview(open: &OpenCheckpoint, frame: &Frame, most: (u32, u32), job: &
     let total = tensor.dtype.bytes_of(matrix.len).unwrap_or(0);
     let mut coarse = new()?;
     let show = |all: &Overview, coarse: &Overview, done: u64, ended: bool| {
-        let packed = Packed::of(&BlockMap::of(&all.over(coarse)));
-        let progress = Progress { done, total, ended };
+        let packed = PackedOverview::of(&BlockMap::of(&all.over(coarse)));
+        let progress = OverviewProgress { done, total, ended };
         tell(job, LookingReply::Overview(frame.clone(), Box::new(packed), progress));
     };
     let all = new()?;
@@ -133,7 +140,7 @@ async fn sample(
     Ok(true)
 }
 
-fn cells(open: &OpenCheckpoint, frame: &Frame, window: [u64; 4]) -> Result<Cells> {
+fn cells(open: &OpenCheckpoint, frame: &MatrixSelection, window: [u64; 4]) -> Result<Cells> {
     let began = now();
     let (tensor, matrix) = tensor(open, frame)?;
     let [top, left, rows, columns] = window;

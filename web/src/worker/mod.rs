@@ -59,7 +59,7 @@ use crate::protocol::job::{Ended, JobKind};
 use crate::protocol::opened::Opened;
 use crate::protocol::{FILES, FromWorker, HANDLE, Posted, ToWorker};
 use crate::text;
-use crate::worker::held::Held;
+use crate::worker::held::HeldActs;
 use crate::worker::helper::Helper;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
@@ -69,7 +69,7 @@ use crate::worker::session::{Session, SharedSession};
 pub fn start() {
     // The session that is open. Nothing else holds one for longer than an answer takes.
     let current = Rc::new(RefCell::new(Session::begin(0)));
-    let held = Held::default();
+    let held = HeldActs::default();
     // What this worker has where it helps another one.
     let helper = Rc::<RefCell<Helper>>::default();
     let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {

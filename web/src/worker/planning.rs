@@ -20,12 +20,12 @@ const SHARDS: [(&str, &str); 3] = [("2GB", "2 GB"), ("5GB", "5 GB"), ("10GB", "1
 
 /// The formats that can be written, with what there is to choose.
 #[must_use]
-pub fn targets() -> Vec<protocol::opened::Target> {
+pub fn targets() -> Vec<protocol::opened::TargetFormat> {
     let choice = |id: &str, name: &str| Choice { id: id.into(), name: name.into() };
     let choices = |list: &[statelens_formats::Choice]| {
         list.iter().map(|of| choice(of.id, of.name)).collect::<Vec<_>>()
     };
-    let target = |writing: &Writing| protocol::opened::Target {
+    let target = |writing: &Writing| protocol::opened::TargetFormat {
         id: writing.id.into(),
         name: writing.label.into(),
         extension: writing.extensions.first().copied().unwrap_or_default().into(),
@@ -58,7 +58,7 @@ pub fn target_of(format: &str) -> String {
 
 /// What is written.
 #[derive(Clone)]
-pub struct Made {
+pub struct PlannedOutput {
     /// The files.
     pub plan: Plan,
     /// Further files, each plan of another source.
@@ -67,7 +67,7 @@ pub struct Made {
     pub texts: Vec<(String, String)>,
 }
 
-impl From<Plan> for Made {
+impl From<Plan> for PlannedOutput {
     fn from(plan: Plan) -> Self {
         Self { plan, more: Vec::new(), texts: Vec::new() }
     }
@@ -77,7 +77,11 @@ impl From<Plan> for Made {
 ///
 /// # Errors
 /// As the core says them: a pattern that matches nothing, a value that the target can't hold.
-pub fn plan(open: &OpenCheckpoint, options: &ConvertOptions, job: &Job) -> Result<(Made, Planned)> {
+pub fn plan(
+    open: &OpenCheckpoint,
+    options: &ConvertOptions,
+    job: &Job,
+) -> Result<(PlannedOutput, Planned)> {
     if let Some(rewrite) = &options.rewrite {
         let (plan, planned) = repair::plan(open, rewrite, options, job)?;
         return Ok((plan.into(), planned));

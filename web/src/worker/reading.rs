@@ -20,7 +20,7 @@ use crate::messages::get;
 use crate::worker::blob::{self, BlobSource};
 use crate::worker::job::Job;
 use crate::worker::now;
-use crate::worker::remote::{self, File};
+use crate::worker::remote::{self, XhrFile};
 use crate::worker::sources::{Bulk, Sources};
 
 /// The stream's buffer.
@@ -152,7 +152,7 @@ pub(super) async fn drive<M: Machine>(
 /// Reads the files of a checkpoint, for a job. It holds what it reads, whatever else is opened.
 pub(super) struct SourceReader {
     sources: Rc<Sources>,
-    stream: Option<Stream>,
+    stream: Option<FileStream>,
     ahead: Option<Ahead>,
     job: Job,
 }
@@ -174,7 +174,7 @@ impl SourceReader {
                 }
                 match &mut self.stream {
                     Some(stream) => stream.piece(span).await,
-                    none => none.insert(Stream::open(file, span)?).piece(span).await,
+                    none => none.insert(FileStream::open(file, span)?).piece(span).await,
                 }
             }
             Some(Bulk::Parts(file)) => {
@@ -200,21 +200,21 @@ impl SourceReader {
 }
 
 /// A file being read forwards, from one buffer that goes to the browser and comes back.
-struct Stream {
+struct FileStream {
     file: FileId,
     reader: ReadableStreamByobReader,
     buffer: Option<ArrayBuffer>,
-    held: Held,
+    held: ReadAhead,
 }
 
 /// Bytes that were read last, and where in the file they begin.
 #[derive(Default)]
-struct Held {
+struct ReadAhead {
     bytes: Vec<u8>,
     start: u64,
 }
 
-impl Held {
+impl ReadAhead {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
@@ -227,7 +227,7 @@ impl Held {
     }
 }
 
-impl Stream {
+impl FileStream {
     /// A stream from the start of a span on.
     fn open(file: &BlobSource, span: Span) -> Result<Self> {
         let slice = file.slice(span.offset, file.len().saturating_sub(span.offset))?;
@@ -238,7 +238,7 @@ impl Stream {
             file: span.file,
             reader,
             buffer: Some(ArrayBuffer::new(BUFFER)),
-            held: Held { start: span.offset, ..Held::default() },
+            held: ReadAhead { start: span.offset, ..ReadAhead::default() },
         })
     }
 
@@ -247,7 +247,7 @@ impl Stream {
         self.file == span.file && (self.held.start..=self.held.end() + GAP).contains(&span.offset)
     }
 
-    /// The first bytes of a span that [`Stream::reaches`] holds, as many as there are at once.
+    /// The first bytes of a span that [`FileStream::reaches`] holds, as many as there are at once.
     async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
         while self.held.end() <= span.offset {
             self.fill().await?;
@@ -284,8 +284,8 @@ impl Stream {
 /// under way the longer it is read on. What is not needed after all is given up.
 struct Ahead {
     id: FileId,
-    file: Arc<File>,
-    held: Held,
+    file: Arc<XhrFile>,
+    held: ReadAhead,
     /// What is on its way: offset, length, and the bytes or nothing.
     parts: VecDeque<(u64, u64, Promise)>,
     /// What may be on its way.
@@ -303,10 +303,10 @@ impl Drop for Ahead {
 }
 
 impl Ahead {
-    fn new(file: Arc<File>, span: Span, job: &Job) -> Self {
+    fn new(file: Arc<XhrFile>, span: Span, job: &Job) -> Self {
         let abort = AbortController::new().ok();
         job.aborts(abort.clone());
-        let held = Held { start: span.offset, ..Held::default() };
+        let held = ReadAhead { start: span.offset, ..ReadAhead::default() };
         // A span that was asked for is wanted as a whole.
         let window = span.len.clamp(LEAST, WINDOW);
         let job = job.clone();
@@ -333,7 +333,7 @@ impl Ahead {
     /// Takes the next part, and asks for those behind it.
     async fn next(&mut self) -> Result<()> {
         let at = self.held.end();
-        self.held = Held { start: at, ..Held::default() };
+        self.held = ReadAhead { start: at, ..ReadAhead::default() };
         self.ask(at);
         let mut len = LEAST.min(self.file.len() - at);
         let mut came = None;

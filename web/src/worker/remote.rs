@@ -29,7 +29,7 @@ use crate::worker::{now, scope};
 const PATIENCE: u32 = 15_000;
 
 /// Where the open checkpoint is, and what has been fetched from there, for the page to show.
-pub struct Server {
+pub struct RemoteServer {
     url: String,
     host: String,
     via: RefCell<String>,
@@ -41,10 +41,10 @@ pub struct Server {
 }
 
 /// A file that is read by parts.
-pub type File = RemoteFile<Xhr>;
+pub type XhrFile = RemoteFile<Xhr>;
 
 /// The bytes of a small file beside the open one, if the server has it.
-pub async fn beside(server: &Server, name: &str, most: u64, job: &Job) -> Option<Vec<u8>> {
+pub async fn beside(server: &RemoteServer, name: &str, most: u64, job: &Job) -> Option<Vec<u8>> {
     let address = Address::parse(&server.url).ok()?.beside(name)?;
     let (bytes, _) = begun(address, server, job, server.follow).await.ok()?.ok()?;
     let mut files = FileSet::default();
@@ -55,7 +55,7 @@ pub async fn beside(server: &Server, name: &str, most: u64, job: &Job) -> Option
     bytes
 }
 
-impl Server {
+impl RemoteServer {
     /// The server of an address; `follow` if the user agreed to others that it leads to.
     pub(super) fn of(address: &Address, follow: bool) -> Self {
         Self {
@@ -95,13 +95,13 @@ impl Server {
 }
 
 /// A file's bytes, and the file itself if it is read by parts.
-pub(super) type Begun = (Arc<dyn ReadAt>, Option<Arc<File>>);
+pub(super) type Begun = (Arc<dyn ReadAt>, Option<Arc<XhrFile>>);
 
 /// The first request for a file. `Ok(Err(…))` where the server has no such file. Unless that was
 /// agreed to, no other server is asked than the one of the address, or its own.
 pub(super) async fn begun(
     address: Address,
-    server: &Server,
+    server: &RemoteServer,
     job: &Job,
     follow: bool,
 ) -> Result<Result<Begun>> {
@@ -193,7 +193,7 @@ fn leads_elsewhere(host: &str) -> Error {
 /// should. No other server is asked than the one that the file is known to be at. What comes is
 /// charged to whoever asked for it, whose turn it is not when it comes.
 pub async fn part(
-    file: Arc<File>,
+    file: Arc<XhrFile>,
     offset: u64,
     len: u64,
     signal: Option<AbortSignal>,

@@ -11,7 +11,7 @@ use wasm_bindgen::JsValue;
 
 use crate::protocol::FromWorker;
 use crate::protocol::opened::FileName;
-use crate::protocol::run::{Looked, RunGroup, RunValues};
+use crate::protocol::run::{OpenCheck, RunGroup, RunValues};
 use crate::worker::job::Job;
 use crate::worker::reading::drive;
 use crate::worker::sources::Sources;
@@ -33,12 +33,12 @@ pub(super) fn look(job: Job, files: Vec<FileName>, asked: Vec<u32>, data: &JsVal
     });
 }
 
-fn looked(files: &[FileName], sources: &Sources, file: u32) -> Looked {
+fn looked(files: &[FileName], sources: &Sources, file: u32) -> OpenCheck {
     // Blocks of its own: what was read of the one before is of no use.
     let files = sources.set(files).opened_at(FileId(file));
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
     let runs::OpenCheck { wrong, states } = runs::OpenCheck::of(opened.as_ref());
-    Looked { file, wrong, states }
+    OpenCheck { file, wrong, states }
 }
 
 /// Reads all values of those that are asked for, one after the other.

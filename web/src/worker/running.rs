@@ -13,7 +13,7 @@ use crate::protocol::{self, FromWorker};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::reading::Driver;
-use crate::worker::sink::Sink;
+use crate::worker::sink::OutputSink;
 use crate::worker::sources::Sources;
 use crate::worker::{casts, check, now, private};
 
@@ -25,7 +25,7 @@ use crate::worker::{casts, check, now, private};
 pub async fn run(
     plan: Plan,
     sources: &Rc<Sources>,
-    to: protocol::conversion::Sink,
+    to: protocol::conversion::SaveTo,
     handle: JsValue,
     falsify: bool,
     limits: &Limits,
@@ -33,18 +33,18 @@ pub async fn run(
 ) -> Result<(Done, js_sys::Array)> {
     let began = now();
     let local = sources.server().is_none();
-    let compose = composable(&plan) && to == protocol::conversion::Sink::Download && local;
+    let compose = composable(&plan) && to == protocol::conversion::SaveTo::Download && local;
     // How much it takes was agreed to when the plan was.
     job.agrees_to_all();
     let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
     let mut sinks = Sinks { to, compose, handle, begun: Vec::new() };
-    let keys = Keys::new(&plan);
+    let keys = KeysByProgress::new(&plan);
     let planned = plan.source.clone();
     let expected = ReadBack::of(&plan);
-    let mut writing = Writing {
+    let mut writing = WritingRun {
         run: Run::new(plan, RunOptions { compose, ..RunOptions::default() })?,
         driver: Driver::new(&[sources], job),
-        telling: Telling { sources, job, began, keys },
+        telling: WriteUpdates { sources, job, began, keys },
     };
     let ran = writing.all(&mut sinks).await;
     writing.driver.close().await;
@@ -62,7 +62,7 @@ pub async fn run(
         casts: casts::lines(writing.run.report()),
         read_back: None,
     };
-    let kept: Vec<String> = sinks.begun.iter().filter_map(Sink::private_name).collect();
+    let kept: Vec<String> = sinks.begun.iter().filter_map(OutputSink::private_name).collect();
     let mut ended = ran;
     for sink in sinks.begun {
         // If one can't be finished, none is kept.
@@ -101,10 +101,10 @@ pub async fn run(
 
 /// The files that were begun, the last of which is being written.
 struct Sinks {
-    to: protocol::conversion::Sink,
+    to: protocol::conversion::SaveTo,
     compose: bool,
     handle: JsValue,
-    begun: Vec<Sink>,
+    begun: Vec<OutputSink>,
 }
 
 impl Sinks {
@@ -113,33 +113,33 @@ impl Sinks {
             last.flush(true).await?;
         }
         self.begun.push(match self.to {
-            protocol::conversion::Sink::Download if self.compose => Sink::composed(),
-            protocol::conversion::Sink::Download => Sink::private().await?,
-            protocol::conversion::Sink::Handle if !self.begun.is_empty() => {
+            protocol::conversion::SaveTo::Download if self.compose => OutputSink::composed(),
+            protocol::conversion::SaveTo::Download => OutputSink::private().await?,
+            protocol::conversion::SaveTo::Handle if !self.begun.is_empty() => {
                 return Err(Error::refused("one name was chosen for several files"));
             }
-            protocol::conversion::Sink::Handle => Sink::chosen(self.handle.clone()).await?,
+            protocol::conversion::SaveTo::Handle => OutputSink::chosen(self.handle.clone()).await?,
         });
         Ok(())
     }
 
-    fn current(&mut self) -> Result<&mut Sink> {
+    fn current(&mut self) -> Result<&mut OutputSink> {
         self.begun.last_mut().ok_or_else(|| Error::io("bytes came before the file they belong to"))
     }
 }
 
-struct Writing<'a> {
+struct WritingRun<'a> {
     run: Run,
     driver: Driver<'a>,
-    telling: Telling<'a>,
+    telling: WriteUpdates<'a>,
 }
 
-impl Writing<'_> {
+impl WritingRun<'_> {
     async fn all(&mut self, sinks: &mut Sinks) -> Result<()> {
         let Self { run, driver, telling } = self;
         loop {
             if let Some(sink) = sinks.begun.last_mut() {
-                let each = async |reading: &mut ReadingRun<'_, Sink>, tell: bool| {
+                let each = async |reading: &mut ReadingRun<'_, OutputSink>, tell: bool| {
                     reading.into.flush(false).await?;
                     telling.tell(reading.run, tell);
                     Ok(())
@@ -172,14 +172,14 @@ impl Writing<'_> {
 }
 
 /// Tells how far it is, by the key that is being written.
-struct Telling<'a> {
+struct WriteUpdates<'a> {
     sources: &'a Sources,
     job: &'a Job,
     began: f64,
-    keys: Keys,
+    keys: KeysByProgress,
 }
 
-impl Telling<'_> {
+impl WriteUpdates<'_> {
     fn tell(&self, run: &Run, now_is_the_time: bool) {
         if !now_is_the_time {
             return;
@@ -194,12 +194,12 @@ impl Telling<'_> {
 }
 
 /// Which key is being written, by how much is done.
-struct Keys {
+struct KeysByProgress {
     ends: Vec<(u64, TensorId)>,
     names: HashMap<TensorId, String>,
 }
 
-impl Keys {
+impl KeysByProgress {
     fn new(plan: &Plan) -> Self {
         let mut at = 0u64;
         let mut ends = Vec::new();

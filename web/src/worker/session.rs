@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::protocol::ToWorker;
-use crate::protocol::family::{FamilyRequest, Text};
+use crate::protocol::family::{FamilyRequest, NamedText};
 use crate::protocol::inspected::Fact;
 use crate::worker::job::{Job, Jobs};
 use crate::worker::opened::OpenCheckpoint;
@@ -25,7 +25,7 @@ pub(super) struct Session {
     /// The checkpoint, once it is open.
     pub(super) open: Option<OpenCheckpoint>,
     /// The plan that was made last, and the request that it answers.
-    pub(super) plan: Option<(u32, planning::Made)>,
+    pub(super) plan: Option<(u32, planning::PlannedOutput)>,
     /// Which model it is, by what was asked about it last.
     family: Option<(FamilyRequest, Rc<family::ConversionInputs>)>,
     /// Files of families that could not be fetched.
@@ -33,7 +33,7 @@ pub(super) struct Session {
     /// The config beside a remote model.
     config: Beside,
     /// What is shared: made when it is first asked for, or opened from a link.
-    summary: Option<share::Summary>,
+    summary: Option<share::MadeSummary>,
     /// What was found of the values of its tensors.
     pub(super) found: found::SharedMeasurements,
     /// The checkpoint that it is compared with.
@@ -48,11 +48,11 @@ enum Beside {
     /// It is on its way, and the last plan that was asked for waits for it.
     Awaited(Box<(Job, ToWorker)>),
     /// It has come; nothing if there is none.
-    Known(Option<Text>),
+    Known(Option<NamedText>),
 }
 
 impl Beside {
-    fn text(&self) -> Option<Text> {
+    fn text(&self) -> Option<NamedText> {
         match self {
             Self::Known(text) => text.clone(),
             Self::Unknown | Self::Awaited(_) => None,
@@ -131,7 +131,10 @@ impl Session {
     }
 
     /// Takes the config beside a remote model, or that there is none; gives who waits for it.
-    pub(super) fn take_config(&mut self, config: Option<Text>) -> Option<Box<(Job, ToWorker)>> {
+    pub(super) fn take_config(
+        &mut self,
+        config: Option<NamedText>,
+    ) -> Option<Box<(Job, ToWorker)>> {
         match std::mem::replace(&mut self.config, Beside::Known(config)) {
             Beside::Awaited(waiting) => Some(waiting),
             Beside::Unknown | Beside::Known(_) => None,
@@ -144,12 +147,12 @@ impl Session {
     }
 
     /// The config beside a remote model, if it was fetched.
-    pub(super) fn config(&self) -> Option<Text> {
+    pub(super) fn config(&self) -> Option<NamedText> {
         self.config.text()
     }
 
     /// Notes the config beside a remote model, unless a plan waits for it.
-    pub(super) fn note_config(&mut self, config: Option<Text>) {
+    pub(super) fn note_config(&mut self, config: Option<NamedText>) {
         if matches!(self.config, Beside::Unknown) {
             self.config = Beside::Known(config);
         }
@@ -171,15 +174,15 @@ impl Session {
     }
 
     /// Puts in what can be shared.
-    pub(super) fn share(&mut self, summary: share::Summary) {
+    pub(super) fn share(&mut self, summary: share::MadeSummary) {
         self.summary = Some(summary);
     }
 
     /// What can be shared of what is open.
-    pub(super) fn summary(&mut self) -> Option<share::Summary> {
+    pub(super) fn summary(&mut self) -> Option<share::MadeSummary> {
         if self.summary.is_none() {
             let found = self.found.borrow();
-            self.summary = self.open.as_ref().map(|open| share::Summary::of(open, &found));
+            self.summary = self.open.as_ref().map(|open| share::MadeSummary::of(open, &found));
         }
         self.summary.clone()
     }

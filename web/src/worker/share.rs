@@ -14,9 +14,9 @@ use statelens_tensor::Machine as _;
 use crate::protocol::FromWorker;
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::Opened;
-use crate::protocol::share::{Keys, ShareOptions, SharedLine, SharedSummary, SummaryKind};
+use crate::protocol::share::{LinkKeys, ShareOptions, SharedLine, SharedSummary, SummaryKind};
 use crate::rows::{LeafKind, PackedRows, Row};
-use crate::state::dtype::{Family, family};
+use crate::state::dtype::{DTypeFamily, family};
 use crate::state::fmt::cell;
 use crate::text;
 use crate::worker::found::Measurements;
@@ -29,13 +29,13 @@ const SHOWN: usize = 200;
 
 /// A summary that was made, and how long its files are.
 #[derive(Clone)]
-pub struct Summary {
+pub struct MadeSummary {
     /// What is in it.
     pub outline: Rc<Outline>,
     sizes: [u64; 3],
 }
 
-impl Summary {
+impl MadeSummary {
     /// Of an outline.
     #[must_use]
     pub fn new(outline: Outline) -> Self {
@@ -96,7 +96,7 @@ impl Summary {
     #[must_use]
     pub fn is_of_integers(&self, row: u32) -> bool {
         let entry = self.outline.entries.get(row as usize);
-        entry.is_some_and(|entry| family(&entry.dtype) == Family::Int)
+        entry.is_some_and(|entry| family(&entry.dtype) == DTypeFamily::Int)
     }
 
     /// A link, and what is in it.
@@ -104,9 +104,9 @@ impl Summary {
     pub fn shared(&self, options: ShareOptions) -> SharedSummary {
         let of_link = LinkOptions {
             keys: match options.keys {
-                Keys::Plain => KeysAs::Plain,
-                Keys::Coded => KeysAs::Coded,
-                Keys::Hidden => KeysAs::Hidden,
+                LinkKeys::Plain => KeysAs::Plain,
+                LinkKeys::Coded => KeysAs::Coded,
+                LinkKeys::Hidden => KeysAs::Hidden,
             },
             values: options.values,
             findings: options.findings,
@@ -156,7 +156,7 @@ impl Summary {
 ///
 /// # Errors
 /// The text of why it can't be opened.
-pub fn open(fragment: &str) -> Result<(Summary, Opened), Box<ErrorText>> {
+pub fn open(fragment: &str) -> Result<(MadeSummary, Opened), Box<ErrorText>> {
     let outline = open_link(fragment).map_err(|error| Box::new(text::error(&error)))?;
     let rows: Vec<Row> = outline.entries.iter().cloned().map(row).collect();
     let opened = Opened {
@@ -181,7 +181,7 @@ pub fn open(fragment: &str) -> Result<(Summary, Opened), Box<ErrorText>> {
         model_params: None,
         offers: Vec::new(),
     };
-    Ok((Summary::new(outline), opened))
+    Ok((MadeSummary::new(outline), opened))
 }
 
 fn what(entry: &LeafSummary) -> String {

@@ -9,7 +9,7 @@ use statelens_tensor::Machine as _;
 
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::looking::{Frame, LookingReply as Looked};
+use crate::protocol::looking::{LookingReply as Looked, MatrixSelection};
 use crate::protocol::singular::{Offer, SingularReply, SingularReport, SingularRequest};
 use crate::text;
 use crate::worker::job::Job;
@@ -55,12 +55,12 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: SingularRequest) {
     }
 }
 
-fn tell(job: &Job, frame: &Frame, told: SingularReply) {
+fn tell(job: &Job, frame: &MatrixSelection, told: SingularReply) {
     job.post(&FromWorker::Looking(Looked::Singular(frame.clone(), told)));
 }
 
 /// All, if that can be, and the largest, if those are fewer.
-fn offers(open: &OpenCheckpoint, frame: &Frame) -> Vec<Offer> {
+fn offers(open: &OpenCheckpoint, frame: &MatrixSelection) -> Vec<Offer> {
     let Ok((tensor, matrix)) = tensor(open, frame) else { return Vec::new() };
     if matrix.rows().min(matrix.columns) < 2 || frame.fold.is_some() {
         return Vec::new();
@@ -93,7 +93,7 @@ fn speed() -> f64 {
     }
 }
 
-async fn find(open: &OpenCheckpoint, frame: &Frame, all: bool, job: &Job) -> Result<()> {
+async fn find(open: &OpenCheckpoint, frame: &MatrixSelection, all: bool, job: &Job) -> Result<()> {
     let (tensor, matrix) = tensor(open, frame)?;
     let which = match all {
         true => Which::All,
@@ -118,7 +118,7 @@ async fn find(open: &OpenCheckpoint, frame: &Frame, all: bool, job: &Job) -> Res
     .await
 }
 
-fn title(open: &OpenCheckpoint, frame: &Frame) -> String {
+fn title(open: &OpenCheckpoint, frame: &MatrixSelection) -> String {
     let key = open.leaves.get(frame.row as usize).map(|leaf| leaf.flat.to_lossy().into_owned());
     let slice: String = frame.leading.iter().map(|index| format!("{index}, ")).collect();
     let key = key.unwrap_or_default();

@@ -24,7 +24,7 @@ const SHORT: u64 = 16 << 10;
 const MOST_COPIED: u64 = 32 << 20;
 
 /// Where bytes go.
-pub enum Sink {
+pub enum OutputSink {
     /// Slices and made bytes, put together at the end.
     Composed {
         /// The parts.
@@ -54,7 +54,7 @@ pub enum Sink {
     },
 }
 
-impl Sink {
+impl OutputSink {
     /// A sink that puts slices together.
     #[must_use]
     pub fn composed() -> Self {
@@ -99,7 +99,7 @@ impl Sink {
         true
     }
 
-    /// Adds bytes. They may stay in the buffer until [`Sink::flush`].
+    /// Adds bytes. They may stay in the buffer until [`OutputSink::flush`].
     pub fn put(&mut self, bytes: &[u8]) {
         match self {
             Self::Composed { composition, .. } => composition.bytes(bytes),
@@ -140,7 +140,7 @@ impl Sink {
     /// Replaces the first bytes.
     ///
     /// # Errors
-    /// As [`Sink::flush`].
+    /// As [`OutputSink::flush`].
     pub async fn patch_head(&mut self, head: &[u8]) -> Result<()> {
         self.flush(true).await?;
         match self {
@@ -166,7 +166,7 @@ impl Sink {
     /// The finished file, and how it was written.
     ///
     /// # Errors
-    /// As [`Sink::flush`].
+    /// As [`OutputSink::flush`].
     pub async fn finish(mut self, sources: &Sources) -> Result<(Blob, How)> {
         self.flush(true).await?;
         match self {
@@ -274,7 +274,7 @@ fn no_private_files() -> Error {
         .advice("Use an ordinary window, or convert on the command line.")
 }
 
-impl Receive for Sink {
+impl Receive for OutputSink {
     fn receive(&mut self, bytes: &[u8]) -> Result<()> {
         self.put(bytes);
         Ok(())

@@ -8,13 +8,13 @@ use web_sys::File;
 
 use crate::protocol::opened::FileName;
 use crate::worker::blob::{BlobSource, Spent};
-use crate::worker::remote::{self, Server};
+use crate::worker::remote::{self, RemoteServer};
 
 /// The files of a checkpoint, by their numbers.
 pub struct Sources {
     files: Vec<Bulk>,
     spent: Arc<Spent>,
-    server: Option<Rc<Server>>,
+    server: Option<Rc<RemoteServer>>,
 }
 
 /// A file, as it is read from one end to the other.
@@ -23,7 +23,7 @@ pub enum Bulk {
     /// A file of the disk.
     Disk(BlobSource),
     /// A remote one, by parts.
-    Parts(Arc<remote::File>),
+    Parts(Arc<remote::XhrFile>),
     /// One that was fetched as a whole.
     Whole,
 }
@@ -39,7 +39,7 @@ impl Sources {
 
     /// Files of a server.
     #[must_use]
-    pub fn of_server(server: Rc<Server>, files: Vec<Option<Arc<remote::File>>>) -> Self {
+    pub fn of_server(server: Rc<RemoteServer>, files: Vec<Option<Arc<remote::XhrFile>>>) -> Self {
         let bulk = |file: Option<_>| file.map_or(Bulk::Whole, Bulk::Parts);
         let files = files.into_iter().map(bulk).collect();
         Self { files, spent: Arc::default(), server: Some(server) }
@@ -74,7 +74,7 @@ impl Sources {
 
     /// The server that they are at, if they are not on this computer.
     #[must_use]
-    pub fn server(&self) -> Option<&Rc<Server>> {
+    pub fn server(&self) -> Option<&Rc<RemoteServer>> {
         self.server.as_ref()
     }
 

@@ -59,7 +59,7 @@ async fn take(open: &OpenCheckpoint, ask: &Take, job: &Job) -> Result<Blob> {
         }
     };
     let mut taken =
-        Taken { csv: None, text: String::new(), bytes: Vec::new(), parts: Array::new() };
+        TakenOutput { csv: None, text: String::new(), bytes: Vec::new(), parts: Array::new() };
     match ask.kind {
         TakeAs::Raw => {}
         TakeAs::Csv => taken.csv = Some(Csv::new(&tensor.dtype, &shape)),
@@ -83,7 +83,7 @@ async fn take(open: &OpenCheckpoint, ask: &Take, job: &Job) -> Result<Blob> {
     Blob::new_with_blob_sequence(&pour.into.parts).map_err(|_| full())
 }
 
-struct Taken {
+struct TakenOutput {
     csv: Option<Csv>,
     text: String,
     bytes: Vec<u8>,
@@ -91,7 +91,7 @@ struct Taken {
     parts: Array,
 }
 
-impl Taken {
+impl TakenOutput {
     fn flush(&mut self, end: bool) -> Result<()> {
         if self.bytes.len() >= PART || end {
             let part: JsValue = Uint8Array::from(self.bytes.as_slice()).into();
@@ -104,7 +104,7 @@ impl Taken {
     }
 }
 
-impl Receive for Taken {
+impl Receive for TakenOutput {
     fn receive(&mut self, bytes: &[u8]) -> Result<()> {
         // A piece of text is several times as long.
         for bytes in bytes.chunks(PART / 8) {

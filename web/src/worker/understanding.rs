@@ -6,7 +6,7 @@ use statelens_inspect::model::{Config, Fact, MemoryEstimate, Model, PartSum};
 use statelens_inspect::{grouped, size_text};
 
 use crate::protocol::FromWorker;
-use crate::protocol::family::Text;
+use crate::protocol::family::NamedText;
 use crate::protocol::understanding::{FactLine, Understood};
 use crate::worker::job::Job;
 use crate::worker::session::SharedSession;
@@ -33,7 +33,7 @@ pub(super) fn answer(session: &SharedSession, job: Job, fetch: bool) {
             let bytes = remote::beside(&server, name, family::MOST_CONFIG, &own).await;
             let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
             if let Some(session) = weak.upgrade() {
-                let config = text.map(|text| Text { name: name.to_owned(), text });
+                let config = text.map(|text| NamedText { name: name.to_owned(), text });
                 session.borrow_mut().note_config(config);
                 answer(&session, own, false);
             }

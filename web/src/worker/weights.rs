@@ -152,7 +152,7 @@ async fn scan(open: &OpenCheckpoint, found: &SharedMeasurements, job: &Job) -> R
     }
     let mut survey = Survey::divided(open.checkpoint.clone(), wanted.iter().copied(), PART);
     let crew = Crew::of(open, survey.progress().1);
-    let mut told = Telling { job, open, began, of: &of, fresh, before: (0, 0) };
+    let mut told = ScanUpdates { job, open, began, of: &of, fresh, before: (0, 0) };
     told.tell(survey.progress());
     let mut ended = feed(&mut survey, (&wanted, false), &crew, found, &mut told).await;
     let (bytes, total) = survey.progress();
@@ -182,7 +182,7 @@ async fn again(
     open: &OpenCheckpoint,
     crew: &Crew,
     found: &SharedMeasurements,
-    told: &mut Telling<'_>,
+    told: &mut ScanUpdates<'_>,
     before: (u64, u64),
 ) -> Result<()> {
     let (hash, by_rows) = {
@@ -207,7 +207,7 @@ async fn feed(
     wanted: (&[TensorId], bool),
     crew: &Crew,
     found: &SharedMeasurements,
-    told: &mut Telling<'_>,
+    told: &mut ScanUpdates<'_>,
 ) -> Result<()> {
     let (open, job) = (told.open, told.job);
     let mut driver = Driver::new(&[&open.sources], job);
@@ -224,7 +224,7 @@ async fn feed(
 }
 
 /// What a scan has found that the page has not been told of.
-struct Telling<'a> {
+struct ScanUpdates<'a> {
     job: &'a Job,
     open: &'a OpenCheckpoint,
     began: f64,
@@ -234,7 +234,7 @@ struct Telling<'a> {
     before: (u64, u64),
 }
 
-impl Telling<'_> {
+impl ScanUpdates<'_> {
     fn take(&mut self, found: &SharedMeasurements, came: Vec<(TensorId, TensorOutcome)>) {
         for (id, outcome) in came {
             let mut found = found.borrow_mut();

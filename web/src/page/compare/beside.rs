@@ -10,13 +10,13 @@ use crate::page::marks::cross;
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// What it needs.
 #[derive(Properties, PartialEq)]
 pub struct BesideProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
     /// The files of its drop.
     pub files: Rc<Vec<Dropped>>,
 }

@@ -10,7 +10,7 @@ use yew::prelude::*;
 use super::table::float;
 use crate::page::chart::ChartView;
 use crate::page::hooks::{use_media, use_size};
-use crate::page::looking::{Canvas, Cells, Saved};
+use crate::page::looking::{Canvas, ColouredCells, Saved};
 use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
@@ -19,7 +19,7 @@ use crate::protocol::ToWorker;
 use crate::protocol::closer::{CloseValues, Closely, Outlines};
 use crate::protocol::compare::CompareRequest;
 use crate::protocol::weights::TensorValues;
-use crate::state::compare::{Mark, Pair};
+use crate::state::compare::{Mark, RowPair};
 use crate::state::fmt;
 use crate::state::weights::number;
 
@@ -29,7 +29,7 @@ const REST: u32 = 150;
 #[derive(Properties, PartialEq)]
 pub(super) struct CloserProps {
     pub(super) compare: Rc<Compare>,
-    pub(super) pair: Pair,
+    pub(super) pair: RowPair,
 }
 
 impl Actor {
@@ -146,7 +146,7 @@ fn found(values: &CloseValues, props: &CloserProps) -> Html {
             <OutlinesView outlines={values.outlines.clone()} name={row.key.clone()} />
             <h4 class="sub">{ "B \u{2212} A" }</h4>
             <Differences values={Rc::new(values.differences.clone())} dtype={row.dtype.clone()} />
-            if let Some(map) = values.map.as_ref().and_then(crate::protocol::looking::Packed::map) {
+            if let Some(map) = values.map.as_ref().and_then(crate::protocol::looking::PackedOverview::map) {
                 <Where map={Rc::new(map)} shape={values.shape.clone()} row={pair.a} name={row.key.clone()} />
             }
         </>
@@ -243,7 +243,7 @@ fn Where(props: &WhereProps) -> Html {
     let cells = use_memo((map.clone(), dark), |(map, dark)| {
         let colours = Colours::new(map, Show::Magnitude, ColourScaling::Linear, *dark);
         let all = (0..map.largest.len()).map(|at| colours.block(map, at)).collect();
-        Cells { width: map.size.1, colours: all }
+        ColouredCells { width: map.size.1, colours: all }
     });
     let Some(actor) = actor else { return html! {} };
     let (down, across) = map.size;

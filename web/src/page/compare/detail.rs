@@ -13,9 +13,9 @@ use super::table::{float, mark, share};
 use crate::page::marks::{Copy, dtype, value_kind, wrapped_key};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
-use crate::protocol::compare::{Difference, Numbers, What};
+use crate::protocol::compare::{Difference, DifferenceKind, Numbers};
 use crate::rows::Row;
-use crate::state::compare::{Mark, Pair, Pairs};
+use crate::state::compare::{Mark, Pairs, RowPair};
 use crate::state::fmt;
 
 /// What it needs.
@@ -40,7 +40,7 @@ pub(super) fn Detail(props: &DetailProps) -> Html {
     }
 }
 
-fn of_pair(actor: &Actor, compare: &Rc<Compare>, known: &Pairs, pair: &Pair) -> Html {
+fn of_pair(actor: &Actor, compare: &Rc<Compare>, known: &Pairs, pair: &RowPair) -> Html {
     let Some(row) = known.row(pair) else { return html! {} };
     let (a, b) = (known.first(pair), known.second(pair));
     let old = a.filter(|a| a.key != row.key);
@@ -124,14 +124,14 @@ fn sides(a: Option<&Row>, b: Option<&Row>) -> Html {
 
 fn difference(found: &Difference, row: &Row) -> Html {
     let title = match found.what {
-        What::OnlyLeft | What::OnlyRight => "On one side only",
-        What::Type => "Of other kinds",
-        What::Shape => "Of other shapes",
-        What::DType => "Of other dtypes",
-        What::Value => "Other values",
-        What::Elements => "Other elements",
-        What::Nan => "NaN on one side",
-        What::Unreadable => "Can\u{2019}t be compared",
+        DifferenceKind::OnlyLeft | DifferenceKind::OnlyRight => "On one side only",
+        DifferenceKind::Type => "Of other kinds",
+        DifferenceKind::Shape => "Of other shapes",
+        DifferenceKind::DType => "Of other dtypes",
+        DifferenceKind::Value => "Other values",
+        DifferenceKind::Elements => "Other elements",
+        DifferenceKind::Nan => "NaN on one side",
+        DifferenceKind::Unreadable => "Can\u{2019}t be compared",
     };
     let of = match found.part.as_str() {
         "" => String::new(),
@@ -139,9 +139,9 @@ fn difference(found: &Difference, row: &Row) -> Html {
     };
     // What the two sides show says it all, but for parts of a tensor and long values.
     let shown = match found.what {
-        What::Value => !row.value.is_empty(),
-        What::Unreadable | What::Elements | What::Nan => false,
-        What::DType => found.numbers.is_none(),
+        DifferenceKind::Value => !row.value.is_empty(),
+        DifferenceKind::Unreadable | DifferenceKind::Elements | DifferenceKind::Nan => false,
+        DifferenceKind::DType => found.numbers.is_none(),
         _ => true,
     };
     if shown && found.part.is_empty() {

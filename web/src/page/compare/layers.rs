@@ -8,12 +8,12 @@ use yew::prelude::*;
 use crate::page::chart::ChartView;
 use crate::page::marks::one_of;
 use crate::page::model::comparison::Compare;
-use crate::state::compare::Pair;
+use crate::state::compare::RowPair;
 
 #[derive(Properties, PartialEq)]
 pub(super) struct LayersProps {
     pub(super) compare: Rc<Compare>,
-    pub(super) pair: Pair,
+    pub(super) pair: RowPair,
 }
 
 /// The section; nothing for what is alone in its role.

@@ -18,7 +18,7 @@ use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
 pub use beside::BesideDialog;
-pub use names::{Side, apart};
+pub use names::{SideName, apart};
 pub use screen::CompareScreen;
 
 use crate::page::drop::Dropped;

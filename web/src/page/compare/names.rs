@@ -4,7 +4,7 @@ use crate::page::drop::Dropped;
 use crate::state::fmt;
 
 /// One side: what its checkpoint is called, where it was, and the file it begins with.
-pub struct Side<'a> {
+pub struct SideName<'a> {
     /// As it is called where it is alone.
     pub name: String,
     /// The path of its main file, or its address.
@@ -14,14 +14,14 @@ pub struct Side<'a> {
 }
 
 /// A name for each: with as many of its folders as it takes, or its size and date.
-pub fn apart(one: &Side<'_>, two: &Side<'_>) -> (String, String) {
+pub fn apart(one: &SideName<'_>, two: &SideName<'_>) -> (String, String) {
     if one.name != two.name {
         return (one.name.clone(), two.name.clone());
     }
     if one.path != two.path {
         return (tail(&one.path, &two.path), tail(&two.path, &one.path));
     }
-    let told = |side: &Side<'_>| match side.file {
+    let told = |side: &SideName<'_>| match side.file {
         Some(file) => format!("{} ({}, {})", side.name, fmt::bytes(file.name.size), changed(file)),
         None => side.name.clone(),
     };
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn sides_of_one_name_are_told_apart_by_their_folders() {
-        let side = |path: &str| Side {
+        let side = |path: &str| SideName {
             name: path.rsplit('/').next().unwrap_or_default().to_owned(),
             path: path.to_owned(),
             file: None,

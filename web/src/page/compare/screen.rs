@@ -13,7 +13,7 @@ use super::table::{DifferenceTable, FilterBar};
 use crate::page::error::what;
 use crate::page::marks::{cap, classes, logo, severity};
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::{Compare, Reading};
+use crate::page::model::comparison::{Compare, ComparisonStage};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::workspace::tabs;
 use crate::protocol::ToWorker;
@@ -22,13 +22,13 @@ use crate::protocol::error::ErrorText;
 use crate::protocol::finding::Severity;
 use crate::protocol::opened::Opened;
 use crate::state::fmt;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// Two checkpoints side by side.
 #[derive(Properties, PartialEq)]
 pub struct CompareProps {
     /// The first; `None` while it is being opened.
-    pub work: Option<Work>,
+    pub work: Option<OpenWork>,
     /// What the two are called.
     pub names: (AttrValue, AttrValue),
     /// The comparison.
@@ -99,7 +99,8 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     let renames = !(options.strip_prefix.is_empty()
         && options.rename.is_empty()
         && options.prefix.is_empty());
-    let complete = matches!(compare.reading, Reading::Done { .. }) && compare.error.is_none();
+    let complete =
+        matches!(compare.reading, ComparisonStage::Done { .. }) && compare.error.is_none();
     html! {
         <header class="top">
             <button class="home" onclick={home} aria-label="Statelens: back to the first checkpoint" title="Back to the first checkpoint (Esc)">{ logo() }</button>
@@ -168,7 +169,8 @@ fn status(actor: &Actor, compare: &Compare, privacy: Html) -> Html {
     };
     let unread = compare.known.as_ref().map_or(0, |known| {
         let found = known.found.iter();
-        found.filter(|one| one.what == crate::protocol::compare::What::Unreadable).count() as u64
+        found.filter(|one| one.what == crate::protocol::compare::DifferenceKind::Unreadable).count()
+            as u64
     });
     html! {
         <footer class="status">

@@ -5,7 +5,7 @@ use yew::prelude::*;
 
 use crate::page::marks::{cap, classes, good, severity, when};
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::{Compare, Reading};
+use crate::page::model::comparison::{Compare, ComparisonStage};
 use crate::protocol::ToWorker;
 use crate::protocol::compare::{CompareOptions, CompareRequest};
 use crate::protocol::finding::Severity;
@@ -17,7 +17,7 @@ pub(super) fn summary(actor: &Actor, compare: &Compare) -> Html {
     let counts = compare.known.as_ref().map(|known| known.counts()).unwrap_or_default();
     let shown = MARKS.iter().zip(counts).filter(|(_, count)| *count > 0);
     let percent = match compare.reading {
-        Reading::Values { done, total, .. } => Some(fmt::percent(done, total)),
+        ComparisonStage::Values { done, total, .. } => Some(fmt::percent(done, total)),
         _ => None,
     };
     html! {
@@ -46,12 +46,12 @@ fn verdict(compare: &Compare) -> Html {
     }
     let differ = compare.known.as_ref().is_some_and(|known| !known.found.is_empty());
     let text = match (&compare.reading, differ) {
-        (Reading::Structure, _) if compare.opened.is_none() => "Opening B\u{2026}",
-        (Reading::Structure, _) => "Comparing keys\u{2026}",
+        (ComparisonStage::Structure, _) if compare.opened.is_none() => "Opening B\u{2026}",
+        (ComparisonStage::Structure, _) => "Comparing keys\u{2026}",
         (_, true) => "They differ.",
-        (Reading::Values { .. }, false) => "The structure is the same.",
-        (Reading::Done { .. }, false) => return html! { <>{ good() }{ " They match." }</> },
-        (Reading::Stopped(_), false) => "No difference so far.",
+        (ComparisonStage::Values { .. }, false) => "The structure is the same.",
+        (ComparisonStage::Done { .. }, false) => return html! { <>{ good() }{ " They match." }</> },
+        (ComparisonStage::Stopped(_), false) => "No difference so far.",
     };
     html! { { text } }
 }
@@ -70,8 +70,8 @@ fn end(actor: &Actor, compare: &Compare) -> Html {
         Callback::from(move |_: MouseEvent| actor.compare(Compare::again))
     };
     match &compare.reading {
-        Reading::Structure => html! {},
-        Reading::Values { done, total, millis } => {
+        ComparisonStage::Structure => html! {},
+        ComparisonStage::Values { done, total, millis } => {
             // An estimate before two seconds would only jump.
             let left = (*millis > 2000.0 && *done > 0)
                 .then(|| fmt::left((*total - *done.min(total)) as f64 * millis / *done as f64));
@@ -83,7 +83,7 @@ fn end(actor: &Actor, compare: &Compare) -> Html {
                 </>
             }
         }
-        Reading::Done { millis, close, nans } => {
+        ComparisonStage::Done { millis, close, nans } => {
             let mut text = format!("values compared in {}", fmt::seconds(*millis));
             text += &format!(" \u{b7} {}", how(&compare.options));
             if *close > 0 {
@@ -94,7 +94,7 @@ fn end(actor: &Actor, compare: &Compare) -> Html {
             }
             html! { <span class="lab">{ text }</span> }
         }
-        Reading::Stopped(error) => html! {
+        ComparisonStage::Stopped(error) => html! {
             <>
                 if let Some(error) = error { <span class="w-warn cut" title={error.text.clone()}>{ &error.title }</span> }
                 else { <span class="lab">{ "stopped before all values were read" }</span> }

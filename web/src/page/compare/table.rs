@@ -11,20 +11,20 @@ use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
 use crate::page::model::{Action, Tab};
 use crate::page::rows::Rows;
-use crate::protocol::compare::What;
+use crate::protocol::compare::DifferenceKind;
 use crate::rows::Row;
-use crate::state::compare::{Line, MARKS, Mark, Order, Pairs};
+use crate::state::compare::{CompareLine, CompareOrder, MARKS, Mark, Pairs};
 use crate::state::fmt;
 use crate::state::weights::number;
 
-const COLUMNS: [(&str, &str, Option<Order>); 7] = [
-    ("change", "ch1", Some(Order::Change)),
-    ("key", "ck", Some(Order::File)),
+const COLUMNS: [(&str, &str, Option<CompareOrder>); 7] = [
+    ("change", "ch1", Some(CompareOrder::Change)),
+    ("key", "ck", Some(CompareOrder::File)),
     ("kind", "cd", None),
     ("shape", "cs", None),
-    ("max |\u{394}|", "cp num", Some(Order::MaxAbs)),
-    ("cosine", "cb num", Some(Order::Cosine)),
-    ("relative change", "cv", Some(Order::Relative)),
+    ("max |\u{394}|", "cp num", Some(CompareOrder::MaxAbs)),
+    ("cosine", "cb num", Some(CompareOrder::Cosine)),
+    ("relative change", "cv", Some(CompareOrder::Relative)),
 ];
 
 #[derive(Properties, PartialEq)]
@@ -182,7 +182,7 @@ fn line(actor: &Actor, compare: &Compare, known: &Pairs, at: usize, each: f64) -
 }
 
 /// The equal rows, as one line.
-fn rest(line: &Line) -> Html {
+fn rest(line: &CompareLine) -> Html {
     html! {
         <>
             <div class="c ck" role="gridcell"><span class="key"><span class="z">{ fmt::plural(line.pairs.len() as u64, "key") }</span></span></div>
@@ -192,7 +192,7 @@ fn rest(line: &Line) -> Html {
     }
 }
 
-fn cells(known: &Pairs, line: &Line) -> Html {
+fn cells(known: &Pairs, line: &CompareLine) -> Html {
     let pairs = || line.pairs.iter().filter_map(|at| known.pairs.get(*at as usize));
     let Some(pair) = pairs().next() else { return html! {} };
     let (a, b) = (known.first(pair), known.second(pair));
@@ -259,7 +259,7 @@ pub(super) fn float(value: f64) -> String {
 }
 
 /// What differs, in a few words.
-fn what(known: &Pairs, line: &Line) -> String {
+fn what(known: &Pairs, line: &CompareLine) -> String {
     match line.mark {
         Mark::Added => return "only in B".to_owned(),
         Mark::Removed => return "only in A".to_owned(),
@@ -275,9 +275,9 @@ fn what(known: &Pairs, line: &Line) -> String {
             elements = elements.saturating_add(numbers.elements);
         }
         text.get_or_insert_with(|| match one.what {
-            What::Unreadable => one.left.clone(),
-            What::Shape => String::new(),
-            What::DType => {
+            DifferenceKind::Unreadable => one.left.clone(),
+            DifferenceKind::Shape => String::new(),
+            DifferenceKind::DType => {
                 let precision = one.numbers.as_ref().map(|numbers| numbers.precision.as_str());
                 let values = precision.map_or_else(String::new, |of| format!(": {of}"));
                 format!("{} \u{2192} {}{values}", one.left, one.right)

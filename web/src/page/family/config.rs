@@ -7,7 +7,7 @@ use crate::page::drop::save_text;
 use crate::page::family::asking::set;
 use crate::page::marks::{classes, prose, when};
 use crate::page::model::actor::Actor;
-use crate::protocol::family::{Configs, FamilyReply};
+use crate::protocol::family::{ConfigLines, FamilyReply};
 use crate::state::fmt::plural;
 
 /// Which config is used.
@@ -31,7 +31,7 @@ pub(super) fn chosen(actor: &Actor, convert: &Convert, told: &FamilyReply) -> Ht
 }
 
 /// The config before and after, side by side.
-pub(super) fn both(configs: &Configs) -> Html {
+pub(super) fn both(configs: &ConfigLines) -> Html {
     let changed = configs.after.iter().filter(|(_, changed)| *changed).count() as u64;
     let text: String = configs.after.iter().map(|(line, _)| format!("{line}\n")).collect();
     let name = configs.new.clone();

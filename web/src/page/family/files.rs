@@ -11,7 +11,7 @@ use crate::page::family::asking::set;
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::{Action, PageModel, Sheet};
 use crate::protocol::ToWorker;
-use crate::protocol::family::Text;
+use crate::protocol::family::NamedText;
 
 /// More than any config or recipe has.
 const MOST: u64 = 16 << 20;
@@ -78,7 +78,7 @@ fn is_config(path: &str) -> bool {
 }
 
 /// Takes a recipe.
-pub(super) fn recipe(actor: &Actor, text: Text) {
+pub(super) fn recipe(actor: &Actor, text: NamedText) {
     change(actor, move |convert| {
         convert.options.family.recipe = Some(text);
         convert.options.family.model = None;
@@ -89,16 +89,16 @@ pub(super) fn recipe(actor: &Actor, text: Text) {
 }
 
 /// Takes a config.
-pub(super) fn config(actor: &Actor, text: Text) {
+pub(super) fn config(actor: &Actor, text: NamedText) {
     set(actor, move |asked| asked.config = Some(text));
 }
 
-async fn read(file: &File) -> Option<Text> {
+async fn read(file: &File) -> Option<NamedText> {
     if file.size() > MOST as f64 {
         return None;
     }
     let text = JsFuture::from(file.text()).await.ok()?.as_string()?;
-    Some(Text { name: file.name(), text })
+    Some(NamedText { name: file.name(), text })
 }
 
 /// A button for a file.
@@ -109,7 +109,7 @@ pub struct ChooseProps {
     /// Which files the dialog shows.
     pub accept: AttrValue,
     /// Told of the file.
-    pub onfile: Callback<Text>,
+    pub onfile: Callback<NamedText>,
 }
 
 /// A button that opens a dialog for a text file.

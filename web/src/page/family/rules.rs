@@ -12,7 +12,7 @@ use crate::page::family::table::FamilyTable;
 use crate::page::marks::{check, good, prose, severity};
 use crate::page::model::actor::Actor;
 use crate::protocol::error::ErrorText;
-use crate::protocol::family::{FamilyReply, Text};
+use crate::protocol::family::{FamilyReply, NamedText};
 use crate::protocol::finding::Severity;
 use crate::state::fmt::{exact, plural};
 
@@ -48,7 +48,7 @@ pub(super) fn keys(actor: &Actor, convert: &Convert, told: &std::rc::Rc<FamilyRe
         let (actor, name) = (actor.clone(), rules.name.clone());
         Callback::from(move |text: String| {
             let name = if name.is_empty() { "mine.recipe".to_owned() } else { name.clone() };
-            set(&actor, move |asked| asked.recipe = Some(Text { name, text }));
+            set(&actor, move |asked| asked.recipe = Some(NamedText { name, text }));
         })
     };
     html! {
@@ -113,7 +113,7 @@ fn counts(actor: &Actor, convert: &Convert, told: &FamilyReply) -> Html {
 #[derive(Properties, PartialEq)]
 pub struct EditorProps {
     /// The rules when it is first shown, and whenever they are not the user's.
-    pub value: Text,
+    pub value: NamedText,
     /// They are those of the family.
     pub own: bool,
     /// Told of what was typed, after a moment.

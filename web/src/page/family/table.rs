@@ -7,7 +7,7 @@ use yew::prelude::*;
 use crate::page::hooks::use_small;
 use crate::page::marks::{classes, key, when};
 use crate::page::window::{Lines, use_sight};
-use crate::protocol::family::{FamilyReply, Row};
+use crate::protocol::family::{FamilyReply, KeyRow};
 use crate::state::fmt::exact;
 
 /// How high a row is, in pixels, on a large screen and a small one.
@@ -62,12 +62,12 @@ enum Shown {
     /// What the keys below it begin with, before and after.
     Head(String, String),
     /// Some keys, and how much of each stands in the head above.
-    Keys(Row, usize, usize),
+    Keys(KeyRow, usize, usize),
 }
 
 /// The rows of layers below what they all begin with, where that is shared.
-fn grouped(rows: &[Row]) -> Vec<Shown> {
-    let mut groups: Vec<((&str, &str), Vec<&Row>)> = Vec::new();
+fn grouped(rows: &[KeyRow]) -> Vec<Shown> {
+    let mut groups: Vec<((&str, &str), Vec<&KeyRow>)> = Vec::new();
     for row in rows {
         let begin = match (row.unmatched, begin(&row.old), begin(&row.new)) {
             (false, old, new) if !old.is_empty() && !new.is_empty() => (old, new),
@@ -118,7 +118,7 @@ fn line(at: usize, shown: &Shown) -> Html {
     }
 }
 
-fn keys(rowindex: String, row: &Row, cut_old: usize, cut_new: usize) -> Html {
+fn keys(rowindex: String, row: &KeyRow, cut_old: usize, cut_new: usize) -> Html {
     let old = match row.old.is_empty() {
         true => html! { <span class="dim">{ "not in the checkpoint" }</span> },
         false => key(row.old.get(cut_old..).unwrap_or(&row.old)),
@@ -155,8 +155,8 @@ fn keys(rowindex: String, row: &Row, cut_old: usize, cut_new: usize) -> Html {
 mod tests {
     use super::*;
 
-    fn row(old: &str, new: &str) -> Row {
-        Row {
+    fn row(old: &str, new: &str) -> KeyRow {
+        KeyRow {
             old: old.into(),
             new: new.into(),
             how: "copy".into(),

@@ -10,7 +10,7 @@ use crate::page::family::files::Choose;
 use crate::page::marks::{self, classes, good, one_of, prose, severity, when};
 use crate::page::model::actor::Actor;
 use crate::protocol::error::{ErrorKind, ErrorText};
-use crate::protocol::family::{Looks, Text};
+use crate::protocol::family::{Looks, NamedText};
 use crate::protocol::finding::Severity;
 use crate::protocol::opened::Choice;
 
@@ -229,7 +229,7 @@ fn check(
 
 /// Opens a recipe or a config of the user's.
 fn openers(actor: &Actor) -> Html {
-    let open = |kind: &'static str, accept: &'static str, put: fn(&Actor, Text)| {
+    let open = |kind: &'static str, accept: &'static str, put: fn(&Actor, NamedText)| {
         let actor = actor.clone();
         let onfile = Callback::from(move |text| put(&actor, text));
         html! { <Choose label={kind} {accept} {onfile} /> }

@@ -7,7 +7,7 @@ use yew::prelude::*;
 
 /// Cells in colours, row by row; those without one are left as the ground is.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Cells {
+pub struct ColouredCells {
     /// How many are in a row.
     pub width: usize,
     /// Their colours.
@@ -18,7 +18,7 @@ pub struct Cells {
 #[derive(Properties, PartialEq)]
 pub struct CanvasProps {
     /// The cells.
-    pub cells: Cells,
+    pub cells: ColouredCells,
 }
 
 /// Draws them whenever they change.
@@ -35,7 +35,7 @@ pub fn Canvas(props: &CanvasProps) -> Html {
     }
 }
 
-fn draw(node: &NodeRef, cells: &Cells) {
+fn draw(node: &NodeRef, cells: &ColouredCells) {
     let Some(canvas) = node.cast::<HtmlCanvasElement>() else { return };
     let dots: Vec<u8> = cells
         .colours

@@ -4,7 +4,7 @@ use statelens_inspect::picture::of_value;
 use web_sys::Element;
 use yew::prelude::*;
 
-use super::canvas::{Canvas, Cells};
+use super::canvas::{Canvas, ColouredCells};
 use crate::page::hooks::use_size;
 use crate::page::marks::{classes, copy, when};
 use crate::page::model::actor::Actor;
@@ -50,7 +50,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
             Some(of_value(value.clamp(-limit, limit), limit, scaling, dark))
         }
     };
-    let drawn = Cells {
+    let drawn = ColouredCells {
         width: window.1 as usize,
         colours: (0..window.0 * window.1)
             .map(|at| colour(turn((lens.0 + at / window.1, lens.1 + at % window.1))))

@@ -18,9 +18,9 @@ use crate::page::model::{Action, PageModel, Screen};
 use crate::protocol::looking::LookingRequest;
 use crate::protocol::{ToWorker, singular};
 use crate::state::looking::Looking;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
-pub use canvas::{Canvas, Cells};
+pub use canvas::{Canvas, ColouredCells};
 pub use save::Saved;
 pub use screen::Expanded;
 
@@ -46,7 +46,7 @@ impl Actor {
 #[hook]
 pub fn use_looking(model: &UseReducerHandle<PageModel>, actor: &Actor, small: bool) {
     let looking = model.looking.as_ref();
-    let row = model.work.as_ref().and_then(Work::row);
+    let row = model.work.as_ref().and_then(OpenWork::row);
     {
         // Another layer in the place of this one.
         let (actor, of) = (actor.clone(), looking.map(|looking| looking.frame.row));

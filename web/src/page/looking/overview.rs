@@ -8,18 +8,18 @@ use statelens_stats::MatrixLine;
 use web_sys::Element;
 use yew::prelude::*;
 
-use super::canvas::{Canvas, Cells};
+use super::canvas::{Canvas, ColouredCells};
 use crate::page::hooks::use_size;
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
-use crate::state::looking::{Held, Looking, Profile, RowColumn};
+use crate::state::looking::{ByIdentity, Looking, Profile, RowColumn};
 use crate::state::weights::number;
 
 #[derive(Properties, PartialEq)]
 pub(super) struct OverviewProps {
     pub(super) looking: Looking,
     /// As it is drawn: with rows for columns, if that is wanted.
-    pub(super) map: Held<BlockMap>,
+    pub(super) map: ByIdentity<BlockMap>,
     pub(super) colours: Rc<Colours>,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
     let (looking, map) = (&props.looking, &props.map.0);
     let cells = {
         let (map, colours) = (map.clone(), props.colours.clone());
-        use_memo((props.map.clone(), props.colours.clone()), move |_| Cells {
+        use_memo((props.map.clone(), props.colours.clone()), move |_| ColouredCells {
             width: map.size.1,
             colours: (0..map.largest.len()).map(|at| colours.block(&map, at)).collect(),
         })

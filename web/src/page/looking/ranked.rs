@@ -3,7 +3,7 @@
 use statelens_inspect::picture::of_value;
 use yew::prelude::*;
 
-use super::canvas::{Canvas, Cells};
+use super::canvas::{Canvas, ColouredCells};
 use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
@@ -151,7 +151,7 @@ fn drawn(actor: &Actor, looking: &Looking, found: &Ranked, dark: bool) -> Vec<Ht
             let colour = |value: &f64| {
                 value.is_finite().then(|| of_value(*value, limit, looking.scaling, dark))
             };
-            let cells = Cells { width: wide as usize, colours: values.iter().map(colour).collect() };
+            let cells = ColouredCells { width: wide as usize, colours: values.iter().map(colour).collect() };
             let index = statelens_inspect::index(leading, at);
             let name = fmt::shape(&index);
             let here = index == looking.frame.leading;

@@ -18,14 +18,14 @@ use crate::protocol::inspected::Inspected;
 use crate::protocol::looking::LookingRequest;
 use crate::state::fmt;
 use crate::state::instrument::Taking;
-use crate::state::looking::{Held, Looking};
-use crate::state::work::Work;
+use crate::state::looking::{ByIdentity, Looking};
+use crate::state::work::OpenWork;
 
 /// The expanded inspector.
 #[derive(Properties, PartialEq)]
 pub struct ExpandedProps {
     /// The open checkpoint.
-    pub work: Work,
+    pub work: OpenWork,
     /// What is looked at.
     pub looking: Looking,
     /// What is known of the row.
@@ -43,7 +43,7 @@ pub fn Expanded(props: &ExpandedProps) -> Html {
     let dark = use_media("(prefers-color-scheme: dark)");
     let looking = &props.looking;
     let map = use_memo((looking.map.clone(), looking.transposed), |(map, turned)| {
-        map.clone().map(|map| if *turned { Held(Rc::new(map.0.transposed())) } else { map })
+        map.clone().map(|map| if *turned { ByIdentity(Rc::new(map.0.transposed())) } else { map })
     });
     let colours = use_memo(
         ((*map).clone(), looking.show, looking.scaling, dark),
@@ -116,7 +116,10 @@ fn title(key: &str, looking: &Looking) -> AttrValue {
     format!("{key}[{}, :, :]", leading.join(", ")).into()
 }
 
-fn what(looking: &Looking, map: &Option<Held<statelens_inspect::picture::BlockMap>>) -> String {
+fn what(
+    looking: &Looking,
+    map: &Option<ByIdentity<statelens_inspect::picture::BlockMap>>,
+) -> String {
     let Some(map) = map else { return String::new() };
     let of = match map.0.block {
         (1, 1) => "each cell is a value".to_owned(),

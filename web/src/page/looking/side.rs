@@ -16,14 +16,14 @@ use crate::page::weights::HistogramView;
 use crate::protocol::inspected::Inspected;
 use crate::state::fmt;
 use crate::state::instrument::Taking;
-use crate::state::looking::{Held, Looking, Profile};
+use crate::state::looking::{ByIdentity, Looking, Profile};
 use crate::state::weights::number;
 
 #[derive(Properties, PartialEq)]
 pub(super) struct SideProps {
     pub(super) looking: Looking,
     /// As it is drawn.
-    pub(super) map: Option<Held<BlockMap>>,
+    pub(super) map: Option<ByIdentity<BlockMap>>,
     pub(super) inspected: Option<Rc<Inspected>>,
     /// The key, with the slice.
     pub(super) title: AttrValue,

@@ -10,7 +10,7 @@ use crate::protocol::ToWorker;
 use crate::protocol::looking::LookingRequest as Look;
 use crate::protocol::singular::{Offer, SingularReport, SingularRequest};
 use crate::state::fmt;
-use crate::state::looking::{Held, Looking};
+use crate::state::looking::{ByIdentity, Looking};
 
 impl Actor {
     /// Finds singular values of what is looked at: all, or the largest; or stops that.
@@ -65,7 +65,7 @@ fn label(offer: &Offer) -> String {
     }
 }
 
-fn shown(found: &Held<SingularReport>, title: &AttrValue) -> Html {
+fn shown(found: &ByIdentity<SingularReport>, title: &AttrValue) -> Html {
     let save = |kind: &'static str| {
         let (found, title) = (found.clone(), title.clone());
         Callback::from(move |_: MouseEvent| {

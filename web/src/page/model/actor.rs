@@ -13,7 +13,7 @@ use crate::page::drop::{self, Dropped};
 use crate::page::model::{Action, PageModel, Pending, Why};
 use crate::page::remembered;
 use crate::protocol::ToWorker;
-use crate::protocol::conversion::{Planned, Sink};
+use crate::protocol::conversion::{Planned, SaveTo};
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
 
@@ -84,7 +84,7 @@ impl Actor {
     }
 
     /// Changes how the checkpoint is shown.
-    pub fn work(&self, change: impl FnOnce(&mut crate::state::work::Work) + 'static) {
+    pub fn work(&self, change: impl FnOnce(&mut crate::state::work::OpenWork) + 'static) {
         self.act(Action::Work(Box::new(change)));
     }
 
@@ -181,14 +181,14 @@ impl Actor {
             [name] if !plan.zero_copy && can_pick() => name.clone(),
             _ => {
                 actor.act(Action::Run);
-                actor.ask(&ToWorker::Run { request, sink: Sink::Download, falsify });
+                actor.ask(&ToWorker::Run { request, sink: SaveTo::Download, falsify });
                 return;
             }
         };
         spawn_local(async move {
             // Without a handle the dialog was left: nothing was asked for.
             if let Some(handle) = pick(&name).await {
-                let run = ToWorker::Run { request, sink: Sink::Handle, falsify };
+                let run = ToWorker::Run { request, sink: SaveTo::Handle, falsify };
                 // Else something else was opened while the dialog was there.
                 if actor.ask_with(&run, &JsValue::UNDEFINED, &handle) {
                     actor.act(Action::Run);

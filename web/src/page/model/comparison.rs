@@ -8,15 +8,17 @@ use statelens_inspect::compare::{PairChange, role_of};
 
 use crate::page::drop::Dropped;
 use crate::protocol::closer::{Closely, Renaming};
-use crate::protocol::compare::{Checked, CompareOptions, CompareReply, End, NO_ROW, Structure};
+use crate::protocol::compare::{
+    Checked, CompareOptions, CompareReply, End, NO_ROW, StructureDifference,
+};
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::Opened;
 use crate::rows::Row;
-use crate::state::compare::{Line, Pair, Pairs, View, lines};
+use crate::state::compare::{CompareLine, CompareView, Pairs, RowPair, lines};
 
 /// How far it is.
 #[derive(Debug, Clone)]
-pub enum Reading {
+pub enum ComparisonStage {
     /// The second checkpoint is being opened, or the structures are being compared.
     Structure,
     /// Values are read.
@@ -69,7 +71,7 @@ pub struct Compare {
     /// The command that does the same.
     pub command: String,
     /// How far it is.
-    pub reading: Reading,
+    pub reading: ComparisonStage,
     /// Whether the first would load into the second.
     pub checked: Option<Rc<Checked>>,
     /// Whether missing and unexpected keys count for that.
@@ -77,9 +79,9 @@ pub struct Compare {
     /// The release that would load it; empty for any.
     pub release: String,
     /// What the table shows.
-    pub view: View,
+    pub view: CompareView,
     /// Its lines.
-    pub lines: Rc<Vec<Line>>,
+    pub lines: Rc<Vec<CompareLine>>,
     /// Why the filter is not understood.
     pub filter_error: Option<String>,
     /// The line that is looked at, and which of its rows.
@@ -122,11 +124,11 @@ impl Compare {
             rename: None,
             apart: false,
             command: String::new(),
-            reading: Reading::Structure,
+            reading: ComparisonStage::Structure,
             checked: None,
             strict: true,
             release: String::new(),
-            view: View::default(),
+            view: CompareView::default(),
             lines: Rc::new(Vec::new()),
             filter_error: None,
             at: 0,
@@ -198,15 +200,15 @@ impl Compare {
                     self.arrange();
                 }
                 let (done, total, millis) = (progress.done, progress.total, progress.millis);
-                self.reading = Reading::Values { done, total, millis };
+                self.reading = ComparisonStage::Values { done, total, millis };
             }
             CompareReply::Ended { request, end, millis, close, nans }
                 if request == self.request =>
             {
                 self.reading = match end {
-                    End::Complete => Reading::Done { millis, close, nans },
-                    End::Stopped => Reading::Stopped(None),
-                    End::Failed(error) => Reading::Stopped(Some(Rc::new(error))),
+                    End::Complete => ComparisonStage::Done { millis, close, nans },
+                    End::Stopped => ComparisonStage::Stopped(None),
+                    End::Failed(error) => ComparisonStage::Stopped(Some(Rc::new(error))),
                 };
             }
             CompareReply::Closer(pair, told) => {
@@ -237,7 +239,7 @@ impl Compare {
         }
     }
 
-    fn begin(&mut self, structure: Structure, first: &Rc<Vec<Row>>) {
+    fn begin(&mut self, structure: StructureDifference, first: &Rc<Vec<Row>>) {
         self.error = None;
         (self.layers, self.closely) = (Rc::default(), None);
         self.known = Some(Rc::new(Pairs::new(first.clone(), self.rows.clone(), &structure)));
@@ -247,7 +249,7 @@ impl Compare {
         self.apart =
             self.rename.as_ref().is_some_and(|(_, keys)| parts_sides(*keys, common, fewer));
         self.command = structure.command;
-        self.reading = Reading::Values { done: 0, total: structure.bytes, millis: 0.0 };
+        self.reading = ComparisonStage::Values { done: 0, total: structure.bytes, millis: 0.0 };
         (self.at, self.member) = (0, 0);
         self.arrange();
     }
@@ -265,11 +267,11 @@ impl Compare {
     pub fn again(&mut self) {
         self.request += 1;
         self.error = None;
-        self.reading = Reading::Structure;
+        self.reading = ComparisonStage::Structure;
     }
 
     /// Changes what the table shows.
-    pub fn show(&mut self, change: impl FnOnce(&mut View)) {
+    pub fn show(&mut self, change: impl FnOnce(&mut CompareView)) {
         change(&mut self.view);
         (self.at, self.member) = (0, 0);
         self.scroll += 1;
@@ -304,13 +306,13 @@ impl Compare {
 
     /// The line that is looked at.
     #[must_use]
-    pub fn line(&self) -> Option<&Line> {
+    pub fn line(&self) -> Option<&CompareLine> {
         self.lines.get(self.at)
     }
 
     /// The pair that is looked at.
     #[must_use]
-    pub fn pair(&self) -> Option<Pair> {
+    pub fn pair(&self) -> Option<RowPair> {
         self.known.as_ref()?.pairs.get(self.pair_at()? as usize).copied()
     }
 
@@ -341,6 +343,7 @@ impl Compare {
     /// Whether values are being read.
     #[must_use]
     pub fn is_reading(&self) -> bool {
-        self.error.is_none() && matches!(self.reading, Reading::Structure | Reading::Values { .. })
+        self.error.is_none()
+            && matches!(self.reading, ComparisonStage::Structure | ComparisonStage::Values { .. })
     }
 }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use statelens_inspect::runs::{self, FileEntry, GroupValues, Grouping, RunFile, StepValues};
 
 use crate::page::drop::Dropped;
-use crate::protocol::run::{Looked, RunGroup, RunValues};
-use crate::state::run::{Row, Sorted, step};
+use crate::protocol::run::{OpenCheck, RunGroup, RunValues};
+use crate::state::run::{RunRow, Sorted, step};
 
 /// A run folder.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub struct RunView {
     /// The run, and its rows.
     pub sorted: Rc<Sorted>,
     /// What came of opening each entry; `None` until it is known.
-    pub looked: Rc<Vec<Option<Looked>>>,
+    pub looked: Rc<Vec<Option<OpenCheck>>>,
     /// Why each checkpoint does not count as kept; see [`runs::Run::unsound`].
     unsound: Rc<Vec<Option<String>>>,
     /// The row that is looked at.
@@ -63,7 +63,7 @@ impl RunView {
     pub fn new(folder: String, files: Vec<Dropped>, sorted: Sorted) -> Self {
         let looked = vec![None; sorted.run.entries.len()];
         let unsound = sorted.run.unsound(&[]);
-        let latest = |row: &Row| {
+        let latest = |row: &RunRow| {
             sorted.run.entries.get(row.entry).map(|entry| &entry.name) == sorted.run.latest.as_ref()
         };
         let at = sorted.rows.iter().position(latest).unwrap_or(0);
@@ -148,11 +148,11 @@ impl RunView {
     }
 
     /// Takes in what came of opening a file.
-    pub fn hear(&mut self, looked: Looked) {
+    pub fn hear(&mut self, looked: OpenCheck) {
         let row = self.sorted.rows.iter().find(|row| row.file == looked.file as usize);
         if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.looked).get_mut(row.entry)) {
             *place = Some(looked);
-            let told = |looked: &Looked| runs::OpenCheck {
+            let told = |looked: &OpenCheck| runs::OpenCheck {
                 wrong: looked.wrong.clone(),
                 states: looked.states.clone(),
             };
@@ -164,7 +164,7 @@ impl RunView {
     /// The files that can be opened and were not yet.
     #[must_use]
     pub fn unlooked(&self) -> Vec<u32> {
-        let open = |row: &&Row| {
+        let open = |row: &&RunRow| {
             let entry = self.sorted.run.entries.get(row.entry);
             entry.is_some_and(FileEntry::holds_states)
                 && self.looked.get(row.entry).is_some_and(Option::is_none)
@@ -174,7 +174,7 @@ impl RunView {
 
     /// The row that is looked at.
     #[must_use]
-    pub fn row(&self) -> Option<Row> {
+    pub fn row(&self) -> Option<RunRow> {
         self.sorted.rows.get(self.at).copied()
     }
 
@@ -223,7 +223,7 @@ impl RunView {
         if Some(&sound.name) == self.sorted.run.latest.as_ref() {
             return None;
         }
-        let is_it = |row: &Row| self.sorted.run.entries.get(row.entry) == Some(sound);
+        let is_it = |row: &RunRow| self.sorted.run.entries.get(row.entry) == Some(sound);
         self.sorted.rows.iter().position(is_it)
     }
 

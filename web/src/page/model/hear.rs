@@ -4,26 +4,26 @@ use std::rc::Rc;
 
 use web_sys::File;
 
-use super::{Loading, Measure, PageModel, Screen, Tab};
+use super::{Loading, MeasureStage, PageModel, Screen, Tab};
 use crate::page::conversion::Phase;
 use crate::page::stored::shown_columns;
 use crate::protocol::FromWorker;
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::Opened;
 use crate::rows::PackedRows;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 impl PageModel {
     pub(super) fn hear(&mut self, session: u32, message: FromWorker, file: Option<File>) {
         match message {
             FromWorker::Ready | FromWorker::Summary { .. } | FromWorker::Ended(_) => {}
             FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
-            FromWorker::Measuring { done, total } => self.measure = Measure::Now(done, total),
+            FromWorker::Measuring { done, total } => self.measure = MeasureStage::Now(done, total),
             FromWorker::Measured(ended) => {
                 self.measure = match ended {
-                    Ok(true) => Measure::Done,
-                    Ok(false) => Measure::No,
-                    Err(error) => Measure::Failed(Rc::new(error)),
+                    Ok(true) => MeasureStage::Done,
+                    Ok(false) => MeasureStage::No,
+                    Err(error) => MeasureStage::Failed(Rc::new(error)),
                 }
             }
             FromWorker::Opening { doing, keys, read, calls } => {
@@ -118,7 +118,7 @@ impl PageModel {
     /// The first keys of what is being opened.
     fn found(&mut self, rows: &PackedRows) {
         if self.screen == Screen::Loading && self.loading.first.is_none() {
-            let first = rows.unpack().map(|rows| Work::new(Opened::default(), rows));
+            let first = rows.unpack().map(|rows| OpenWork::new(Opened::default(), rows));
             // What repeats, and how often, is not known yet.
             self.loading.first = first.map(|mut first| {
                 first.toggle_folding();
@@ -137,7 +137,7 @@ impl PageModel {
             return;
         };
         self.asked = Some(opened.main);
-        let mut work = Work::new(opened, rows);
+        let mut work = OpenWork::new(opened, rows);
         work.view.shown = shown_columns();
         self.work = Some(work);
         self.session = session;

@@ -18,12 +18,12 @@ pub struct Verification {
     /// Whether far more may be gone through than the files hold.
     pub sure: bool,
     /// Where it is.
-    pub stage: Stage,
+    pub stage: VerificationStage,
 }
 
 /// Where a verification is.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub enum Stage {
+pub enum VerificationStage {
     /// Not begun.
     #[default]
     Form,
@@ -39,15 +39,15 @@ impl Verification {
     /// Takes in what the worker said.
     pub(in crate::page) fn hear(&mut self, told: VerifyReply) {
         // Nothing is heard of what was stopped.
-        let Stage::Now(_, past) = &self.stage else { return };
+        let VerificationStage::Now(_, past) = &self.stage else { return };
         self.stage = match told {
             VerifyReply::Progress(now) => {
                 let mut past = past.as_ref().clone();
                 past.push((now.done, now.millis));
-                Stage::Now(now, Rc::new(past))
+                VerificationStage::Now(now, Rc::new(past))
             }
-            VerifyReply::Ended(Ok(verified)) => Stage::Done(Rc::new(*verified)),
-            VerifyReply::Ended(Err(error)) => Stage::Failed(Rc::new(error)),
+            VerifyReply::Ended(Ok(verified)) => VerificationStage::Done(Rc::new(*verified)),
+            VerifyReply::Ended(Err(error)) => VerificationStage::Failed(Rc::new(error)),
         };
     }
 }

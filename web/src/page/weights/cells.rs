@@ -5,23 +5,23 @@ use yew::prelude::*;
 use crate::page::marks::{classes, when};
 use crate::rows::Row;
 use crate::state::fmt;
-use crate::state::table::{COLUMNS, Column, Fold, Pattern};
-use crate::state::weights::{Measure, RowTotals, figure, number, percent};
-use crate::state::work::Work;
+use crate::state::table::{COLUMNS, Column, Fold, FoldPattern};
+use crate::state::weights::{RowMeasure, RowTotals, figure, number, percent};
+use crate::state::work::OpenWork;
 
 /// Columns of values, with their classes.
 pub(super) const VALUES: [(Option<Column>, &str, &str); 7] = [
-    (Some(Column::Measure(Measure::Std)), "\u{3c3}", "wsd num"),
+    (Some(Column::Measure(RowMeasure::Std)), "\u{3c3}", "wsd num"),
     (None, "by layer", "wly"),
-    (Some(Column::Measure(Measure::AbsMax)), "|x| max", "wmx num"),
-    (Some(Column::Measure(Measure::Min)), "min", "wmn num"),
-    (Some(Column::Measure(Measure::Max)), "max", "wmm num"),
-    (Some(Column::Measure(Measure::Zeros)), "zeros", "wzr num"),
-    (Some(Column::Measure(Measure::Nan)), "NaN", "wnn num"),
+    (Some(Column::Measure(RowMeasure::AbsMax)), "|x| max", "wmx num"),
+    (Some(Column::Measure(RowMeasure::Min)), "min", "wmn num"),
+    (Some(Column::Measure(RowMeasure::Max)), "max", "wmm num"),
+    (Some(Column::Measure(RowMeasure::Zeros)), "zeros", "wzr num"),
+    (Some(Column::Measure(RowMeasure::Nan)), "NaN", "wnn num"),
 ];
 
 /// The columns: once values were read, those of values take the place of the last.
-pub fn columns(work: &Work) -> Vec<(Option<Column>, &'static str, &'static str)> {
+pub fn columns(work: &OpenWork) -> Vec<(Option<Column>, &'static str, &'static str)> {
     let class = |column| match column {
         Column::Key => "ck",
         Column::Kind => "cd",
@@ -41,13 +41,13 @@ pub fn columns(work: &Work) -> Vec<(Option<Column>, &'static str, &'static str)>
 }
 
 /// The columns of values that are shown.
-fn shown(work: &Work) -> impl Iterator<Item = (Option<Column>, &'static str, &'static str)> {
+fn shown(work: &OpenWork) -> impl Iterator<Item = (Option<Column>, &'static str, &'static str)> {
     let bits = work.view.shown;
     (0..).zip(VALUES).filter(move |(at, _)| bits >> at & 1 == 1).map(|(_, column)| column)
 }
 
 /// The widths of those, for the style of the table.
-pub fn widths(work: &Work) -> String {
+pub fn widths(work: &OpenWork) -> String {
     let width = |(_, _, class): (_, _, &str)| {
         format!("var(--{}) ", class.split(' ').next().unwrap_or_default())
     };
@@ -55,7 +55,7 @@ pub fn widths(work: &Work) -> String {
 }
 
 /// The cells of a leaf that is a tensor.
-pub fn cells(work: &Work, id: u32, row: &Row) -> Html {
+pub fn cells(work: &OpenWork, id: u32, row: &Row) -> Html {
     if row.link.is_some() {
         return html! {};
     }
@@ -63,7 +63,12 @@ pub fn cells(work: &Work, id: u32, row: &Row) -> Html {
 }
 
 /// The cells of a pattern, or of a fold of one; of other folds there are sums only.
-pub fn folded(work: &Work, fold: &Fold, pattern: Option<&Pattern>, onlook: &Callback<u32>) -> Html {
+pub fn folded(
+    work: &OpenWork,
+    fold: &Fold,
+    pattern: Option<&FoldPattern>,
+    onlook: &Callback<u32>,
+) -> Html {
     let weights = &work.view.weights;
     let Some(pattern) = pattern else {
         let rows = fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied());
@@ -105,7 +110,7 @@ fn layer(key: &str, fold: &Fold) -> String {
     }
 }
 
-fn of_sum(work: &Work, sum: &RowTotals, line: Html) -> Html {
+fn of_sum(work: &OpenWork, sum: &RowTotals, line: Html) -> Html {
     let dot = || html! { <span class="dim" title="not read yet">{ "\u{b7}" }</span> };
     let unread = sum.read == 0;
     let some = |value: Option<f64>| match value {

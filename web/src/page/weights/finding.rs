@@ -13,13 +13,13 @@ use crate::protocol::finding::Severity;
 use crate::protocol::weights::{Noticed, Scanned};
 use crate::state::fmt;
 use crate::state::weights::number;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// Keys that a finding lists.
 const LISTED: usize = 6;
 
 /// A finding.
-pub fn article(actor: &Actor, work: &Work, noticed: &Noticed) -> Html {
+pub fn article(actor: &Actor, work: &OpenWork, noticed: &Noticed) -> Html {
     let (class, word) = match noticed.severity {
         Severity::Note => ("note", "Note"),
         _ => ("warn", "Warning"),
@@ -66,7 +66,7 @@ pub fn nothing(scanned: &Scanned) -> Html {
 }
 
 /// The keys, those that differ in numbers only as one.
-fn keys(actor: &Actor, work: &Work, rows: &[u32]) -> Html {
+fn keys(actor: &Actor, work: &OpenWork, rows: &[u32]) -> Html {
     let mut folded: Vec<(String, u32, u64)> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
     for &row in rows {

@@ -10,10 +10,10 @@ use crate::protocol::conversion::Running;
 use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::instrument::{Instrument, Scan};
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// The button, or the gauge in its place.
-pub fn scan_button(actor: &Actor, work: &Work, instrument: &Instrument) -> Html {
+pub fn scan_button(actor: &Actor, work: &OpenWork, instrument: &Instrument) -> Html {
     if work.opened.summary || work.sums.tensors == 0 {
         return html! {};
     }
@@ -52,7 +52,7 @@ pub fn scan_button(actor: &Actor, work: &Work, instrument: &Instrument) -> Html 
 }
 
 /// The same in the bar at the bottom of a small screen.
-pub fn status(actor: &Actor, work: &Work, instrument: &Instrument) -> Html {
+pub fn status(actor: &Actor, work: &OpenWork, instrument: &Instrument) -> Html {
     if work.opened.summary || work.sums.tensors == 0 {
         return html! {};
     }
@@ -70,7 +70,7 @@ pub fn status(actor: &Actor, work: &Work, instrument: &Instrument) -> Html {
 }
 
 /// What stands before the result.
-fn mark(work: &Work) -> Html {
+fn mark(work: &OpenWork) -> Html {
     let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
     match noticed.map(|noticed| noticed.severity).min() {
         Some(Severity::Note) | None => good(),

@@ -43,7 +43,7 @@ pub fn HistogramView(props: &HistogramProps) -> Html {
         return html! { <p class="dim">{ "No value is finite." }</p> };
     }
     let right = (props.width - 34.0).max(LEFT + 120.0);
-    let axis = Axis { bins, log: *log, from: LEFT, to: right };
+    let axis = HistogramAxis { bins, log: *log, from: LEFT, to: right };
     let count = bins.counts.len();
     let current = at.filter(|at| *at < count);
     let bar = |index: usize, many: u64| {
@@ -133,14 +133,14 @@ fn ticks(most: u64) -> Vec<u64> {
 }
 
 /// Where values are drawn: bins of one width; those by magnitude are drawn as wide as each other.
-struct Axis<'a> {
+struct HistogramAxis<'a> {
     bins: &'a Bins,
     log: bool,
     from: f64,
     to: f64,
 }
 
-impl Axis<'_> {
+impl HistogramAxis<'_> {
     fn edge(&self, index: usize) -> f64 {
         self.from + index as f64 / self.bins.counts.len().max(1) as f64 * (self.to - self.from)
     }
@@ -166,7 +166,7 @@ impl Axis<'_> {
 }
 
 /// Quantiles and six deviations: a line each, and a label where there is room.
-fn marks(values: &TensorValues, axis: &Axis<'_>) -> Html {
+fn marks(values: &TensorValues, axis: &HistogramAxis<'_>) -> Html {
     let mut all: Vec<(f64, &str, &str)> = Vec::new();
     if let Some([low, _, middle, _, high]) = values.quantiles {
         all.extend([
@@ -198,7 +198,7 @@ fn marks(values: &TensorValues, axis: &Axis<'_>) -> Html {
     html! { { for drawn } }
 }
 
-fn labels(axis: &Axis<'_>) -> Html {
+fn labels(axis: &HistogramAxis<'_>) -> Html {
     let edges = &axis.bins.edges;
     let (Some(&first), Some(&last)) = (edges.first(), edges.last()) else { return html! {} };
     let zero = (first < 0.0 && last > 0.0).then(|| axis.of(0.0)).flatten();
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn values_have_their_place_on_the_axis() {
         let bins = Bins { edges: vec![-100.0, -1.0, 1.0, 100.0], counts: vec![1, 1, 1] };
-        let axis = Axis { bins: &bins, log: true, from: 0.0, to: 300.0 };
+        let axis = HistogramAxis { bins: &bins, log: true, from: 0.0, to: 300.0 };
         assert_eq!(axis.of(0.0), Some(150.0));
         assert!((axis.of(10.0).unwrap() - 250.0).abs() < 1e-9);
         assert!((axis.of(-10.0).unwrap() - 50.0).abs() < 1e-9);

@@ -18,7 +18,7 @@ use crate::protocol::ToWorker;
 use crate::protocol::conversion::Running;
 use crate::protocol::weights::WeightsRequest;
 use crate::state::instrument::{Instrument, One, Scan};
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 pub use cells::columns;
 pub use finding::{article, nothing};
@@ -80,7 +80,7 @@ impl Actor {
 #[hook]
 pub fn use_instrument(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let work = model.work.as_ref();
-    let row = work.and_then(Work::row);
+    let row = work.and_then(OpenWork::row);
     let inspected = model.inspected.as_ref().filter(|inspected| Some(inspected.row) == row);
     let known =
         row.is_some_and(|row| work.is_some_and(|work| work.view.weights.get(row).is_some()));

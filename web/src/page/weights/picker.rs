@@ -7,10 +7,10 @@ use yew::prelude::*;
 use super::cells::VALUES;
 use crate::page::model::actor::Actor;
 use crate::page::stored::keep_columns;
-use crate::state::work::Work;
+use crate::state::work::OpenWork;
 
 /// The menu, once there are such columns.
-pub fn picker(actor: &Actor, work: &Work) -> Html {
+pub fn picker(actor: &Actor, work: &OpenWork) -> Html {
     if !work.view.weights.any() {
         return html! {};
     }

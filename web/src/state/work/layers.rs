@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use statelens_checkpoint::order;
 use statelens_inspect::fold::Trie;
 
-use super::{Spot, Work};
+use super::{OpenWork, Spot};
 use crate::state::table::Table;
 
 /// Where a leaf is among those of the other layers that have its key.
@@ -19,7 +19,7 @@ pub struct Layer {
     pub count: usize,
 }
 
-impl Work {
+impl OpenWork {
     /// Which layer what is looked at belongs to, and how many have a leaf like it.
     #[must_use]
     pub fn layer(&self) -> Option<Layer> {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::state::sample::{gpt, lexicographic, tensor, work as of};
 
-    fn key(work: &Work) -> &str {
+    fn key(work: &OpenWork) -> &str {
         work.row().map_or("", |row| &work.rows[row as usize].key)
     }
 

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use statelens_recipes::config::Converted;
 
-use crate::protocol::family::{Configs, Text};
+use crate::protocol::family::{ConfigLines, NamedText};
 
 /// Lines that are shown of a config.
 const MOST: usize = 2_000;
 
 /// Both, with what changed.
-pub(super) fn configs(old: &Text, new: &Text, converted: &Converted) -> Configs {
-    Configs {
+pub(super) fn configs(old: &NamedText, new: &NamedText, converted: &Converted) -> ConfigLines {
+    ConfigLines {
         old: old.name.clone(),
         before: marked(&old.text, &new.text),
         new: new.name.clone(),

@@ -12,7 +12,7 @@ use statelens_recipes::{ModelFormat, families, ranks, recognise};
 
 use super::files::{self, MOST_CONFIG, SourceModel};
 use super::library;
-use crate::protocol::family::{FamilyRequest, Looks, Text};
+use crate::protocol::family::{FamilyRequest, Looks, NamedText};
 use crate::protocol::opened::Choice;
 use crate::state::fmt::plural;
 use crate::text;
@@ -29,14 +29,14 @@ pub(in crate::worker) struct ConversionInputs {
     /// It was in a file for each rank.
     pub(super) ranked: bool,
     /// The config's text.
-    pub(super) config: Option<Text>,
+    pub(super) config: Option<NamedText>,
     /// What is in it.
     pub(super) value: Option<Value>,
     /// The format that the checkpoint is in.
     pub(super) source: Option<ModelFormat>,
     /// The rules, and their text.
     pub(super) recipe: Result<Recipe>,
-    pub(super) rules: Text,
+    pub(super) rules: NamedText,
 }
 
 /// Finds out which model it is.
@@ -105,7 +105,7 @@ pub(in crate::worker) fn looks(
     let (rules, recipe) = match (&asked.recipe, &named) {
         (Some(rules), _) => (rules.clone(), families::parse(&rules.name, &rules.text)),
         (None, Ok(model)) => own(model),
-        (None, Err(error)) => (Text::default(), Err(error.clone())),
+        (None, Err(error)) => (NamedText::default(), Err(error.clone())),
     };
     looks.model = named.as_ref().cloned().unwrap_or_default();
     looks.title = match &recipe {
@@ -156,11 +156,11 @@ fn towards_of(source: ModelFormat) -> ModelFormat {
 }
 
 /// The rules of a model that comes with Statelens.
-fn own(model: &str) -> (Text, Result<Recipe>) {
+fn own(model: &str) -> (NamedText, Result<Recipe>) {
     let recipe = families::find(model);
     let rules = recipe.as_ref().ok().and_then(|recipe| {
         let name = format!("{}.recipe", recipe.family);
-        Some(Text { name, text: families::text(&recipe.family)?.to_owned() })
+        Some(NamedText { name, text: families::text(&recipe.family)?.to_owned() })
     });
     (rules.unwrap_or_default(), recipe)
 }
@@ -259,7 +259,7 @@ fn of_ranks(recipe: &Recipe) -> Option<Error> {
 
 /// The config beside the checkpoint, or in a folder: `config.json`, `params.yaml`, `params.json`, or
 /// the only YAML file.
-fn beside(files: &FileSet, folder: Option<&str>) -> Option<Text> {
+fn beside(files: &FileSet, folder: Option<&str>) -> Option<NamedText> {
     let main = files.name(files.main().ok()?);
     let own = main.rsplit_once('/').map_or("", |(folder, _)| folder);
     let folder = folder.unwrap_or(own);
@@ -279,11 +279,11 @@ fn beside(files: &FileSet, folder: Option<&str>) -> Option<Text> {
     };
     let (id, name) = known.next().or(only)?;
     let bytes = files.read_vec(id, 0, files.len(id).min(MOST_CONFIG)).ok()?;
-    Some(Text { name: name.to_owned(), text: String::from_utf8(bytes).ok()? })
+    Some(NamedText { name: name.to_owned(), text: String::from_utf8(bytes).ok()? })
 }
 
 /// As [`beside`], of what is no set of ranks.
-pub(in crate::worker) fn config_beside(files: &FileSet) -> Option<Text> {
+pub(in crate::worker) fn config_beside(files: &FileSet) -> Option<NamedText> {
     beside(files, None)
 }
 
@@ -296,7 +296,7 @@ pub(in crate::worker) fn config_name(checkpoint: &Checkpoint) -> &'static str {
 }
 
 /// What is in a config.
-pub(in crate::worker) fn read(config: &Text) -> Result<Value> {
+pub(in crate::worker) fn read(config: &NamedText) -> Result<Value> {
     let language = Language::of_name(&config.name).unwrap_or(Language::Yaml);
     parse(&config.text, language).map_err(|error: Error| error.in_file(config.name.clone()))
 }

@@ -13,14 +13,14 @@ use statelens_recipes::proposal::{stages, stem};
 use super::looks::ConversionInputs;
 use super::{configs, loads, rows};
 use crate::protocol::conversion::{ConvertOptions, Planned};
-use crate::protocol::family::{FamilyRequest, Shown, Text};
+use crate::protocol::family::{FamilyRequest, NamedText, Shown};
 use crate::state::fmt::plural;
 use crate::text;
 use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::planned;
-use crate::worker::planning::{self, Made};
+use crate::worker::planning::{self, PlannedOutput};
 
 /// The config of a model of Hugging Face's.
 const CONFIG: &str = "config.json";
@@ -33,7 +33,7 @@ pub(in crate::worker) fn plain(
     options: &ConvertOptions,
     found: Option<&ConversionInputs>,
     job: &Job,
-) -> Result<(Made, Planned)> {
+) -> Result<(PlannedOutput, Planned)> {
     let folds = |found: &&ConversionInputs| options.family.fold && !found.looks.adapter.is_empty();
     let Some(found) = found.filter(folds) else { return planning::plan(open, options, job) };
     found.apart.clone().map_or(Ok(()), Err)?;
@@ -41,7 +41,7 @@ pub(in crate::worker) fn plain(
     let folded = OpenCheckpoint::new(checkpoint, open.leaves.clone(), open.sources.clone(), limits);
     let (mut made, mut planned) = planning::plan(&folded, options, job)?;
     // What comes of it is loaded from a folder, by its config.
-    let is_its = |config: &Text| config.name.rsplit('/').next() == Some(CONFIG);
+    let is_its = |config: &NamedText| config.name.rsplit('/').next() == Some(CONFIG);
     let config = found.config.clone().filter(is_its);
     let config = config.filter(|_| options.to == "safetensors");
     made.texts.extend(config.map(|config| (CONFIG.to_owned(), config.text)));
@@ -66,7 +66,7 @@ pub(in crate::worker) struct Ready {
     to: ModelFormat,
     made: Checkpoint,
     optimizer: Option<Checkpoint>,
-    config: Option<Text>,
+    config: Option<NamedText>,
     casts: Vec<CastRule>,
     keys: u64,
 }
@@ -199,7 +199,7 @@ pub(in crate::worker) fn plan(
     ready: Ready,
     found: &ConversionInputs,
     job: &Job,
-) -> Result<(Made, Planned)> {
+) -> Result<(PlannedOutput, Planned)> {
     let Ready { to, made, optimizer, config, casts, .. } = ready;
     let all: Vec<&Checkpoint> = std::iter::once(&made).chain(&optimizer).collect();
     let mut edits = CastRule::for_each(casts, &all)?.into_iter();
@@ -223,11 +223,11 @@ pub(in crate::worker) fn plan(
     }
     planned.command = command(open, options, to, found);
     let texts = config.map(|config| (config.name, config.text));
-    Ok((Made { plan, more, texts: texts.into_iter().collect() }, planned))
+    Ok((PlannedOutput { plan, more, texts: texts.into_iter().collect() }, planned))
 }
 
 /// The new config, as the command writes it and calls it.
-fn new_config(converted: &Converted, to: ModelFormat, found: &ConversionInputs) -> Text {
+fn new_config(converted: &Converted, to: ModelFormat, found: &ConversionInputs) -> NamedText {
     let text = match converted.language {
         Language::Json => converted.config.to_json(),
         Language::Yaml => converted.config.to_yaml(),
@@ -237,7 +237,7 @@ fn new_config(converted: &Converted, to: ModelFormat, found: &ConversionInputs) 
         true => CONFIG.to_owned(),
         false => format!("{old}_to_{to}.{}", converted.language.extension()),
     };
-    Text { name, text }
+    NamedText { name, text }
 }
 
 /// Keys of the model before.

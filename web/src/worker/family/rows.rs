@@ -6,21 +6,21 @@ use statelens_inspect::fold;
 use statelens_recipes::conversion::ModelConversion;
 use statelens_recipes::engine::{Move, Unmatched};
 
-use crate::protocol::family::Row;
+use crate::protocol::family::KeyRow;
 
 /// The rows: keys that no rule covers first, then those that are left out, then the others.
-pub(super) fn rows(done: &ModelConversion) -> Vec<Row> {
+pub(super) fn rows(done: &ModelConversion) -> Vec<KeyRow> {
     let mut rows = folded(done.unmatched.iter().map(unmatched).collect());
     let moves = composed(&done.moves, &done.ends);
-    let (out, kept): (Vec<Row>, Vec<Row>) =
+    let (out, kept): (Vec<KeyRow>, Vec<KeyRow>) =
         moves.iter().map(row).partition(|row| row.new.is_empty());
     rows.extend(folded(out));
     rows.extend(folded(kept));
     rows
 }
 
-fn unmatched(one: &Unmatched) -> Row {
-    Row {
+fn unmatched(one: &Unmatched) -> KeyRow {
+    KeyRow {
         old: one.key.clone(),
         new: String::new(),
         how: "no rule".to_owned(),
@@ -30,7 +30,7 @@ fn unmatched(one: &Unmatched) -> Row {
     }
 }
 
-fn row(one: &KeyMapping) -> Row {
+fn row(one: &KeyMapping) -> KeyRow {
     let side = |keys: &[String]| {
         let joined = fold::joined(keys.iter().map(String::as_str), '.');
         joined.filter(|_| keys.len() > 2).unwrap_or_else(|| keys.join(" + "))
@@ -39,7 +39,7 @@ fn row(one: &KeyMapping) -> Row {
         true => "left out".to_owned(),
         false => one.how.join(", "),
     };
-    Row {
+    KeyRow {
         old: side(&one.from),
         new: side(&one.to),
         how,
@@ -177,8 +177,8 @@ fn parts(keys: &[String]) -> String {
 }
 
 /// Rows that differ in numbers only as one, in the order of the first.
-fn folded(rows: Vec<Row>) -> Vec<Row> {
-    let mut groups: Vec<Vec<Row>> = Vec::new();
+fn folded(rows: Vec<KeyRow>) -> Vec<KeyRow> {
+    let mut groups: Vec<Vec<KeyRow>> = Vec::new();
     let mut known = HashMap::new();
     for row in rows {
         let shape = |key: &str| fold::pattern(key, '.').0;
@@ -193,9 +193,9 @@ fn folded(rows: Vec<Row>) -> Vec<Row> {
 }
 
 /// One row for all of a group, if its numbers are every combination of what its places have.
-fn one(group: &[Row]) -> Option<Row> {
+fn one(group: &[KeyRow]) -> Option<KeyRow> {
     let first = group.first().filter(|_| group.len() > 1)?;
-    let key = |row: &Row| if first.old.is_empty() { row.new.clone() } else { row.old.clone() };
+    let key = |row: &KeyRow| if first.old.is_empty() { row.new.clone() } else { row.old.clone() };
     let mut places: Vec<HashSet<u64>> = Vec::new();
     for row in group {
         let (_, numbers) = fold::pattern(&key(row), '.');
@@ -207,11 +207,11 @@ fn one(group: &[Row]) -> Option<Row> {
     if places.iter().map(HashSet::len).product::<usize>() != group.len() {
         return None;
     }
-    let side = |of: fn(&Row) -> &str| match of(first).is_empty() {
+    let side = |of: fn(&KeyRow) -> &str| match of(first).is_empty() {
         true => Some(String::new()),
         false => fold::joined(group.iter().map(of), '.'),
     };
-    Some(Row {
+    Some(KeyRow {
         old: side(|row| &row.old)?,
         new: side(|row| &row.new)?,
         times: group.len() as u64,
@@ -230,7 +230,7 @@ mod tests {
 
     fn told(moves: Vec<Move>, ends: Vec<usize>) -> Vec<(String, String, String, u64)> {
         let done = ModelConversion { parts: Vec::new(), unmatched: Vec::new(), moves, ends };
-        let told = |row: Row| (row.old, row.new, row.how, row.times);
+        let told = |row: KeyRow| (row.old, row.new, row.how, row.times);
         rows(&done).into_iter().map(told).collect()
     }
 
