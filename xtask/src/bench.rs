@@ -345,7 +345,7 @@ impl Bench {
     ) -> Result<()> {
         let source = self.folder.join(format!("keys-{count}.safetensors"));
         made(&source, |path| many_keys(path, count))?;
-        let mut add = |what: String, measured: Measured| {
+        let mut add = |what: String, measured: BenchResult| {
             let Ran { wall, peak } = measured.ours;
             let each = peak.saturating_sub(baseline) / count;
             let mut told = format!("under 600 bytes a key; measured {each}");
@@ -480,7 +480,7 @@ impl Ran {
 }
 
 /// A command of ours, and what it is compared with.
-struct Measured {
+struct BenchResult {
     ours: Ran,
     other: Option<(&'static str, Ran)>,
 }
@@ -490,7 +490,7 @@ fn measure(
     mut ours: Command,
     other: Option<(&'static str, Command)>,
     output: Option<&Path>,
-) -> Result<Measured> {
+) -> Result<BenchResult> {
     println!("$ {}", shell::shown(&ours));
     let (name, mut other) = other.map_or(("", None), |(name, command)| (name, Some(command)));
     if let Some(other) = &other {
@@ -504,7 +504,7 @@ fn measure(
         }
     }
     let ours = best.context("nothing was measured")?;
-    Ok(Measured { ours, other: best_other.map(|ran| (name, ran)) })
+    Ok(BenchResult { ours, other: best_other.map(|ran| (name, ran)) })
 }
 
 fn once(command: &mut Command, output: Option<&Path>) -> Result<Ran> {
@@ -533,8 +533,8 @@ struct ResultTable {
 }
 
 impl ResultTable {
-    fn add(&mut self, what: &str, wanted: &str, measured: Measured) {
-        let Measured { ours, other } = measured;
+    fn add(&mut self, what: &str, wanted: &str, measured: BenchResult) {
+        let BenchResult { ours, other } = measured;
         let time = |run: Ran| format!("{:.3} s", run.wall.as_secs_f64());
         let memory = |run: Ran| format!("{} MB", run.peak / 1_000_000);
         let (name, other_time, other_memory, ratio) = match other {

@@ -13,7 +13,7 @@ const FUZZ_SECONDS: u32 = 5;
 
 /// Runs the steps, all of them even when one fails, and sums up.
 pub(crate) fn run(quick: bool) -> ExitCode {
-    let mut report = Report::default();
+    let mut report = TestReport::default();
     report.step("format", || {
         cargo(&["fmt", "--all", "--check"])?;
         cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
@@ -116,11 +116,11 @@ fn clippy_wasm() -> Result<()> {
 type Ended = (&'static str, Duration, Option<String>);
 
 #[derive(Default)]
-struct Report {
+struct TestReport {
     steps: Vec<Ended>,
 }
 
-impl Report {
+impl TestReport {
     fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) {
         self.steps.push(ended(name, work));
     }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_failed_step_does_not_stop_the_others_and_is_counted() {
-        let mut report = Report::default();
+        let mut report = TestReport::default();
         report.step("one", || anyhow::bail!("no"));
         report.beside(
             |report| report.step("two", || Ok(())),

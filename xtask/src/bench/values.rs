@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use wait4::Wait4 as _;
 
-use super::{Bench, Measured, REPEAT, Ran, ResultTable, once};
+use super::{Bench, BenchResult, REPEAT, Ran, ResultTable, once};
 use crate::{project, shell};
 
 /// The inputs that numpy makes.
@@ -83,7 +83,7 @@ fn pinned(program: &Path, one: bool) -> Command {
 }
 
 /// As [`super::measure`], where the other tells its seconds itself.
-fn in_turns(mut ours: Command, (name, mut other): (&'static str, Command)) -> Result<Measured> {
+fn in_turns(mut ours: Command, (name, mut other): (&'static str, Command)) -> Result<BenchResult> {
     println!("$ {}\n$ {}", shell::shown(&ours), shell::shown(&other));
     let (mut best, mut best_other) = (None, None);
     for _ in 0..REPEAT {
@@ -91,7 +91,7 @@ fn in_turns(mut ours: Command, (name, mut other): (&'static str, Command)) -> Re
         best_other = Some(told(&mut other)?.best(best_other));
     }
     let ours = best.context("nothing was measured")?;
-    Ok(Measured { ours, other: best_other.map(|ran| (name, ran)) })
+    Ok(BenchResult { ours, other: best_other.map(|ran| (name, ran)) })
 }
 
 fn told(command: &mut Command) -> Result<Ran> {
