@@ -117,7 +117,7 @@ impl Location {
             Err(error) if is_absent(&error) => return Ok(Err(told(&error, &self.address()))),
             Err(error) => return Err(told(&error, &self.address())),
         };
-        Ok(Ok(Arc::new(Object { location: self.clone(), len: found.size, tag: found.e_tag })))
+        Ok(Ok(Arc::new(StoreObject { location: self.clone(), len: found.size, tag: found.e_tag })))
     }
 
     /// Removes the object.
@@ -136,13 +136,13 @@ impl Location {
 }
 
 /// An object being read, of the version that was opened.
-struct Object {
+struct StoreObject {
     location: Location,
     len: u64,
     tag: Option<String>,
 }
 
-impl ReadAt for Object {
+impl ReadAt for StoreObject {
     fn len(&self) -> u64 {
         self.len
     }
@@ -175,7 +175,7 @@ impl ReadAt for Object {
     }
 }
 
-impl fmt::Debug for Object {
+impl fmt::Debug for StoreObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Object({})", self.location.address())
     }
