@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use statelens_recipes::Format;
+use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Families, Language, parse};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -15,19 +15,31 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(again.to_yaml(), written);
         let families = Families::known().expect("the tables that come along are sound");
         for guess in families.recognise(&value) {
-            for target in [Format::HuggingFace, Format::cerebras(2, 1), Format::CURRENT] {
+            for target in
+                [ModelFormat::HuggingFace, ModelFormat::cerebras(2, 1), ModelFormat::CURRENT]
+            {
                 let _ = families.convert(&guess.model, guess.format, target, &value);
             }
         }
         for model in ["bert", "gpt2", "t5", "falcon", "gemma2", "mixtral", "llava", "dpo"] {
-            let _ = families.convert(model, Format::HuggingFace, Format::cerebras(2, 9), &value);
-            let _ = families.convert(model, Format::cerebras(2, 9), Format::HuggingFace, &value);
+            let _ = families.convert(
+                model,
+                ModelFormat::HuggingFace,
+                ModelFormat::cerebras(2, 9),
+                &value,
+            );
+            let _ = families.convert(
+                model,
+                ModelFormat::cerebras(2, 9),
+                ModelFormat::HuggingFace,
+                &value,
+            );
         }
         for (from, to) in [(0, 1), (1, 2), (2, 3), (3, 4)] {
             let _ = families.convert(
                 "gpt2",
-                Format::cerebras(2, from),
-                Format::cerebras(2, to),
+                ModelFormat::cerebras(2, from),
+                ModelFormat::cerebras(2, to),
                 &value,
             );
         }

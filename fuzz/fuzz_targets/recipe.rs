@@ -5,9 +5,9 @@
 use libfuzzer_sys::fuzz_target;
 use statelens_checkpoint::{DType, Layout, Tensor};
 use statelens_recipes::config::Value;
-use statelens_recipes::engine::{ApplyOptions, Configs, Item, State, apply};
+use statelens_recipes::engine::{ApplyOptions, Configs, State, StateValue, apply};
 use statelens_recipes::families;
-use statelens_recipes::language::{Captures, Pattern, Side};
+use statelens_recipes::language::{Captures, ConfigSide, KeyPattern};
 
 /// Keys of each block that tensors are put under.
 const KEYS: usize = 24;
@@ -30,15 +30,15 @@ fuzz_target!(|bytes: &[u8]| {
     .collect::<statelens_recipes::config::Map>()
     .into();
     for block in recipe.blocks.iter().take(4) {
-        for towards in [Side::Right, Side::Left] {
+        for towards in [ConfigSide::Right, ConfigSide::Left] {
             let patterns = block.rules.iter().flat_map(|rule| match towards {
-                Side::Right => rule.left.iter(),
-                Side::Left => rule.right.iter(),
+                ConfigSide::Right => rule.left.iter(),
+                ConfigSide::Left => rule.right.iter(),
             });
             let mut state = State::default();
             for (at, pattern) in patterns.take(KEYS / 2).enumerate() {
                 for members in [[0, 0], [1, 1]] {
-                    state.set(filled(pattern, &members), Item::Tensor(tensor(at), None));
+                    state.set(filled(pattern, &members), StateValue::Tensor(tensor(at), None));
                 }
             }
             let configs = Configs { left: &config, right: &config };
@@ -46,7 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
                 let options = ApplyOptions { ranks, ..ApplyOptions::default() };
                 let Ok(done) = apply(block, towards, &state, configs, options) else { continue };
                 for (_, item) in done.state.iter() {
-                    if let Item::Tensor(tensor, _) = item {
+                    if let StateValue::Tensor(tensor, _) = item {
                         assert!(tensor.numel().is_some(), "more elements than can be counted");
                     }
                 }
@@ -56,7 +56,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 /// A key that the pattern is about, where its holes are usual ones.
-fn filled(pattern: &Pattern, members: &[usize]) -> String {
+fn filled(pattern: &KeyPattern, members: &[usize]) -> String {
     let fill = |name: &str| match name {
         "wb" | "bm" => "bias",
         "ed" => "encoder",

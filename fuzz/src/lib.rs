@@ -9,8 +9,8 @@ use statelens_checkpoint::{
     Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, Result, Unwatched,
 };
 use statelens_convert::{Run, RunOptions, Step, WriteTarget, plan};
-use statelens_formats::{Asked, writings};
-use statelens_inspect::{Summary, write_manifest};
+use statelens_formats::{RequestedOptions, writings};
+use statelens_inspect::{CheckpointSummary, write_manifest};
 
 /// How many logical bytes a target reads: a file of a few bytes may well describe a terabyte.
 const READ: u64 = 4 << 20;
@@ -25,7 +25,7 @@ pub fn examine_files(files: FileSet) {
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
     let Ok(checkpoint) = opened else { return };
     let leaves = checkpoint.leaves();
-    let _ = Summary::new(&checkpoint, &leaves).json(&checkpoint);
+    let _ = CheckpointSummary::new(&checkpoint, &leaves).json(&checkpoint);
     let _ = manifest(&checkpoint);
     let checkpoint = Arc::new(checkpoint);
     for target in targets() {
@@ -73,7 +73,7 @@ fn open(files: FileSet) -> Result<Checkpoint> {
 
 fn targets() -> impl Iterator<Item = WriteTarget> {
     let whole = writings().filter(|writing| writing.id != "npy");
-    whole.map(|writing| writing.target(&Asked::default()).expect("the default of each"))
+    whole.map(|writing| writing.target(&RequestedOptions::default()).expect("the default of each"))
 }
 
 fn manifest(checkpoint: &Checkpoint) -> Result<String> {
