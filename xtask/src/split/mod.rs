@@ -22,7 +22,7 @@ use self::module::Module;
 pub(crate) use self::names::FunctionNames;
 
 /// The two parts.
-pub(crate) struct Parts {
+pub(crate) struct SplitModule {
     /// What runs by itself, but for what is in the other.
     pub(crate) first: Vec<u8>,
     /// What is given the exports of the first as its imports.
@@ -30,7 +30,7 @@ pub(crate) struct Parts {
 }
 
 /// Divides a module, by the names of its functions.
-pub(crate) fn split(bytes: &[u8], names: &FunctionNames) -> Result<Parts> {
+pub(crate) fn split(bytes: &[u8], names: &FunctionNames) -> Result<SplitModule> {
     let module = Module::parse(bytes).context("reading the Wasm")?;
     let late = late(&module, names)?;
     let parts = write::parts(&module, &late)?;

@@ -60,7 +60,7 @@ fn module() -> Vec<u8> {
     out
 }
 
-fn parts() -> Parts {
+fn parts() -> SplitModule {
     split(&module(), &FunctionNames::parse(NAMES).unwrap()).unwrap()
 }
 
@@ -175,7 +175,7 @@ fn the_second_part_finds_in_the_first_what_it_imports_and_fills_the_table() {
 
 #[test]
 fn parts_of_different_builds_do_not_fit() {
-    let stamp = |parts: &Parts| {
+    let stamp = |parts: &SplitModule| {
         let (name, _) = imports(&parts.later)
             .into_iter()
             .find(|(_, of)| matches!(of, TypeRef::Memory(_)))

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use wasmparser::{ExternalKind, GlobalType, RefType, TableType, ValType};
 
 use super::module::Module;
-use super::{Late, Parts};
+use super::{Late, SplitModule};
 
 /// What both parts begin with.
 const MAGIC: &[u8] = b"\0asm\x01\0\0\0";
@@ -29,7 +29,7 @@ pub(super) const FROM: &str = "first";
 const NEVER: &[u8] = &[0x00, 0x00, 0x0b];
 
 /// Writes the two parts.
-pub(super) fn parts(module: &Module<'_>, late: &Late) -> Result<Parts> {
+pub(super) fn parts(module: &Module<'_>, late: &Late) -> Result<SplitModule> {
     let moved: Vec<u32> =
         (0..).zip(&late.is).filter(|(_, is)| **is).map(|(function, _)| function).collect();
     let used = used(module, late, &moved)?;
@@ -42,7 +42,7 @@ pub(super) fn parts(module: &Module<'_>, late: &Late) -> Result<Parts> {
     let stamp: String = Sha256::digest(&first).iter().take(6).map(|b| format!("{b:02x}")).collect();
     first = with_stamp(module, &first, &names, &stamp)?;
     let later = later(module, late, &moved, &used, &places, &names, &stamp)?;
-    Ok(Parts { first, later })
+    Ok(SplitModule { first, later })
 }
 
 /// The functions of the first part that the second calls, those first that it calls most: their numbers are

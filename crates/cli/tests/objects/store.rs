@@ -38,7 +38,7 @@ pub(crate) struct Request {
 pub(crate) type Response = (u16, String, Vec<u8>);
 
 /// May answer a request instead of the store, which gets its number, counted from 1.
-type Twist = Box<dyn Fn(&Request, usize) -> Option<Response> + Send + Sync>;
+type StoreTwist = Box<dyn Fn(&Request, usize) -> Option<Response> + Send + Sync>;
 
 pub(crate) struct Store {
     kind: Protocol,
@@ -70,7 +70,7 @@ impl Store {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let shelf = Arc::<Mutex<Shelf>>::default();
-        let (all, twist): (_, Arc<Twist>) = (shelf.clone(), Arc::new(Box::new(twist)));
+        let (all, twist): (_, Arc<StoreTwist>) = (shelf.clone(), Arc::new(Box::new(twist)));
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (all, twist) = (all.clone(), twist.clone());

@@ -16,7 +16,7 @@ pub(super) enum ConfigTable {
     /// Which other table it is depends on the config.
     Choose(Vec<TableChoice>),
     /// Several models in one.
-    Parts(Box<Parts>),
+    Parts(Box<ModelParts>),
     /// The table of the model that the config names.
     Base(Box<Base>),
 }
@@ -58,7 +58,7 @@ pub(super) struct TableChoice {
 
 /// Models that are folders of Hugging Face and sections of Cerebras.
 #[derive(Debug, Clone)]
-pub(super) struct Parts {
+pub(super) struct ModelParts {
     /// Name and table of each.
     pub(super) parts: Vec<(String, String)>,
     pub(super) layout: PartsLayout,
@@ -122,7 +122,7 @@ impl ConfigTable {
             let preprocessor =
                 map.get("preprocessor").and_then(Value::as_map).cloned().unwrap_or_default();
             let parts = parts.collect::<Result<_>>()?;
-            return Ok(Self::Parts(Box::new(Parts { parts, layout, preprocessor, after })));
+            return Ok(Self::Parts(Box::new(ModelParts { parts, layout, preprocessor, after })));
         }
         Rules::parse(map).map(|rules| Self::Rules(Box::new(rules)))
     }

@@ -8,14 +8,14 @@ use crate::config::mup;
 use crate::config::operation::projector_layers;
 use crate::config::section::{fill, model_section, set_model_section};
 use crate::config::side::Side;
-use crate::config::table::{Parts, PartsLayout};
+use crate::config::table::{ModelParts, PartsLayout};
 use crate::config::value::{List, Map, Value};
 
 /// Converts all parts of a config and puts them in place.
 pub(super) fn convert(
     way: &mut StepContext<'_>,
     name: &str,
-    parts: &Parts,
+    parts: &ModelParts,
     root: Map,
 ) -> Result<Done> {
     match way.step.from {
@@ -24,7 +24,7 @@ pub(super) fn convert(
     }
 }
 
-fn to_one(way: &mut StepContext<'_>, name: &str, parts: &Parts, root: Map) -> Result<Done> {
+fn to_one(way: &mut StepContext<'_>, name: &str, parts: &ModelParts, root: Map) -> Result<Done> {
     let mut seen = Map::new();
     let mut model = Map::new();
     for (part, table) in &parts.parts {
@@ -70,7 +70,7 @@ fn to_one(way: &mut StepContext<'_>, name: &str, parts: &Parts, root: Map) -> Re
     })
 }
 
-fn to_several(way: &mut StepContext<'_>, name: &str, parts: &Parts, mut root: Map) -> Result<Done> {
+fn to_several(way: &mut StepContext<'_>, name: &str, parts: &ModelParts, mut root: Map) -> Result<Done> {
     let mut model = model_section(&root)?;
     if mup::to_standard(&model, mup::Policy::Refused)?.is_some() {
         return Err(Error::refused("the config uses muP"));
