@@ -76,7 +76,7 @@ pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
     };
     fs::create_dir_all(&bench.folder)?;
     let mut table = ResultTable::default();
-    let asked = |part: Benchmark| parts.is_empty() || parts.contains(&part);
+    let asked = |benchmark: Benchmark| parts.is_empty() || parts.contains(&benchmark);
     if asked(Benchmark::Keys) {
         bench.listing(&mut table)?;
         bench.many_keys(&mut table)?;
@@ -345,8 +345,8 @@ impl Bench {
     ) -> Result<()> {
         let source = self.folder.join(format!("keys-{count}.safetensors"));
         made(&source, |path| many_keys(path, count))?;
-        let mut add = |what: String, measured: BenchResult| {
-            let Ran { wall, peak } = measured.ours;
+        let mut add = |what: String, result: BenchResult| {
+            let Ran { wall, peak } = result.ours;
             let each = peak.saturating_sub(baseline) / count;
             let mut told = format!("under 600 bytes a key; measured {each}");
             let first = *few.entry(what.clone()).or_insert(wall);
@@ -356,7 +356,7 @@ impl Bench {
                     "; {more} times the keys within 8 times the time; measured {times:.1}"
                 );
             }
-            table.add(&format!("{what}, {count} keys"), &told, measured);
+            table.add(&format!("{what}, {count} keys"), &told, result);
         };
         for kind in ["safetensors", "pt", "npz", "mdl"] {
             let file = source.with_extension(kind);
@@ -533,8 +533,8 @@ struct ResultTable {
 }
 
 impl ResultTable {
-    fn add(&mut self, what: &str, wanted: &str, measured: BenchResult) {
-        let BenchResult { ours, other } = measured;
+    fn add(&mut self, what: &str, wanted: &str, result: BenchResult) {
+        let BenchResult { ours, other } = result;
         let time = |run: Ran| format!("{:.3} s", run.wall.as_secs_f64());
         let memory = |run: Ran| format!("{} MB", run.peak / 1_000_000);
         let (name, other_time, other_memory, ratio) = match other {

@@ -169,7 +169,7 @@ pub struct WriteTarget {
     /// How the format is written.
     pub writing: &'static Writing,
     /// What was asked of it; it has all of that.
-    pub asked: RequestedOptions,
+    pub requested: RequestedOptions,
     /// How it is cut into files.
     pub shards: Shards,
 }
@@ -177,7 +177,7 @@ pub struct WriteTarget {
 impl PartialEq for WriteTarget {
     fn eq(&self, other: &Self) -> bool {
         self.writing.id == other.writing.id
-            && (&self.asked, &self.shards) == (&other.asked, &other.shards)
+            && (&self.requested, &self.shards) == (&other.requested, &other.shards)
     }
 }
 
@@ -281,12 +281,12 @@ impl Writing {
                     .advice("Leave it out, or name the format with --to tensorflow."));
             }
         }
-        Ok(WriteTarget { writing: self, asked: asked.clone(), shards: Shards::One })
+        Ok(WriteTarget { writing: self, requested: asked.clone(), shards: Shards::One })
     }
 
     /// Its name with the version, where there are several.
-    pub fn full_name(&self, asked: &RequestedOptions) -> String {
-        match (asked.version.as_deref(), self.versions.first()) {
+    pub fn full_name(&self, requested: &RequestedOptions) -> String {
+        match (requested.version.as_deref(), self.versions.first()) {
             (_, None) => self.name.to_owned(),
             (asked, Some(first)) => format!("{} {}", self.name, asked.unwrap_or(first.id)),
         }

@@ -310,8 +310,8 @@ impl WrittenLeaves {
     }
 
     /// What was not met, but for what the losses say is added.
-    fn left(self, told: &ReportedLosses<'_>) -> Vec<ValueId> {
-        let added = |key: &Text| told.of(key) != How::Exact;
+    fn left(self, reported: &ReportedLosses<'_>) -> Vec<ValueId> {
+        let added = |key: &Text| reported.of(key) != How::Exact;
         let left = self.by_key.into_iter().filter(|(key, place)| !place.met && !added(key));
         left.map(|(_, place)| place.id).collect()
     }

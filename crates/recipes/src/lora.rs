@@ -87,9 +87,9 @@ pub(crate) fn added(
     weight: &Tensor,
     first: &Tensor,
     second: &Tensor,
-    sum: MergeOptions,
+    options: MergeOptions,
 ) -> Result<Tensor> {
-    let MergeOptions { scale, transposed, rounding } = sum;
+    let MergeOptions { scale, transposed, rounding } = options;
     let (first, second) = (View::of(first)?, View::of(second)?);
     let (left, right) = match transposed {
         true => (first.permute(&[1, 0])?, second.permute(&[1, 0])?),

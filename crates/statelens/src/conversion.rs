@@ -48,7 +48,7 @@ pub fn convert(checkpoint: &Checkpoint, target: Target) -> Conversion<'_> {
     Conversion {
         checkpoint,
         target,
-        asked: RequestedOptions::default(),
+        requested: RequestedOptions::default(),
         shards: None,
         edit: Ok(Edit::default()),
         lossy: false,
@@ -63,7 +63,7 @@ pub fn convert(checkpoint: &Checkpoint, target: Target) -> Conversion<'_> {
 pub struct Conversion<'a> {
     checkpoint: &'a Checkpoint,
     target: Target,
-    asked: RequestedOptions,
+    requested: RequestedOptions,
     shards: Option<String>,
     /// An error waits for [`Conversion::plan`].
     edit: Result<Edit>,
@@ -149,13 +149,13 @@ impl Conversion<'_> {
 
     /// The version of the format: `0.5` or `0.4` of Cerebras.
     pub fn version(mut self, version: &str) -> Self {
-        self.asked.version = Some(version.to_owned());
+        self.requested.version = Some(version.to_owned());
         self
     }
 
     /// How the file is compressed, where the format can be: `lz4` or `gzip`.
     pub fn compression(mut self, compression: &str) -> Self {
-        self.asked.compression = Some(compression.to_owned());
+        self.requested.compression = Some(compression.to_owned());
         self
     }
 
@@ -190,7 +190,7 @@ impl Conversion<'_> {
             Some(size) => Shards::BySize(shard_size(size)?),
             None => Shards::One,
         };
-        let target = writing.target(&self.asked)?.sharded(shards)?;
+        let target = writing.target(&self.requested)?.sharded(shards)?;
         let edit = self.edit.as_ref().map_err(Error::clone)?;
         plan(self.checkpoint.inner().clone(), edit, &target, name)
     }

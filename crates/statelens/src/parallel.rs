@@ -86,7 +86,8 @@ where
                     }
                     let (machine, read) = match work.begin(part) {
                         Ok(Some(mut machine)) => {
-                            let mut watch = Watch { shared, before: 0, size: work.size(part) };
+                            let mut watch =
+                                Watch { progress: shared, before: 0, size: work.size(part) };
                             let read = drive_one(&mut machine, &mut buffer, &mut watch);
                             (Some(machine), read)
                         }
@@ -160,7 +161,7 @@ struct WorkerProgress {
 
 /// A worker's view of that, for a part of so many bytes.
 struct Watch<'a> {
-    shared: &'a WorkerProgress,
+    progress: &'a WorkerProgress,
     before: u64,
     size: u64,
 }
@@ -168,16 +169,16 @@ struct Watch<'a> {
 impl Progress for Watch<'_> {
     fn report(&mut self, done: u64, _total: u64) -> bool {
         let done = done.min(self.size);
-        self.shared.done.fetch_add(done.saturating_sub(self.before), Ordering::Relaxed);
+        self.progress.done.fetch_add(done.saturating_sub(self.before), Ordering::Relaxed);
         self.before = done;
-        !self.shared.stop.load(Ordering::Relaxed)
+        !self.progress.stop.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Watch<'_> {
     /// A part that can't be read is done with, too.
     fn drop(&mut self) {
-        self.shared.done.fetch_add(self.size - self.before, Ordering::Relaxed);
+        self.progress.done.fetch_add(self.size - self.before, Ordering::Relaxed);
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Transform {
     cast: Option<Cast>,
     itemsize: usize,
     elements: Elements,
-    work: TransformBuffers,
+    buffers: TransformBuffers,
 }
 
 /// A number in an element whose sign changes.
@@ -74,7 +74,7 @@ impl Transform {
             // An element larger than an address can count is refused by the layout's machine.
             itemsize: (itemsize as usize).max(1),
             elements: Elements::new(itemsize),
-            work: TransformBuffers::default(),
+            buffers: TransformBuffers::default(),
         })
     }
 
@@ -82,7 +82,7 @@ impl Transform {
         if self.is_identity() {
             return out(piece);
         }
-        let Self { swap, signs, blocks, cast, itemsize, elements, work } = self;
+        let Self { swap, signs, blocks, cast, itemsize, elements, buffers: work } = self;
         elements.feed(piece, &mut |whole| {
             let block = (BLOCK / *itemsize).max(1) * *itemsize;
             for block in whole.chunks(block) {

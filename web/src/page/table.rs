@@ -29,7 +29,7 @@ fn lines(table: &Table, small: bool) -> Lines {
     if !small {
         return Lines::Even { count: table.items.len(), each: 24.0 };
     }
-    let height = |item: &TableLine| if matches!(item, TableLine::State(_)) { 30.0 } else { 48.0 };
+    let height = |line: &TableLine| if matches!(line, TableLine::State(_)) { 30.0 } else { 48.0 };
     Lines::of_heights(table.items.iter().map(height))
 }
 

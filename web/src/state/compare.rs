@@ -68,8 +68,8 @@ impl Mark {
         }
     }
 
-    fn of(what: DifferenceKind) -> Self {
-        match what {
+    fn of(kind: DifferenceKind) -> Self {
+        match kind {
             DifferenceKind::OnlyLeft => Self::Removed,
             DifferenceKind::OnlyRight => Self::Added,
             DifferenceKind::Type | DifferenceKind::DType => Self::Kind,
@@ -387,8 +387,8 @@ mod tests {
     use crate::protocol::compare::Numbers;
     use crate::state::sample::{tensor, value};
 
-    fn difference(a: u32, b: u32, what: DifferenceKind) -> Difference {
-        let numbers = (what == DifferenceKind::Elements).then(|| {
+    fn difference(a: u32, b: u32, kind: DifferenceKind) -> Difference {
+        let numbers = (kind == DifferenceKind::Elements).then(|| {
             Box::new(Numbers {
                 elements: 4,
                 differing: 1,
@@ -407,7 +407,7 @@ mod tests {
         });
         let empty = String::new();
         let [part, left, right] = [empty.clone(), empty.clone(), empty.clone()];
-        Difference { a, b, what, part, left, right, parameter: empty, numbers }
+        Difference { a, b, what: kind, part, left, right, parameter: empty, numbers }
     }
 
     /// Layers 0 to 2 that change, one that is renamed, one gone, one new.

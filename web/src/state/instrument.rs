@@ -77,11 +77,11 @@ impl Instrument {
     /// Takes in what the worker said.
     pub fn hear(
         &mut self,
-        told: WeightsReply,
+        reply: WeightsReply,
         work: Option<&mut OpenWork>,
         inspected: &mut Option<Rc<Inspected>>,
     ) {
-        match told {
+        match reply {
             WeightsReply::Scanning(now, read) => {
                 let end = now.done == now.total;
                 if let Some(work) = work {

@@ -174,8 +174,8 @@ impl Looking {
     }
 
     /// Takes in what the worker said of this matrix.
-    pub fn hear(&mut self, told: LookingReply) {
-        match told {
+    pub fn hear(&mut self, reply: LookingReply) {
+        match reply {
             LookingReply::Overview(frame, packed, progress) if frame == self.frame => {
                 self.map = packed.map().map(|map| ByIdentity(Rc::new(map))).or(self.map.take());
                 self.progress = progress;

@@ -66,8 +66,8 @@ impl Picked {
 
     /// Whether all rows of a line are.
     #[must_use]
-    pub fn has(&self, table: &Table, item: TableLine) -> bool {
-        let mut rows = table.all_rows_of(item).peekable();
+    pub fn has(&self, table: &Table, line: TableLine) -> bool {
+        let mut rows = table.all_rows_of(line).peekable();
         !self.rows.is_empty() && rows.peek().is_some() && rows.all(|row| self.rows.contains(&row))
     }
 

@@ -157,7 +157,7 @@ impl Sorted {
         let items = (0..rows.len() as u32).map(TableLine::Row).collect();
         let mut table = Table { items, ..Table::default() };
         table.sort(rows, by.0, by.1, weights);
-        let row = |item: &TableLine| match item {
+        let row = |line: &TableLine| match line {
             TableLine::Row(id) => Some(*id),
             _ => None,
         };
@@ -236,8 +236,8 @@ impl Table {
 
     /// The leaves that a line stands for.
     #[must_use]
-    pub fn rows_of(&self, item: TableLine) -> &[u32] {
-        match item {
+    pub fn rows_of(&self, line: TableLine) -> &[u32] {
+        match line {
             TableLine::Kid(fold, pattern) => &self.folds[fold].patterns[pattern].rows,
             TableLine::Fold(fold) if self.folds[fold].patterns.len() == 1 => {
                 &self.folds[fold].patterns[0].rows
@@ -247,8 +247,8 @@ impl Table {
     }
 
     /// All leaves of a line, those of a fold's every pattern too.
-    pub fn all_rows_of(&self, item: TableLine) -> impl Iterator<Item = u32> + '_ {
-        let (one, patterns) = match item {
+    pub fn all_rows_of(&self, line: TableLine) -> impl Iterator<Item = u32> + '_ {
+        let (one, patterns) = match line {
             TableLine::Row(id) | TableLine::Member(_, id) => (Some(id), &[][..]),
             TableLine::Fold(fold) => (None, &self.folds[fold].patterns[..]),
             TableLine::Kid(fold, pattern) => {
@@ -309,7 +309,7 @@ impl Table {
         a: TableLine,
         b: TableLine,
     ) -> std::cmp::Ordering {
-        let row = |item: TableLine| self.first_row(item).map(|id| &rows[id as usize]);
+        let row = |line: TableLine| self.first_row(line).map(|id| &rows[id as usize]);
         let (Some(x), Some(y)) = (row(a), row(b)) else { return std::cmp::Ordering::Equal };
         match column {
             Column::Key => natural(&x.key).cmp(natural(&y.key)),
@@ -339,8 +339,8 @@ impl Table {
 
     /// The first leaf of a line.
     #[must_use]
-    pub fn first_row(&self, item: TableLine) -> Option<u32> {
-        match item {
+    pub fn first_row(&self, line: TableLine) -> Option<u32> {
+        match line {
             TableLine::Row(id) | TableLine::Member(_, id) => Some(id),
             TableLine::Fold(fold) => {
                 self.folds[fold].patterns.first().and_then(|pattern| pattern.rows.first()).copied()
@@ -354,8 +354,8 @@ impl Table {
 
     /// The sums of a line.
     #[must_use]
-    pub fn item_sums(&self, rows: &[Row], item: TableLine) -> Sums {
-        match item {
+    pub fn item_sums(&self, rows: &[Row], line: TableLine) -> Sums {
+        match line {
             TableLine::State(at) => self.states[at].1,
             TableLine::Fold(fold) => self.folds[fold].sums,
             TableLine::Kid(fold, pattern) => self.folds[fold].patterns[pattern].sums,

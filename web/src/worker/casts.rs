@@ -9,7 +9,7 @@ use statelens_tensor::Narrowing;
 use crate::protocol::conversion::FALSIFIED;
 use crate::state::fmt::{exact, plural};
 use crate::state::weights::number;
-use crate::worker::found::Measurements;
+use crate::worker::measurements::Measurements;
 use crate::worker::planning::PlannedOutput;
 
 /// Tensors that a refusal names.
@@ -34,18 +34,22 @@ pub(super) fn lines(report: &RunReport) -> Vec<String> {
 /// How far the numbers go that are to be cast, as far as values were read: a line for each pair of
 /// dtypes in which numbers may not fit. Of tensors that were cut, turned or joined, those of `open` are told that they
 /// were before.
-pub(super) fn ranges(open: &Checkpoint, made: &PlannedOutput, found: &Measurements) -> Vec<String> {
-    let read = found.measured.keys().filter_map(|id| Some((*id, open.tensor(*id).ok()?)));
+pub(super) fn ranges(
+    open: &Checkpoint,
+    output: &PlannedOutput,
+    measurements: &Measurements,
+) -> Vec<String> {
+    let read = measurements.measured.keys().filter_map(|id| Some((*id, open.tensor(*id).ok()?)));
     let origins = Origins::of(read);
     let mut pairs: HashMap<(&DType, &DType), Ranges> = HashMap::new();
-    let sources = std::iter::once(&made.plan).chain(&made.more).map(|plan| &plan.source);
+    let sources = std::iter::once(&output.plan).chain(&output.more).map(|plan| &plan.source);
     for (id, tensor) in sources.flat_map(|source| (0..).map(TensorId).zip(source.tensors())) {
         let (from, to) = (&tensor.stored, &tensor.dtype);
         let narrowing = Narrowing::of(from, to).filter(Narrowing::overflows);
         let Some(narrowing) = narrowing.filter(|_| from != to) else { continue };
         let pair = pairs.entry((from, to)).or_default();
         let same = open.tensor(id).is_ok_and(|of| of.dtype == *from && of.layout == tensor.layout);
-        let own = match same && found.measured.contains_key(&id) {
+        let own = match same && measurements.measured.contains_key(&id) {
             true => Some(vec![id]),
             false => origins.trace(&tensor.layout),
         };
@@ -54,7 +58,8 @@ pub(super) fn ranges(open: &Checkpoint, made: &PlannedOutput, found: &Measuremen
             continue;
         };
         for id in own {
-            let Some(known) = found.measured.get(&id).filter(|_| pair.seen.insert(id)) else {
+            let Some(known) = measurements.measured.get(&id).filter(|_| pair.seen.insert(id))
+            else {
                 continue;
             };
             pair.tensors += 1;

@@ -215,8 +215,8 @@ impl CompareUpdates {
             Some(right) => right as u32,
             None => matches.get(leaf).copied().flatten().map_or(NO_ROW, |right| right as u32),
         };
-        let (what, left, right) = sides(&found.what);
-        let numbers = match &found.what {
+        let (what, left, right) = sides(&found.kind);
+        let numbers = match &found.kind {
             DifferenceKind::Elements(numbers, first) => {
                 Some(Box::new(told_numbers(numbers, first, String::new())))
             }
@@ -243,7 +243,7 @@ impl CompareUpdates {
         let (done, total) = of.progress();
         let settled = of.settled(self.told.1).map(|leaf| self.row(leaf)).collect();
         self.told.1 = of.compared();
-        let all = &of.so_far().measured;
+        let all = &of.so_far().changes;
         let new = all.get(self.told.2..).unwrap_or_default().iter().map(|one| RowMeasured {
             row: self.row(one.leaf),
             numbers: [one.norms.0, one.norms.1, one.deviations.0, one.deviations.1],
@@ -261,22 +261,22 @@ impl CompareUpdates {
 async fn run(
     session: Weak<std::cell::RefCell<Session>>,
     mut comparison: Comparison,
-    mut telling: CompareUpdates,
+    mut updates: CompareUpdates,
     job: Job,
 ) {
-    let (left, right) = (telling.left.clone(), telling.right.clone());
+    let (left, right) = (updates.left.clone(), updates.right.clone());
     // What one action may fetch of the first was agreed: beyond that it ends.
     let ended = drive(&mut comparison, &[&left, &right], &job, |comparison, time| {
         if time {
-            tell(&job, CompareReply::Progress(telling.progress(comparison)));
+            tell(&job, CompareReply::Progress(updates.progress(comparison)));
             if let Some(server) = left.server() {
                 server.tell(&job);
             }
         }
     })
     .await;
-    tell(&job, CompareReply::Progress(telling.progress(&comparison)));
-    let CompareUpdates { request, began, optimizers, .. } = telling;
+    tell(&job, CompareReply::Progress(updates.progress(&comparison)));
+    let CompareUpdates { request, began, optimizers, .. } = updates;
     let report = comparison.into_report();
     let (close, nans) = (report.close, report.nan);
     let end = match ended {
@@ -295,10 +295,10 @@ async fn run(
 }
 
 /// What differs, and what stands on either side.
-fn sides(what: &DifferenceKind) -> (protocol::DifferenceKind, String, String) {
+fn sides(kind: &DifferenceKind) -> (protocol::DifferenceKind, String, String) {
     use protocol::DifferenceKind as To;
     let shape = |shape: &[u64]| statelens_inspect::shape_text(shape);
-    match what {
+    match kind {
         DifferenceKind::OnlyLeft(text) => (To::OnlyLeft, text.clone(), String::new()),
         DifferenceKind::OnlyRight(text) => (To::OnlyRight, String::new(), text.clone()),
         DifferenceKind::Type { left, right } => (To::Type, left.clone(), right.clone()),

@@ -151,7 +151,7 @@ impl Crew {
         (ids, hashes): (&[TensorId], bool),
         driver: &mut Driver<'_>,
         job: &Job,
-        each: &mut OnProgress<'_>,
+        on_progress: &mut OnProgress<'_>,
     ) -> Result<()> {
         let (_, total) = survey.progress();
         let (work, mut sums) = survey.split();
@@ -165,7 +165,7 @@ impl Crew {
                 sums.take(work, found)?;
             }
             let done = self.shared.borrow().done;
-            each(sums.sum(), (done, total), tell);
+            on_progress(sums.sum(), (done, total), tell);
             if sums.next() >= work.parts() {
                 return Ok(());
             }
@@ -175,7 +175,7 @@ impl Crew {
             };
             let mut within = |within: u64, tell: bool| {
                 if tell {
-                    each(sums.sum(), (done + within, total), true);
+                    on_progress(sums.sum(), (done + within, total), true);
                 }
             };
             let found = do_part(work, part, driver, &mut within).await;

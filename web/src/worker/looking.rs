@@ -57,8 +57,8 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: LookingRequest) {
     }
 }
 
-fn tell(job: &Job, told: LookingReply) {
-    job.post(&FromWorker::Looking(told));
+fn tell(job: &Job, reply: LookingReply) {
+    job.post(&FromWorker::Looking(reply));
 }
 
 async fn overview(

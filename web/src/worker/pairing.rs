@@ -44,6 +44,6 @@ pub(super) fn rows(open: &OpenCheckpoint, edited: &Arc<Checkpoint>) -> Vec<u32> 
 }
 
 /// Tells the page.
-pub(super) fn tell(job: &Job, told: CompareReply) {
-    job.post(&FromWorker::Compare(told));
+pub(super) fn tell(job: &Job, reply: CompareReply) {
+    job.post(&FromWorker::Compare(reply));
 }

@@ -33,8 +33,8 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: Option<RankedReques
     });
 }
 
-fn tell(job: &Job, ask: &RankedRequest, told: RankedReply) {
-    job.post(&FromWorker::Looking(Looked::Ranked(ask.row, told)));
+fn tell(job: &Job, ask: &RankedRequest, reply: RankedReply) {
+    job.post(&FromWorker::Looking(Looked::Ranked(ask.row, reply)));
 }
 
 async fn rank(open: &OpenCheckpoint, ask: &RankedRequest, job: &Job) -> Result<Ranked> {

@@ -204,7 +204,7 @@ struct FileStream {
     file: FileId,
     reader: ReadableStreamByobReader,
     buffer: Option<ArrayBuffer>,
-    held: ReadAhead,
+    ahead: ReadAhead,
 }
 
 /// Bytes that were read last, and where in the file they begin.
@@ -238,25 +238,25 @@ impl FileStream {
             file: span.file,
             reader,
             buffer: Some(ArrayBuffer::new(BUFFER)),
-            held: ReadAhead { start: span.offset, ..ReadAhead::default() },
+            ahead: ReadAhead { start: span.offset, ..ReadAhead::default() },
         })
     }
 
     /// Whether it gives the first byte of a span before it would pay to open another.
     fn reaches(&self, span: Span) -> bool {
-        self.file == span.file && (self.held.start..=self.held.end() + GAP).contains(&span.offset)
+        self.file == span.file && (self.ahead.start..=self.ahead.end() + GAP).contains(&span.offset)
     }
 
     /// The first bytes of a span that [`FileStream::reaches`] holds, as many as there are at once.
     async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
-        while self.held.end() <= span.offset {
+        while self.ahead.end() <= span.offset {
             self.fill().await?;
         }
-        Ok(self.held.take(span))
+        Ok(self.ahead.take(span))
     }
 
     async fn fill(&mut self) -> Result<()> {
-        let held = &mut self.held;
+        let held = &mut self.ahead;
         held.start = held.end();
         held.bytes.clear();
         let buffer = self.buffer.take().unwrap_or_else(|| ArrayBuffer::new(BUFFER));

@@ -44,7 +44,7 @@ pub async fn run(
     let mut writing = WritingRun {
         run: Run::new(plan, RunOptions { compose, ..RunOptions::default() })?,
         driver: Driver::new(&[sources], job),
-        telling: WriteUpdates { sources, job, began, keys },
+        updates: WriteUpdates { sources, job, began, keys },
     };
     let ran = writing.all(&mut sinks).await;
     writing.driver.close().await;
@@ -131,12 +131,12 @@ impl Sinks {
 struct WritingRun<'a> {
     run: Run,
     driver: Driver<'a>,
-    telling: WriteUpdates<'a>,
+    updates: WriteUpdates<'a>,
 }
 
 impl WritingRun<'_> {
     async fn all(&mut self, sinks: &mut Sinks) -> Result<()> {
-        let Self { run, driver, telling } = self;
+        let Self { run, driver, updates: telling } = self;
         loop {
             if let Some(sink) = sinks.begun.last_mut() {
                 let each = async |reading: &mut ReadingRun<'_, OutputSink>, tell: bool| {

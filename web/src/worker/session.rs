@@ -14,7 +14,7 @@ use crate::protocol::inspected::Fact;
 use crate::worker::job::{Job, Jobs};
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::second::Second;
-use crate::worker::{family, found, planning, share, statistics};
+use crate::worker::{family, measurements, planning, share, statistics};
 
 /// A session, and who answers for it.
 pub(super) type SharedSession = Rc<RefCell<Session>>;
@@ -35,7 +35,7 @@ pub(super) struct Session {
     /// What is shared: made when it is first asked for, or opened from a link.
     summary: Option<share::MadeSummary>,
     /// What was found of the values of its tensors.
-    pub(super) found: found::SharedMeasurements,
+    pub(super) found: measurements::SharedMeasurements,
     /// The checkpoint that it is compared with.
     pub(super) second: Second,
     pub(super) jobs: Jobs,
@@ -71,7 +71,7 @@ impl Session {
             failed: Vec::new(),
             config: Beside::Unknown,
             summary: None,
-            found: found::SharedMeasurements::default(),
+            found: measurements::SharedMeasurements::default(),
             second: Second::default(),
             jobs: Jobs::of(id),
         }))
@@ -86,11 +86,11 @@ impl Session {
     pub(super) fn family(
         &mut self,
         open: &OpenCheckpoint,
-        asked: &FamilyRequest,
+        request: &FamilyRequest,
     ) -> std::result::Result<Rc<family::ConversionInputs>, Vec<String>> {
         let asked = &FamilyRequest {
-            config: asked.config.clone().or_else(|| self.config.text()),
-            ..asked.clone()
+            config: request.config.clone().or_else(|| self.config.text()),
+            ..request.clone()
         };
         if let Some((before, found)) = &self.family
             && before == asked

@@ -19,8 +19,8 @@ use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::dtype::{DTypeFamily, family};
 use crate::state::fmt::cell;
 use crate::text;
-use crate::worker::found::Measurements;
 use crate::worker::job::Job;
+use crate::worker::measurements::Measurements;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
 
@@ -49,11 +49,14 @@ impl MadeSummary {
     }
 
     /// Of an open checkpoint, with what a scan found of its values.
-    pub(super) fn of(open: &OpenCheckpoint, found: &Measurements) -> Self {
+    pub(super) fn of(open: &OpenCheckpoint, measurements: &Measurements) -> Self {
         let mut outline = Outline::new(&open.checkpoint, &open.leaves);
-        if found.scanned {
+        if measurements.scanned {
             let known = |id| {
-                found.measured.get(&id).map(|known| SummaryStatistics::from(&known.statistics))
+                measurements
+                    .measured
+                    .get(&id)
+                    .map(|known| SummaryStatistics::from(&known.statistics))
             };
             outline.take_statistics(&open.checkpoint, &open.leaves, known);
         }

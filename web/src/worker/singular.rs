@@ -55,8 +55,8 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: SingularRequest) {
     }
 }
 
-fn tell(job: &Job, frame: &MatrixSelection, told: SingularReply) {
-    job.post(&FromWorker::Looking(Looked::Singular(frame.clone(), told)));
+fn tell(job: &Job, frame: &MatrixSelection, reply: SingularReply) {
+    job.post(&FromWorker::Looking(Looked::Singular(frame.clone(), reply)));
 }
 
 /// All, if that can be, and the largest, if those are fewer.

@@ -87,7 +87,7 @@ fn part(sum: &PartSum, params: u64) -> FactLine {
         None => "active: unknown, ".to_owned(),
     };
     FactLine {
-        label: sum.part.word().to_owned(),
+        label: sum.component.word().to_owned(),
         value: grouped(sum.params),
         basis: format!("{active}{}", size_text(sum.bytes)),
         share: sum.params as f64 / params.max(1) as f64,

@@ -40,8 +40,8 @@ pub(super) fn answer(session: &SharedSession, job: Job, finite: Option<bool>, da
     });
 }
 
-fn tell(job: &Job, told: VerifyReply) {
-    job.post(&FromWorker::Verify(told));
+fn tell(job: &Job, reply: VerifyReply) {
+    job.post(&FromWorker::Verify(reply));
 }
 
 async fn verify(

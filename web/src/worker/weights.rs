@@ -21,9 +21,9 @@ use crate::protocol::weights::{
 };
 use crate::text;
 use crate::worker::crew::Crew;
-use crate::worker::found::{Measurements, SharedMeasurements, Sight};
 use crate::worker::helper::PART;
 use crate::worker::job::Job;
+use crate::worker::measurements::{Measurements, SharedMeasurements, Sight};
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{Driver, drive};
@@ -116,8 +116,8 @@ fn is_quick(open: &OpenCheckpoint, tensor: &Tensor) -> bool {
         && open.sources.server().is_none()
 }
 
-fn tell(job: &Job, told: WeightsReply) {
-    job.post(&FromWorker::Weights(told));
+fn tell(job: &Job, reply: WeightsReply) {
+    job.post(&FromWorker::Weights(reply));
 }
 
 fn tensor(open: &OpenCheckpoint, row: u32) -> Option<(TensorId, &Tensor)> {
@@ -343,8 +343,8 @@ async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
     }
 }
 
-fn noticed(open: &OpenCheckpoint, found: &Measurements) -> Vec<Noticed> {
-    findings(&open.checkpoint, &open.leaves, &Sight(open, found))
+fn noticed(open: &OpenCheckpoint, measurements: &Measurements) -> Vec<Noticed> {
+    findings(&open.checkpoint, &open.leaves, &Sight(open, measurements))
         .into_iter()
         .map(|noticed| Noticed {
             severity: text::severity(noticed.grade),

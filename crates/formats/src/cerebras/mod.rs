@@ -53,11 +53,11 @@ pub static FORMAT: Format = Format {
         has: |_| false,
         plan: |source, target, name| {
             let options = write::WriteOptions {
-                version: match target.asked.version.as_deref() {
+                version: match target.requested.version.as_deref() {
                     Some("0.4") => write::Version::V04,
                     _ => write::Version::V05,
                 },
-                compression: match target.asked.compression.as_deref() {
+                compression: match target.requested.compression.as_deref() {
                     Some("lz4") => write::Compression::Lz4,
                     Some("gzip") => write::Compression::Gzip,
                     _ => write::Compression::None,

@@ -3,14 +3,13 @@
 //! [`scan`] asks what opening the file notices, and searches it for every pickle that any loader
 //! would run, and for other code that loading runs: see [`search`] for how.
 
+mod findings;
 mod packed;
 mod search;
 mod section;
-
 mod tar;
 #[cfg(test)]
 mod tests;
-mod told;
 mod zip;
 
 use std::collections::BTreeSet;
@@ -58,7 +57,7 @@ pub fn scan(
             search.file("", files.name(main), files.structure(main)?)?;
         }
     }
-    Ok(search.told.finish())
+    Ok(search.findings.finish())
 }
 
 /// As [`scan`], for one file of many that are all scanned: the others of its set are not looked at.
@@ -71,7 +70,7 @@ pub fn scan_file(
     let limits = &limits.fitted(files.len(files.main()?));
     let mut search = Search::new(limits, options, progress);
     one(&mut search, "", &files, false)?;
-    Ok(search.told.finish())
+    Ok(search.findings.finish())
 }
 
 /// Looks at one checkpoint. `label` tells it from others of its set.
@@ -131,7 +130,7 @@ fn ranks(probe: &Probe<'_>, limits: &Limits) -> BTreeSet<FileId> {
 /// Says of a file that it is not a checkpoint.
 fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
     let what = stray::explain(probe);
-    let found = search.told.is_suspicious();
+    let found = search.findings.is_suspicious();
     let title = match found {
         true => "Not a checkpoint that Statelens knows",
         false => "Not a checkpoint: nothing that would run was found in its bytes",

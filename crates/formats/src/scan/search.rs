@@ -21,10 +21,10 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{ScanOptions, is_stream};
 
+use super::findings::FindingSet;
 use super::packed::{self, Packing, Unpacked};
 use super::section::{Section, some};
 use super::tar;
-use super::told::FindingSet;
 use super::zip::{self, Directory};
 use crate::{gguf, keras};
 
@@ -106,7 +106,7 @@ pub(super) struct Search<'a> {
     progress: &'a mut dyn Progress,
     tasks: Vec<ScanTask>,
     spaces: Vec<Space>,
-    pub(super) told: FindingSet,
+    pub(super) findings: FindingSet,
     /// Whether there was a pickle, an archive or the like.
     pub(super) found: bool,
     /// Put before places, where there are several files.
@@ -131,7 +131,7 @@ impl<'a> Search<'a> {
             progress,
             tasks: Vec::new(),
             spaces: Vec::new(),
-            told: FindingSet::default(),
+            findings: FindingSet::default(),
             found: false,
             file: String::new(),
             promised: false,
@@ -392,7 +392,7 @@ impl<'a> Search<'a> {
             && told
         {
             let title = format!("{} can't be unpacked to its end", capital(&whose));
-            self.told.add(
+            self.findings.add(
                 Finding::new(Grade::Damage, title)
                     .detail(format!(
                         "As {}: {why}. What came before that was examined.",
@@ -473,7 +473,7 @@ impl<'a> Search<'a> {
                 _ => format!("{}: {}", blob.name, finding.place),
             };
             let place = self.in_file(place);
-            self.told.add(finding.place(place));
+            self.findings.add(finding.place(place));
         }
     }
 
@@ -484,7 +484,7 @@ impl<'a> Search<'a> {
                 .detail(why)
                 .advice("Unpack it and scan what is in it, or do not load the file.")
                 .place(self.place(blob, 0));
-        self.told.add(finding);
+        self.findings.add(finding);
     }
 
     /// For people: the place in a blob.
@@ -515,7 +515,7 @@ impl<'a> Search<'a> {
         if let Some(advice) = error.next_step() {
             finding = finding.advice(advice);
         }
-        self.told.add(finding);
+        self.findings.add(finding);
     }
 
     /// Makes room for what opening another file found.
@@ -524,7 +524,7 @@ impl<'a> Search<'a> {
         for finding in findings {
             if !self.options.covers(&finding) {
                 let place = self.in_file(finding.place.clone());
-                self.told.add(finding.place(place));
+                self.findings.add(finding.place(place));
             }
         }
     }

@@ -148,7 +148,7 @@ fn shard(files: &FileSet, name: &str) -> Option<FileId> {
 
 /// The sets among many files.
 pub(super) fn find(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
-    let mut found: Vec<CheckpointFiles> = Vec::new();
+    let mut sets: Vec<CheckpointFiles> = Vec::new();
     let mut shards: Vec<Vec<&str>> = Vec::new();
     let mut families: HashMap<String, usize> = HashMap::new();
     for name in names.iter() {
@@ -176,19 +176,19 @@ pub(super) fn find(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
         }
         order::natural(&mut members);
         let called = format!("{}.{extension}", base(&stem));
-        found.push(CheckpointFiles { name: called, main: name.to_owned(), members });
+        sets.push(CheckpointFiles { name: called, main: name.to_owned(), members });
     }
     for members in shards {
         let Some(number) = members.first().and_then(|name| Number::parse(name)) else { continue };
         if number.count > 1 {
-            found.push(CheckpointFiles {
+            sets.push(CheckpointFiles {
                 name: format!("{}.{}", base(number.stem), number.extension),
                 main: members[0].to_owned(),
                 members: members.into_iter().map(str::to_owned).collect(),
             });
         }
     }
-    found
+    sets
 }
 
 /// The names of the files that an index names; none if it is no index that can be read.

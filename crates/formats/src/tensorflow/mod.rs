@@ -63,8 +63,8 @@ pub static FORMAT: Format = Format {
         has: write::has,
         plan: |source, target, name| {
             let options = write::WriteOptions {
-                object_graph: target.asked.object_graph,
-                state_file: target.asked.state_file,
+                object_graph: target.requested.object_graph,
+                state_file: target.requested.state_file,
                 shards: target.shards.clone(),
             };
             write::plan(source, &options, name)

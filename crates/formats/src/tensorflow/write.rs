@@ -107,7 +107,7 @@ fn assign(
     let mut sizes: Vec<(Text, u64)> = Vec::new();
     let mut known: HashMap<TensorId, usize> = HashMap::new();
     let mut places = Vec::with_capacity(named.len());
-    for NamedTensor { item, .. } in &named {
+    for NamedTensor { tensor: item, .. } in &named {
         let next = sizes.len();
         let place = match item.body {
             Body::Tensor(tensor) => *known.entry(tensor).or_insert(next),
@@ -137,11 +137,11 @@ impl Placing {
     fn place(
         &mut self,
         shard: u64,
-        NamedTensor { name, item }: NamedTensor,
+        NamedTensor { name, tensor: item }: NamedTensor,
         segments: &mut Vec<Segment>,
     ) {
         let index = segments.len();
-        let segment_ref = |sum| SegmentRef { shard, segment: index, sum };
+        let segment_ref = |sum| SegmentRef { shard, segment: index, checksum: sum };
         let segment = match item.body {
             Body::Tensor(tensor) => self
                 .known

@@ -314,7 +314,7 @@ impl ComparisonReport {
         }
         let (norms, deviations, change) = (numbers.norms(), numbers.deviations(), numbers.change());
         let whole = pair.places.iter().filter(|(.., part)| part.is_empty());
-        self.measured.extend(whole.map(|(leaf, key, _)| PairChange {
+        self.changes.extend(whole.map(|(leaf, key, _)| PairChange {
             leaf: *leaf,
             key: key.clone(),
             norms,

@@ -21,7 +21,7 @@ pub struct ComparisonReport {
     /// NaNs that were taken as equal for being in the same place.
     pub nan: u64,
     /// Norms and deviations of all pairs of tensors that were compared, equal ones, too.
-    pub measured: Vec<PairChange>,
+    pub changes: Vec<PairChange>,
 }
 
 /// One difference.
@@ -32,7 +32,7 @@ pub struct Difference {
     /// Which part of a sparse or quantised tensor; empty for the whole.
     pub part: String,
     /// What differs.
-    pub what: DifferenceKind,
+    pub kind: DifferenceKind,
     order: usize,
 }
 
@@ -135,7 +135,12 @@ impl ComparisonReport {
     }
 
     pub(super) fn differ(&mut self, order: usize, key: &Text, part: &str, what: DifferenceKind) {
-        self.differences.push(Difference { key: key.clone(), part: part.to_owned(), what, order });
+        self.differences.push(Difference {
+            key: key.clone(),
+            part: part.to_owned(),
+            kind: what,
+            order,
+        });
     }
 
     pub(super) fn sort(&mut self) {
@@ -145,7 +150,7 @@ impl ComparisonReport {
     /// Puts what changed most first: what has no measure (missing keys, other shapes, NaN on one
     /// side), then by the relative change.
     pub fn sort_by_change(&mut self) {
-        let change = |difference: &Difference| match &difference.what {
+        let change = |difference: &Difference| match &difference.kind {
             DifferenceKind::Elements(numbers, _) => numbers.change(),
             DifferenceKind::DType { values: Some(values), .. } => values.numbers.change(),
             _ => None,
@@ -193,7 +198,7 @@ impl Difference {
             "" => String::new(),
             part => format!("{part}: "),
         };
-        let text = match &self.what {
+        let text = match &self.kind {
             DifferenceKind::OnlyLeft(what) => format!("only left: {what}"),
             DifferenceKind::OnlyRight(what) => format!("only right: {what}"),
             DifferenceKind::Type { left, right } => format!("type: {left} / {right}"),
@@ -230,7 +235,7 @@ impl Difference {
                 json.name("left").str(left);
                 json.name("right").str(right);
             };
-            match &self.what {
+            match &self.kind {
                 DifferenceKind::Type { left, right } => sides("type", left, right),
                 DifferenceKind::DType { left, right, values } => {
                     sides("dtype", left, right);

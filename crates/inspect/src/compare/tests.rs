@@ -87,7 +87,7 @@ fn texts(report: &ComparisonReport) -> Vec<String> {
 
 fn numbers(report: &ComparisonReport) -> &Numbers {
     match report.differences.as_slice() {
-        [Difference { what: DifferenceKind::Elements(numbers, _), .. }] => numbers,
+        [Difference { kind: DifferenceKind::Elements(numbers, _), .. }] => numbers,
         other => panic!("{other:?}"),
     }
 }
@@ -256,7 +256,7 @@ fn a_file_that_ends_early_is_told_for_its_tensor_only() {
         checkpoint(vec![("w", f32s(&[0.0; 100])), ("n", TestLeaf::Plain(Value::Int(1i64.into())))]);
     let report = compare(Arc::new(left), right, DiffOptions::default(), &mut Unwatched).unwrap();
     assert_eq!(report.differences.len(), 1);
-    assert!(matches!(report.differences[0].what, DifferenceKind::Unreadable(_)), "{report:?}");
+    assert!(matches!(report.differences[0].kind, DifferenceKind::Unreadable(_)), "{report:?}");
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn numbers_of_other_dtypes_are_compared_at_once_and_at_the_coarser_precision() {
         let report = run(left, right, DiffOptions::default());
         assert!(!report.matches(), "other dtypes are a difference");
         let text = texts(&report)[0].clone();
-        match &report.differences[0].what {
+        match &report.differences[0].kind {
             DifferenceKind::DType { values: Some(values), .. } => (values.word(), text),
             other => panic!("{other:?}"),
         }
@@ -454,18 +454,18 @@ fn norms_and_deviations_of_all_pairs_are_kept() {
     let right =
         vec![("w.1", f32s(&[1.0, 1.0])), ("w.0", f32s(&[3.0, 0.0])), ("more", f32s(&[1.0]))];
     let report = run(left, right, DiffOptions::default());
-    let one = &report.measured[0];
+    let one = &report.changes[0];
     assert_eq!((one.leaf, one.key.to_lossy().as_ref()), (0, "w.0"));
     assert_eq!((one.norms, one.deviations), ((5.0, 3.0), (0.5, 1.5)));
     assert_eq!(one.change, Some(4.0 / 3.0));
     // Equal ones, too, which are no difference.
-    let two = &report.measured[1];
+    let two = &report.changes[1];
     assert_eq!(
         (two.norms, two.deviations, two.change),
         ((2f64.sqrt(), 2f64.sqrt()), (0.0, 0.0), Some(0.0))
     );
-    assert_eq!(report.measured.len(), 2);
-    let roles = roles(report.measured.iter().map(|one| one.key.to_lossy().into_owned()));
+    assert_eq!(report.changes.len(), 2);
+    let roles = roles(report.changes.iter().map(|one| one.key.to_lossy().into_owned()));
     assert_eq!(roles, [Role { name: "w.*".into(), members: vec![(0, 0), (1, 1)] }]);
 }
 

@@ -167,7 +167,7 @@ impl FactInputs<'_> {
             of_number("kv_heads", "key and value heads", read, told.keys.or(by_share), missing);
         let known = [&queries, &keys].into_iter().any(Fact::is_known);
         let has_attention =
-            self.weights.all.iter().any(|weight| weight.part == ModelComponent::Attention);
+            self.weights.all.iter().any(|weight| weight.component == ModelComponent::Attention);
         if !known && !has_attention {
             return facts;
         }
@@ -350,7 +350,7 @@ fn params(parts: &[PartSum]) -> Fact {
     let params = parts::params(parts);
     let buffers = parts
         .iter()
-        .filter(|sum| sum.part == ModelComponent::Buffers)
+        .filter(|sum| sum.component == ModelComponent::Buffers)
         .map(|sum| sum.params)
         .sum::<u64>();
     let basis = match buffers {

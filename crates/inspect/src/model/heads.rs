@@ -120,7 +120,7 @@ fn three(weight: &Weight) -> Option<(&Weight, [u64; 3])> {
 }
 
 fn is_weight(weight: &Weight) -> bool {
-    weight.part == ModelComponent::Attention && weight.shape.len() >= 2
+    weight.component == ModelComponent::Attention && weight.shape.len() >= 2
 }
 
 /// Whether it is in one of the layers.

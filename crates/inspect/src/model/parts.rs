@@ -10,7 +10,7 @@ use super::weights::Weights;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartSum {
     /// Which.
-    pub part: ModelComponent,
+    pub component: ModelComponent,
     /// Its tensors.
     pub tensors: u64,
     /// Its parameters; of buffers, their numbers.
@@ -25,11 +25,13 @@ pub struct PartSum {
 pub(super) fn sums(weights: &Weights, stacks: &[Stack], config: Option<&Config>) -> Vec<PartSum> {
     let mut sums: Vec<PartSum> = ModelComponent::ALL
         .iter()
-        .map(|part| PartSum { part: *part, tensors: 0, params: 0, active: Some(0), bytes: 0 })
+        .map(|part| PartSum { component: *part, tensors: 0, params: 0, active: Some(0), bytes: 0 })
         .collect();
     let mut chosen = 0u64;
     for weight in &weights.all {
-        let Some(sum) = sums.iter_mut().find(|sum| sum.part == weight.part) else { continue };
+        let Some(sum) = sums.iter_mut().find(|sum| sum.component == weight.component) else {
+            continue;
+        };
         sum.tensors += u64::from(weight.tied.is_none());
         sum.params = sum.params.saturating_add(weight.params);
         sum.bytes = sum.bytes.saturating_add(weight.bytes);
@@ -41,7 +43,7 @@ pub(super) fn sums(weights: &Weights, stacks: &[Stack], config: Option<&Config>)
         .zip(experts::per_token(config))
         .map(|((all, _), (some, _))| (all, some));
     for sum in &mut sums {
-        sum.active = match (sum.part, share) {
+        sum.active = match (sum.component, share) {
             (ModelComponent::Experts, _) if chosen == 0 => Some(sum.params),
             (ModelComponent::Experts, Some((all, some))) if some <= all && all > 0 => {
                 let active = u128::from(chosen) * u128::from(some) / u128::from(all);
@@ -57,12 +59,12 @@ pub(super) fn sums(weights: &Weights, stacks: &[Stack], config: Option<&Config>)
 
 /// All parameters; buffers are none.
 pub(super) fn params(parts: &[PartSum]) -> u64 {
-    let trained = parts.iter().filter(|sum| sum.part != ModelComponent::Buffers);
+    let trained = parts.iter().filter(|sum| sum.component != ModelComponent::Buffers);
     trained.fold(0, |all, sum| all.saturating_add(sum.params))
 }
 
 /// Those that take part in each token, if that is known.
 pub(super) fn active(parts: &[PartSum]) -> Option<u64> {
-    let trained = parts.iter().filter(|sum| sum.part != ModelComponent::Buffers);
+    let trained = parts.iter().filter(|sum| sum.component != ModelComponent::Buffers);
     trained.map(|sum| sum.active).try_fold(0u64, |all, active| Some(all.saturating_add(active?)))
 }

@@ -311,8 +311,8 @@ fn module(part: &str, at: usize, key: &Parsed) -> Option<ModelComponent> {
     (STATES.contains(&part) || part.starts_with("ssm_")).then_some(ModelComponent::StateSpace)
 }
 
-fn role(part: ModelComponent, key: &Parsed, name: &str) -> Role {
-    match part {
+fn role(component: ModelComponent, key: &Parsed, name: &str) -> Role {
+    match component {
         ModelComponent::Attention => match name {
             "q_proj" | "query" | "wq" | "attn_q" | "q" | "to_q" | "q_attn" | "q_lin"
             | "proj_q_dense_layer" => Role::Query,

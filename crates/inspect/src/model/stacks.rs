@@ -60,7 +60,7 @@ pub(super) fn find(weights: &Weights) -> Vec<Stack> {
             ModelComponent::StateSpace,
             ModelComponent::Adapter,
         ];
-        stack.layers |= !within.is_empty() && counts.contains(&weight.part);
+        stack.layers |= !within.is_empty() && counts.contains(&weight.component);
     }
     let mut stacks: Vec<Stack> = found.into_values().collect();
     for stack in &mut stacks {

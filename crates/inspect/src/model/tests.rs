@@ -67,7 +67,7 @@ fn names_and_shapes_tell_what_llama_is_and_not_its_heads() {
     assert_eq!(model.fact("heads").unwrap().source.word(), "unknown");
     assert_eq!(model.number("heads_per_kv_head"), Some(1));
     assert_eq!(model.fact("tied_embeddings").unwrap().value, FactValue::Flag(false));
-    let part = |part| model.parts.iter().find(|sum| sum.part == part).unwrap().params;
+    let part = |part| model.parts.iter().find(|sum| sum.component == part).unwrap().params;
     assert_eq!(part(ModelComponent::Embedding), 32_000 * 4096);
     assert_eq!(part(ModelComponent::Head), 32_000 * 4096);
     assert_eq!(part(ModelComponent::Attention), 32 * 4 * 4096 * 4096);

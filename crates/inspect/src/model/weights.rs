@@ -25,7 +25,7 @@ pub(super) struct Weight {
     pub(super) params: u64,
     /// What it takes in the file; nothing for another key of the same.
     pub(super) bytes: u64,
-    pub(super) part: ModelComponent,
+    pub(super) component: ModelComponent,
     pub(super) role: Role,
     /// The key of which it is another one.
     pub(super) tied: Option<String>,
@@ -81,7 +81,7 @@ fn weight(unpacked: packed::Unpacked<'_>) -> Weight {
         Some(_) => (0, 0),
         None => (params, entry.bytes),
     };
-    Weight { key: entry.key.clone(), parsed, shape, params, bytes, part, role, tied }
+    Weight { key: entry.key.clone(), parsed, shape, params, bytes, component: part, role, tied }
 }
 
 /// What stands beside a running mean is of a norm, whatever it is called.
@@ -89,9 +89,9 @@ fn of_batch_norms(all: &mut [Weight]) {
     let is_mean = |weight: &&Weight| matches!(&*weight.parsed.leaf, "running_mean" | "moving_mean");
     let norms: HashSet<Vec<String>> =
         all.iter().filter(is_mean).map(|weight| weight.parsed.modules.clone()).collect();
-    for weight in all.iter_mut().filter(|weight| weight.part != ModelComponent::Buffers) {
+    for weight in all.iter_mut().filter(|weight| weight.component != ModelComponent::Buffers) {
         if norms.contains(&weight.parsed.modules) {
-            (weight.part, weight.role) = (ModelComponent::Norm, Role::Norm);
+            (weight.component, weight.role) = (ModelComponent::Norm, Role::Norm);
         }
     }
 }

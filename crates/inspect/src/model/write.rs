@@ -77,7 +77,7 @@ impl Model {
         json.name("parts").array(|json| {
             for sum in &self.parts {
                 json.object(|json| {
-                    json.name("part").str(sum.part.word());
+                    json.name("part").str(sum.component.word());
                     json.name("tensors").number(sum.tensors);
                     json.name("params").number(sum.params);
                     match sum.active {

@@ -131,11 +131,11 @@ impl FoldedLeaves {
         Ok(made.entries)
     }
 
-    fn unfold(&self, node: &FoldedNode, numbers: &[u64], made: &mut FoldedList) -> Result<()> {
+    fn unfold(&self, node: &FoldedNode, numbers: &[u64], list: &mut FoldedList) -> Result<()> {
         match node {
             FoldedNode::Leaf(pattern) => {
                 let pattern = self.patterns.get(*pattern).ok_or_else(damaged)?;
-                made.push(pattern.entry(numbers.iter().map(u64::to_string)))
+                list.push(pattern.entry(numbers.iter().map(u64::to_string)))
             }
             FoldedNode::Run { count, body, steps } => {
                 let mut numbers = numbers.to_vec();
@@ -150,7 +150,7 @@ impl FoldedLeaves {
                         let (own, tail) =
                             rest.split_at_checked(self.arity(node)).ok_or_else(damaged)?;
                         rest = tail;
-                        self.unfold(node, own, made)?;
+                        self.unfold(node, own, list)?;
                     }
                 }
                 Ok(())

@@ -22,7 +22,7 @@ enum Required {
 pub(super) struct Statement {
     /// The side whose config it is about.
     pub(super) side: Side,
-    what: StatementKind,
+    kind: StatementKind,
     when: Option<When>,
 }
 
@@ -83,7 +83,7 @@ impl Statement {
         } else {
             return Err(bad());
         };
-        Ok(Self { side, what, when })
+        Ok(Self { side, kind: what, when })
     }
 
     /// Before the rules: on the config that is read.
@@ -91,7 +91,7 @@ impl Statement {
         if self.when.as_ref().is_some_and(|when| !when.holds(work.old)) {
             return Ok(());
         }
-        match &self.what {
+        match &self.kind {
             StatementKind::Do(hook) => hook.run(work),
             StatementKind::Require(key, required) => required.check(work.old, key),
             StatementKind::Set(key, expression) => {
@@ -100,7 +100,7 @@ impl Statement {
                 Ok(())
             }
             StatementKind::Default(key, expression) | StatementKind::Fill(key, expression) => {
-                let fills = matches!(self.what, StatementKind::Fill(..));
+                let fills = matches!(self.kind, StatementKind::Fill(..));
                 let there = work.old.get(key).is_some_and(|value| !(fills && value.is_null()));
                 if !there {
                     let value = expression.value(&[work.old])?;
@@ -116,7 +116,7 @@ impl Statement {
         if self.when.as_ref().is_some_and(|when| !when.holds(work.new)) {
             return Ok(());
         }
-        match &self.what {
+        match &self.kind {
             StatementKind::Do(hook) => hook.run(work),
             StatementKind::Require(key, _) => need(work.new, key).map(|_| ()),
             StatementKind::Set(key, expression) => {
@@ -125,7 +125,7 @@ impl Statement {
                 Ok(())
             }
             StatementKind::Default(key, expression) | StatementKind::Fill(key, expression) => {
-                let fills = matches!(self.what, StatementKind::Fill(..));
+                let fills = matches!(self.kind, StatementKind::Fill(..));
                 let there = work.new.get(key).is_some_and(|value| !(fills && value.is_null()));
                 if !there {
                     let value = expression.value(&[work.new, work.old])?;

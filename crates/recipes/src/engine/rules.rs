@@ -232,7 +232,7 @@ impl<'a> RuleApplication<'a> {
         }
     }
 
-    fn run(&mut self, key: &str, item: &StateValue, found: &MatchedRule<'_>) -> Result<()> {
+    fn run(&mut self, key: &str, value: &StateValue, found: &MatchedRule<'_>) -> Result<()> {
         let MatchedRule { rule, matched, prefix } = found;
         let named = |error: Error| at(rule, key, error);
         let (source, target) = match self.towards {
@@ -260,17 +260,17 @@ impl<'a> RuleApplication<'a> {
         if let Some(Operation::Tie(other)) =
             rule.operations.iter().find(|one| matches!(one, Operation::Tie(_)))
         {
-            return self.tie(key, item, other, found);
+            return self.tie(key, value, other, found);
         }
         let computes = |one: &Operation| matches!(one, Operation::Add(_) | Operation::Pad { .. });
         if self.moments && rule.operations.iter().any(computes) {
             return Err(not_for_moments(key, "is computed with"));
         }
         let plain = rule.operations.is_empty();
-        match item {
+        match value {
             StateValue::Tensor(..) => {}
             _ if plain && !self.to_hf() => {}
-            _ => return Err(named(not_a_tensor(item))),
+            _ => return Err(named(not_a_tensor(value))),
         }
         let captures = &matched.captures;
         let pattern = source.first().ok_or_else(|| Error::refused("a rule without a source"))?;
@@ -354,13 +354,13 @@ impl<'a> RuleApplication<'a> {
     fn tie(
         &mut self,
         key: &str,
-        item: &StateValue,
+        value: &StateValue,
         other: &KeyPattern,
-        found: &MatchedRule<'_>,
+        matched: &MatchedRule<'_>,
     ) -> Result<()> {
-        let other = format!("{}{}", found.prefix, other.fill(&found.matched.captures, &[]));
+        let other = format!("{}{}", matched.prefix, other.fill(&matched.matched.captures, &[]));
         let there = self.source.get(&other).filter(|item| !matches!(item, StateValue::None));
-        let own = match (item, there) {
+        let own = match (value, there) {
             (StateValue::None, Some(there)) => there.clone(),
             (own, _) => own.clone(),
         };
@@ -372,7 +372,7 @@ impl<'a> RuleApplication<'a> {
         } else {
             self.done.state.set(key.to_owned(), own);
         }
-        self.moved(vec![key.to_owned()], written, found.rule);
+        self.moved(vec![key.to_owned()], written, matched.rule);
         Ok(())
     }
 
@@ -380,9 +380,9 @@ impl<'a> RuleApplication<'a> {
     fn create(&mut self, all: &[Creation], captures: &Captures, prefix: &str) -> Result<()> {
         let mut rest = all;
         while let Some(first) = rest.first() {
-            let each = first.each.as_ref();
+            let each = first.range.as_ref();
             let same = |one: &&Creation| {
-                one.each.as_ref().map(|each| &each.text) == each.map(|each| &each.text)
+                one.range.as_ref().map(|each| &each.text) == each.map(|each| &each.text)
             };
             let together = match each {
                 Some(_) => rest.iter().take_while(same).count(),
@@ -593,8 +593,8 @@ fn missing(key: &str) -> Error {
     Error::refused(format!("`{key}` belongs to it, and isn't in the checkpoint"))
 }
 
-fn not_a_tensor(item: &StateValue) -> Error {
-    match item {
+fn not_a_tensor(value: &StateValue) -> Error {
+    match value {
         StateValue::None => Error::refused("there is None under this key, not a tensor").advice(
             "A tied weight saved as None: fill it in with `statelens upgrade`, or leave the key out.",
         ),

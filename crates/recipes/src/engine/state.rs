@@ -98,14 +98,14 @@ impl State {
     }
 
     /// Puts something under a key; one that was there before keeps its place.
-    pub fn set(&mut self, key: String, item: StateValue) {
-        self.entries.insert(key, item);
+    pub fn set(&mut self, key: String, value: StateValue) {
+        self.entries.insert(key, value);
     }
 
     /// One item.
-    pub fn only(key: &str, item: StateValue) -> Self {
+    pub fn only(key: &str, value: StateValue) -> Self {
         let mut state = Self::default();
-        state.set(key.to_owned(), item);
+        state.set(key.to_owned(), value);
         state
     }
 

@@ -28,7 +28,7 @@ impl RuleBlock {
             key: self.key(key.trim())?,
             maker: self.maker(maker, each.as_ref())?,
             when: when.map(|when| self.expression(when)).transpose()?,
-            each,
+            range: each,
         };
         self.check_names(creation.when.iter())?;
         Ok(creation)

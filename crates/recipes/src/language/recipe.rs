@@ -205,7 +205,7 @@ pub struct Creation {
     /// What must hold.
     pub when: Option<Expression>,
     /// Made once for each of these numbers.
-    pub each: Option<HoleRange>,
+    pub range: Option<HoleRange>,
 }
 
 /// A range of numbers that a hole takes.

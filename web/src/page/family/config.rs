@@ -11,7 +11,7 @@ use crate::protocol::family::{ConfigLines, FamilyReply};
 use crate::state::fmt::plural;
 
 /// Which config is used.
-pub(super) fn chosen(actor: &Actor, convert: &Convert, told: &FamilyReply) -> Html {
+pub(super) fn chosen(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> Html {
     let given = convert.options.family.config.is_some();
     let onclick = {
         let actor = actor.clone();
@@ -19,10 +19,10 @@ pub(super) fn chosen(actor: &Actor, convert: &Convert, told: &FamilyReply) -> Ht
     };
     html! {
         <div class="fs"><span class="lab">{ "Config" }</span><div class="line" id="family-config-name">
-            if told.looks.config.is_empty() {
+            if reply.looks.config.is_empty() {
                 <span class="mid-ink">{ "none beside the checkpoint" }</span>
             } else {
-                <span class="m">{ &told.looks.config }</span>
+                <span class="m">{ &reply.looks.config }</span>
                 <span class="dim">{ if given { "as you gave it" } else { "beside the checkpoint" } }</span>
             }
             if given { <button class="textlink" {onclick}>{ "take it away" }</button> }

@@ -44,8 +44,8 @@ fn written(actor: &Actor, convert: &Convert) -> Html {
     }
 }
 
-fn notes(told: &FamilyReply) -> Html {
-    let notes = told.shown.as_ref().map_or(&[][..], |shown| &shown.notes);
+fn notes(reply: &FamilyReply) -> Html {
+    let notes = reply.shown.as_ref().map_or(&[][..], |shown| &shown.notes);
     if notes.is_empty() {
         return html! {};
     }

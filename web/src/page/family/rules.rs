@@ -79,8 +79,8 @@ fn wrong(error: &ErrorText) -> Html {
     }
 }
 
-fn counts(actor: &Actor, convert: &Convert, told: &FamilyReply) -> Html {
-    let Some(shown) = &told.shown else { return html! {} };
+fn counts(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> Html {
+    let Some(shown) = &reply.shown else { return html! {} };
     if shown.rows.is_empty() {
         return html! {};
     }

@@ -154,8 +154,8 @@ impl Compare {
     }
 
     /// Takes in what the worker said; `first` are the rows of the open checkpoint.
-    pub fn hear(&mut self, told: CompareReply, first: &Rc<Vec<Row>>) {
-        match told {
+    pub fn hear(&mut self, reply: CompareReply, first: &Rc<Vec<Row>>) {
+        match reply {
             CompareReply::Opened(mut opened) => match std::mem::take(&mut opened.rows).unpack() {
                 Some(rows) => {
                     self.rows = Rc::new(rows);

@@ -148,10 +148,10 @@ impl RunView {
     }
 
     /// Takes in what came of opening a file.
-    pub fn hear(&mut self, looked: OpenCheck) {
-        let row = self.sorted.rows.iter().find(|row| row.file == looked.file as usize);
+    pub fn hear(&mut self, check: OpenCheck) {
+        let row = self.sorted.rows.iter().find(|row| row.file == check.file as usize);
         if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.looked).get_mut(row.entry)) {
-            *place = Some(looked);
+            *place = Some(check);
             let told = |looked: &OpenCheck| runs::OpenCheck {
                 wrong: looked.wrong.clone(),
                 states: looked.states.clone(),

@@ -37,10 +37,10 @@ pub enum VerificationStage {
 
 impl Verification {
     /// Takes in what the worker said.
-    pub(in crate::page) fn hear(&mut self, told: VerifyReply) {
+    pub(in crate::page) fn hear(&mut self, reply: VerifyReply) {
         // Nothing is heard of what was stopped.
         let VerificationStage::Now(_, past) = &self.stage else { return };
-        self.stage = match told {
+        self.stage = match reply {
             VerifyReply::Progress(now) => {
                 let mut past = past.as_ref().clone();
                 past.push((now.done, now.millis));

@@ -110,26 +110,26 @@ fn layer(key: &str, fold: &Fold) -> String {
     }
 }
 
-fn of_sum(work: &OpenWork, sum: &RowTotals, line: Html) -> Html {
+fn of_sum(work: &OpenWork, totals: &RowTotals, line: Html) -> Html {
     let dot = || html! { <span class="dim" title="not read yet">{ "\u{b7}" }</span> };
-    let unread = sum.read == 0;
+    let unread = totals.read == 0;
     let some = |value: Option<f64>| match value {
         Some(value) => html! { { figure(value) } },
         None if unread => dot(),
         None => html! {},
     };
-    let bad = sum.nan + sum.infinite;
+    let bad = totals.nan + totals.infinite;
     let cell = |class: &'static str| {
         let content = match class.get(..3).unwrap_or_default() {
             "wly" => return line.clone(),
-            "wsd" => some(sum.std),
-            "wmx" => some(sum.abs_max),
-            "wmn" => some(sum.min),
-            "wmm" => some(sum.max),
+            "wsd" => some(totals.std),
+            "wmx" => some(totals.abs_max),
+            "wmn" => some(totals.min),
+            "wmm" => some(totals.max),
             _ if unread => dot(),
-            "wzr" => html! { { percent(sum.zeros, sum.count) } },
+            "wzr" => html! { { percent(totals.zeros, totals.count) } },
             _ if bad > 0 => {
-                html! { <span class="w-warn" title={not_finite(sum)}>{ fmt::exact(bad) }{ " !" }</span> }
+                html! { <span class="w-warn" title={not_finite(totals)}>{ fmt::exact(bad) }{ " !" }</span> }
             }
             _ => html! { <span class="dim">{ "\u{2013}" }</span> },
         };
@@ -138,16 +138,16 @@ fn of_sum(work: &OpenWork, sum: &RowTotals, line: Html) -> Html {
     shown(work).map(|(.., class)| cell(class)).collect()
 }
 
-fn not_finite(sum: &RowTotals) -> String {
-    format!("{} NaN, {} infinite", fmt::exact(sum.nan), fmt::exact(sum.infinite))
+fn not_finite(totals: &RowTotals) -> String {
+    format!("{} NaN, {} infinite", fmt::exact(totals.nan), fmt::exact(totals.infinite))
 }
 
 /// The same in a line, for a small screen.
-pub fn values_line(sum: &RowTotals) -> String {
+pub fn values_line(totals: &RowTotals) -> String {
     let mut told = Vec::new();
-    told.extend(sum.std.map(|std| format!("\u{3c3} {}", number(std))));
-    told.extend(sum.abs_max.map(|max| format!("max {}", number(max))));
-    let bad = sum.nan + sum.infinite;
+    told.extend(totals.std.map(|std| format!("\u{3c3} {}", number(std))));
+    told.extend(totals.abs_max.map(|max| format!("max {}", number(max))));
+    let bad = totals.nan + totals.infinite;
     if bad > 0 {
         told.push(format!("{} NaN", fmt::exact(bad)));
     }

@@ -77,15 +77,15 @@ fn joined(open: &OpenCheckpoint, all: &[(String, FileId)]) -> Result<Checkpoint>
 impl SourceModel {
     /// What is open, with the other ranks, and with the adapter or the optimizer beside it, if that is
     /// asked for.
-    pub(super) fn of(open: &OpenCheckpoint, asked: &FamilyRequest) -> Result<Self> {
+    pub(super) fn of(open: &OpenCheckpoint, request: &FamilyRequest) -> Result<Self> {
         let files = &open.checkpoint.files;
         let mut all = Vec::new();
         let ranked = library::ranked(files);
-        if let Some(adapter) = adapter(files).filter(|_| asked.fold && ranked.is_none()) {
+        if let Some(adapter) = adapter(files).filter(|_| request.fold && ranked.is_none()) {
             let checkpoint = Arc::new(folded(open, adapter)?);
             return Ok(Self { checkpoint, of_trainer: false });
         }
-        let optimizer = optimizer(files).filter(|_| asked.with_optimizer && ranked.is_none());
+        let optimizer = optimizer(files).filter(|_| request.with_optimizer && ranked.is_none());
         if let Some(ranked) = ranked {
             let ids = ranked.files.iter().filter_map(|name| files.find(name)).enumerate();
             all.extend(ids.map(|(rank, id)| (rank.to_string(), id)));

@@ -25,30 +25,30 @@ pub(super) fn ranked(files: &FileSet) -> Option<RankedCheckpoint<'_>> {
 }
 
 /// The paths of the files that it takes to tell which model it is, and to convert it.
-pub(in crate::worker) fn needed(open: &OpenCheckpoint, asked: &FamilyRequest) -> Vec<String> {
+pub(in crate::worker) fn needed(open: &OpenCheckpoint, request: &FamilyRequest) -> Vec<String> {
     let catalog = catalog();
-    let mut names: Vec<String> = asked.model.iter().cloned().collect();
-    if let Some(rules) = &asked.recipe {
+    let mut names: Vec<String> = request.model.iter().cloned().collect();
+    if let Some(rules) = &request.recipe {
         names.extend(named(&rules.text));
     }
     if names.is_empty()
-        && asked.recipe.is_none()
+        && request.recipe.is_none()
         && let Some(ranked) = ranked(&open.checkpoint.files)
     {
         names.push(ranked.family.to_owned());
     }
-    if names.is_empty() && asked.recipe.is_none() {
+    if names.is_empty() && request.recipe.is_none() {
         let hf = !recognise::is_cerebras(&open.checkpoint);
         let families = |unwrap| {
             let keys = recognise::keys(&open.checkpoint, hf, unwrap);
             catalog.families(&keys, hf).into_iter().map(str::to_owned).collect::<Vec<_>>()
         };
-        names = families(asked.unwrap);
+        names = families(request.unwrap);
         if names.is_empty() {
             names = families(true);
         }
         if names.is_empty() {
-            let keys = recognise::keys(&open.checkpoint, hf, asked.unwrap);
+            let keys = recognise::keys(&open.checkpoint, hf, request.unwrap);
             names = catalog.layouts(&keys).into_iter().map(str::to_owned).collect();
         }
     }

@@ -42,11 +42,11 @@ pub(in crate::worker) struct ConversionInputs {
 /// Finds out which model it is.
 pub(in crate::worker) fn looks(
     open: &OpenCheckpoint,
-    asked: &FamilyRequest,
+    request: &FamilyRequest,
     failed: &[String],
 ) -> ConversionInputs {
     let ranked = library::ranked(&open.checkpoint.files);
-    let (model, apart) = match SourceModel::of(open, asked) {
+    let (model, apart) = match SourceModel::of(open, request) {
         Ok(model) => (model, None),
         Err(error) => {
             (SourceModel { checkpoint: open.checkpoint.clone(), of_trainer: false }, Some(error))
@@ -56,7 +56,7 @@ pub(in crate::worker) fn looks(
     let models = library::catalog().models().map(str::to_owned).collect();
     let mut looks = Looks { models, ..Looks::default() };
     let folder = ranked.as_ref().map(|ranked| ranked.folder.trim_end_matches('/'));
-    let config = asked.config.clone().or_else(|| beside(&checkpoint.files, folder));
+    let config = request.config.clone().or_else(|| beside(&checkpoint.files, folder));
     let (value, wrong) = match config.as_ref().map(read).transpose() {
         Ok(value) => (value, None),
         Err(error) => (None, Some(error)),
@@ -72,7 +72,7 @@ pub(in crate::worker) fn looks(
     let adapter = adapter.map(|id| open.checkpoint.files.name(id).to_owned());
     looks.adapter = adapter.filter(|_| !cerebras).unwrap_or_default();
     looks.optimizer = ranked.is_none()
-        && !asked.fold
+        && !request.fold
         && match cerebras {
             true => recognise::has_optimizer(checkpoint),
             false => files::optimizer(&checkpoint.files).is_some(),
@@ -81,17 +81,17 @@ pub(in crate::worker) fn looks(
         checkpoint,
         config: value.as_ref(),
         guesses: &guesses,
-        unwrap: asked.unwrap,
+        unwrap: request.unwrap,
         of_trainer: model.of_trainer,
         parts: &[],
     };
     let towards = if cerebras { ModelFormat::HuggingFace } else { ModelFormat::CURRENT };
-    let target = asked.target.as_deref().and_then(|name| name.parse().ok()).unwrap_or(towards);
-    let source = match (&ranked, &asked.source) {
+    let target = request.target.as_deref().and_then(|name| name.parse().ok()).unwrap_or(towards);
+    let source = match (&ranked, &request.source) {
         (Some(ranked), None) => Ok(ranked.format),
-        _ => clues.source(asked.source.as_deref(), target),
+        _ => clues.source(request.source.as_deref(), target),
     };
-    let named = match (&source, &asked.model, &asked.recipe) {
+    let named = match (&source, &request.model, &request.recipe) {
         (_, Some(model), _) => Ok(model.clone()),
         (_, None, Some(rules)) => families::parse(&rules.name, &rules.text).map(|own| own.family),
         (Ok(source), None, None) => match (not_fetched(failed), &ranked) {
@@ -102,7 +102,7 @@ pub(in crate::worker) fn looks(
         },
         (Err(error), None, None) => Err(error.clone()),
     };
-    let (rules, recipe) = match (&asked.recipe, &named) {
+    let (rules, recipe) = match (&request.recipe, &named) {
         (Some(rules), _) => (rules.clone(), families::parse(&rules.name, &rules.text)),
         (None, Ok(model)) => own(model),
         (None, Err(error)) => (NamedText::default(), Err(error.clone())),
@@ -114,7 +114,7 @@ pub(in crate::worker) fn looks(
     };
     (looks.certain, looks.by) = match &ranked {
         Some(ranked) if looks.model == ranked.family => (true, vec!["file names".to_owned()]),
-        _ => clues_of(checkpoint, asked, &looks, &guesses, cerebras),
+        _ => clues_of(checkpoint, request, &looks, &guesses, cerebras),
     };
     looks.source = source.as_ref().map(ModelFormat::to_string).unwrap_or_default();
     let own = ranked.as_ref().map(|ranked| ranked.format);
@@ -125,15 +125,15 @@ pub(in crate::worker) fn looks(
         looks.targets = formats().chain(layouts).filter(leads).map(choice).collect();
     }
     looks.wrapped = looks.model.is_empty()
-        && asked.recipe.is_none()
+        && request.recipe.is_none()
         && !recognise::by_keys(checkpoint, !cerebras, true).is_empty();
     let unknown = not_fetched(failed)
-        .or(apart.clone().filter(|_| !asked.fold))
+        .or(apart.clone().filter(|_| !request.fold))
         .or(wrong)
         .or_else(|| source.as_ref().err().cloned());
     let of_ranks = recipe.as_ref().ok().filter(|_| looks.targets.is_empty()).and_then(of_ranks);
     let unknown = unknown.or(of_ranks);
-    let unknown = unknown.or_else(|| named.err().filter(|_| asked.recipe.is_none()));
+    let unknown = unknown.or_else(|| named.err().filter(|_| request.recipe.is_none()));
     looks.unknown = unknown.as_ref().map(text::error);
     let ranked = ranked.is_some();
     let SourceModel { checkpoint, .. } = model;

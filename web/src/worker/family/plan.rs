@@ -31,11 +31,11 @@ const SHARD: &str = "10GB";
 pub(in crate::worker) fn plain(
     open: &OpenCheckpoint,
     options: &ConvertOptions,
-    found: Option<&ConversionInputs>,
+    inputs: Option<&ConversionInputs>,
     job: &Job,
 ) -> Result<(PlannedOutput, Planned)> {
     let folds = |found: &&ConversionInputs| options.family.fold && !found.looks.adapter.is_empty();
-    let Some(found) = found.filter(folds) else { return planning::plan(open, options, job) };
+    let Some(found) = inputs.filter(folds) else { return planning::plan(open, options, job) };
     found.apart.clone().map_or(Ok(()), Err)?;
     let (checkpoint, limits) = (found.checkpoint.clone(), open.limits.clone());
     let folded = OpenCheckpoint::new(checkpoint, open.leaves.clone(), open.sources.clone(), limits);
@@ -56,9 +56,9 @@ pub(in crate::worker) fn plain(
 }
 
 /// The command that folds the adapter.
-fn fold_command(open: &OpenCheckpoint, found: &ConversionInputs) -> String {
+fn fold_command(open: &OpenCheckpoint, inputs: &ConversionInputs) -> String {
     let source = open.source_name();
-    command_line(&["fold-lora", &source, "--adapter", &found.looks.adapter])
+    command_line(&["fold-lora", &source, "--adapter", &inputs.looks.adapter])
 }
 
 /// What is to be written.
@@ -82,16 +82,16 @@ impl Ready {
 pub(in crate::worker) fn table(
     options: &ConvertOptions,
     target: &str,
-    found: &ConversionInputs,
+    inputs: &ConversionInputs,
 ) -> (Result<Ready>, Shown) {
-    let mut shown = Shown { recipe: found.rules.clone(), ..Shown::default() };
-    let ready = converted(options, target, found, &mut shown);
+    let mut shown = Shown { recipe: inputs.rules.clone(), ..Shown::default() };
+    let ready = converted(options, target, inputs, &mut shown);
     if let Err(error) = &ready
         && is_of_rules(error)
     {
         let mut wrong = text::error(error);
         // Names and lines of files as they are.
-        if error.what().starts_with(&found.rules.name) {
+        if error.what().starts_with(&inputs.rules.name) {
             error.what().clone_into(&mut wrong.title);
         }
         wrong.next =
@@ -227,12 +227,12 @@ pub(in crate::worker) fn plan(
 }
 
 /// The new config, as the command writes it and calls it.
-fn new_config(converted: &Converted, to: ModelFormat, found: &ConversionInputs) -> NamedText {
+fn new_config(converted: &Converted, to: ModelFormat, inputs: &ConversionInputs) -> NamedText {
     let text = match converted.language {
         Language::Json => converted.config.to_json(),
         Language::Yaml => converted.config.to_yaml(),
     };
-    let old = found.config.as_ref().map_or("config", |config| stem(&config.name));
+    let old = inputs.config.as_ref().map_or("config", |config| stem(&config.name));
     let name = match to.is_hf() {
         true => CONFIG.to_owned(),
         false => format!("{old}_to_{to}.{}", converted.language.extension()),
@@ -272,22 +272,22 @@ fn command(
     to: ModelFormat,
     found: &ConversionInputs,
 ) -> String {
-    let asked: &FamilyRequest = &options.family;
+    let request: &FamilyRequest = &options.family;
     let mut words = vec!["convert-model".into(), open.source_name()];
     let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
     add("--to", &to.to_string());
     let known = Families::known()
-        .is_ok_and(|known| known.models().any(|own| asked.model.as_deref() == Some(own)));
-    if let Some(model) = asked.model.as_deref().filter(|_| known) {
+        .is_ok_and(|known| known.models().any(|own| request.model.as_deref() == Some(own)));
+    if let Some(model) = request.model.as_deref().filter(|_| known) {
         add("--model", model);
     }
-    if let Some(source) = &asked.source {
+    if let Some(source) = &request.source {
         add("--src-fmt", source);
     }
-    if let (Some(config), Some(_)) = (&found.config, &asked.config) {
+    if let (Some(config), Some(_)) = (&found.config, &request.config) {
         add("--config", &config.name);
     }
-    if let Some(rules) = &asked.recipe {
+    if let Some(rules) = &request.recipe {
         add("--recipe", &rules.name);
     }
     options.casts.iter().chain(&options.cast).for_each(|cast| add("--cast", cast));
@@ -298,14 +298,14 @@ fn command(
     }
     for (flag, on) in [
         ("--export-safetensors", options.to == "safetensors"),
-        ("--drop-unmatched-keys", asked.drop_unmatched),
-        ("--unwrap", asked.unwrap),
-        ("--with-optimizer", asked.with_optimizer && found.looks.optimizer),
+        ("--drop-unmatched-keys", request.drop_unmatched),
+        ("--unwrap", request.unwrap),
+        ("--with-optimizer", request.with_optimizer && found.looks.optimizer),
     ] {
         words.extend(on.then(|| flag.to_owned()));
     }
     let command = command_line(&words);
-    match asked.fold && !found.looks.adapter.is_empty() {
+    match request.fold && !found.looks.adapter.is_empty() {
         true => format!("{} && {command}", fold_command(open, found)),
         false => command,
     }

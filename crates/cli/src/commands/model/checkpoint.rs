@@ -12,8 +12,8 @@ use statelens_recipes::conversion::{Leg, Wishes, convert, refuse_unmatched};
 use statelens_recipes::engine::Unmatched;
 use statelens_recipes::proposal;
 
-use super::asked::RequestedConversion;
 use super::parts::CheckpointOutputs;
+use super::requested::RequestedConversion;
 use super::source::ModelSource;
 use super::{files, folding, preview};
 use crate::args::ConvertModel;

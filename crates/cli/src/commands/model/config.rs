@@ -144,7 +144,7 @@ type TextFile = (PathBuf, String);
 /// The files to write, by the names that the original tool gives them.
 fn files(
     args: &ConvertConfig,
-    asked: &ConfigConversion,
+    requested: &ConfigConversion,
     converted: &mut Converted,
 ) -> Result<Vec<TextFile>> {
     let folder = match &args.output_dir {
@@ -157,7 +157,7 @@ fn files(
         Language::Yaml => value.to_yaml(),
     };
     if converted.parts.is_empty() {
-        let name = name(&args.config, asked)?;
+        let name = name(&args.config, requested)?;
         return Ok(vec![(
             folder.join(format!("{name}.{}", converted.language.extension())),
             text(&converted.config),
@@ -174,13 +174,13 @@ fn files(
 }
 
 /// `NAME_to_FORMAT`; a folder of parts becomes `config_to_FORMAT`.
-fn name(config: &Path, asked: &ConfigConversion) -> Result<String> {
+fn name(config: &Path, requested: &ConfigConversion) -> Result<String> {
     let stem = if config.is_dir() { config.file_name() } else { config.file_stem() };
     let stem = stem.map(|stem| stem.to_string_lossy().into_owned());
     let stem = stem.ok_or_else(|| {
         Error::refused("this names no file").in_file(config.display().to_string())
     })?;
-    let name = format!("{stem}_to_{}", asked.target);
+    let name = format!("{stem}_to_{}", requested.target);
     if !config.is_dir() {
         return Ok(name);
     }
@@ -231,14 +231,14 @@ fn tell_dropped(
     dropped.iter().try_for_each(|key| printer.line(&format!("  {}", visible(key))))
 }
 
-fn json(asked: &ConfigConversion, converted: &Converted, files: &[TextFile]) -> String {
+fn json(requested: &ConfigConversion, converted: &Converted, files: &[TextFile]) -> String {
     let mut json = Json::new();
     json.object(|json| {
         json.name("statelens").number(1);
-        json.name("model").str(&asked.model);
-        json.name("from").str(&asked.source.to_string());
-        json.name("to").str(&asked.target.to_string());
-        json.name("recognised").bool(asked.recognised);
+        json.name("model").str(&requested.model);
+        json.name("from").str(&requested.source.to_string());
+        json.name("to").str(&requested.target.to_string());
+        json.name("recognised").bool(requested.recognised);
         json.name("steps").array(|json| {
             for step in &converted.steps {
                 json.object(|json| {

@@ -1,7 +1,6 @@
 //! Commands for model families.
 
 mod adapter;
-mod asked;
 mod beside;
 mod checkpoint;
 mod config;
@@ -11,6 +10,7 @@ mod folding;
 mod lora;
 mod parts;
 mod preview;
+mod requested;
 mod source;
 mod told;
 

@@ -7,7 +7,7 @@ use statelens_convert::{CastRule, Edit};
 use statelens_formats::Shards;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 
-use super::asked::RequestedConversion;
+use super::requested::RequestedConversion;
 use crate::args::{ConvertModel, Edits, Writes};
 use crate::commands::convert::{ConvertJob, Destination, Forecast};
 use crate::print::Failure;
@@ -31,7 +31,7 @@ impl<'a> CheckpointOutputs<'a> {
     /// What `made` is written to. Casts go to the parts that they name something in.
     pub(super) fn new(
         args: &'a ConvertModel,
-        asked: &RequestedConversion,
+        requested: &RequestedConversion,
         made: Vec<(Option<String>, Checkpoint)>,
         casts: Vec<CastRule>,
     ) -> Result<Self> {
@@ -40,11 +40,11 @@ impl<'a> CheckpointOutputs<'a> {
         let parts = made.into_iter().zip(casts).map(|((name, checkpoint), casts)| {
             let to = match name.as_deref() {
                 Some(OPTIMIZER_FILE) => "torch",
-                _ if asked.target.is_cerebras() => "cerebras",
+                _ if requested.target.is_cerebras() => "cerebras",
                 _ if args.export_safetensors => "safetensors",
                 _ => "torch",
             };
-            let (path, cut) = asked.output(args, name.as_deref())?;
+            let (path, cut) = requested.output(args, name.as_deref())?;
             let plain = Writes::plain(to, args.force, args.durable);
             let part = CheckpointOutput {
                 edits: Edits::default(),

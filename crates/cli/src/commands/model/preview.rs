@@ -4,8 +4,8 @@ use statelens_inspect::{Json, visible};
 use statelens_recipes::conversion::ModelConversion;
 use statelens_recipes::engine::Move;
 
-use super::asked::RequestedConversion;
 use super::parts::CheckpointOutputs;
+use super::requested::RequestedConversion;
 use crate::args::ConvertModel;
 use crate::commands::convert::Forecast;
 use crate::print::{CommandResult, Printer};
@@ -13,16 +13,16 @@ use crate::print::{CommandResult, Printer};
 /// Which keys become which, and what casts would lose.
 pub(super) fn show(
     args: &ConvertModel,
-    asked: &RequestedConversion,
+    requested: &RequestedConversion,
     done: &ModelConversion,
     parts: &CheckpointOutputs<'_>,
 ) -> CommandResult {
     let casts = parts.forecasts()?;
     let mut printer = Printer::new();
     if args.common.json {
-        printer.line(&json(asked, done, &casts))?;
+        printer.line(&json(requested, done, &casts))?;
     } else {
-        moves(asked, done, &mut printer)?;
+        moves(requested, done, &mut printer)?;
         casts.iter().try_for_each(|(_, forecast)| forecast.text(&mut printer))?;
     }
     printer.finish()?;

@@ -56,7 +56,7 @@ pub(crate) fn print(model: &Model, printer: &mut Printer) -> std::result::Result
     let mut table = TextTable::new(&["part", ">tensors", ">parameters", ">active", ">bytes"]);
     for sum in &model.parts {
         table.row(vec![
-            sum.part.word().into(),
+            sum.component.word().into(),
             grouped(sum.tensors),
             grouped(sum.params),
             sum.active.map_or("unknown".into(), grouped),

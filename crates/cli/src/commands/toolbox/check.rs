@@ -74,9 +74,9 @@ fn listed(path: &Path) -> Result<Option<Vec<Expected>>> {
     parse_reference(&text).map_err(in_file)
 }
 
-fn show(answer: &CheckReport, no_strict: bool, printer: &mut Printer) -> Result<(), Failure> {
+fn show(report: &CheckReport, no_strict: bool, printer: &mut Printer) -> Result<(), Failure> {
     let mut table = TextTable::new(&["", "", "", ""]);
-    for line in answer.lines() {
+    for line in report.lines() {
         let count = match (line.keys, line.numbers.as_str()) {
             (1, _) => String::new(),
             (keys, "") => format!("{} keys", grouped(keys)),
@@ -94,29 +94,29 @@ fn show(answer: &CheckReport, no_strict: bool, printer: &mut Printer) -> Result<
         table.row(vec![line.word.into(), line.key, more]);
     }
     table.print_body(printer)?;
-    if answer.prefixed {
+    if report.prefixed {
         printer.line(
             "prefix      not all keys start with `model.`, so the trainer puts it before them",
         )?;
     }
-    if let Some((prefix, keys)) = &answer.rename {
+    if let Some((prefix, keys)) = &report.rename {
         printer.line(&format!(
             "rename      {} would match after `statelens convert IN OUT {}`",
             counted(*keys, "key"),
             prefix.option()
         ))?;
     }
-    for (word, text) in answer.remarks() {
+    for (word, text) in report.remarks() {
         printer.line(&format!("{word:<11} {}", visible(&text)))?;
     }
-    let (missing, unexpected) = (answer.missing.len() as u64, answer.unexpected.len() as u64);
+    let (missing, unexpected) = (report.missing.len() as u64, report.unexpected.len() as u64);
     printer.line(&format!(
         "{}: {} match{}, {} missing, {} unexpected, {} of other shapes",
-        answer.verdict(),
-        counted(answer.matching, "key"),
-        if answer.matching == 1 { "es" } else { "" },
+        report.verdict(),
+        counted(report.matching, "key"),
+        if report.matching == 1 { "es" } else { "" },
         grouped(missing),
         grouped(unexpected),
-        grouped(answer.shapes.len() as u64)
+        grouped(report.shapes.len() as u64)
     ))
 }

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
         false => {
             show(&report, &parameters, &mut printer)?;
             if args.by_layer {
-                layers::show(&report.measured, &mut printer)?;
+                layers::show(&report.changes, &mut printer)?;
             }
             if let Some(hint) = apart(&report, &left, &right) {
                 printer.line(&hint)?;
@@ -95,7 +95,7 @@ fn json(args: &Diff, report: &ComparisonReport, parameters: &Optimizers) -> Stri
     json.object(|json| {
         report.fields(parameters, json);
         if args.by_layer {
-            layers::json(&report.measured, json);
+            layers::json(&report.changes, json);
         }
     });
     json.take()
@@ -209,11 +209,11 @@ fn show(
         0 => String::new(),
         close => format!(", {} of them within the tolerance only", grouped(close)),
     };
-    let arrays = |what: &DifferenceKind| {
-        matches!(what, DifferenceKind::Type { left, right }
+    let arrays = |kind: &DifferenceKind| {
+        matches!(kind, DifferenceKind::Type { left, right }
             if [left, right].iter().all(|side| side.starts_with("tensor") || side.starts_with("ndarray")))
     };
-    let kinds = report.differences.iter().filter(|difference| arrays(&difference.what)).count();
+    let kinds = report.differences.iter().filter(|difference| arrays(&difference.kind)).count();
     if kinds > 0 {
         let keys = if kinds == 1 {
             "1 key is a".into()

@@ -195,7 +195,7 @@ impl<'a> All<'a> {
         &self,
         rows: &[(&Leaf, &MeasuredTensor)],
         leaves: &[Leaf],
-        known: &ReadTwice<'_>,
+        twice: &ReadTwice<'_>,
         found: &[Noticed],
         printer: &mut Printer,
     ) -> Result<(), Failure> {
@@ -215,7 +215,7 @@ impl<'a> All<'a> {
                 let shape = of.map(|(_, tensor)| tensor.shape.as_slice());
                 statistics_json(json, &measured.of, &measured.histogram, shape);
                 if let Some((id, tensor)) = of {
-                    known.json(id, &tensor.shape, self.args.rows, json);
+                    twice.json(id, &tensor.shape, self.args.rows, json);
                 }
                 if let Some(target) = &leaf.alias_of {
                     json.name("alias_of").text(target);

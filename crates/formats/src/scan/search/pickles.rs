@@ -112,7 +112,7 @@ impl Search<'_> {
             false => Finding::new(Grade::Damage, "The pickle breaks off")
                 .detail(format!("{} What comes before that would be run.", broken.error)),
         };
-        self.told.add(finding.place(self.place(blob, at)));
+        self.findings.add(finding.place(self.place(blob, at)));
     }
 }
 

@@ -27,8 +27,9 @@ struct TrackableObject {
 
 /// Adds the save counter, if there is none; returns whether it did.
 pub(super) fn count_saves(items: &mut Vec<LeafTensor>) -> bool {
-    let is_counter =
-        |item: &LeafTensor| steps(&item.key).first().is_some_and(|step| step == COUNTER.as_bytes());
+    let is_counter = |tensor: &LeafTensor| {
+        steps(&tensor.key).first().is_some_and(|step| step == COUNTER.as_bytes())
+    };
     if items.iter().any(is_counter) {
         return false;
     }
@@ -78,12 +79,12 @@ pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<NamedTensor>> {
         path.extend(VALUE);
         // Two values of one object have one name, which is refused later.
         nodes[at as usize].value = Some((full, path.clone()));
-        named.push(NamedTensor { name: path, item });
+        named.push(NamedTensor { name: path, tensor: item });
     }
     let (bytes, crc) = strings::encode(&[&encode(&nodes)]);
     named.push(NamedTensor {
         name: graph::KEY.to_vec(),
-        item: LeafTensor {
+        tensor: LeafTensor {
             key: Key::default(),
             dtype: dtype::STRING,
             shape: Vec::new(),

@@ -30,7 +30,7 @@ pub(super) struct SegmentRef {
     pub(super) shard: u64,
     pub(super) segment: usize,
     /// The masked checksum of what is not a tensor of the source.
-    pub(super) sum: ChecksumSource,
+    pub(super) checksum: ChecksumSource,
 }
 
 /// How the checksum of a tensor comes about.
@@ -60,7 +60,7 @@ impl BundleIndex {
             let unknown =
                 || Error::io("where a tensor was written, and its checksum, is not known");
             let outcome = outcome(&row.segment).ok_or_else(unknown)?;
-            let crc = match &row.segment.sum {
+            let crc = match &row.segment.checksum {
                 ChecksumSource::Written => crc::mask(outcome.checksum.ok_or_else(unknown)?),
                 ChecksumSource::Known(crc) => *crc,
                 ChecksumSource::Strings(strings) => strings.encoded()?.1,

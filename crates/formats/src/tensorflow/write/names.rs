@@ -7,12 +7,12 @@ use super::values::LeafTensor;
 /// A tensor with its name.
 pub(super) struct NamedTensor {
     pub(super) name: Vec<u8>,
-    pub(super) item: LeafTensor,
+    pub(super) tensor: LeafTensor,
 }
 
 /// Names as the Saver has them: the flat keys.
 pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<NamedTensor>> {
-    items.into_iter().map(|item| Ok(NamedTensor { name: flat(&item.key)?, item })).collect()
+    items.into_iter().map(|item| Ok(NamedTensor { name: flat(&item.key)?, tensor: item })).collect()
 }
 
 fn flat(key: &Key) -> Result<Vec<u8>> {
@@ -41,7 +41,7 @@ pub(super) fn refuse_collisions(named: &[NamedTensor]) -> Result<()> {
         None => Ok(()),
         Some(pair) => {
             let name = String::from_utf8_lossy(&pair[0].name);
-            let [one, other] = [&pair[0], &pair[1]].map(|named| parts(&named.item.key));
+            let [one, other] = [&pair[0], &pair[1]].map(|named| parts(&named.tensor.key));
             Err(Error::refused(format!("two values would both be called `{name}`: {one}; {other}"))
                 .advice("Rename one with --rename, or leave it out with --exclude."))
         }

@@ -13,18 +13,23 @@ use crate::config::value::{List, Map, Value};
 
 /// Converts all parts of a config and puts them in place.
 pub(super) fn convert(
-    way: &mut StepContext<'_>,
+    context: &mut StepContext<'_>,
     name: &str,
     parts: &ModelParts,
     root: Map,
 ) -> Result<Done> {
-    match way.step.from {
-        Side::Left => to_one(way, name, parts, root),
-        Side::Right => to_several(way, name, parts, root),
+    match context.step.from {
+        Side::Left => to_one(context, name, parts, root),
+        Side::Right => to_several(context, name, parts, root),
     }
 }
 
-fn to_one(way: &mut StepContext<'_>, name: &str, parts: &ModelParts, root: Map) -> Result<Done> {
+fn to_one(
+    context: &mut StepContext<'_>,
+    name: &str,
+    parts: &ModelParts,
+    root: Map,
+) -> Result<Done> {
     let mut seen = Map::new();
     let mut model = Map::new();
     for (part, table) in &parts.parts {
@@ -37,14 +42,14 @@ fn to_one(way: &mut StepContext<'_>, name: &str, parts: &ModelParts, root: Map) 
                 config = vision;
             }
         }
-        let done = one(way, part, table, config)?;
+        let done = one(context, part, table, config)?;
         seen.set(part.as_str(), done.seen);
         let made = done.made.as_map().map(model_section).transpose()?.unwrap_or_default();
         model.set(part.as_str(), made);
     }
     fill(&mut model, &parts.after);
-    if way.step.target.version() >= Some((2, 4)) {
-        model.set_default("name", way.label);
+    if context.step.target.version() >= Some((2, 4)) {
+        model.set_default("name", context.label);
     }
     let mut written = model.clone();
     match &parts.layout {
@@ -70,7 +75,12 @@ fn to_one(way: &mut StepContext<'_>, name: &str, parts: &ModelParts, root: Map) 
     })
 }
 
-fn to_several(way: &mut StepContext<'_>, name: &str, parts: &ModelParts, mut root: Map) -> Result<Done> {
+fn to_several(
+    context: &mut StepContext<'_>,
+    name: &str,
+    parts: &ModelParts,
+    mut root: Map,
+) -> Result<Done> {
     let mut model = model_section(&root)?;
     if mup::to_standard(&model, mup::Policy::Refused)?.is_some() {
         return Err(Error::refused("the config uses muP"));
@@ -86,7 +96,7 @@ fn to_several(way: &mut StepContext<'_>, name: &str, parts: &ModelParts, mut roo
     let mut sections = Map::new();
     for (part, table) in &parts.parts {
         let inner: Map = [("model", Value::Map(part_of(&model, part)?))].into_iter().collect();
-        let done = one(way, part, table, inner)?;
+        let done = one(context, part, table, inner)?;
         configs.set(part.as_str(), done.config);
         let seen = done.seen.as_map().map(model_section).transpose()?.unwrap_or_default();
         sections.set(part.as_str(), seen);
@@ -104,11 +114,12 @@ fn to_several(way: &mut StepContext<'_>, name: &str, parts: &ModelParts, mut roo
     }
     if parts.layout.has_projector() {
         let preprocessor = preprocessor(&parts.preprocessor, &model)?;
-        way.converted
+        context
+            .converted
             .files
             .push(("image_model/preprocessor_config.json".to_owned(), preprocessor.into()));
     }
-    way.converted.parts = parts.parts.iter().map(|(name, _)| name.clone()).collect();
+    context.converted.parts = parts.parts.iter().map(|(name, _)| name.clone()).collect();
     for (part, _) in &parts.parts {
         if let Some(section) = sections.get(part) {
             model.set(part.as_str(), section.clone());
@@ -123,12 +134,12 @@ fn to_several(way: &mut StepContext<'_>, name: &str, parts: &ModelParts, mut roo
     })
 }
 
-fn one(way: &mut StepContext<'_>, part: &str, table: &str, config: Map) -> Result<Done> {
+fn one(context: &mut StepContext<'_>, part: &str, table: &str, config: Map) -> Result<Done> {
     let mut inner = StepContext {
-        families: way.families,
-        step: way.step,
-        label: way.label,
-        converted: &mut *way.converted,
+        families: context.families,
+        step: context.step,
+        label: context.label,
+        converted: &mut *context.converted,
         prefix: format!("{part}."),
     };
     inner.table(table, config).map_err(|error| error.context(part))
