@@ -2,7 +2,7 @@
 
 use crate::protocol::share::SummaryKind;
 
-/// Kinds of files with their names, in the order of [`Shared::sizes`](crate::protocol::share::Shared::sizes).
+/// Kinds of files with their names, in the order of [`SharedSummary::sizes`](crate::protocol::share::SharedSummary::sizes).
 pub const KINDS: [(SummaryKind, &str); 3] =
     [(SummaryKind::Html, "HTML"), (SummaryKind::Markdown, "Markdown"), (SummaryKind::Json, "JSON")];
 

@@ -20,7 +20,7 @@ pub struct RunView {
     pub sorted: Rc<Sorted>,
     /// What came of opening each entry; `None` until it is known.
     pub looked: Rc<Vec<Option<OpenCheck>>>,
-    /// Why each checkpoint does not count as kept; see [`runs::Run::unsound`].
+    /// Why each checkpoint does not count as kept; see [`runs::RunContents::unsound`].
     unsound: Rc<Vec<Option<String>>>,
     /// The row that is looked at.
     pub at: usize,
