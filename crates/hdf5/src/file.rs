@@ -32,7 +32,7 @@ use crate::error::from_reader;
 use crate::file::attribute::{Attribute, Parsed};
 use crate::file::dataset::Dataset;
 use crate::file::dense::DenseAttributes;
-use crate::file::group::{Dense, DensePlace, Link, LinkTarget, Links, Listed};
+use crate::file::group::{Dense, DensePlace, Link, LinkValue, Links, Listed};
 use crate::header::{self, Message, Messages, Widths};
 use crate::heap::GlobalHeap;
 use crate::source::Source;
@@ -553,7 +553,7 @@ impl Groups {
     fn members(&self, group: u64) -> impl Iterator<Item = u64> {
         let links = self.links.get(&group).into_iter().flatten().flatten();
         links.filter_map(|link| match link.target {
-            LinkTarget::Hard(address) => Some(address),
+            LinkValue::Hard(address) => Some(address),
             _ => None,
         })
     }
@@ -584,7 +584,7 @@ impl Groups {
 fn follow(
     root: u64,
     path: &str,
-    mut link: impl FnMut(u64, &str) -> Option<LinkTarget>,
+    mut link: impl FnMut(u64, &str) -> Option<LinkValue>,
 ) -> Option<u64> {
     let mut at = root;
     let mut path = Cow::Borrowed(path);
@@ -600,8 +600,8 @@ fn follow(
             continue;
         }
         match link(at, step)? {
-            LinkTarget::Hard(address) => at = address,
-            LinkTarget::Soft(target) => {
+            LinkValue::Hard(address) => at = address,
+            LinkValue::Soft(target) => {
                 hops += 1;
                 if hops > LONGEST_CHAIN {
                     return None;
@@ -613,7 +613,7 @@ fn follow(
                 path = Cow::Owned(format!("{target}/{after}"));
                 from = 0;
             }
-            LinkTarget::External(_) => return None,
+            LinkValue::External(_) => return None,
         }
     }
     Some(at)

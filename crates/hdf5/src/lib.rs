@@ -23,7 +23,7 @@ pub use file::attribute::{Attribute, AttributeValues};
 pub use file::browse::Browse;
 pub use file::dataset::{Dataset, ExternalSegment, find_file};
 pub use file::end::EndMismatch;
-pub use file::group::{External, Link, LinkTarget};
+pub use file::group::{External, Link, LinkValue};
 pub use file::{Groups, Hdf5File, Object, ObjectKind, ObjectTree};
 pub use numpy::ElementType;
 

@@ -11,7 +11,7 @@ use statelens_checkpoint::{
     Data, Error, FileSet, Layout, Limits, Memory, ReadAt, Result, Segment, TensorId, Unwatched,
 };
 
-use crate::{AttributeValues, Browse, Hdf5File, LinkTarget, ObjectTree, write};
+use crate::{AttributeValues, Browse, Hdf5File, LinkValue, ObjectTree, write};
 
 /// Rows of the manifest that are not as h5py has them, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
@@ -196,9 +196,9 @@ fn links_say_what_they_are() {
     for name in ["links_e.h5", "links_l.h5"] {
         let (_, _, tree) = open(name);
         let links = tree.groups.links[&tree.groups.root].as_ref().unwrap();
-        let soft = links.iter().filter(|link| matches!(link.target, LinkTarget::Soft(_))).count();
+        let soft = links.iter().filter(|link| matches!(link.target, LinkValue::Soft(_))).count();
         let external =
-            links.iter().filter(|link| matches!(link.target, LinkTarget::External(_))).count();
+            links.iter().filter(|link| matches!(link.target, LinkValue::External(_))).count();
         assert!(soft > 0 && external > 0, "{links:?}");
     }
 }

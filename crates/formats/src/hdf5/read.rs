@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     ValueId, grouped, order,
 };
 use statelens_hdf5::{
-    AttributeValues, Class, Dataset, EndMismatch, External, Groups, Hdf5File, Link, LinkTarget,
+    AttributeValues, Class, Dataset, EndMismatch, External, Groups, Hdf5File, Link, LinkValue,
     Object, ObjectKind, ObjectTree,
 };
 
@@ -205,14 +205,14 @@ impl Hdf5Reader<'_> {
 
     fn link(&mut self, link: &Link, path: String) -> Result<ValueId> {
         match &link.target {
-            LinkTarget::Hard(address) => self.object(*address, path),
-            LinkTarget::Soft(target) => {
+            LinkValue::Hard(address) => self.object(*address, path),
+            LinkValue::Soft(target) => {
                 let id = self.builder.push(Value::None)?;
                 let group = path.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
                 self.soft.push((id, group, target.clone()));
                 Ok(id)
             }
-            LinkTarget::External(external) => {
+            LinkValue::External(external) => {
                 let External { file, path } = &**external;
                 let text = format!("a link to {path} in the file {file}");
                 self.builder.push(opaque("ExternalLink", text))

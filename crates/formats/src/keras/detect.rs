@@ -1,7 +1,7 @@
 //! Telling it apart.
 
 use statelens_checkpoint::{Limits, Result};
-use statelens_hdf5::{Hdf5File, LinkTarget};
+use statelens_hdf5::{Hdf5File, LinkValue};
 
 use crate::archive::{first_name, is_zip};
 use crate::{Probe, Score};
@@ -50,7 +50,7 @@ fn is_hdf5(probe: &Probe<'_>, name: &str) -> Result<bool> {
     let links = file.links(&root)?;
     let group = |name: &str| {
         let link = links.iter().find(|link| link.name == name)?;
-        let LinkTarget::Hard(address) = link.target else { return None };
+        let LinkValue::Hard(address) = link.target else { return None };
         file.object(address).ok().filter(|object| object.dataset().is_none())
     };
     if group("vars").is_some() {

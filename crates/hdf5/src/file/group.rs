@@ -23,12 +23,12 @@ pub struct Link {
     /// The name.
     pub name: Text,
     /// What it stands for.
-    pub target: LinkTarget,
+    pub target: LinkValue,
 }
 
 /// What a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LinkTarget {
+pub enum LinkValue {
     /// The object whose header is at that address. Two names of one address are one object.
     Hard(u64),
     /// A path in this file.
@@ -238,9 +238,9 @@ impl Hdf5File {
             let target = match entry.cache_type {
                 2 => {
                     let [a, b, c, d, ..] = entry.scratch;
-                    LinkTarget::Soft(names.get(u64::from(u32::from_le_bytes([a, b, c, d])))?)
+                    LinkValue::Soft(names.get(u64::from(u32::from_le_bytes([a, b, c, d])))?)
                 }
-                0 | 1 => LinkTarget::Hard(entry.object_header_address),
+                0 | 1 => LinkValue::Hard(entry.object_header_address),
                 kind => {
                     return Err(Error::damaged(format!("a name of the unknown kind {kind}"))
                         .expected("kind 0, 1 or 2"));
@@ -393,12 +393,11 @@ pub(crate) fn is_hash(hash: u32, name: &[u8]) -> bool {
 impl From<LinkMessage> for Link {
     fn from(message: LinkMessage) -> Self {
         let target = match message.target {
-            LinkTarget::Hard { address } => LinkTarget::Hard(address),
-            LinkTarget::Soft { path } => LinkTarget::Soft(path.into()),
-            LinkTarget::External { filename, path } => LinkTarget::External(Box::new(External {
-                file: filename.into(),
-                path: path.into(),
-            })),
+            LinkTarget::Hard { address } => LinkValue::Hard(address),
+            LinkTarget::Soft { path } => LinkValue::Soft(path.into()),
+            LinkTarget::External { filename, path } => {
+                LinkValue::External(Box::new(External { file: filename.into(), path: path.into() }))
+            }
         };
         Self { name: message.name.into(), target }
     }

@@ -61,7 +61,7 @@ struct HarmlessNames {
 
 macro_rules! groups {
     ($($module:literal, $allowed:expr, $why:literal: $names:expr;)*) => {
-        &[$(Group { module: $module, names: &$names, allowed: $allowed, #[cfg(test)] why: $why }),*]
+        &[$(HarmlessNames { module: $module, names: &$names, allowed: $allowed, #[cfg(test)] why: $why }),*]
     };
 }
 

@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     DType, Error, FileId, Finding, Grade, Layout, LoaderCall, Progress, Result, Tensor, Text,
     Value, ValueId, order, room,
 };
-use statelens_hdf5::{AttributeValues, Groups, Link, LinkTarget, Object};
+use statelens_hdf5::{AttributeValues, Groups, Link, LinkValue, Object};
 use statelens_pickle::ScanOptions;
 
 use super::elements::{Constant, constant};
@@ -390,7 +390,7 @@ impl QuotedNames {
         let all_odd = browse.groups().twice.contains_key(&browse.groups().root);
         let mut odd = HashMap::new();
         for (position, link) in links(browse.groups()).iter().enumerate() {
-            if let LinkTarget::Hard(address) = link.target
+            if let LinkValue::Hard(address) = link.target
                 && (all_odd || !is_plain(&link.name))
             {
                 room::insert(&mut odd, unquote(&link.name), (position, address))?;
@@ -409,7 +409,7 @@ impl QuotedNames {
         let groups = browse.groups();
         let position = groups.position(groups.root, key.as_str()?);
         let plain = position.and_then(|position| match links(groups).get(position)?.target {
-            LinkTarget::Hard(address) => Some((position, address)),
+            LinkValue::Hard(address) => Some((position, address)),
             _ => None,
         });
         plain.max(odd).map(|(_, address)| address)
@@ -433,7 +433,7 @@ fn links(groups: &Groups) -> &[Link] {
 fn shared(container: &CerebrasFile) -> Result<HashMap<u64, Option<ValueId>>> {
     let browse = container.browse();
     let hard = links(browse.groups()).iter().filter_map(|link| match link.target {
-        LinkTarget::Hard(address) => Some(address),
+        LinkValue::Hard(address) => Some(address),
         _ => None,
     });
     let mut addresses = room::collect(hard)?;
