@@ -10,6 +10,7 @@
 
 mod segments;
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -94,12 +95,17 @@ pub struct ChildRun {
 #[derive(Debug)]
 pub struct Trie {
     segments: Rc<Segments>,
+    /// The nodes, and one behind the last, where the children and rows of that end.
     nodes: Vec<TrieNode>,
+    /// What each node has in common with those that it folds with.
+    signs: Vec<Signs>,
     /// The children of all nodes, each node's together: in order of first appearance, but those
     /// that fold beside the first of them, by their numbers.
     children: Vec<u32>,
     /// The leaves that end at nodes, each node's together: one, unless keys collide.
     rows: Vec<u32>,
+    /// Sums of all leaves at or below each node: made when they are asked for.
+    sums: OnceCell<Vec<Sums>>,
 }
 
 /// A segment and what lies under it.
@@ -111,14 +117,12 @@ struct TrieNode {
     parent: u32,
     /// Which of its parent's children it is.
     place: u32,
-    depth: u32,
-    children: (u32, u32),
-    rows: (u32, u32),
+    /// Where its children begin; they end where those of the next node begin.
+    children: u32,
+    /// Where its rows begin, likewise.
+    rows: u32,
     /// The first leaf at or below.
     first: u32,
-    /// Sums of all leaves at or below.
-    sums: Sums,
-    signs: Signs,
 }
 
 impl Trie {
@@ -137,8 +141,8 @@ impl Trie {
 
     fn made(segments: Rc<Segments>, chosen: &[u32]) -> Self {
         // Most keys share all but their last segments with others.
-        let mut nodes = Vec::with_capacity(segments.all.len().min(4 * chosen.len() + 1));
-        nodes.push(TrieNode::new(0, 0, 0, 0));
+        let mut nodes = Vec::with_capacity(segments.all.len().min(4 * chosen.len()) + 2);
+        nodes.push(TrieNode::new(0, 0, 0));
         // Which node a segment has become.
         let mut found = vec![NONE; segments.all.len()];
         found[0] = 0;
@@ -152,65 +156,69 @@ impl Trie {
             let mut parent = found[at as usize];
             while let Some(segment) = missing.pop() {
                 let above = &mut nodes[parent as usize];
-                let (place, depth) = (above.children.1, above.depth + 1);
-                above.children.1 += 1;
-                found[segment as usize] = nodes.len() as u32;
-                let mut node = TrieNode::new(segment, parent, id, depth);
-                node.place = place;
+                let mut node = TrieNode::new(segment, parent, id);
+                node.place = above.children;
+                above.children += 1;
                 parent = nodes.len() as u32;
+                found[segment as usize] = parent;
                 nodes.push(node);
             }
-            let node = &mut nodes[parent as usize];
-            node.rows.1 += 1;
-            node.sums.add(&segments.sums[id as usize]);
+            nodes[parent as usize].rows += 1;
         }
         let mut trie = Self {
+            signs: vec![Signs::default(); nodes.len()],
             children: vec![0; nodes.len() - 1],
             rows: vec![0; chosen.len()],
+            sums: OnceCell::new(),
             segments,
             nodes,
         };
         trie.hang_up(&found, chosen);
-        trie.sum_up();
+        for at in (1..trie.count()).rev() {
+            trie.signs[at] = trie.signs_of(at);
+        }
         trie.bring_together();
         trie
     }
 
-    /// Lists what hangs at each node, now that it is known how much that is.
+    /// Lists what hangs at each node, of which it is known by now how much that is: from the ends of the
+    /// lists to where they begin.
     fn hang_up(&mut self, found: &[u32], chosen: &[u32]) {
+        self.nodes.push(TrieNode::new(0, 0, 0));
         let (mut children, mut rows) = (0, 0);
         for node in &mut self.nodes {
-            node.children.0 = children;
-            children += node.children.1;
-            node.rows.0 = rows;
-            rows += node.rows.1;
+            children += node.children;
+            rows += node.rows;
+            (node.children, node.rows) = (children, rows);
         }
-        for at in 1..self.nodes.len() {
-            let node = &self.nodes[at];
-            let above = self.nodes[node.parent as usize].children.0;
-            self.children[(above + node.place) as usize] = at as u32;
+        for at in (1..self.count()).rev() {
+            let above = self.parent(at);
+            let free = &mut self.nodes[above].children;
+            *free -= 1;
+            self.children[*free as usize] = at as u32;
         }
-        let mut free: Vec<u32> = self.nodes.iter().map(|node| node.rows.0).collect();
-        for &id in chosen {
+        for &id in chosen.iter().rev() {
             let segment = self.segments.of_row[id as usize];
-            let at = found[segment as usize] as usize;
-            self.rows[free[at] as usize] = id;
-            free[at] += 1;
+            let free = &mut self.nodes[found[segment as usize] as usize].rows;
+            *free -= 1;
+            self.rows[*free as usize] = id;
         }
     }
 
     /// A child is always made after its parent, so that going backwards is going up.
-    fn sum_up(&mut self) {
-        for at in (1..self.nodes.len()).rev() {
-            let signs = self.signs(at);
-            let node = &mut self.nodes[at];
-            node.signs = signs;
-            let (sums, parent) = (node.sums, node.parent);
-            self.nodes[parent as usize].sums.add(&sums);
+    fn summed(&self) -> Vec<Sums> {
+        let mut sums = vec![Sums::default(); self.count()];
+        for at in (0..self.count()).rev() {
+            self.rows(at).iter().for_each(|&id| sums[at].add(&self.segments.sums[id as usize]));
+            if at > 0 {
+                let own = sums[at];
+                sums[self.parent(at)].add(&own);
+            }
         }
+        sums
     }
 
-    fn signs(&self, at: usize) -> Signs {
+    fn signs_of(&self, at: usize) -> Signs {
         let of_row = |id: &u32| self.segments.signs[*id as usize];
         if let ([], [only]) = (self.children(at), self.rows(at)) {
             return of_row(only);
@@ -218,17 +226,17 @@ impl Trie {
         let mut sum = Signs::default();
         self.rows(at).iter().for_each(|id| sum.add(0, of_row(id)));
         for &child in self.children(at) {
-            let node = &self.nodes[child as usize];
-            sum.add(self.segments.all[node.segment as usize].hash, node.signs);
+            sum.add(self.segment(child as usize).hash, self.signs[child as usize]);
         }
         Signs { strict: mixed(1, sum.strict), loose: mixed(1, sum.loose) }
     }
 
     /// Puts children that fold beside each other, by their numbers.
     fn bring_together(&mut self) {
-        for at in 0..self.nodes.len() {
-            let (start, len) = self.nodes[at].children;
-            if len < 2 || self.children(at).iter().all(|&child| self.class(at, child).is_none()) {
+        for at in 0..self.count() {
+            let start = self.nodes[at].children;
+            let few = self.children(at).len() < 2;
+            if few || self.children(at).iter().all(|&child| self.class(at, child).is_none()) {
                 continue;
             }
             if let Some(order) = self.folding_order(at) {
@@ -300,7 +308,7 @@ impl Trie {
         if segment.pattern != 0 && self.is_leaf(child as usize) {
             return None;
         }
-        let signs = self.nodes[child as usize].signs;
+        let signs = self.signs[child as usize];
         let sign = if self.name(at) == STATE { signs.loose } else { signs.strict };
         Some((segment.pattern, sign))
     }
@@ -328,15 +336,13 @@ impl Trie {
     /// The nodes below, in order of first appearance.
     #[must_use]
     pub fn children(&self, at: usize) -> &[u32] {
-        let (start, len) = self.nodes[at].children;
-        &self.children[start as usize..(start + len) as usize]
+        &self.children[self.nodes[at].children as usize..self.nodes[at + 1].children as usize]
     }
 
     /// The leaves that end at a node: one, unless keys collide.
     #[must_use]
     pub fn rows(&self, at: usize) -> &[u32] {
-        let (start, len) = self.nodes[at].rows;
-        &self.rows[start as usize..(start + len) as usize]
+        &self.rows[self.nodes[at].rows as usize..self.nodes[at + 1].rows as usize]
     }
 
     /// The first leaf at or below a node.
@@ -348,7 +354,7 @@ impl Trie {
     /// Sums of all leaves at or below a node.
     #[must_use]
     pub fn sums(&self, at: usize) -> &Sums {
-        &self.nodes[at].sums
+        &self.sums.get_or_init(|| self.summed())[at]
     }
 
     /// The node above; the root's is itself.
@@ -359,8 +365,13 @@ impl Trie {
 
     /// How many steps a node is below the root.
     #[must_use]
-    pub fn depth(&self, at: usize) -> usize {
-        self.nodes[at].depth as usize
+    pub fn depth(&self, mut at: usize) -> usize {
+        let mut depth = 0;
+        while at != 0 {
+            at = self.parent(at);
+            depth += 1;
+        }
+        depth
     }
 
     /// Which of its parent's children a node is.
@@ -386,7 +397,7 @@ impl Trie {
     /// How many nodes there are, the root among them.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.nodes.len()
+        self.nodes.len() - 1
     }
 
     /// The child of a node with a name; `like` is looked at first, where equal subtrees have it.
@@ -401,7 +412,7 @@ impl Trie {
     /// True if nothing lies below a node.
     #[must_use]
     pub fn is_leaf(&self, at: usize) -> bool {
-        self.nodes[at].children.1 == 0
+        self.children(at).is_empty()
     }
 
     /// True if a node is one value: a leaf, or a variable in a graph of objects, below which its
@@ -445,7 +456,7 @@ impl Trie {
             let same = |child: &&u32| class.is_some() && self.class(at, **child) == class;
             let len = 1 + children[start + 1..].iter().take_while(same).count();
             if len > 1 && len >= self.least(children[start]) {
-                let sign = |child: u32| self.nodes[child as usize].signs.strict;
+                let sign = |child: u32| self.signs[child as usize].strict;
                 let members = &children[start..start + len];
                 let loose = members.iter().any(|&child| sign(child) != sign(members[0]));
                 runs.push(ChildRun { start, len, loose });
@@ -513,18 +524,9 @@ impl Trie {
 }
 
 impl TrieNode {
-    fn new(segment: u32, parent: u32, first: u32, depth: u32) -> Self {
-        Self {
-            segment,
-            parent,
-            place: 0,
-            depth,
-            children: (0, 0),
-            rows: (0, 0),
-            first,
-            sums: Sums::default(),
-            signs: Signs::default(),
-        }
+    /// One without anything below; while a tree is made, it is counted how much that is.
+    fn new(segment: u32, parent: u32, first: u32) -> Self {
+        Self { segment, parent, place: 0, children: 0, rows: 0, first }
     }
 }
 

@@ -414,12 +414,28 @@ impl TableBuilder<'_> {
                 continue;
             }
             let child = self.trie.children(0)[run.start] as usize;
-            if !self.trie.is_leaf(child) && !self.sorted {
-                self.table.states.push((self.trie.name(child).to_owned(), *self.trie.sums(child)));
-                self.table.items.push(TableLine::State(self.table.states.len() - 1));
+            if self.trie.is_leaf(child) || self.sorted {
+                self.node(child);
+                continue;
             }
+            let (state, folds) = (self.table.items.len(), self.table.folds.len());
+            self.table.items.push(TableLine::State(self.table.states.len()));
             self.node(child);
+            let sums = self.sums(state, folds);
+            self.table.states.push((self.trie.name(child).to_owned(), sums));
         }
+    }
+
+    /// Sums of the leaves that stand for themselves from a line on, and of the folds from one on.
+    fn sums(&self, line: usize, fold: usize) -> Sums {
+        let mut sums = Sums::default();
+        for item in &self.table.items[line..] {
+            if let TableLine::Row(id) = item {
+                sums.add_row(&self.rows[*id as usize]);
+            }
+        }
+        self.table.folds[fold..].iter().for_each(|fold| sums.add(&fold.sums));
+        sums
     }
 
     /// Lines for a node and all below; keys are no deeper than the tree allows.
@@ -532,6 +548,24 @@ mod tests {
                 TableLine::Member(_, id) => format!("  {}", rows[id as usize].key),
             })
             .collect()
+    }
+
+    #[test]
+    fn a_state_sums_up_all_leaves_below_it() {
+        let rows = gpt(4);
+        // Folds of layers and of items, what is alone, and what a filter leaves of them.
+        let some: Vec<u32> = all(&rows).into_iter().filter(|id| id % 3 != 1).collect();
+        for chosen in [all(&rows), some] {
+            let whole = Trie::new(&rows, '.');
+            let table = Table::new(&rows, &whole, &chosen, &folded(), None);
+            assert!(!table.folds.is_empty() && table.states.len() > 1);
+            for (state, sums) in &table.states {
+                let mut of_state = Sums::default();
+                let below = |id: &&u32| rows[**id as usize].key.starts_with(&format!("{state}."));
+                chosen.iter().filter(below).for_each(|&id| of_state.add_row(&rows[id as usize]));
+                assert_eq!(*sums, of_state, "{state}");
+            }
+        }
     }
 
     #[test]
