@@ -55,6 +55,40 @@ test("what is read, what is inferred and what is unknown are told apart", () =>
     assert.deepEqual(await accessibility(page, "understanding"), []);
   }));
 
+test("whoever types right after opening is not kept waiting by what the model is", () =>
+  withPage(browser, async (page) => {
+    const asked = () => page.evaluate(() => window.asked);
+    await page.evaluate(() => {
+      window.asked = 0;
+      const post = Worker.prototype.postMessage;
+      Worker.prototype.postMessage = function (message, ...rest) {
+        window.asked += JSON.stringify(message, (_, value) => (typeof value === "bigint" ? 0 : value)).includes("Understand");
+        return post.call(this, message, ...rest);
+      };
+      // A letter as soon as there are rows, and others soon after.
+      const watcher = new MutationObserver(() => {
+        if (!document.querySelector("#work .row")) return;
+        watcher.disconnect();
+        const input = document.querySelector("#filter");
+        for (let letter = 1; letter <= 6; letter++) {
+          setTimeout(() => {
+            input.value = "weight".slice(0, letter);
+            input.dispatchEvent(new InputEvent("input", { bubbles: true }));
+            window.whileTyping = window.asked;
+          }, 60 * letter);
+        }
+      });
+      watcher.observe(document.body, { childList: true, subtree: true });
+    });
+    await open(page, model);
+    assert.equal(await page.inputValue("#filter"), "weight");
+    assert.equal(await page.evaluate(() => window.whileTyping), 0);
+    assert.equal(await asked(), 1);
+    await page.fill("#filter", "");
+    await page.waitForTimeout(600);
+    assert.equal(await asked(), 1);
+  }));
+
 test("boxes are as large as bytes, and the keyboard goes through them", () =>
   withPage(browser, async (page) => {
     await open(page, model);

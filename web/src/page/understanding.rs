@@ -2,24 +2,34 @@
 
 use std::rc::Rc;
 
+use gloo_timers::callback::Timeout;
 use yew::prelude::*;
 
-use crate::page::hooks::Same;
 use crate::page::marks::{cap, classes, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Tab};
 use crate::protocol::ToWorker;
 use crate::protocol::understanding::{FactLine, Understood};
 
-/// Asks what the model is whenever something is opened.
+/// Milliseconds without a letter in the filter before it is asked what the model is: for very many keys
+/// that takes a core for a while, which the filter needs more.
+const REST: u32 = 250;
+
+/// Asks what the model is whenever something is opened, once whoever types right away has stopped.
 #[hook]
 pub fn use_understanding(model: &UseReducerHandle<PageModel>, actor: &Actor) {
-    let opened = model.work.as_ref().map(|work| Same(work.rows.clone()));
+    let asked = use_mut_ref(|| 0);
+    let open = model.work.as_ref().map(|work| (model.session, work.filter.clone()));
     let actor = actor.clone();
-    use_effect_with(opened, move |opened| {
-        if opened.is_some() {
-            actor.ask(&ToWorker::Understand(false));
-        }
+    use_effect_with(open, move |open| {
+        let session = open.as_ref().map(|(session, _)| *session);
+        let rests = session.filter(|session| *asked.borrow() != *session).map(|session| {
+            Timeout::new(REST, move || {
+                *asked.borrow_mut() = session;
+                actor.ask(&ToWorker::Understand(false));
+            })
+        });
+        move || drop(rests)
     });
 }
 

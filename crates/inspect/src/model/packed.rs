@@ -64,6 +64,9 @@ struct PackedTensor<'a> {
     shape: Option<Vec<u64>>,
 }
 
+/// What compressed-tensors calls packed values.
+const PACKED: &str = "weight_packed";
+
 /// What stands beside packed values.
 const HELPERS: [&str; 20] = [
     "qzeros",
@@ -94,7 +97,12 @@ pub(super) fn unpack<'a>(
     config: Option<&Config>,
 ) -> (Vec<Unpacked<'a>>, Vec<Quantised>) {
     let mut modules: HashMap<&str, Module<'a>> = HashMap::new();
-    for stored in &all {
+    // Every layout has one of these; most models have none of them.
+    let packed = all.iter().any(|stored| {
+        let name = split(&stored.entry.key).1.to_lowercase();
+        is_helper(&name) || name == PACKED || name.ends_with("_scales")
+    });
+    for stored in all.iter().filter(|_| packed) {
         let (module, name) = split(&stored.entry.key);
         modules.entry(module).or_default().parts.insert(name.to_lowercase(), stored.entry);
     }
@@ -304,7 +312,7 @@ impl<'a> Module<'a> {
 
     /// `weight_packed` of compressed-tensors, and `_blocks` of gpt-oss.
     fn compressed(&self, config: Option<&Config>) -> Option<PackedTensor<'a>> {
-        let values = self.get("weight_packed")?;
+        let values = self.get(PACKED)?;
         let scales = self.get("weight_scale");
         let (last, rest) = values.shape.split_last()?;
         let grown = |inputs: u64| rest.iter().copied().chain([inputs]).collect::<Vec<u64>>();
