@@ -367,3 +367,28 @@ fn rows_and_columns_are_told_on_demand() {
     assert_eq!((found.columns[0].abs_max, found.columns[3].norm), (1.0, 6.0));
     assert!(Rows::new(&DType::Bits8, 3).is_none() && Rows::new(&DType::F32, 0).is_none());
 }
+
+/// Whole vectors are looked at in another way than what is no vector, and one odd number among them is
+/// seen in every lane.
+#[test]
+fn one_odd_number_among_vectors_of_normal_ones_is_seen() {
+    let odd = [0.0, -0.0, 1e-40, -1e-45, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN];
+    let usual: Vec<f32> = (0..64u8).map(|at| (f32::from(at) - 31.5) * 0.75).collect();
+    for odd in odd.into_iter().chain([usual[0], 1e30, -1e30, f32::MIN_POSITIVE]) {
+        for lane in 0..usual.len() {
+            let mut values = usual.clone();
+            values[lane] = odd;
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let whole = summary(&DType::F32, &bytes, bytes.len());
+            assert_eq!(whole, summary(&DType::F32, &bytes, 28), "{odd} in lane {lane}");
+            let seen = whole.statistics();
+            assert_eq!(seen.nan + seen.pos_inf + seen.neg_inf, u64::from(!odd.is_finite()));
+            assert_eq!(
+                (seen.zeros, seen.subnormal),
+                (u64::from(odd == 0.0), u64::from(odd.is_subnormal()))
+            );
+            let finite = values.iter().filter(|value| value.is_finite()).map(|it| f64::from(*it));
+            assert_eq!(seen.max, finite.reduce(f64::max));
+        }
+    }
+}
