@@ -10,6 +10,12 @@ pub trait Progress {
     /// `total` is 0 while it is unknown. Returns whether to go on.
     fn report(&mut self, done: u64, total: u64) -> bool;
 
+    /// Whether it hears what [`found`](Self::found) is told. Where it doesn't, readers save what they would do
+    /// only to tell sooner.
+    fn hears(&self) -> bool {
+        false
+    }
+
     /// Hears of a tensor that was found while others are still to come, in the order of the file. What
     /// is told may be refused after all, and not every reader tells.
     fn found(&mut self, _key: &dyn Display, _dtype: &DType, _shape: &[u64]) {}

@@ -16,6 +16,10 @@ impl Progress for Heard {
         true
     }
 
+    fn hears(&self) -> bool {
+        true
+    }
+
     fn found(&mut self, key: &dyn Display, dtype: &DType, shape: &[u64]) {
         self.0.push((key.to_string(), dtype.name().to_owned(), shape.to_vec()));
     }
@@ -71,6 +75,10 @@ struct Early(Arc<CountedBytes>, Heard, Option<u64>);
 
 impl Progress for Early {
     fn report(&mut self, _done: u64, _total: u64) -> bool {
+        true
+    }
+
+    fn hears(&self) -> bool {
         true
     }
 

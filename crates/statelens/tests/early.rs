@@ -27,6 +27,10 @@ impl Progress for Early {
         true
     }
 
+    fn hears(&self) -> bool {
+        true
+    }
+
     fn found(&mut self, key: &dyn Display, dtype: &DType, shape: &[u64]) {
         if self.read.is_none() {
             self.told.push((key.to_string(), dtype.name().to_owned(), shape.to_vec()));

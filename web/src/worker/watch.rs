@@ -61,6 +61,10 @@ impl Progress for Watch {
         true
     }
 
+    fn hears(&self) -> bool {
+        true
+    }
+
     fn found(&mut self, key: &dyn Display, dtype: &DType, shape: &[u64]) {
         if self.found < FIRST {
             self.first.push(first_row(key, dtype, shape));
