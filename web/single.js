@@ -17,11 +17,17 @@ if (globalThis.document) {
   // The page hands this to the worker that it starts, and that one to its helpers.
   globalThis.program = {
     module: await WebAssembly.compileStreaming(wasm),
+    script,
     worker: URL.createObjectURL(script),
     // Of a page from disk browsers start no worker that is a module.
     options: { type: "classic" },
   };
   await init({ module_or_path: globalThis.program.module });
 } else {
-  addEventListener("message", ({ data }) => init({ module_or_path: (globalThis.program = data).module }), { once: true });
+  const begin = ({ data }) => {
+    // Of a page from disk a worker may start others only from an address that it made itself.
+    globalThis.program = { ...data, worker: URL.createObjectURL(data.script) };
+    return init({ module_or_path: data.module });
+  };
+  addEventListener("message", begin, { once: true });
 }

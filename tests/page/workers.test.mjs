@@ -168,12 +168,15 @@ test("several workers find what one finds, and end with the scan", async () => {
   });
 });
 
-test("the page in one file finds the same, with helpers or without", async () => {
+test("the page in one file has helpers, too, and finds the same", async () => {
   const wanted = await expected();
-  await fromDisk(2, async (page) => {
+  await fromDisk(3, async (page, heard) => {
+    assert.match(page.url(), /^file:/);
     await open(page, given());
     await page.click("#scan");
     assert.deepEqual(await found(page), wanted);
+    assert.deepEqual([heard.begun, heard.failed, heard.ended], [2, 0, 2]);
+    assert.ok(heard.found >= 2, `${heard.found} answers`);
   });
 });
 
