@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { becomes, command, dropped, drop, fixture, launch, withPage } from "./harness.mjs";
+import { floats } from "./make.mjs";
 
 let browser;
 let top;
@@ -221,5 +222,64 @@ test("to list a run, the weights are not read", async () => {
     for (const worker of page.workers()) read += await worker.evaluate(() => self.bytesRead ?? 0);
     assert.ok(read > 0 && read < 8 << 20, `${read} bytes were read of ${2 * size}`);
     assert.equal(await list(page), runs(folder));
+  });
+});
+
+/** A run of three small checkpoints. */
+function smallRun(name) {
+  const folder = join(top, name);
+  mkdirSync(folder);
+  for (const [step, values] of [[10, [3, 4]], [20, [6, 8]], [30, [NaN, 1]]]) {
+    writeFileSync(join(folder, `checkpoint_${step}.mdl`), floats({ "model.h.0.w": values }));
+  }
+  return folder;
+}
+
+const KEPT = "statelens-values.json";
+
+/** What the button saves. */
+async function savedValues(page) {
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#save-values")]);
+  assert.equal(download.suggestedFilename(), KEPT);
+  return readFileSync(await download.path(), "utf8");
+}
+
+test("values of a run are saved, and taken from that file as long as the checkpoints are what they were", async () => {
+  const folder = smallRun("kept");
+  const kept = join(folder, KEPT);
+  const norms = (text) => JSON.parse(text).values.map(({ by, checkpoints }) => [by, checkpoints.map(({ groups }) => groups[0].norm)]);
+  await withPage(browser, async (page) => {
+    await choose(page, folder);
+    assert.equal(await page.$("#save-values"), null);
+    await page.click("#read-run");
+    const text = await savedValues(page);
+    assert.deepEqual(norms(text), [["state", [5, 10, 1]], ["role", [5, 10, 1]]]);
+    // The command keeps the same, but for times that are more exact, and takes this one.
+    const values = (...more) => execFileSync(command, ["runs", folder, "--values", "--json", ...more], { encoding: "utf8" });
+    values("--keep");
+    const cut = (text) => text.replace(/("modified":"\d+\.\d{3})\d*/g, "$1");
+    assert.equal(cut(readFileSync(kept, "utf8")), text);
+    const other = text.replaceAll('"norm":5.0', '"norm":7.5');
+    writeFileSync(kept, other);
+    assert.equal(JSON.parse(values()).checkpoints[0].groups[0].norm, 7.5);
+    // So does the page: nothing is left to be read.
+    await choose(page, folder);
+    assert.match(await page.textContent("#kept"), /^Values of 3 checkpoints are from statelens-values\.json\.$/);
+    assert.equal(await page.$("#read-run"), null);
+    assert.match(await page.getAttribute("#run-values .chart", "aria-label"), /NaN or infinite: 1 at 30/);
+    assert.equal(await savedValues(page), other);
+    // What was changed is read again, and nothing else.
+    writeFileSync(join(folder, "checkpoint_20.mdl"), floats({ "model.h.0.w": [1, 2, 2] }));
+    await choose(page, folder);
+    assert.match(await page.textContent("#kept"), /Values of 2 checkpoints .* 1 checkpoint was changed since/);
+    assert.match(await page.textContent("#read-run"), /^Read values of 1 checkpoint,/);
+    await page.click("#read-run");
+    await page.waitForSelector("#read-run", { state: "detached" });
+    assert.deepEqual(norms(await savedValues(page)), [["state", [7.5, 3, 1]], ["role", [7.5, 3, 1]]]);
+    // One that is damaged is told of, and all is read.
+    writeFileSync(kept, text.slice(0, 200));
+    await choose(page, folder);
+    assert.match(await page.textContent("#kept"), /statelens-values\.json is not used: this is not a file of kept values/);
+    assert.match(await page.textContent("#read-run"), /^Read values of 3 checkpoints,/);
   });
 });

@@ -197,3 +197,56 @@ fn the_values_of_a_run_are_read_once() {
     assert!(error.contains("not a file of kept values"), "{error}");
     assert_eq!(fs::read_to_string(&keep).unwrap(), "{}");
 }
+
+#[test]
+fn the_values_of_a_run_are_kept_beside_it_and_used() {
+    let folder = Folder::new();
+    for (step, values) in [(10, [3.0f32, 4.0]), (20, [6.0, 8.0])] {
+        let path = folder.file(&format!("checkpoint_{step}.safetensors"));
+        floats(&path, &[("model.h.0.w", &[2], &values)]);
+    }
+    let path = folder.path().to_string_lossy().into_owned();
+    let values = |more: &[&str]| {
+        let name = "checkpoint_{step}.safetensors";
+        run([&["runs", &path, "--name", name, "--values", "--json"], more].concat())
+    };
+    let norms = |ran: &Ran| {
+        let steps = json_of(ran)["checkpoints"].as_array().unwrap().clone();
+        steps.iter().map(|step| step["groups"][0]["norm"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    let kept = folder.file("statelens-values.json");
+    values(&[]).ok();
+    assert!(!kept.exists());
+    values(&["--keep"]).ok();
+    let text = fs::read_to_string(&kept).unwrap();
+    let other = text.replace("\"norm\":5.0", "\"norm\":7.5");
+    fs::write(&kept, &other).unwrap();
+    for by in ["state", "role"] {
+        let ran = values(&["--by", by]);
+        assert_eq!(norms(&ran), [7.5, 10.0], "{by}");
+        assert!(ran.err.contains("the values of 2 checkpoints are from"), "{}", ran.err);
+    }
+    // Nothing is kept of single tensors, so they are read.
+    let ran = values(&["--by", "tensor"]);
+    assert_eq!((norms(&ran), ran.err.as_str()), (vec![5.0, 10.0], ""));
+    // A checkpoint that was changed is read again, and told.
+    floats(&folder.file("checkpoint_20.safetensors"), &[("model.h.0.w", &[3], &[1.0, 2.0, 2.0])]);
+    let ran = values(&[]);
+    assert_eq!(norms(&ran), [7.5, 3.0]);
+    assert!(ran.err.contains("the values of 1 checkpoint are from"), "{}", ran.err);
+    assert!(ran.err.contains("1 checkpoint was changed since its values were kept"), "{}", ran.err);
+    // Nobody asked for it to be kept.
+    assert_eq!(fs::read_to_string(&kept).unwrap(), other);
+    values(&["--keep"]);
+    assert_eq!(norms(&values(&[])), [7.5, 3.0]);
+    assert!(!values(&[]).err.contains("changed"));
+    // One that is damaged is passed over, and replaced if that is asked for.
+    fs::write(&kept, &text[..text.len() / 2]).unwrap();
+    let ran = values(&[]);
+    assert_eq!(norms(&ran), [5.0, 3.0]);
+    assert!(ran.err.contains("not a file of kept values: it is not used"), "{}", ran.err);
+    let ran = values(&["--keep"]);
+    assert!(ran.err.contains("it is replaced"), "{}", ran.err);
+    assert_eq!(norms(&values(&[])), [5.0, 3.0]);
+    assert!(values(&[]).err.contains("the values of 2 checkpoints are from"));
+}

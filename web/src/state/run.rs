@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::order;
-use statelens_inspect::runs::{FileEntry, INDEX, NamePattern, RunContents, RunFile, parse_index};
+use statelens_inspect::runs::{FileEntry, NamePattern, RunContents, RunFile, parse_index};
 
 use crate::protocol::opened::FileName;
 
@@ -56,11 +56,11 @@ fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Where the index is among what was dropped.
+/// Where a file of the folder is among what was dropped.
 #[must_use]
-pub fn index_of(files: &[FileName], folder: &RunFolder) -> Option<usize> {
-    let is_index = |at: &&usize| files.get(**at).is_some_and(|file| split(&file.path).1 == INDEX);
-    folder.members.iter().find(is_index).copied()
+pub fn place_of(name: &str, files: &[FileName], folder: &RunFolder) -> Option<usize> {
+    let is_it = |at: &&usize| files.get(**at).is_some_and(|file| split(&file.path).1 == name);
+    folder.members.iter().find(is_it).copied()
 }
 
 /// A row of the table: an entry, and the file that it is.

@@ -330,10 +330,10 @@ pub(crate) struct Runs {
     #[arg(long, value_name = "PATTERN", requires = "values")]
     pub(crate) group: Vec<String>,
 
-    /// With --values: keeps what was read in this file, and reads only what it does not have or what
-    /// was changed since
-    #[arg(long, value_name = "FILE", requires = "values")]
-    pub(crate) keep: Option<PathBuf>,
+    /// With --values: keeps what was read in this file, or in statelens-values.json in FOLDER, and later
+    /// reads only what it does not have or what was changed since. The one in FOLDER is also used without this
+    #[arg(long, value_name = "FILE", num_args = 0..=1, requires = "values")]
+    pub(crate) keep: Option<Option<PathBuf>>,
 
     /// With --values: saves the lines of the norms over the steps as a picture: .svg
     #[arg(long, value_name = "OUT", requires = "values")]

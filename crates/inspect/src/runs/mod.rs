@@ -8,11 +8,13 @@
 //! (`checkpoints_index.yaml`), only what it lists counts.
 
 mod index;
+mod kept;
 mod pattern;
 mod sound;
 mod values;
 
 pub use index::{INDEX, parse_index};
+pub use kept::{KEPT, KeptValues, LONGEST_KEPT, time_text};
 pub use pattern::{CheckpointName, NamePattern};
 pub use sound::OpenCheck;
 pub use values::{

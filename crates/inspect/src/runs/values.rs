@@ -4,6 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use serde::de::{Deserialize as _, Deserializer, Error as _};
+use serde_json::value::RawValue;
 use statelens_checkpoint::{Checkpoint, Leaf, TensorId, separator};
 use statelens_stats::Statistics;
 
@@ -46,9 +48,10 @@ const REST: &str = "(more)";
 
 /// What is known of the values of a group of tensors. Norm, mean and deviation are those of the finite
 /// values.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Deserialize)]
 pub struct GroupValues {
     /// What they are called together.
+    #[serde(rename = "group")]
     pub name: String,
     /// How many tensors there are.
     pub tensors: u64,
@@ -59,10 +62,13 @@ pub struct GroupValues {
     /// Those that are infinite.
     pub infinite: u64,
     /// The Euclidean norm.
+    #[serde(deserialize_with = "number")]
     pub norm: f64,
     /// The mean.
+    #[serde(deserialize_with = "number")]
     pub mean: f64,
     /// The standard deviation.
+    #[serde(deserialize_with = "number")]
     pub std: f64,
 }
 
@@ -167,7 +173,7 @@ impl TensorGroups {
 }
 
 /// A checkpoint of a run, and its values if they were read.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Deserialize)]
 pub struct StepValues {
     /// The name of its file.
     pub name: String,
@@ -178,6 +184,7 @@ pub struct StepValues {
     /// When its file was changed, as far as that is known: the same text for the same time.
     pub modified: String,
     /// Why it has no values, or not all of them; empty for nothing.
+    #[serde(default)]
     pub wrong: String,
     /// Its groups; none if it was not read.
     pub groups: Vec<GroupValues>,
@@ -236,7 +243,7 @@ pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasu
         points: steps.iter().map(|step| (step.step as f64, of(step, name))).collect(),
     });
     let odd = |step: &StepValues| {
-        step.groups.iter().fold(0u64, |all, group| all + group.nan + group.infinite)
+        step.groups.iter().fold(0u64, |all, group| all.saturating_add(group.nan + group.infinite))
     };
     let read = steps.iter().filter(|step| !step.groups.is_empty());
     let gaps = steps.iter().filter(|step| !step.wrong.is_empty());
@@ -258,15 +265,24 @@ pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasu
 pub fn values_json(json: &mut Json, by: Grouping, steps: &[StepValues]) {
     json.object(|json| {
         json.name("statelens").number(1);
-        json.name("by").str(by.word());
-        json.name("checkpoints").array(|json| {
-            for step in steps {
-                json.line();
-                step.json(json);
-            }
-        });
+        groups_json(json, by, steps);
     });
     json.newline();
+}
+
+/// The fields of an object that has the values of some checkpoints.
+pub(super) fn groups_json<'a>(
+    json: &mut Json,
+    by: Grouping,
+    steps: impl IntoIterator<Item = &'a StepValues>,
+) {
+    json.name("by").str(by.word());
+    json.name("checkpoints").array(|json| {
+        for step in steps {
+            json.line();
+            step.json(json);
+        }
+    });
 }
 
 impl StepValues {
@@ -302,6 +318,16 @@ impl StepValues {
                 }
             });
         });
+    }
+}
+
+/// A number as [`Json::float`] writes it, to the last bit: text if it is infinite, null if there is none.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let text = <&RawValue>::deserialize(from)?.get();
+    match text.trim_matches('"').parse() {
+        _ if text == "null" => Ok(0.0),
+        Ok(number) => Ok(number),
+        Err(_) => Err(D::Error::custom("not a number")),
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::time::Duration;
 
-use statelens_inspect::runs::{self, FileEntry, GroupValues, Grouping, RunFile, StepValues};
+use statelens_inspect::runs::{
+    self, FileEntry, GroupValues, Grouping, KeptValues, RunFile, StepValues, time_text,
+};
 
 use crate::page::drop::Dropped;
 use crate::protocol::run::{OpenCheck, RunGroup, RunValues};
@@ -48,7 +51,23 @@ pub struct RunFolderValues {
     pub now: Option<(u64, u64, f64)>,
     /// Bytes that are read in a millisecond, once that was measured.
     pub rate: Option<f64>,
+    /// Those that a file beside the checkpoints has.
+    kept: Rc<KeptValues>,
+    /// What came of that file, if there is one.
+    pub beside: Option<Beside>,
 }
+
+/// What came of the file of values beside the checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Beside {
+    /// How many checkpoints have their values from it, and how many were changed since.
+    Used(usize, usize),
+    /// Why it is not used.
+    Unused(String),
+}
+
+/// The groupings that are read at once.
+const GROUPINGS: [Grouping; 2] = [Grouping::State, Grouping::Role];
 
 impl PartialEq for RunView {
     /// It is shared, and copied when it is changed.
@@ -117,34 +136,77 @@ impl RunView {
         unread
     }
 
-    /// The values over steps, by state or by role; those that can't be opened are gaps.
-    #[must_use]
-    pub fn steps(&self, by: Grouping) -> Vec<StepValues> {
-        let mut steps: Vec<StepValues> = Vec::new();
+    /// The checkpoints by steps, and the places of their files; without values.
+    fn checkpoints(&self) -> Vec<(u32, StepValues)> {
+        let mut found = Vec::new();
         for row in self.sorted.rows.iter().rev() {
             let Some(entry) = self.sorted.run.entries.get(row.entry) else { continue };
             let number = step(entry).and_then(|step| u64::try_from(step).ok());
             let Some(number) = number.filter(|_| entry.is_checkpoint()) else { continue };
-            let read = self.values.read.get(&(row.file as u32));
-            let (wrong, groups) = match read {
-                Some((wrong, groups)) => {
-                    (wrong.clone(), groups[usize::from(by == Grouping::Role)].clone())
-                }
-                None => (String::new(), Vec::new()),
-            };
-            let known = self.wrong(row.entry);
-            let wrong = if known.is_empty() { wrong } else { known.to_owned() };
-            let (name, bytes) = (entry.name.clone(), entry.bytes);
-            steps.push(StepValues {
-                name,
+            let step = StepValues {
+                name: entry.name.clone(),
                 step: number,
-                bytes,
-                wrong,
-                groups,
-                ..StepValues::default()
-            });
+                bytes: entry.bytes,
+                modified: self.files.get(row.file).map(modified).unwrap_or_default(),
+                wrong: self.wrong(row.entry).to_owned(),
+                groups: Vec::new(),
+            };
+            found.push((row.file as u32, step));
         }
-        steps
+        found
+    }
+
+    /// The values over steps, by state or by role; those that can't be opened are gaps.
+    #[must_use]
+    pub fn steps(&self, by: Grouping) -> Vec<StepValues> {
+        let with_values = |(file, mut step): (u32, StepValues)| {
+            if let Some((wrong, groups)) = self.values.read.get(&file) {
+                step.groups.clone_from(&groups[usize::from(by == Grouping::Role)]);
+                if step.wrong.is_empty() {
+                    step.wrong.clone_from(wrong);
+                }
+            }
+            step
+        };
+        self.checkpoints().into_iter().map(with_values).collect()
+    }
+
+    /// Takes values from the text of a file beside the checkpoints, of those that are still what they
+    /// were.
+    pub fn take_kept(&mut self, text: Result<String, String>) {
+        let parsed = text.and_then(|text| {
+            KeptValues::parse(text.as_bytes()).map_err(|error| error.what().to_owned())
+        });
+        let kept = match parsed {
+            Ok(kept) => kept,
+            Err(why) => {
+                self.values.beside = Some(Beside::Unused(why));
+                return;
+            }
+        };
+        let (mut known, mut changed) = (0, 0);
+        for (file, step) in self.checkpoints() {
+            let groups = GROUPINGS.map(|by| kept.groups(by, &step).map(<[_]>::to_vec));
+            if let [Some(states), Some(roles)] = groups {
+                let values = (String::new(), [states, roles]);
+                Rc::make_mut(&mut self.values.read).insert(file, values);
+                known += 1;
+            } else if GROUPINGS.iter().any(|by| kept.is_changed(*by, &step)) {
+                changed += 1;
+            }
+        }
+        self.values.kept = Rc::new(kept);
+        self.values.beside = Some(Beside::Used(known, changed));
+    }
+
+    /// A file that has the values that were read, to be put beside the checkpoints.
+    #[must_use]
+    pub fn kept_json(&self) -> String {
+        let mut kept = self.values.kept.as_ref().clone();
+        for by in GROUPINGS {
+            self.steps(by).into_iter().for_each(|step| kept.keep(by, step));
+        }
+        kept.json()
     }
 
     /// Takes in what came of opening a file.
@@ -267,4 +329,14 @@ impl RunView {
 
 fn group((name, [tensors, count, nan, infinite], [norm, mean, std]): RunGroup) -> GroupValues {
     GroupValues { name, tensors, count, nan, infinite, norm, mean, std }
+}
+
+/// When a file was changed; empty where the browser does not say so.
+fn modified(of: &Dropped) -> String {
+    let millis = of.file.last_modified();
+    if millis > 0.0 {
+        time_text(Duration::from_millis(millis as u64), false)
+    } else {
+        String::new()
+    }
 }

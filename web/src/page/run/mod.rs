@@ -8,6 +8,7 @@ mod words;
 
 use std::rc::Rc;
 
+use statelens_inspect::runs::{INDEX, KEPT, LONGEST_KEPT};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;
@@ -22,10 +23,7 @@ use crate::page::model::folder::RunView;
 use crate::page::model::{Action, PageModel, Screen};
 use crate::protocol::ToWorker;
 use crate::protocol::opened::FileName;
-use crate::state::run::{find, index_of, sort};
-
-/// The longest index that is read.
-const LONGEST: u64 = 64 << 20;
+use crate::state::run::{find, place_of, sort};
 
 /// Shows the run folder among what was dropped; hands the files back where there is none.
 pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
@@ -33,12 +31,16 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
     let Some(folder) = find(&names) else { return Err(files) };
     let actor = actor.clone();
     spawn_local(async move {
-        let index = match index_of(&names, &folder).and_then(|at| files.get(at)) {
+        let of = async |name| match files.get(place_of(name, &names, &folder)?) {
             Some(file) => Some(text(file).await),
             None => None,
         };
+        let (index, kept) = (of(INDEX).await, of(KEPT).await);
         let sorted = sort(&names, &folder, index);
-        let view = RunView::new(folder.name, files, sorted);
+        let mut view = RunView::new(folder.name, files, sorted);
+        if let Some(kept) = kept {
+            view.take_kept(kept);
+        }
         actor.instead(move |actor| {
             actor.act(Action::Interrupt(actor.bridge.long_jobs(), true));
             actor.act(Action::OpenRun(Box::new(view.clone())));
@@ -47,10 +49,10 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
     Ok(())
 }
 
-/// The text of the index.
+/// The text of a file beside the checkpoints.
 async fn text(dropped: &Dropped) -> Result<String, String> {
-    if dropped.name.size > LONGEST {
-        return Err("it is far too long for a list of checkpoints".into());
+    if dropped.name.size > LONGEST_KEPT {
+        return Err("it is far too long".into());
     }
     match JsFuture::from(dropped.file.text()).await {
         Ok(text) => Ok(text.as_string().unwrap_or_default()),

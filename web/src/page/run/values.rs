@@ -2,16 +2,18 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::runs::{Grouping, TimelineMeasure, group_names, over_steps};
+use statelens_inspect::runs::{Grouping, KEPT, TimelineMeasure, group_names, over_steps};
 use statelens_inspect::visible;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
 use crate::page::chart::ChartView;
-use crate::page::marks::{chip, one_of};
+use crate::page::drop;
+use crate::page::marks::{chip, one_of, severity};
 use crate::page::model::actor::Actor;
-use crate::page::model::folder::RunView;
+use crate::page::model::folder::{Beside, RunView};
 use crate::protocol::ToWorker;
+use crate::protocol::finding::Severity;
 use crate::state::fmt;
 
 /// Lines that are drawn, at most.
@@ -30,6 +32,30 @@ fn read(view: &RunView, actor: &Actor, asked: Vec<u32>) {
     let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
     let message = ToWorker::RunValues { files, asked };
     actor.bridge.post_with(&message, &handles, &JsValue::UNDEFINED);
+}
+
+/// What came of the file of values beside the checkpoints.
+fn beside(view: &RunView) -> Html {
+    let kept = html! { <code>{ KEPT }</code> };
+    match &view.values.beside {
+        None => html! {},
+        Some(Beside::Unused(why)) => html! {
+            <p class="warnline" id="kept">{ severity(Severity::Warning) }<span>{ kept }{ format!(" is not used: {why}.") }</span></p>
+        },
+        Some(Beside::Used(known, changed)) => {
+            let count = |count: usize| fmt::plural(count as u64, "checkpoint");
+            let changed = match changed {
+                0 => String::new(),
+                1 => " 1 checkpoint was changed since it was saved; read its values again."
+                    .to_owned(),
+                more => format!(
+                    " {} were changed since they were saved; read their values again.",
+                    count(*more)
+                ),
+            };
+            html! { <p class="small mid-ink" id="kept">{ format!("Values of {} are from ", count(*known)) }{ kept }{ "." }{ changed }</p> }
+        }
+    }
 }
 
 /// The section below the timeline.
@@ -77,9 +103,14 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
     };
     let steps = view.steps(*by);
     let names = group_names(&steps);
+    let body = html! { <>{ body }{ beside(view) }</> };
     if names.is_empty() {
         return html! { <div class="runvalues">{ body }</div> };
     }
+    let save = {
+        let view = view.clone();
+        Callback::from(move |_: MouseEvent| drop::save_text(&view.kept_json(), KEPT))
+    };
     let shown: Vec<String> = match chosen.iter().any(|name| names.contains(name)) {
         true => names.iter().filter(|name| chosen.contains(name)).take(LINES).cloned().collect(),
         false => names.iter().take(LINES).cloned().collect(),
@@ -108,6 +139,10 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
     html! {
         <div class="runvalues" id="run-values">
             { body }
+            if view.values.now.is_none() {
+                <p><button class="textlink" id="save-values" onclick={save}>{ "Save these values" }</button>
+                    <span class="dim">{ " to put them beside the checkpoints: they are not read again then" }</span></p>
+            }
             <div class="scales">
                 <span class="seg small" role="radiogroup" aria-label="Lines are of">{ grouping(Grouping::State, "state") }{ grouping(Grouping::Role, "role") }</span>
                 <span class="seg small" role="radiogroup" aria-label="What is drawn over steps">{ quantity(TimelineMeasure::Norm, "norm") }{ quantity(TimelineMeasure::Deviation, "\u{3c3}") }</span>

@@ -1,18 +1,17 @@
 //! `statelens runs --values`.
 
-use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::UNIX_EPOCH;
 
-use serde_json::Value;
 use statelens::parallel;
 use statelens_checkpoint::{Error, ErrorKind, Result, Unwatched};
 use statelens_inspect::runs::{
-    FileEntry, GroupValues, Grouping, RunContents, RunFile, StepValues, TensorGroups,
-    TimelineMeasure, group_names, over_steps, values_json,
+    GroupValues, Grouping, KEPT, KeptValues, LONGEST_KEPT, RunContents, RunFile, StepValues,
+    TensorGroups, TimelineMeasure, group_names, over_steps, time_text, values_json,
 };
 use statelens_inspect::{Json, number_text};
 
@@ -20,15 +19,13 @@ use crate::args::Runs;
 use crate::commands::pictures::save_bytes;
 use crate::limits::{self, limits};
 use crate::output::{Sync, check_target, stop_signal};
-use crate::print::{CommandResult, Failure, Printer, TextTable, complain, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, complain, counted, grouped};
 use crate::progress::{Bar, Unit};
 use crate::scratch;
 use crate::source::Neighbours;
 
 /// Bytes of a tensor that are read as one part. Where parts begin changes no result.
 const PIECE: u64 = 32 << 20;
-/// The longest file of kept values that is read.
-const LONGEST: u64 = 256 << 20;
 /// Lines that a picture has at most, and its size.
 const LINES: usize = 6;
 const DOTS: (u32, u32) = (900, 420);
@@ -44,14 +41,18 @@ pub(super) fn run(args: &Runs, run: &RunContents, wrong: &[String]) -> CommandRe
         check_target(picture, args.force, &[])?;
     }
     let patterns = super::super::patterns(&args.group)?;
-    let kept = args.keep.as_deref().map(|path| kept(path, by)).transpose()?.unwrap_or_default();
-    let mut steps = Vec::new();
-    let ended = read(args, run, wrong, by, &kept, &mut steps);
-    if let Some(path) = &args.keep {
+    let (path, mut kept) = kept(args)?;
+    let mut steps = listed(args, run, wrong);
+    // The page has no use for kept values of one grouping only.
+    let mut needed = vec![by];
+    if args.keep.is_some() {
+        needed.extend([Grouping::State, Grouping::Role].iter().filter(|other| **other != by));
+    }
+    tell(&steps, &kept, &needed, &path);
+    let ended = read(args, run, &needed, &mut kept, &mut steps);
+    if args.keep.is_some() {
         // What was read before it was stopped need not be read again.
-        let mut json = Json::new();
-        values_json(&mut json, by, &steps);
-        save_bytes(json.as_str().as_bytes(), path, true, Sync::IfReplacing)?;
+        save_bytes(kept.json().as_bytes(), &path, true, Sync::IfReplacing)?;
     }
     ended?;
     for step in &mut steps {
@@ -86,77 +87,106 @@ pub(super) fn run(args: &Runs, run: &RunContents, wrong: &[String]) -> CommandRe
     Ok(true)
 }
 
-/// Reads the checkpoints one after the other.
-fn read(
-    args: &Runs,
-    run: &RunContents,
-    wrong: &[String],
-    by: Grouping,
-    kept: &HashMap<String, StepValues>,
-    steps: &mut Vec<StepValues>,
-) -> Result<()> {
+/// The checkpoints, nothing of which was read.
+fn listed(args: &Runs, run: &RunContents, wrong: &[String]) -> Vec<StepValues> {
     let folder = args.folder.folder.as_path();
-    let files = super::neighbours(folder, run);
-    let stop = stop_signal()?;
-    for (entry, wrong) in run.entries.iter().zip(wrong) {
-        let RunFile::Checkpoint(name) = &entry.kind else { continue };
-        let mut step = StepValues {
+    let all = run.entries.iter().zip(wrong);
+    let steps = all.filter_map(|(entry, wrong)| {
+        let RunFile::Checkpoint(name) = &entry.kind else { return None };
+        Some(StepValues {
             name: entry.name.clone(),
             step: name.step.to_string().parse().unwrap_or(u64::MAX),
             bytes: entry.bytes,
             modified: modified(&folder.join(&entry.name)),
             wrong: wrong.clone(),
             groups: Vec::new(),
-        };
-        let known = kept.get(&entry.name).filter(|known| {
-            (known.bytes, &known.modified) == (step.bytes, &step.modified)
-                && !step.modified.is_empty()
-        });
-        match known {
-            Some(known) => step.groups.clone_from(&known.groups),
-            // What can't be opened has no values.
-            None => match values(&files, entry, by, &stop) {
-                Ok((groups, why)) => {
-                    step.groups = groups;
-                    if step.wrong.is_empty() {
-                        step.wrong = why;
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
-                Err(error) if step.wrong.is_empty() => step.wrong = error.what().to_owned(),
-                Err(_) => {}
-            },
+        })
+    });
+    steps.collect()
+}
+
+/// Says whose values are not read, and whose are although they were kept.
+fn tell(steps: &[StepValues], kept: &KeptValues, needed: &[Grouping], path: &Path) {
+    let count = |is: &dyn Fn(&StepValues) -> bool| steps.iter().filter(|step| is(step)).count();
+    let known = count(&|step| needed.iter().all(|by| kept.groups(*by, step).is_some()));
+    let changed = count(&|step| needed.iter().any(|by| kept.is_changed(*by, step)));
+    if known > 0 {
+        let known = counted(known as u64, "checkpoint");
+        complain(&format!("the values of {known} are from {}", path.display()));
+    }
+    if changed > 0 {
+        let were = if changed == 1 { "was changed since its" } else { "were changed since their" };
+        let changed = counted(changed as u64, "checkpoint");
+        complain(&format!("{changed} {were} values were kept in {}", path.display()));
+    }
+}
+
+/// Reads the checkpoints whose values were not kept, one after the other.
+fn read(
+    args: &Runs,
+    run: &RunContents,
+    needed: &[Grouping],
+    kept: &mut KeptValues,
+    steps: &mut [StepValues],
+) -> Result<()> {
+    let files = super::neighbours(args.folder.folder.as_path(), run);
+    let stop = stop_signal()?;
+    for step in steps {
+        let known = needed.iter().map(|by| kept.groups(*by, step));
+        if let Some(known) = known.collect::<Option<Vec<_>>>() {
+            step.groups = known.first().map(|groups| groups.to_vec()).unwrap_or_default();
+            continue;
         }
-        steps.push(step);
+        // What can't be opened has no values.
+        match values(&files, &step.name, needed, &stop) {
+            Ok((all, why)) => {
+                if step.wrong.is_empty() {
+                    step.wrong = why;
+                }
+                // The first of them is what is shown.
+                for (by, groups) in needed.iter().zip(all).rev() {
+                    step.groups = groups;
+                    kept.keep(*by, step.clone());
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
+            Err(error) if step.wrong.is_empty() => step.wrong = error.what().to_owned(),
+            Err(_) => {}
+        }
     }
     Ok(())
 }
 
+/// The groups of a checkpoint, for each grouping, and what is wrong with it.
 fn values(
     files: &Neighbours,
-    entry: &FileEntry,
-    by: Grouping,
+    name: &str,
+    needed: &[Grouping],
     stop: &Arc<AtomicBool>,
-) -> Result<(Vec<GroupValues>, String)> {
-    let files = files.opened_at(&entry.name).with_scratch(scratch::on_disk());
+) -> Result<(Vec<Vec<GroupValues>>, String)> {
+    let files = files.opened_at(name).with_scratch(scratch::on_disk());
     let checkpoint = Arc::new(statelens_formats::open(files, limits(), &mut Unwatched)?);
     limits::check(&checkpoint, "reading all values")?;
     let leaves = checkpoint.leaves();
-    let mut groups = TensorGroups::new(&checkpoint, &leaves, by);
-    let mut survey = groups.survey(&checkpoint, &leaves, PIECE);
+    let of = |by: &Grouping| TensorGroups::new(&checkpoint, &leaves, *by);
+    let mut all: Vec<TensorGroups> = needed.iter().map(of).collect();
+    let Some(first) = all.first() else { return Ok((Vec::new(), String::new())) };
+    let mut survey = first.survey(&checkpoint, &leaves, PIECE);
     let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop.clone());
     parallel::drive_watched(&mut survey, parallel::cores(), &mut bar, |found| {
-        groups.learn(&found.take());
+        let found = found.take();
+        all.iter_mut().for_each(|groups| groups.learn(&found));
         Ok(())
     })?;
-    Ok(groups.finish())
+    let (groups, mut wrong): (Vec<_>, Vec<_>) = all.into_iter().map(TensorGroups::finish).unzip();
+    Ok((groups, wrong.pop().unwrap_or_default()))
 }
 
 /// When a file was changed, as text; empty if that is not known.
 fn modified(path: &Path) -> String {
     let time = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    since.map_or_else(String::new, |it| format!("{}.{:09}", it.as_secs(), it.subsec_nanos()))
+    since.map_or_else(String::new, |since| time_text(since, true))
 }
 
 fn show(steps: &[StepValues], printer: &mut Printer) -> Result<(), Failure> {
@@ -190,65 +220,32 @@ fn show(steps: &[StepValues], printer: &mut Printer) -> Result<(), Failure> {
     table.print(printer)
 }
 
-/// What was kept, by the name of the file; nothing where there is no such file yet, or it has other
-/// groups.
-fn kept(path: &Path, by: Grouping) -> Result<HashMap<String, StepValues>> {
-    let in_file = |error: Error| error.in_file(path.display().to_string());
-    let other = || {
-        in_file(Error::refused("this is not a file of kept values"))
-            .advice("Name another one, or remove it.")
-    };
-    let length = match fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(HashMap::new()),
-        Err(error) => return Err(in_file(Error::io(format!("it can't be read: {error}")))),
-        Ok(metadata) if !metadata.is_file() => return Err(other()),
-        Ok(metadata) => metadata.len(),
-    };
-    if length > LONGEST {
-        return Err(other());
+/// The file of kept values, and what it has: nothing where there is none yet.
+fn kept(args: &Runs) -> Result<(PathBuf, KeptValues)> {
+    if let Some(Some(path)) = &args.keep {
+        return Ok((path.clone(), read_kept(path)?));
     }
-    let text =
-        fs::read(path).map_err(|error| in_file(Error::io(format!("it can't be read: {error}"))))?;
-    let read: Value = serde_json::from_slice(&text).map_err(|_| other())?;
-    let (Some(checkpoints), Some(grouping)) = (read["checkpoints"].as_array(), read["by"].as_str())
-    else {
-        return Err(other());
-    };
-    if grouping != by.word() {
-        return Ok(HashMap::new());
-    }
-    let known = checkpoints.iter().filter_map(step).filter(|step| !step.groups.is_empty());
-    Ok(known.map(|step| (step.name.clone(), step)).collect())
+    let path = args.folder.folder.join(KEPT);
+    let kept = read_kept(&path).unwrap_or_else(|error| {
+        let then = if args.keep.is_some() { "it is replaced" } else { "it is not used" };
+        complain(&format!("{}: {}: {then}", path.display(), error.what()));
+        KeptValues::default()
+    });
+    Ok((path, kept))
 }
 
-/// A checkpoint as it was kept, if all of it could be read then.
-fn step(of: &Value) -> Option<StepValues> {
-    let text = |name: &str| of[name].as_str().map(str::to_owned);
-    let groups = of["groups"].as_array()?.iter().map(|group| {
-        let count = |name: &str| group[name].as_u64();
-        // What is infinite is text, what there is none of null.
-        let number = |name: &str| match &group[name] {
-            Value::String(text) => text.parse().unwrap_or(f64::NAN),
-            value => value.as_f64().unwrap_or(0.0),
-        };
-        Some(GroupValues {
-            name: group["group"].as_str()?.to_owned(),
-            tensors: count("tensors")?,
-            count: count("count")?,
-            nan: count("nan")?,
-            infinite: count("infinite")?,
-            norm: number("norm"),
-            mean: number("mean"),
-            std: number("std"),
-        })
-    });
-    let step = StepValues {
-        name: text("name")?,
-        step: of["step"].as_u64()?,
-        bytes: of["bytes"].as_u64()?,
-        modified: text("modified")?,
-        wrong: text("wrong").unwrap_or_default(),
-        groups: groups.collect::<Option<_>>()?,
+fn read_kept(path: &Path) -> Result<KeptValues> {
+    let in_file = |error: Error| error.in_file(path.display().to_string());
+    let failed = |error: io::Error| in_file(Error::io(format!("it can't be read: {error}")));
+    let other = |error: Error| in_file(error).advice("Name another one, or remove it.");
+    let length = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(KeptValues::default()),
+        Err(error) => return Err(failed(error)),
+        Ok(metadata) if !metadata.is_file() => u64::MAX,
+        Ok(metadata) => metadata.len(),
     };
-    Some(step).filter(|step| step.wrong.is_empty())
+    if length > LONGEST_KEPT {
+        return Err(other(Error::refused("this is not a file of kept values")));
+    }
+    KeptValues::parse(&fs::read(path).map_err(failed)?).map_err(other)
 }
