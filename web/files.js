@@ -90,6 +90,25 @@ const files = {
     const handles = await showOpenFilePicker({ multiple: true }).catch(() => []);
     if (handles.length) give(await read(handles));
   },
+  /** What lists the files of a dropped folder, each with its path. Of a page from disk Chromium reads none in another way. */
+  folder(item) {
+    // Taken while the event is handled.
+    const handle = item.getAsFileSystemHandle?.().catch(() => {});
+    return async () => {
+      const found = [];
+      const root = await handle;
+      const folders = root ? [[root.name, root]] : [];
+      for (const [path, folder] of folders) {
+        for await (const one of folder.values()) {
+          const name = `${path}/${one.name}`;
+          if (one.kind === "directory") folders.push([name, one]);
+          // What was removed meanwhile, or may not be read, is not there.
+          else await one.getFile().then((file) => found.push([name, file]), () => {});
+        }
+      }
+      return found;
+    };
+  },
   /** From now on the page can open files: `open` takes an array of them. */
   start(open) {
     give = open;

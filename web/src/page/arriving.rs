@@ -13,6 +13,7 @@ use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Sheet};
 use crate::page::{family, run, verify};
+use crate::protocol::error::{ErrorKind, ErrorText};
 
 /// Listens to what is dragged over the window and dropped on it.
 #[hook]
@@ -67,7 +68,10 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
                     && on_right(&event);
                 let (model, actor) = (model.clone(), actor.clone());
                 spawn_local(async move {
-                    let files = files.await;
+                    let files = match files.await {
+                        Ok(files) => files,
+                        Err(name) => return nothing(&actor, name),
+                    };
                     if beside && !model.joins(&files) {
                         compare::begin(&actor, files, None);
                     } else {
@@ -78,6 +82,19 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
         })
     };
     use_window_event("drop", dropped);
+}
+
+/// Says that there are no files in what was dropped.
+fn nothing(actor: &Actor, name: String) {
+    actor.act(Action::Over(None));
+    actor.act(Action::Fail(ErrorText {
+        kind: ErrorKind::Io,
+        title: "There are no files in what was dropped.".into(),
+        text: "The folder is empty, or the browser may not read it.".into(),
+        place: name,
+        lines: Vec::new(),
+        next: vec![("Choose the folder by its button on the first screen.".into(), String::new())],
+    }));
 }
 
 /// Whether the pointer is in the right half of the window.

@@ -5,8 +5,8 @@ use statelens_checkpoint::order;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{
-    DataTransfer, File, FileList, FileSystemDirectoryEntry, FileSystemDirectoryReader,
-    FileSystemEntry, FileSystemFileEntry,
+    DataTransfer, DataTransferItem, File, FileList, FileSystemDirectoryEntry,
+    FileSystemDirectoryReader, FileSystemEntry, FileSystemFileEntry,
 };
 
 use crate::messages::get;
@@ -50,40 +50,72 @@ pub fn has_files(transfer: &DataTransfer) -> bool {
     transfer.types().iter().any(|kind| kind.as_string().as_deref() == Some("Files"))
 }
 
-/// The files and folders of a drop. Entries must be taken while the event is handled, so this is
-/// no async function: what it returns reads the folders.
-pub fn from_drop(transfer: &DataTransfer) -> impl Future<Output = Vec<Dropped>> + use<> {
+/// The files of a drop, those in folders too, or the name of what was dropped if there are none. Entries
+/// must be taken while the event is handled, so this is no async function: what it returns reads the
+/// folders.
+pub fn from_drop(
+    transfer: &DataTransfer,
+) -> impl Future<Output = Result<Vec<Dropped>, String>> + use<> {
     let items = transfer.items();
-    let mut entries = Vec::new();
+    let mut folders = Vec::new();
     let mut files = Vec::new();
     for at in 0..items.length() {
         let Some(item) = items.get(at).filter(|item| item.kind() == "file") else { continue };
         match item.webkit_get_as_entry().ok().flatten() {
-            Some(entry) if entry.is_directory() => entries.push(entry),
+            Some(entry) if entry.is_directory() => folders.push((entry, list_of(&item))),
             _ => files.extend(item.get_as_file().ok().flatten().map(Dropped::new)),
         }
     }
     async move {
+        let name = folders.first().map(|(entry, _)| entry.name()).unwrap_or_default();
+        let mut entries = Vec::new();
+        for (entry, list) in folders {
+            match children(&entry).await {
+                Some(found) => entries.extend(found),
+                None => files.extend(listed(list).await.unwrap_or_default()),
+            }
+        }
         while let Some(entry) = entries.pop() {
-            if let Some(directory) = entry.dyn_ref::<FileSystemDirectoryEntry>() {
-                entries.extend(children(directory).await);
-            } else if let Some(entry) = entry.dyn_ref::<FileSystemFileEntry>() {
-                files.extend(file_of(entry).await);
+            match entry.is_directory() {
+                true => entries.extend(children(&entry).await.unwrap_or_default()),
+                false => files.extend(file_of(entry.unchecked_ref()).await),
             }
         }
         order::by(&mut files, |a, b| a.name.path.cmp(&b.name.path));
-        files
+        if files.is_empty() { Err(name) } else { Ok(files) }
     }
 }
 
-/// All entries of a folder. A reader gives them in batches, the last of which is empty.
-async fn children(directory: &FileSystemDirectoryEntry) -> Vec<FileSystemEntry> {
-    let reader = directory.create_reader();
+/// What lists a folder where its entries can't be read (web/files.js).
+fn list_of(item: &DataTransferItem) -> Option<Function> {
+    let folder = get(&get(&js_sys::global(), "files"), "folder").dyn_into::<Function>().ok()?;
+    folder.call1(&JsValue::UNDEFINED, item).ok()?.dyn_into().ok()
+}
+
+async fn listed(list: Option<Function>) -> Option<Vec<Dropped>> {
+    let promise: Promise = list?.call0(&JsValue::UNDEFINED).ok()?.dyn_into().ok()?;
+    let found: Array = JsFuture::from(promise).await.ok()?.dyn_into().ok()?;
+    let dropped = |pair: JsValue| {
+        let pair: Array = pair.dyn_into().ok()?;
+        let file: File = pair.get(1).dyn_into().ok()?;
+        let name = FileName { path: pair.get(0).as_string()?, size: file.size() as u64 };
+        Some(Dropped { name, file })
+    };
+    Some(found.iter().filter_map(dropped).collect())
+}
+
+/// All entries of a folder; nothing if it can't be read. A reader gives them in batches, the last of
+/// which is empty. Browsers tell folders from files, but have no classes of that name for all to see.
+async fn children(folder: &FileSystemEntry) -> Option<Vec<FileSystemEntry>> {
+    let reader = folder.unchecked_ref::<FileSystemDirectoryEntry>().create_reader();
     let mut out = Vec::new();
-    while let Some(batch) = batch(&reader).await.filter(|batch| batch.length() > 0) {
-        out.extend(batch.iter().filter_map(|entry| entry.dyn_into().ok()));
+    loop {
+        let batch = batch(&reader).await?;
+        if batch.length() == 0 {
+            return Some(out);
+        }
+        out.extend(batch.iter().map(JsCast::unchecked_into));
     }
-    out
 }
 
 async fn batch(reader: &FileSystemDirectoryReader) -> Option<Array> {
