@@ -16,6 +16,8 @@ pub struct MenuProps {
     pub work: OpenWork,
     /// Shuts the menu.
     pub onchoose: Callback<()>,
+    /// The focus goes from one of its terms to somewhere else.
+    pub onleave: Callback<FocusEvent>,
 }
 
 /// Terms with an example each.
@@ -43,7 +45,7 @@ pub fn FilterMenu(props: &MenuProps) -> Html {
             </button></li>
         }
     };
-    html! { <ul class="terms" id="terms" aria-label="What can be asked for">{ for examples.iter().map(choice) }</ul> }
+    html! { <ul class="terms" id="terms" aria-label="What can be asked for" onfocusout={props.onleave.clone()}>{ for examples.iter().map(choice) }</ul> }
 }
 
 /// Underlines a term that there is not, behind what is typed.

@@ -135,8 +135,13 @@ fn chart(past: &[(u64, f64)]) -> Html {
             format!("{:.1},{:.1} ", 52.0 + at / end * 900.0, 82.0 - rate / top * 77.0)
         })
         .collect();
+    let told = format!(
+        "Rate over {}: {:.0} MB/s now, {most:.0} at most",
+        fmt::seconds(end),
+        points.last().map_or(0.0, |point| point.1)
+    );
     html! {
-        <svg class="ratechart only-l" viewBox="0 0 1022 98" role="img" aria-label="Rate over time">
+        <svg class="ratechart only-l" viewBox="0 0 1022 98" role="img" aria-label={told}>
             <path d="M52 82H952M52 43.5H952M52 5H952" stroke="var(--line)" />
             <text x="46" y="86" text-anchor="end">{ "0" }</text>
             <text x="46" y="47" text-anchor="end">{ format!("{}", top / 2.0) }</text>

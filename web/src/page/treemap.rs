@@ -251,9 +251,10 @@ fn draw(
     }
 }
 
-fn label(cell: &Cell) -> String {
+fn label(cell: &Cell) -> Html {
     let times = if cell.times > 1 { format!(" \u{d7}{}", cell.times) } else { String::new() };
-    format!("{}{times}  {}", visible(&cell.name), fmt::bytes(cell.sums.bytes))
+    // A name that runs from right to left would turn the number around.
+    html! { <><bdi>{ visible(&cell.name) }</bdi>{ format!("{times}  {}", fmt::bytes(cell.sums.bytes)) }</> }
 }
 
 /// The same as a table, for those who don't see it.

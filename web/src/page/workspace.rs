@@ -250,7 +250,7 @@ fn FilterBar(props: &FilterProps) -> Html {
         let (menu, empty) = (asked.clone(), work.filter.is_empty());
         Callback::from(move |_: FocusEvent| menu.set(empty))
     };
-    let onblur = {
+    let onleave = {
         let menu = asked.clone();
         Callback::from(move |event: FocusEvent| {
             let next = event.related_target().and_then(|it| it.dyn_into::<web_sys::Element>().ok());
@@ -315,7 +315,7 @@ fn FilterBar(props: &FilterProps) -> Html {
                     <circle cx="5" cy="5" r="4" /><path d="m8 8 3.5 3.5" />
                 </svg>
                 { underlined(&work.filter) }
-                <input id="filter" type="text" value={work.filter.clone()} {oninput} {onkeydown} {onfocus} {onblur} placeholder="filter, as in: weight shape:[4096,*]"
+                <input id="filter" type="text" value={work.filter.clone()} {oninput} {onkeydown} {onfocus} onblur={onleave.clone()} placeholder="filter, as in: weight shape:[4096,*]"
                     aria-label="Filter keys" autocomplete="off" autocapitalize="off" spellcheck="false"
                     aria-invalid={work.filter_error.is_some().to_string()} />
                 if let Some(error) = &work.filter_error {
@@ -330,7 +330,7 @@ fn FilterBar(props: &FilterProps) -> Html {
                     <kbd class="car">{ "/" }</kbd>
                 }
             </label>
-            if *asked { <FilterMenu work={work.clone()} {onchoose} /> }
+            if *asked { <FilterMenu work={work.clone()} {onchoose} {onleave} /> }
             <span class="chips" role="group" aria-label="Filters">
                 { chip(work.view.fold, FOLD, fold, html! { "fold layers" }) }
                 <span class="chips">

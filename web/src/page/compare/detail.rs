@@ -222,10 +222,17 @@ fn by_member(actor: &Actor, compare: &Compare, known: &Pairs) -> Html {
             </g>
         }
     };
+    let at = values.iter().position(|value| *value == most).unwrap_or(0);
+    let told = format!(
+        "The largest difference of each of {} keys: up to {}, that of key {}",
+        fmt::exact(values.len() as u64),
+        float(most),
+        fmt::exact(at as u64 + 1)
+    );
     html! {
         <section>
             <div class="hd"><h3>{ "max |B \u{2212} A| by key" }</h3><span class="lab">{ format!("up to {}", float(most)) }</span></div>
-            <svg viewBox="0 0 332 78" width="100%" role="img" aria-label="The largest difference of each key">
+            <svg viewBox="0 0 332 78" width="100%" role="img" aria-label={told}>
                 { for values.iter().enumerate().map(bar) }
                 <path d="M0 77H332" stroke="var(--line-2)" />
             </svg>

@@ -133,13 +133,22 @@ pub(super) fn Grid(props: &GridProps) -> Html {
     let ask = |what: &'static str| {
         if turned { if what == "row" { "column" } else { "row" } } else { what }
     };
+    let range = |at: u64, size: u64| format!("{}\u{2013}{}", at, (at + size).saturating_sub(1));
+    let drawn_text = format!(
+        "{}s {}, {}s {}, colours to \u{b1}{}; values are in the table",
+        ask("row"),
+        range(lens.0, window.0),
+        ask("column"),
+        range(lens.1, window.1),
+        number(limit)
+    );
     let shown = (*under).filter(|place| looking.cell(*place).is_some()).unwrap_or(looking.at);
     html! {
         <div class="under">
             <section class="lensed" aria-label="Under the lens">
                 <div class="hd"><h3>{ "Under the lens" }</h3>
                     <span class="lab">{ format!("{} \u{d7} {}, {} px each", window.0, window.1, looking.zoom) }</span></div>
-                <div class="map" id="lens" ref={canvas} style={size} {onpointermove} {onpointerdown} {onpointerleave} onwheel={onwheel.clone()}>
+                <div class="map" id="lens" ref={canvas} role="img" aria-label={drawn_text} style={size} {onpointermove} {onpointerdown} {onpointerleave} onwheel={onwheel.clone()}>
                     <Canvas cells={drawn} />
                     <i class="frame" style={frame}></i>
                 </div>

@@ -78,7 +78,7 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
     });
     html! {
         <div class="timeline" ref={node}>
-            <svg width={width.to_string()} height={(axis + 26.0).to_string()} role="img" aria-label="Checkpoints by step">
+            <svg width={width.to_string()} height={(axis + 26.0).to_string()} role="img" aria-label={told(view)}>
                 { for LANES.iter().zip(&used).filter(|(_, used)| **used).map(|((name, y), _)| html! {
                     <><text x="0" y={(y + 4.0).to_string()} class="ink2">{ *name }</text>
                         <path d={format!("M{left} {y}H{width}")} stroke="var(--line)" /></>
@@ -97,6 +97,23 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
             </svg>
         </div>
     }
+}
+
+/// The timeline in words.
+fn told(view: &RunView) -> String {
+    let run = &view.sorted.run;
+    let lanes = LANES.iter().enumerate().filter_map(|(at, (name, _))| {
+        let of = run.entries.iter().filter(|entry| lane(entry) == Some(at));
+        let steps: Vec<u128> = of.filter_map(step).collect();
+        let (first, last) = (steps.iter().min()?, steps.iter().max()?);
+        Some(format!("{} {name} from {} to {}", steps.len(), short(*first), short(*last)))
+    });
+    let mut text = format!("Checkpoints by step: {}", lanes.collect::<Vec<_>>().join(", "));
+    let latest = run.entries.iter().find(|entry| Some(&entry.name) == run.latest.as_ref());
+    if let Some(latest) = latest.and_then(step) {
+        text += &format!("; autoload picks {}", short(latest));
+    }
+    text
 }
 
 /// The lens, and what it says: beside it, or above where there is no room.
