@@ -134,7 +134,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
         if turned { if what == "row" { "column" } else { "row" } } else { what }
     };
     let range = |at: u64, size: u64| format!("{}\u{2013}{}", at, (at + size).saturating_sub(1));
-    let drawn_text = format!(
+    let heard = format!(
         "{}s {}, {}s {}, colours to \u{b1}{}; values are in the table",
         ask("row"),
         range(lens.0, window.0),
@@ -148,7 +148,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
             <section class="lensed" aria-label="Under the lens">
                 <div class="hd"><h3>{ "Under the lens" }</h3>
                     <span class="lab">{ format!("{} \u{d7} {}, {} px each", window.0, window.1, looking.zoom) }</span></div>
-                <div class="map" id="lens" ref={canvas} role="img" aria-label={drawn_text} style={size} {onpointermove} {onpointerdown} {onpointerleave} onwheel={onwheel.clone()}>
+                <div class="map" id="lens" ref={canvas} role="img" aria-label={heard} style={size} {onpointermove} {onpointerdown} {onpointerleave} onwheel={onwheel.clone()}>
                     <Canvas cells={drawn} />
                     <i class="frame" style={frame}></i>
                 </div>

@@ -42,18 +42,20 @@ fn beside(view: &RunView) -> Html {
         Some(Beside::Unused(why)) => html! {
             <p class="warnline" id="kept">{ severity(Severity::Warning) }<span>{ kept }{ format!(" is not used: {why}.") }</span></p>
         },
+        Some(Beside::Used(0, 0)) => html! {},
         Some(Beside::Used(known, changed)) => {
-            let count = |count: usize| fmt::plural(count as u64, "checkpoint");
+            let count = |count: &usize| fmt::plural(*count as u64, "checkpoint");
             let changed = match changed {
                 0 => String::new(),
-                1 => " 1 checkpoint was changed since it was saved; read its values again."
-                    .to_owned(),
-                more => format!(
-                    " {} were changed since they were saved; read their values again.",
-                    count(*more)
-                ),
+                1 => " 1 checkpoint was changed since; read its values again.".to_owned(),
+                more => format!(" {} were changed since; read their values again.", count(more)),
             };
-            html! { <p class="small mid-ink" id="kept">{ format!("Values of {} are from ", count(*known)) }{ kept }{ "." }{ changed }</p> }
+            html! {
+                <p class="small mid-ink" id="kept">
+                    if *known > 0 { { format!("Values of {} are from ", count(known)) }{ kept }{ "." } }
+                    else { { "No values of " }{ kept }{ " still fit." } }
+                    { changed }</p>
+            }
         }
     }
 }
