@@ -71,11 +71,11 @@ impl Sums {
     }
 }
 
-/// Sums over all rows.
+/// Sums over rows.
 #[must_use]
-pub fn sums<L: Foldable>(rows: &[L]) -> Sums {
+pub fn sums<'a, L: Foldable + 'a>(rows: impl IntoIterator<Item = &'a L>) -> Sums {
     let mut sums = Sums::default();
-    rows.iter().for_each(|row| sums.add_row(row));
+    rows.into_iter().for_each(|row| sums.add_row(row));
     sums
 }
 

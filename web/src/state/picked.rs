@@ -39,9 +39,7 @@ impl Picked {
     /// What they come to.
     #[must_use]
     pub fn sums(&self, rows: &[Row]) -> Sums {
-        let rows: Vec<Row> =
-            self.rows.iter().filter_map(|row| rows.get(*row as usize)).cloned().collect();
-        sums(&rows)
+        sums(self.rows.iter().filter_map(|row| rows.get(*row as usize)))
     }
 
     /// A filter that they pass and no others; of very many, none.
