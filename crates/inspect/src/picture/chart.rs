@@ -104,7 +104,7 @@ impl Chart {
             let half = if up.0 == 0.0 { 0.5 } else { up.0.abs() * 0.5 };
             up = (up.0 - half, up.1 + half);
         }
-        let labels = ticks_up(up, log, 4).into_iter().map(|it| number(it).chars().count());
+        let labels = labels_up(up, log, 4).into_iter().map(|(_, label)| label.chars().count());
         let left = labels.max().unwrap_or(1) as f64 * LETTER + 14.0;
         let top = LINE * (2.0 + self.legend(width).1 as f64) + 6.0;
         let below = LINE * 2.0 + 10.0 + if self.bars.is_some() { BARS + 6.0 } else { 0.0 };
@@ -155,14 +155,14 @@ impl Chart {
 
     fn draw_axes(&self, frame: &PlotArea, out: &mut String) {
         let (right, bottom) = (frame.left + frame.wide, frame.top + frame.high);
-        for value in ticks_up(frame.up, frame.log, (frame.high / 34.0) as usize) {
+        for (value, label) in labels_up(frame.up, frame.log, (frame.high / 34.0) as usize) {
             let y = frame.y(value);
             let _ = writeln!(
                 out,
                 "<path class=\"grid\" stroke=\"#dfe5e2\" d=\"M{:.1} {y:.1}H{right:.1}\"/>",
                 frame.left
             );
-            text(out, (frame.left - 6.0) as u64, (y + 4.0) as u64, "end", &number(value), false);
+            text(out, (frame.left - 6.0) as u64, (y + 4.0) as u64, "end", &label, false);
         }
         for value in nice(frame.across, (frame.wide / 70.0) as usize, true) {
             let x = frame.x(value);
@@ -349,6 +349,32 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     all.unwrap_or((0.0, 1.0))
 }
 
+/// The ticks with their labels: where all are powers of ten, as such.
+fn labels_up(up: (f64, f64), log: bool, most: usize) -> Vec<(f64, String)> {
+    let ticks = ticks_up(up, log, most);
+    let powers: Option<Vec<String>> = ticks.iter().map(|tick| power_of_ten(*tick)).collect();
+    match powers.filter(|_| log && ticks.len() > 1) {
+        Some(powers) => ticks.into_iter().zip(powers).collect(),
+        None => ticks.into_iter().map(|tick| (tick, number(tick))).collect(),
+    }
+}
+
+/// `10\u{207b}\u{b3}`; of what is a power of ten.
+#[must_use]
+pub fn power_of_ten(value: f64) -> Option<String> {
+    const DIGITS: [char; 10] = [
+        '\u{2070}', '\u{b9}', '\u{b2}', '\u{b3}', '\u{2074}', '\u{2075}', '\u{2076}', '\u{2077}',
+        '\u{2078}', '\u{2079}',
+    ];
+    let power = value.log10().round();
+    let is_one = value > 0.0 && (value / 10f64.powf(power) - 1.0).abs() < 1e-9;
+    let raised = |c: char| match c.to_digit(10) {
+        Some(digit) => DIGITS[digit as usize],
+        None => '\u{207b}',
+    };
+    is_one.then(|| format!("10{}", format!("{power:.0}").chars().map(raised).collect::<String>()))
+}
+
 fn ticks_up(up: (f64, f64), log: bool, most: usize) -> Vec<f64> {
     if !log {
         return nice(up, most, false);
@@ -465,6 +491,17 @@ mod tests {
         assert_eq!(ticks_up((1e-6, 1.0), true, 3).len(), 4);
         assert_eq!(ticks_up((1.0, 20.0), true, 3), [1.0, 2.0, 5.0, 10.0, 20.0]);
         assert_eq!(nice((1.0, 1.0), 4, false), [1.0]);
+        let labels = |up, log| labels_up(up, log, 3).into_iter().map(|(_, label)| label);
+        let powers: Vec<String> = labels((1e-6, 100.0), true).collect();
+        assert_eq!(
+            powers.join(" "),
+            "10\u{207b}\u{2076} 10\u{207b}\u{2074} 10\u{207b}\u{b2} 10\u{2070} 10\u{b2}"
+        );
+        assert_eq!(labels((1.0, 20.0), true).last().as_deref(), Some("20"));
+        assert_eq!(labels((0.0, 1.0), false).last().as_deref(), Some("1"));
+        for other in [0.0, -10.0, 2.0, f64::INFINITY, f64::NAN] {
+            assert_eq!(power_of_ten(other), None, "{other}");
+        }
     }
 
     #[test]
