@@ -5,6 +5,7 @@
 //! new file, first to last, whatever the checkpoint weighs. It reads and writes nothing itself.
 //! How a format lays out its file is the writers' business, in `statelens-formats`.
 
+mod alone;
 mod casts;
 mod composition;
 mod cutter;
@@ -21,6 +22,7 @@ mod sink;
 
 use std::sync::Arc;
 
+pub use alone::{alone, in_dtype, lacks_numpy};
 pub use casts::{CastPair, Changed, RunReport};
 pub use composition::{Composed, Composition};
 pub use edit::{CastRule, Change, Edit, Rename, Unused, dtype_named};

@@ -52,7 +52,6 @@ pub use checkpoint::{Checkpoint, diff, diff_with};
 pub use conversion::{Conversion, Target, Written, convert};
 pub use element::Element;
 pub use open::{Opener, open, open_url, scan};
-pub use slice::{Axis, Slice, Taken};
 pub use statelens_checkpoint::{
     DType, Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, Value,
 };
@@ -61,6 +60,7 @@ pub use statelens_inspect::compare::ComparisonReport as Diff;
 pub use statelens_inspect::compare::DiffOptions;
 pub use statelens_inspect::verify::VerificationReport as Verdict;
 pub use statelens_stats::{Statistics, Summary};
+pub use statelens_tensor::{Axis, Slice, Taken};
 pub use tensor::Tensor;
 
 /// State machines that do no input or output: each says which bytes it needs, and is fed them.

@@ -21,6 +21,8 @@ mod pour;
 mod runs;
 mod scatter;
 mod shape;
+mod slice;
+mod sliced;
 mod stored;
 mod transform;
 mod view;
@@ -31,6 +33,8 @@ pub use drain::{drain, drain_range, elements};
 pub use gather::{BUDGET, Gather, grain, verbatim_span};
 pub use machine::{BUFFER, Buffer, Machine, Need, Out, drive};
 pub use pour::{Pour, Receive};
+pub use slice::{Axis, Slice, Taken};
+pub use sliced::{ElementPlaces, sliced};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! `statelens show`.
 
 mod code;
-pub(crate) mod slice;
+mod slice;
 
 use statelens_checkpoint::{
     Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr, known_key,
@@ -164,7 +164,7 @@ impl<'a> ShownElements<'a> {
         if statelens_inspect::missing(&tensor).is_some() {
             return None;
         }
-        let all = slice.map_or_else(|| tensor.numel().unwrap_or(0), ShownSlice::len);
+        let all = slice.map_or_else(|| tensor.numel().unwrap_or(0), |slice| slice.places.count());
         let usual = if slice.is_some() { FEW_OF_SLICE } else { FEW };
         let count = all.min(asked.unwrap_or(usual));
         Some(Self { checkpoint, tensor, slice, count, more: all > count })
@@ -175,7 +175,7 @@ impl<'a> ShownElements<'a> {
         let files = &self.checkpoint.files;
         let item = usize::try_from(self.tensor.dtype.itemsize()).unwrap_or(usize::MAX).max(1);
         if let Some(slice) = self.slice {
-            return slice.each(files, &self.tensor, self.count, out);
+            return slice.places.each(files, &self.tensor, 0..self.count, out);
         }
         let at_once = (AT_ONCE / item as u64).max(1);
         let mut at = 0;
@@ -193,7 +193,7 @@ impl<'a> ShownElements<'a> {
     /// After how many elements a new line of them begins: as many as the last dimension of a
     /// slice has.
     fn width(&self) -> Option<u64> {
-        let shape = self.slice?.shape();
+        let shape = self.slice?.places.shape();
         (shape.len() > 1).then(|| shape.last().copied().unwrap_or(1).max(1))
     }
 }
@@ -272,7 +272,7 @@ fn facts(
         row(&format!("@{name}"), text.to_lossy().into_owned());
     }
     if let Some(slice) = values.and_then(|values| values.slice) {
-        row("slice", format!("[{}] of shape {}", slice.text(), shape_text(slice.shape())));
+        row("slice", format!("[{}] of shape {}", slice.text, shape_text(slice.places.shape())));
     }
     let label = table.width(0);
     table.print_body(printer)?;
@@ -317,8 +317,8 @@ fn object(
     });
     if let Some(values) = values {
         if let Some(slice) = values.slice {
-            json.name("slice").str(&slice.text());
-            json.name("slice_shape").numbers(slice.shape());
+            json.name("slice").str(&slice.text);
+            json.name("slice_shape").numbers(slice.places.shape());
         }
         json.name("values").open('[');
         values.each(&mut |number, element| {

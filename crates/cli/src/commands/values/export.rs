@@ -6,17 +6,13 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use statelens_checkpoint::{
-    Array, Builder, Checkpoint, DType, Dict, DictKey, Error, FormatInfo, Layout, Leaf, Result,
-    Tensor, Value,
-};
-use statelens_convert::dtype_named;
+use statelens_checkpoint::{Checkpoint, DType, Error, Leaf, Result, Tensor};
+use statelens_convert::{alone, dtype_named, in_dtype, lacks_numpy};
 use statelens_formats::{RequestedOptions, writing};
 use statelens_inspect::{Csv, Json, missing, shape_text, visible};
-use statelens_tensor::{BUFFER, Cast, drain};
+use statelens_tensor::{BUFFER, Slice, drain, sliced};
 
 use crate::args::Export;
-use crate::commands::show::slice::ShownSlice;
 use crate::commands::toolbox::writing::{file_name, forced, write};
 use crate::limits::limits;
 use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
@@ -24,7 +20,7 @@ use crate::print::{CommandResult, Failure, Printer, counted, grouped};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
-/// What a slice may take in memory, of a tensor that can't be read in parts where it lies.
+/// What a slice of quantised blocks may take in memory.
 const MOST: u64 = 1 << 30;
 
 /// What is written.
@@ -83,7 +79,8 @@ pub(crate) fn run(args: &Export) -> CommandResult {
                 _ => "safetensors",
             };
             let target = writing(name)?.target(&RequestedOptions::default())?;
-            let alone = Arc::new(alone(&checkpoint, &taken)?);
+            let each = taken.iter().map(|one| (one.name.as_str(), one.tensor.clone()));
+            let alone = Arc::new(alone(&checkpoint, each, limits())?);
             let plan = statelens_formats::plan(alone, &target, file_name(&args.output)?)?;
             let replace = forced(args.force);
             // What the format has no place for is what stands around the tensors, not their values.
@@ -215,62 +212,20 @@ pub(super) fn wanted(
         );
     };
     let Some(slice) = slice else { return Ok(tensor) };
-    let slice = ShownSlice::parse(slice, &tensor.shape)?;
-    let shape = slice.shape().to_vec();
-    let plain = !matches!(tensor.stored, DType::Blocks(_));
-    if let Some(layout) = slice.view(&tensor).filter(|_| plain) {
-        return Ok(Tensor { shape, layout, storage: None, ..tensor });
-    }
-    let bytes = slice.len().saturating_mul(tensor.dtype.itemsize());
-    if bytes > MOST {
-        return Err(Error::refused(format!(
-            "a slice of {} bytes of a tensor that is not stored in one run",
-            grouped(bytes)
-        ))
-        .advice("Take less of it, or the whole tensor.")
-        .into());
-    }
-    let mut data = Vec::new();
-    slice.each(&checkpoint.files, &tensor, u64::MAX, &mut |_, element| {
-        data.extend_from_slice(element);
-        Ok(())
-    })?;
-    Ok(Tensor::new(tensor.dtype.clone(), shape, Layout::Inline(data.into())))
+    Ok(sliced(&checkpoint.files, &tensor, &slice.parse::<Slice>()?, MOST)?)
 }
 
 /// The tensor in the dtype that was asked for; an error if what is written has none like it.
-fn upcast(mut tensor: Tensor, dtype: Option<DType>, format: ExportFormat) -> Result<Tensor> {
+fn upcast(tensor: Tensor, dtype: Option<DType>, format: ExportFormat) -> Result<Tensor> {
     let numpy = matches!(format, ExportFormat::Npy | ExportFormat::Npz);
     match dtype {
-        Some(dtype) => {
-            // Fails for what can't be cast.
-            Cast::new(&tensor.stored, &dtype)?;
-            tensor.dtype = dtype;
+        Some(dtype) => in_dtype(tensor, dtype),
+        None if numpy && lacks_numpy(&tensor.dtype) => {
+            Err(Error::refused(format!("numpy has no {}", tensor.dtype))
+                .advice("Add --as float32, which holds all its numbers."))
         }
-        None if numpy && tensor.dtype.is_float() && !has_numpy(&tensor.dtype) => {
-            return Err(Error::refused(format!("numpy has no {}", tensor.dtype))
-                .advice("Add --as float32, which holds all its numbers."));
-        }
-        None => {}
+        None => Ok(tensor),
     }
-    Ok(tensor)
-}
-
-fn has_numpy(dtype: &DType) -> bool {
-    matches!(dtype, DType::F16 | DType::F32 | DType::F64)
-}
-
-/// A checkpoint of these tensors alone.
-fn alone(checkpoint: &Checkpoint, taken: &[ExportedTensor]) -> Result<Checkpoint> {
-    let mut builder = Builder::new(limits());
-    let mut entries = Vec::new();
-    for one in taken {
-        let tensor = builder.push_tensor(one.tensor.clone())?;
-        let value = builder.push(Value::Array(Array { tensor, scalar: false }))?;
-        entries.push((DictKey::from(one.name.as_str()), value));
-    }
-    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
-    builder.finish(root, FormatInfo::default(), checkpoint.files.clone(), Vec::new())
 }
 
 /// Writes its numbers as text, a line for each row, or its bytes.

@@ -1,0 +1,181 @@
+//! What a slice takes of a tensor: where its elements are, and as a tensor of its own.
+
+use std::ops::Range;
+
+use statelens_checkpoint::{DType, Error, FileSet, Layout, Result, Tensor};
+
+use crate::{Slice, Taken, elements};
+
+/// Bytes that are read at once, if what is asked for lies within.
+const NEAR: u64 = 32 << 20;
+/// Elements that are looked ahead for others that lie near.
+const MOST_AHEAD: u64 = 1 << 20;
+
+/// What a slice takes of a tensor, to be read as any tensor is: a view of the same bytes. Of quantised
+/// blocks, which no view can cut, the numbers themselves, if they are at most `most` bytes.
+pub fn sliced(files: &FileSet, tensor: &Tensor, slice: &Slice, most: u64) -> Result<Tensor> {
+    if !matches!(tensor.stored, DType::Blocks(_)) {
+        return Ok(Tensor { storage: None, ..slice.of(tensor)? });
+    }
+    let places = ElementPlaces::new(slice, &tensor.shape)?;
+    let bytes = places.count().saturating_mul(tensor.dtype.itemsize());
+    if bytes > most {
+        return Err(Error::refused(format!("a slice of {bytes} bytes of quantised blocks"))
+            .advice("Take less of it, or the whole tensor."));
+    }
+    let mut data = Vec::new();
+    places.each(files, tensor, 0..u64::MAX, |_, element| {
+        data.extend_from_slice(element);
+        Ok::<(), Error>(())
+    })?;
+    let shape = places.shape().to_vec();
+    Ok(Tensor::new(tensor.dtype.clone(), shape, Layout::Inline(data.into())))
+}
+
+/// Where in a tensor of some shape the elements of a slice are, in C order of both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElementPlaces {
+    /// For each dimension of the tensor.
+    axes: Vec<Taken>,
+    /// Elements from one index of each dimension to the next.
+    strides: Vec<u64>,
+    /// The shape of what is taken: a number takes a dimension away.
+    shape: Vec<u64>,
+}
+
+impl ElementPlaces {
+    /// Of a slice of a tensor of this shape. Fails as [`Slice::taken`] does.
+    pub fn new(slice: &Slice, shape: &[u64]) -> Result<Self> {
+        let axes = slice.taken(shape)?;
+        let mut strides = vec![1u64; shape.len()];
+        for at in (1..shape.len()).rev() {
+            strides[at - 1] = strides[at].saturating_mul(shape[at]);
+        }
+        let shape = axes.iter().filter(|axis| axis.kept).map(|axis| axis.count).collect();
+        Ok(Self { axes, strides, shape })
+    }
+
+    /// The shape of what is taken.
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// How many elements it takes.
+    pub fn count(&self) -> u64 {
+        self.axes.iter().map(|axis| axis.count).fold(1, u64::saturating_mul)
+    }
+
+    /// The places from the first to behind the last, if it takes all between them, in their order.
+    pub fn run(&self) -> Option<Range<u64>> {
+        let mut next = 1u64;
+        for (axis, stride) in self.axes.iter().zip(&self.strides).rev() {
+            if axis.count != 1 && (axis.step != 1 || *stride != next) {
+                return None;
+            }
+            next = next.checked_mul(axis.count)?;
+        }
+        let first = self.place(0);
+        (next > 0).then(|| first..first.saturating_add(next))
+    }
+
+    /// Where in the tensor the element of this number is.
+    pub fn place(&self, mut number: u64) -> u64 {
+        let mut place = 0u64;
+        for (axis, stride) in self.axes.iter().zip(&self.strides).rev() {
+            let index = number % axis.count.max(1);
+            number /= axis.count.max(1);
+            let moved = i128::from(axis.first) + i128::from(index) * i128::from(axis.step);
+            let moved = u64::try_from(moved).unwrap_or(0);
+            place = place.saturating_add(moved.saturating_mul(*stride));
+        }
+        place
+    }
+
+    /// Passes the bytes of the elements `range` on, one by one, with their numbers.
+    pub fn each<E: From<Error>>(
+        &self,
+        files: &FileSet,
+        tensor: &Tensor,
+        range: Range<u64>,
+        mut out: impl FnMut(u64, &[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let item = tensor.dtype.itemsize().max(1);
+        let end = range.end.min(self.count());
+        // What lies near to each other is read once: rows of a block, a column of a matrix.
+        let mut near = (0, 0, Vec::new());
+        for number in range.start..end {
+            let at = self.place(number);
+            let (start, behind, _) = &near;
+            if at < *start || at >= *behind {
+                let (start, behind) = self.near(number, end, NEAR / item);
+                near = (start, behind, elements(files, tensor, start..behind)?);
+            }
+            let (start, _, bytes) = &near;
+            let from = usize::try_from((at - start) * item).unwrap_or(usize::MAX);
+            let element = bytes.get(from..from.saturating_add(item as usize)).unwrap_or_default();
+            out(number, element)?;
+        }
+        Ok(())
+    }
+
+    /// The elements from `number` on that lie within `room` of each other: from where to where they
+    /// are.
+    fn near(&self, number: u64, end: u64, room: u64) -> (u64, u64) {
+        let first = self.place(number);
+        let (mut start, mut behind) = (first, first + 1);
+        for number in number + 1..end.min(number.saturating_add(MOST_AHEAD)) {
+            let at = self.place(number);
+            let (low, high) = (start.min(at), behind.max(at + 1));
+            if high - low > room.max(1) {
+                break;
+            }
+            (start, behind) = (low, high);
+        }
+        (start, behind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str, shape: &[u64]) -> ElementPlaces {
+        ElementPlaces::new(&text.parse().unwrap(), shape).unwrap()
+    }
+
+    #[test]
+    fn elements_are_found_in_the_order_of_the_slice() {
+        for (text, shape, wanted, left) in [
+            ("0:2, :2", &[3u64, 4][..], &[0u64, 1, 4, 5][..], &[2u64, 2][..]),
+            ("..., -1", &[2, 2, 2], &[1, 3, 5, 7], &[2, 2]),
+            ("3:0:-2", &[4], &[3, 1], &[2]),
+            ("7:", &[5], &[], &[0]),
+            ("0,0", &[1, 1], &[0], &[]),
+        ] {
+            let places = of(text, shape);
+            let found: Vec<u64> = (0..places.count()).map(|number| places.place(number)).collect();
+            assert_eq!((&*found, places.shape()), (wanted, left), "[{text}] {shape:?}");
+        }
+    }
+
+    #[test]
+    fn what_lies_in_one_run_is_told() {
+        for (text, shape, run) in [
+            ("", &[3u64, 4][..], Some(0..12)),
+            ("1:3", &[3, 4], Some(4..12)),
+            ("2, 1:3", &[3, 4], Some(9..11)),
+            ("1, 0:2, :", &[2, 3, 4], Some(12..20)),
+            ("0:2, 1", &[3, 1], None),
+            (":, 1:3", &[3, 4], None),
+            ("::2", &[4], None),
+            ("::-1", &[4], None),
+            ("3:", &[3, 4], None),
+            (":, 0", &[3, 1], Some(0..3)),
+            ("1, 2", &[3, 4], Some(6..7)),
+        ] {
+            let slice: Slice = text.parse().unwrap();
+            let places = ElementPlaces::new(&slice, shape).ok();
+            assert_eq!(places.and_then(|places| places.run()), run, "[{text}] {shape:?}");
+        }
+    }
+}
