@@ -9,7 +9,8 @@ use web_sys::Element;
 use yew::prelude::*;
 
 use super::canvas::{Canvas, ColouredCells};
-use crate::page::hooks::use_size;
+use crate::page::hooks::{use_size, use_small};
+use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::looking::{ByIdentity, Looking, Profile, RowColumn};
@@ -25,12 +26,21 @@ pub(super) struct OverviewProps {
 
 /// Pixels that the pointer may move in a click.
 const STILL: f64 = 4.0;
+/// Pixels of a square cell, at least and at most.
+const SQUARE: (f64, f64) = (6.0, 28.0);
+/// Pixels beside the map, and above and below it with all else that is to be in sight.
+const BESIDE: f64 = 80.0;
+const AROUND: f64 = 524.0;
+const LEAST_HIGH: f64 = 150.0;
+const HIGH_OF_SMALL: f64 = 240.0;
 
 #[component]
 pub(super) fn Overview(props: &OverviewProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let node = use_node_ref();
+    let (node, outer) = (use_node_ref(), use_node_ref());
     let (wide, high) = use_size(&node);
+    let (room, _) = use_size(&outer);
+    let small = use_small();
     let under = use_state(|| None::<(usize, usize)>);
     let pressed = use_memo((), |()| Cell::new(None::<(f64, f64, bool)>));
     let (looking, map) = (&props.looking, &props.map.0);
@@ -133,14 +143,22 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
             percent(window.0, tall)
         )
     };
-    // A strip of few rows is not stretched to a square.
-    let height = format!("--rows:{}", map.size.0);
+    let square = square(map.size, room, small);
+    let style = match square {
+        Some(cell) => format!(
+            "--high:{:.1}px;--wide:{:.1}px;--room:{room}px",
+            map.size.0 as f64 * cell + 2.0,
+            map.size.1 as f64 * cell + 2.0
+        ),
+        // A strip of few rows is not stretched to a square.
+        None => format!("--rows:{}", map.size.0),
+    };
     let read = (*under).map_or_else(
         || map.text().replace(" x ", " \u{d7} "),
         |(row, column)| block_text(map, row, column),
     );
     html! {
-        <div class="over" style={height}>
+        <div class={classes(&["over", when(square.is_some(), "square")])} {style} ref={outer}>
             <span></span>
             <div class="profile" aria-hidden="true">{ profile(&map.columns, looking.profile, false) }</div>
             <span></span>
@@ -166,6 +184,22 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
             <p class="read m dim">{ read }</p>
         </div>
     }
+}
+
+/// Pixels of a cell if it is drawn as a square: of a few values, not of a large matrix, which fills the
+/// room.
+fn square(size: (usize, usize), room: f64, small: bool) -> Option<f64> {
+    let window = web_sys::window().and_then(|window| window.inner_height().ok()?.as_f64());
+    let high = match small {
+        true => HIGH_OF_SMALL,
+        false => (window.unwrap_or(0.0) - AROUND).max(LEAST_HIGH),
+    };
+    cell_of(size, (high, room - BESIDE))
+}
+
+fn cell_of((rows, columns): (usize, usize), (high, wide): (f64, f64)) -> Option<f64> {
+    let cell = (high / rows.max(1) as f64).min(wide / columns.max(1) as f64).floor();
+    (cell >= SQUARE.0).then_some(cell.min(SQUARE.1))
 }
 
 /// What is in a block, in words.
@@ -240,5 +274,21 @@ pub(super) fn legend(colours: &Colours) -> Html {
             <div class="ramp" {style} aria-hidden="true"></div>
             <div class="ends m"><span>{ low }</span><span>{ middle }</span><span>{ most }</span></div>
         </div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_cells_are_squares() {
+        let room = (376.0, 1000.0);
+        assert_eq!(cell_of((8, 3), room), Some(28.0));
+        assert_eq!(cell_of((24, 40), room), Some(15.0));
+        assert_eq!(cell_of((1, 120), room), Some(8.0));
+        assert_eq!(cell_of((96, 128), room), None);
+        assert_eq!(cell_of((4, 344), room), None);
+        assert_eq!(cell_of((8, 3), (240.0, -80.0)), None, "before it was measured");
     }
 }
