@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::picture::power_of_ten;
 use yew::prelude::*;
 
 use crate::page::marks::{classes, one_of};
@@ -101,7 +102,7 @@ pub fn HistogramView(props: &HistogramProps) -> Html {
     };
     html! {
         <div class="histogram">
-            <div class="scales"><span class="lab">{ format!("{count} bins") }</span><span class="grow"></span>
+            <div class="scales"><span class="lab">{ format!("values in each of {count} bins") }</span><span class="grow"></span>
                 <span class="seg small" role="radiogroup" aria-label="Scale">{ scale(false, "linear") }{ scale(true, "\u{b1} log") }</span></div>
             <svg class={family(&props.dtype).class()} width={format!("{}", right + 2.0)} height={HEIGHT.to_string()} role="img" tabindex="0" aria-label={sentence(values)}
                 onmousemove={pick} onmouseleave={leave} {onkeydown}>
@@ -198,19 +199,50 @@ fn marks(values: &TensorValues, axis: &HistogramAxis<'_>) -> Html {
     html! { { for drawn } }
 }
 
+/// The ends; between them zero, and by magnitude powers of ten.
 fn labels(axis: &HistogramAxis<'_>) -> Html {
     let edges = &axis.bins.edges;
     let (Some(&first), Some(&last)) = (edges.first(), edges.last()) else { return html! {} };
     let zero = (first < 0.0 && last > 0.0).then(|| axis.of(0.0)).flatten();
-    let zero = zero.filter(|x| (axis.from + 60.0..axis.to - 60.0).contains(x));
+    let mut between: Vec<(f64, String)> = zero.map(|x| (x, "0".to_owned())).into_iter().collect();
+    if axis.log {
+        between.extend(powers(axis));
+    }
+    let mut taken = vec![axis.from + 16.0, axis.to - 16.0];
+    between.retain(|(x, _)| {
+        let free = (axis.from + 60.0..axis.to - 60.0).contains(x)
+            && taken.iter().all(|other| (other - x).abs() >= APART);
+        taken.extend(free.then_some(*x));
+        free
+    });
     let y = (BASE + 14.0).to_string();
     html! {
         <>
             <text x={axis.from.to_string()} y={y.clone()}>{ number(first) }</text>
-            if let Some(x) = zero { <text x={format!("{x:.1}")} y={y.clone()} text-anchor="middle">{ "0" }</text> }
+            { for between.into_iter().map(|(x, label)| html! {
+                <><path class="rule" d={format!("M{x:.1} {BASE}v4")} /><text x={format!("{x:.1}")} y={y.clone()} text-anchor="middle">{ label }</text></>
+            }) }
             <text x={format!("{:.1}", axis.to)} {y} text-anchor="end">{ number(last) }</text>
         </>
     }
+}
+
+/// Where powers of ten and their negatives are, the largest first.
+fn powers(axis: &HistogramAxis<'_>) -> Vec<(f64, String)> {
+    let edges = axis.bins.edges.iter().map(|edge| edge.abs()).filter(|edge| *edge > 0.0);
+    let (least, most) = edges.fold((f64::INFINITY, 0.0), |(a, b), it| (it.min(a), it.max(b)));
+    if !(least < most && most.is_finite()) {
+        return Vec::new();
+    }
+    let (low, high) = (least.log10().ceil() as i32, most.log10().floor() as i32);
+    let signed = |power: i32| [(power, 1.0), (power, -1.0)];
+    let label = |(power, sign): (i32, f64)| {
+        let value = 10f64.powi(power);
+        let text = power_of_ten(value)?;
+        let text = if sign < 0.0 { format!("\u{2212}{text}") } else { text };
+        Some((axis.of(sign * value)?, text))
+    };
+    (low..=high).rev().flat_map(signed).filter_map(label).collect()
 }
 
 /// What a screen reader says.
@@ -261,5 +293,12 @@ mod tests {
         assert!((axis.of(10.0).unwrap() - 250.0).abs() < 1e-9);
         assert!((axis.of(-10.0).unwrap() - 50.0).abs() < 1e-9);
         assert_eq!((axis.of(100.0), axis.of(100.1)), (Some(300.0), None));
+        let told = powers(&axis).into_iter().map(|(x, text)| format!("{text} {x:.0}"));
+        assert_eq!(
+            told.collect::<Vec<_>>().join(", "),
+            "10\u{b2} 300, \u{2212}10\u{b2} 0, 10\u{b9} 250, \u{2212}10\u{b9} 50, 10\u{2070} 200, \u{2212}10\u{2070} 100"
+        );
+        let plain = Bins { edges: vec![0.0, 0.0], counts: vec![1] };
+        assert!(powers(&HistogramAxis { bins: &plain, ..axis }).is_empty());
     }
 }
