@@ -170,6 +170,47 @@ test("several keys are picked, counted, converted and compared", async () => {
   });
 });
 
+test("a finger that rests on a row picks it, and taps pick more", async () => {
+  await withPage(
+    browser,
+    async (page) => {
+      await open(page);
+      const touch = await page.context().newCDPSession(page);
+      const rows = page.locator("#work .row:not(.grp)");
+      const send = (type, points) => touch.send("Input.dispatchTouchEvent", { type, touchPoints: points });
+      const middle = async (at) => {
+        const box = await rows.nth(at).boundingBox();
+        return { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+      };
+      const hold = async (at, millis, move = 0) => {
+        const point = await middle(at);
+        await send("touchStart", [point]);
+        if (move) await send("touchMove", [{ ...point, y: point.y - move }]);
+        await page.waitForTimeout(millis);
+        await send("touchEnd", []);
+      };
+      // Moved meanwhile, it scrolls.
+      await hold(0, 700, 40);
+      assert.equal(await page.locator("#picked").count(), 0);
+      await hold(0, 700);
+      await page.locator("#picked b", { hasText: /^1 key / }).waitFor();
+      assert.ok(await rows.nth(0).isVisible(), "the table is still there");
+      await hold(2, 50);
+      await page.locator("#picked b", { hasText: /^2 keys / }).waitFor();
+      assert.equal(await page.locator("#work .row.picked").count(), 2);
+      await hold(2, 700);
+      await page.locator("#picked b", { hasText: /^1 key / }).waitFor();
+      await page.locator("#clear-picked").tap();
+      assert.equal(await page.locator("#picked").count(), 0);
+      // With nothing picked a tap looks at a key, as before.
+      await rows.nth(1).tap();
+      await page.locator(".insp .wrapkey").waitFor();
+      assert.equal(await page.locator("#picked").count(), 0);
+    },
+    { hasTouch: true, isMobile: true, viewport: { width: 390, height: 844 } },
+  );
+});
+
 test("a tensor is saved as text, as bytes and as float32", async () => {
   await withPage(browser, async (page) => {
     await open(page);

@@ -49,6 +49,7 @@ pub mod stored;
 pub mod table;
 mod taking;
 pub mod tape;
+mod touch;
 pub mod tree;
 pub mod treemap;
 pub mod understanding;

@@ -46,6 +46,7 @@ const GROUPS: [&[ShortcutGroup]; 3] = [
             ("Previous layer, next layer", &[",", "."]),
             ("Value at an index", &["G"]),
             ("Pick a row, pick on", &["Space", "\u{21e7}\u{2193}"]),
+            ("Pick a row by touch", &["hold"]),
         ],
     )],
     &[

@@ -10,6 +10,7 @@ use crate::page::marks::holdings;
 use crate::page::marks::{classes, dtype, key, value_kind, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Tab};
+use crate::page::touch::{Resting, is_tap};
 use crate::page::weights::cells as weights;
 use crate::page::window::{Lines, reveal, use_sight};
 use crate::rows::{LeafKind, Row};
@@ -66,17 +67,20 @@ pub fn TablePane(props: &TableProps) -> Html {
     }
 
     let state = sticky_state(work, lines.at(sight.top));
+    let resting = (*use_memo((), |()| Resting::default())).clone();
+    let [onpointerdown, onpointermove, ended] = resting.listeners(&actor);
     html! {
         <div class={classes(&["gridbox", when(work.sums.values == 0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={weights::widths(work)}
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             { head(&actor, work) }
-            <div class="scroller" role="rowgroup" ref={node} onscroll={sight.onscroll}>
+            <div class="scroller" role="rowgroup" ref={node} onscroll={sight.onscroll} oncontextmenu={resting.menu()}
+                {onpointerdown} {onpointermove} onpointerup={ended.clone()} onpointercancel={ended}>
                 if let Some(at) = state.filter(|_| sight.top > 0.0) {
                     <div class="flat stuck" aria-hidden="true">{ state_row(work, at, None) }</div>
                 }
                 <div class="flat" role="presentation" style={format!("height:{}px", lines.total())}>
                     { for (sight.first..sight.end).map(|at| {
-                        line(&actor, work, at, cursor == Some(at), lines.top(at))
+                        line((&actor, &resting), work, at, cursor == Some(at), lines.top(at))
                     }) }
                 </div>
                 if work.table.items.is_empty() { { nothing(&actor, work) } }
@@ -130,7 +134,13 @@ fn head(actor: &Actor, work: &OpenWork) -> Html {
     }
 }
 
-fn line(actor: &Actor, work: &OpenWork, at: usize, selected: bool, top: f64) -> Html {
+fn line(
+    (actor, resting): (&Actor, &Resting),
+    work: &OpenWork,
+    at: usize,
+    selected: bool,
+    top: f64,
+) -> Html {
     let table = &work.table;
     let item = table.items[at];
     let (class, cells) = match item {
@@ -149,8 +159,15 @@ fn line(actor: &Actor, work: &OpenWork, at: usize, selected: bool, top: f64) -> 
         }
     };
     let look = {
-        let actor = actor.clone();
+        let (actor, resting) = (actor.clone(), resting.clone());
+        let some = work.picked.count() > 0;
         Callback::from(move |event: MouseEvent| {
+            if resting.has_picked() {
+                return;
+            }
+            if some && is_tap(&event) {
+                return actor.work(move |work| work.pick_alone(at));
+            }
             let (add, reach) = (event.ctrl_key() || event.meta_key(), event.shift_key());
             if add || reach {
                 event.prevent_default();

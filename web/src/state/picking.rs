@@ -19,6 +19,11 @@ impl OpenWork {
         self.look_at_line(line);
     }
 
+    /// Picks a line beside what is picked, or lets it go; what is looked at stays.
+    pub fn pick_alone(&mut self, line: usize) {
+        self.picked.toggle(&self.table, line);
+    }
+
     /// Picks the line that is looked at, or lets it go.
     pub fn pick_here(&mut self) {
         if let Some(line) = self.cursor() {
