@@ -109,6 +109,8 @@ pub enum ToWorker {
     Values {
         /// The row.
         row: u32,
+        /// What of it, as Python has it between brackets; nothing of the whole.
+        slice: String,
         /// The first value, counted in C order.
         start: u64,
         /// How many values at most.

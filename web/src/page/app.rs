@@ -355,11 +355,12 @@ fn use_questions(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     });
     let at = model.instrument.at.filter(|(of, _)| Some(*of) == row).map(|(_, number)| number);
     let asker = actor.clone();
-    use_effect_with((opened.clone(), row, at), move |(_, row, at)| {
+    let slice = row.map_or("", |row| model.instrument.slice_of(row)).to_owned();
+    use_effect_with((opened.clone(), row, at, slice), move |(_, row, at, slice)| {
         if let Some(row) = *row {
             // What is stood before is in the middle.
             let start = at.map_or(0, |number| number.saturating_sub(u64::from(VALUES) / 2));
-            asker.ask(&ToWorker::Values { row, start, count: VALUES });
+            asker.ask(&ToWorker::Values { row, slice: slice.clone(), start, count: VALUES });
         }
     });
     let asked = model.convert.as_ref().map(|convert| (convert.request, convert.options.clone()));

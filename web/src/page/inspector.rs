@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use statelens_inspect::visible;
+use statelens_tensor::ElementPlaces;
 use yew::prelude::*;
 
 use crate::page::code::CodeSection;
@@ -11,7 +12,7 @@ use crate::page::looking;
 use crate::page::marks::holdings;
 use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, when, wrapped_key};
 use crate::page::model::actor::{Actor, VALUES};
-use crate::page::taking::SaveAs;
+use crate::page::taking::{SaveAs, how_far};
 use crate::page::understanding;
 use crate::page::weights::{GoTo, StatisticsSection};
 use crate::protocol::ToWorker;
@@ -232,8 +233,8 @@ fn stepper(actor: &Actor, layer: &Layer) -> Html {
     }
 }
 
-/// The whole tensor as a file of its own.
-fn save_as(instrument: &Instrument, work: &OpenWork, row: &Row, id: u32) -> Html {
+/// The tensor, or the slice of it that is shown, as a file of its own.
+fn save_as(actor: &Actor, instrument: &Instrument, work: &OpenWork, row: &Row, id: u32) -> Html {
     const KINDS: [&str; 4] = ["npy", "npz", "safetensors", "torch"];
     let targets = &work.opened.targets;
     if row.kind != LeafKind::Tensor && row.kind != LeafKind::Array || work.opened.summary {
@@ -242,7 +243,28 @@ fn save_as(instrument: &Instrument, work: &OpenWork, row: &Row, id: u32) -> Html
     let found = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));
     let targets: Vec<(String, String)> =
         found.map(|target| (target.id.clone(), target.extension.clone())).collect();
-    html! { <SaveAs key={id} row={id} title={row.key.clone()} dtype={row.dtype.clone()} {targets} taking={instrument.taking.clone()} /> }
+    let slice = instrument.slice_of(id);
+    html! {
+        <>
+            if slice.is_empty() {
+                <SaveAs key={id} row={id} tensor={row.key.clone()} dtype={row.dtype.clone()} {targets} />
+            } else {
+                <SaveAs key={id} row={id} tensor={row.key.clone()} slice={slice.to_owned()} label="save the slice as" dtype={row.dtype.clone()} />
+            }
+            { how_far(actor, &instrument.taking) }
+        </>
+    }
+}
+
+/// What slice is shown, and the way back to the whole.
+fn slice_line(actor: &Actor, slice: &str, places: &ElementPlaces) -> Html {
+    let actor = actor.clone();
+    let onclick = Callback::from(move |_: MouseEvent| actor.instrument(|it| it.slice = None));
+    html! {
+        <p class="slice-of" id="slice"><span class="lab">{ "slice" }</span>
+            <span class="m">{ format!("[{slice}]") }</span><span class="m dim">{ fmt::shape(places.shape()) }</span>
+            <button class="textlink" id="slice-whole" {onclick}>{ "whole tensor" }</button></p>
+    }
 }
 
 fn value_section(
@@ -255,7 +277,10 @@ fn value_section(
     width: f64,
 ) -> Html {
     let here = instrument.at.filter(|(row, _)| *row == id).map(|(_, number)| number);
-    let Some(values) = values else {
+    let slice = instrument.slice_of(id);
+    let places = slice.parse().and_then(|slice| ElementPlaces::new(&slice, &row.shape));
+    let values = values.filter(|values| values.slice == slice);
+    let (Some(values), Ok(places)) = (values, places) else {
         return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="dim">{ "not read yet" }</p></section> };
     };
     let texts = match &values.values {
@@ -269,11 +294,12 @@ fn value_section(
     }
     let (start, end) = (values.start, values.start + texts.len() as u64);
     let go = |start: u64| {
-        let actor = actor.clone();
+        let (actor, slice) = (actor.clone(), slice.to_owned());
         Callback::from(move |_: MouseEvent| {
-            actor.ask(&ToWorker::Values { row: id, start, count: VALUES });
+            actor.ask(&ToWorker::Values { row: id, slice: slice.clone(), start, count: VALUES });
         })
     };
+    let count = places.count();
     let text = texts.join("\n");
     let copied = text.clone();
     let onclick = Callback::from(move |_: MouseEvent| copy(&copied));
@@ -282,20 +308,21 @@ fn value_section(
             <div class="hd"><h3>{ "Values" }</h3>
                 <span class="lab">{ "copy as " }<button class="textlink" {onclick}>{ "text" }</button></span>
                 { looking::button(actor) }</div>
-            { save_as(instrument, work, row, id) }
-            if row.params > u64::from(VALUES) { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
-            { grid(row, start, texts, here, width) }
-            if row.params > u64::from(VALUES) {
+            { save_as(actor, instrument, work, row, id) }
+            if row.params > 1 { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
+            if !slice.is_empty() { { slice_line(actor, slice, &places) } }
+            { grid(row, &places, start, texts, here, width) }
+            if count > u64::from(VALUES) {
                 <div class="pager">
                     <span class="step">
                         <button aria-label="Earlier values" disabled={start == 0} onclick={go(start.saturating_sub(u64::from(VALUES)))}>{ "\u{2039}" }</button>
                         <span>{ format!("{}\u{2013}{}", fmt::exact(start), fmt::exact(end - 1)) }</span>
-                        <button aria-label="Later values" disabled={end >= row.params} onclick={go(end)}>{ "\u{203a}" }</button>
+                        <button aria-label="Later values" disabled={end >= count} onclick={go(end)}>{ "\u{203a}" }</button>
                     </span>
-                    <span class="lab">{ format!("of {}", fmt::exact(row.params)) }</span>
+                    <span class="lab">{ format!("of {}", fmt::exact(count)) }</span>
                     <span class="grow"></span>
-                    <button class="textlink" disabled={end >= row.params}
-                        onclick={go(row.params.saturating_sub(u64::from(VALUES)))}>{ "last" }</button>
+                    <button class="textlink" disabled={end >= count}
+                        onclick={go(count.saturating_sub(u64::from(VALUES)))}>{ "last" }</button>
                 </div>
             }
         </section>
@@ -303,23 +330,23 @@ fn value_section(
 }
 
 /// Values in lines of a few, in C order, each line with the index of its first.
-fn grid(row: &Row, start: u64, texts: &[String], here: Option<u64>, width: f64) -> Html {
+fn grid(
+    row: &Row,
+    places: &ElementPlaces,
+    start: u64,
+    texts: &[String],
+    here: Option<u64>,
+    width: f64,
+) -> Html {
     let cells: Vec<String> = texts.iter().map(|text| fmt::cell(text)).collect();
     let widest = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(1) as f64;
     let fit = ((width.max(300.0) - 96.0) / (widest * 6.7 + 8.0)).floor().clamp(1.0, 8.0) as usize;
     // Lines as long as a dimension read as rows of the matrix where they fit.
-    let inner = row.shape.last().copied().unwrap_or(1);
+    let inner = places.shape().last().copied().unwrap_or(1);
     let per_line = if inner > 0 && inner <= fit as u64 { inner as usize } else { fit };
-    let index = |at: u64| -> String {
-        let mut rest = at;
-        let mut parts: Vec<String> = Vec::new();
-        for &dim in row.shape.iter().rev() {
-            let dim = dim.max(1);
-            parts.push((rest % dim).to_string());
-            rest /= dim;
-        }
-        parts.reverse();
-        parts.join(",")
+    let index = |at: u64| {
+        let index = statelens_inspect::index(&row.shape, places.place(at));
+        index.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
     };
     html! {
         <table class="vals"><tbody>

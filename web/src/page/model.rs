@@ -30,6 +30,7 @@ use crate::state::instrument::Instrument;
 use crate::state::link::PageLink;
 use crate::state::looking::Looking;
 use crate::state::treemap::TreemapView;
+use crate::state::view::MatrixView;
 use crate::state::work::OpenWork;
 use crate::text;
 
@@ -466,7 +467,7 @@ impl Reducible for PageModel {
                 if let Some(work) = &mut next.work {
                     work.look_at_row(row);
                 }
-                next.instrument.at = Some((row, number));
+                (next.instrument.at, next.instrument.slice) = (Some((row, number)), None);
                 next.looking = None;
                 (next.sheet, next.tab) = (None, Tab::Tensor);
             }
@@ -535,7 +536,11 @@ impl PageModel {
                 Some(before) => before.then(id, &row.shape),
                 None => {
                     let at = self.instrument.at.filter(|(of, _)| *of == id);
-                    Looking::new(id, &row.shape, at.map_or(0, |(_, number)| number))
+                    let slice = self.instrument.slice_of(id).parse().ok();
+                    let view = slice.and_then(|slice| MatrixView::of(&row.shape, &slice).ok());
+                    let view = view.filter(|_| !self.instrument.slice_of(id).is_empty());
+                    let view = view.unwrap_or_else(|| MatrixView::new(&row.shape));
+                    Looking::new(id, view, at.map(|(_, number)| number))
                 }
             }
         });

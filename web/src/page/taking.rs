@@ -15,18 +15,24 @@ use crate::state::instrument::Taking;
 pub(super) struct SaveAsProps {
     /// The row of the tensor.
     pub(super) row: u32,
-    /// Its key, with the slice of it.
-    pub(super) title: AttrValue,
-    /// The index of a slice; none of the whole tensor.
+    /// Its key.
+    pub(super) tensor: AttrValue,
+    /// The slice, as Python has it between brackets; nothing of the whole tensor.
     #[prop_or_default]
-    pub(super) leading: Vec<u64>,
+    pub(super) slice: String,
+    /// What is saved, in words.
+    #[prop_or(AttrValue::Static("save as"))]
+    pub(super) label: AttrValue,
     /// Its dtype.
     pub(super) dtype: AttrValue,
     /// Formats of the whole tensor that the sheet for converting writes: ids and extensions.
     #[prop_or_default]
     pub(super) targets: Vec<(String, String)>,
-    /// How far one is.
-    pub(super) taking: Taking,
+}
+
+/// A key, with the slice of it, as Python has it.
+pub(super) fn sliced_key(key: &str, slice: &str) -> String {
+    if slice.is_empty() { key.to_owned() } else { format!("{key}[{slice}]") }
 }
 
 /// Whether NumPy has no such dtype, so that numbers are offered as float32.
@@ -41,23 +47,29 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
     let upcast = use_state(|| false);
     let short = is_short(&props.dtype);
     let single = short && *upcast;
-    let take = |kind: TakeAs, extension: &'static str| {
-        let (actor, row, leading) = (actor.clone(), props.row, props.leading.clone());
-        let name = key_name(&props.title, extension);
-        let single = single || short && kind == TakeAs::Npy;
+    let take = |kind: TakeAs| {
+        let (actor, row, slice) = (actor.clone(), props.row, props.slice.clone());
+        let extension = kind.extension();
+        let name = key_name(&sliced_key(&props.tensor, &slice), extension);
+        let single = single || short && kind.is_numpy();
         let onclick = Callback::from(move |_: MouseEvent| {
-            let (leading, name) = (leading.clone(), name.clone());
-            let ask = Take { row, leading, kind, single, name };
+            let (slice, name) = (slice.clone(), name.clone());
+            let ask = Take { row, slice, kind, single, name };
             actor.ask(&ToWorker::Looking(LookingRequest::Take(Some(ask))));
+            actor.instrument(|it| it.taking = Taking::Now(0, 0));
         });
         html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }
     };
+    // The sheet for converting has some of the whole tensor.
+    let sheet = |kind: &&TakeAs| props.targets.iter().any(|(_, end)| end == kind.extension());
+    let kinds = TakeAs::ALL;
+    let kinds = kinds.iter().filter(|kind| !sheet(kind));
     let onchange = {
         let upcast = upcast.clone();
         Callback::from(move |_: Event| upcast.set(!*upcast))
     };
     html! {
-        <div class="saveas lab" role="group" aria-label="Save these values">{ "save as " }
+        <div class="saveas lab" role="group" aria-label={format!("{} these formats", props.label)}><span>{ props.label.clone() }</span>
             { for props.targets.iter().map(|(id, extension)| {
                 let (actor, row, to) = (actor.clone(), props.row, id.clone());
                 let onclick = Callback::from(move |_: MouseEvent| {
@@ -65,18 +77,16 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
                 });
                 html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }
             }) }
-            if props.targets.is_empty() { { take(TakeAs::Npy, "npy") } }
-            { take(TakeAs::Csv, "csv") }
-            { take(TakeAs::Raw, "raw") }
+            { for kinds.map(|kind| take(*kind)) }
             if short {
                 <label class="upcast" title={format!("NumPy has no {}: for it numbers become float32 in any case", props.dtype)}><input type="checkbox" class="cb" checked={*upcast} {onchange} />{ "as float32" }</label>
             }
-            { how_far(&actor, &props.taking) }
         </div>
     }
 }
 
-fn how_far(actor: &Actor, taking: &Taking) -> Html {
+/// How far a file is.
+pub(super) fn how_far(actor: &Actor, taking: &Taking) -> Html {
     match taking {
         Taking::No => html! {},
         Taking::Now(done, total) => {
@@ -86,10 +96,10 @@ fn how_far(actor: &Actor, taking: &Taking) -> Html {
                 actor.instrument(|it| it.taking = Taking::No);
             });
             let percent = fmt::percent(*done, (*total).max(1));
-            html! { <span role="status">{ format!(" {percent} % ") }<button class="textlink" onclick={stop}>{ "Stop" }</button></span> }
+            html! { <p class="saveas lab" id="taking" role="status">{ format!("{percent} %") }<button class="textlink" onclick={stop}>{ "Stop" }</button></p> }
         }
         Taking::Failed(error) => {
-            html! { <span class="w-warn" role="alert">{ format!("{} {}", error.title, error.text) }</span> }
+            html! { <p class="w-warn" role="alert">{ format!("{} {}", error.title, error.text) }</p> }
         }
     }
 }

@@ -50,7 +50,9 @@ pub struct Fact {
 pub struct FormattedValues {
     /// The row.
     pub row: u32,
-    /// The index of the first, in C order.
+    /// What of it, as Python has it between brackets; nothing of the whole.
+    pub slice: String,
+    /// The number of the first, in C order.
     pub start: u64,
     /// The values; or why they can't be read.
     pub values: Result<Vec<String>, ErrorText>,

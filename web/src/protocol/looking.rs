@@ -28,8 +28,8 @@ pub enum LookingRequest {
 pub struct Take {
     /// The row of the tensor.
     pub row: u32,
-    /// Of a slice, an index for each dimension before the last two; of the whole, none.
-    pub leading: Vec<u64>,
+    /// What of it, as Python has it between brackets; nothing of the whole.
+    pub slice: String,
     /// As what.
     pub kind: TakeAs,
     /// Whether numbers become float32.
@@ -47,6 +47,33 @@ pub enum TakeAs {
     Raw,
     /// An array of NumPy.
     Npy,
+    /// An archive of one.
+    Npz,
+    /// A safetensors file.
+    Safetensors,
+}
+
+impl TakeAs {
+    /// All of them, those first that hold dtype and shape.
+    pub const ALL: [Self; 5] = [Self::Npy, Self::Npz, Self::Safetensors, Self::Csv, Self::Raw];
+
+    /// The extension of such a file, and the name of the format.
+    #[must_use]
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Raw => "raw",
+            Self::Npy => "npy",
+            Self::Npz => "npz",
+            Self::Safetensors => "safetensors",
+        }
+    }
+
+    /// Whether NumPy has to know the dtype.
+    #[must_use]
+    pub fn is_numpy(self) -> bool {
+        matches!(self, Self::Npy | Self::Npz)
+    }
 }
 
 /// What the worker answers.
@@ -161,15 +188,13 @@ impl PackedOverview {
 #[cfg(test)]
 mod tests {
     use statelens_checkpoint::DType;
-    use statelens_stats::Overview;
+    use statelens_stats::{Matrix, Overview};
 
     use super::*;
 
     #[test]
     fn a_map_comes_back_as_it_was() {
-        let frame = MatrixSelection { row: 0, leading: vec![1], fold: None };
-        let matrix = frame.matrix(&[2, 3, 5]).unwrap();
-        assert_eq!((matrix.first, matrix.rows(), matrix.columns), (15, 3, 5));
+        let matrix = Matrix::of(&[2, 3, 5], &[1]).unwrap();
         let mut all = Overview::new(&DType::U8, matrix, 2, 2).unwrap();
         all.feed(&(0..15).collect::<Vec<u8>>());
         let map = BlockMap::of(&all);

@@ -3,15 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::ErrorText;
+use super::frame::MatrixSelection;
 
 /// What the page asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankedRequest {
-    /// The row of the tensor.
-    pub row: u32,
-    /// Of a matrix in it, an index for each dimension before the last two; of kernels, none.
-    pub leading: Vec<u64>,
-    /// Its kernels: the last two dimensions together.
+    /// The matrix.
+    pub frame: MatrixSelection,
+    /// Rather the kernels of its tensor: the last two dimensions together.
     pub kernels: bool,
     /// The first of those that are shown, by rank, or by number.
     pub from: u64,

@@ -20,6 +20,8 @@ pub struct Instrument {
     pub rate: Option<f64>,
     /// The value that is stood before: its row and its number.
     pub at: Option<(u32, u64)>,
+    /// The slice that is shown of a row, as Python has it between brackets.
+    pub slice: Option<(u32, String)>,
     /// Making a file of one.
     pub taking: Taking,
 }
@@ -64,6 +66,11 @@ pub struct One {
 }
 
 impl Instrument {
+    /// The slice of a row; nothing of the whole.
+    pub fn slice_of(&self, row: u32) -> &str {
+        self.slice.as_ref().filter(|(of, _)| *of == row).map_or("", |(_, slice)| slice)
+    }
+
     /// Takes in how far a file of a tensor is.
     pub fn hear_taken(&mut self, told: &Looked) {
         match told {

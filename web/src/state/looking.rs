@@ -9,6 +9,7 @@ use crate::protocol::error::ErrorText;
 use crate::protocol::looking::{Cells, LookingReply, MatrixSelection, OverviewProgress};
 use crate::protocol::ranked::{self, Ranked};
 use crate::protocol::singular::{self, Offer, SingularReport};
+use crate::state::view::MatrixView;
 
 /// Something that is shared, and the same only if it is the very one.
 #[derive(Debug)]
@@ -59,10 +60,10 @@ pub type RowColumn = (u64, u64);
 /// What is looked at, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Looking {
-    /// Which matrix.
+    /// Which matrix, and what the worker is told of that.
+    pub view: MatrixView,
+    /// See `view`.
     pub frame: MatrixSelection,
-    /// The shape of the tensor.
-    pub shape: Vec<u64>,
     /// Rows and columns of the matrix.
     pub matrix: (u64, u64),
     /// The whole of it.
@@ -122,24 +123,19 @@ impl Profile {
 pub const LENS: u64 = 256;
 /// Pixels that a value may have there.
 const ZOOMS: [u64; 5] = [2, 4, 8, 16, 32];
-/// A vector that is longer is folded.
-const LONG: u64 = 512;
 
 impl Looking {
-    /// Begins with a tensor, at the value of that number; `None` if it has none.
+    /// Begins with a matrix of a tensor, at the value of that number; `None` if it has none.
     #[must_use]
-    pub fn new(row: u32, shape: &[u64], at: u64) -> Option<Self> {
-        let fold = match shape {
-            [len] if *len > LONG => Some((len.isqrt() * 2).next_power_of_two()),
-            _ => None,
-        };
-        let leading = vec![0; shape.len().saturating_sub(2)];
-        let frame = MatrixSelection { row, leading, fold };
-        let matrix = frame.matrix(shape)?;
+    pub fn new(row: u32, view: MatrixView, at: Option<u64>) -> Option<Self> {
+        if view.elements() == 0 || view.shape.contains(&0) {
+            return None;
+        }
+        let frame = view.selection(row);
         let mut new = Self {
+            matrix: view.size(frame.fold),
+            view,
             frame,
-            shape: shape.to_vec(),
-            matrix: (matrix.rows(), matrix.columns),
             map: None,
             progress: OverviewProgress::default(),
             failed: None,
@@ -156,19 +152,22 @@ impl Looking {
             ranking: None,
             rank_failed: None,
         };
-        new.go(at);
+        if let Some(at) = at {
+            new.go(at);
+        }
         Some(new)
     }
 
     /// Another tensor in its place, seen in the same way.
     #[must_use]
     pub fn then(&self, row: u32, shape: &[u64]) -> Option<Self> {
-        let mut next = Self::new(row, shape, 0)?;
+        let same = *shape == *self.view.shape;
+        let view = if same { self.view.clone() } else { MatrixView::new(shape) };
+        let mut next = Self::new(row, view, None)?;
         (next.zoom, next.transposed) = (self.zoom, self.transposed);
         (next.show, next.scaling, next.profile) = (self.show, self.scaling, self.profile);
-        if next.shape == self.shape {
+        if same {
             (next.at, next.lens) = (self.at, self.lens);
-            next.frame.leading.clone_from(&self.frame.leading);
         }
         Some(next)
     }
@@ -213,21 +212,20 @@ impl Looking {
 
     /// The number in the tensor of a value.
     #[must_use]
-    pub fn number(&self, (row, column): RowColumn) -> u64 {
-        let first = self.frame.matrix(&self.shape).map_or(0, |matrix| matrix.first);
-        first + row * self.matrix.1 + column
+    pub fn number(&self, place: RowColumn) -> u64 {
+        self.view.number(place, self.frame.fold)
     }
 
     /// The index of a value.
     #[must_use]
     pub fn index(&self, place: RowColumn) -> Vec<u64> {
-        statelens_inspect::index(&self.shape, self.number(place))
+        statelens_inspect::index(&self.view.shape, self.number(place))
     }
 
     /// Whether there is such a value.
     #[must_use]
     pub fn has(&self, (row, column): RowColumn) -> bool {
-        let len = self.frame.matrix(&self.shape).map_or(0, |matrix| matrix.len);
+        let len = self.view.elements();
         row < self.matrix.0 && column < self.matrix.1 && row * self.matrix.1 + column < len
     }
 
@@ -243,28 +241,39 @@ impl Looking {
 
     /// Looks at a value by its number in the tensor, in whichever of its matrices that is.
     pub fn go(&mut self, number: u64) {
-        let index = statelens_inspect::index(&self.shape, number);
-        let leading = index[..index.len().saturating_sub(2)].to_vec();
-        if leading != self.frame.leading {
-            self.slice(leading);
-        }
-        let first = self.frame.matrix(&self.shape).map_or(0, |matrix| matrix.first);
-        let within = number.saturating_sub(first);
+        let mut view = self.view.clone();
+        let (row, column) = view.go(number);
+        self.show(view);
         let columns = self.matrix.1.max(1);
-        self.centre((within / columns, within % columns));
+        self.centre(match self.frame.fold {
+            Some(_) => (column / columns, column % columns),
+            None => (row, column),
+        });
     }
 
     /// Looks at another matrix of the tensor.
-    pub fn slice(&mut self, leading: Vec<u64>) {
-        let frame = MatrixSelection { leading, ..self.frame.clone() };
-        if frame != self.frame && frame.matrix(&self.shape).is_some() {
-            self.frame = frame;
-            (self.map, self.cells, self.failed) = (None, None, None);
-            self.progress = OverviewProgress::default();
-            self.singular = SingularValues::default();
-            // Kernels are those of all slices.
-            self.ranked = self.ranked.take().filter(|ranked| ranked.0.kernels);
+    pub fn turn(&mut self, change: impl FnOnce(&mut MatrixView)) {
+        let mut view = self.view.clone();
+        change(&mut view);
+        self.show(view);
+    }
+
+    /// Looks at this matrix of the tensor.
+    pub fn show(&mut self, view: MatrixView) {
+        let frame = view.selection(self.frame.row);
+        let same = frame == self.frame;
+        // Kernels are those of all slices.
+        let kernels = view.is_usual();
+        self.view = view;
+        if same {
+            return;
         }
+        (self.matrix, self.frame) = (self.view.size(frame.fold), frame);
+        (self.map, self.cells, self.failed) = (None, None, None);
+        self.progress = OverviewProgress::default();
+        self.singular = SingularValues::default();
+        self.ranked = self.ranked.take().filter(|ranked| ranked.0.kernels && kernels);
+        self.look(self.at);
     }
 
     /// Looks at a value, with the lens around it.
@@ -353,9 +362,13 @@ impl Looking {
 mod tests {
     use super::*;
 
+    fn looking(shape: &[u64]) -> Option<Looking> {
+        Looking::new(0, MatrixView::new(shape), Some(0))
+    }
+
     #[test]
     fn the_lens_stays_inside_and_follows() {
-        let mut look = Looking::new(0, &[1000, 300], 0).unwrap();
+        let mut look = looking(&[1000, 300]).unwrap();
         assert_eq!((look.window(), look.lens), ((64, 64), (0, 0)));
         look.go(500 * 300 + 150);
         assert_eq!((look.at, look.lens), ((500, 150), (468, 118)));
@@ -383,24 +396,36 @@ mod tests {
 
     #[test]
     fn going_to_an_index_changes_the_slice() {
-        let mut look = Looking::new(0, &[2, 3, 10, 20], 0).unwrap();
+        let mut look = looking(&[2, 3, 10, 20]).unwrap();
         look.go(200 * 4 + 20 * 3 + 5);
-        assert_eq!((look.frame.leading.clone(), look.at), (vec![1, 1], (3, 5)));
+        assert_eq!((look.view.leading(), look.at), (vec![1, 1], (3, 5)));
         assert_eq!(look.index(look.at), [1, 1, 3, 5]);
-        look.slice(vec![9, 9]);
-        assert_eq!(look.frame.leading, [1, 1]);
+        look.turn(|view| view.lead(&[9, 9]));
+        assert_eq!(look.view.leading(), [1, 2]);
+        assert_eq!((look.frame.slice.as_str(), look.at), ("1, 2, :, :", (3, 5)));
+    }
+
+    #[test]
+    fn a_smaller_matrix_keeps_the_lens_inside() {
+        let mut look = looking(&[2, 300, 10, 20]).unwrap();
+        look.turn(|view| view.draw(1, 3));
+        assert_eq!((look.matrix, look.frame.slice.as_str()), ((300, 20), "0, :, 0, :"));
+        look.centre((299, 19));
+        look.show(MatrixView::of(&[2, 300, 10, 20], &"0, :4, 0, -3:".parse().unwrap()).unwrap());
+        assert_eq!((look.matrix, look.at, look.lens), ((4, 3), (3, 2), (0, 0)));
+        assert_eq!(look.index(look.at), [0, 3, 0, 19]);
     }
 
     #[test]
     fn a_long_vector_is_folded() {
-        let mut look = Looking::new(0, &[10_000], 0).unwrap();
+        let mut look = looking(&[10_000]).unwrap();
         assert_eq!((look.frame.fold, look.matrix), (Some(256), (40, 256)));
         look.go(9_999);
         assert_eq!((look.at, look.index(look.at)), ((39, 15), vec![9_999]));
         assert!(look.has((39, 15)) && !look.has((39, 16)));
         look.step((0, 1), false);
         assert_eq!(look.at, (38, 16), "beyond the end it is the row above");
-        assert!(Looking::new(0, &[0, 4], 0).is_none());
-        assert_eq!(Looking::new(0, &[], 0).unwrap().matrix, (1, 1));
+        assert!(looking(&[0, 4]).is_none());
+        assert_eq!(looking(&[]).unwrap().matrix, (1, 1));
     }
 }

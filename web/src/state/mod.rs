@@ -20,6 +20,7 @@ pub mod tape;
 pub mod terms;
 pub mod tree;
 pub mod treemap;
+pub mod view;
 pub mod weights;
 pub mod work;
 

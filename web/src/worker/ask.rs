@@ -1,10 +1,10 @@
 //! Answers about one leaf: what it is, where it lies, its values.
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Layout, Leaf, Tensor, Unwatched, Value};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Layout, Leaf, Result, Tensor, Value};
 use statelens_inspect::{
     element_text, indexed, layout_text, snippets, type_name, value_text, visible,
 };
-use statelens_tensor::{BUFFER, drain_range};
+use statelens_tensor::ElementPlaces;
 
 use crate::protocol::inspected::{Fact, FormattedValues, Inspected};
 use crate::state::fmt::{exact, shape as shape_text};
@@ -146,36 +146,37 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// Values of a tensor; `None` if the row is none.
+/// Values of a tensor, or of a slice of it; `None` if the row is none.
 #[must_use]
-pub fn values(open: &OpenCheckpoint, row: u32, start: u64, count: u32) -> Option<FormattedValues> {
+pub fn values(
+    open: &OpenCheckpoint,
+    row: u32,
+    slice: String,
+    start: u64,
+    count: u32,
+) -> Option<FormattedValues> {
     let leaf = open.leaves.get(row as usize)?;
     let (_, tensor) = open.checkpoint.tensor_of(leaf.id)?;
     let Some(tensor) = statelens_tensor::numbers(tensor) else {
         let error = Error::unsupported(format!("{} blocks are shown by size only", tensor.dtype));
-        return Some(FormattedValues { row, start, values: Err(text::error(&error)) });
+        return Some(FormattedValues { row, slice, start, values: Err(text::error(&error)) });
     };
-    let tensor = &*tensor;
-    let numel = tensor.numel()?;
-    let start = start.min(numel);
-    let end = start.saturating_add(u64::from(count)).min(numel);
-    let values =
-        elements(&open.checkpoint.files, tensor, start, end).map_err(|error| text::error(&error));
-    Some(FormattedValues { row, start, values })
+    let values = elements(&open.checkpoint.files, &tensor, &slice, start, u64::from(count));
+    Some(FormattedValues { row, slice, start, values: values.map_err(|error| text::error(&error)) })
 }
 
 fn elements(
     files: &FileSet,
     tensor: &Tensor,
+    slice: &str,
     start: u64,
-    end: u64,
-) -> statelens_checkpoint::Result<Vec<String>> {
-    let mut bytes = Vec::new();
-    let mut take = |part: &[u8]| {
-        bytes.extend_from_slice(part);
-        Ok(())
-    };
-    drain_range(files, tensor, start..end, BUFFER, &mut Unwatched, &mut take)?;
-    let size = tensor.dtype.itemsize().max(1) as usize;
-    Ok(bytes.chunks(size).map(|element| element_text(&tensor.dtype, element)).collect())
+    count: u64,
+) -> Result<Vec<String>> {
+    let places = ElementPlaces::new(&slice.parse()?, &tensor.shape)?;
+    let mut texts = Vec::new();
+    places.each(files, tensor, start..start.saturating_add(count), |_, element| {
+        texts.push(element_text(&tensor.dtype, element));
+        Ok::<(), Error>(())
+    })?;
+    Ok(texts)
 }

@@ -136,11 +136,15 @@ pub(super) fn answer(session: &SharedSession, job: &Job, message: ToWorker, data
                 return job.post(&FromWorker::Stopped { error: Some(text::error(&error)) });
             };
             let (job, handle) = (job.clone(), get(data, HANDLE));
+            // How much it takes was agreed to when the plan was.
+            job.agrees_to_all();
             job.clone().spawn(async move {
                 let planning::PlannedOutput { plan, more, texts } = made;
                 let run = |plan| {
                     let handle = handle.clone();
-                    running::run(plan, &open.sources, sink, handle, falsify, &open.limits, &job)
+                    let tell: running::TellRunning = |job, now| job.post(&FromWorker::Running(now));
+                    let job = (&job, tell);
+                    running::run(plan, &open.sources, sink, handle, falsify, &open.limits, job)
                 };
                 let mut ran = run(plan).await;
                 for plan in more {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use statelens_checkpoint::{Error, Result, Tensor};
 use statelens_stats::Matrix;
+use statelens_tensor::{ElementPlaces, Slice, sliced};
 
 use crate::protocol::frame::MatrixSelection;
 use crate::worker::opened::OpenCheckpoint;
@@ -17,13 +18,32 @@ pub(super) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tens
         .ok_or_else(|| Error::unsupported(format!("the numbers of {} are not known", tensor.dtype)))
 }
 
-/// The tensor as numbers, and the matrix of it.
+/// Bytes of a slice of quantised blocks, which is unpacked here.
+const MOST: u64 = 64 << 20;
+
+/// What a slice takes of a tensor, to be read as any tensor is.
+pub(super) fn slice_of(open: &OpenCheckpoint, tensor: &Tensor, slice: &Slice) -> Result<Tensor> {
+    sliced(&open.checkpoint.files, tensor, slice, MOST)
+}
+
+/// The tensor as numbers, and the matrix of it. One that lies in one run is a part of the tensor, any
+/// other a view.
 pub(super) fn tensor<'a>(
     open: &'a OpenCheckpoint,
     frame: &MatrixSelection,
 ) -> Result<(Cow<'a, Tensor>, Matrix)> {
     let numbers = numbers_of(open, frame.row)?;
-    let matrix = frame.matrix(&numbers.shape);
-    let matrix = matrix.ok_or_else(|| Error::refused("it has no values, or no such slice"))?;
-    Ok((numbers, matrix))
+    let slice: Slice = frame.slice.parse()?;
+    let places = ElementPlaces::new(&slice, &numbers.shape)?;
+    let (shape, len) = (places.shape(), places.count());
+    if numbers.numel().is_none() || len == 0 || shape.len() > 2 {
+        return Err(Error::refused("it has no values, or no such slice"));
+    }
+    let columns = shape.last().copied().unwrap_or(1);
+    let (numbers, first) = match places.run() {
+        Some(run) => (numbers, run.start),
+        None => (Cow::Owned(slice_of(open, &numbers, &slice)?), 0),
+    };
+    let matrix = Matrix { first, len, columns };
+    Ok((numbers, frame.fold.map_or(matrix, |columns| matrix.folded(columns))))
 }

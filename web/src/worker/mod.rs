@@ -184,10 +184,11 @@ fn hear(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
                 job.post(&FromWorker::Inspected(inspected));
             }
         }
-        ToWorker::Values { row, start, count } => {
+        ToWorker::Values { row, slice, start, count } => {
             let session = session.borrow();
             let open = session.open.as_ref();
-            if let Some(values) = open.and_then(|open| ask::values(open, row, start, count)) {
+            if let Some(values) = open.and_then(|open| ask::values(open, row, slice, start, count))
+            {
                 job.post(&FromWorker::Valued(values));
             }
         }

@@ -10,7 +10,7 @@ use crate::protocol::looking::LookingReply as Looked;
 use crate::protocol::ranked::{Ranked, RankedReply, RankedRequest};
 use crate::text;
 use crate::worker::job::Job;
-use crate::worker::looked::numbers_of;
+use crate::worker::looked::{numbers_of, tensor};
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
 use crate::worker::session::SharedSession;
@@ -34,23 +34,24 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: Option<RankedReques
 }
 
 fn tell(job: &Job, ask: &RankedRequest, reply: RankedReply) {
-    job.post(&FromWorker::Looking(Looked::Ranked(ask.row, reply)));
+    job.post(&FromWorker::Looking(Looked::Ranked(ask.frame.row, reply)));
 }
 
 async fn rank(open: &OpenCheckpoint, ask: &RankedRequest, job: &Job) -> Result<Ranked> {
-    let tensor = numbers_of(open, ask.row)?;
-    let leading = match ask.kernels {
-        true => vec![0; tensor.shape.len().saturating_sub(2)],
-        false => ask.leading.clone(),
-    };
-    let matrix = Matrix::of(&tensor.shape, &leading);
-    let matrix = matrix.ok_or_else(|| Error::refused("it has no rows"))?;
-    let (range, width, size) = match ask.kernels {
+    let (tensor, range, width, size) = match ask.kernels {
         true => {
+            let tensor = numbers_of(open, ask.frame.row)?;
+            let leading = vec![0; tensor.shape.len().saturating_sub(2)];
+            let matrix = Matrix::of(&tensor.shape, &leading);
+            let matrix = matrix.ok_or_else(|| Error::refused("it has no rows"))?;
             let all = 0..tensor.numel().unwrap_or(0);
-            (all, matrix.len, (matrix.rows(), matrix.columns))
+            (tensor, all, matrix.len, (matrix.rows(), matrix.columns))
         }
-        false => (matrix.first..matrix.first + matrix.len, matrix.columns, (1, matrix.columns)),
+        false => {
+            let (tensor, matrix) = tensor(open, &ask.frame)?;
+            let range = matrix.first..matrix.first + matrix.len;
+            (tensor, range, matrix.columns, (1, matrix.columns))
+        }
     };
     let rows = Rows::new(&tensor.dtype, width).ok_or_else(|| {
         Error::unsupported(format!("the numbers of {} are not known", tensor.dtype))

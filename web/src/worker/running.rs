@@ -8,14 +8,17 @@ use statelens_convert::{ReadingRun, Run, RunOptions, Step, composable};
 use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
+use crate::protocol;
 use crate::protocol::conversion::{Done, Running};
-use crate::protocol::{self, FromWorker};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::reading::Driver;
 use crate::worker::sink::OutputSink;
 use crate::worker::sources::Sources;
 use crate::worker::{casts, check, now, private};
+
+/// Tells the page how far one is, each in its own words: a conversion, and a slice that is saved meanwhile.
+pub type TellRunning = fn(&Job, Running);
 
 /// Runs a plan of what these files are. What comes back is what was written, and the finished files.
 ///
@@ -29,13 +32,11 @@ pub async fn run(
     handle: JsValue,
     falsify: bool,
     limits: &Limits,
-    job: &Job,
+    (job, tell): (&Job, TellRunning),
 ) -> Result<(Done, js_sys::Array)> {
     let began = now();
     let local = sources.server().is_none();
     let compose = composable(&plan) && to == protocol::conversion::SaveTo::Download && local;
-    // How much it takes was agreed to when the plan was.
-    job.agrees_to_all();
     let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
     let mut sinks = Sinks { to, compose, handle, begun: Vec::new() };
     let keys = KeysByProgress::new(&plan);
@@ -44,7 +45,7 @@ pub async fn run(
     let mut writing = WritingRun {
         run: Run::new(plan, RunOptions { compose, ..RunOptions::default() })?,
         driver: Driver::new(&[sources], job),
-        updates: WriteUpdates { sources, job, began, keys },
+        updates: WriteUpdates { sources, job, tell, began, keys },
     };
     let ran = writing.all(&mut sinks).await;
     writing.driver.close().await;
@@ -175,6 +176,7 @@ impl WritingRun<'_> {
 struct WriteUpdates<'a> {
     sources: &'a Sources,
     job: &'a Job,
+    tell: TellRunning,
     began: f64,
     keys: KeysByProgress,
 }
@@ -186,7 +188,7 @@ impl WriteUpdates<'_> {
         }
         let (done, total) = run.progress();
         let (millis, key) = (now() - self.began, self.keys.at(done));
-        self.job.post(&FromWorker::Running(Running { done, total, millis, key }));
+        (self.tell)(self.job, Running { done, total, millis, key });
         if let Some(server) = self.sources.server() {
             server.tell(self.job);
         }

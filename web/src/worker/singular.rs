@@ -120,9 +120,8 @@ async fn find(open: &OpenCheckpoint, frame: &MatrixSelection, all: bool, job: &J
 
 fn title(open: &OpenCheckpoint, frame: &MatrixSelection) -> String {
     let key = open.leaves.get(frame.row as usize).map(|leaf| leaf.flat.to_lossy().into_owned());
-    let slice: String = frame.leading.iter().map(|index| format!("{index}, ")).collect();
-    let key = key.unwrap_or_default();
-    if slice.is_empty() { key } else { format!("{key}[{slice}:, :]") }
+    let (key, slice) = (key.unwrap_or_default(), &frame.slice);
+    if slice.is_empty() { key } else { format!("{key}[{slice}]") }
 }
 
 fn shown(of: &Spectrum, title: &str) -> SingularReport {

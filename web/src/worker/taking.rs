@@ -1,22 +1,26 @@
 //! The numbers of a tensor, or of a slice of it, as a file: bytes as they are, as text, as an array.
 
+use std::sync::Arc;
+
 use js_sys::{Array, Uint8Array};
 use statelens_checkpoint::{DType, Error, Result, Tensor};
-use statelens_formats::numpy::write::head;
+use statelens_convert::{alone, in_dtype};
+use statelens_formats::{RequestedOptions, writing};
 use statelens_inspect::Csv;
-use statelens_stats::Matrix;
-use statelens_tensor::{BUDGET, Cast, Machine as _, Pour, Receive};
+use statelens_tensor::{BUDGET, Machine as _, Pour, Receive};
 use wasm_bindgen::JsValue;
 use web_sys::Blob;
 
 use crate::protocol::FromWorker;
+use crate::protocol::conversion::SaveTo;
 use crate::protocol::job::JobKind;
 use crate::protocol::looking::{LookingReply, Take, TakeAs};
 use crate::text;
 use crate::worker::job::Job;
-use crate::worker::looked::numbers_of;
+use crate::worker::looked::{numbers_of, slice_of};
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
+use crate::worker::running::{TellRunning, run};
 use crate::worker::session::SharedSession;
 
 /// What is handed to the browser at once, which keeps it on the disk if it has to.
@@ -28,9 +32,9 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: Option<Take>) {
     let Some(open) = session.borrow().open.clone() else { return };
     job.clone().spawn(async move {
         match take(&open, &ask, &job).await {
-            Ok(blob) => {
+            Ok(files) => {
                 let told = FromWorker::Looking(LookingReply::Taken(ask.name));
-                job.post_with(&told, &Array::of1(&blob));
+                job.post_with(&told, &files);
             }
             Err(error) => {
                 if let Some(error) = text::failure(&error) {
@@ -42,36 +46,32 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: Option<Take>) {
     });
 }
 
-async fn take(open: &OpenCheckpoint, ask: &Take, job: &Job) -> Result<Blob> {
+async fn take(open: &OpenCheckpoint, ask: &Take, job: &Job) -> Result<Array> {
     let mut tensor: Tensor = numbers_of(open, ask.row)?.into_owned();
+    if !ask.slice.is_empty() {
+        tensor = slice_of(open, &tensor, &ask.slice.parse()?)?;
+    }
     if ask.single {
-        Cast::new(&tensor.stored, &DType::F32)?;
-        tensor.dtype = DType::F32;
+        tensor = in_dtype(tensor, DType::F32)?;
     }
-    let all = tensor.numel().unwrap_or(0);
-    let (range, shape) = match ask.leading.as_slice() {
-        [] => (0..all, tensor.shape.clone()),
-        leading => {
-            let matrix = Matrix::of(&tensor.shape, leading);
-            let matrix = matrix.ok_or_else(|| Error::refused("there is no such slice"))?;
-            let shape = tensor.shape[leading.len()..].to_vec();
-            (matrix.first..matrix.first + matrix.len, shape)
-        }
-    };
-    let mut taken =
-        TakenOutput { csv: None, text: String::new(), bytes: Vec::new(), parts: Array::new() };
     match ask.kind {
-        TakeAs::Raw => {}
-        TakeAs::Csv => taken.csv = Some(Csv::new(&tensor.dtype, &shape)),
-        TakeAs::Npy => {
-            let head = head(&tensor.dtype, &shape);
-            taken.bytes = head.ok_or_else(|| {
-                Error::unsupported(format!("numpy has no {}", tensor.dtype))
-                    .advice("As float32 it has all the numbers.")
-            })?;
+        TakeAs::Csv => {
+            plain(open, &tensor, Some(Csv::new(&tensor.dtype, &tensor.shape)), job).await
         }
+        TakeAs::Raw => plain(open, &tensor, None, job).await,
+        TakeAs::Npy | TakeAs::Npz | TakeAs::Safetensors => written(open, ask, tensor, job).await,
     }
-    let mut pour = Pour::new(&open.checkpoint.files, &tensor, range, BUDGET, taken)?;
+}
+
+/// Its bytes, or its numbers as text.
+async fn plain(
+    open: &OpenCheckpoint,
+    tensor: &Tensor,
+    csv: Option<Csv>,
+    job: &Job,
+) -> Result<Array> {
+    let taken = TakenOutput { csv, text: String::new(), bytes: Vec::new(), parts: Array::new() };
+    let mut pour = Pour::all(&open.checkpoint.files, tensor, BUDGET, taken)?;
     drive(&mut pour, &[&open.sources], job, |pour, time| {
         if time {
             let (done, total) = pour.progress();
@@ -80,7 +80,23 @@ async fn take(open: &OpenCheckpoint, ask: &Take, job: &Job) -> Result<Blob> {
     })
     .await?;
     pour.into.flush(true)?;
-    Blob::new_with_blob_sequence(&pour.into.parts).map_err(|_| full())
+    let blob = Blob::new_with_blob_sequence(&pour.into.parts).map_err(|_| full())?;
+    Ok(Array::of1(&blob))
+}
+
+/// A file of a format that has dtype and shape, by the same writer as any conversion.
+async fn written(open: &OpenCheckpoint, ask: &Take, tensor: Tensor, job: &Job) -> Result<Array> {
+    let key = open.leaves.get(ask.row as usize).map(|leaf| leaf.flat.to_lossy());
+    let key = key.unwrap_or_default();
+    let alone = alone(&open.checkpoint, [(&*key, tensor)], &open.limits)?;
+    let target = writing(ask.kind.extension())?.target(&RequestedOptions::default())?;
+    let plan = statelens_formats::plan(Arc::new(alone), &target, &ask.name)?;
+    let tell: TellRunning = |job, now| {
+        job.post(&FromWorker::Looking(LookingReply::Taking(now.done, now.total)));
+    };
+    let (sink, limits) = (SaveTo::Download, &open.limits);
+    let ran = run(plan, &open.sources, sink, JsValue::UNDEFINED, true, limits, (job, tell)).await;
+    ran.map(|(_, files)| files)
 }
 
 struct TakenOutput {

@@ -4,9 +4,10 @@ use statelens_inspect::picture::{ColourScaling, Show};
 use web_sys::HtmlInputElement;
 use yew::prelude::*;
 
-use crate::page::marks::{self, cap, chip, chosen};
+use crate::page::looking::dims::dims;
+use crate::page::marks::{cap, chip, chosen, prose};
 use crate::page::model::actor::Actor;
-use crate::page::weights::number_of;
+use crate::page::weights::{Goal, HINT};
 use crate::state::fmt;
 use crate::state::looking::{Looking, Profile};
 use crate::state::work::layers::Layer;
@@ -36,30 +37,36 @@ pub(super) fn Bar(props: &BarProps) -> Html {
         Callback::from(move |_: MouseEvent| actor.looking(act))
     };
     let onkeydown = {
-        let (actor, wrong, shape) = (actor.clone(), wrong.clone(), looking.shape.clone());
+        let (actor, wrong) = (actor.clone(), wrong.clone());
+        let shape = looking.view.shape.clone();
         Callback::from(move |event: KeyboardEvent| {
             let Some(input) = event.target_dyn_into::<HtmlInputElement>() else { return };
-            match (event.key().as_str(), number_of(&input.value(), &shape)) {
-                ("Enter", Ok(number)) => {
+            if event.key() != "Enter" {
+                return wrong.set(None);
+            }
+            match Goal::typed(&input.value(), &shape) {
+                Ok(goal) => {
                     wrong.set(None);
                     // Arrow keys go on from there.
                     let _ = input.blur();
-                    actor.looking(move |looking| looking.go(number));
+                    actor.looking(move |looking| match goal {
+                        Goal::Value(number) => looking.go(number),
+                        Goal::Slice(view) => looking.show(view),
+                    });
                 }
-                ("Enter", Err(why)) => wrong.set(Some(why)),
-                _ => wrong.set(None),
+                Err(why) => wrong.set(Some(why)),
             }
         })
     };
-    let last: Vec<u64> = looking.shape.iter().map(|dim| dim.saturating_sub(1)).collect();
+    let last: Vec<u64> = looking.view.shape.iter().map(|dim| dim.saturating_sub(1)).collect();
     html! {
         <div class="pane-h lookbar">
             if let Some(layer) = &props.layer { { step(&actor, layer) }<span class="vr only-l"></span> }
             <label class="inp goto"><span class="lab">{ "go to" }</span>
-                <input id="go-to" type="text" {onkeydown} placeholder={fmt::shape(&last)} aria-label="Go to the value at an index"
-                    aria-invalid={wrong.is_some().to_string()} autocomplete="off" spellcheck="false" inputmode="numeric" /><kbd>{ "G" }</kbd></label>
-            if let Some(why) = &*wrong { <span class="w-warn" role="alert">{ why.clone() }</span> }
-            { for looking.frame.leading.iter().enumerate().map(|(dim, index)| slice(&actor, looking, dim, *index)) }
+                <input id="go-to" type="text" {onkeydown} placeholder={fmt::shape(&last)} aria-label="Go to the value at an index, or to a slice"
+                    title={HINT} aria-invalid={wrong.is_some().to_string()} autocomplete="off" spellcheck="false" /><kbd>{ "G" }</kbd></label>
+            if let Some(why) = &*wrong { <span class="w-warn" role="alert">{ prose(why) }</span> }
+            { dims(&actor, looking) }
             <span class="vr only-l"></span>
             <span class="step" role="group" aria-label="Zoom">
                 <button aria-label="Fewer pixels per value" title="Smaller (\u{2212})" onclick={on(|it| it.magnify(-1))}>{ "\u{2212}" }</button>
@@ -86,41 +93,6 @@ fn step(actor: &Actor, layer: &Layer) -> Html {
             <button aria-label="Previous" title="Previous (,)" disabled={layer.at == 0} onclick={by(-1)}>{ "\u{2039}" }</button>
             <span>{ layer.text.clone() }</span>
             <button aria-label="Next" title="Next (.)" disabled={layer.at + 1 == layer.count} onclick={by(1)}>{ "\u{203a}" }</button>
-        </span>
-    }
-}
-
-/// The index of a dimension that is not drawn: typed, or dragged.
-fn slice(actor: &Actor, looking: &Looking, dim: usize, index: u64) -> Html {
-    let size = looking.shape[dim];
-    let take = {
-        let (actor, leading) = (actor.clone(), looking.frame.leading.clone());
-        Callback::from(move |text: String| {
-            let Ok(index) = text.trim().parse::<u64>() else { return };
-            let mut leading = leading.clone();
-            leading[dim] = index.min(size.saturating_sub(1));
-            actor.looking(move |looking| looking.slice(leading));
-        })
-    };
-    let typed = {
-        let take = take.clone();
-        Callback::from(move |event: Event| {
-            if let Some(text) = marks::typed(&event) {
-                take.emit(text);
-            }
-        })
-    };
-    let dragged = Callback::from(move |event: InputEvent| {
-        if let Some(text) = marks::typed(&event) {
-            take.emit(text);
-        }
-    });
-    let (last, value) = (size.saturating_sub(1).to_string(), index.to_string());
-    html! {
-        <span class="slice" role="group" aria-label={format!("Dimension {dim}")}>
-            <span class="lab">{ format!("dim {dim}") }</span>
-            <input class="num" type="number" min="0" max={last.clone()} value={value.clone()} onchange={typed} aria-label={format!("Index of dimension {dim}, of {size}")} />
-            <input type="range" min="0" max={last} {value} oninput={dragged} aria-label={format!("Index of dimension {dim}, dragged")} />
         </span>
     }
 }

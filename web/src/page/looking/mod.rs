@@ -2,6 +2,7 @@
 
 mod bar;
 mod canvas;
+mod dims;
 mod grid;
 mod overview;
 mod ranked;

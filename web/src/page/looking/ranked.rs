@@ -21,8 +21,8 @@ const TILE: u64 = 54;
 
 impl Actor {
     fn rank(&self, looking: &Looking, kernels: bool, from: u64, in_order: bool) {
-        let leading = if kernels { Vec::new() } else { looking.frame.leading.clone() };
-        let ask = RankedRequest { row: looking.frame.row, leading, kernels, from, in_order };
+        let frame = looking.frame.clone();
+        let ask = RankedRequest { frame, kernels, from, in_order };
         self.ask(&ToWorker::Looking(Look::Ranked(Some(ask))));
         self.looking(|it| (it.ranking, it.rank_failed) = (Some((0, 0)), None));
     }
@@ -30,7 +30,9 @@ impl Actor {
 
 /// Whether the last two dimensions are kernels.
 pub(super) fn has_kernels(looking: &Looking) -> bool {
-    looking.shape.len() > 2 && looking.matrix.0.saturating_mul(looking.matrix.1) <= KERNEL
+    looking.view.shape.len() > 2
+        && looking.view.is_usual()
+        && looking.matrix.0.saturating_mul(looking.matrix.1) <= KERNEL
 }
 
 fn going(actor: &Actor, looking: &Looking) -> Html {
@@ -55,7 +57,7 @@ fn failed(looking: &Looking) -> Html {
 
 /// The rows by norm, beside the picture.
 pub(super) fn rows(actor: &Actor, looking: &Looking, bytes: u64) -> Html {
-    if has_kernels(looking) || looking.shape.len() < 2 || looking.matrix.0 < ROWS {
+    if has_kernels(looking) || looking.view.rows.is_none() || looking.matrix.0 < ROWS {
         return html! {};
     }
     let rank = {
@@ -110,7 +112,8 @@ pub(super) fn tiles(actor: &Actor, looking: &Looking, dark: bool) -> Html {
         Callback::from(move |_: MouseEvent| actor.rank(&looking, true, from, in_order))
     };
     let in_order = found.is_some_and(|found| found.in_order);
-    let leading = &looking.shape[..looking.shape.len() - 2];
+    let shape = &looking.view.shape;
+    let leading = &shape[..shape.len() - 2];
     let all: u64 = leading.iter().product();
     html! {
         <section class="kernels" id="kernels" aria-label="Kernels">
@@ -139,7 +142,8 @@ pub(super) fn tiles(actor: &Actor, looking: &Looking, dark: bool) -> Html {
 fn drawn(actor: &Actor, looking: &Looking, found: &Ranked, dark: bool) -> Vec<Html> {
     let (high, wide) = found.size;
     let each = (high * wide).max(1) as usize;
-    let leading = &looking.shape[..looking.shape.len() - 2];
+    let shape = &looking.view.shape;
+    let leading = &shape[..shape.len() - 2];
     // One scale for all that are seen together.
     let most = found.values.iter().copied().filter(|value| value.is_finite());
     let limit = most.map(f64::abs).fold(0.0, f64::max);
@@ -154,11 +158,11 @@ fn drawn(actor: &Actor, looking: &Looking, found: &Ranked, dark: bool) -> Vec<Ht
             let cells = ColouredCells { width: wide as usize, colours: values.iter().map(colour).collect() };
             let index = statelens_inspect::index(leading, at);
             let name = fmt::shape(&index);
-            let here = index == looking.frame.leading;
+            let here = index == looking.view.leading();
             let actor = actor.clone();
             let onclick = Callback::from(move |_: MouseEvent| {
                 let index = index.clone();
-                actor.looking(move |it| it.slice(index));
+                actor.looking(move |it| it.turn(|view| view.lead(&index)));
             });
             let told = format!("{name}: norm {}, largest magnitude {}", number(norm), number(largest));
             html! {

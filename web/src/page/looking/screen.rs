@@ -13,6 +13,7 @@ use super::side::Side;
 use crate::page::hooks::use_media;
 use crate::page::marks::{Copy, cap, dtype, logo, wrapped_key};
 use crate::page::model::actor::Actor;
+use crate::page::taking::sliced_key;
 use crate::protocol::ToWorker;
 use crate::protocol::inspected::Inspected;
 use crate::protocol::looking::LookingRequest;
@@ -57,12 +58,8 @@ pub fn Expanded(props: &ExpandedProps) -> Html {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.expand(false))
     };
-    let title = title(&row.key, looking);
-    let axes = match (looking.shape.len(), looking.transposed) {
-        (0 | 1, _) => ("rows of elements", "elements"),
-        (_, false) => ("rows", "columns"),
-        (_, true) => ("columns", "rows"),
-    };
+    let title = AttrValue::from(sliced_key(&row.key, &looking.frame.slice));
+    let axes = axes(looking);
     html! {
         <main class="app look" id="look">
             <header class="top">
@@ -79,7 +76,7 @@ pub fn Expanded(props: &ExpandedProps) -> Html {
             <Bar looking={looking.clone()} layer={props.work.layer()} />
             <div class="exp">
                 <div class="main">
-                    <div class="hd"><h2>{ "Whole tensor" }</h2>
+                    <div class="hd"><h2>{ if looking.frame.slice.is_empty() { "Whole tensor".to_owned() } else { format!("[{}]", looking.frame.slice) } }</h2>
                         <span class="lab">{ what(looking, map.as_ref()) }</span>
                         { progress(&actor, looking) }
                         <span class="grow"></span>
@@ -95,7 +92,7 @@ pub fn Expanded(props: &ExpandedProps) -> Html {
                     <Grid looking={looking.clone()} {dark} bytes={row.bytes} />
                     { ranked::tiles(&actor, looking, dark) }
                 </div>
-                <Side looking={looking.clone()} map={(*map).clone()} inspected={props.inspected.clone()} {title} {axes} dtype={row.dtype.clone()} bytes={row.bytes} taking={props.taking.clone()} />
+                <Side tensor={row.key.clone()} looking={looking.clone()} map={(*map).clone()} inspected={props.inspected.clone()} {title} {axes} dtype={row.dtype.clone()} bytes={row.bytes} taking={props.taking.clone()} />
             </div>
             <footer class="status">
                 if let Some(cells) = &looking.cells { <span class="opt dim">{ format!("window read in {}", fmt::seconds(cells.0.millis)) }</span> }
@@ -107,13 +104,17 @@ pub fn Expanded(props: &ExpandedProps) -> Html {
     }
 }
 
-/// The key, with the slice of it that is drawn, as Python would write that.
-fn title(key: &str, looking: &Looking) -> AttrValue {
-    if looking.frame.leading.is_empty() {
-        return key.to_owned().into();
-    }
-    let leading: Vec<String> = looking.frame.leading.iter().map(u64::to_string).collect();
-    format!("{key}[{}, :, :]", leading.join(", ")).into()
+/// What rows and columns are called.
+fn axes(looking: &Looking) -> (AttrValue, AttrValue) {
+    let view = &looking.view;
+    let (rows, columns) = match (view.rows.zip(view.columns), view.shape.len()) {
+        (None, _) => ("rows of elements".into(), "elements".into()),
+        (Some((rows, columns)), 3..) => {
+            (format!("dim {rows}").into(), format!("dim {columns}").into())
+        }
+        _ => ("rows".into(), "columns".into()),
+    };
+    if looking.transposed { (columns, rows) } else { (rows, columns) }
 }
 
 fn what(

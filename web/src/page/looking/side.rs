@@ -11,12 +11,13 @@ use super::ranked;
 use super::save::Saved;
 use super::spectrum;
 use crate::page::model::actor::Actor;
-use crate::page::taking::SaveAs;
+use crate::page::taking::{SaveAs, how_far};
 use crate::page::weights::HistogramView;
 use crate::protocol::inspected::Inspected;
 use crate::state::fmt;
 use crate::state::instrument::Taking;
 use crate::state::looking::{ByIdentity, Looking, Profile};
+use crate::state::view::text;
 use crate::state::weights::number;
 
 #[derive(Properties, PartialEq)]
@@ -25,9 +26,11 @@ pub(super) struct SideProps {
     /// As it is drawn.
     pub(super) map: Option<ByIdentity<BlockMap>>,
     pub(super) inspected: Option<Rc<Inspected>>,
+    /// The key.
+    pub(super) tensor: AttrValue,
     /// The key, with the slice.
     pub(super) title: AttrValue,
-    pub(super) axes: (&'static str, &'static str),
+    pub(super) axes: (AttrValue, AttrValue),
     pub(super) dtype: AttrValue,
     /// Bytes of the whole tensor.
     pub(super) bytes: u64,
@@ -67,7 +70,8 @@ pub(super) fn Side(props: &SideProps) -> Html {
                     <HistogramView values={Rc::new((**values).clone())} dtype={props.dtype.to_string()} width={300.0} /></section>
             }
             <section><div class="hd"><h3>{ "Save the values" }</h3></div>
-                <SaveAs row={looking.frame.row} title={props.title.clone()} leading={looking.frame.leading.clone()} dtype={props.dtype.clone()} taking={props.taking.clone()} /></section>
+                { saves(props) }
+                { how_far(&actor, &props.taking) }</section>
             if let Some(map) = &props.map {
                 { outstanding(&actor, looking, &map.0, false) }
                 { outstanding(&actor, looking, &map.0, true) }
@@ -75,9 +79,10 @@ pub(super) fn Side(props: &SideProps) -> Html {
                 { spectrum::section(&actor, looking, &props.title) }
                 <section><div class="hd"><h3>{ "Save the picture" }</h3></div>
                     <div class="saves">{ for [("png", "PNG"), ("svg", "SVG"), ("csv", "CSV")].into_iter().map(|(kind, name)| {
-                        let (map, title, axes) = (map.clone(), props.title.clone(), props.axes);
+                        let (map, title, axes) = (map.clone(), props.title.clone(), props.axes.clone());
                         let (show, scaling) = (looking.show, looking.scaling);
                         let onclick = Callback::from(move |_: MouseEvent| {
+                            let axes = (axes.0.as_str(), axes.1.as_str());
                             Saved { map: &map.0, title: &title, axes, show, scaling }.save(kind);
                         });
                         html! { <button class="btn" id={format!("save-{kind}")} {onclick}>{ name }</button> }
@@ -89,8 +94,22 @@ pub(super) fn Side(props: &SideProps) -> Html {
 
 /// Bytes of the matrix that is looked at, of so many of the tensor.
 fn slice_bytes(looking: &Looking, bytes: u64) -> u64 {
-    let before = looking.shape.len().saturating_sub(2);
-    bytes / looking.shape[..before].iter().product::<u64>().max(1)
+    let all = looking.view.shape.iter().fold(1, |all: u64, dim| all.saturating_mul(*dim));
+    let share = u128::from(bytes) * u128::from(looking.view.elements()) / u128::from(all.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+/// What is drawn as a file of its own, and what was asked for, if that is more.
+fn saves(props: &SideProps) -> Html {
+    let (frame, view) = (&props.looking.frame, &props.looking.view);
+    let asked = text(&view.asked(), &view.shape);
+    let save = |slice: &str, label: &'static str| {
+        html! { <SaveAs key={label} row={frame.row} tensor={props.tensor.clone()} slice={slice.to_owned()} {label} dtype={props.dtype.clone()} /> }
+    };
+    if asked == frame.slice {
+        return save(&frame.slice, "save as");
+    }
+    html! { <>{ save(&asked, "save the slice as") }{ save(&frame.slice, "save what is drawn as") }</> }
 }
 
 fn told(value: Option<f64>) -> String {

@@ -1,10 +1,14 @@
-//! Going to a value by its index.
+//! Going to a value by its index, or to a slice.
 
+use statelens_tensor::Slice;
 use web_sys::HtmlInputElement;
 use yew::prelude::*;
 
+use crate::page::marks::prose;
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
+use crate::state::view::{MatrixView, text};
+use crate::text::sentence;
 
 /// The box.
 #[derive(Properties, PartialEq)]
@@ -15,7 +19,7 @@ pub struct GoToProps {
     pub shape: Vec<u64>,
 }
 
-/// A box for an index; Enter goes there.
+/// A box for an index or a slice; Enter goes there.
 #[component]
 pub fn GoTo(props: &GoToProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -25,23 +29,59 @@ pub fn GoTo(props: &GoToProps) -> Html {
         let (wrong, row, shape) = (wrong.clone(), props.row, props.shape.clone());
         Callback::from(move |event: KeyboardEvent| {
             let Some(input) = event.target_dyn_into::<HtmlInputElement>() else { return };
-            match (event.key().as_str(), number(&input.value(), &shape)) {
-                ("Enter", Ok(number)) => {
+            if event.key() != "Enter" {
+                return wrong.set(None);
+            }
+            match Goal::typed(&input.value(), &shape) {
+                Ok(goal) => {
                     wrong.set(None);
-                    actor.go_to(row, number);
+                    match goal {
+                        Goal::Value(number) => actor.go_to(row, number),
+                        Goal::Slice(view) => {
+                            let slice = text(&view.asked(), &shape);
+                            actor.instrument(move |it| {
+                                (it.slice, it.at) = (Some((row, slice)), None);
+                            });
+                        }
+                    }
                 }
-                ("Enter", Err(why)) => wrong.set(Some(why)),
-                _ => wrong.set(None),
+                Err(why) => wrong.set(Some(why)),
             }
         })
     };
     html! {
         <div class="goto">
             <label class="inp"><span class="lab">{ "go to" }</span>
-                <input id="go-to" type="text" {onkeydown} placeholder={fmt::shape(&last)} aria-label="Go to the value at an index"
-                    aria-invalid={wrong.is_some().to_string()} autocomplete="off" spellcheck="false" inputmode="numeric" /><kbd>{ "G" }</kbd></label>
-            if let Some(why) = &*wrong { <span class="w-warn" role="alert">{ why.clone() }</span> }
+                <input id="go-to" type="text" {onkeydown} placeholder={fmt::shape(&last)} aria-label="Go to the value at an index, or to a slice"
+                    title={HINT} aria-invalid={wrong.is_some().to_string()} autocomplete="off" spellcheck="false" /><kbd>{ "G" }</kbd></label>
+            if let Some(why) = &*wrong { <span class="w-warn" role="alert">{ prose(why) }</span> }
         </div>
+    }
+}
+
+/// What can be typed there.
+pub const HINT: &str = "An index, or a slice as in Python: [0:2, -4:], [0, :, 3, :]";
+
+/// Where somebody wants to go in a tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Goal {
+    /// To a value, by its number.
+    Value(u64),
+    /// To a slice.
+    Slice(MatrixView),
+}
+
+impl Goal {
+    /// What somebody typed: an index of as many numbers as there are dimensions, or a slice.
+    pub fn typed(typed: &str, shape: &[u64]) -> Result<Self, String> {
+        let inner = typed.trim().trim_start_matches('[').trim_end_matches(']').trim();
+        let numbers = inner.split([',', ' ']).filter(|word| !word.is_empty()).count();
+        if inner.is_empty() || !inner.contains([':', '.']) && numbers >= shape.len() {
+            return number(typed, shape).map(Self::Value);
+        }
+        let slice = inner.replace('\u{2212}', "-").parse::<Slice>();
+        let view = slice.and_then(|slice| MatrixView::of(shape, &slice));
+        view.map(Self::Slice).map_err(|error| sentence(error.what()))
     }
 }
 
@@ -85,5 +125,30 @@ mod tests {
         assert_eq!(number("1", &[8, 8]), Err("An index has 2 numbers here.".into()));
         assert_eq!(number("a", &[8]), Err("\u{2018}a\u{2019} is not a number.".into()));
         assert!(number("99999999999999999999999999999999999999999", &[8]).is_err());
+    }
+
+    #[test]
+    fn what_is_not_an_index_is_a_slice() {
+        let slice = |typed: &str, shape: &[u64]| match Goal::typed(typed, shape) {
+            Ok(Goal::Slice(view)) => view.asked().to_string(),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(slice("[0:2, -4:]", &[8, 16]), "0:2, 12:16");
+        assert_eq!(slice("0, :, 3, :", &[2, 3, 4, 5]), "0, :, 3, :");
+        assert_eq!(slice("[3]", &[8, 16]), "3, :");
+        assert_eq!(slice("..., \u{2212}1", &[8, 16]), ":, 15");
+        assert_eq!(Goal::typed("3 5", &[8, 16]), Ok(Goal::Value(53)));
+        assert_eq!(Goal::typed("[3, 5]", &[8, 16]), Ok(Goal::Value(53)));
+        for (typed, told) in [
+            ("9", "index 9 is outside of 8"),
+            (":, :, :", "more parts than the tensor has dimensions"),
+            ("8:", "has no values"),
+            ("a:", "not a whole number"),
+            ("1, 2, 3", "An index has 2 numbers here."),
+            ("", "An index has 2 numbers here."),
+        ] {
+            let why = Goal::typed(typed, &[8, 16]).unwrap_err();
+            assert!(why.contains(told), "{typed}: {why}");
+        }
     }
 }

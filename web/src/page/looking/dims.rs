@@ -1,0 +1,85 @@
+//! Which dimensions are drawn, and at which index of the others.
+
+use yew::prelude::*;
+
+use crate::page::marks::{chosen, typed};
+use crate::page::model::actor::Actor;
+use crate::state::looking::Looking;
+
+/// Of more than two dimensions: which are rows and columns, and the indices of the others.
+pub(super) fn dims(actor: &Actor, looking: &Looking) -> Html {
+    let view = &looking.view;
+    let others = (0..view.shape.len()).filter(|dim| !view.is_drawn(*dim));
+    let drawn = view.rows.zip(view.columns).filter(|_| view.shape.len() > 2);
+    let drawn = drawn.map(|(rows, columns)| match looking.transposed {
+        true => (columns, rows),
+        false => (rows, columns),
+    });
+    html! {
+        <>
+            if let Some((rows, columns)) = drawn {
+                { choice(actor, looking, "rows", rows, columns) }
+                { choice(actor, looking, "columns", columns, rows) }
+            }
+            { for others.map(|dim| index(actor, looking, dim)) }
+        </>
+    }
+}
+
+/// The dimension that is rows, or columns. The one that is the other takes its place.
+fn choice(
+    actor: &Actor,
+    looking: &Looking,
+    name: &'static str,
+    current: usize,
+    other: usize,
+) -> Html {
+    let actor = actor.clone();
+    let onchange = Callback::from(move |event: Event| {
+        let Some(dim) = chosen(&event).and_then(|text| text.parse::<usize>().ok()) else { return };
+        let other = if dim == other { current } else { other };
+        let rows = if name == "rows" { dim } else { other };
+        actor.looking(move |looking| {
+            looking.turn(|view| view.draw(dim, other));
+            looking.transposed = Some(rows) == looking.view.columns;
+        });
+    });
+    html! {
+        <label class="chip menu">{ name }
+            <select {onchange} aria-label={format!("Dimension of {name}")} id={format!("look-dim-{name}")}>
+                { for looking.view.shape.iter().enumerate().map(|(dim, len)| html! {
+                    <option value={dim.to_string()} selected={dim == current}>{ format!("dim {dim} \u{b7} {len}") }</option>
+                }) }
+            </select></label>
+    }
+}
+
+/// The index of a dimension that is not drawn: typed, or dragged.
+fn index(actor: &Actor, looking: &Looking, dim: usize) -> Html {
+    let (at, count, index) = looking.view.at(dim);
+    let size = looking.view.shape[dim];
+    let onchange = {
+        let actor = actor.clone();
+        Callback::from(move |event: Event| {
+            let Some(Ok(index)) = typed(&event).map(|text| text.trim().parse::<u64>()) else {
+                return;
+            };
+            actor.looking(move |it| it.turn(|view| view.set(dim, view.nearest(dim, index))));
+        })
+    };
+    let oninput = {
+        let actor = actor.clone();
+        Callback::from(move |event: InputEvent| {
+            let Some(Ok(at)) = typed(&event).map(|text| text.parse::<u64>()) else { return };
+            actor.looking(move |it| it.turn(|view| view.set(dim, at)));
+        })
+    };
+    let (last, end) = (size.saturating_sub(1).to_string(), count.saturating_sub(1).to_string());
+    html! {
+        <span class="slice" role="group" aria-label={format!("Dimension {dim}")}>
+            <span class="lab">{ format!("dim {dim}") }</span>
+            <input class="num" type="number" min="0" max={last} value={index.to_string()} {onchange} aria-label={format!("Index of dimension {dim}, of {size}")} />
+            <input type="range" min="0" max={end} value={at.to_string()} {oninput} aria-label={format!("Index of dimension {dim}, dragged")} />
+        </span>
+    }
+}
