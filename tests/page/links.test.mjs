@@ -74,6 +74,30 @@ test("a link says which file it wants, and leads to the value in it", async () =
   });
 });
 
+test("a page that is loaded anew says what was open in it", async () => {
+  await withPage(browser, async (page) => {
+    await give(page);
+    await work(page);
+    await page.fill("#filter", "layers.3");
+    await page.keyboard.press("Enter");
+    await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&filter=layers.3`);
+    await page.reload();
+    await page.waitForSelector("#wanted");
+    assert.equal(await page.textContent("#wanted"), "small model.safetensors was open here: drop it again to go on at model.layers.3.mlp.weight.");
+    assert.deepEqual(await accessibility(page, "was open"), []);
+    // Loaded once more, it still says so.
+    await page.reload();
+    assert.match(await page.textContent("#wanted"), /^small model\.safetensors was open here/);
+    await give(page);
+    await page.waitForSelector("#work .row.sel");
+    assert.equal(await key(page), "model.layers.3.mlp.weight");
+    // A link that somebody sent is one, whatever was open before; also when it is loaded anew.
+    await come(page, "#file=other.safetensors&key=model.layers.7.mlp.weight");
+    await page.reload();
+    assert.match(await page.textContent("#wanted"), /^This link leads to model\.layers\.7\.mlp\.weight in other\.safetensors\. Drop/);
+  });
+});
+
 test("at an address the link opens by itself", async () => {
   await withPage(browser, async (page) => {
     await page.goto("about:blank");

@@ -20,7 +20,7 @@ use crate::page::findings::FindingsSheet;
 use crate::page::history::use_history;
 use crate::page::hooks::{Same, use_small};
 use crate::page::keys::use_keys;
-use crate::page::links::use_links;
+use crate::page::links::{use_links, use_open_name};
 use crate::page::loading::loading_screen;
 use crate::page::looking::{Expanded, use_looking};
 use crate::page::model::actor::{Actor, VALUES};
@@ -77,6 +77,7 @@ pub fn App() -> Html {
     compare::use_compare(&model, &actor);
     run::use_run(&model, &actor);
     use_title(&model);
+    use_open_name(&model);
     stopping::use_closing(&model, &actor);
     stopping::use_staying(&model);
     use_drops(&model, &actor);

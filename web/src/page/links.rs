@@ -11,6 +11,7 @@ use crate::page::hooks::use_window_event;
 use crate::page::marks::key;
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Screen, Sheet, Tab};
+use crate::page::stored::{keep_open, was_open};
 use crate::page::weights::number_of;
 use crate::state::link::{EXPANDED, PageLink, first};
 
@@ -124,6 +125,15 @@ impl PageModel {
     }
 }
 
+/// Keeps which file is open: a page that is loaded anew says so.
+#[hook]
+pub fn use_open_name(model: &UseReducerHandle<PageModel>) {
+    let is_file = model.address.is_none() && !model.files.is_empty();
+    let work = model.work.as_ref().filter(|_| is_file);
+    let name = work.map(|work| work.opened.name.clone());
+    use_effect_with(name, |name| name.iter().for_each(|name| keep_open(name)));
+}
+
 /// Follows what stands behind the `#` of the page's address, now and whenever somebody changes it.
 #[hook]
 pub fn use_links(actor: &Actor) {
@@ -148,18 +158,32 @@ pub fn use_links(actor: &Actor) {
     use_effect_with((), move |()| follow());
 }
 
-/// Which file a link wants that the page was opened with.
+/// Which file a link wants that the page was opened with: one that was open here before the page was
+/// loaded anew, or that somebody sent the link of.
 pub fn wanted(link: &PageLink) -> Html {
     if link.file.is_empty() {
         return html! {};
     }
     let leads = if link.key.is_empty() { &link.fold } else { &link.key };
+    let file = html! { <b class="m">{ visible(&link.file) }</b> };
+    let with = match link.with.is_empty() {
+        true => html! {},
+        false => html! { <>{ ", compared with " }<b class="m">{ visible(&link.with) }</b></> },
+    };
+    if was_open(&link.file) {
+        return html! {
+            <p class="wanted" id="wanted" role="status">
+                { file }{ " was open here" }{ with }{ ": drop it again to go on" }
+                if leads.is_empty() { { " where you were" } } else { { " at " }{ key(leads) } }
+                { "." }
+            </p>
+        };
+    }
     html! {
         <p class="wanted" id="wanted" role="status">
             { "This link leads to " }
             if !leads.is_empty() { { key(leads) }{ " in " } }
-            <b class="m">{ visible(&link.file) }</b>
-            if !link.with.is_empty() { { ", compared with " }<b class="m">{ visible(&link.with) }</b> }
+            { file }{ with }
             { ". Drop that file here, or open it: a link holds no file." }
         </p>
     }

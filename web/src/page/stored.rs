@@ -6,6 +6,28 @@ use crate::state::table::SHOWN;
 
 /// The name under which it has the columns of values.
 const COLUMNS: &str = "columns";
+/// The name under which this tab has the name of the file that is open in it.
+const OPEN: &str = "open";
+
+thread_local! {
+    /// What that was when the page was loaded.
+    static WAS_OPEN: Option<String> = tab().and_then(|tab| tab.get_item(OPEN).ok().flatten());
+}
+
+/// Whether a file was open in this tab before the page was loaded anew, or its tab was brought back.
+#[must_use]
+pub fn was_open(name: &str) -> bool {
+    WAS_OPEN.with(|was| was.as_deref() == Some(name))
+}
+
+/// Keeps which file is open, as long as the tab is there.
+pub fn keep_open(name: &str) {
+    // What was open is asked for before something else is.
+    WAS_OPEN.with(|_| ());
+    if let Some(tab) = tab() {
+        let _ = tab.set_item(OPEN, name);
+    }
+}
 
 /// The columns of values that were chosen, now or another time; the first is always there.
 #[must_use]
@@ -19,6 +41,10 @@ pub fn keep_columns(shown: u16) {
     if let Some(storage) = storage() {
         let _ = storage.set_item(COLUMNS, &shown.to_string());
     }
+}
+
+fn tab() -> Option<Storage> {
+    web_sys::window()?.session_storage().ok()?
 }
 
 fn storage() -> Option<Storage> {
