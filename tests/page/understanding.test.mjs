@@ -108,9 +108,13 @@ test("boxes are as large as bytes, and the keyboard goes through them", () =>
     await page.keyboard.press("ArrowRight");
     await page.waitForSelector(".map .box.sel");
     const first = await page.getAttribute(".map .box.sel", "id");
+    const [share] = await page.$eval(".map .box.sel", (box) => [Number(/, ([\d.]+) %/.exec(box.title)[1])]);
+    assert.equal(share, Math.max(...sizes.map(([, share]) => share)), "the first key chooses the largest box");
     const lens = () => page.getAttribute(".tape .lens circle", "cx");
     const before = await lens();
-    await page.keyboard.press("ArrowUp");
+    // Beside it, or below.
+    await page.keyboard.press("ArrowRight");
+    await page.keyboard.press("ArrowDown");
     await page.waitForFunction((first) => document.querySelector(".map .box.sel")?.id !== first, first);
     assert.notEqual(await lens(), before, "the lens marks the same bytes");
     assert.equal(await page.getAttribute(".map", "aria-activedescendant"), await page.getAttribute(".map .box.sel", "id"));

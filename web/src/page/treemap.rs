@@ -116,7 +116,7 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
                 ("ArrowLeft", Some(at)) => map.beside(at, (-1.0, 0.0)),
                 ("ArrowDown", Some(at)) => map.beside(at, (0.0, 1.0)),
                 ("ArrowUp", Some(at)) => map.beside(at, (0.0, -1.0)),
-                ("ArrowRight" | "ArrowDown" | "ArrowLeft" | "ArrowUp" | "Home", _) => first(&map),
+                ("ArrowRight" | "ArrowDown" | "ArrowLeft" | "ArrowUp" | "Home", _) => largest(&map),
                 // The box around it, if it is a leaf itself.
                 ("Enter", Some(at)) => {
                     let around = map.cells.get(at).and_then(|cell| match cell.deep {
@@ -173,8 +173,10 @@ fn current(map: &Treemap, chosen: Option<usize>, work: &OpenWork, by_dtype: bool
     })
 }
 
-fn first(map: &Treemap) -> Option<usize> {
-    map.cells.iter().position(|cell| !cell.open)
+/// The largest of the boxes that hold no others.
+fn largest(map: &Treemap) -> Option<usize> {
+    let boxes = map.cells.iter().enumerate().rev().filter(|(_, cell)| !cell.open);
+    boxes.max_by_key(|(_, cell)| cell.sums.bytes).map(|(at, _)| at)
 }
 
 fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -> Html {
