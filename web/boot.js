@@ -68,14 +68,23 @@ function tell(text, name, act) {
   document.body.append(news);
 }
 
+/** The least program with a vector in it: valid where the browser has SIMD. */
+const VECTOR = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11];
+
+/** Addresses of the program: of the one without vectors, which is whole, where the browser has none. */
+function program({ js, wasm, later, plainJs, plainWasm }) {
+  if (plainJs && !WebAssembly.validate(new Uint8Array(VECTOR))) return { js: plainJs, wasm: plainWasm };
+  return { js, wasm, later };
+}
+
 if (globalThis.document) {
   // A file that is dropped before the page listens must not replace the page.
   for (const event of ["dragover", "drop"]) {
     addEventListener(event, (dropped) => dropped.preventDefault());
   }
   // Trunk names the built files in this script's own tag, so that no inline script is needed, and `cargo xtask build`
-  // the one that is needed later.
-  const { js, wasm, later } = document.querySelector("script[data-wasm]").dataset;
+  // the one that is needed later, and those without vectors.
+  const { js, wasm, later } = program(document.querySelector("script[data-wasm]").dataset);
   const absolute = (address) => new URL(address, document.baseURI).href;
   // The page hands this to the worker that it starts, and that one to its helpers.
   globalThis.program = {

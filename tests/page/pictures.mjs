@@ -1,19 +1,18 @@
 // The pictures of the documents, taken from the page as it is: `cargo xtask pictures`.
 
-import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { choosing, command, fixture, launch, withPage } from "./harness.mjs";
-import { trainedCheckpoint } from "./make.mjs";
+import { choosing, fixture, launch, withPage } from "./harness.mjs";
+import { rest, screens, shownFiles } from "./screens.mjs";
 
 const target = process.argv[2];
 mkdirSync(target, { recursive: true });
 const folder = mkdtempSync(join(tmpdir(), "statelens-pictures-"));
-const model = join(folder, "llama-tiny.safetensors");
-trainedCheckpoint(model);
-const smaller = join(folder, "llama-tiny-bf16.safetensors");
-execFileSync(command, ["convert", model, smaller, "--cast", "bfloat16", "--cast", "*norm*=float32"]);
+const files = shownFiles(folder);
+const { model, smaller } = files;
+/** Of the screens those that are shown as they are on a telephone. */
+const SMALL = ["workspace", "inspector", "scanned", "findings", "expanded", "treemap", "convert", "compare", "run"];
 const browser = await launch();
 for (const colorScheme of ["light", "dark"]) {
   const take = async (page, name) => {
@@ -56,6 +55,15 @@ for (const colorScheme of ["light", "dark"]) {
     },
     { colorScheme, viewport: { width: 1440, height: 900 } },
   );
+  const screen = (width, names) => async (page) => {
+    await screens(page, files, async (name) => {
+      if (!names.includes(name)) return;
+      await rest(page);
+      await page.screenshot({ path: join(target, `${name}-${width}${colorScheme}.png`) });
+    });
+  };
+  await withPage(browser, screen("", ["findings", "run"]), { colorScheme, viewport: { width: 1440, height: 900 } });
+  await withPage(browser, screen("390-", SMALL), { colorScheme, viewport: { width: 390, height: 844 } });
 }
 await browser.close();
 rmSync(folder, { recursive: true });

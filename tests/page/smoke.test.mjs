@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { launch, site, withPage } from "./harness.mjs";
+import { fixture, launch, site, withPage } from "./harness.mjs";
 
 let browser;
 before(async () => {
@@ -26,6 +26,34 @@ test("its Wasm comes packed, as the page unpacks it while it downloads", async (
     });
     assert.ok(starts.length > 0, "the page loads Wasm");
     for (const start of starts) assert.deepEqual(start, [0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00], "the six bytes that an xz file begins with");
+  });
+});
+
+test("a browser without vectors takes the program without them, which finds the same", async () => {
+  const scanned = async (page) => {
+    await page.waitForSelector("#start");
+    await page.setInputFiles("#choose-files", fixture("torch/zip_training_ckpt.pt"));
+    await page.waitForSelector("#work .row");
+    await page.click("#scan");
+    await page.waitForSelector("#scanned");
+    const asked = await page.evaluate(() => performance.getEntriesByType("resource").map(({ name, initiatorType }) => `${initiatorType} ${name}`));
+    const rows = await page.locator("#work .row").allTextContents();
+    return { plain: asked.filter((line) => line.includes("/plain/")), later: asked.filter((line) => line.includes("_later.")), rows };
+  };
+  const usual = await withPage(browser, scanned);
+  assert.deepEqual(usual.plain, []);
+  assert.ok(usual.rows.length > 3 && usual.rows.some((row) => /\d/.test(row)));
+  await withPage(browser, async (page) => {
+    await page.addInitScript(() => (WebAssembly.validate = () => false));
+    await page.reload();
+    const without = await scanned(page);
+    const quick = !(await page.getAttribute("script[data-wasm]", "data-plain-wasm"));
+    // A quick page is one program, for all browsers.
+    if (!quick) {
+      assert.ok(without.plain.some((line) => line.endsWith("_bg.wasm.xz")) && without.plain.some((line) => line.endsWith(".js")), `${without.plain}`);
+      assert.deepEqual(without.later, []);
+    }
+    assert.deepEqual(without.rows, usual.rows);
   });
 });
 

@@ -2,112 +2,27 @@
 // without motion, and with keys that run from right to left.
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { choosing, command, drop, fixture, launch, withPage } from "./harness.mjs";
-import { floats, trainedCheckpoint } from "./make.mjs";
+import { choosing, launch, withPage } from "./harness.mjs";
+import { floats } from "./make.mjs";
+import { rest, screens, shownFiles } from "./screens.mjs";
 import * as ways from "./ways.mjs";
 
 let browser;
 let folder;
-let model;
-let smaller;
+let files;
 before(async () => {
   browser = await launch();
   folder = mkdtempSync(join(tmpdir(), "statelens-ways-"));
-  model = join(folder, "llama-tiny.safetensors");
-  trainedCheckpoint(model);
-  smaller = join(folder, "llama-tiny-bf16.safetensors");
-  execFileSync(command, ["convert", model, smaller, "--cast", "bfloat16", "--cast", "*norm*=float32"]);
-  mkdirSync(join(folder, "run"));
-  for (const step of [500, 1000, 1500]) copyFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl"), join(folder, "run", `checkpoint_${step}.mdl`));
-  copyFileSync(fixture("cerebras/errors/no_success.mdl"), join(folder, "run", "checkpoint_2000.mdl"));
+  files = shownFiles(folder);
 });
 after(async () => {
   await browser.close();
   rmSync(folder, { recursive: true });
 });
-
-/** Goes through the screens; `look(screen)` at each. */
-async function screens(page, look) {
-  const closed = () => page.waitForSelector('[role="dialog"]', { state: "detached" });
-  const tab = async (name) => {
-    const tab = page.locator(".tabs > *", { hasText: name });
-    if (await tab.isVisible()) await tab.click();
-  };
-  await look("start");
-  await page.setInputFiles("#choose-files", model);
-  await page.waitForSelector("#work .row");
-  await look("workspace");
-  await page.keyboard.press("j");
-  await page.locator("#work .row", { hasText: "embed_tokens" }).first().click();
-  await page.waitForSelector("#statistics .two", { state: "attached" });
-  await page.waitForSelector(".histogram svg", { state: "attached" });
-  await look("inspector");
-  await tab("Keys");
-  await page.evaluate(() => document.querySelector("#scan").click());
-  await page.waitForSelector("#scanned", { state: "attached" });
-  await look("scanned");
-  await page.keyboard.press("f");
-  await page.waitForSelector('[role="dialog"] svg.depth');
-  await look("findings");
-  await page.keyboard.press("Escape");
-  await closed();
-  await page.keyboard.press("e");
-  await page.waitForSelector(".exp #overview canvas");
-  await page.waitForSelector(".exp #lens canvas", { state: "attached" });
-  await look("expanded");
-  await page.keyboard.press("Escape");
-  await page.waitForSelector(".exp", { state: "detached" });
-  await tab("Keys");
-  await page.keyboard.press("t");
-  await page.waitForSelector(".map .box");
-  await look("treemap");
-  await page.keyboard.press("t");
-  for (const [key, screen, ready] of [
-    ["c", "convert", "#write:not([disabled])"],
-    ["s", "share", '[role="dialog"]'],
-    ["v", "verify", "#verify-begin"],
-  ]) {
-    await page.keyboard.press(key);
-    await page.waitForSelector(ready);
-    if (key === "v") {
-      await page.click("#verify-begin");
-      await page.waitForSelector("#verify-done");
-    }
-    await page.waitForTimeout(150);
-    await look(screen);
-    await page.keyboard.press("Escape");
-    await closed();
-  }
-  const chooser = await choosing(page, () => page.keyboard.press("d"));
-  await chooser.setFiles(smaller);
-  await page.waitForSelector("#save-report:not([disabled])");
-  await page.locator("#compare .row", { hasText: "down_proj" }).first().click();
-  await page.waitForSelector("#closer #where", { state: "attached" });
-  await look("compare");
-  await page.setInputFiles("#choose-folder", join(folder, "run"));
-  await page.waitForSelector("#run .row", { state: "attached" });
-  await tab("Files");
-  await page.click("#read-run:not([disabled])");
-  await page.waitForSelector("#run-values .chart", { state: "attached" });
-  await page.waitForSelector("#read-run, #stop-values", { state: "detached" });
-  await look("run");
-  await drop(page, "body", [{ name: "x.pt", bytes: "nothing" }]);
-  await page.waitForSelector("#error");
-  await look("error");
-}
-
-/** Waits until what moves has come to rest. */
-async function rest(page) {
-  await page.evaluate(() => {
-    const ending = document.getAnimations().filter((one) => one.effect?.getComputedTiming().iterations !== Infinity);
-    return Promise.all(ending.map((one) => one.finished.catch(() => {})));
-  });
-}
 
 /** Looks at all screens, and fails with what was found on any. */
 async function all(options, look) {
@@ -116,7 +31,7 @@ async function all(options, look) {
     async (page) => {
       page.setDefaultTimeout(20_000);
       const found = [];
-      await screens(page, async (screen) => {
+      await screens(page, files, async (screen) => {
         await rest(page);
         if (process.env.STATELENS_PICTURES) {
           await page.screenshot({ path: join(process.env.STATELENS_PICTURES, `${screen}-${options.name}.png`) });

@@ -39,7 +39,7 @@ pub(crate) fn run() -> Result<()> {
         archive.display(),
         fs::metadata(&archive)?.len()
     );
-    let single = single::build()?;
+    let single = single::build(&page::whole())?;
     println!("File:   {}", single.display());
     weigh(&folder)?;
     Ok(())
@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<()> {
 /// Fails if the built page weighs more than it may.
 pub(crate) fn budget() -> Result<()> {
     let page = weigh(&project::site())?;
-    let single = fs::metadata(single::build()?)?.len();
+    let single = fs::metadata(single::build(&page::whole())?)?.len();
     println!("{single:>9} bytes: statelens.html (budget {SINGLE_BUDGET})");
     ensure!(page <= BUDGET, "the page weighs {page} bytes after gzip; {BUDGET} are allowed");
     ensure!(
@@ -59,9 +59,9 @@ pub(crate) fn budget() -> Result<()> {
 }
 
 /// Folders of the site that a browser doesn't download to run the page: the examples, which are
-/// fetched when they are opened, the families of models, each when it is needed, and the icons of the
-/// installed page.
-const APART: [&str; 4] = ["examples", "families", "configs", "install"];
+/// fetched when they are opened, the families of models, each when it is needed, the icons of the
+/// installed page, and what a browser without vectors downloads in place of the rest.
+const APART: [&str; 5] = ["examples", "families", "configs", "install", pack::PLAIN];
 
 /// Prints what a browser downloads to run the page, file by file, and gives the sum of what it takes until
 /// the page answers.

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run(),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
-        Task::Finish => site::finish(&project::site(), false),
+        Task::Finish => site::finish(&project::site(), true, None),
         Task::Cycles { draw: true } => cycles::draw(),
         Task::Cycles { draw: false } => cycles::check(),
         Task::Setup => setup::everything(),

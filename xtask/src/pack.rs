@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use lzma_rust2::{CheckType, XzOptions, XzWriter};
@@ -18,7 +18,10 @@ use crate::setup::tools;
 use crate::split::{FunctionNames, split};
 
 /// What Trunk's name of the Wasm ends in.
-const END: &str = "_bg.wasm";
+pub(crate) const END: &str = "_bg.wasm";
+
+/// The folder of the program without vectors.
+pub(crate) const PLAIN: &str = "plain";
 
 /// What the name of the part ends in that is fetched when the page has started.
 pub(crate) const LATER: &str = "_later.wasm.xz";
@@ -46,29 +49,29 @@ pub(crate) fn run(site: &Path) -> Result<()> {
     fs::write(&to, &packed).with_context(|| format!("writing {}", to.display()))?;
     fs::copy(&unpacker, site.join(UNPACKER)).context("copying the script that unpacks")?;
     fs::write(&index, page).context("writing index.html")?;
-    if kept().exists() {
-        fs::remove_dir_all(kept()).context("removing what was kept of another build")?;
-    }
-    fs::create_dir_all(kept())?;
-    fs::write(kept().join(name), &bytes).context("keeping the Wasm that is not packed")?;
     fs::remove_file(&plain).context("removing the Wasm that is not packed")
 }
 
-/// The Wasm of a finished site, neither divided nor packed. A quick build does neither.
-pub(crate) fn whole(site: &Path) -> Result<Vec<u8>> {
-    let plain = match built(site, "statelens-web", END) {
-        Ok(plain) => plain,
-        Err(_) => {
-            let packed = built(site, "statelens-web", &format!("{END}.xz"))?;
-            kept().join(name(&packed.with_extension("")))
-        }
-    };
-    fs::read(&plain).with_context(|| format!("reading {}", plain.display()))
-}
-
-/// Where the Wasm of the site is kept as Trunk built it.
-fn kept() -> PathBuf {
-    project::target().join("whole")
+/// Puts the program without vectors that Trunk built into another site, `plain`, beside that of a packed site, whole and
+/// packed, for browsers that have none (web/boot.js).
+pub(crate) fn add_plain(site: &Path, plain: &Path) -> Result<()> {
+    let folder = site.join(PLAIN);
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let script = built(plain, "statelens-web", ".js")?;
+    fs::copy(&script, folder.join(name(&script))).context("copying the script without vectors")?;
+    let wasm = built(plain, "statelens-web", END)?;
+    let packed = format!("{}.xz", name(&wasm));
+    let bytes = fs::read(&wasm).with_context(|| format!("reading {}", wasm.display()))?;
+    fs::write(folder.join(&packed), xz(&bytes)?).with_context(|| format!("writing {packed}"))?;
+    let index = site.join("index.html");
+    let page = fs::read_to_string(&index).context("reading index.html")?;
+    let tag = "<script data-later=";
+    ensure!(page.matches(tag).count() == 1, "the packed page has not one tag {tag}");
+    let script = name(&script);
+    let with = format!(
+        "<script data-plain-js=./{PLAIN}/{script} data-plain-wasm=./{PLAIN}/{packed} data-later="
+    );
+    fs::write(&index, page.replace(tag, &with)).context("writing index.html")
 }
 
 /// The page with the packed Wasm in place of the other, what is fetched later, and the script that unpacks both.

@@ -40,10 +40,12 @@ const QUICKER: [(&str, &str); 4] = [
     ("CARGO_PROFILE_WASM_INCREMENTAL", "true"),
 ];
 
-/// What cargo is told for any other: names of functions then say which types they were made for, by which
-/// the Wasm is divided (xtask/src/split).
-const NAMED: (&str, &str) =
-    ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", "-Csymbol-mangling-version=v0");
+/// What cargo is told for any other: with vectors (SIMD), and names of functions say which types they were made
+/// for, by which the Wasm is divided (xtask/src/split).
+const RELEASE: (&str, &str) = (
+    "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS",
+    "-Ctarget-feature=+simd128 -Csymbol-mangling-version=v0",
+);
 
 /// As many test files run again where a test in them failed; where more did, the page is broken.
 const AGAIN: usize = 3;
@@ -58,6 +60,7 @@ pub(crate) fn build() -> Result<()> {
     let expected = |built: SystemTime| format!("{sources:x} {built:?} {quick}");
     if let Ok(built) = modified(&index)
         && fs::read_to_string(&stamp).is_ok_and(|text| text == expected(built))
+        && whole().join("index.html").exists()
     {
         println!("The page in dist/ is up to date.");
         return Ok(());
@@ -66,17 +69,29 @@ pub(crate) fn build() -> Result<()> {
     // Trunk works offline: it would download tools that it does not find, and here they are all found.
     let target = setup::wasm::TARGET;
     shell::run(env.command("cargo").args(["fetch", "--locked", "--target", target]))?;
-    let mut trunk = trunk(&env);
-    trunk.args(["build", "--offline", "--skip-version-check"]);
+    let build = || {
+        let mut trunk = trunk(&env);
+        trunk.args(["build", "--offline", "--skip-version-check"]);
+        trunk
+    };
     if quick {
-        trunk.envs(QUICKER);
+        shell::run(build().envs(QUICKER))?;
+        site::finish(&project::site(), false, None)?;
     } else {
-        trunk.arg("--release").env(NAMED.0, NAMED.1);
+        // The names that wasm-opt writes are to be those of the second build, which is divided.
+        shell::run(build().args(["--release", "--dist"]).arg(whole()))?;
+        site::finish(&whole(), false, None)?;
+        shell::run(build().arg("--release").env(RELEASE.0, RELEASE.1))?;
+        site::finish(&project::site(), true, Some(&whole()))?;
     }
-    shell::run(&mut trunk)?;
-    site::finish(&project::site(), quick)?;
     fs::create_dir_all(project::target())?;
     fs::write(&stamp, expected(modified(&index)?)).context("writing target/page.stamp")
+}
+
+/// The site without vectors, whose Wasm is neither divided nor packed: what a browser without vectors takes, and what
+/// the page in one file is made of. Of a quick build it is the site itself.
+pub(crate) fn whole() -> PathBuf {
+    if env::var_os(QUICK).is_some() { project::site() } else { project::target().join("plain") }
 }
 
 /// Builds the page and serves it until the program is stopped.
@@ -111,7 +126,7 @@ pub(crate) fn test_built(filter: Option<&str>) -> Result<()> {
     shell::run(&mut command_with_page(&[]))?;
     let command = project::target().join("debug").join("statelens");
     let files = test_files(filter)?;
-    let single = single::build()?;
+    let single = single::build(&whole())?;
     let server = start_server(0)?;
     let run = |at_once: usize, files: &[PathBuf]| {
         let mut node = node(&server, &browser, &command);
@@ -197,17 +212,11 @@ pub(crate) fn rates(command: &Path, netron: Option<&Path>, files: &[PathBuf]) ->
 /// that compress and from such that don't.
 pub(crate) fn startup() -> Result<()> {
     build()?;
-    let env = setup::page()?;
-    let plain = project::target().join("plain");
-    let mut trunk = trunk(&env);
-    trunk.args(["build", "--offline", "--skip-version-check", "--release", "--dist"]);
-    shell::run(trunk.arg(&plain).env(NAMED.0, NAMED.1))?;
-    site::finish(&plain, true)?;
     let folder = |name: &str, path: &Path| format!("{name}={}", path.display());
     let mut node = shell::command("node");
     node.env("STATELENS_CHROMIUM", setup::page_tests()?);
     node.arg(project::root().join("tests/page/startup.mjs"));
-    shell::run(node.args([folder("packed", &project::site()), folder("plain", &plain)]))
+    shell::run(node.args([folder("packed", &project::site()), folder("plain", &whole())]))
 }
 
 /// Takes pictures: of every screen that axe looks at in the tests, and those of the documents.

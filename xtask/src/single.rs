@@ -13,9 +13,9 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::built::{base64, built, files_under, gzip, integrity};
 use crate::{pack, project};
 
-/// Makes the file from the built site, and says where it is.
-pub(crate) fn build() -> Result<PathBuf> {
-    let page = single(&project::site(), project::root())?;
+/// Makes the file from a built site whose Wasm is neither divided nor packed, and says where it is.
+pub(crate) fn build(site: &Path) -> Result<PathBuf> {
+    let page = single(site, project::root())?;
     let path = project::target().join("dist").join("statelens.html");
     fs::create_dir_all(path.parent().unwrap_or(&path))?;
     fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
@@ -32,7 +32,8 @@ fn single(site: &Path, root: &Path) -> Result<String> {
     }
     let files = text(&root.join("web/files.js"))?;
     let glue = text(&built(site, "statelens-web", ".js")?)?;
-    let wasm = pack::whole(site)?;
+    let wasm = built(site, "statelens-web", pack::END)?;
+    let wasm = fs::read(&wasm).with_context(|| format!("reading {}", wasm.display()))?;
     let start = text(&root.join("web/single.js"))?;
     let (glue, init) = plain(&glue)?;
     let program = format!("{glue}\n(async (init) => {{\n{start}}})({init});\n");

@@ -13,11 +13,14 @@ use crate::pack;
 /// The service worker, as Trunk copies it and as it is served.
 const WORKER: &str = "sw.js";
 
-/// Divides and packs the Wasm unless it is a quick build, then names the site's files and their hashes in its
-/// service worker.
-pub(crate) fn finish(site: &Path, quick: bool) -> Result<()> {
-    if !quick {
+/// Divides and packs the Wasm if that is asked for, puts that of a site without vectors, `plain`, beside it, then names
+/// the site's files and their hashes in its service worker.
+pub(crate) fn finish(site: &Path, packed: bool, plain: Option<&Path>) -> Result<()> {
+    if packed {
         pack::run(site)?;
+    }
+    if let Some(plain) = plain {
+        pack::add_plain(site, plain)?;
     }
     let index = site.join("index.html");
     let page = fs::read_to_string(&index).context("reading index.html")?;

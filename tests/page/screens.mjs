@@ -1,0 +1,96 @@
+// The way through the page's main screens, for tests that look at each and for pictures of them.
+
+import { execFileSync } from "node:child_process";
+import { copyFileSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { choosing, command, drop, fixture } from "./harness.mjs";
+import { trainedCheckpoint } from "./make.mjs";
+
+/** What the screens show, made in a folder: a model, the same in bfloat16, and the folder of a run. */
+export function shownFiles(folder) {
+  const files = { model: join(folder, "llama-tiny.safetensors"), smaller: join(folder, "llama-tiny-bf16.safetensors"), run: join(folder, "run") };
+  trainedCheckpoint(files.model);
+  execFileSync(command, ["convert", files.model, files.smaller, "--cast", "bfloat16", "--cast", "*norm*=float32"]);
+  mkdirSync(files.run);
+  for (const step of [500, 1000, 1500]) copyFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl"), join(files.run, `checkpoint_${step}.mdl`));
+  copyFileSync(fixture("cerebras/errors/no_success.mdl"), join(files.run, "checkpoint_2000.mdl"));
+  return files;
+}
+
+/** Goes through the screens with these files; `look(screen)` at each. */
+export async function screens(page, { model, smaller, run }, look) {
+  const closed = () => page.waitForSelector('[role="dialog"]', { state: "detached" });
+  const tab = async (name) => {
+    const tab = page.locator(".tabs > *", { hasText: name });
+    if (await tab.isVisible()) await tab.click();
+  };
+  await look("start");
+  await page.setInputFiles("#choose-files", model);
+  await page.waitForSelector("#work .row");
+  await look("workspace");
+  await page.keyboard.press("j");
+  await page.locator("#work .row", { hasText: "embed_tokens" }).first().click();
+  await page.waitForSelector("#statistics .two", { state: "attached" });
+  await page.waitForSelector(".histogram svg", { state: "attached" });
+  await look("inspector");
+  await tab("Keys");
+  await page.evaluate(() => document.querySelector("#scan").click());
+  await page.waitForSelector("#scanned", { state: "attached" });
+  await look("scanned");
+  await page.keyboard.press("f");
+  await page.waitForSelector('[role="dialog"] svg.depth');
+  await look("findings");
+  await page.keyboard.press("Escape");
+  await closed();
+  await page.keyboard.press("e");
+  await page.waitForSelector(".exp #overview canvas");
+  await page.waitForSelector(".exp #lens canvas", { state: "attached" });
+  await look("expanded");
+  await page.keyboard.press("Escape");
+  await page.waitForSelector(".exp", { state: "detached" });
+  await tab("Keys");
+  await page.keyboard.press("t");
+  await page.waitForSelector(".map .box");
+  await look("treemap");
+  await page.keyboard.press("t");
+  for (const [key, screen, ready] of [
+    ["c", "convert", "#write:not([disabled])"],
+    ["s", "share", '[role="dialog"]'],
+    ["v", "verify", "#verify-begin"],
+  ]) {
+    await page.keyboard.press(key);
+    await page.waitForSelector(ready);
+    if (key === "v") {
+      await page.click("#verify-begin");
+      await page.waitForSelector("#verify-done");
+    }
+    await page.waitForTimeout(150);
+    await look(screen);
+    await page.keyboard.press("Escape");
+    await closed();
+  }
+  const chooser = await choosing(page, () => page.keyboard.press("d"));
+  await chooser.setFiles(smaller);
+  await page.waitForSelector("#save-report:not([disabled])");
+  await page.locator("#compare .row", { hasText: "down_proj" }).first().click();
+  await page.waitForSelector("#closer #where", { state: "attached" });
+  await look("compare");
+  await page.setInputFiles("#choose-folder", run);
+  await page.waitForSelector("#run .row", { state: "attached" });
+  await tab("Files");
+  await page.click("#read-run:not([disabled])");
+  await page.waitForSelector("#run-values .chart", { state: "attached" });
+  await page.waitForSelector("#read-run, #stop-values", { state: "detached" });
+  await look("run");
+  await drop(page, "body", [{ name: "x.pt", bytes: "nothing" }]);
+  await page.waitForSelector("#error");
+  await look("error");
+}
+
+/** Waits until what moves has come to rest. */
+export async function rest(page) {
+  await page.evaluate(() => {
+    const ending = document.getAnimations().filter((one) => one.effect?.getComputedTiming().iterations !== Infinity);
+    return Promise.all(ending.map((one) => one.finished.catch(() => {})));
+  });
+}
