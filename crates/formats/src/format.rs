@@ -104,7 +104,12 @@ pub fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
     FORMATS.iter().copied()
 }
 
-/// Finds the checksums of a checkpoint's files.
+/// Finds the checksums of a checkpoint's files: the checkpoint, the files to read them from (only those that are
+/// verified, of a set), and limits that are fitted to them, as for [`Format::open`].
+///
+/// `None` says that there are none but those of a zip archive, which the library finds by itself. An error ends
+/// the verification; a checksum that is not where it should be goes to [`Checks::broken`] instead. Each check is read by
+/// itself, so a format should give one for a run of bytes that several tensors share, not one for each of them.
 pub type FindChecks = fn(&Checkpoint, &FileSet, &Limits) -> Result<Option<Checks>>;
 
 /// How a format is written.
@@ -131,9 +136,16 @@ pub struct Writing {
     /// Whether it can have a graph of objects, and a file that names the latest checkpoint.
     pub graphs: bool,
     /// Whether it holds elements of a dtype that torch lacks (quantised blocks, small numbers) as
-    /// they are.
+    /// they are; others come to `plan` unpacked. All that torch has, such as float64 or bool, come there unasked.
     pub has: fn(&DType) -> bool,
-    /// Plans the files; see [`crate::plan`].
+    /// Plans the files; see [`crate::plan`], which unpacks what the format has no dtype for, and adds what is lost of
+    /// damaged sources and of other formats.
+    ///
+    /// The rest is this function's to tell, as a [`Loss`] for each kind of it, with the keys: plain values that the
+    /// format has no place for, dtypes that it lacks (or an error that says which to cast to), names that come out alike, and
+    /// tensors whose file is missing ([`Layout::Missing`](statelens_checkpoint::Layout::Missing); their dtype may be a guess).
+    /// A link is written as what it leads to, if the format has no links. The root itself is a leaf with an empty key where
+    /// it is no dict.
     pub plan: fn(Arc<Checkpoint>, &WriteTarget, &str) -> Result<Plan>,
 }
 

@@ -195,8 +195,9 @@ impl Conversion<'_> {
         plan(self.checkpoint.inner().clone(), edit, &target, name)
     }
 
-    /// Writes it. The files get their names when all are complete and were read back; whatever fails
-    /// before leaves nothing.
+    /// Writes it. The files get their names when all are complete and were opened again, with the keys, dtypes, shapes
+    /// and plain values that were to be written; whatever fails before leaves nothing. Their bytes are not read again:
+    /// [`Checkpoint::verify`] and [`diff`](crate::diff) do that.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<Written> {
         self.write_with(path, &mut Unwatched)
     }

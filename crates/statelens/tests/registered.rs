@@ -9,6 +9,22 @@ use std::path::{Path, PathBuf};
 use statelens::{ErrorKind, Grade, Target, convert, diff, open, register, scan};
 
 #[test]
+fn what_has_no_bytes_is_not_told_of_where_others_are_damaged() {
+    register(&tpack::TPACK).unwrap();
+    let pack = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("empty.tpack");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    // Its last tensor, and three empty ones, begin at one place.
+    let source = open(fixtures.join("safetensors/scalar_empty.safetensors")).unwrap();
+    convert(&source, Target::Registered("tpack")).replace().write(&pack).unwrap();
+    let mut bytes = fs::read(&pack).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&pack, &bytes).unwrap();
+    let verdict = open(&pack).unwrap().verify().unwrap();
+    let told: Vec<_> = verdict.problems.iter().map(|one| (&*one.key, &*one.text)).collect();
+    assert_eq!(told, [("scalar", "its bytes are not those that were written")]);
+}
+
+#[test]
 fn a_format_from_outside_is_opened_scanned_verified_and_written() {
     register(&tpack::TPACK).unwrap();
     // Twice is no harm; another one by the same name is refused.

@@ -53,6 +53,9 @@ const PIECE: u64 = 8 << 20;
 /// Problems before one that may be the same.
 const NEAR: usize = 64;
 
+/// Keys of tensors that are named where bytes are wrong.
+const MOST_TOLD: usize = 4;
+
 /// Verifies a checkpoint: a machine that is fed its files.
 pub type Verification = InOrder<Verifying>;
 
@@ -300,16 +303,16 @@ impl Verifying {
     /// The problem that the bytes of a job are others than those that a check is of.
     fn wrong(&self, job: &ReadJob, check: &Check, found: u32) -> Problem {
         let span = place_of(&check.layout);
-        let lies = job.tensors.iter().map(|inner| self.key(inner.tensor));
-        let lies: Vec<String> = lies.filter(|key| *key != check.what).take(4).collect();
-        let text = match lies.as_slice() {
-            [] => "its bytes are not those that were written".to_owned(),
-            keys => format!(
-                "its bytes are not those that were written; stored there: `{}`{}",
-                keys.join("`, `"),
-                if job.tensors.len() > keys.len() { " and more" } else { "" },
-            ),
-        };
+        // Of what has no bytes none is wrong.
+        let has_bytes = |id| self.checkpoint.tensor(id).is_ok_and(|it| it.numel() != Some(0));
+        let lies = job.tensors.iter().map(|inner| inner.tensor).filter(|id| has_bytes(*id));
+        let mut lies = lies.map(|id| self.key(id)).filter(|key| *key != check.what);
+        let keys: Vec<String> = lies.by_ref().take(MOST_TOLD).collect();
+        let more = if lies.next().is_some() { " and more" } else { "" };
+        let mut text = "its bytes are not those that were written".to_owned();
+        if !keys.is_empty() {
+            text += &format!("; stored there: `{}`{more}", keys.join("`, `"));
+        }
         let sum = |sum: u32| format!("{} {sum:08x}", check.algorithm.name());
         Problem {
             trouble: Trouble::Checksum,
