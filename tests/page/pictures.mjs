@@ -59,6 +59,8 @@ for (const colorScheme of ["light", "dark"]) {
     await screens(page, files, async (name) => {
       if (!names.includes(name)) return;
       await rest(page);
+      // What is read meanwhile is there.
+      await page.waitForTimeout(600);
       await page.screenshot({ path: join(target, `${name}-${width}${colorScheme}.png`) });
     });
   };
