@@ -32,6 +32,10 @@ pub fn is_hidden(c: char) -> bool {
 /// `text` without characters that nobody sees and that a terminal would obey: they are escaped,
 /// as Python does it.
 pub fn visible(text: &str) -> String {
+    // Nearly all keys are.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
