@@ -289,8 +289,9 @@ fn the_man_page_is_one_page() {
         "it refers to pages that are not there"
     );
     for (at, line) in page.lines().enumerate() {
-        let refers = line.replace("statelens\\-trash", "").contains("statelens\\-");
-        assert!(!refers, "{at}: {line}");
+        // Names of files, not of pages.
+        let line = line.replace("statelens\\-trash", "").replace("statelens\\-values", "");
+        assert!(!line.contains("statelens\\-"), "{at}: {line}");
     }
 }
 
