@@ -40,7 +40,10 @@ test("a browser without vectors takes the program without them, which finds the 
     const rows = await page.locator("#work .row").allTextContents();
     return { plain: asked.filter((line) => line.includes("/plain/")), later: asked.filter((line) => line.includes("_later.")), rows };
   };
-  const usual = await withPage(browser, scanned);
+  let usual;
+  await withPage(browser, async (page) => {
+    usual = await scanned(page);
+  });
   assert.deepEqual(usual.plain, []);
   assert.ok(usual.rows.length > 3 && usual.rows.some((row) => /\d/.test(row)));
   await withPage(browser, async (page) => {
