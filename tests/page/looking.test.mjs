@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { accessibility, command, launch, withPage } from "./harness.mjs";
+import { stored } from "./make.mjs";
 
 let browser;
 let folder;
@@ -21,32 +22,18 @@ before(async () => {
   });
   const kernels = Array.from({ length: 4 * 3 * 3 * 3 }, (_, at) => Math.sin(at) * (Math.floor(at / 9) === 5 ? 9 : 1));
   const half = Array.from({ length: 24 }, (_, at) => 0x3f80 + at);
-  path = make("model.safetensors", {
+  path = join(folder, "model.safetensors");
+  const tensors = {
     "embed.weight": ["F32", [48, 40], Buffer.from(Float32Array.from(matrix).buffer)],
     "conv.weight": ["F32", [4, 3, 3, 3], Buffer.from(Float32Array.from(kernels).buffer)],
     "norm.weight": ["BF16", [24], Buffer.from(Uint16Array.from(half).buffer)],
-  });
+  };
+  writeFileSync(path, stored(tensors));
 });
 after(async () => {
   await browser.close();
   rmSync(folder, { recursive: true });
 });
-
-/** A safetensors file. */
-function make(name, tensors) {
-  const head = {};
-  let at = 0;
-  for (const [key, [dtype, shape, bytes]] of Object.entries(tensors)) {
-    head[key] = { dtype, shape, data_offsets: [at, (at += bytes.length)] };
-  }
-  const text = JSON.stringify(head);
-  const padded = Buffer.from(text.padEnd(Math.ceil(text.length / 8) * 8));
-  const length = Buffer.alloc(8);
-  length.writeBigUInt64LE(BigInt(padded.length));
-  const file = join(folder, name);
-  writeFileSync(file, Buffer.concat([length, padded, ...Object.values(tensors).map(([, , bytes]) => bytes)]));
-  return file;
-}
 
 async function open(page) {
   await page.setInputFiles("#choose-files", path);

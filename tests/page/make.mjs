@@ -39,6 +39,20 @@ export function floats(tensors) {
   return Buffer.concat([length, text, ...Object.values(tensors).map((values) => Buffer.from(Float32Array.from(values.flat()).buffer))]);
 }
 
+/** A safetensors file of tensors: dtype, shape and bytes of each. */
+export function stored(tensors) {
+  const head = {};
+  let at = 0;
+  for (const [key, [dtype, shape, bytes]] of Object.entries(tensors)) {
+    head[key] = { dtype, shape, data_offsets: [at, (at += bytes.length)] };
+  }
+  const text = JSON.stringify(head);
+  const padded = Buffer.from(text.padEnd(Math.ceil(text.length / 8) * 8));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(padded.length));
+  return Buffer.concat([length, padded, ...Object.values(tensors).map(([, , bytes]) => bytes)]);
+}
+
 /**
  * A PyTorch zip file with tensors of zeros, written sparsely: it takes no room on most disks.
  * @param {string} path where

@@ -122,7 +122,7 @@ async function best(measure) {
 
 const [, , folder, ...files] = process.argv;
 const browser = await launch();
-const server = folder && (await netron(folder));
+const server = folder ? await netron(folder) : undefined;
 try {
   for (const file of files) {
     const bytes = statSync(file).size;

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { accessibility, becomes, command, fixture, launch, withPage, withSlowPage } from "./harness.mjs";
-import { denseCheckpoint } from "./make.mjs";
+import { denseCheckpoint, stored } from "./make.mjs";
 
 let browser;
 let folder;
@@ -18,30 +18,18 @@ before(async () => {
   const floats = (count) => Buffer.from(Float32Array.from({ length: count }, (_, at) => Math.sin(at) * 9).buffer);
   const half = Array.from({ length: 96 * 32 }, (_, at) => 0x3c00 + ((at * 7919) % 768));
   path = join(folder, "model.safetensors");
-  writeSafetensors(path, {
+  const tensors = {
     "embed.weight": ["F32", [48, 40], floats(48 * 40)],
     "conv.weight": ["F32", [3, 4, 5, 6], floats(360)],
     "half.weight": ["BF16", [96, 32], Buffer.from(Uint16Array.from(half).buffer)],
     "tiny.weight": ["F32", [8, 3], floats(24)],
-  });
+  };
+  writeFileSync(path, stored(tensors));
 });
 after(async () => {
   await browser.close();
   rmSync(folder, { recursive: true });
 });
-
-function writeSafetensors(file, tensors) {
-  const head = {};
-  let at = 0;
-  for (const [key, [dtype, shape, bytes]] of Object.entries(tensors)) {
-    head[key] = { dtype, shape, data_offsets: [at, (at += bytes.length)] };
-  }
-  const text = JSON.stringify(head);
-  const padded = Buffer.from(text.padEnd(Math.ceil(text.length / 8) * 8));
-  const length = Buffer.alloc(8);
-  length.writeBigUInt64LE(BigInt(padded.length));
-  writeFileSync(file, Buffer.concat([length, padded, ...Object.values(tensors).map(([, , bytes]) => bytes)]));
-}
 
 async function look(page, key, file = path) {
   await page.setInputFiles("#choose-files", file);
