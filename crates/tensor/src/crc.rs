@@ -2,7 +2,7 @@
 //! TensorFlow's bundles.
 //!
 //! The crates `crc32fast` and `crc32c` make them. In Wasm, which has no instructions for either, the
-//! tables of `crc32c` would be 8 kB of the page that no compression makes smaller: there [`tables`]
+//! tables of `crc32c` would be 8 kB of the page that no compression makes smaller: there `tables`
 //! makes its own when they are first needed. (Those of `crc32fast` are there for `zip` anyway.)
 
 use statelens_checkpoint::Checksum;
@@ -28,7 +28,7 @@ pub fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
 pub enum Summing {
     /// [`crc32`].
     Crc32(u32),
-    /// [`crc32c`].
+    /// [`crc32c()`].
     Crc32c(u32),
 }
 

@@ -3,7 +3,7 @@
 //! [`sort`] takes a folder, or what was dropped, apart into checkpoints, by names and, for files
 //! that stand alone, by content. A reader whose format has several files finds them itself, by
 //! name, in the [`FileSet`] that it is given; shards that are checkpoints of their own are opened
-//! and joined by [`Sharded`], whatever their format.
+//! and joined by `Sharded`, whatever their format.
 
 mod join;
 mod sharded;

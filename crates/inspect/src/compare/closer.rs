@@ -15,7 +15,7 @@ use crate::work::{InOrder, Work};
 use crate::{missing, shape_text};
 
 /// Reads two tensors once: a machine that is fed the files of both, the left one of which is
-/// [source](Machine::source) 0. It holds what a [`Close`] is, for each part that is read at once.
+/// [source](statelens_tensor::Machine::source) 0. It holds what a [`Close`] is, for each part that is read at once.
 pub type Closer = InOrder<Closing>;
 
 /// What a [`Closer`] reads.

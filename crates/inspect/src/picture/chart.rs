@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use statelens_checkpoint::float_repr;
+use statelens_checkpoint::{float_repr, grouped};
 
 use super::svg::{escaped, text};
 use crate::number_text;
@@ -411,7 +411,14 @@ fn nice((low, high): (f64, f64), most: usize, whole: bool) -> Vec<f64> {
 }
 
 fn number(value: f64) -> String {
-    number_text(value).replace('-', "\u{2212}")
+    let text = match value.abs() {
+        // Steps and counts, as the page writes them elsewhere.
+        size @ 1e3..1e12 if size.fract() == 0.0 => {
+            format!("{}{}", if value < 0.0 { "-" } else { "" }, grouped(size as u64))
+        }
+        _ => number_text(value),
+    };
+    text.replace('-', "\u{2212}")
 }
 
 /// So much of a text as there is room for, from its end.
@@ -501,6 +508,7 @@ mod tests {
         );
         assert_eq!(labels((1.0, 20.0), true), "1 2 5 10 20");
         assert_eq!(labels((0.0, 1.0), false), "0 0.5 1");
+        assert_eq!(labels((-60_000.0, 60_000.0), false), "\u{2212}50,000 0 50,000");
         for other in [0.0, -10.0, 2.0, f64::INFINITY, f64::NAN] {
             assert_eq!(power_of_ten(other), None, "{other}");
         }
