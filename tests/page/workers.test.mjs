@@ -32,7 +32,10 @@ function watched({ cores, fails }) {
     constructor(address, options) {
       super(address, options);
       console.log("helper begun");
-      this.addEventListener("message", ({ data }) => data[1] instanceof Uint8Array && console.log("helper found"));
+      this.addEventListener("message", ({ data }) => {
+        // Of parts that a helper could not do it sends nothing.
+        for (const found of Array.isArray(data) ? data : []) if (found instanceof Uint8Array) console.log(found.length > 0 ? "helper found" : "helper gave up");
+      });
       this.addEventListener("error", () => console.log("helper failed"));
     }
     postMessage(data) {
@@ -74,9 +77,9 @@ async function fromDisk(cores, work) {
 
 async function visited(visit, work) {
   const context = await browser.newContext({ serviceWorkers: "block" });
-  const heard = { begun: 0, found: 0, failed: 0, ended: 0 };
+  const heard = { begun: 0, found: 0, "gave up": 0, failed: 0, ended: 0 };
   context.on("console", (message) => {
-    const [, what] = /^helper (\w+)$/.exec(message.text()) ?? [];
+    const [, what] = /^helper ([\w ]+)$/.exec(message.text()) ?? [];
     if (what) heard[what]++;
   });
   try {
@@ -164,6 +167,7 @@ test("several workers find what one finds, and end with the scan", async () => {
     await page.click("#scan");
     assert.deepEqual(await found(page), wanted);
     assert.deepEqual([heard.begun, heard.ended], [2, 2]);
+    assert.equal(heard["gave up"], 0);
     assert.ok(heard.found >= 2, `${heard.found} answers`);
   });
 });
@@ -176,6 +180,7 @@ test("the page in one file has helpers, too, and finds the same", async () => {
     await page.click("#scan");
     assert.deepEqual(await found(page), wanted);
     assert.deepEqual([heard.begun, heard.failed, heard.ended], [2, 0, 2]);
+    assert.equal(heard["gave up"], 0);
     assert.ok(heard.found >= 2, `${heard.found} answers`);
   });
 });

@@ -31,7 +31,7 @@ const UNPACKER: &str = "xz-decompress.min.js";
 
 /// Divides and packs the Wasm of the site that Trunk built, and has its page unpack it.
 pub(crate) fn run(site: &Path) -> Result<()> {
-    let plain = built(site, "statelens-web", END)?;
+    let plain = built(site, "statelens-app", END)?;
     let bytes = fs::read(&plain).with_context(|| format!("reading {}", plain.display()))?;
     // index.html has wasm-opt write it.
     let names = project::root().join("target").join("page.names");
@@ -57,9 +57,9 @@ pub(crate) fn run(site: &Path) -> Result<()> {
 pub(crate) fn add_plain(site: &Path, plain: &Path) -> Result<()> {
     let folder = site.join(PLAIN);
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let script = built(plain, "statelens-web", ".js")?;
+    let script = built(plain, "statelens-app", ".js")?;
     fs::copy(&script, folder.join(name(&script))).context("copying the script without vectors")?;
-    let wasm = built(plain, "statelens-web", END)?;
+    let wasm = built(plain, "statelens-app", END)?;
     let packed = format!("{}.xz", name(&wasm));
     let bytes = fs::read(&wasm).with_context(|| format!("reading {}", wasm.display()))?;
     fs::write(folder.join(&packed), xz(&bytes)?).with_context(|| format!("writing {packed}"))?;

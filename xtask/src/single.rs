@@ -31,8 +31,8 @@ fn single(site: &Path, root: &Path) -> Result<String> {
         styles.push_str(&text(&built(site, &stem, ".css")?)?);
     }
     let files = text(&root.join("web/files.js"))?;
-    let glue = text(&built(site, "statelens-web", ".js")?)?;
-    let wasm = built(site, "statelens-web", pack::END)?;
+    let glue = text(&built(site, "statelens-app", ".js")?)?;
+    let wasm = built(site, "statelens-app", pack::END)?;
     let wasm = fs::read(&wasm).with_context(|| format!("reading {}", wasm.display()))?;
     let start = text(&root.join("web/single.js"))?;
     let (glue, init) = plain(&glue)?;

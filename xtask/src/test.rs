@@ -39,8 +39,8 @@ pub(crate) fn run(quick: bool) -> ExitCode {
         // What they hold and name, not that they compile: that is the step before.
         let args =
             ["package", "--locked", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
-        let except = ["--exclude", "statelens-web", "--exclude", "xtask"];
-        cargo(&[&args[..], &except].concat())
+        let except = ["statelens-web", "statelens-app", "xtask"].map(|name| ["--exclude", name]);
+        cargo(&[&args[..], except.as_flattened()].concat())
     });
     report.step("unit and fixture tests", || cargo(&["test", "--locked"]));
     // The page's logic (folds, filter, tape, text) is plain Rust and needs no browser. Its many

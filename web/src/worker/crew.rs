@@ -35,6 +35,10 @@ const TOGETHER: usize = 1_000;
 const BUSY: usize = 2;
 /// Runs that may be done before what comes before them is.
 const AHEAD: usize = 32;
+/// Runs that each worker does, at least: the longer they are, the more seldom a stream begins again.
+const TURNS: u64 = 8;
+/// The most bytes of a run, of which nothing is told before it is done.
+const MOST_BYTES: u64 = 64 << 20;
 /// Milliseconds that are waited where all is given out.
 const PAUSE: u32 = 3;
 
@@ -188,7 +192,9 @@ impl CrewWork {
     /// Another survey, of the parts of which nobody has done any.
     fn begin(&mut self, work: &Surveying, ids: &[TensorId], hashes: bool) {
         self.sizes = (0..work.parts()).map(|part| work.size(part)).collect();
-        self.runs = runs(&self.sizes);
+        let all = self.sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
+        let turns = TURNS * (self.helpers.len() as u64 + 1);
+        self.runs = runs(&self.sizes, (all / turns).clamp(PART, MOST_BYTES));
         (self.next, self.wanted, self.done) = (0, 0, 0);
         let ids: Vec<u32> = ids.iter().map(|id| id.0).collect();
         let tensors: [JsValue; 3] =
@@ -304,13 +310,13 @@ fn files(open: &OpenCheckpoint) -> Option<Array> {
     Some(Array::from_iter(all))
 }
 
-/// Parts that are done together: those of small tensors.
-fn runs(sizes: &[u64]) -> Vec<Range<usize>> {
+/// Parts that are done together, of so many bytes: those of small tensors, or one after the other of a large one.
+fn runs(sizes: &[u64], most: u64) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut bytes = 0u64;
     for (part, size) in sizes.iter().enumerate() {
         match runs.last_mut() {
-            Some(run) if bytes.saturating_add(*size) <= PART && run.len() < TOGETHER => {
+            Some(run) if bytes.saturating_add(*size) <= most && run.len() < TOGETHER => {
                 run.end = part + 1;
             }
             _ => {
@@ -329,9 +335,10 @@ mod tests {
 
     #[test]
     fn small_parts_are_done_together() {
-        assert_eq!(runs(&[]), []);
-        assert_eq!(runs(&[PART, 1, 2, PART - 3, 1]), [0..1, 1..4, 4..5]);
-        assert_eq!(runs(&[0; 2_500]), [0..1_000, 1_000..2_000, 2_000..2_500]);
-        assert_eq!(runs(&[u64::MAX, u64::MAX]), [0..1, 1..2]);
+        assert_eq!(runs(&[], PART), []);
+        assert_eq!(runs(&[PART, 1, 2, PART - 3, 1], PART), [0..1, 1..4, 4..5]);
+        assert_eq!(runs(&[PART; 5], 2 * PART + 1), [0..2, 2..4, 4..5]);
+        assert_eq!(runs(&[0; 2_500], PART), [0..1_000, 1_000..2_000, 2_000..2_500]);
+        assert_eq!(runs(&[u64::MAX, u64::MAX], PART), [0..1, 1..2]);
     }
 }

@@ -91,8 +91,9 @@ fn open(told: &Array) -> Option<(Arc<Checkpoint>, Rc<Sources>)> {
 /// Does what it was asked for, one after the other, and says what came of each.
 async fn work(helper: Rc<RefCell<Helper>>) {
     let Some((_, sources)) = helper.borrow().open.clone() else { return };
-    // Nobody stops it, but by ending this worker.
-    let job = Jobs::of(0).begin(0, JobKind::Scan);
+    // Nobody stops it, but by ending this worker; jobs that are let go would.
+    let mut jobs = Jobs::of(0);
+    let job = jobs.begin(0, JobKind::Scan);
     let mut driver = Driver::new(&[&sources], &job);
     loop {
         let next = helper.borrow_mut().asked.pop_front();

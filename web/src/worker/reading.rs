@@ -2,6 +2,7 @@
 //! of the browser, remote ones by parts that are asked for before they are needed. Machines are fed
 //! with that, while the page is listened to.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -111,11 +112,11 @@ impl<'a> Driver<'a> {
         source: usize,
         files: &FileSet,
         span: Span,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Cow<'_, [u8]>> {
         files.check(span)?;
         match self.readers.get_mut(source) {
             Some(reader) => reader.piece(files, span).await,
-            None => files.read_vec(span.file, span.offset, span.len),
+            None => files.read_vec(span.file, span.offset, span.len).map(Cow::Owned),
         }
     }
 
@@ -163,10 +164,10 @@ impl SourceReader {
     }
 
     /// The first bytes of a span, as many as there are at once.
-    pub(super) async fn piece(&mut self, files: &FileSet, span: Span) -> Result<Vec<u8>> {
+    pub(super) async fn piece(&mut self, files: &FileSet, span: Span) -> Result<Cow<'_, [u8]>> {
         match self.sources.bulk(span.file) {
             Some(Bulk::Disk(_)) if self.is_aside(span) => {
-                files.read_vec(span.file, span.offset, span.len)
+                files.read_vec(span.file, span.offset, span.len).map(Cow::Owned)
             }
             Some(Bulk::Disk(file)) => {
                 if let Some(other) = self.stream.take_if(|stream| !stream.reaches(span)) {
@@ -176,14 +177,17 @@ impl SourceReader {
                     Some(stream) => stream.piece(span).await,
                     none => none.insert(FileStream::open(file, span)?).piece(span).await,
                 }
+                .map(Cow::Borrowed)
             }
             Some(Bulk::Parts(file)) => {
                 self.ahead.take_if(|ahead| !ahead.reaches(span));
                 let job = &self.job;
                 let ahead = self.ahead.get_or_insert_with(|| Ahead::new(file.clone(), span, job));
-                ahead.piece(span).await
+                ahead.piece(span).await.map(Cow::Borrowed)
             }
-            Some(Bulk::Whole) | None => files.read_vec(span.file, span.offset, span.len.min(PIECE)),
+            Some(Bulk::Whole) | None => {
+                files.read_vec(span.file, span.offset, span.len.min(PIECE)).map(Cow::Owned)
+            }
         }
     }
 
@@ -220,10 +224,10 @@ impl ReadAhead {
     }
 
     /// The first bytes of a span that begins in them.
-    fn take(&self, span: Span) -> Vec<u8> {
+    fn slice(&self, span: Span) -> &[u8] {
         let from = (span.offset - self.start) as usize;
         let len = span.len.min((self.bytes.len() - from) as u64) as usize;
-        self.bytes[from..from + len].to_vec()
+        &self.bytes[from..from + len]
     }
 }
 
@@ -248,17 +252,16 @@ impl FileStream {
     }
 
     /// The first bytes of a span that [`FileStream::reaches`] holds, as many as there are at once.
-    async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
+    async fn piece(&mut self, span: Span) -> Result<&[u8]> {
         while self.ahead.end() <= span.offset {
             self.fill().await?;
         }
-        Ok(self.ahead.take(span))
+        Ok(self.ahead.slice(span))
     }
 
     async fn fill(&mut self) -> Result<()> {
         let held = &mut self.ahead;
-        held.start = held.end();
-        held.bytes.clear();
+        *held = ReadAhead { start: held.end(), ..ReadAhead::default() };
         let buffer = self.buffer.take().unwrap_or_else(|| ArrayBuffer::new(BUFFER));
         let view = Uint8Array::new(&buffer);
         let promise = self.reader.read_with_array_buffer_view(&view);
@@ -270,8 +273,7 @@ impl FileStream {
                 Error::io("the file is shorter than it was when it was opened").at(held.start)
             );
         }
-        held.bytes.resize(view.length() as usize, 0);
-        view.copy_to(&mut held.bytes);
+        held.bytes = view.to_vec();
         Ok(())
     }
 
@@ -323,11 +325,11 @@ impl Ahead {
         self.parts.back().map_or(self.held.end(), |(offset, len, _)| offset + len)
     }
 
-    async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
+    async fn piece(&mut self, span: Span) -> Result<&[u8]> {
         while self.held.end() <= span.offset {
             self.next().await?;
         }
-        Ok(self.held.take(span))
+        Ok(self.held.slice(span))
     }
 
     /// Takes the next part, and asks for those behind it.
