@@ -332,3 +332,45 @@ test("values of a run are saved, and taken from that file as long as the checkpo
     assert.match(await page.textContent("#read-run"), /^Read values of 3 checkpoints,/);
   });
 });
+
+for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 390, 844]]) {
+  test(`the chart of values has its steps below those of the timeline, and no loss scale at first, at ${width}`, () =>
+    withPage(
+      browser,
+      async (page) => {
+        const folder = join(top, `axis_${width}`);
+        mkdirSync(folder);
+        for (const [step, values] of [[100, [3, 4]], [250, [6, 8]], [600, [5, 12]]]) {
+          writeFileSync(join(folder, `checkpoint_${step}.mdl`), floats({ "model.h.0.w": values, "grad_scaler.scale": [65_536] }));
+        }
+        writeFileSync(join(folder, "checkpoint_700.mdl.3f9a1c07.tmp"), "left");
+        await choose(page, folder);
+        await page.click("#read-run");
+        await page.waitForSelector("#read-run", { state: "detached" });
+        const middle = async (locator) => {
+          const { x, width } = await locator.boundingBox();
+          return x + width / 2;
+        };
+        const dots = page.locator("#run-values .chart circle");
+        await becomes(() => dots.count(), 3);
+        for (const [at, step] of [100, 250, 600].entries()) {
+          const mark = page.locator(".timeline g", { has: page.locator("title", { hasText: `checkpoint_${step}.mdl` }) }).locator("rect").first();
+          const [above, below] = [await middle(mark), await middle(dots.nth(at))];
+          assert.ok(Math.abs(above - below) < 1, `${step}: ${above}, ${below}`);
+        }
+        for (const step of ["0", "200", "600"]) {
+          const label = (where) => page.locator(`${where} text[text-anchor=middle]`).getByText(step, { exact: true });
+          const [above, below] = [await middle(label(".timeline")), await middle(label("#run-values .chart"))];
+          assert.ok(Math.abs(above - below) < 1.5, `${step}: ${above}, ${below}`);
+        }
+        const lines = () => page.getAttribute("#run-values .chart", "aria-label");
+        assert.match(await lines(), /model: 5 at 100, 13 at 600/);
+        assert.doesNotMatch(await lines(), /grad_scaler/);
+        assert.match(await page.textContent("#left-out"), /^grad_scaler holds single numbers, such as a loss scale/);
+        await page.getByRole("group", { name: "Groups" }).getByRole("button", { name: "grad_scaler" }).click();
+        await becomes(async () => /grad_scaler: 65,536 at 100/.test(await lines()), true);
+        assert.equal(await page.locator("#left-out").count(), 0);
+      },
+      { colorScheme, viewport: { width, height } },
+    ));
+}
