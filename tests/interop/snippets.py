@@ -8,6 +8,7 @@ these they are counted as not run. Exit status 1 if a snippet fails or reads som
 """
 
 import argparse
+import hashlib
 import json
 import shutil
 import subprocess
@@ -40,6 +41,8 @@ SOURCES = [
 LIBRARIES = ["torch", "safetensors", "numpy", "numpy.memmap", "h5py", "jax", "cstorch", "tensorflow"]
 ELSEWHERE = {"cstorch": "cerebras", "tensorflow": "tensorflow", "jax": "jax"}
 TENSORS = 12
+# For tensors of at least so many dimensions: backwards, and what only few libraries take at once, too.
+SLICES = [(1, "[1:]"), (1, "[-1]"), (1, "[::-2]"), (2, "[0:2, -4:]"), (2, "[..., ::-1]"), (2, "[0, ::3]"), (2, "[1:1]"), (3, "[0, :, -1]"), (3, "[:, 0, ::-3]")]
 
 # What the snippet bound, as bytes in C order, little-endian: what our manifest hashes.
 REPORT = """
@@ -47,7 +50,8 @@ import hashlib, sys
 def raw(t):
     if hasattr(t, "detach"):
         import torch
-        t = t.detach().contiguous()
+        # Of one value any step is contiguous, but not to view it as bytes.
+        t = t.detach().clone(memory_format=torch.contiguous_format)
         if t.dtype == torch.bool or not t.dtype.is_complex and not t.dtype.is_floating_point:
             try:
                 return t.numpy().tobytes()
@@ -72,8 +76,8 @@ def main():
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
     failures, jobs, left = [], {}, 0
-    for source in SOURCES:
-        path = FIXTURES / source
+    for path in [FIXTURES / source for source in SOURCES] + cubes(options.work / "cubes"):
+        source = path.relative_to(FIXTURES if path.is_relative_to(FIXTURES) else options.work)
         if not path.exists():
             failures.append(f"{source} is not there")
             continue
@@ -112,6 +116,26 @@ def main():
     sys.exit(bool(failures))
 
 
+def cubes(folder):
+    """Files of tensors with three dimensions, by the libraries themselves."""
+    import h5py
+    import numpy as np
+    import torch
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    cube = np.arange(3 * 4 * 7, dtype="<f4").reshape(3, 4, 7)
+    tensors = {"cube": torch.from_numpy(cube), "short": torch.from_numpy(cube).bfloat16(), "flags": torch.from_numpy(cube % 3 == 0)}
+    torch.save(tensors, folder / "cubes.pt")
+    save_file(tensors, folder / "cubes.safetensors")
+    np.savez(folder / "cubes.npz", cube=cube, fortran=np.asfortranarray(cube))
+    np.save(folder / "cube.npy", cube)
+    with h5py.File(folder / "cubes.h5", "w") as file:
+        file["cube"] = cube
+        file.create_dataset("chunked", data=cube, chunks=(2, 2, 3), compression="gzip")
+    return sorted(folder.iterdir())
+
+
 def wanted(options, path):
     """Library, code, hash and a name for every tensor that is taken, whole and sliced."""
     entries = [entry for entry in json.loads(statelens(options, "manifest", "--json", path))["entries"] if entry.get("sha256") and entry.get("shape") is not None]
@@ -119,14 +143,16 @@ def wanted(options, path):
     chosen = [entry for entry in entries if entry["key"] in listed and listed[entry["key"]].get("dtype")][:TENSORS]
     for entry in chosen:
         yield from of(options, path, entry["key"], entry["sha256"])
-    sliced = [entry for entry in chosen if entry["shape"] and entry["shape"][0] > 1][:2]
-    for number, entry in enumerate(sliced):
-        # What our own slice is, its bytes say.
-        raw = options.work / f"slice{number}.raw"
-        key = entry["key"] + "[1:]"
-        statelens(options, "export", path, key, raw, "--force")
-        import hashlib
-        yield from of(options, path, key, hashlib.sha256(raw.read_bytes()).hexdigest())
+    sliced = [entry for entry in chosen if entry["shape"] and entry["shape"][0] > 1]
+    # Of as many dimensions as there are: the first two, and the first two that have more.
+    most = max((len(entry["shape"]) for entry in sliced), default=0)
+    sliced = sliced[:2] + [entry for entry in sliced[2:] if len(entry["shape"]) == most][:2]
+    raw = options.work / "slice.raw"
+    for entry in sliced:
+        for key in [entry["key"] + slice for least, slice in SLICES if len(entry["shape"]) >= least]:
+            # What our own slice is, its bytes say.
+            statelens(options, "export", path, key, raw, "--force")
+            yield from of(options, path, key, hashlib.sha256(raw.read_bytes()).hexdigest())
 
 
 def of(options, path, key, expected):

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { accessibility, becomes, drop, launch, site, withPage } from "./harness.mjs";
-import { floats } from "./make.mjs";
+import { floats, stored } from "./make.mjs";
 
 let browser;
 before(async () => {
@@ -64,13 +64,118 @@ test("a link says which file it wants, and leads to the value in it", async () =
     assert.deepEqual(await accessibility(page, "wanted"), []);
     await give(page);
     await page.waitForSelector(".look");
-    await becomes(() => hash(page), `#file=${name}&key=model.layers.7.mlp.weight&slice=[12,5]&view=expanded`);
+    await becomes(() => hash(page), `#file=${name}&key=model.layers.7.mlp.weight&slice=[12:14,5:9]&at=[12,5]&view=expanded`);
+    assert.equal(await page.textContent(".exp .main h2"), "[12:14, 5:9]");
     // Somebody changes the address by hand.
     await page.evaluate(() => (location.hash = "#file=small%20model.safetensors&key=model.layers.2.mlp.weight"));
     await page.waitForSelector("#work .row.sel");
     assert.equal(await key(page), "model.layers.2.mlp.weight");
     await page.evaluate(() => (location.hash = "#file=small%20model.safetensors&key=nothing.like.it"));
     assert.match(await page.locator("#notice").textContent(), /has no key nothing\.like\.it/);
+  });
+});
+
+const KEY = "model.layers.7.mlp.weight";
+const slice = (page) => page.locator("#slice .m").first().textContent();
+const typed = async (page, text) => {
+  await page.fill("#go-to", text);
+  await page.press("#go-to", "Enter");
+};
+
+test("a typed slice is part of the address: back and forward go over it, and whoever comes by it sees the slice", async () => {
+  const link = (part, more = "") => `#file=${name}&key=${KEY}${part && `&slice=${part}`}${more}&filter=${KEY}`;
+  await withPage(browser, async (page) => {
+    await give(page);
+    await work(page);
+    await page.fill("#filter", KEY);
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("#go-to");
+    await becomes(() => hash(page), link(""));
+    const steps = await page.evaluate(() => history.length);
+    await typed(page, "[0:2, -4:]");
+    await becomes(() => hash(page), link("[0:2,26:30]"));
+    await typed(page, "3");
+    await becomes(() => hash(page), link("[3,:]"));
+    await becomes(() => slice(page), "[3, :]");
+    assert.equal(await page.evaluate(() => history.length), steps + 2);
+    await page.goBack();
+    await becomes(() => slice(page), "[0:2, 26:30]");
+    await becomes(() => hash(page), link("[0:2,26:30]"));
+    await page.goBack();
+    await becomes(() => page.locator("#slice").count(), 0);
+    await page.goForward();
+    await becomes(() => slice(page), "[0:2, 26:30]");
+    // An index is a value of the whole.
+    await typed(page, "5, 6");
+    await becomes(() => hash(page), link("[5,6]"));
+    await page.goBack();
+    await becomes(() => slice(page), "[0:2, 26:30]");
+    // The way back to the whole tensor is the browser's.
+    await page.click("#slice-whole");
+    await becomes(() => hash(page), link(""));
+    // Somebody else comes by it.
+    await come(page, `#file=small%20model.safetensors&key=${KEY}&slice=[1:4,::-7]`);
+    await give(page);
+    await becomes(() => slice(page), "[1:4, 29:0:-7]");
+    const first = await page.locator(".vals td").first().getAttribute("title");
+    assert.equal(first, String(bytes.readFloatLE(8 + Number(bytes.readBigUInt64LE(0)) + 4 * (7 * 1200 + 1 * 30 + 29)).toFixed(1)));
+  });
+});
+
+test("a picture of a slice has its address, too; an index that is dragged is no step", async () => {
+  const cube = { name: "cube.safetensors", bytes: stored({ w: ["F32", [3, 4, 5, 6], Buffer.from(Float32Array.from({ length: 360 }, (_, at) => at).buffer)] }) };
+  await withPage(browser, async (page) => {
+    await come(page, "#file=cube.safetensors&key=w&slice=[0,:,3,:]&at=[0,2,3,4]&view=expanded");
+    await drop(page, "#start", [cube]);
+    await page.waitForSelector(".look");
+    await becomes(() => page.textContent(".exp .main h2"), "[0, :, 3, :]");
+    await becomes(async () => (await page.textContent("#told")).startsWith("[0, 2, 3, 4]"), true);
+    const steps = await page.evaluate(() => history.length);
+    await page.locator('[aria-label="Index of dimension 2, dragged"]').fill("1");
+    await becomes(() => hash(page), "#file=cube.safetensors&key=w&slice=[0,:,1,:]&at=[0,2,1,4]&view=expanded");
+    assert.equal(await page.evaluate(() => history.length), steps);
+    await typed(page, "[1, :, ::2, 2]");
+    await becomes(async () => /slice=\[1,:,0:5:2,2\]&at=\[1,2,\d,2\]&view=expanded$/.test(await hash(page)), true);
+    await page.goBack();
+    await becomes(() => page.textContent(".exp .main h2"), "[0, :, 1, :]");
+    await page.goForward();
+    await becomes(() => page.textContent(".exp .main h2"), "[1, :, 0:5:2, 2]");
+  });
+});
+
+test("a slice of a link that the tensor does not have is told and ignored", async () => {
+  await withPage(browser, async (page) => {
+    await give(page);
+    await work(page);
+    const go = (part) => page.evaluate((to) => (location.hash = to), `#file=small%20model.safetensors&key=${KEY}&slice=${part}`);
+    const notice = page.locator("#notice");
+    for (const [part, told] of [
+      ["[99,:]", /\[99,:\] of model\.layers\.7\.mlp\.weight, which is ignored\. .*index 99 is outside of 40/],
+      ["[40:,:]", /has no values/],
+      ["[a:]", /not a whole number/],
+      ["[::0]", /a step of 0/],
+      ["[:,:,:]", /more parts than the tensor has dimensions/],
+      ["[1,2,3]", /2 numbers/],
+      ["[9223372036854775808:]", /not a whole number/],
+      ["[0:9223372036854775807:9223372036854775807,:]", null],
+      ["[]", /2 numbers/],
+      ["[1:3,:]&at=[7]", /2 numbers/],
+      ["[1:3,:]&at=[2,99]", /99 is not below 30/],
+    ]) {
+      await go("[0:2,:]");
+      await becomes(() => slice(page), "[0:2, :]");
+      await go(part);
+      if (told) {
+        await notice.filter({ hasText: told }).waitFor();
+        await becomes(() => page.locator("#slice").count(), 0);
+      } else {
+        await becomes(() => slice(page), "[0:1:9223372036854775807, :]");
+      }
+      assert.equal(await key(page), KEY);
+    }
+    await go("[99,:]&view=expanded");
+    await page.waitForSelector(".look");
+    assert.equal(await page.textContent(".exp .main h2"), "Whole tensor");
   });
 });
 

@@ -46,7 +46,7 @@ const runs = (folder) => execFileSync(command, ["runs", folder, "--json"], { enc
 async function choose(page, folder) {
   await page.setInputFiles("#choose-folder", folder);
   await page.waitForSelector("#run .row");
-  await page.waitForSelector("#save-list:not([disabled])");
+  await page.waitForSelector("#save-list:not([disabled])", { state: "attached" });
 }
 
 async function list(page) {
@@ -146,27 +146,76 @@ test("one is opened, and two are compared, by keys; Escape leads back", async ()
   });
 });
 
-test("a damaged newest checkpoint is opened as itself or not at all, and the newest sound one is offered", async () => {
+const mainButton = (page) => page.textContent("#open-step .cut");
+
+test("the main button opens the newest sound checkpoint; the damaged one that the trainer would load is told beside it", async () => {
   const folder = runFolder("damaged_newest");
   await withPage(browser, async (page) => {
     await choose(page, folder);
-    // Autoload picks what is cut short; the button says so, and nothing else opens in its place.
     assert.equal(await page.textContent("#latest"), "checkpoint_3000.mdl");
-    assert.match(await page.textContent("#open-step"), /^Open 3,000/);
+    assert.equal(await mainButton(page), "Open 1,500 \u00b7 newest sound");
+    assert.equal(await page.textContent("#open-loaded"), "3,000 is damaged: the trainer would load it");
+    assert.equal(await selected(page), "checkpoint_1500.mdl");
     const plan = JSON.parse(execFileSync(command, ["prune", folder, "--keep", "1", "--json"], { encoding: "utf8" }));
     assert.deepEqual(plan.unsound.map((one) => one.name).sort(), ["checkpoint_2000.mdl", "checkpoint_2500.mdl", "checkpoint_3000.mdl"]);
     await page.fill("#prune label:nth-of-type(1) input", "1");
     const gone = await page.$$eval("#run .row", (rows) => rows.filter((row) => row.querySelector(".cq").textContent === "prune").map((row) => row.querySelector(".ck").title));
     assert.deepEqual(gone.sort(), plan.files.sort());
-    assert.match(await page.textContent("#open-sound"), /^Open 1,500, the newest sound one/);
-    await page.click("#open-step");
+    const sound = execFileSync(command, ["latest", folder, "--sound"], { encoding: "utf8", stdio: "pipe" });
+    assert.match(sound, /checkpoint_1500\.mdl\n$/);
+    assert.match(await page.textContent("#autoload code"), /^statelens latest \S+ --sound$/);
+    // Both are read in full, beside each other or one below the other.
+    for (const [width, height] of [[390, 844], [800, 900], [1440, 900]]) {
+      await page.setViewportSize({ width, height });
+      const fits = () =>
+        page.evaluate(() => {
+          const [main, beside] = ["#open-step", "#open-loaded"].map((id) => document.querySelector(id).getBoundingClientRect());
+          const text = document.querySelector("#open-step .cut");
+          const apart = main.left >= beside.right || main.top >= beside.bottom;
+          return apart && text.scrollWidth <= text.clientWidth && Math.max(main.right, beside.right) <= innerWidth && main.height < 60;
+        });
+      await becomes(fits, true);
+    }
+    // The damaged one is opened as itself or not at all.
+    await page.click("#open-loaded");
     await page.waitForSelector("#error");
     assert.equal(await page.$("#work .row"), null);
     await page.keyboard.press("Escape");
-    await page.waitForSelector("#open-sound");
-    await page.click("#open-sound");
+    // What is looked at is another one now; the button opens what it says all the same.
+    await page.waitForSelector("#open-step");
+    assert.equal(await selected(page), "checkpoint_3000.mdl");
+    assert.equal(await mainButton(page), "Open 1,500 \u00b7 newest sound");
+    await page.click("#open-step");
     await page.waitForSelector("#work .row");
     assert.match(await page.textContent("#work .top .name"), /checkpoint_1500\.mdl$/);
+  });
+});
+
+test("Enter opens the newest sound checkpoint as long as no other is chosen", async () => {
+  const folder = runFolder("by_enter");
+  await withPage(browser, async (page) => {
+    await choose(page, folder);
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("#work .row");
+    assert.match(await page.textContent("#work .top .name"), /checkpoint_1500\.mdl$/);
+  });
+});
+
+test("where the newest is sound there is one button, and where none is, it opens what the trainer would load", async () => {
+  const folder = smallRun("sound");
+  await withPage(browser, async (page) => {
+    await choose(page, folder);
+    assert.equal(await mainButton(page), "Open 30 \u00b7 newest sound");
+    assert.equal(await page.$("#open-loaded"), null);
+    assert.equal(await page.$("#none-sound"), null);
+    assert.match(await page.textContent("#autoload code"), /^statelens latest \S+$/);
+    for (const step of [10, 20, 30]) truncateSync(join(folder, `checkpoint_${step}.mdl`), 60);
+    await choose(page, folder);
+    await becomes(() => mainButton(page), "Open 30 \u00b7 the trainer would load it");
+    assert.equal(await page.textContent("#none-sound"), "no checkpoint is sound");
+    assert.equal(await page.$("#open-loaded"), null);
+    await page.click("#open-step");
+    await page.waitForSelector("#error");
   });
 });
 
@@ -283,3 +332,45 @@ test("values of a run are saved, and taken from that file as long as the checkpo
     assert.match(await page.textContent("#read-run"), /^Read values of 3 checkpoints,/);
   });
 });
+
+for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 390, 844]]) {
+  test(`the chart of values has its steps below those of the timeline, and no loss scale at first, at ${width}`, () =>
+    withPage(
+      browser,
+      async (page) => {
+        const folder = join(top, `axis_${width}`);
+        mkdirSync(folder);
+        for (const [step, values] of [[100, [3, 4]], [250, [6, 8]], [600, [5, 12]]]) {
+          writeFileSync(join(folder, `checkpoint_${step}.mdl`), floats({ "model.h.0.w": values, "grad_scaler.scale": [65_536] }));
+        }
+        writeFileSync(join(folder, "checkpoint_700.mdl.3f9a1c07.tmp"), "left");
+        await choose(page, folder);
+        await page.click("#read-run");
+        await page.waitForSelector("#read-run", { state: "detached" });
+        const middle = async (locator) => {
+          const { x, width } = await locator.boundingBox();
+          return x + width / 2;
+        };
+        const dots = page.locator("#run-values .chart circle");
+        await becomes(() => dots.count(), 3);
+        for (const [at, step] of [100, 250, 600].entries()) {
+          const mark = page.locator(".timeline g", { has: page.locator("title", { hasText: `checkpoint_${step}.mdl` }) }).locator("rect").first();
+          const [above, below] = [await middle(mark), await middle(dots.nth(at))];
+          assert.ok(Math.abs(above - below) < 1, `${step}: ${above}, ${below}`);
+        }
+        for (const step of ["0", "200", "600"]) {
+          const label = (where) => page.locator(`${where} text[text-anchor=middle]`).getByText(step, { exact: true });
+          const [above, below] = [await middle(label(".timeline")), await middle(label("#run-values .chart"))];
+          assert.ok(Math.abs(above - below) < 1.5, `${step}: ${above}, ${below}`);
+        }
+        const lines = () => page.getAttribute("#run-values .chart", "aria-label");
+        assert.match(await lines(), /model: 5 at 100, 13 at 600/);
+        assert.doesNotMatch(await lines(), /grad_scaler/);
+        assert.match(await page.textContent("#left-out"), /^grad_scaler holds single numbers, such as a loss scale/);
+        await page.getByRole("group", { name: "Groups" }).getByRole("button", { name: "grad_scaler" }).click();
+        await becomes(async () => /grad_scaler: 65,536 at 100/.test(await lines()), true);
+        assert.equal(await page.locator("#left-out").count(), 0);
+      },
+      { colorScheme, viewport: { width, height } },
+    ));
+}

@@ -99,6 +99,34 @@ for (const [key, slice, shape] of [
     }));
 }
 
+test("the Python that is shown reads the slice, as each library takes it, and is the command's", () =>
+  withPage(browser, async (page) => {
+    const code = () => page.locator("#code pre").textContent();
+    for (const [file, key, libraries] of [
+      [path, "conv.weight", ["safetensors", "numpy.memmap", "jax"]],
+      [fixture("torch/zip_training_ckpt.pt"), "model.emb.weight", ["torch"]],
+      [fixture("hdf5/contiguous.h5"), "f4", ["h5py"]],
+    ]) {
+      await look(page, key, file);
+      const whole = await code();
+      for (const typed of ["0", "1:, ::-1"]) {
+        await type(page, `[${typed}]`);
+        await page.waitForSelector("#slice");
+        const slice = await page.locator("#slice .m").first().textContent();
+        for (const library of libraries) {
+          const button = page.locator("#code").getByRole("button", { name: library, exact: true });
+          if (await button.count()) await button.click();
+          const wanted = execFileSync(command, ["show", file, key + slice, `--code=${library}`], { encoding: "utf8" });
+          await becomes(async () => `${await code()}\n`, wanted.replaceAll(file, file.split("/").at(-1)));
+        }
+      }
+      await page.click("#slice-whole");
+      const button = page.locator("#code").getByRole("button", { name: libraries[0], exact: true });
+      if (await button.count()) await button.click();
+      await becomes(code, whole);
+    }
+  }));
+
 test("what is not a slice is told, and an index goes to a value", () =>
   withPage(browser, async (page) => {
     await look(page, "embed.weight");

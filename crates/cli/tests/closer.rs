@@ -199,6 +199,25 @@ fn the_values_of_a_run_are_read_once() {
 }
 
 #[test]
+fn the_picture_of_a_run_leaves_out_a_loss_scale_unless_it_is_asked_for() {
+    let folder = Folder::new();
+    for step in [10, 20] {
+        let path = folder.file(&format!("checkpoint_{step}.safetensors"));
+        floats(&path, &[("model.w", &[2], &[3.0, 4.0]), ("grad_scaler.scale", &[1], &[65_536.0])]);
+    }
+    let path = folder.path().to_string_lossy().into_owned();
+    let svg = folder.file("run.svg").to_string_lossy().into_owned();
+    let picture = |more: &[&str]| {
+        let name = "checkpoint_{step}.safetensors";
+        let args = ["runs", &path, "--name", name, "--values", "--picture", &svg, "--force"];
+        let ran = run([&args[..], more].concat());
+        (ran.err.contains("leaves out"), fs::read_to_string(&svg).unwrap().contains("grad_scaler"))
+    };
+    assert_eq!(picture(&[]), (true, false));
+    assert_eq!(picture(&["--group", "*"]), (false, true));
+}
+
+#[test]
 fn the_values_of_a_run_are_kept_beside_it_and_used() {
     let folder = Folder::new();
     for (step, values) in [(10, [3.0f32, 4.0]), (20, [6.0, 8.0])] {

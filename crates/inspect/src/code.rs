@@ -1,12 +1,17 @@
 //! Python that reads one tensor or value with the library that wrote it. `tests/interop/snippets.py` runs
 //! what this says for every kind of file, and compares what it gets with what we read.
 
+mod slicing;
+
 use std::fmt::Write as _;
 
 use statelens_checkpoint::{
     ByteOrder, Checkpoint, DType, DictKey, FileId, Key, KeyPart, Layout, Leaf, Tensor, Text,
     float_repr,
 };
+use statelens_tensor::Slice;
+
+use slicing::PythonSlice;
 
 /// Code that reads a tensor or value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,12 +23,11 @@ pub struct Snippet {
 }
 
 /// Ways to read a leaf in Python, the usual one first; none if it can only be had by running what a
-/// pickle names. `index` is empty, or a slice in brackets (`[0, :4]`). `place` makes of the name of a file
-/// what to open it by.
+/// pickle names, or if a tensor has no such slice. `place` makes of the name of a file what to open it by.
 pub fn snippets(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
-    index: &str,
+    slice: Option<&Slice>,
     place: &dyn Fn(&str) -> String,
 ) -> Vec<Snippet> {
     let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
@@ -33,7 +37,10 @@ pub fn snippets(
     let Some(main) = checkpoint.files.main().ok() else { return Vec::new() };
     let own = tensor.and_then(file_of).unwrap_or(main);
     let path = |file: FileId| text(&place(checkpoint.files.name(file)));
-    let wanted = WantedLeaf { leaf, tensor, index, path: path(own), main: path(main) };
+    let shape = tensor.map(|tensor| tensor.shape.as_slice()).unwrap_or_default();
+    let slice = slice.map_or_else(|| Ok(PythonSlice::default()), |it| PythonSlice::new(it, shape));
+    let Ok(slice) = slice else { return Vec::new() };
+    let wanted = WantedLeaf { leaf, tensor, slice, path: path(own), main: path(main) };
     let mut found = wanted.of_format(checkpoint);
     found.extend(wanted.mapped());
     found.extend(wanted.jax(&found));
@@ -43,7 +50,7 @@ pub fn snippets(
 struct WantedLeaf<'a> {
     leaf: &'a Leaf,
     tensor: Option<&'a Tensor>,
-    index: &'a str,
+    slice: PythonSlice,
     /// The file that the tensor lies in, as a literal of Python.
     path: String,
     /// The file that was opened.
@@ -52,7 +59,10 @@ struct WantedLeaf<'a> {
 
 impl WantedLeaf<'_> {
     fn of_format(&self, checkpoint: &Checkpoint) -> Vec<Snippet> {
-        let Self { leaf, index, path, main, .. } = self;
+        let Self { leaf, path, main, .. } = self;
+        let PythonSlice { index, forwards, .. } = &self.slice;
+        // Where a tensor of PyTorch is made of the whole, or of what was read of it.
+        let torch = format!("{forwards}{}", self.slice.then_torch());
         let name = text(&leaf.flat.to_lossy());
         let stored = checkpoint.stored_key(leaf.id).unwrap_or(&leaf.flat);
         let stored = text(&stored.to_lossy());
@@ -71,7 +81,7 @@ impl WantedLeaf<'_> {
                         "torch",
                         format!(
                             "import torch\n\nstate = torch.load({path}, map_location=\"cpu\", \
-                             weights_only=True{map})\n{what} = state{keys}{index}\n"
+                             weights_only=True{map})\n{what} = state{keys}{torch}\n"
                         ),
                     );
                 }
@@ -82,17 +92,17 @@ impl WantedLeaf<'_> {
                         "cstorch",
                         format!(
                             "import cerebras.pytorch as cstorch\n\nstate = cstorch.load({main}, \
-                             map_location=\"cpu\")\n{what} = state{keys}{index}\n"
+                             map_location=\"cpu\")\n{what} = state{keys}{torch}\n"
                         ),
                     );
                 }
                 if self.plain() {
-                    add("h5py", h5py(path, &stored, self.all(index)));
+                    add("h5py", self.h5py(&stored));
                 }
             }
             // h5py makes other floats of those that NumPy lacks.
             ("hdf5", _) if self.tensor.is_some_and(|tensor| own_of_numpy(&tensor.dtype)) => {
-                add("h5py", h5py(path, &text(&inside(&leaf.key)), self.all(index)));
+                add("h5py", self.h5py(&text(&inside(&leaf.key))));
             }
             ("safetensors", _) if self.tensor.is_some() => {
                 let open = |framework: &str, last: &str| {
@@ -103,7 +113,7 @@ impl WantedLeaf<'_> {
                 };
                 let take = match index.is_empty() {
                     true => format!("tensor = file.get_tensor({name})"),
-                    false => format!("tensor = file.get_slice({name}){index}"),
+                    false => format!("tensor = file.get_slice({name}){torch}"),
                 };
                 add("safetensors", open("pt", &take));
             }
@@ -144,7 +154,7 @@ impl WantedLeaf<'_> {
         }
         let shape: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
         let shape = format!("({}{})", shape.join(", "), if shape.len() == 1 { "," } else { "" });
-        let Self { path, index, .. } = self;
+        let (path, index) = (&self.path, &self.slice.index);
         Some(Snippet {
             library: "numpy.memmap",
             code: format!(
@@ -184,16 +194,14 @@ impl WantedLeaf<'_> {
         })
     }
 
-    /// A dataset is read by an index; all of it, by an empty tuple.
-    fn all<'b>(&self, index: &'b str) -> &'b str {
-        if index.is_empty() { "[()]" } else { index }
+    fn h5py(&self, dataset: &str) -> String {
+        let (path, then) = (&self.path, self.slice.then_numpy());
+        // A dataset is read by an index; all of it, by an empty tuple.
+        let index = if self.slice.index.is_empty() { "[()]" } else { &self.slice.forwards };
+        format!(
+            "import h5py\n\nwith h5py.File({path}, \"r\") as file:\n    tensor = file[{dataset}]{index}{then}\n"
+        )
     }
-}
-
-fn h5py(path: &str, dataset: &str, index: &str) -> String {
-    format!(
-        "import h5py\n\nwith h5py.File({path}, \"r\") as file:\n    tensor = file[{dataset}]{index}\n"
-    )
 }
 
 /// The file that a tensor's bytes are in, if they are in one.

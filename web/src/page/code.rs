@@ -1,24 +1,21 @@
 //! The Python that reads what is looked at, to be copied.
 
-use std::rc::Rc;
-
 use yew::prelude::*;
 
 use crate::page::marks::{Copy, when};
-use crate::protocol::inspected::Inspected;
 
 /// The section of the inspector.
 #[derive(Properties, PartialEq)]
 pub struct CodeSectionProps {
-    /// What is looked at.
-    pub inspected: Rc<Inspected>,
+    /// Library and code, the usual one first.
+    pub code: Vec<(String, String)>,
 }
 
 /// The section of the inspector. The library that was chosen last stays chosen where it has code.
 #[component]
 pub fn CodeSection(props: &CodeSectionProps) -> Html {
     let chosen = use_state(String::new);
-    let all = &props.inspected.code;
+    let all = &props.code;
     let found = all.iter().find(|(library, _)| *library == *chosen).or_else(|| all.first());
     let Some((library, code)) = found else { return html! {} };
     let code = code.trim_end().to_owned();

@@ -175,7 +175,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 { value_section(actor, work, row, id, values, &props.instrument, width) }
             }
             if let Some(inspected) = inspected.filter(|inspected| !inspected.code.is_empty()) {
-                <CodeSection inspected={inspected.clone()} />
+                <CodeSection code={code_of(inspected, values, props.instrument.slice_of(id))} />
             }
             if let Some(inspected) = inspected.filter(|inspected| !inspected.attributes.is_empty()) {
                 <section>
@@ -189,6 +189,16 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
             }
         </>
     }
+}
+
+/// Python that reads the row, or the slice of it that is shown.
+fn code_of(
+    inspected: &Inspected,
+    values: Option<&Rc<FormattedValues>>,
+    slice: &str,
+) -> Vec<(String, String)> {
+    let sliced = values.filter(|values| !slice.is_empty() && values.slice == slice);
+    sliced.map_or(&inspected.code, |values| &values.code).clone()
 }
 
 fn what(row: &Row) -> &'static str {

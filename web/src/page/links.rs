@@ -12,8 +12,10 @@ use crate::page::marks::key;
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Screen, Sheet, Tab};
 use crate::page::stored::{keep_open, was_open};
-use crate::page::weights::number_of;
-use crate::state::link::{EXPANDED, PageLink, first};
+use crate::page::weights::{Goal, number_of};
+use crate::state::link::{EXPANDED, PageLink};
+use crate::state::view::{MatrixView, text};
+use crate::state::work::OpenWork;
 
 /// Sheets that a link can open, by their words.
 const SHEETS: [(&str, Sheet); 4] = [
@@ -48,12 +50,19 @@ impl PageModel {
             let shown = &work.rows[row as usize];
             link.key.clone_from(&shown.key);
             let stood = self.instrument.at.filter(|(of, _)| *of == row);
-            let index = match &self.looking {
-                Some(looking) => Some(looking.index(looking.at)),
-                None => stood.map(|(_, number)| statelens_inspect::index(&shown.shape, number)),
+            let (slice, index) = match &self.looking {
+                Some(looking) => (drawn(&looking.view), Some(looking.index(looking.at))),
+                None => {
+                    let index = |(_, number)| statelens_inspect::index(&shown.shape, number);
+                    (self.instrument.slice_of(row).to_owned(), stood.map(index))
+                }
             };
-            let text = |index: Vec<u64>| index.iter().map(u64::to_string).collect::<Vec<_>>();
-            link.slice = index.map(|at| format!("[{}]", text(at).join(","))).unwrap_or_default();
+            let numbers = |index: Vec<u64>| index.iter().map(u64::to_string).collect::<Vec<_>>();
+            let index = index.map(|at| format!("[{}]", numbers(at).join(","))).unwrap_or_default();
+            (link.slice, link.at) = match slice.is_empty() {
+                true => (index, String::new()),
+                false => (format!("[{}]", slice.replace(' ', "")), index),
+            };
         } else if let Some(fold) = work.fold() {
             link.fold.clone_from(&fold.name);
         }
@@ -82,7 +91,7 @@ impl PageModel {
         if work.filter != link.filter {
             work.set_filter(&link.filter);
         }
-        let mut number = None;
+        let mut goal = None;
         if !link.key.is_empty() {
             match found {
                 Some(row) => {
@@ -90,9 +99,21 @@ impl PageModel {
                         work.look_at_row(row);
                     }
                     self.tab = Tab::Tensor;
-                    let shape = &work.rows[row as usize].shape;
-                    number = number_of(&first(&link.slice), shape).ok();
-                    self.instrument.at = number.map(|number| (row, number));
+                    let shown = &work.rows[row as usize];
+                    let found = LinkGoal::of(link, &shown.shape);
+                    if let Err(why) = &found {
+                        let (slice, key) = (visible(&link.slice), visible(&shown.key));
+                        self.notice = Some(
+                            format!("The link has {slice} of {key}, which is ignored. {why}")
+                                .into(),
+                        );
+                    }
+                    let LinkGoal { view, number } = goal.insert(found.unwrap_or_default());
+                    let slice = view.as_ref().map(|view| text(&view.asked(), &view.shape));
+                    let slice = slice.filter(|slice| !slice.is_empty());
+                    let stood = number.filter(|_| slice.is_none());
+                    self.instrument.at = stood.map(|number| (row, number));
+                    self.instrument.slice = slice.map(|slice| (row, slice));
                 }
                 None => {
                     let name = &work.opened.name;
@@ -112,16 +133,55 @@ impl PageModel {
             self.notice = Some(told.into());
         }
         let expanded = link.view == EXPANDED;
-        if expanded != self.looking.is_some() {
+        let row = self.work.as_ref().and_then(OpenWork::row);
+        let looked_at = self.looking.as_ref().map(|looking| looking.frame.row);
+        if looked_at != row.filter(|_| expanded) {
             self.expand(expanded);
-        } else if let (Some(looking), Some(number)) = (&mut self.looking, number) {
-            looking.go(number);
+        }
+        if let (Some(looking), Some(goal)) = (&mut self.looking, goal) {
+            looking.show(goal.view.unwrap_or_else(|| MatrixView::new(&looking.view.shape)));
+            goal.number.into_iter().for_each(|number| looking.go(number));
         }
         match SHEETS.iter().find(|(word, _)| link.view == *word) {
             Some((_, Sheet::Convert)) => self.start_convert(),
             Some((_, sheet)) => self.sheet = Some(*sheet),
             None => {}
         }
+    }
+}
+
+/// What of a tensor a link leads to.
+#[derive(Default)]
+struct LinkGoal {
+    /// The slice, if it is one.
+    view: Option<MatrixView>,
+    /// The value, by its number.
+    number: Option<u64>,
+}
+
+impl LinkGoal {
+    /// Fails with what is told if the tensor has no such slice or value.
+    fn of(link: &PageLink, shape: &[u64]) -> Result<Self, String> {
+        if link.slice.is_empty() {
+            return Ok(Self::default());
+        }
+        match Goal::typed(&link.slice, shape)? {
+            Goal::Value(number) => Ok(Self { view: None, number: Some(number) }),
+            Goal::Slice(view) => {
+                let at = Some(&link.at).filter(|at| !at.is_empty());
+                let number = at.map(|at| number_of(at, shape)).transpose()?;
+                Ok(Self { view: Some(view), number })
+            }
+        }
+    }
+}
+
+/// The slice that is drawn; nothing of the last two dimensions, whole, where the index says it all.
+fn drawn(view: &MatrixView) -> String {
+    let asked = view.asked();
+    match view.is_usual() && asked == view.drawn() {
+        true => String::new(),
+        false => text(&asked, &view.shape),
     }
 }
 

@@ -56,4 +56,6 @@ pub struct FormattedValues {
     pub start: u64,
     /// The values; or why they can't be read.
     pub values: Result<Vec<String>, ErrorText>,
+    /// Python that reads the slice: library and code, the usual one first; nothing of the whole.
+    pub code: Vec<(String, String)>,
 }

@@ -14,8 +14,10 @@ pub struct PageLink {
     pub key: String,
     /// Or the fold.
     pub fold: String,
-    /// The index of the value that is looked at.
+    /// The index of the value that is looked at; or the slice that is shown.
     pub slice: String,
+    /// The index of the value that is looked at in a slice.
+    pub at: String,
     /// What stands in the filter box.
     pub filter: String,
     /// How it is looked at: a word, nothing for the table.
@@ -54,16 +56,28 @@ impl PageLink {
     #[must_use]
     pub fn is_another_view(&self, other: &Self) -> bool {
         let expanded = |link: &Self| link.view == EXPANDED;
-        expanded(self) != expanded(other)
+        expanded(self) != expanded(other) || self.key == other.key && self.part() != other.part()
     }
 
-    fn fields(&mut self) -> [(&'static str, &mut String); 7] {
+    /// What of the tensor is shown. The picture has the indices of dimensions that are not drawn dragged
+    /// through, which are no views of their own.
+    fn part(&self) -> Vec<&str> {
+        let dims = self.slice.split(',').map(|dim| dim.trim_matches(['[', ']', ' ']));
+        match (self.slice.contains(':'), self.view == EXPANDED) {
+            (false, _) => Vec::new(),
+            (true, false) => dims.collect(),
+            (true, true) => dims.map(|dim| if dim.contains(':') { dim } else { "" }).collect(),
+        }
+    }
+
+    fn fields(&mut self) -> [(&'static str, &mut String); 8] {
         [
             ("file", &mut self.file),
             ("with", &mut self.with),
             ("key", &mut self.key),
             ("fold", &mut self.fold),
             ("slice", &mut self.slice),
+            ("at", &mut self.at),
             ("filter", &mut self.filter),
             ("view", &mut self.view),
         ]
@@ -72,17 +86,6 @@ impl PageLink {
 
 /// The word of the whole matrix as a picture.
 pub const EXPANDED: &str = "expanded";
-
-/// The first value of a slice as an index: `[0:2, :]` begins at `[0, 0]`.
-#[must_use]
-pub fn first(slice: &str) -> String {
-    let dims = slice.trim().trim_start_matches('[').trim_end_matches(']').split(',');
-    let starts = dims.map(|dim| match dim.split(':').next().unwrap_or_default().trim() {
-        "" => "0",
-        start => start,
-    });
-    starts.collect::<Vec<_>>().join(",")
-}
 
 /// Texts stay readable: only what would end them, or what browsers write otherwise, is coded.
 fn encode(text: &str, out: &mut String) {
@@ -153,8 +156,29 @@ mod tests {
     }
 
     #[test]
-    fn slices_begin_somewhere() {
-        assert_eq!(first("[0:2, :]"), "0,0");
-        assert_eq!(first("[3, 5:, -1]"), "3,5,-1");
+    fn another_slice_is_another_view_and_another_value_is_not() {
+        let link = |slice: &str, view: &str| PageLink {
+            key: "w".into(),
+            slice: slice.into(),
+            view: view.into(),
+            ..PageLink::default()
+        };
+        for (one, other, wanted) in [
+            ("", "[1,2]", false),
+            ("[3,4]", "[1,2]", false),
+            ("", "[0:2,:]", true),
+            ("[1,2]", "[0:2,:]", true),
+            ("[0:2,:]", "[0:3,:]", true),
+        ] {
+            for view in ["", EXPANDED] {
+                let (one, other) = (link(one, view), link(other, view));
+                assert_eq!(one.is_another_view(&other), wanted, "{one:?} {other:?}");
+            }
+        }
+        let dragged =
+            |view: &str| link("[0,:,3,:]", view).is_another_view(&link("[0,:,4,:]", view));
+        assert_eq!((dragged(""), dragged(EXPANDED)), (true, false));
+        let other = PageLink { key: "v".into(), ..PageLink::default() };
+        assert!(!link("[0:2,:]", "").is_another_view(&other), "it is another key");
     }
 }

@@ -125,6 +125,43 @@ pub fn sort(
     Sorted { run, rows, listed, error }
 }
 
+/// What the main button of a run folder opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunPick {
+    /// The row of the newest sound checkpoint; where none is sound, of the one that the trainer would
+    /// load.
+    pub row: usize,
+    /// Whether it is sound.
+    pub is_sound: bool,
+    /// The row of the one that the trainer would load, where that is another one.
+    pub loaded: Option<usize>,
+}
+
+impl Sorted {
+    /// What the main button opens; `None` if nothing is sound and nothing would be loaded. `unsound` is
+    /// from [`RunContents::unsound`].
+    #[must_use]
+    pub fn pick(&self, unsound: &[Option<String>]) -> Option<RunPick> {
+        let loaded = self.loaded();
+        let sound = self.run.latest_sound(unsound).and_then(|entry| self.row_of(&entry.name));
+        let is_sound = sound.is_some();
+        let row = sound.or(loaded)?;
+        Some(RunPick { row, is_sound, loaded: loaded.filter(|loaded| *loaded != row) })
+    }
+
+    /// The row of the checkpoint that the trainer would load.
+    #[must_use]
+    pub fn loaded(&self) -> Option<usize> {
+        self.row_of(self.run.latest.as_ref()?)
+    }
+
+    fn row_of(&self, name: &str) -> Option<usize> {
+        let is_it =
+            |row: &RunRow| self.run.entries.get(row.entry).is_some_and(|entry| entry.name == name);
+        self.rows.iter().position(is_it)
+    }
+}
+
 /// The step that a name says, whatever the file is.
 #[must_use]
 pub fn step(entry: &FileEntry) -> Option<u128> {
@@ -239,6 +276,26 @@ mod tests {
         let broken = sort(&files, &folder, Some(Ok("a: b\n".into())));
         assert!(broken.error.is_some());
         assert_eq!(broken.run.latest, None);
+    }
+
+    #[test]
+    fn the_newest_sound_one_is_picked_and_what_would_be_loaded_where_none_is() {
+        let files = files(&["checkpoint_1.mdl", "checkpoint_2.mdl", "checkpoint_3.mdl"]);
+        let folder = find(&files).unwrap();
+        let sorted = sort(&files, &folder, None);
+        let bad = || Some("cut short".to_owned());
+        // Rows are the newest first, entries the oldest.
+        let newest = sorted.pick(&[None, None, None]);
+        assert_eq!(newest, Some(RunPick { row: 0, is_sound: true, loaded: None }));
+        let before = sorted.pick(&[None, None, bad()]);
+        assert_eq!(before, Some(RunPick { row: 1, is_sound: true, loaded: Some(0) }));
+        let none = sorted.pick(&[bad(), bad(), bad()]);
+        assert_eq!(none, Some(RunPick { row: 0, is_sound: false, loaded: None }));
+        // Nobody knows what would be loaded.
+        let broken = sort(&files, &folder, Some(Ok("a: b\n".into())));
+        let sound = broken.pick(&[None, None, bad()]);
+        assert_eq!(sound, Some(RunPick { row: 1, is_sound: true, loaded: None }));
+        assert_eq!(broken.pick(&[bad(), bad(), bad()]), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use statelens_checkpoint::{Checkpoint, Error, FileSet, Layout, Leaf, Result, Ten
 use statelens_inspect::{
     element_text, indexed, layout_text, snippets, type_name, value_text, visible,
 };
-use statelens_tensor::ElementPlaces;
+use statelens_tensor::{ElementPlaces, Slice};
 
 use crate::protocol::inspected::{Fact, FormattedValues, Inspected};
 use crate::state::fmt::{exact, shape as shape_text};
@@ -49,16 +49,19 @@ pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<Inspected> {
         row,
         path: indexed(&leaf.key).map(|path| format!("state{path}")).unwrap_or_default(),
         parameter: open.parameter(leaf).map(|of| (of.key.clone(), of.basis.clone())),
-        code: snippets(checkpoint, leaf, "", &str::to_owned)
-            .into_iter()
-            .map(|snippet| (snippet.library.to_owned(), snippet.code))
-            .collect(),
+        code: code(checkpoint, leaf, None),
         facts,
         text: whole(checkpoint, leaf),
         attributes,
         has_values,
         ..Inspected::default()
     })
+}
+
+/// Python that reads a leaf, or a slice of it: library and code.
+fn code(checkpoint: &Checkpoint, leaf: &Leaf, slice: Option<&Slice>) -> Vec<(String, String)> {
+    let found = snippets(checkpoint, leaf, slice, &str::to_owned).into_iter();
+    found.map(|snippet| (snippet.library.to_owned(), snippet.code)).collect()
 }
 
 fn fact(label: &str, value: String, note: &str) -> Fact {
@@ -157,12 +160,14 @@ pub fn values(
 ) -> Option<FormattedValues> {
     let leaf = open.leaves.get(row as usize)?;
     let (_, tensor) = open.checkpoint.tensor_of(leaf.id)?;
-    let Some(tensor) = statelens_tensor::numbers(tensor) else {
-        let error = Error::unsupported(format!("{} blocks are shown by size only", tensor.dtype));
-        return Some(FormattedValues { row, slice, start, values: Err(text::error(&error)) });
+    let of = slice.parse::<Slice>().ok().filter(|_| !slice.is_empty());
+    let code = of.map(|of| code(&open.checkpoint, leaf, Some(&of))).unwrap_or_default();
+    let values = match statelens_tensor::numbers(tensor) {
+        Some(tensor) => elements(&open.checkpoint.files, &tensor, &slice, start, u64::from(count)),
+        None => Err(Error::unsupported(format!("{} blocks are shown by size only", tensor.dtype))),
     };
-    let values = elements(&open.checkpoint.files, &tensor, &slice, start, u64::from(count));
-    Some(FormattedValues { row, slice, start, values: values.map_err(|error| text::error(&error)) })
+    let values = values.map_err(|error| text::error(&error));
+    Some(FormattedValues { row, slice, start, values, code })
 }
 
 fn elements(

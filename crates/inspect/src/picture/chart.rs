@@ -24,6 +24,29 @@ pub struct Chart {
     pub bars: Option<(String, Vec<(f64, u64)>)>,
     /// Places that have no values, and why: dashed upright lines.
     pub gaps: Vec<(f64, String)>,
+    /// Where the axis across lies, if it is below another one of the same.
+    pub below: Option<SharedAxis>,
+}
+
+/// An axis across that several pictures have, one below the other.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SharedAxis {
+    /// Units left of it.
+    pub left: f64,
+    /// Units right of it.
+    pub right: f64,
+    /// What is at its ends.
+    pub ends: (f64, f64),
+    /// What is marked on it.
+    pub ticks: Vec<f64>,
+}
+
+impl SharedAxis {
+    /// Of how many marks one has its label, where the axis is so many units wide.
+    #[must_use]
+    pub fn every(&self, wide: f64) -> usize {
+        self.ticks.len().div_ceil(((wide / 52.0) as usize).max(2)).max(1)
+    }
 }
 
 /// A line of a [`Chart`].
@@ -88,7 +111,10 @@ impl Chart {
     fn frame(&self, width: f64, height: f64) -> PlotArea {
         let bars = self.bars.iter().flat_map(|(_, bars)| bars).map(|(x, _)| *x);
         let gaps = self.gaps.iter().map(|(x, _)| *x);
-        let mut across = range(self.points().map(|(x, _)| x).chain(bars).chain(gaps));
+        let mut across = match &self.below {
+            Some(axis) => axis.ends,
+            None => range(self.points().map(|(x, _)| x).chain(bars).chain(gaps)),
+        };
         if across.0 == across.1 {
             across = (across.0 - 0.5, across.1 + 0.5);
         }
@@ -105,10 +131,13 @@ impl Chart {
             up = (up.0 - half, up.1 + half);
         }
         let labels = labels_up(up, log, 4).into_iter().map(|(_, label)| label.chars().count());
-        let left = labels.max().unwrap_or(1) as f64 * LETTER + 14.0;
+        let (left, right) = match &self.below {
+            Some(axis) => (axis.left, axis.right),
+            None => (labels.max().unwrap_or(1) as f64 * LETTER + 14.0, 12.0),
+        };
         let top = LINE * (2.0 + self.legend(width).1 as f64) + 6.0;
         let below = LINE * 2.0 + 10.0 + if self.bars.is_some() { BARS + 6.0 } else { 0.0 };
-        let wide = (width - left - 12.0).max(40.0);
+        let wide = (width - left - right).max(40.0);
         PlotArea { left, top, wide, high: (height - top - below).max(40.0), across, up, log }
     }
 
@@ -164,13 +193,19 @@ impl Chart {
             );
             text(out, (frame.left - 6.0) as u64, (y + 4.0) as u64, "end", &label, false);
         }
-        for value in nice(frame.across, (frame.wide / 70.0) as usize, true) {
+        let (ticks, every) = match &self.below {
+            Some(axis) => (axis.ticks.clone(), axis.every(frame.wide)),
+            None => (nice(frame.across, (frame.wide / 70.0) as usize, true), 1),
+        };
+        for (at, value) in ticks.into_iter().enumerate() {
             let x = frame.x(value);
             let _ = writeln!(
                 out,
                 "<path class=\"tick\" stroke=\"#7e8a84\" d=\"M{x:.1} {bottom:.1}v4\"/>"
             );
-            text(out, x as u64, (bottom + LINE) as u64, "middle", &number(value), false);
+            if at % every == 0 {
+                text(out, x as u64, (bottom + LINE) as u64, "middle", &number(value), false);
+            }
         }
         let _ = writeln!(
             out,
@@ -488,6 +523,23 @@ mod tests {
         let middle = frame.y(3f64.sqrt());
         assert!((middle - frame.top - frame.high / 2.0).abs() < 1e-9, "{middle}");
         assert_eq!(frame.y(-0.5), frame.top + frame.high);
+    }
+
+    #[test]
+    fn below_another_axis_it_has_the_same_places() {
+        let ends = (0.0, 8.0);
+        let below = SharedAxis { left: 74.0, right: 20.0, ends, ticks: vec![0.0, 2.0, 4.0] };
+        let chart = Chart { below: Some(below), ..chart() };
+        let frame = chart.frame(494.0, 200.0);
+        assert_eq!([0.0, 2.0, 8.0].map(|value| frame.x(value)), [74.0, 174.0, 474.0]);
+        let ticks = |width: u32| {
+            let svg = chart.svg(width, 200);
+            let ticks = svg.lines().filter(|line| line.contains("v4\"/>")).count();
+            let labels = svg.lines().filter(|line| line.contains("\"middle\"")).count();
+            (ticks, labels)
+        };
+        // Where there is no room for all labels, the ticks stay.
+        assert_eq!((ticks(494), ticks(214)), ((3, 3), (3, 2)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod svg;
 
 use statelens_stats::{MatrixLine, Overview};
 
-pub use chart::{Chart, Series, power_of_ten};
+pub use chart::{Chart, Series, SharedAxis, power_of_ten};
 pub use colour::{ColourScaling, Colours, ODD, Rgb, Show, of_value};
 pub use draw::{Picture, ticks};
 pub use raster::{Raster, raster};

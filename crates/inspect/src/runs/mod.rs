@@ -18,8 +18,8 @@ pub use kept::{KEPT, KeptValues, LONGEST_KEPT, time_text};
 pub use pattern::{CheckpointName, NamePattern};
 pub use sound::OpenCheck;
 pub use values::{
-    GroupValues, Grouping, StepValues, TensorGroups, TimelineMeasure, group_names, over_steps,
-    values_json,
+    FirstLines, GroupValues, Grouping, StepValues, TensorGroups, TimelineMeasure, first_lines,
+    group_names, over_steps, values_json,
 };
 
 use statelens_checkpoint::order;

@@ -230,6 +230,32 @@ pub fn group_names(steps: &[StepValues]) -> Vec<String> {
     all.filter(|name| seen.insert(*name)).map(str::to_owned).collect()
 }
 
+/// Which groups are drawn where nobody chose any.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FirstLines {
+    /// Their names.
+    pub drawn: Vec<String>,
+    /// Of those that are not: such as hold nothing but single numbers, like a loss scale. In the scale of tens
+    /// of thousands that it has, the norms of weights are all flat.
+    pub single: Vec<String>,
+}
+
+/// The groups that are drawn where nobody chose any: so many of the first, without such as hold
+/// nothing but single numbers, if there are others.
+#[must_use]
+pub fn first_lines(steps: &[StepValues], most: usize) -> FirstLines {
+    let is_single = |name: &String| {
+        let groups = steps.iter().flat_map(|step| &step.groups);
+        groups.filter(|group| group.name == *name).all(|group| group.count <= group.tensors)
+    };
+    let (single, mut drawn): (Vec<_>, Vec<_>) = group_names(steps).into_iter().partition(is_single);
+    if drawn.is_empty() {
+        return FirstLines { drawn: single.into_iter().take(most).collect(), single: Vec::new() };
+    }
+    drawn.truncate(most);
+    FirstLines { drawn, single }
+}
+
 /// The lines of these groups over steps, with what is NaN or infinite below, and checkpoints that have
 /// no values dashed.
 #[must_use]
@@ -258,6 +284,7 @@ pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasu
             read.map(|step| (step.step as f64, odd(step))).collect(),
         )),
         gaps: gaps.map(|step| (step.step as f64, step.wrong.clone())).collect(),
+        below: None,
     }
 }
 
@@ -392,6 +419,27 @@ mod tests {
         // All of it is NaN: there is no norm.
         let none = over_steps(&[step(10, 0.0, 10)], &names, TimelineMeasure::Norm);
         assert!(none.lines[0].points[0].1.is_nan());
+    }
+
+    #[test]
+    fn a_loss_scale_is_not_drawn_at_first() {
+        let mut steps = [step(10, 1.0, 0), step(20, 2.0, 0)];
+        let scale = |count| {
+            let (name, norm) = ("grad_scaler".to_owned(), 65_536.0);
+            GroupValues { name, tensors: 2, count, norm, ..GroupValues::default() }
+        };
+        steps.iter_mut().for_each(|step| step.groups.insert(0, scale(2)));
+        let text = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let (drawn, single) = (text(&["model"]), text(&["grad_scaler"]));
+        assert_eq!(first_lines(&steps, 6), FirstLines { drawn, single });
+        // Where there is nothing else, and where it is more than single numbers, it is.
+        steps.iter_mut().for_each(|step| step.groups.truncate(1));
+        let drawn = text(&["grad_scaler"]);
+        assert_eq!(first_lines(&steps, 6), FirstLines { drawn, single: Vec::new() });
+        steps[1].groups = vec![scale(3), step(20, 2.0, 0).groups.remove(0)];
+        let drawn = text(&["grad_scaler", "model"]);
+        assert_eq!(first_lines(&steps, 6), FirstLines { drawn, single: Vec::new() });
+        assert_eq!(first_lines(&steps, 1).drawn, ["grad_scaler"]);
     }
 
     #[test]

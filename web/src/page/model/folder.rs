@@ -10,7 +10,7 @@ use statelens_inspect::runs::{
 
 use crate::page::drop::Dropped;
 use crate::protocol::run::{OpenCheck, RunGroup, RunValues};
-use crate::state::run::{RunRow, Sorted, step};
+use crate::state::run::{RunPick, RunRow, Sorted, step};
 
 /// A run folder.
 #[derive(Debug, Clone)]
@@ -27,6 +27,8 @@ pub struct RunView {
     unsound: Rc<Vec<Option<String>>>,
     /// The row that is looked at.
     pub at: usize,
+    /// Whether somebody chose that row.
+    chosen: bool,
     /// Counts up when it was chosen elsewhere than in the table.
     pub scroll: u32,
     /// The row that the next one is compared with.
@@ -77,15 +79,12 @@ impl PartialEq for RunView {
 }
 
 impl RunView {
-    /// A run folder, at the checkpoint that would be loaded.
+    /// A run folder, at the checkpoint that would be loaded until it is known which ones are sound.
     #[must_use]
     pub fn new(folder: String, files: Vec<Dropped>, sorted: Sorted) -> Self {
         let looked = vec![None; sorted.run.entries.len()];
         let unsound = sorted.run.unsound(&[]);
-        let latest = |row: &RunRow| {
-            sorted.run.entries.get(row.entry).map(|entry| &entry.name) == sorted.run.latest.as_ref()
-        };
-        let at = sorted.rows.iter().position(latest).unwrap_or(0);
+        let at = sorted.loaded().unwrap_or(0);
         Self {
             folder,
             files: Rc::new(files),
@@ -93,6 +92,7 @@ impl RunView {
             looked: Rc::new(looked),
             unsound: Rc::new(unsound),
             at,
+            chosen: false,
             scroll: 1,
             marked: None,
             keep: 3,
@@ -220,6 +220,10 @@ impl RunView {
             };
             let looked: Vec<_> = self.looked.iter().map(|one| one.as_ref().map(told)).collect();
             self.unsound = Rc::new(self.sorted.run.unsound(&looked));
+            if let Some(pick) = self.pick().filter(|_| !self.chosen) {
+                self.at = pick.row;
+                self.scroll += 1;
+            }
         }
     }
 
@@ -258,6 +262,7 @@ impl RunView {
     /// Looks at a row.
     pub fn look_at(&mut self, at: usize) {
         self.at = at.min(self.sorted.rows.len().saturating_sub(1));
+        self.chosen = true;
     }
 
     /// Looks at another row.
@@ -274,19 +279,19 @@ impl RunView {
         unsound.unwrap_or(&looked.wrong)
     }
 
-    /// The row of the newest sound checkpoint, where that is another than the one that would be
-    /// loaded; `None` until all are opened.
+    /// What the main button opens; `None` until all are looked into.
     #[must_use]
-    pub fn latest_sound(&self) -> Option<usize> {
-        if !self.unlooked().is_empty() {
-            return None;
-        }
-        let sound = self.sorted.run.latest_sound(&self.unsound)?;
-        if Some(&sound.name) == self.sorted.run.latest.as_ref() {
-            return None;
-        }
-        let is_it = |row: &RunRow| self.sorted.run.entries.get(row.entry) == Some(sound);
-        self.sorted.rows.iter().position(is_it)
+    pub fn pick(&self) -> Option<RunPick> {
+        if self.unlooked().is_empty() { self.sorted.pick(&self.unsound) } else { None }
+    }
+
+    /// Whether a row has something missing, damaged or unfinished, rather than only a state less than
+    /// the others.
+    #[must_use]
+    pub fn is_damaged(&self, row: usize) -> bool {
+        let entry = self.sorted.rows.get(row).map(|row| row.entry);
+        let looked = entry.and_then(|entry| self.looked.get(entry)).and_then(Option::as_ref);
+        looked.is_some_and(|looked| !looked.wrong.is_empty())
     }
 
     /// The names of those that a pruning would take.
@@ -294,12 +299,6 @@ impl RunView {
     pub fn prunable(&self) -> Vec<&FileEntry> {
         let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
         self.sorted.run.prunable(keep, (self.every > 0).then_some(self.every), &self.unsound)
-    }
-
-    /// What the row that is looked at is called: its step, or its name.
-    #[must_use]
-    pub fn label(&self) -> String {
-        self.label_of(self.at)
     }
 
     /// What a row is called: its step, or its name.

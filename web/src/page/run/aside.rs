@@ -8,7 +8,7 @@ use statelens_inspect::visible;
 use yew::prelude::*;
 
 use super::words::{kind_word, notes};
-use crate::page::marks::{Copy, severity};
+use crate::page::marks::{Copy, cap, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
 use crate::protocol::finding::Severity;
@@ -32,7 +32,7 @@ pub(super) fn Aside(props: &AsideProps) -> Html {
     html! {
         <aside class="insp" aria-label="Details">
             { looked_at(&actor, view) }
-            { autoload(&actor, view) }
+            { autoload(view) }
             { index(view) }
             { prune(&actor, view) }
         </aside>
@@ -74,12 +74,12 @@ fn looked_at(actor: &Actor, view: &Rc<RunView>) -> Html {
             <div class="hd"><span class="wrapkey">{ &entry.name }</span><span class="tools"><Copy text={entry.name.clone()} what="name" /></span></div>
             <dl class="kv">{ for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }</dl>
             { for notes(view, row.entry).into_iter().map(|note| html! { <p class="warnline">{ severity(Severity::Warning) }<span>{ note }</span></p> }) }
-            if view.can_open() { <p class="only-s"><button class="btn" onclick={open}>{ "Open it" }</button></p> }
+            if view.can_open() { <p><button class="btn" id="open-it" onclick={open}>{ "Open it" }<span class="only-l">{ " " }{ cap("\u{23ce}") }</span></button></p> }
         </section>
     }
 }
 
-fn autoload(actor: &Actor, view: &Rc<RunView>) -> Html {
+fn autoload(view: &RunView) -> Html {
     let run = &view.sorted.run;
     let why = match (&run.latest, run.indexed) {
         (Some(_), true) => {
@@ -97,28 +97,32 @@ fn autoload(actor: &Actor, view: &Rc<RunView>) -> Html {
     let title =
         if run.latest.is_some() { "Why autoload picks it" } else { "Autoload picks nothing" };
     html! {
-        <section>
+        <section id="autoload">
             <div class="hd"><h3>{ title }</h3></div>
             <p class="small mid-ink">{ why }</p>
             if let Some(latest) = &run.latest { <div class="wrapkey" id="latest">{ latest }</div> }
-            { sound(actor, view) }
+            { command(view) }
         </section>
     }
 }
 
-/// What to open instead, where the one that would be loaded is not sound.
-fn sound(actor: &Actor, view: &Rc<RunView>) -> Html {
-    let Some(row) = view.latest_sound() else { return html! {} };
-    let open = {
-        let (actor, view) = (actor.clone(), view.clone());
-        Callback::from(move |_: MouseEvent| super::open_row(&view, &actor, row))
-    };
+/// The command that prints what the main button opens.
+fn command(view: &RunView) -> Html {
+    let Some(pick) = view.pick() else { return html! {} };
+    let differs = pick.loaded.is_some() || view.sorted.run.latest.is_none();
+    let sound = if differs { " --sound" } else { "" };
+    let command = format!("statelens latest {}{sound}", folder_argument(view));
     html! {
         <>
-            <p class="warnline">{ severity(Severity::Warning) }<span>{ "It is not sound. The newest sound checkpoint is another one." }</span></p>
-            <p><button class="btn" id="open-sound" onclick={open}>{ format!("Open {}, the newest sound one", view.label_of(row)) }</button></p>
+            if pick.loaded.is_some() { <p class="warnline">{ severity(Severity::Warning) }<span>{ "It is not sound. This prints the newest one that is:" }</span></p> }
+            <div class="cmd"><code>{ &command }</code><Copy text={command.clone()} what="command" /></div>
         </>
     }
+}
+
+/// The folder, as a shell takes it.
+fn folder_argument(view: &RunView) -> String {
+    fmt::quoted(if view.folder.is_empty() { "." } else { view.folder.as_str() })
 }
 
 fn index(view: &RunView) -> Html {
@@ -179,9 +183,8 @@ fn prune(actor: &Actor, view: &RunView) -> Html {
         }
     };
     let every = if view.every > 0 { format!(" --every {}", view.every) } else { String::new() };
-    let folder = if view.folder.is_empty() { "." } else { view.folder.as_str() };
-    let folder = fmt::quoted(folder);
-    let command = format!("statelens prune {folder} --keep {}{every}", view.keep.max(1));
+    let (folder, keep) = (folder_argument(view), view.keep.max(1));
+    let command = format!("statelens prune {folder} --keep {keep}{every}");
     let share = freed as f64 / all.max(1) as f64;
     html! {
         <section id="prune">

@@ -1,6 +1,7 @@
 //! A run folder: the screen, its state, and how it is reached.
 
 mod aside;
+mod axis;
 mod screen;
 mod timeline;
 mod values;

@@ -32,6 +32,9 @@ pub struct RunProps {
     pub tab: Tab,
 }
 
+/// What is said of the checkpoint that the trainer loads by itself.
+const LOADED: &str = "the trainer would load it";
+
 const COLUMNS: [(&str, &str); 7] = [
     ("file", "ck"),
     ("step", "cp num"),
@@ -122,10 +125,52 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
                 <button class="btn only-l" id="save-list" onclick={save} disabled={json.is_none()} title="As `statelens runs --json` prints it">{ "Save list" }</button>
                 <button class="btn" id="compare-two" aria-pressed={view.marked.is_some().to_string()} disabled={!view.can_open()}
                     onclick={on(|view, actor| { super::compare_two(view, actor); })}>{ compare }{ cap("D") }</button>
-                <button class="btn pri" id="open-step" disabled={!view.can_open()} onclick={on(|view, actor| { super::open(view, actor); })}>
-                    <span class="cut">{ format!("Open {}", view.label()) }</span>{ " " }{ cap("\u{23ce}") }</button>
+                { main_button(actor, view) }
             </span>
         </header>
+    }
+}
+
+/// Opens the newest sound checkpoint; beside it stands what the trainer would load, if that is another
+/// one.
+fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
+    let Some(pick) = view.pick() else {
+        let text = match view.unlooked().len() {
+            0 => "Nothing would be loaded",
+            _ => "Open the newest sound one",
+        };
+        return html! { <button class="btn pri" id="open-step" disabled=true><span class="cut">{ text }</span></button> };
+    };
+    let open = |row: usize| {
+        let (actor, view) = (actor.clone(), view.clone());
+        Callback::from(move |_: MouseEvent| super::open_row(&view, &actor, row))
+    };
+    let name = |row: usize| {
+        let entry =
+            view.sorted.rows.get(row).and_then(|row| view.sorted.run.entries.get(row.entry));
+        entry.map(|entry| visible(&entry.name))
+    };
+    let what = if pick.is_sound { "newest sound" } else { LOADED };
+    let beside = match pick.loaded {
+        Some(row) => {
+            let how = if view.is_damaged(row) { "is damaged" } else { "lacks a state" };
+            html! {
+                <span class="beside">{ severity(Severity::Warning) }<button class="textlink" id="open-loaded" onclick={open(row)}
+                    title={name(row).map(|name| format!("Open {name} all the same"))}>{ format!("{} {how}: {LOADED}", view.label_of(row)) }</button></span>
+            }
+        }
+        None if !pick.is_sound => html! {
+            <span class="beside" id="none-sound">{ severity(Severity::Warning) }<span>{ "no checkpoint is sound" }</span></span>
+        },
+        None => html! {},
+    };
+    html! {
+        <>
+            { beside }
+            <button class="btn pri" id="open-step" title={name(pick.row)} onclick={open(pick.row)}>
+                <span class="cut">{ format!("Open {} \u{b7} {what}", view.label_of(pick.row)) }</span>
+                if view.at == pick.row { { " " }{ cap("\u{23ce}") } }</button>
+        </>
     }
 }
 

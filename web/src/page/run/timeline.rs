@@ -3,6 +3,7 @@
 use statelens_inspect::runs::{FileEntry, RunFile};
 use yew::prelude::*;
 
+use super::axis::{LEFT, RIGHT, last_step, shared};
 use crate::page::hooks::use_size;
 use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
@@ -38,10 +39,10 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
     let (width, _) = use_size(&node);
     let view = &props.view;
     let entries = &view.sorted.run.entries;
-    let most = entries.iter().filter_map(step).max().unwrap_or(0);
+    let most = last_step(&view.sorted.run);
     // Its own padding is no room for it.
-    let width = (width - 32.0).max(200.0);
-    let (left, right) = (74.0, width - 20.0);
+    let width = (width - 32.0).floor().max(200.0);
+    let (left, right) = (LEFT, width - RIGHT);
     let x = |step: u128| {
         let share = if most == 0 { 0.0 } else { step as f64 / most as f64 };
         left + share * (right - left)
@@ -55,9 +56,7 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
             .filter(|(_, used)| **used)
             .map(|((_, y), _)| y)
             .fold(0.0, |a, b| f64::max(a, *b));
-    let room = (((right - left) / 52.0) as usize).max(2);
-    let ticks = ticks(most);
-    let every = ticks.len().div_ceil(room);
+    let every = shared(&view.sorted.run).every(right - left);
     // Those of one step stand beside each other, the newest at its step: rows come newest first.
     let mut places: Vec<(usize, f64, f64)> = Vec::new();
     let mut before = (usize::MAX, None, 0.0);
@@ -85,7 +84,7 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
                 }) }
                 <path d={format!("M{left} {axis}H{width}")} stroke="var(--line-2)" />
                 <text x="0" y={(axis + 18.0).to_string()}>{ "step" }</text>
-                { for ticks.iter().enumerate().map(|(at, tick)| {
+                { for ticks(most).iter().enumerate().map(|(at, tick)| {
                     let at_x = x(*tick);
                     html! { <>
                         <path d={format!("M{at_x:.1} {axis}v{}", if at % every == 0 { 6 } else { 4 })} stroke="var(--line-2)" />

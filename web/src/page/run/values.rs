@@ -2,11 +2,15 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::runs::{Grouping, KEPT, TimelineMeasure, group_names, over_steps};
+use statelens_checkpoint::listed;
+use statelens_inspect::runs::{
+    Grouping, KEPT, TimelineMeasure, first_lines, group_names, over_steps,
+};
 use statelens_inspect::visible;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
+use super::axis::shared;
 use crate::page::chart::ChartView;
 use crate::page::drop;
 use crate::page::marks::{chip, one_of, severity};
@@ -58,6 +62,16 @@ fn beside(view: &RunView) -> Html {
             }
         }
     }
+}
+
+/// Why some groups are not drawn at first.
+fn single(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| visible(name)).collect();
+    let (hold, them) = if names.len() == 1 { ("holds", "it") } else { ("hold", "them") };
+    let listed = listed(&names, 3);
+    format!(
+        "{listed} {hold} single numbers, such as a loss scale, on a scale of their own. Press {them} to draw {them}, too."
+    )
 }
 
 /// The section below the timeline.
@@ -113,11 +127,16 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
         let view = view.clone();
         Callback::from(move |_: MouseEvent| drop::save_text(&view.kept_json(), KEPT))
     };
-    let shown: Vec<String> = match chosen.iter().any(|name| names.contains(name)) {
-        true => names.iter().filter(|name| chosen.contains(name)).take(LINES).cloned().collect(),
-        false => names.iter().take(LINES).cloned().collect(),
+    let first = first_lines(&steps, LINES);
+    let (shown, left_out) = match chosen.iter().any(|name| names.contains(name)) {
+        true => {
+            let chosen = names.iter().filter(|name| chosen.contains(name));
+            (chosen.take(LINES).cloned().collect(), Vec::new())
+        }
+        false => (first.drawn, first.single),
     };
-    let chart = over_steps(&steps, &shown, *measure);
+    let mut chart = over_steps(&steps, &shown, *measure);
+    chart.below = Some(shared(&view.sorted.run));
     let grouping = |to: Grouping, name: &'static str| {
         let by = by.clone();
         one_of("radio", *by == to, name, Callback::from(move |_: MouseEvent| by.set(to)))
@@ -150,6 +169,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
                 <span class="seg small" role="radiogroup" aria-label="What is drawn over steps">{ quantity(TimelineMeasure::Norm, "norm") }{ quantity(TimelineMeasure::Deviation, "\u{3c3}") }</span>
                 <span class="chips" role="group" aria-label="Groups">{ for names.iter().take(CHIPS).map(choice) }</span>
             </div>
+            if !left_out.is_empty() { <p class="dim" id="left-out">{ single(&left_out) }</p> }
             <ChartView {chart} height={225 + 15 * shown.len() as u32} name={format!("{} over steps", view.folder)} />
         </div>
     }

@@ -25,8 +25,7 @@ pub(super) fn of(
         Some(folder) if !name.contains("://") => folder.join(name).display().to_string(),
         _ => name.to_owned(),
     };
-    let index = slice.map_or(String::new(), |slice| format!("[{}]", slice.text));
-    let found = snippets(checkpoint, leaf, &index, &place);
+    let found = snippets(checkpoint, leaf, slice.map(|slice| &slice.slice), &place);
     let chosen = match library {
         Some(library) => found.iter().find(|snippet| snippet.library == library),
         None => found.first(),

@@ -8,6 +8,8 @@ use statelens_tensor::{ElementPlaces, Slice};
 pub(crate) struct ShownSlice {
     /// How it was written, without brackets.
     pub(super) text: String,
+    /// The same.
+    pub(super) slice: Slice,
     /// Its elements.
     pub(super) places: ElementPlaces,
 }
@@ -15,7 +17,8 @@ pub(crate) struct ShownSlice {
 impl ShownSlice {
     /// Understands what stands between the brackets, for a tensor of this shape.
     pub(super) fn parse(text: &str, shape: &[u64]) -> Result<Self> {
-        let places = ElementPlaces::new(&text.parse::<Slice>()?, shape)?;
-        Ok(Self { text: text.trim().to_owned(), places })
+        let slice: Slice = text.parse()?;
+        let places = ElementPlaces::new(&slice, shape)?;
+        Ok(Self { text: text.trim().to_owned(), slice, places })
     }
 }

@@ -11,7 +11,7 @@ use statelens::parallel;
 use statelens_checkpoint::{Error, ErrorKind, Result, Unwatched};
 use statelens_inspect::runs::{
     GroupValues, Grouping, KEPT, KeptValues, LONGEST_KEPT, RunContents, RunFile, StepValues,
-    TensorGroups, TimelineMeasure, group_names, over_steps, time_text, values_json,
+    TensorGroups, TimelineMeasure, first_lines, group_names, over_steps, time_text, values_json,
 };
 use statelens_inspect::{Json, number_text};
 
@@ -72,19 +72,34 @@ pub(super) fn run(args: &Runs, run: &RunContents, wrong: &[String]) -> CommandRe
     }
     printer.finish()?;
     if let Some(picture) = &args.picture {
-        let mut names = group_names(&steps);
-        if names.len() > LINES {
-            complain(&format!(
-                "the picture has the first {LINES} of {} groups; choose them with --group",
-                grouped(names.len() as u64)
-            ));
-            names.truncate(LINES);
-        }
-        let chart = over_steps(&steps, &names, TimelineMeasure::Norm);
+        let chart = over_steps(&steps, &drawn(&steps, &args.group), TimelineMeasure::Norm);
         let svg = chart.svg(DOTS.0, DOTS.1);
         save_bytes(svg.as_bytes(), picture, args.force, Sync::IfReplacing)?;
     }
     Ok(true)
+}
+
+/// The groups that a picture has, and what is said of the others.
+fn drawn(steps: &[StepValues], chosen: &[String]) -> Vec<String> {
+    let mut names = group_names(steps);
+    if chosen.is_empty() {
+        let first = first_lines(steps, LINES);
+        if !first.single.is_empty() {
+            let left = statelens_checkpoint::listed(&first.single, 3);
+            complain(&format!(
+                "the picture leaves out what holds single numbers only: {left}; choose with --group"
+            ));
+        }
+        names.retain(|name| !first.single.contains(name));
+    }
+    if names.len() > LINES {
+        complain(&format!(
+            "the picture has the first {LINES} of {} groups; choose them with --group",
+            grouped(names.len() as u64)
+        ));
+        names.truncate(LINES);
+    }
+    names
 }
 
 /// The checkpoints, nothing of which was read.

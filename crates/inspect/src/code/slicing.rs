@@ -1,0 +1,87 @@
+//! A slice as a library takes it.
+
+use statelens_checkpoint::Result;
+use statelens_tensor::{Axis, Slice};
+
+/// What stands behind a tensor in Python.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct PythonSlice {
+    /// As NumPy takes it; nothing of the whole.
+    pub(super) index: String,
+    /// The same without steps backwards, which neither PyTorch nor h5py takes.
+    pub(super) forwards: String,
+    /// The dimensions of what was read that are turned around then.
+    turned: Vec<bool>,
+}
+
+impl PythonSlice {
+    /// Of a slice of a tensor of this shape; fails if the tensor has no such slice.
+    pub(super) fn new(slice: &Slice, shape: &[u64]) -> Result<Self> {
+        let taken = slice.taken(shape)?;
+        let text = slice.to_string();
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let index = format!("[{text}]");
+        let turned: Vec<bool> =
+            taken.iter().filter(|axis| axis.kept).map(|axis| axis.step < 0).collect();
+        if !turned.contains(&true) {
+            return Ok(Self { forwards: index.clone(), index, turned: Vec::new() });
+        }
+        let signed = |index: u64| i64::try_from(index).unwrap_or(i64::MAX);
+        let axes = taken.iter().map(|axis| {
+            if !axis.kept {
+                return Axis::Index(signed(axis.first));
+            }
+            let way = axis.step.unsigned_abs().saturating_mul(axis.count.saturating_sub(1));
+            let (first, last) = match axis.step > 0 {
+                true => (axis.first, axis.first.saturating_add(way)),
+                false => (axis.first.saturating_sub(way), axis.first),
+            };
+            let stop = if axis.count == 0 { first } else { last.saturating_add(1) };
+            let step = axis.step.saturating_abs();
+            Axis::Range { start: Some(signed(first)), stop: Some(signed(stop)), step }
+        });
+        Ok(Self { index, forwards: format!("[{}]", Slice::new(axes)), turned })
+    }
+
+    /// What turns an array of NumPy around that was read forwards.
+    pub(super) fn then_numpy(&self) -> String {
+        let axes: Vec<&str> =
+            self.turned.iter().map(|turned| if *turned { "::-1" } else { ":" }).collect();
+        if axes.is_empty() { String::new() } else { format!("[{}]", axes.join(", ")) }
+    }
+
+    /// What turns a tensor of PyTorch around that was read forwards.
+    pub(super) fn then_torch(&self) -> String {
+        let turned = self.turned.iter().enumerate().filter(|(_, turned)| **turned);
+        let dims: Vec<String> = turned.map(|(dim, _)| dim.to_string()).collect();
+        if dims.is_empty() { String::new() } else { format!(".flip({})", dims.join(", ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_backwards_are_read_forwards_and_turned_around() {
+        for (text, wanted) in [
+            ("0:2, -4:", ["[0:2, -4:]", "[0:2, -4:]", "", ""]),
+            ("", ["", "", "", ""]),
+            ("..., 1", ["[..., 1]", "[..., 1]", "", ""]),
+            ("::-1", ["[::-1]", "[0:8, 0:16]", "[::-1, :]", ".flip(0)"]),
+            ("3, 14:2:-5", ["[3, 14:2:-5]", "[3, 4:15:5]", "[::-1]", ".flip(0)"]),
+            ("::-3, ::2", ["[::-3, ::2]", "[1:8:3, 0:15:2]", "[::-1, :]", ".flip(0)"]),
+            ("::-9, ::-1", ["[::-9, ::-1]", "[7:8:9, 0:16]", "[::-1, ::-1]", ".flip(0, 1)"]),
+            (":5:-1, 3:3", ["[:5:-1, 3:3]", "[6:8, 3:3]", "[::-1, :]", ".flip(0)"]),
+            ("3:3:-1", ["[3:3:-1]", "[3:3, 0:16]", "[::-1, :]", ".flip(0)"]),
+        ] {
+            let slice = PythonSlice::new(&text.parse().unwrap(), &[8, 16]).unwrap();
+            let PythonSlice { index, forwards, .. } = &slice;
+            let found = [index, forwards, &slice.then_numpy(), &slice.then_torch()];
+            assert_eq!(found, wanted.map(String::from).each_ref(), "[{text}]");
+        }
+        assert!(PythonSlice::new(&"8".parse().unwrap(), &[8, 16]).is_err());
+    }
+}

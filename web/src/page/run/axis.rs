@@ -1,0 +1,23 @@
+//! The axis of steps, which the timeline and the chart below it share.
+
+use statelens_inspect::picture::SharedAxis;
+use statelens_inspect::runs::RunContents;
+
+use crate::state::run::{step, ticks};
+
+/// Pixels left and right of it.
+pub(super) const LEFT: f64 = 74.0;
+/// See `LEFT`.
+pub(super) const RIGHT: f64 = 20.0;
+
+/// The largest step of any file, at the end of the axis.
+pub(super) fn last_step(run: &RunContents) -> u128 {
+    run.entries.iter().filter_map(step).max().unwrap_or(0)
+}
+
+/// The axis, for a chart.
+pub(super) fn shared(run: &RunContents) -> SharedAxis {
+    let last = last_step(run);
+    let ticks = ticks(last).into_iter().map(|tick| tick as f64).collect();
+    SharedAxis { left: LEFT, right: RIGHT, ends: (0.0, last.max(1) as f64), ticks }
+}
