@@ -192,9 +192,9 @@ impl CrewWork {
     /// Another survey, of the parts of which nobody has done any.
     fn begin(&mut self, work: &Surveying, ids: &[TensorId], hashes: bool) {
         self.sizes = (0..work.parts()).map(|part| work.size(part)).collect();
-        let all = self.sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
         let turns = TURNS * (self.helpers.len() as u64 + 1);
-        self.runs = runs(&self.sizes, (all / turns).clamp(PART, MOST_BYTES));
+        let each = total(&self.sizes) as u64 / turns;
+        self.runs = runs(&self.sizes, each.clamp(PART, MOST_BYTES));
         (self.next, self.wanted, self.done) = (0, 0, 0);
         let ids: Vec<u32> = ids.iter().map(|id| id.0).collect();
         let tensors: [JsValue; 3] =
