@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { choosing, fixture, launch, site, withPage } from "./harness.mjs";
+import { choosing, fixture, launch, site, withPage, withSlowPage } from "./harness.mjs";
 import { denseCheckpoint, manyKeys } from "./make.mjs";
 
 let browser;
@@ -116,8 +116,9 @@ test("Back leaves a comparison for the checkpoint, which is not opened anew, and
 
 test("Escape and Back ask before what is being written is lost", async () => {
   const large = join(folder, "large.safetensors");
-  denseCheckpoint(large, 96, 1);
-  await withPage(browser, async (page) => {
+  denseCheckpoint(large, 12, 1);
+  // It is to be written for as long as this takes: 12 tensors of 8 MB, 60 ms for each MB.
+  await withSlowPage(browser, { streams: [60] }, async (page) => {
     await page.addInitScript(() => delete window.showSaveFilePicker);
     await page.reload();
     await page.waitForSelector("#start");

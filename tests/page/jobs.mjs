@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { after, before } from "node:test";
-import { choosing, command, launch, withPage } from "./harness.mjs";
+import { choosing, command, launch, withPage, withSlowPage } from "./harness.mjs";
 
 /** A loaded machine reads slowly. */
 export const LONG = 300_000;
@@ -24,13 +24,17 @@ after(async () => {
 });
 
 /** A page that saves what it writes as downloads. */
-export const tab = (work) =>
-  withPage(browser, async (page) => {
-    await page.addInitScript(() => delete window.showSaveFilePicker);
-    await page.reload();
-    await page.waitForSelector("#start");
-    await work(page);
-  });
+export const tab = (work) => withPage(browser, (page) => downloading(page, work));
+
+/** The same, whose worker reads files slowly, as `withSlowPage` has it. */
+export const slowTab = (slowness, work) => withSlowPage(browser, slowness, (page) => downloading(page, work));
+
+async function downloading(page, work) {
+  await page.addInitScript(() => delete window.showSaveFilePicker);
+  await page.reload();
+  await page.waitForSelector("#start");
+  await work(page);
+}
 
 export async function open(page, file) {
   await page.setInputFiles("#choose-files", file);
@@ -116,7 +120,9 @@ export const jobs = {
     expected: ({ a }) => {
       const output = join(folder, "expected.pt");
       execFileSync(command, ["convert", a, output, "--to", "torch", "--lossy", "--force"], { stdio: "pipe" });
-      return readFileSync(output);
+      const written = readFileSync(output);
+      rmSync(output);
+      return written;
     },
   },
   scan: {

@@ -4,8 +4,7 @@
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
 import { describe, test } from "node:test";
-import { withSlowPage } from "./harness.mjs";
-import { LONG, browser, folder, jobs, open, same } from "./jobs.mjs";
+import { LONG, browser, folder, jobs, open, same, slowTab } from "./jobs.mjs";
 import { denseCheckpoint } from "./make.mjs";
 
 /** Three small files, for pages that read slowly. */
@@ -25,15 +24,6 @@ const aloneOf = (job, files) => (given[`${job} ${files.a}`] ??= jobs[job].expect
 
 /** Milliseconds that each piece of a file takes in a slowed page. */
 const [SLOW, SLOWER] = [8, 40];
-
-/** A page whose worker reads files slowly, and that saves what it writes as downloads. */
-const slowed = (slowness, work) =>
-  withSlowPage(browser, slowness, async (page) => {
-    await page.addInitScript(() => delete window.showSaveFilePicker);
-    await page.reload();
-    await page.waitForSelector("#start");
-    await work(page);
-  });
 
 const PAIRS = [
   ["measure", "verify"],
@@ -57,7 +47,7 @@ describe("every pair", { concurrency: 2 }, () => {
         const compares = pair.includes("compare");
         const ends = [...pair].sort((one, other) => (compares ? (one === "compare" ? -1 : 1) : one === last ? 1 : other === last ? -1 : 0));
         const slower = (compares ? 4 : 2) * SLOWER;
-        await slowed({ streams: last === pair[0] ? [slower, SLOW] : [SLOW, slower] }, async (page) => {
+        await slowTab({ streams: last === pair[0] ? [slower, SLOW] : [SLOW, slower] }, async (page) => {
           await open(page, files.a);
           for (const job of pair) await jobs[job].prepare?.(page);
           for (const job of pair) await jobs[job].begin(page, files);
@@ -76,7 +66,7 @@ describe("every pair", { concurrency: 2 }, () => {
       const files = small();
       // Not the one that it is compared with: a dialog that gives the same file again tells of no change.
       const others = { a: files.c, b: files.a };
-      await slowed({ streams: [SLOWER] }, async (page) => {
+      await slowTab({ streams: [SLOWER] }, async (page) => {
         const downloads = [];
         page.on("download", (download) => downloads.push(download.suggestedFilename()));
         await open(page, files.a);
@@ -100,7 +90,7 @@ describe("every pair", { concurrency: 2 }, () => {
   for (const pair of PAIRS.filter((pair) => pair.includes("write"))) {
     test(`${pair.join(" and ")} go on when the file that is dropped is not to be opened`, async () => {
       const files = small();
-      await slowed({ streams: [SLOWER] }, async (page) => {
+      await slowTab({ streams: [SLOWER] }, async (page) => {
         await open(page, files.a);
         for (const job of pair) await jobs[job].prepare?.(page);
         for (const job of pair) await jobs[job].begin(page, files);

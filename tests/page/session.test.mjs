@@ -2,38 +2,31 @@
 // another file, none is lost without a word, and each gives what it gives alone.
 
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { test } from "node:test";
 import { root, site } from "./harness.mjs";
-import { LONG, browser, folder, isWritten, jobs, laid, open, run, same, saved, tab } from "./jobs.mjs";
+import { LONG, browser, folder, isWritten, jobs, laid, open, run, same, saved, slowTab, tab } from "./jobs.mjs";
 import { denseCheckpoint } from "./make.mjs";
 
-/** Two files, large enough that reading one takes a while. */
+/**
+ * Two files of 64 MB, the second a little larger: little for a disk, and a page that reads them slowly takes seconds, on any
+ * machine.
+ */
 let made;
-async function files() {
-  made ??= (async () => {
-    const [a, b] = ["a", "b"].map((name) => join(folder, `${name}.safetensors`));
-    for (let tensors = 64; ; tensors *= 2) {
-      denseCheckpoint(a, tensors, 1);
-      let millis = 0;
-      await tab(async (page) => {
-        await open(page, a);
-        await page.keyboard.press("s");
-        const began = Date.now();
-        await page.getByRole("button", { name: /^Read all values/ }).click();
-        await page.getByText("The files hold the statistics").waitFor({ timeout: LONG });
-        millis = Date.now() - began;
-      });
-      if (millis > 4000 || tensors >= 128) {
-        console.log(`# ${tensors * 8} MiB, read in ${millis} ms`);
-        denseCheckpoint(b, tensors + 1, 1000);
-        return { a, b };
-      }
-    }
-  })();
+function files() {
+  made ??= Object.fromEntries(
+    ["a", "b"].map((name, at) => {
+      const path = join(folder, `${name}.safetensors`);
+      denseCheckpoint(path, 8 + at, 1 + 999 * at);
+      return [name, path];
+    }),
+  );
   return made;
 }
+
+/** A page whose worker takes 60 ms for each 1 MB of a file. */
+const slowed = (work) => slowTab({ streams: [60] }, work);
 
 /** What is answered at once, as it is shown. */
 const questions = {
@@ -57,16 +50,16 @@ const questions = {
 };
 
 let alone;
-async function expected(job) {
-  const given = await files();
+function expected(job) {
+  const given = files();
   alone ??= {};
   return (alone[job] ??= jobs[job].expected(given));
 }
 
 test("a conversion that goes on when values were read writes its own file, whatever is dropped", async (t) => {
-  const { a, b } = await files();
+  const { a, b } = files();
   const wanted = await expected("write");
-  await tab(async (page) => {
+  await slowed(async (page) => {
     await open(page, a);
     await jobs.write.prepare(page);
     await jobs.measure.begin(page);
@@ -101,8 +94,8 @@ test("a conversion that goes on when values were read writes its own file, whate
 
 for (const job of ["measure", "verify", "write"]) {
   test(`what is asked during ${job} is answered as ever, and changes nothing about it`, async () => {
-    const given = await files();
-    await tab(async (page) => {
+    const given = files();
+    await slowed(async (page) => {
       await open(page, given.a);
       const answers = {};
       for (const [name, ask] of Object.entries(questions)) answers[name] = await ask(page);
@@ -120,8 +113,8 @@ for (const job of ["measure", "verify", "write"]) {
 }
 
 test("what is stopped stops, and what goes on beside it is whole", async () => {
-  const given = await files();
-  await tab(async (page) => {
+  const given = files();
+  await slowed(async (page) => {
     await open(page, given.a);
     await jobs.write.prepare(page);
     await jobs.write.begin(page);
@@ -144,8 +137,8 @@ for (const [job, words] of [
   ["write", /Writing a\.pt was stopped because another file was opened\. What was written is removed/],
 ]) {
   test(`opening another file stops ${job}, and says so; of the other nothing is missing`, async () => {
-    const { a, b } = await files();
-    await tab(async (page) => {
+    const { a, b } = files();
+    await slowed(async (page) => {
       const downloads = [];
       page.on("download", (download) => downloads.push(download.suggestedFilename()));
       await open(page, a);
@@ -224,8 +217,8 @@ test("a second tab leaves what the first one has finished, and a later one clear
 });
 
 test("what is stopped while it is written leaves nothing in the private file system", async () => {
-  const { a } = await files();
-  await tab(async (page) => {
+  const { a } = files();
+  await slowed(async (page) => {
     await compressed(page, a);
     await page.click("#write");
     await page.waitForSelector("#convert-run");
@@ -244,8 +237,8 @@ test("what is stopped while it is written leaves nothing in the private file sys
 });
 
 test("leaving the page while a file is written asks, and only then", async () => {
-  const { a } = await files();
-  await tab(async (page) => {
+  const { a } = files();
+  await slowed(async (page) => {
     const asked = [];
     page.on("dialog", async (dialog) => {
       asked.push(dialog.type());
@@ -269,8 +262,12 @@ test("leaving the page while a file is written asks, and only then", async () =>
 test("a folder of 3,000 files is looked at by little of each", async () => {
   const many = join(folder, "many");
   mkdirSync(many);
-  const filler = Buffer.alloc(300_000, "no checkpoint ");
-  for (let at = 0; at < 3000; at++) writeFileSync(join(many, `part_${at}.dat`), filler);
+  // Of 300 kB each, of which a disk keeps the first: what follows are zeros.
+  for (let at = 0; at < 3000; at++) {
+    const path = join(many, `part_${at}.dat`);
+    writeFileSync(path, "no checkpoint ");
+    truncateSync(path, 300_000);
+  }
   writeFileSync(join(many, "model.pt"), readFileSync(`${root}tests/fixtures/torch/zip_training_ckpt.pt`));
   await tab(async (page) => {
     const began = Date.now();
