@@ -106,7 +106,7 @@ pub(crate) fn serve(port: u16) -> Result<()> {
 /// Builds the page, and the command with the page in it.
 pub(crate) fn build_all() -> Result<()> {
     build()?;
-    shell::run(&mut command_with_page(&["--release"]))?;
+    shell::run(&mut command_with_page(&["--release", "-p", "statelens-cli"]))?;
     let command = project::target().join("release").join("statelens");
     println!("\nThe command: {}\nThe page:    {}", command.display(), project::site().display());
     Ok(())
@@ -123,7 +123,7 @@ pub(crate) fn test_built(filter: Option<&str>) -> Result<()> {
     let browser = setup::page_tests()?;
     // Files that the page saves are compared with those that the command writes, and the command
     // serves the page itself.
-    shell::run(&mut command_with_page(&[]))?;
+    shell::run(&mut command_with_page(&DEBUG_COMMAND))?;
     let command = project::target().join("debug").join("statelens");
     let files = test_files(filter)?;
     let single = single::build(&whole())?;
@@ -250,17 +250,20 @@ fn node(server: &Server, browser: &Path, command: &Path) -> Command {
     node
 }
 
-/// The command `statelens`, compiled quickly rather than to be quick; the tests of the unit and this
-/// share what is compiled.
+/// The command compiled quickly rather than to be quick. With it comes an example: then crates have the features that
+/// only tests ask of them, as they have in `cargo test`, and what was compiled for that serves here.
+const DEBUG_COMMAND: [&str; 4] = ["--bin", "statelens", "--example", "list"];
+
+/// The command `statelens` as tests use it.
 pub(crate) fn debug_command() -> Result<PathBuf> {
-    shell::run(shell::command("cargo").args(["build", "--locked", "-p", "statelens-cli"]))?;
+    shell::run(shell::command("cargo").args(["build", "--locked"]).args(DEBUG_COMMAND))?;
     Ok(project::target().join("debug").join("statelens"))
 }
 
 /// Compiles the command with the built page inside, for `statelens serve`.
-fn command_with_page(profile: &[&str]) -> Command {
+fn command_with_page(what: &[&str]) -> Command {
     let mut cargo = shell::command("cargo");
-    cargo.args(["build", "--locked", "-p", "statelens-cli"]).args(profile);
+    cargo.args(["build", "--locked"]).args(what);
     cargo.env("STATELENS_SITE", project::site());
     cargo
 }
