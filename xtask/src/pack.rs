@@ -15,7 +15,7 @@ use sha2::{Digest, Sha384};
 use crate::built::{base64, built};
 use crate::project;
 use crate::setup::tools;
-use crate::split::{FunctionNames, split};
+use crate::split::{FunctionNames, split, vector_sums};
 
 /// What Trunk's name of the Wasm ends in.
 pub(crate) const END: &str = "_bg.wasm";
@@ -25,6 +25,10 @@ pub(crate) const PLAIN: &str = "plain";
 
 /// What the name of the part ends in that is fetched when the page has started.
 pub(crate) const LATER: &str = "_later.wasm.xz";
+
+/// So many sums and products of vectors the page's Wasm has at least. It has 156; none are left when the program that is
+/// linked is not optimised for speed (ARCHITECTURE.md, "With vectors").
+const VECTOR_SUMS: usize = 100;
 
 /// The script that unpacks it, as npm's package calls it and as the site does.
 const UNPACKER: &str = "xz-decompress.min.js";
@@ -36,6 +40,9 @@ pub(crate) fn run(site: &Path) -> Result<()> {
     // index.html has wasm-opt write it.
     let names = project::root().join("target").join("page.names");
     let names = fs::read_to_string(&names).context("reading the names of the Wasm's functions")?;
+    let sums = vector_sums(&bytes)?;
+    println!("{sums:>9} sums and products of two floats at once (at least {VECTOR_SUMS})");
+    ensure!(sums >= VECTOR_SUMS, "the loops over weights are no longer compiled to vectors");
     let parts = split(&bytes, &FunctionNames::parse(&names)?)?;
     let packed = xz(&parts.first)?;
     let name = name(&plain);

@@ -40,6 +40,22 @@ pub(crate) fn split(bytes: &[u8], names: &FunctionNames) -> Result<SplitModule> 
     Ok(parts)
 }
 
+/// How many instructions there are that add or multiply two 64-bit floats at once: what loops over weights become where
+/// they are compiled to vectors.
+pub(crate) fn vector_sums(bytes: &[u8]) -> Result<usize> {
+    /// `f64x2.add` and `f64x2.mul`.
+    const SUMS: [&[u8]; 2] = [&[0xfd, 0xf0, 0x01], &[0xfd, 0xf2, 0x01]];
+    let module = Module::parse(bytes).context("reading the Wasm")?;
+    let mut sums = 0;
+    for function in module.imported..module.functions.len() as u32 {
+        module.code(function, |_, instruction| {
+            sums += usize::from(SUMS.contains(&instruction));
+            Ok(())
+        })?;
+    }
+    Ok(sums)
+}
+
 /// What goes into the second part.
 struct Late {
     /// Whether a function does, by its number.

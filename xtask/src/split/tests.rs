@@ -195,3 +195,32 @@ fn names_that_lead_nowhere_are_an_error() {
     let names = FunctionNames::parse("0:a\n1:b\n").unwrap();
     assert!(split(&module(), &names).is_err());
 }
+
+#[test]
+fn sums_of_vectors_are_counted_and_nothing_else() {
+    // Two constants, one of them with the bytes of a sum in it; their sum, and their product with a third; a load.
+    let constant = |bytes: [u8; 16]| [&[0xfd, 0x0c][..], &bytes].concat();
+    let mut sum = [0; 16];
+    sum[..3].copy_from_slice(&[0xfd, 0xf0, 0x01]);
+    let body = [
+        constant(sum),
+        constant([0; 16]),
+        vec![0xfd, 0xf0, 0x01],
+        constant([0; 16]),
+        vec![0xfd, 0xf2, 0x01, 0x1a],
+        vec![0x41, 0, 0xfd, 0x00, 4, 0, 0x1a],
+    ]
+    .concat();
+    let mut out = b"\0asm\x01\0\0\0".to_vec();
+    let mut section = |id: u8, contents: &[u8]| {
+        out.extend([id, u8::try_from(contents.len()).unwrap()]);
+        out.extend(contents);
+    };
+    section(1, &[1, 0x60, 0, 0]);
+    section(3, &[1, 0]);
+    section(5, MEMORY);
+    let length = u8::try_from(body.len() + 2).unwrap();
+    section(10, &[&[1, length, 0][..], &body, &[0x0b]].concat());
+    assert_eq!(vector_sums(&out).unwrap(), 2);
+    assert_eq!(vector_sums(&module()).unwrap(), 0);
+}
