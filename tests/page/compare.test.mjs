@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { command, drop, dropped, fixture, launch, withPage } from "./harness.mjs";
+import { floats } from "./make.mjs";
 
 const GPT = "cerebras/v2.10.0/gpt_small.mdl";
 
@@ -140,6 +141,53 @@ test("values that differ are told in the table as in the report, and the numbers
       assert.ok(facts.replaceAll("\u2212", "-").includes(one.cosine.toFixed(7)), `${one.cosine} in ${facts}`);
       await page.keyboard.press("j");
     }
+  });
+});
+
+test("how differences are spread is drawn in each row, of a fold in one, by what the command counts", async () => {
+  // Layers 0 to 2 change evenly, layer 3 only upwards, and of `few` too few values to draw them.
+  const rows = (of) => Array.from({ length: 64 }, (_, row) => Array.from({ length: 64 }, (_, column) => of(64 * row + column)));
+  const model = (change) => {
+    const layers = [0, 1, 2, 3].map((layer) => [`h.${layer}.w`, rows((at) => at / 4096 + change * (layer === 3 ? at % 7 : (at % 7) - 3) * 0.01)]);
+    return floats({ ...Object.fromEntries(layers), few: [1, 2, 3 + change], same: [1, 2, 3] });
+  };
+  writeFileSync(join(folder, "before.safetensors"), model(0));
+  writeFileSync(join(folder, "after.safetensors"), model(1));
+  const { differences } = JSON.parse(run("diff", join(folder, "before.safetensors"), join(folder, "after.safetensors"), "--json"));
+  const counted = Object.fromEntries(differences.map((one) => [one.key, one.spread]));
+  assert.equal(counted.same, undefined);
+  const drawn = (page, key) =>
+    page.$eval(`#compare .row:has(.ck[title="${key}"]) .cv`, (cell) => ({
+      bars: [...(cell.querySelector(".deltas .bars")?.getAttribute("d") ?? "").matchAll(/v-([\d.]+)h/g)].map(([, height]) => Number(height)),
+      label: cell.querySelector(".deltas")?.getAttribute("aria-label") ?? "",
+      text: cell.textContent,
+    }));
+  const agrees = async (page, key, counts) => {
+    const { bars, label } = await drawn(page, key);
+    const most = Math.max(...counts);
+    assert.equal(bars.length, counts.length, key);
+    bars.forEach((height, at) => {
+      const wanted = counts[at] === 0 ? 1 : Math.max((counts[at] / most) * 15, 1.5);
+      assert.ok(Math.abs(height - wanted) <= 0.051, `${key}, bar ${at}: ${height}, expected ${wanted}`);
+    });
+    const all = counts.reduce((sum, count) => sum + count, 0);
+    const below = counts.slice(0, (counts.length - 1) / 2).reduce((sum, count) => sum + count, 0);
+    assert.ok(label.includes(`${Math.round((below / all) * 100)} % below`), label);
+  };
+  await withPage(browser, async (page) => {
+    await drop(page, "body", [made("before.safetensors")]);
+    await page.waitForSelector("#work .row");
+    await beside(page, [made("after.safetensors")]);
+    await page.waitForSelector("#save-report:not([disabled])");
+    const sum = counted["h.0.w"].counts.map((_, at) => [0, 1, 2, 3].reduce((sum, layer) => sum + counted[`h.${layer}.w`].counts[at], 0));
+    await agrees(page, "h.0\u20133.w", sum);
+    await page.keyboard.press("l");
+    await page.waitForSelector('#compare .row .ck[title="h.3.w"]');
+    for (const layer of [0, 1, 2, 3]) await agrees(page, `h.${layer}.w`, counted[`h.${layer}.w`].counts);
+    const { counts, within } = counted["h.3.w"];
+    assert.ok(within > 0 && counts.slice(0, 16).every((count) => count === 0), "only upwards");
+    const few = await drawn(page, "few");
+    assert.deepEqual([few.bars, /1 of 3 differ/.test(few.text)], [[], true], few.text);
   });
 });
 

@@ -224,6 +224,9 @@ pub struct Numbers {
     pub change: Option<f64>,
     /// Elements that are NaN on one side only.
     pub one_nan: u64,
+    /// How the second less the first is spread where they differ: how far the bars go to either side, and how many values
+    /// are in each; none where that is not known.
+    pub spread: Option<(f64, Vec<u64>)>,
     /// How they compare where the dtypes differ: `equal at bfloat16 precision`; else empty.
     pub precision: String,
     /// NaNs in the first and the second.

@@ -276,6 +276,9 @@ pub struct CompareLine {
     pub cosine: Option<f64>,
     /// The largest relative change.
     pub change: Option<f64>,
+    /// How the differences of its keys are spread, each measured by its own root mean square: how many values are in
+    /// each bar. Empty where that is not known, and where too few differ to draw them.
+    pub spread: Vec<u64>,
     /// True for the line that stands for what is hidden.
     pub rest: bool,
 }
@@ -336,11 +339,15 @@ pub fn lines(known: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<Str
             max_abs: None,
             cosine: None,
             change: None,
+            spread: Vec::new(),
             rest: true,
         });
     }
     (lines, error)
 }
+
+/// Fewer values than this are not worth drawing.
+const FEW: u64 = 32;
 
 fn sort_by(lines: &mut [CompareLine], value: fn(&CompareLine) -> f64) {
     order::by(lines, |one, two| value(one).total_cmp(&value(two)));
@@ -358,6 +365,7 @@ fn line(known: &Pairs, pairs: Vec<u32>) -> Option<CompareLine> {
         max_abs: None,
         cosine: None,
         change: None,
+        spread: Vec::new(),
         rest: false,
         pairs: Rc::new(Vec::new()),
     };
@@ -375,7 +383,14 @@ fn line(known: &Pairs, pairs: Vec<u32>) -> Option<CompareLine> {
             if let Some(cosine) = numbers.cosine {
                 line.cosine = Some(line.cosine.map_or(cosine, |least| least.min(cosine)));
             }
+            if let Some((_, counts)) = &numbers.spread {
+                line.spread.resize(counts.len(), 0);
+                line.spread.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
+            }
         }
+    }
+    if line.spread.iter().sum::<u64>() < FEW {
+        line.spread.clear();
     }
     line.pairs = Rc::new(pairs);
     Some(line)
@@ -401,6 +416,7 @@ mod tests {
                 cosine: Some(1.0 - f64::from(a) / 8.0),
                 change: Some(f64::from(a) / 16.0),
                 one_nan: 0,
+                spread: Some((3.0, vec![0, u64::from(a) * 20, 1])),
                 precision: String::new(),
                 nans: (0, 0),
             })
@@ -464,6 +480,7 @@ mod tests {
         assert_eq!(known.counts(), [1, 1, 1, 0, 0, 0, 2, 0, 0, 1]);
         let (lines, _) = lines(&known, &all);
         assert_eq!((lines[2].max_abs, lines[2].cosine), (Some(0.25), Some(0.75)));
+        assert_eq!(lines[2].spread, [0, 60, 2], "of layers 1 and 2 together");
         assert!(lines[4].rest);
     }
 

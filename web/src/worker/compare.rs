@@ -331,6 +331,7 @@ fn told_numbers(numbers: &Numbers, first: &[u64], precision: String) -> protocol
         cosine: numbers.cosine(),
         change: numbers.change(),
         one_nan: numbers.one_nan,
+        spread: numbers.spread.as_ref().map(|spread| (spread.within, spread.counts.clone())),
         precision,
         nans: (numbers.left_nan, numbers.right_nan),
     }

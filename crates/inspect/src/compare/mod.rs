@@ -30,6 +30,7 @@ mod pairs;
 mod renames;
 mod report;
 mod sets;
+mod spread;
 mod structure;
 #[cfg(test)]
 mod tests;
@@ -54,6 +55,7 @@ pub(crate) use pairs::same_value;
 pub use renames::{Basis, Renamed, Unpaired, rename_map};
 pub(crate) use report::unravel;
 pub use report::{ComparisonReport, Difference, DifferenceKind, NumericComparison};
+pub use spread::{BARS, Spread};
 
 /// How to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

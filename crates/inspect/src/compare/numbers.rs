@@ -1,6 +1,7 @@
 //! How far two tensors are apart.
 
 use super::DiffOptions;
+use super::spread::{Spread, SpreadCounts};
 
 /// How far two tensors of one shape are apart.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -31,6 +32,9 @@ pub struct Numbers {
     pub finite: u64,
     /// Whether the elements are numbers; if not, they only match or don't.
     pub numeric: bool,
+    /// How the differences are spread; `None` where nothing differs or has no distance, and before all is compared.
+    pub spread: Option<Spread>,
+    differences: SpreadCounts,
     squares: f64,
     dot: f64,
     left_squares: f64,
@@ -57,12 +61,18 @@ impl Numbers {
         self.left_nan += next.left_nan;
         self.right_nan += next.right_nan;
         self.finite += next.finite;
+        self.differences.merge(next.differences);
         self.squares += next.squares;
         self.dot += next.dot;
         self.left_squares += next.left_squares;
         self.right_squares += next.right_squares;
         self.left_sum += next.left_sum;
         self.right_sum += next.right_sum;
+    }
+
+    /// Says how the differences are spread, and keeps no more than that of them: all elements were added.
+    pub(super) fn settle(&mut self) {
+        self.spread = std::mem::take(&mut self.differences).spread(self.squares);
     }
 
     /// Whether all elements have a distance: none is NaN on one side only.
@@ -164,10 +174,10 @@ impl Numbers {
         self.apart(left.is_nan(), right.is_nan(), finite || left == right);
         self.left_nan += u64::from(left.is_nan());
         self.right_nan += u64::from(right.is_nan());
-        let distance = if finite { (left - right).abs() } else { 0.0 };
-        self.count(equal, equal || finite && within(distance, right.abs(), options));
+        let difference = if finite { right - left } else { 0.0 };
+        self.count(equal, equal || finite && within(difference.abs(), right.abs(), options));
         if finite {
-            self.error(distance, right.abs());
+            self.error(difference, right.abs());
             self.dot += left * right;
             self.left_squares += left * left;
             self.right_squares += right * right;
@@ -206,9 +216,9 @@ impl Numbers {
     }
 
     pub(super) fn integer(&mut self, left: i128, right: i128, options: &DiffOptions) {
-        let (distance, size) = (left.abs_diff(right) as f64, right.unsigned_abs() as f64);
-        self.count(left == right, left == right || within(distance, size, options));
-        self.error(distance, size);
+        let (difference, size) = ((right - left) as f64, right.unsigned_abs() as f64);
+        self.count(left == right, left == right || within(difference.abs(), size, options));
+        self.error(difference, size);
         let (left, right) = (left as f64, right as f64);
         self.dot += left * right;
         self.left_squares += left * left;
@@ -236,9 +246,11 @@ impl Numbers {
         self.elements += 1;
     }
 
-    fn error(&mut self, distance: f64, size: f64) {
+    fn error(&mut self, difference: f64, size: f64) {
         self.finite += 1;
-        if distance > 0.0 {
+        if difference != 0.0 {
+            let distance = difference.abs();
+            self.differences.add(difference);
             self.max_abs = self.max_abs.max(distance);
             self.max_rel = self.max_rel.max(distance / size);
             self.squares += distance * distance;

@@ -340,10 +340,11 @@ impl ComparisonReport {
                 told.push(DifferenceKind::Unreadable(error.to_string()));
             }
             Ok(outcome) => {
-                let (numbers, rounded) = match outcome {
+                let (mut numbers, rounded) = match outcome {
                     Some(PairNumbers { numbers, rounded }) => (numbers, rounded),
                     None => (Numbers::default(), None),
                 };
+                numbers.settle();
                 self.measure(pair, &numbers);
                 self.tensors += 1;
                 self.elements = self.elements.saturating_add(numbers.elements);

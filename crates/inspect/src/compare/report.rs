@@ -294,6 +294,12 @@ fn numbers_json(json: &mut Json, numbers: &Numbers, first: &[u64]) {
     float(json.name("mse"), numbers.mse());
     float(json.name("cosine"), numbers.cosine());
     float(json.name("change"), numbers.change());
+    if let Some(spread) = &numbers.spread {
+        json.name("spread").object(|json| {
+            float(json.name("within"), Some(spread.within));
+            json.name("counts").numbers(&spread.counts);
+        });
+    }
     if numbers.one_nan + numbers.far > 0 {
         float(json.name("finite_max_abs"), (numbers.finite > 0).then_some(numbers.max_abs));
     }

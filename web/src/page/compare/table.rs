@@ -213,7 +213,7 @@ fn cells(known: &Pairs, line: &CompareLine) -> Html {
             <div class="c cs m" role="gridcell">{ if one_shape { shape(a, b) } else { "shapes differ".to_owned() } }</div>
             <div class="c cp num" role="gridcell">{ line.max_abs.map_or_else(undefined, float) }</div>
             <div class="c cb num" role="gridcell">{ line.cosine.map_or_else(undefined, |cosine| fmt::minus(&format!("{cosine:.5}"))) }</div>
-            <div class="c cv" role="gridcell"><span class="tag v">{ what(known, line) }</span></div>
+            { changed(known, line) }
         </>
     }
 }
@@ -258,6 +258,50 @@ pub(super) fn float(value: f64) -> String {
     fmt::cell(&format!("{value:?}"))
 }
 
+/// Bars of a drawing in a row are so wide, with a gap of 1 px, and so high.
+const BAR: usize = 3;
+const HIGH: f64 = 15.0;
+
+/// By how much it changed: as a number and a drawing of the differences, or in a few words.
+fn changed(known: &Pairs, line: &CompareLine) -> Html {
+    let what = what(known, line);
+    // That a cast explains it says more than how far it went.
+    let is_cast = line.mark == Mark::Kind && what != "differ";
+    let Some(most) = line.spread.iter().copied().max().filter(|most| *most > 0 && !is_cast) else {
+        return html! { <div class="c cv" role="gridcell" title={what.clone()}><span class="tag v">{ what }</span></div> };
+    };
+    let bars = line.spread.iter().enumerate().map(|(at, &count)| {
+        // None is a line along the ground, few are more than that.
+        let height = if count == 0 { 1.0 } else { (count as f64 / most as f64 * HIGH).max(1.5) };
+        format!("M{} {HIGH}v-{height:.1}h{BAR}v{height:.1}z", at * (BAR + 1))
+    });
+    let wide = line.spread.len() * (BAR + 1) - 1;
+    let told = format!(
+        "{what}. B \u{2212} A from \u{2212}3 to 3 times its root mean square, where they differ: {}",
+        sides(&line.spread)
+    );
+    html! {
+        <div class="c cv" role="gridcell" title={told.clone()}>
+            <span class="tag v num">{ line.change.map(number).unwrap_or_default() }</span>
+            <svg class="deltas" width={wide.to_string()} height={HIGH.to_string()} role="img" aria-label={told}>
+                <path class="bars" d={bars.collect::<String>()} />
+                <path class="zero" d={format!("M{:.1} 0v{HIGH}", wide as f64 / 2.0)} />
+            </svg>
+        </div>
+    }
+}
+
+/// How many of the differences are on either side of zero.
+fn sides(counts: &[u64]) -> String {
+    let (below, rest) = counts.split_at(counts.len() / 2);
+    let percent = |some: &[u64]| {
+        let all = counts.iter().sum::<u64>().max(1);
+        format!("{:.0} %", some.iter().sum::<u64>() as f64 / all as f64 * 100.0)
+    };
+    let (middle, above) = rest.split_at(rest.len().min(1));
+    format!("{} below, {} around zero, {} above", percent(below), percent(middle), percent(above))
+}
+
 /// What differs, in a few words.
 fn what(known: &Pairs, line: &CompareLine) -> String {
     match line.mark {
@@ -277,18 +321,17 @@ fn what(known: &Pairs, line: &CompareLine) -> String {
         text.get_or_insert_with(|| match one.what {
             DifferenceKind::Unreadable => one.left.clone(),
             DifferenceKind::Shape => String::new(),
-            DifferenceKind::DType => {
-                let precision = one.numbers.as_ref().map(|numbers| numbers.precision.as_str());
-                let values = precision.map_or_else(String::new, |of| format!(": {of}"));
-                format!("{} \u{2192} {}{values}", one.left, one.right)
-            }
+            // The dtypes stand in the column of kinds; how the values compare all the same.
+            DifferenceKind::DType => match &one.numbers {
+                Some(numbers) => numbers.precision.clone(),
+                None => format!("{} \u{2192} {}", one.left, one.right),
+            },
             _ => format!("{} \u{2192} {}", fmt::minus(&one.left), fmt::minus(&one.right)),
         });
     }
     match (elements, text) {
         (0, Some(text)) => text,
         (0, None) => String::new(),
-        // The dtypes, and how the values compare all the same.
         (_, Some(text)) if line.mark == Mark::Kind => text,
         _ => match line.change {
             Some(change) => format!("{} \u{b7} {}", number(change), share(differing, elements)),

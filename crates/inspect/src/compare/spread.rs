@@ -1,0 +1,135 @@
+//! How the differences of two tensors are spread, counted while they are compared: no second pass, and little memory.
+
+/// Bars of a [`Spread`]: an odd number, so that one of them is around zero.
+pub const BARS: usize = 33;
+
+/// How the differences, right − left, are spread. Only values that differ count: where few do, the rest would hide
+/// them. Those of complex numbers are told by their modulus.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spread {
+    /// The bars go from this below zero to this above it: three times the root of the mean square of what is counted.
+    pub within: f64,
+    /// How many differences are in each of the [`BARS`], which are of one width; to an eighth of each difference.
+    pub counts: Vec<u64>,
+}
+
+/// The sign, the exponent and three bits of the mantissa of a difference as float32: as many ranges as there are such.
+const SHIFT: u32 = 20;
+const RANGES: usize = 1 << (32 - SHIFT);
+
+/// Differences that are not zero, counted by ranges.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct SpreadCounts(Option<Box<[u64; RANGES]>>);
+
+impl SpreadCounts {
+    /// Counts one difference.
+    #[inline]
+    pub(super) fn add(&mut self, difference: f64) {
+        let counts = self.0.get_or_insert_with(|| Box::new([0; RANGES]));
+        counts[((difference as f32).to_bits() >> SHIFT) as usize] += 1;
+    }
+
+    pub(super) fn merge(&mut self, next: Self) {
+        match (&mut self.0, next.0) {
+            (Some(all), Some(next)) => {
+                all.iter_mut().zip(*next).for_each(|(all, next)| *all += next)
+            }
+            (all, next) => *all = all.take().or(next),
+        }
+    }
+
+    /// As bars; `squares` is the sum of the squares of what was counted. `None` if nothing was, or only what float32
+    /// can't tell from zero or from infinity.
+    pub(super) fn spread(&self, squares: f64) -> Option<Spread> {
+        let counts = self.0.as_deref()?;
+        let within = 3.0 * (squares / counts.iter().sum::<u64>() as f64).sqrt();
+        if !(f64::from(f32::MIN_POSITIVE)..f64::from(f32::MAX)).contains(&within) {
+            return None;
+        }
+        let mut bars = [0.0; BARS];
+        let width = 2.0 * within / BARS as f64;
+        for (key, &count) in (0u32..).zip(counts).filter(|(_, count)| **count > 0) {
+            let bits = key << SHIFT;
+            // The last range has the infinities: it ends where all others are.
+            let end =
+                |bits: u32| Some(f64::from(f32::from_bits(bits))).filter(|end| end.is_finite());
+            let (Some(one), Some(other)) = (end(bits), end(bits + ((1 << SHIFT) - 1))) else {
+                continue;
+            };
+            let (low, high) =
+                ((one.min(other) + within) / width, (one.max(other) + within) / width);
+            if high <= 0.0 || low >= BARS as f64 {
+                continue;
+            }
+            let first = low.floor().max(0.0) as usize;
+            for (bar, at) in bars.iter_mut().zip(0u32..).skip(first) {
+                let at = f64::from(at);
+                let part = high.min(at + 1.0) - low.max(at);
+                // A range so near zero has no width beside that of a bar.
+                let share = if high > low { part / (high - low) } else { 1.0 };
+                *bar += share.max(0.0) * count as f64;
+                if high <= at + 1.0 {
+                    break;
+                }
+            }
+        }
+        Some(Spread { within, counts: bars.iter().map(|bar| bar.round() as u64).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(differences: &[f64]) -> Option<Spread> {
+        let mut counts = SpreadCounts::default();
+        differences.iter().for_each(|one| counts.add(*one));
+        counts.spread(differences.iter().map(|one| one * one).sum())
+    }
+
+    #[test]
+    fn each_difference_is_in_a_bar_near_it_and_none_is_lost() {
+        // As many of each of 2,001 sizes from −1 to 1: a box, whose root of the mean square is 1/√3.
+        let uniform: Vec<f64> =
+            (-1000..=1000).filter(|at| *at != 0).map(|at| f64::from(at) / 1000.0).collect();
+        let spread = of(&uniform).unwrap();
+        assert!((spread.within - 3f64.sqrt()).abs() < 2e-3, "{spread:?}");
+        assert_eq!(spread.counts.len(), BARS);
+        let total: u64 = spread.counts.iter().sum();
+        assert!(total.abs_diff(2000) <= BARS as u64 / 2, "{spread:?}");
+        // The bars from −1 to 1 are those 7 to 25; those at the ends have a part of it.
+        let (inside, outside) = (&spread.counts[9..24], &spread.counts[..6]);
+        assert!(inside.iter().all(|count| (90..122).contains(count)), "{spread:?}");
+        assert!(outside.iter().all(|count| *count == 0), "{spread:?}");
+    }
+
+    #[test]
+    fn the_sign_tells_the_side_and_parts_add_up() {
+        let (mut all, mut parts) = (SpreadCounts::default(), SpreadCounts::default());
+        let differences = [0.5, 0.25, -2.0, 0.5, 1e-3];
+        for some in differences.chunks(2) {
+            let mut part = SpreadCounts::default();
+            some.iter().for_each(|one| part.add(*one));
+            parts.merge(part);
+        }
+        differences.iter().for_each(|one| all.add(*one));
+        assert_eq!(all, parts);
+        let spread = all.spread(differences.iter().map(|one| one * one).sum()).unwrap();
+        let side = |bars: &[u64]| bars.iter().sum::<u64>();
+        let middle = BARS / 2;
+        assert_eq!((side(&spread.counts[..middle]), side(&spread.counts[middle + 1..])), (1, 3));
+        // Beside 1, these have no width.
+        assert_eq!(of(&[1.0, -1e-20, 1e-20, 1e-20]).unwrap().counts[middle], 3);
+    }
+
+    #[test]
+    fn what_float32_cannot_tell_has_no_bars() {
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[1e-300, -1e-300]), None);
+        assert_eq!(of(&[1e300, -1e300]), None);
+        // One that is far beyond all others is outside of all bars.
+        let mut far = vec![1.0; 100];
+        far.push(1e30);
+        assert_eq!(of(&far).unwrap().counts[BARS / 2], 100);
+    }
+}
