@@ -69,6 +69,8 @@ const STYLES: [(&str, &str); 6] = [
 ];
 /// So many points have a mark each.
 const MARKED: usize = 64;
+/// Letters of a label on the axis up.
+const LONGEST: usize = 9;
 /// Units from a line of text to the next, of a letter, and of the bars.
 const LINE: f64 = 15.0;
 const LETTER: f64 = 6.7;
@@ -390,7 +392,14 @@ fn labels_up(up: (f64, f64), log: bool, most: usize) -> Vec<(f64, String)> {
     let powers: Option<Vec<String>> = ticks.iter().map(|tick| power_of_ten(*tick)).collect();
     match powers.filter(|_| log && ticks.len() > 1) {
         Some(powers) => ticks.into_iter().zip(powers).collect(),
-        None => ticks.into_iter().map(|tick| (tick, number(tick))).collect(),
+        None => {
+            // Those of millions would reach out of a picture whose axis is given.
+            let long = ticks.iter().any(|tick| number(*tick).chars().count() > LONGEST);
+            let told = |tick: f64| {
+                if long { number_text(tick).replace('-', "\u{2212}") } else { number(tick) }
+            };
+            ticks.into_iter().map(|tick| (tick, told(tick))).collect()
+        }
     }
 }
 
@@ -561,6 +570,9 @@ mod tests {
         assert_eq!(labels((1.0, 20.0), true), "1 2 5 10 20");
         assert_eq!(labels((0.0, 1.0), false), "0 0.5 1");
         assert_eq!(labels((-60_000.0, 60_000.0), false), "\u{2212}50,000 0 50,000");
+        // With a letter for each digit they would not fit.
+        assert_eq!(labels((0.0, 1e9), false), "0 5e+08 1e+09");
+        assert_eq!(labels((0.0, 4e6), false), "0 2,000,000 4,000,000");
         for other in [0.0, -10.0, 2.0, f64::INFINITY, f64::NAN] {
             assert_eq!(power_of_ten(other), None, "{other}");
         }

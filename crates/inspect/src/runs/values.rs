@@ -271,14 +271,16 @@ pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasu
     let odd = |step: &StepValues| {
         step.groups.iter().fold(0u64, |all, group| all.saturating_add(group.nan + group.infinite))
     };
+    let lines: Vec<Series> = lines.collect();
+    let log = are_far_apart(&lines);
     let read = steps.iter().filter(|step| !step.groups.is_empty());
     let gaps = steps.iter().filter(|step| !step.wrong.is_empty());
     Chart {
         title: format!("{} over steps", measure.word()),
         across: "step".into(),
-        up: measure.word().into(),
-        log: false,
-        lines: lines.collect(),
+        up: format!("{}{}", measure.word(), if log { ", by magnitude" } else { "" }),
+        log,
+        lines,
         bars: Some((
             "NaN or infinite".into(),
             read.map(|step| (step.step as f64, odd(step))).collect(),
@@ -286,6 +288,13 @@ pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasu
         gaps: gaps.map(|step| (step.step as f64, step.wrong.clone())).collect(),
         below: None,
     }
+}
+
+/// Whether some lines are so far above others that those would lie on the floor: a loss scale beside weights.
+fn are_far_apart(lines: &[Series]) -> bool {
+    let most = |line: &Series| line.points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
+    let tops = || lines.iter().map(most).filter(|top| *top > 0.0 && top.is_finite());
+    tops().fold(0.0, f64::max) > 100.0 * tops().fold(f64::INFINITY, f64::min)
 }
 
 /// The values of a run as JSON; what there is no number for is `null`.
@@ -416,6 +425,18 @@ mod tests {
         let chart = over_steps(&steps, &names, TimelineMeasure::Norm);
         assert_eq!(chart.csv(), "step,model,NaN or infinite\n10,1.0,0\n20,2.0,3\n30,,\n");
         assert_eq!(chart.gaps, [(30.0, "cut short".to_owned())]);
+        assert!(!chart.log);
+        // A loss scale beside it would leave it on the floor.
+        let mut scaled = steps.clone();
+        let scale = GroupValues {
+            name: "grad_scaler".into(),
+            norm: 65_536.0,
+            count: 1,
+            ..GroupValues::default()
+        };
+        scaled[1].groups.push(scale);
+        let scaled = over_steps(&scaled, &group_names(&scaled), TimelineMeasure::Norm);
+        assert_eq!((scaled.log, scaled.up.as_str()), (true, "norm, by magnitude"));
         // All of it is NaN: there is no norm.
         let none = over_steps(&[step(10, 0.0, 10)], &names, TimelineMeasure::Norm);
         assert!(none.lines[0].points[0].1.is_nan());
