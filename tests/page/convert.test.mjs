@@ -74,6 +74,37 @@ for (const [name, target, choices, options] of [
   });
 }
 
+/** A browser that keeps no private files either, as in some private windows: neither for the page nor for its worker. */
+async function withoutPrivateFiles(page) {
+  await page.route("**/boot.js", async (route) => {
+    const response = await route.fetch();
+    const refuse = "navigator.storage.getDirectory = () => Promise.reject(new DOMException('no', 'SecurityError'));";
+    await route.fulfill({ response, body: `${refuse}\n${await response.text()}` });
+  });
+  await withoutDialog(page);
+}
+
+for (const [name, target, choices, options] of [
+  ["cerebras/v2.10.0/gpt_small.mdl", "cerebras", ["Cerebras", "bf16"], ["--cast", "bfloat16"]],
+  ["torch/zip_training_ckpt.pt", "cerebras", ["Cerebras", "LZ4"], ["--compress", "lz4"]],
+  ["cerebras/v2.10.0/gpt_small.mdl", "torch", ["PyTorch", "bf16"], ["--cast", "bfloat16"]],
+]) {
+  test(`without private files ${name} to ${choices.join(", ")} is written all the same, and opens`, async () => {
+    const work = async (page) => {
+      await withoutPrivateFiles(page);
+      await plan(page, name, ...choices);
+      const written = await download(page);
+      assert.ok(written.equals(byCommand(name, target, "--lossy", ...options)));
+      assert.match(await page.textContent("#convert-done .verdict"), /here it keeps no private files/);
+      await page.click("#open-result");
+      await page.waitForFunction((was) => !document.title.startsWith(was), name.split("/").at(-1));
+      await page.waitForSelector("#work .row");
+    };
+    // What a service worker has kept would come from there.
+    await withPage(browser, work, { serviceWorkers: "block" });
+  });
+}
+
 test("a selection is what the command selects, and the result opens", async () => {
   await withPage(browser, async (page) => {
     await withoutDialog(page);

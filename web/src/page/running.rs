@@ -177,6 +177,9 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
         How::Private => {
             "Written by the page, then handed to the browser, which saves it with your downloads."
         }
+        How::Held => {
+            "Held by the browser, which saves it with your downloads: here it keeps no private files."
+        }
         How::Saved => "Written to the file that you chose.",
     };
     html! {

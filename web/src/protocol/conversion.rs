@@ -181,6 +181,8 @@ pub enum How {
     Composed,
     /// The origin's private file system, then a download.
     Private,
+    /// What the browser holds, then a download: it has no private file system here.
+    Held,
     /// The file that the save dialog chose.
     Saved,
 }

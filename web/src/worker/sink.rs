@@ -1,5 +1,5 @@
 //! Where a conversion's bytes go: a composition of slices, the origin's private file system, or
-//! the file that a save dialog chose. None of them holds the output in memory.
+//! the file that a save dialog chose. None of them holds the output in the page's memory.
 
 use js_sys::{Array, Uint8Array};
 use statelens_checkpoint::{Error, Result, Span};
@@ -22,6 +22,8 @@ const BUFFER: usize = 4 << 20;
 /// slice takes a browser as long as it takes to read this.
 const SHORT: u64 = 16 << 10;
 const MOST_COPIED: u64 = 32 << 20;
+/// What a browser without private files holds of an output at most.
+const MOST_HELD: u64 = 512 << 20;
 
 /// Where bytes go.
 pub enum OutputSink {
@@ -38,6 +40,15 @@ pub enum OutputSink {
         file: FileSystemFileHandle,
         /// Its open end.
         access: FileSystemSyncAccessHandle,
+        /// What is not written yet.
+        buffer: Vec<u8>,
+        /// How much is written.
+        at: u64,
+    },
+    /// Blobs that the browser holds, put together at the end.
+    Held {
+        /// What is written.
+        parts: Vec<Blob>,
         /// What is not written yet.
         buffer: Vec<u8>,
         /// How much is written.
@@ -61,12 +72,15 @@ impl OutputSink {
         Self::Composed { composition: Composition::default(), copied: 0 }
     }
 
-    /// A sink in the private file system.
+    /// A sink in the private file system; in a browser that keeps none, as in some private windows, in what
+    /// it holds of blobs.
     ///
     /// # Errors
-    /// If the browser keeps no private files, as in some private windows.
+    /// If the file can't be written.
     pub async fn private() -> Result<Self> {
-        let file = private::file().await.map_err(|_| no_private_files())?;
+        let Ok(file) = private::file().await else {
+            return Ok(Self::Held { parts: Vec::new(), buffer: Vec::with_capacity(BUFFER), at: 0 });
+        };
         let access = match wait(file.create_sync_access_handle()).await {
             Ok(access) => access.unchecked_into(),
             Err(error) => {
@@ -103,9 +117,9 @@ impl OutputSink {
     pub fn put(&mut self, bytes: &[u8]) {
         match self {
             Self::Composed { composition, .. } => composition.bytes(bytes),
-            Self::Private { buffer, .. } | Self::Chosen { buffer, .. } => {
-                buffer.extend_from_slice(bytes)
-            }
+            Self::Private { buffer, .. }
+            | Self::Held { buffer, .. }
+            | Self::Chosen { buffer, .. } => buffer.extend_from_slice(bytes),
         }
     }
 
@@ -120,6 +134,16 @@ impl OutputSink {
                 if buffer.len() >= BUFFER || (all && !buffer.is_empty()) {
                     write_at(access, buffer, *at)?;
                     *at += buffer.len() as u64;
+                    buffer.clear();
+                }
+            }
+            Self::Held { parts, buffer, at } => {
+                if buffer.len() >= BUFFER || (all && !buffer.is_empty()) {
+                    *at += buffer.len() as u64;
+                    if *at > MOST_HELD {
+                        return Err(no_private_files());
+                    }
+                    parts.push(joined(&[Uint8Array::from(buffer.as_slice()).into()])?);
                     buffer.clear();
                 }
             }
@@ -151,6 +175,12 @@ impl OutputSink {
                 }
             },
             Self::Private { access, .. } => write_at(access, head, 0),
+            Self::Held { parts, .. } => {
+                let all = joined(&Vec::from_iter(parts.drain(..).map(JsValue::from)))?;
+                let rest = all.slice_with_f64(head.len() as f64).map_err(|error| full(&error))?;
+                parts.push(joined(&[Uint8Array::from(head).into(), rest.into()])?);
+                Ok(())
+            }
             Self::Chosen { stream, .. } => {
                 let seek = stream.seek_with_f64(0.0).map_err(|error| full(&error))?;
                 JsFuture::from(seek).await.map_err(|error| full(&error))?;
@@ -178,6 +208,9 @@ impl OutputSink {
                 access.close();
                 Ok((wait(file.get_file()).await?.unchecked_into(), How::Private))
             }
+            Self::Held { parts, .. } => {
+                Ok((joined(&Vec::from_iter(parts.into_iter().map(JsValue::from)))?, How::Held))
+            }
             Self::Chosen { file, stream, .. } => {
                 wait(stream.close()).await?;
                 Ok((wait(file.get_file()).await?.unchecked_into(), How::Saved))
@@ -197,7 +230,8 @@ impl OutputSink {
     /// Removes what was written.
     pub async fn discard(self) {
         match self {
-            Self::Composed { .. } => {}
+            // The browser lets go of them when we do.
+            Self::Composed { .. } | Self::Held { .. } => {}
             Self::Private { file, access, .. } => {
                 let _ = access.truncate_with_f64(0.0);
                 access.close();
@@ -219,20 +253,19 @@ impl OutputSink {
 
 /// Made bytes and slices of the user's files as one blob: the browser copies when it saves.
 fn compose(composition: Composition, sources: &Sources) -> Result<Blob> {
-    let parts = Array::new();
-    for part in composition.into_parts() {
-        match part {
-            Composed::Bytes(bytes) => {
-                parts.push(&Uint8Array::from(bytes.as_slice()));
-            }
-            Composed::Span(span) => {
-                let file = sources.disk(span.file).ok_or_else(|| blob::gone(""))?;
-                let slice = file.slice(span.offset, span.len)?;
-                parts.push(&slice);
-            }
+    let parts = composition.into_parts().into_iter().map(|part| match part {
+        Composed::Bytes(bytes) => Ok(Uint8Array::from(bytes.as_slice()).into()),
+        Composed::Span(span) => {
+            let file = sources.disk(span.file).ok_or_else(|| blob::gone(""))?;
+            Ok(file.slice(span.offset, span.len)?.into())
         }
-    }
-    Blob::new_with_u8_array_sequence(&parts).map_err(|error| full(&error))
+    });
+    joined(&parts.collect::<Result<Vec<JsValue>>>()?)
+}
+
+/// One blob of bytes and blobs.
+fn joined(parts: &[JsValue]) -> Result<Blob> {
+    Blob::new_with_blob_sequence(&parts.iter().collect::<Array>()).map_err(|error| full(&error))
 }
 
 fn write_at(access: &FileSystemSyncAccessHandle, bytes: &[u8], at: u64) -> Result<()> {
@@ -270,7 +303,7 @@ fn disk_full() -> Error {
 }
 
 fn no_private_files() -> Error {
-    Error::io("this browser keeps no private files for the page, as in a private window, and has no save dialog")
+    Error::io("this browser keeps no private files for the page, as in a private window, and has no save dialog: no more than 512 MB can be written so")
         .advice("Use an ordinary window, or convert on the command line.")
 }
 
