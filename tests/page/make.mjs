@@ -196,9 +196,10 @@ export function denseCheckpoint(path, tensors, seed) {
 
 /**
  * A safetensors file with the keys of a small Llama: values as of training, those of the lower layers of a smaller
- * spread, one NaN, and one layer whose matrices are far too large.
+ * spread, one NaN, and one layer whose matrices are far too large. With `steps`, as it is so much later: each value moved a
+ * little, those of upper layers more.
  */
-export function trainedCheckpoint(path, layers = 16, width = 96) {
+export function trainedCheckpoint(path, layers = 16, width = 96, steps = 0) {
   const shapes = { "model.embed_tokens.weight": [512, width] };
   for (let at = 0; at < layers; at++) {
     const layer = `model.layers.${at}`;
@@ -210,9 +211,9 @@ export function trainedCheckpoint(path, layers = 16, width = 96) {
   shapes["model.norm.weight"] = [width];
   const head = { __metadata__: { format: "pt" } };
   const parts = [];
-  let [at, seed] = [0, 1];
+  let at = 0;
   // Sums of twelve uniform numbers are near enough to normal ones.
-  const normal = () => {
+  const from = (seed) => () => {
     let sum = -6;
     for (let turn = 0; turn < 12; turn++) {
       seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
@@ -220,11 +221,15 @@ export function trainedCheckpoint(path, layers = 16, width = 96) {
     }
     return sum;
   };
+  const [normal, moved] = [from(1), from(2)];
   for (const [key, shape] of Object.entries(shapes)) {
     const layer = Number(/layers\.(\d+)/.exec(key)?.[1] ?? 0);
     const count = shape.reduce((product, dim) => product * dim, 1);
     const spread = 0.02 * (1 + layer / layers) * (layer === 9 && key.includes("mlp") ? 6 : 1);
     const values = Float32Array.from({ length: count }, () => (shape.length === 1 ? 1 + 0.01 * normal() : spread * normal()));
+    const move = 0.0004 * Math.sqrt(steps) * (1 + layer / layers) * (shape.length === 1 ? 0.2 : 1);
+    // Norms grow, the others go either way.
+    if (steps) values.forEach((value, at) => (values[at] = value + move * (moved() + (shape.length === 1 ? 1 : 0))));
     if (key === "model.layers.5.mlp.up_proj.weight") values[120 * width + 57] = NaN;
     head[key] = { dtype: "F32", shape, data_offsets: [at, at + values.byteLength] };
     at += values.byteLength;

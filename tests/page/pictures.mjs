@@ -10,7 +10,7 @@ const target = process.argv[2];
 mkdirSync(target, { recursive: true });
 const folder = mkdtempSync(join(tmpdir(), "statelens-pictures-"));
 const files = shownFiles(folder);
-const { model, smaller } = files;
+const { model, later } = files;
 /** Of the screens those that are shown as they are on a telephone. */
 const SMALL = ["workspace", "inspector", "scanned", "findings", "expanded", "treemap", "convert", "compare", "run"];
 const browser = await launch();
@@ -48,7 +48,7 @@ for (const colorScheme of ["light", "dark"]) {
       await take(page, "expanded");
       await page.keyboard.press("Escape");
       const chooser = await choosing(page, () => page.keyboard.press("d"));
-      await chooser.setFiles(smaller);
+      await chooser.setFiles(later);
       await page.waitForSelector("#save-report:not([disabled])");
       await page.locator("#compare .row", { hasText: "down_proj" }).first().click();
       await take(page, "compare");

@@ -6,10 +6,12 @@ import { join } from "node:path";
 import { choosing, command, drop, fixture } from "./harness.mjs";
 import { trainedCheckpoint } from "./make.mjs";
 
-/** What the screens show, made in a folder: a model, the same in bfloat16, and the folder of a run. */
+/** What the screens show, made in a folder: a model, the same in bfloat16 and a little later, and the folder of a run. */
 export function shownFiles(folder) {
-  const files = { model: join(folder, "llama-tiny.safetensors"), smaller: join(folder, "llama-tiny-bf16.safetensors"), run: join(folder, "run") };
+  const names = { model: "llama-tiny.safetensors", smaller: "llama-tiny-bf16.safetensors", later: "llama-tiny-later.safetensors", run: "run" };
+  const files = Object.fromEntries(Object.entries(names).map(([file, name]) => [file, join(folder, name)]));
   trainedCheckpoint(files.model);
+  trainedCheckpoint(files.later, 16, 96, 100);
   execFileSync(command, ["convert", files.model, files.smaller, "--cast", "bfloat16", "--cast", "*norm*=float32"]);
   mkdirSync(files.run);
   for (const step of [500, 1000, 1500]) copyFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl"), join(files.run, `checkpoint_${step}.mdl`));
