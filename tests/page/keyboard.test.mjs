@@ -82,6 +82,26 @@ test("the tree, by keys and by clicks", async () => {
   });
 });
 
+test("keys that come faster than the tree is drawn are all heeded", async () => {
+  await withPage(browser, async (page) => {
+    await gpt(page);
+    const press = (...keys) =>
+      page.$eval('[role="tree"]', (tree, keys) => {
+        tree.focus();
+        for (const key of keys) tree.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+      }, keys);
+    const line = () => page.$eval('[role="treeitem"][aria-selected="true"]', (line) => Number(line.id.replace("branch-", "")));
+    await press("Home");
+    await page.waitForFunction(() => document.querySelector('[role="treeitem"][aria-selected="true"]')?.id === "branch-0");
+    await press("ArrowDown", "ArrowDown", "ArrowDown");
+    await page.waitForFunction(() => document.querySelector('[role="treeitem"][aria-selected="true"]')?.id !== "branch-0");
+    assert.equal(await line(), 3);
+    await press("ArrowUp", "Home", "ArrowDown", "ArrowDown");
+    await page.waitForFunction(() => document.querySelector('[role="treeitem"][aria-selected="true"]')?.id !== "branch-3");
+    assert.equal(await line(), 2);
+  });
+});
+
 test("sorting by size, and back to file order", async () => {
   await withPage(browser, async (page) => {
     await gpt(page);

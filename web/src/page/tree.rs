@@ -125,33 +125,44 @@ fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) 
     }
 }
 
-/// The keys of a tree, as in any other.
+/// The keys of a tree, as in any other; whether it was one of them.
 fn press(event: &KeyboardEvent, actor: &Actor, work: &OpenWork, page: usize) -> bool {
-    let at = work.branch();
-    let lines = &work.tree.lines;
-    let last = lines.len().saturating_sub(1);
-    let go = |index: usize| actor.work(move |work| work.look_at_branch(index));
-    let toggle = |index: usize| {
-        let identity = work.tree.identity(index);
-        actor.work(move |work| work.toggle_branch(identity));
-    };
-    match (event.key().as_str(), at) {
-        _ if lines.is_empty() => return false,
-        ("ArrowDown", at) => go(at.map_or(0, |at| (at + 1).min(last))),
-        ("ArrowUp", at) => go(at.map_or(0, |at| at.saturating_sub(1))),
-        ("PageDown", at) => go(at.map_or(0, |at| (at + page).min(last))),
-        ("PageUp", at) => go(at.map_or(0, |at| at.saturating_sub(page))),
-        ("Home", _) => go(0),
-        ("End", _) => go(last),
-        ("ArrowRight", Some(at)) if lines[at].open == Some(false) => toggle(at),
-        ("ArrowRight", Some(at)) if lines[at].open == Some(true) => go((at + 1).min(last)),
-        ("ArrowLeft", Some(at)) if lines[at].open == Some(true) => toggle(at),
-        ("ArrowLeft", Some(at)) => match work.tree.up(at) {
-            Some(above) => go(above),
-            None => return false,
-        },
-        ("Enter" | " ", Some(at)) if lines[at].open.is_some() => toggle(at),
-        _ => return false,
+    let key = event.key();
+    let is_known = step(&key, work, page).is_some();
+    if is_known {
+        // From where it is by then: keys may come faster than the page is drawn.
+        actor.work(move |work| match step(&key, work, page) {
+            Some(TreeStep::Go(at)) => work.look_at_branch(at),
+            Some(TreeStep::Toggle(at)) => work.toggle_branch(work.tree.identity(at)),
+            None => {}
+        });
     }
-    true
+    is_known
+}
+
+/// What a key does: goes to a line, or opens or shuts it.
+enum TreeStep {
+    Go(usize),
+    Toggle(usize),
+}
+
+/// What this key does, if it is one of a tree; so many lines are a page.
+fn step(key: &str, work: &OpenWork, page: usize) -> Option<TreeStep> {
+    use TreeStep::{Go, Toggle};
+    let lines = &work.tree.lines;
+    let last = lines.len().checked_sub(1)?;
+    Some(match (key, work.branch()) {
+        ("ArrowDown", at) => Go(at.map_or(0, |at| (at + 1).min(last))),
+        ("ArrowUp", at) => Go(at.map_or(0, |at| at.saturating_sub(1))),
+        ("PageDown", at) => Go(at.map_or(0, |at| (at + page).min(last))),
+        ("PageUp", at) => Go(at.map_or(0, |at| at.saturating_sub(page))),
+        ("Home", _) => Go(0),
+        ("End", _) => Go(last),
+        ("ArrowRight", Some(at)) if lines[at].open == Some(false) => Toggle(at),
+        ("ArrowRight", Some(at)) if lines[at].open == Some(true) => Go((at + 1).min(last)),
+        ("ArrowLeft", Some(at)) if lines[at].open == Some(true) => Toggle(at),
+        ("ArrowLeft", Some(at)) => Go(work.tree.up(at)?),
+        ("Enter" | " ", Some(at)) if lines[at].open.is_some() => Toggle(at),
+        _ => return None,
+    })
 }
