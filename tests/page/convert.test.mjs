@@ -105,6 +105,22 @@ for (const [name, target, choices, options] of [
   });
 }
 
+test("without private files no more is written than the browser is to hold, and it says so", async () => {
+  const path = join(folder, "too_large.pt");
+  sparseCheckpoint(path, 4, 150_000_000);
+  const work = async (page) => {
+    await withoutPrivateFiles(page);
+    await page.setInputFiles("#choose-files", path);
+    await page.waitForFunction(() => document.title.startsWith("too_large.pt"));
+    await page.keyboard.press("c");
+    for (const choice of ["Cerebras", "bf16"]) await page.click(`[role="radio"]:has-text("${choice}")`);
+    await page.waitForFunction(() => document.querySelector(".plan:not(.late) .kv")?.textContent.includes("bf16"));
+    await page.click("#write");
+    await page.getByText("it can write no more than 512 MB").first().waitFor({ timeout: 120_000 });
+  };
+  await withPage(browser, work, { serviceWorkers: "block" });
+});
+
 test("a selection is what the command selects, and the result opens", async () => {
   await withPage(browser, async (page) => {
     await withoutDialog(page);

@@ -303,7 +303,7 @@ fn disk_full() -> Error {
 }
 
 fn no_private_files() -> Error {
-    Error::io("this browser keeps no private files for the page, as in a private window, and has no save dialog: no more than 512 MB can be written so")
+    Error::io("this browser keeps no private files for the page, as in a private window, and has no save dialog, so it can write no more than 512 MB")
         .advice("Use an ordinary window, or convert on the command line.")
 }
 
