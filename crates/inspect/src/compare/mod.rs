@@ -55,7 +55,7 @@ pub(crate) use pairs::same_value;
 pub use renames::{Basis, Renamed, Unpaired, rename_map};
 pub(crate) use report::unravel;
 pub use report::{ComparisonReport, Difference, DifferenceKind, NumericComparison};
-pub use spread::{BARS, Spread};
+pub use spread::Spread;
 
 /// How to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

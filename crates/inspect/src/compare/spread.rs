@@ -1,7 +1,7 @@
 //! How the differences of two tensors are spread, counted while they are compared: no second pass, and little memory.
 
 /// Bars of a [`Spread`]: an odd number, so that one of them is around zero.
-pub const BARS: usize = 33;
+const BARS: usize = 33;
 
 /// How the differences, right − left, are spread. Only values that differ count: where few do, the rest would hide
 /// them. Those of complex numbers are told by their modulus.
@@ -9,7 +9,7 @@ pub const BARS: usize = 33;
 pub struct Spread {
     /// The bars go from this below zero to this above it: three times the root of the mean square of what is counted.
     pub within: f64,
-    /// How many differences are in each of the [`BARS`], which are of one width; to an eighth of each difference.
+    /// How many differences are in each of 33 bars of one width; to an eighth of each difference.
     pub counts: Vec<u64>,
 }
 

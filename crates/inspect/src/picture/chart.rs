@@ -393,7 +393,7 @@ fn labels_up(up: (f64, f64), log: bool, most: usize) -> Vec<(f64, String)> {
     match powers.filter(|_| log && ticks.len() > 1) {
         Some(powers) => ticks.into_iter().zip(powers).collect(),
         None => {
-            // Those of millions would reach out of a picture whose axis is given.
+            // Longer ones would reach out of a picture whose axis is given.
             let long = ticks.iter().any(|tick| number(*tick).chars().count() > LONGEST);
             let told = |tick: f64| {
                 if long { number_text(tick).replace('-', "\u{2212}") } else { number(tick) }

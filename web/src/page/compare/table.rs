@@ -267,7 +267,9 @@ fn changed(known: &Pairs, line: &CompareLine) -> Html {
     let what = what(known, line);
     // That a cast explains it says more than how far it went.
     let is_cast = line.mark == Mark::Kind && what != "differ";
-    let Some(most) = line.spread.iter().copied().max().filter(|most| *most > 0 && !is_cast) else {
+    let most = line.spread.iter().copied().max().filter(|most| *most > 0 && !is_cast);
+    // Where NaN stand on one side only there is no change to tell: that is told instead.
+    let (Some(most), Some(change)) = (most, line.change) else {
         return html! { <div class="c cv" role="gridcell" title={what.clone()}><span class="tag v">{ what }</span></div> };
     };
     let bars = line.spread.iter().enumerate().map(|(at, &count)| {
@@ -282,7 +284,8 @@ fn changed(known: &Pairs, line: &CompareLine) -> Html {
     );
     html! {
         <div class="c cv" role="gridcell" title={told.clone()}>
-            <span class="tag v num">{ line.change.map(number).unwrap_or_default() }</span>
+            <span class="tag v num only-l">{ number(change) }</span>
+            <span class="tag v only-s">{ &what }</span>
             <svg class="deltas" width={wide.to_string()} height={HIGH.to_string()} role="img" aria-label={told}>
                 <path class="bars" d={bars.collect::<String>()} />
                 <path class="zero" d={format!("M{:.1} 0v{HIGH}", wide as f64 / 2.0)} />
