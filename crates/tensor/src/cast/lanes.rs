@@ -1,57 +1,37 @@
-//! Casts that go through the widest number: 64-bit floats, or integers that hold all others.
+//! Reads elements into a buffer of one arithmetic type, and writes that buffer as another dtype.
+//!
+//! What the buffer can't hold is rounded to odd: rounding that once more, to fewer bits, gives what
+//! rounding once would have given (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums").
 
 use statelens_checkpoint::DType;
 
 use super::CastReport;
-use super::small::{Small, bits_of_int, decode_scale, encode_scale};
+use super::float;
+use super::int;
+use super::outcome::widen;
+use super::small::{Small, bits_of_int, decode_scale};
 
-/// A block of numbers between two dtypes.
+/// Elements of one block.
 #[derive(Debug)]
 pub(super) enum Lanes {
-    Floats(Vec<f64>),
-    Ints(Vec<i128>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+    I64(Vec<i64>),
+    U64(Vec<u64>),
 }
 
 impl Default for Lanes {
     fn default() -> Self {
-        Self::Floats(Vec::new())
+        Self::F32(Vec::new())
     }
 }
 
-/// What became of one number.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Fate {
-    Same,
-    /// So far off, relative to what it was.
-    Rounded(f64),
-    /// It is zero now and was not.
-    Flushed,
-    Overflowed,
-}
-
-/// A number of a lane.
-trait Number: Copy {
-    fn is_zero(self) -> bool;
-}
-
-impl Number for f64 {
-    fn is_zero(self) -> bool {
-        self == 0.0
-    }
-}
-
-impl Number for i128 {
-    fn is_zero(self) -> bool {
-        self == 0
-    }
-}
-
-/// Whether elements are single numbers (or bools) that can be cast.
+/// Returns whether elements are single numbers (or bools) that can be cast.
 pub(super) fn is_number(dtype: &DType) -> bool {
     dtype.is_int() || *dtype == DType::Bool || dtype.is_float() && *dtype != DType::F4E2M1FNX2
 }
 
-/// The dtype of torch that holds all numbers of one that torch lacks; `None` for all others.
+/// Returns the dtype of torch that holds all numbers of one that torch lacks; `None` for all others.
 pub(super) fn plain(dtype: &DType) -> Option<DType> {
     let DType::Numpy(_) = dtype else { return None };
     match bits_of_int(dtype) {
@@ -60,224 +40,196 @@ pub(super) fn plain(dtype: &DType) -> Option<DType> {
     }
 }
 
+/// What the buffer has to preserve for a target.
+#[derive(Clone, Copy, PartialEq)]
+enum Target {
+    /// A float of at most 16 bits, or a bool.
+    Small,
+    Single,
+    Double,
+    Int,
+}
+
+impl Target {
+    fn of(dtype: &DType) -> Self {
+        match dtype {
+            DType::F32 => Self::Single,
+            DType::F64 => Self::Double,
+            dtype if dtype.is_int() => Self::Int,
+            _ => Self::Small,
+        }
+    }
+}
+
 impl Lanes {
-    /// Takes the elements of a dtype for which [`is_number`] or [`plain`] holds.
-    pub(super) fn read(&mut self, dtype: &DType, stored: &[u8]) {
-        *self = match dtype {
-            DType::Bool => ints(stored, |[byte]| i128::from(byte != 0)),
-            DType::U8 => ints(stored, |bytes| u8::from_le_bytes(bytes).into()),
-            DType::U16 => ints(stored, |bytes| u16::from_le_bytes(bytes).into()),
-            DType::U32 => ints(stored, |bytes| u32::from_le_bytes(bytes).into()),
-            DType::U64 => ints(stored, |bytes| u64::from_le_bytes(bytes).into()),
-            DType::I8 => ints(stored, |bytes| i8::from_le_bytes(bytes).into()),
-            DType::I16 => ints(stored, |bytes| i16::from_le_bytes(bytes).into()),
-            DType::I32 => ints(stored, |bytes| i32::from_le_bytes(bytes).into()),
-            DType::I64 => ints(stored, |bytes| i64::from_le_bytes(bytes).into()),
-            DType::F32 => floats(stored, |bytes| f32::from_le_bytes(bytes).into()),
-            DType::F64 => floats(stored, f64::from_le_bytes),
-            DType::F8E8M0FNU => floats(stored, |[byte]| decode_scale(byte)),
-            dtype if bits_of_int(dtype).is_some() => {
-                let shift = 8 - bits_of_int(dtype).unwrap_or(8);
-                ints(stored, |[byte]| i128::from((byte << shift) as i8 >> shift))
+    /// Reads elements of `from`, for which [`is_number`] or [`plain`] holds, to be written as `to`.
+    pub(super) fn read(&mut self, from: &DType, to: &DType, stored: &[u8]) {
+        let to = Target::of(to);
+        match from {
+            DType::F32 => self.f32s(stored, f32::from_le_bytes),
+            DType::F64 if to == Target::Small => {
+                self.f32s(stored, |bytes| odd_f32(f64::from_le_bytes(bytes)));
             }
-            dtype => match Small::of(dtype) {
-                Some(small) if dtype.itemsize() == 2 => {
-                    floats(stored, |bytes| small.decode(u16::from_le_bytes(bytes)))
+            DType::F64 => self.f64s(stored, f64::from_le_bytes),
+            DType::BF16 => self
+                .f32s(stored, |bytes| f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)),
+            DType::F16 => self.f32s(stored, |bytes| widen_f16(u16::from_le_bytes(bytes))),
+            DType::F8E8M0FNU => self.f32s(stored, |[byte]| decode_scale(byte)),
+            DType::Bool => self.short_ints(to, stored, |[byte]| i32::from(byte != 0)),
+            DType::U8 => self.short_ints(to, stored, |bytes| u8::from_le_bytes(bytes).into()),
+            DType::I8 => self.short_ints(to, stored, |bytes| i8::from_le_bytes(bytes).into()),
+            DType::I16 => self.short_ints(to, stored, |bytes| i16::from_le_bytes(bytes).into()),
+            DType::U16 => self.short_ints(to, stored, |bytes| u16::from_le_bytes(bytes).into()),
+            DType::U32 => self.ints(to, stored, |bytes| u32::from_le_bytes(bytes).into()),
+            DType::I32 => self.ints(to, stored, |bytes| i32::from_le_bytes(bytes).into()),
+            DType::I64 => self.ints(to, stored, i64::from_le_bytes),
+            DType::U64 => match to {
+                Target::Small => {
+                    self.f32s(stored, |bytes| odd_f32(odd_u64(u64::from_le_bytes(bytes))))
                 }
-                Some(small) => {
-                    let table: Vec<f64> = (0..256).map(|bits| small.decode(bits)).collect();
-                    floats(stored, |[byte]| table[usize::from(byte)])
+                Target::Single => self.f64s(stored, |bytes| odd_u64(u64::from_le_bytes(bytes))),
+                Target::Double | Target::Int => self.u64s(stored),
+            },
+            from => match (bits_of_int(from), Small::of(from)) {
+                (Some(bits), _) => self.short_ints(to, stored, |[byte]| {
+                    i32::from((byte << (8 - bits)) as i8 >> (8 - bits))
+                }),
+                (None, Some(small)) => {
+                    let table: [f32; 256] =
+                        std::array::from_fn(|bits| small.decode(bits as u16) as f32);
+                    self.f32s(stored, |[byte]| table[usize::from(byte)]);
                 }
-                None => Self::default(),
+                // Never a source: see `is_number` and `plain`.
+                (None, None) => *self = Self::default(),
             },
         }
     }
 
-    /// Gives the elements as another dtype for which [`is_number`] holds; returns what that did
-    /// to them.
-    pub(super) fn write(&self, dtype: &DType, out: &mut [u8]) -> CastReport {
+    /// Writes the elements as a dtype for which [`is_number`] holds; returns what that did to them.
+    pub(super) fn write(&self, to: &DType, out: &mut [u8]) -> CastReport {
         match self {
-            Self::Floats(values) => write_floats(values, dtype, out),
-            Self::Ints(values) => write_ints(values, dtype, out),
-        }
-    }
-}
-
-fn ints<const N: usize>(stored: &[u8], read: impl Fn([u8; N]) -> i128) -> Lanes {
-    Lanes::Ints(stored.as_chunks().0.iter().map(|bytes| read(*bytes)).collect())
-}
-
-fn floats<const N: usize>(stored: &[u8], read: impl Fn([u8; N]) -> f64) -> Lanes {
-    Lanes::Floats(stored.as_chunks().0.iter().map(|bytes| read(*bytes)).collect())
-}
-
-fn each<T: Number, const N: usize>(
-    values: &[T],
-    out: &mut [u8],
-    cast: impl Fn(T) -> ([u8; N], Fate),
-) -> CastReport {
-    let mut report = CastReport::default();
-    for (value, out) in values.iter().zip(out.as_chunks_mut().0) {
-        let (bytes, fate) = cast(*value);
-        *out = bytes;
-        report.nonzero += u64::from(!value.is_zero());
-        report.changed += u64::from(fate != Fate::Same);
-        match fate {
-            Fate::Same => {}
-            Fate::Rounded(error) => report.worst = report.worst.max(error),
-            Fate::Flushed => report.flushed += 1,
-            Fate::Overflowed => report.overflowed += 1,
-        }
-    }
-    report
-}
-
-fn write_floats(values: &[f64], dtype: &DType, out: &mut [u8]) -> CastReport {
-    match dtype {
-        DType::F64 => each(values, out, |value| (value.to_le_bytes(), Fate::Same)),
-        DType::F32 => each(values, out, |value| {
-            let single = value as f32;
-            (single.to_le_bytes(), fate(value, single.into()))
-        }),
-        DType::F8E8M0FNU => each(values, out, |value| {
-            let bits = encode_scale(value);
-            ([bits], fate(value, decode_scale(bits)))
-        }),
-        DType::Bool => each(values, out, |value| {
-            let exact = value == 0.0 || value == 1.0;
-            let bit = u8::from(value != 0.0);
-            ([bit], if exact { Fate::Same } else { fate(value, bit.into()) })
-        }),
-        dtype => match Small::of(dtype) {
-            Some(small) if dtype.itemsize() == 2 => each(values, out, |value| {
-                let bits = small.encode(value);
-                (bits.to_le_bytes(), fate(value, small.decode(bits)))
-            }),
-            Some(small) => {
-                let limit = small.saturates_above();
-                each(values, out, |value| byte(small, limit, value))
-            }
-            None => to_ints(
-                values,
-                dtype,
-                out,
-                |value| {
-                    // Towards zero; NaN is 0, and what is too large the largest, for now.
-                    let int = value as i128;
-                    let exact = int as f64 == value && (int != 0 || value.is_sign_positive());
-                    (int, if exact { Fate::Same } else { fate(value, int as f64) })
+            Self::F32(values) => match to {
+                DType::F64 => widen(values, out, |value| f64::from(value).to_le_bytes()),
+                DType::F32 => widen(values, out, f32::to_le_bytes),
+                DType::BF16 => float::to_bf16(values, out),
+                DType::F8E8M0FNU => float::to_scale(values, out),
+                DType::Bool => float::to_bool(values, out),
+                to if to.is_int() => float::f32_to_int(values, to, out),
+                to => match Small::of(to) {
+                    Some(small) if to.itemsize() == 2 => {
+                        float::to_small(values, &small, out, u16::to_le_bytes)
+                    }
+                    Some(small) => float::to_small(values, &small, out, |bits| [bits as u8]),
+                    None => CastReport::default(),
                 },
-                true,
-            ),
-        },
+            },
+            Self::F64(values) => match to {
+                DType::F64 => widen(values, out, f64::to_le_bytes),
+                DType::F32 => float::f64_to_f32(values, out),
+                to => float::f64_to_int(values, to, out),
+            },
+            Self::I64(values) => int::write_i64(values, to, out),
+            Self::U64(values) => int::write_u64(values, to, out),
+        }
+    }
+
+    /// Reads integers that are exact as `f32`.
+    fn short_ints<const N: usize>(
+        &mut self,
+        to: Target,
+        stored: &[u8],
+        read: impl Fn([u8; N]) -> i32,
+    ) {
+        match to {
+            Target::Int => self.i64s(stored, |bytes| read(bytes).into()),
+            _ => self.f32s(stored, |bytes| read(bytes) as f32),
+        }
+    }
+
+    fn ints<const N: usize>(&mut self, to: Target, stored: &[u8], read: impl Fn([u8; N]) -> i64) {
+        match to {
+            Target::Small => self.f32s(stored, |bytes| odd_f32(odd_i64(read(bytes)))),
+            Target::Single => self.f64s(stored, |bytes| odd_i64(read(bytes))),
+            // Exact, so that nothing has to be counted.
+            Target::Double if N < 8 => self.f64s(stored, |bytes| read(bytes) as f64),
+            Target::Double | Target::Int => self.i64s(stored, read),
+        }
+    }
+
+    fn f32s<const N: usize>(&mut self, stored: &[u8], read: impl Fn([u8; N]) -> f32) {
+        let mut values =
+            if let Self::F32(values) = self { std::mem::take(values) } else { Vec::new() };
+        fill(&mut values, stored, read);
+        *self = Self::F32(values);
+    }
+
+    fn f64s<const N: usize>(&mut self, stored: &[u8], read: impl Fn([u8; N]) -> f64) {
+        let mut values =
+            if let Self::F64(values) = self { std::mem::take(values) } else { Vec::new() };
+        fill(&mut values, stored, read);
+        *self = Self::F64(values);
+    }
+
+    fn i64s<const N: usize>(&mut self, stored: &[u8], read: impl Fn([u8; N]) -> i64) {
+        let mut values =
+            if let Self::I64(values) = self { std::mem::take(values) } else { Vec::new() };
+        fill(&mut values, stored, read);
+        *self = Self::I64(values);
+    }
+
+    fn u64s(&mut self, stored: &[u8]) {
+        let mut values =
+            if let Self::U64(values) = self { std::mem::take(values) } else { Vec::new() };
+        fill(&mut values, stored, u64::from_le_bytes);
+        *self = Self::U64(values);
     }
 }
 
-fn write_ints(values: &[i128], dtype: &DType, out: &mut [u8]) -> CastReport {
-    match dtype {
-        DType::F64 => each(values, out, |value| {
-            let double = value as f64;
-            (double.to_le_bytes(), fate_of_int(value, double))
-        }),
-        DType::F32 => each(values, out, |value| {
-            let single = value as f32;
-            (single.to_le_bytes(), fate_of_int(value, single.into()))
-        }),
-        DType::F8E8M0FNU => each(values, out, |value| {
-            let bits = encode_scale(odd(value));
-            ([bits], fate(odd(value), decode_scale(bits)))
-        }),
-        DType::Bool => each(values, out, |value| {
-            let bit = u8::from(value != 0);
-            ([bit], fate_of_int(value, bit.into()))
-        }),
-        dtype => match Small::of(dtype) {
-            Some(small) if dtype.itemsize() == 2 => each(values, out, |value| {
-                let bits = small.encode(odd(value));
-                (bits.to_le_bytes(), fate_of_int(value, small.decode(bits)))
-            }),
-            Some(small) => {
-                let limit = small.saturates_above();
-                each(values, out, |value| byte(small, limit, odd(value)))
-            }
-            None => to_ints(values, dtype, out, |value| (value, Fate::Same), false),
-        },
-    }
+fn fill<T, const N: usize>(values: &mut Vec<T>, stored: &[u8], read: impl Fn([u8; N]) -> T) {
+    values.clear();
+    values.extend(stored.as_chunks().0.iter().map(|bytes| read(*bytes)));
 }
 
-/// A number as a float of one byte that becomes the largest from `limit` on.
-fn byte(small: Small, limit: f64, value: f64) -> ([u8; 1], Fate) {
-    let bits = small.encode(value);
-    let fate = match value.abs() > limit {
-        true => Fate::Overflowed,
-        false => fate(value, small.decode(bits)),
-    };
-    ([bits as u8], fate)
+/// Widens a 16-bit float without branches; a NaN keeps its payload and becomes quiet.
+fn widen_f16(half: u16) -> f32 {
+    const INFINITY: u32 = 0x7f80_0000;
+    const EXPONENT: u32 = 0x7c00 << 13;
+    const TINY: u32 = (127 - 14) << 23;
+    let half = u32::from(half);
+    let shifted = (half & 0x7fff) << 13;
+    let exponent = shifted & EXPONENT;
+    let normal = shifted + ((127 - 15) << 23);
+    // Infinities and NaNs: the exponent is all ones in both formats.
+    let quiet = if shifted > EXPONENT { 0x40_0000 } else { 0 };
+    let special = shifted | INFINITY | quiet;
+    // Subnormals: adds the implicit one, then subtracts it.
+    let subnormal = (f32::from_bits(shifted + TINY) - f32::from_bits(TINY)).to_bits();
+    let bits = if exponent == 0 { subnormal } else { normal };
+    let bits = if exponent == EXPONENT { special } else { bits };
+    f32::from_bits(bits | (half & 0x8000) << 16)
 }
 
-/// To integers: out of range, floats take the nearest end, and integers wrap round, as in torch.
-fn to_ints<T: Number>(
-    values: &[T],
-    dtype: &DType,
-    out: &mut [u8],
-    int: impl Fn(T) -> (i128, Fate),
-    saturate: bool,
-) -> CastReport {
-    fn fit<const N: usize>(
-        (value, fate): (i128, Fate),
-        (low, high): (i128, i128),
-        saturate: bool,
-    ) -> ([u8; N], Fate) {
-        let inside = (low..=high).contains(&value);
-        let value = if saturate { value.clamp(low, high) } else { value };
-        let mut bytes = [0; N];
-        bytes.copy_from_slice(&value.to_le_bytes()[..N]);
-        (bytes, if inside { fate } else { Fate::Overflowed })
-    }
-    let bits = dtype.itemsize() as u32 * 8;
-    let unsigned = matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64);
-    let span = if unsigned {
-        (0, (1i128 << bits) - 1)
-    } else {
-        (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
-    };
-    match bits {
-        8 => each::<_, 1>(values, out, |value| fit(int(value), span, saturate)),
-        16 => each::<_, 2>(values, out, |value| fit(int(value), span, saturate)),
-        32 => each::<_, 4>(values, out, |value| fit(int(value), span, saturate)),
-        _ => each::<_, 8>(values, out, |value| fit(int(value), span, saturate)),
-    }
+/// Rounds to `f32`, to odd; what is too large becomes the largest finite number.
+fn odd_f32(value: f64) -> f32 {
+    let nearest = value as f32;
+    let back = f64::from(nearest);
+    let too_large = back.abs() > value.abs();
+    let inexact = too_large | (back.abs() < value.abs());
+    let truncated = nearest.to_bits() - u32::from(too_large);
+    f32::from_bits(truncated | u32::from(inexact))
 }
 
-fn fate(before: f64, after: f64) -> Fate {
-    if before.to_bits() == after.to_bits() || before.is_nan() && after.is_nan() {
-        Fate::Same
-    } else if before.is_finite() != after.is_finite() || before.is_nan() != after.is_nan() {
-        Fate::Overflowed
-    } else if after == 0.0 && before != 0.0 {
-        Fate::Flushed
-    } else {
-        // A zero that lost its sign, or that a dtype without one has as its smallest number.
-        Fate::Rounded(if before == 0.0 { 0.0 } else { ((after - before) / before).abs() })
-    }
+/// Rounds to `f64`, to odd, keeping at least 42 bits.
+fn odd_u64(value: u64) -> f64 {
+    let is_large = value >> 53 != 0;
+    let folded = value >> 11 | u64::from(value & 0x7ff != 0);
+    let kept = if is_large { folded } else { value };
+    // Below 2^63, so that the conversion is a single instruction.
+    let kept = kept as i64 as f64;
+    kept * f64::from(1 + 2047 * i32::from(is_large))
 }
 
-fn fate_of_int(before: i128, after: f64) -> Fate {
-    match after.is_finite() {
-        false => Fate::Overflowed,
-        true if after as i128 == before => Fate::Same,
-        // What a double can't hold of the integer is far less than what was rounded off.
-        true => Fate::Rounded(((after as i128 - before) as f64 / before as f64).abs()),
-    }
-}
-
-/// An integer as a double, rounded to odd where it does not fit: a second rounding to fewer
-/// bits then gives what a single one would have given.
-fn odd(value: i128) -> f64 {
-    let magnitude = value.unsigned_abs();
-    let drop = (128 - magnitude.leading_zeros()).saturating_sub(53);
-    let lost = magnitude & ((1 << drop) - 1) != 0;
-    let kept = (magnitude >> drop | u128::from(lost)) as f64;
-    let double = kept * (1u128 << drop) as f64;
-    if value < 0 { -double } else { double }
+fn odd_i64(value: i64) -> f64 {
+    let magnitude = odd_u64(value.unsigned_abs());
+    f64::from_bits(magnitude.to_bits() | (value as u64 & 1 << 63))
 }

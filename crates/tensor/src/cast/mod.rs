@@ -1,14 +1,23 @@
 //! Casts from one dtype to another: rounding to nearest, ties to even.
 
-mod fast;
+mod float;
+mod int;
 mod lanes;
+mod outcome;
 mod range;
 mod small;
+mod table;
+
+use std::sync::Arc;
 
 use statelens_checkpoint::{DType, Error, Result};
 
 use lanes::Lanes;
 pub use range::Narrowing;
+use table::Table;
+
+/// Elements that are cast at once, so that they stay in the processor's first cache.
+const BLOCK: usize = 2048;
 
 /// What a cast did to the elements.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -59,6 +68,7 @@ pub struct Cast {
     to: DType,
     sizes: (usize, usize),
     lanes: Lanes,
+    table: Option<Arc<Table>>,
     pub(crate) report: CastReport,
 }
 
@@ -76,6 +86,7 @@ impl Cast {
                 from,
                 to,
                 lanes: Lanes::default(),
+                table: None,
                 report: CastReport::default(),
             }),
             _ => Err(Error::unsupported(format!("a cast from {from} to {to}"))),
@@ -96,14 +107,20 @@ impl Cast {
     pub fn run(&mut self, stored: &[u8], out: &mut Vec<u8>) {
         let count = stored.len() / self.sizes.0;
         out.resize(count * self.sizes.1, 0);
-        let report = match (&self.from, &self.to) {
-            (DType::F32, DType::BF16) => fast::f32_to_bf16(stored, out),
-            (DType::F32, DType::F16) => fast::f32_to_f16(stored, out),
-            (DType::BF16, DType::F32) => fast::bf16_to_f32(stored, out),
-            (DType::F16, DType::F32) => fast::f16_to_f32(stored, out),
-            (from, to) => {
-                self.lanes.read(from, stored);
-                self.lanes.write(to, out)
+        let elements = self.report.elements + count as u64;
+        if self.table.is_none() {
+            self.table = Table::of(&self.from, &self.to, elements);
+        }
+        let report = match &self.table {
+            Some(table) => table.run(stored, out, self.sizes),
+            None => {
+                let blocks = stored.chunks(BLOCK * self.sizes.0);
+                let mut report = CastReport::default();
+                for (stored, out) in blocks.zip(out.chunks_mut(BLOCK * self.sizes.1)) {
+                    self.lanes.read(&self.from, &self.to, stored);
+                    report.add(self.lanes.write(&self.to, out));
+                }
+                report
             }
         };
         self.report.add(CastReport { elements: count as u64, ..report });
@@ -342,5 +359,120 @@ mod tests {
         assert_eq!(report.elements, 2);
         assert!(Cast::new(&DType::C64, &DType::F32).is_err());
         assert!(Cast::new(&DType::F32, &DType::Bits8).is_err());
+    }
+
+    fn scale(value: f64) -> u8 {
+        cast(DType::F64, DType::F8E8M0FNU, &value.to_le_bytes()).0[0]
+    }
+
+    #[test]
+    fn scales_round_to_powers_of_two() {
+        for bits in 0..=254u8 {
+            let value = 2f64.powi(i32::from(bits) - 127);
+            assert_eq!(scale(value), bits);
+            assert_eq!(scale(-value), bits);
+            if bits > 0 {
+                assert_eq!(scale(value * 1.5), bits + 1);
+                assert_eq!(scale((value * 1.5).next_down()), bits);
+            }
+        }
+        // The middle of the two smallest rounds down: a 32-bit subnormal has no leading one.
+        let middle = 1.5 * 2f64.powi(-127);
+        assert_eq!(scale(middle), 0);
+        assert_eq!(scale(middle.next_up()), 1);
+        assert_eq!(scale(0.0), 0);
+        assert_eq!(scale(f64::NAN), 255);
+        assert_eq!(scale(f64::INFINITY), 255);
+    }
+
+    /// Every pattern, every middle of two, and its neighbours, against integer arithmetic; counts
+    /// against plain arithmetic on the decoded results.
+    #[test]
+    fn small_floats_round_as_the_reference_does() {
+        for to in [
+            DType::F16,
+            DType::BF16,
+            DType::F8E4M3FN,
+            DType::F8E4M3FNUZ,
+            DType::F8E5M2,
+            DType::F8E5M2FNUZ,
+        ] {
+            let small = small::Small::of(&to).unwrap();
+            let size = to.itemsize() as usize;
+            let mut doubles = vec![0.0, f64::MIN_POSITIVE, 1e300, 1e-300, f64::INFINITY, f64::NAN];
+            let max = small.parts().max;
+            let mut value = 0.0;
+            let mut bits = 0u16;
+            while value < max {
+                let next = small.decode(bits + 1);
+                let middle = value + (next - value) / 2.0;
+                doubles.extend([next, middle, middle.next_up(), middle.next_down()]);
+                (value, bits) = (next, bits + 1);
+            }
+            let step = max - small.decode(bits - 1);
+            doubles.extend([max + step / 2.0, (max + step / 2.0).next_up(), max + step]);
+            doubles.extend(doubles.clone().iter().map(|value| -value));
+            for doubles in [doubles.clone(), doubles.repeat(1 + 200_000 / doubles.len())] {
+                let stored = bytes(doubles.iter().map(|value| value.to_le_bytes()));
+                let (out, report) = cast(DType::F64, to.clone(), &stored);
+                let (mut changed, mut overflowed, mut flushed) = (0, 0, 0);
+                for (value, out) in doubles.iter().zip(out.chunks(size)) {
+                    let mut pattern = [0; 2];
+                    pattern[..size].copy_from_slice(out);
+                    let pattern = u16::from_le_bytes(pattern);
+                    assert_eq!(pattern, small.encode(*value), "{to} {value:e}");
+                    let after = small.decode(pattern);
+                    if value.is_nan() {
+                        continue;
+                    }
+                    let beyond = after.is_finite() != value.is_finite()
+                        || after.is_nan()
+                        || small.parts().overflow_above > 0.0
+                            && value.abs() > small.parts().overflow_above;
+                    changed += u64::from(after.to_bits() != value.to_bits());
+                    overflowed += u64::from(beyond);
+                    flushed += u64::from(after == 0.0 && *value != 0.0);
+                }
+                let counts = (report.changed, report.overflowed, report.flushed);
+                assert_eq!(counts, (changed, overflowed, flushed), "{to}");
+            }
+        }
+    }
+
+    /// Casting many elements, which takes a table, gives the bytes and counts of casting few.
+    #[test]
+    fn tables_agree_with_single_casts() {
+        use DType::*;
+        let dtypes = [F16, BF16, F8E4M3FN, F8E5M2FNUZ, F8E8M0FNU, U8, U16, I8, I16, Bool];
+        for from in &dtypes {
+            let size = from.itemsize() as usize;
+            let patterns = if *from == Bool { 2 } else { 1u32 << (8 * size) };
+            let stored: Vec<u8> = (0..patterns)
+                .flat_map(|pattern| {
+                    pattern.to_le_bytes().into_iter().take(size).collect::<Vec<_>>()
+                })
+                .collect();
+            let many = stored.repeat(2 + 70_000 / patterns as usize);
+            for to in &dtypes {
+                let (out, report) = cast(from.clone(), to.clone(), &many);
+                let mut single = Cast::new(from, to).unwrap();
+                let (mut all, mut one) = (Vec::new(), Vec::new());
+                // Each part is too short for a table.
+                for part in stored.chunks(512 * size) {
+                    let mut cast = Cast::new(from, to).unwrap();
+                    cast.run(part, &mut one);
+                    all.extend_from_slice(&one);
+                    single.report.add(cast.report);
+                }
+                assert_eq!(out, all.repeat(many.len() / stored.len()), "{from} to {to}");
+                let times = (many.len() / stored.len()) as u64;
+                let few = single.report;
+                assert_eq!(report.changed, few.changed * times, "{from} to {to}");
+                assert_eq!(report.overflowed, few.overflowed * times, "{from} to {to}");
+                assert_eq!(report.nonzero, few.nonzero * times, "{from} to {to}");
+                assert_eq!(report.flushed, few.flushed * times, "{from} to {to}");
+                assert_eq!(report.worst, few.worst, "{from} to {to}");
+            }
+        }
     }
 }

@@ -126,7 +126,7 @@ impl Range {
                 (Some(bits), _) => Self::integer(bits - 1, true),
                 (None, Some(small)) => {
                     let (max, tiny, digits) = small.range();
-                    let over = match small.decode(small.encode(f64::INFINITY)) {
+                    let over = match small.decode(small.parts().over) {
                         over if over.is_infinite() => INFINITE,
                         over if over.is_nan() => NAN,
                         _ => LARGEST,

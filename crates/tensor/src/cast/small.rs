@@ -25,6 +25,27 @@ pub(super) struct Small {
     unsigned_zero: bool,
 }
 
+/// The properties of a small float that rounding to it depends on.
+pub(super) struct Parts {
+    /// Bits of the mantissa that are stored.
+    pub mantissa: u32,
+    pub smallest_normal: f64,
+    pub max: f64,
+    /// Finite numbers that round beyond `max` are out of range only above this magnitude.
+    pub overflow_above: f64,
+    /// The pattern for numbers beyond `max`.
+    pub over: u16,
+    pub nan: u16,
+    /// Bits of a NaN's payload that are kept.
+    pub payload_mask: u16,
+    /// The position of the sign.
+    pub sign_bit: u32,
+    pub has_infinity: bool,
+    pub has_nan: bool,
+    /// Minus zero does not exist.
+    pub unsigned_zero: bool,
+}
+
 const fn float(mantissa: u32, bias: i32, [sign, max, over, nan]: [u16; 4]) -> Small {
     Small { mantissa, bias, sign, max, over, nan, unsigned_zero: nan == sign }
 }
@@ -103,15 +124,34 @@ impl Small {
         (self.decode(self.max), self.decode(1), self.mantissa + 1)
     }
 
-    /// From here on, numbers become the largest although that is not the nearest.
-    pub(super) fn saturates_above(&self) -> f64 {
+    /// Returns what a cast to it needs to know.
+    pub(super) fn parts(&self) -> Parts {
+        let saturates = self.over == self.max;
+        Parts {
+            mantissa: self.mantissa,
+            smallest_normal: power_of_two(1 - self.bias),
+            max: self.decode(self.max),
+            overflow_above: if saturates { self.saturates_above() } else { 0.0 },
+            over: self.over,
+            nan: self.nan,
+            payload_mask: if self.sign == 0x8000 { (1 << self.mantissa) - 1 } else { 0 },
+            sign_bit: self.sign.trailing_zeros(),
+            has_infinity: !saturates && self.over != self.nan,
+            has_nan: self.nan != self.max,
+            unsigned_zero: self.unsigned_zero,
+        }
+    }
+
+    /// Returns the magnitude above which numbers become the largest although that is not the nearest.
+    fn saturates_above(&self) -> f64 {
         match self.over == self.max {
             true => 1.5 * self.decode(self.max) - 0.5 * self.decode(self.max - 1),
             false => f64::INFINITY,
         }
     }
 
-    /// The nearest number, to even where two are; `over` where it is out of range.
+    /// Returns the nearest pattern, the even one of two, by integer arithmetic: the reference for casts.
+    #[cfg(test)]
     pub(super) fn encode(&self, value: f64) -> u16 {
         let sign = if value.is_sign_negative() { self.sign } else { 0 };
         let bits = value.to_bits() & (u64::MAX >> 1);
@@ -143,6 +183,7 @@ impl Small {
     }
 }
 
+#[cfg(test)]
 /// `value / 2^drop`, to the nearest, ties to even; `drop` is 1 to 63.
 fn round(value: u64, drop: u32) -> u64 {
     let (kept, rest, middle) = (value >> drop, value & ((1 << drop) - 1), 1 << (drop - 1));
@@ -155,23 +196,8 @@ fn power_of_two(exponent: i32) -> f64 {
 }
 
 /// `e8m0fnu`: a power of two, 2^-127 to 2^127, or NaN.
-pub(super) fn decode_scale(bits: u8) -> f64 {
-    if bits == 0xff { f64::NAN } else { power_of_two(i32::from(bits) - 127) }
-}
-
-/// The nearest power of two, the upper one in the middle. There is no sign and no zero: as torch
-/// has it, a sign is dropped, and what is too small becomes the smallest.
-pub(super) fn encode_scale(value: f64) -> u8 {
-    let magnitude = value.abs();
-    if magnitude.is_nan() || magnitude >= 1.5 * power_of_two(127) {
-        return 0xff;
-    }
-    if magnitude <= 1.5 * power_of_two(-127) {
-        return 0;
-    }
-    let bits = magnitude.to_bits();
-    let exponent = (bits >> 52) as i32 - 1023 + (bits >> 51 & 1) as i32;
-    (exponent + 127) as u8
+pub(super) fn decode_scale(bits: u8) -> f32 {
+    if bits == 0xff { f32::NAN } else { power_of_two(i32::from(bits) - 127) as f32 }
 }
 
 #[cfg(test)]
@@ -210,7 +236,7 @@ mod tests {
             let scale = decode_scale(bits);
             match bits {
                 255 => assert!(scale.is_nan()),
-                _ => assert_eq!(scale, 2f64.powi(i32::from(bits) - 127)),
+                _ => assert_eq!(f64::from(scale), 2f64.powi(i32::from(bits) - 127)),
             }
         }
         // Extremes that the specifications name.
@@ -264,24 +290,5 @@ mod tests {
             assert!(small.decode(small.encode(f64::NAN)).is_nan());
             assert!(small.decode(small.encode(-f64::NAN)).is_nan());
         }
-    }
-
-    #[test]
-    fn scales_round_to_powers_of_two() {
-        for bits in 0..=254u8 {
-            let value = decode_scale(bits);
-            assert_eq!(encode_scale(value), bits);
-            assert_eq!(encode_scale(-value), bits);
-            if bits > 0 {
-                assert_eq!(encode_scale(value * 1.5), bits + 1);
-                assert_eq!(encode_scale((value * 1.5).next_down()), bits);
-            }
-        }
-        // Between the two smallest, the middle goes down: a 32-bit subnormal has no leading one.
-        assert_eq!(encode_scale(1.5 * decode_scale(0)), 0);
-        assert_eq!(encode_scale((1.5 * decode_scale(0)).next_up()), 1);
-        assert_eq!(encode_scale(0.0), 0);
-        assert_eq!(encode_scale(f64::NAN), 255);
-        assert_eq!(encode_scale(f64::INFINITY), 255);
     }
 }

@@ -1,0 +1,79 @@
+//! Counts what a cast does to elements, block by block, without branches.
+
+use super::CastReport;
+
+/// Elements that are counted in 32 bits before the counts are widened.
+const BLOCK: usize = 4096;
+
+/// What a cast did to one element.
+#[derive(Clone, Copy)]
+pub(super) struct Outcome {
+    /// The element was zero.
+    pub zero: bool,
+    /// The element is not exactly what it was.
+    pub changed: bool,
+    /// The element was out of range; implies `changed`.
+    pub overflowed: bool,
+    /// The element is zero now.
+    pub zero_now: bool,
+    /// The relative error; ignored unless the element was rounded.
+    pub error: f32,
+}
+
+/// Casts each value and counts the outcomes.
+#[inline(always)]
+pub(super) fn convert<T: Copy, const N: usize>(
+    values: &[T],
+    out: &mut [u8],
+    cast: impl Fn(T) -> ([u8; N], Outcome),
+) -> CastReport {
+    let mut report = CastReport::default();
+    for (values, out) in values.chunks(BLOCK).zip(out.as_chunks_mut::<N>().0.chunks_mut(BLOCK)) {
+        let (mut changed, mut overflowed, mut nonzero, mut flushed) = (0u32, 0u32, 0u32, 0u32);
+        // The bits of floats that are not negative are ordered as the floats are; a maximum of integers
+        // can be taken of several at once.
+        let mut worst = 0u32;
+        for (value, out) in values.iter().zip(out) {
+            let (bytes, outcome) = cast(*value);
+            *out = bytes;
+            let kept = outcome.changed & !outcome.overflowed;
+            let is_flushed = kept & outcome.zero_now & !outcome.zero;
+            let rounded = kept & !is_flushed & !outcome.zero;
+            changed += u32::from(outcome.changed);
+            overflowed += u32::from(outcome.overflowed);
+            nonzero += u32::from(!outcome.zero);
+            flushed += u32::from(is_flushed);
+            let error = outcome.error.to_bits() & 0x7fff_ffff;
+            worst = worst.max(if rounded { error } else { 0 });
+        }
+        report.add(CastReport {
+            elements: 0,
+            changed: changed.into(),
+            overflowed: overflowed.into(),
+            nonzero: nonzero.into(),
+            flushed: flushed.into(),
+            worst: f32::from_bits(worst).into(),
+        });
+    }
+    report
+}
+
+/// Converts to a dtype that holds every number of the source; counts what is not zero.
+#[inline(always)]
+pub(super) fn widen<T: Copy + PartialEq + Default, const N: usize>(
+    values: &[T],
+    out: &mut [u8],
+    cast: impl Fn(T) -> [u8; N],
+) -> CastReport {
+    let zero = T::default();
+    let mut nonzero = 0u64;
+    for (values, out) in values.chunks(BLOCK).zip(out.as_chunks_mut::<N>().0.chunks_mut(BLOCK)) {
+        let mut in_block = 0u32;
+        for (value, out) in values.iter().zip(out) {
+            in_block += u32::from(*value != zero);
+            *out = cast(*value);
+        }
+        nonzero += u64::from(in_block);
+    }
+    CastReport { nonzero, ..CastReport::default() }
+}
