@@ -51,9 +51,10 @@ impl Parcels {
     ) -> Result<Option<Self>> {
         let tensor = source.tensor(id)?;
         let (Some(numel), Some(bytes)) = (tensor.numel(), tensor.nbytes()) else { return Ok(None) };
-        // What is only cast is read and written in the time that this takes.
+        // Bytes that are only copied are not worth handing over.
+        let is_cast = tensor.stored != tensor.dtype;
         let packed = encoding.is_some() || matches!(tensor.layout, Layout::Chunked(_));
-        if bytes < WORTH || !packed {
+        if bytes < WORTH || !(packed || is_cast) {
             return Ok(None);
         }
         let size = grain(tensor).and_then(|read| {

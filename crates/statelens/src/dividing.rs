@@ -206,7 +206,7 @@ mod tests {
             assert!(ended.is_none_or(|kind| kind == ErrorKind::Cancelled));
             divided += usize::from(seen.get() > 2);
         }
-        assert_eq!(divided, 5, "all of them are that are packed before or after");
+        assert_eq!(divided, 8, "each of them casts, packs or unpacks");
     }
 
     #[test]
