@@ -47,6 +47,12 @@ pub(crate) fn unicode(line: &[u8]) -> Result<Text> {
         let digits = match tail {
             [b'u', ..] if *first == b'\\' => 4,
             [b'U', ..] if *first == b'\\' => 8,
+            // The byte behind a backslash begins no escape itself.
+            [second, after @ ..] if *first == b'\\' => {
+                points.extend([u32::from(*first), u32::from(*second)]);
+                rest = after;
+                continue;
+            }
             _ => {
                 points.push(u32::from(*first));
                 rest = tail;
@@ -105,6 +111,7 @@ mod tests {
     fn unicode_escapes_keep_lone_surrogates() {
         assert_eq!(unicode(b"a\\u00e9\xe9\\U0001f600\\n").unwrap(), "aéé😀\\n");
         assert_eq!(unicode(b"\\ud800").unwrap().as_bytes(), b"\xed\xa0\x80");
+        assert_eq!(unicode(b"\\\\u0041\\\\\\u0041\\").unwrap(), "\\\\u0041\\\\A\\");
         assert!(unicode(b"\\u12").is_err());
         assert!(unicode(b"\\uzzzz").is_err());
         assert!(unicode(b"\\U00110000").is_err());

@@ -157,8 +157,26 @@ pub struct Pickle {
     pub(crate) end: u64,
     pub(crate) base: u64,
     pub(crate) frame_lies: Option<u64>,
+    /// What CPython accepts and no pickler writes: the first of each kind, and its offset.
+    pub(crate) oddities: Vec<(Oddity, u64)>,
     /// What may be spent, on pickles inside it, too.
     pub(crate) limits: Limits,
+}
+
+/// What CPython accepts and no pickler writes, and what the objects of a [`Pickle`] do not show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Oddity {
+    /// `list[key] = value`.
+    ListItemSet,
+    /// Bytes are added to a `bytearray`, or set.
+    ByteArrayChanged,
+    /// Items are added to what a persistent id, an extension code or a buffer stands for.
+    UnknownChanged,
+    /// A frame ends behind `STOP`: where another pickle follows, loaders begin it at that end.
+    FrameBehindStop,
+    /// A frame ends within an opcode or another frame: the unpickler in C drops the bytes before
+    /// that end if it reads from a file, and reads on if it has all bytes.
+    FrameCrossed,
 }
 
 /// A pickle that breaks off, and what it described until then.
@@ -168,6 +186,12 @@ pub struct Broken {
     pub error: Error,
     /// Whether it was fine as far as its bytes went: it may go on.
     pub starved: bool,
+    /// Where the operand ends that is cut short, or that is longer than the limit, in bytes from the
+    /// first of all; 0 if that is not known.
+    pub needed: u64,
+    /// The name that the bytes end in, if they end in `GLOBAL`: the unpickler in Python drops the
+    /// last byte and imports it.
+    pub cut_name: Option<Global>,
     /// What came before in it; has no root.
     pub pickle: Box<Pickle>,
     /// The dicts that were being filled where it broke off, the outermost first, each with the key
@@ -261,6 +285,18 @@ impl Pickle {
     /// The items of a tuple of this pickle.
     pub fn items(&self, items: Items) -> &[NodeId] {
         self.items.get(items.start, items.len)
+    }
+
+    /// Whether it has opcodes that CPython accepts in places where no pickler writes them.
+    pub fn is_odd(&self) -> bool {
+        !self.oddities.is_empty()
+    }
+
+    /// Notes what no pickler writes.
+    pub(crate) fn note(&mut self, oddity: Oddity, offset: u64) {
+        if self.oddities.iter().all(|(known, _)| *known != oddity) {
+            self.oddities.push((oddity, offset));
+        }
     }
 
     /// Keeps the items of a tuple.

@@ -19,6 +19,7 @@ mod storages;
 mod stream;
 
 pub use encode::{Encoder, Frame, MemoId, TupleLen};
+use graph::Oddity;
 pub use graph::{Broken, BuiltObject, Call, GlobalUse, Items, Node, NodeId, Pickle};
 pub use lower::{Lowered, view};
 pub use machine::read;

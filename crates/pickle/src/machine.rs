@@ -2,6 +2,7 @@
 
 mod input;
 mod memo;
+mod numbers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,24 +12,26 @@ use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room}
 use self::input::Input;
 use self::memo::Memo;
 use crate::graph::damaged;
+use crate::names::{Verdict, verdict};
 use crate::opcode as op;
-use crate::{Broken, Call, GlobalUse, Items, Node, NodeId, Pickle, escapes, python2};
+use crate::{Broken, Call, GlobalUse, Items, Node, NodeId, Oddity, Pickle, escapes, python2};
 
-/// The longest integer in bytes. Printing one takes time that grows faster than its length.
-const INT_BYTES: usize = 16 << 10;
-/// How long all names together may be that are put together from strings on the stack.
+/// The most bytes of all names that `STACK_GLOBAL` takes from the stack.
 const NAME_BYTES: u64 = 32 << 20;
-/// The longest integer in digits, as CPython limits it.
-const INT_DIGITS: usize = 4300;
 
-/// Reads the pickle that `bytes` begin with; what follows its `STOP` is left alone.
+/// Reads the pickle at the start of `bytes` up to its `STOP`.
 ///
-/// `base` is where `bytes` begin in the file: it is added to the places in errors. Memory and
-/// time are bounded by the bytes that are there and by `limits`. The error carries what was
-/// described until then.
+/// `base` is the offset of `bytes` in the file and is added to the offsets in errors. Memory and
+/// time are bounded by the length of `bytes` and by `limits`. The error carries the objects before
+/// it.
+///
+/// Every opcode is read as CPython's unpicklers read it, the one in C and the one in Python. Where
+/// they differ, the reading that goes further is taken. An error of kind
+/// [`Limit`](statelens_checkpoint::ErrorKind::Limit) says that CPython may go on; any other says
+/// that every CPython stops there, too, or earlier.
 pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> {
     let mut machine = Machine {
-        input: Input { bytes, at: 0, starved: false },
+        input: Input { bytes, at: 0, starved: false, needed: 0 },
         limits,
         pickle: Pickle { base, limits: limits.clone(), ..Pickle::default() },
         stack: Vec::new(),
@@ -38,6 +41,8 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
         names: 0,
         extra: 0,
         buffers: 0,
+        frame_end: 0,
+        cut_name: None,
         protocol: 0,
         small: Small::default(),
     };
@@ -57,6 +62,8 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
             Err(Broken {
                 error,
                 starved: machine.input.starved,
+                needed: machine.input.needed,
+                cut_name: machine.cut_name,
                 pickle: Box::new(pickle),
                 open,
                 before: Vec::new(),
@@ -80,6 +87,10 @@ struct Machine<'a> {
     /// What objects cost beyond other nodes, in nodes.
     extra: u64,
     buffers: u32,
+    /// The end of the last frame that lies within the bytes.
+    frame_end: usize,
+    /// See [`Broken::cut_name`].
+    cut_name: Option<Global>,
     /// What the last `PROTO` said: below 3, Python takes names for those of Python 2.
     protocol: u8,
     small: Small,
@@ -103,9 +114,17 @@ impl Machine<'_> {
             if opcode == op::STOP {
                 let root = self.pop()?;
                 self.pickle.end = self.input.at as u64;
+                if self.frame_end > self.input.at {
+                    self.pickle.note(Oddity::FrameBehindStop, *start as u64);
+                }
                 return Ok(root);
             }
-            self.step(opcode, *start as u64)?;
+            let frame_end = self.frame_end;
+            let done = self.step(opcode, *start as u64);
+            if *start < frame_end && frame_end < self.input.at {
+                self.pickle.note(Oddity::FrameCrossed, *start as u64);
+            }
+            done?;
         }
     }
 
@@ -128,9 +147,8 @@ impl Machine<'_> {
             op::NEWFALSE => self.push_bool(false),
             op::INT..=op::BININT2 | op::LONG1 | op::LONG4 => self.integer(opcode),
             op::FLOAT => {
-                let line = self.input.line()?;
-                let value = std::str::from_utf8(line).ok().and_then(|text| text.parse().ok());
-                self.push_node(Node::Float(value.ok_or_else(|| damaged("a float that is none"))?))
+                let value = numbers::float(self.input.line()?)?;
+                self.push_node(Node::Float(value))
             }
             op::BINFLOAT => {
                 let bytes = self.input.array::<8>()?;
@@ -160,24 +178,24 @@ impl Machine<'_> {
             | op::FROZENSET => self.container(opcode),
             op::APPEND => {
                 let item = self.pop()?;
-                self.append(vec![item], Adding::Append)
+                self.append(vec![item], Adding::Append, offset)
             }
             op::APPENDS => {
                 let items = self.pop_mark()?;
-                self.append(items, Adding::Append)
+                self.append(items, Adding::Append, offset)
             }
             op::ADDITEMS => {
                 let items = self.pop_mark()?;
-                self.append(items, Adding::Add)
+                self.append(items, Adding::Add, offset)
             }
             op::SETITEM => {
                 let value = self.pop()?;
                 let key = self.pop()?;
-                self.set_items(&[key, value])
+                self.set_items(&[key, value], offset)
             }
             op::SETITEMS => {
                 let items = self.pop_mark()?;
-                self.set_items(&items)
+                self.set_items(&items, offset)
             }
             op::GET | op::BINGET | op::LONG_BINGET => self.get(opcode),
             op::PUT | op::BINPUT | op::LONG_BINPUT | op::MEMOIZE => self.put(opcode),
@@ -249,11 +267,20 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A frame only helps a reader to read ahead; one that claims more than there is is noted.
+    /// Notes where a frame ends. It tells a reader how far to read ahead, and changes what is read
+    /// only where an opcode, another frame or the end of the pickle does not fit it. A frame that
+    /// claims more bytes than there are is noted, too: the unpickler in C refuses it, the one in
+    /// Python takes what there is.
     fn frame(&mut self, offset: u64) -> Result<()> {
         let len = u64::from_le_bytes(self.input.array()?);
-        if len > self.input.rest() as u64 {
-            self.pickle.frame_lies.get_or_insert(offset);
+        if self.input.at < self.frame_end {
+            self.pickle.note(Oddity::FrameCrossed, offset);
+        }
+        match usize::try_from(len).ok().filter(|len| *len <= self.input.rest()) {
+            Some(len) => self.frame_end = self.frame_end.max(self.input.at + len),
+            None => {
+                self.pickle.frame_lies.get_or_insert(offset);
+            }
         }
         Ok(())
     }
@@ -287,20 +314,13 @@ impl Machine<'_> {
             op::LONG4 => {
                 let len = i32::from_le_bytes(self.input.array()?);
                 let len = u64::try_from(len).map_err(|_| damaged("a negative length"))?;
-                let bytes = self.input.take(len)?;
-                Limits::check("bytes of one integer", len, INT_BYTES as u64)?;
-                Int::from_le_bytes(bytes)
+                Int::from_le_bytes(self.input.take(len)?)
             }
-            _ => {
-                let line = self.input.line()?;
-                if opcode == op::INT && matches!(line, b"00" | b"01") {
-                    return self.push_bool(line == b"01");
-                }
-                let digits = line.strip_suffix(b"L").unwrap_or(line);
-                Limits::check("digits of one integer", digits.len() as u64, INT_DIGITS as u64)?;
-                let text = std::str::from_utf8(digits).map(str::trim).unwrap_or_default();
-                Int::parse(text).ok_or_else(|| damaged("an integer that is none"))?
-            }
+            op::LONG => numbers::long(self.input.line()?)?,
+            _ => match self.input.line()? {
+                line @ (b"00" | b"01") => return self.push_bool(line == b"01"),
+                line => numbers::int(line)?,
+            },
         };
         self.push_node(Node::Int(value))
     }
@@ -326,7 +346,8 @@ impl Machine<'_> {
             _ => u64::from_le_bytes(self.input.array()?),
         };
         let bytes = self.input.take(len)?;
-        Limits::check("bytes of one string", len, self.limits.string)?;
+        Limits::check("bytes of one string", len, self.limits.string)
+            .inspect_err(|_| self.input.needed = self.input.at as u64)?;
         let node = match opcode {
             op::BINSTRING | op::SHORT_BINSTRING => python2::string(bytes),
             op::BINUNICODE | op::SHORT_BINUNICODE | op::BINUNICODE8 => {
@@ -353,7 +374,13 @@ impl Machine<'_> {
         let node = match opcode {
             op::LIST => Node::List(Box::new(items)),
             op::FROZENSET => Node::FrozenSet(items.into()),
-            op::DICT => Node::Dict(Box::new(pairs(&items)?)),
+            op::DICT => {
+                let (entries, odd) = pairs(&items)?;
+                if odd {
+                    return Err(key_alone());
+                }
+                Node::Dict(Box::new(entries))
+            }
             _ if items.is_empty() => {
                 let id = match self.small.empty_tuple {
                     Some(id) => id,
@@ -367,32 +394,49 @@ impl Machine<'_> {
         self.push_node(node)
     }
 
-    fn append(&mut self, items: Vec<NodeId>, adding: Adding) -> Result<()> {
+    fn append(&mut self, items: Vec<NodeId>, adding: Adding, offset: u64) -> Result<()> {
         self.count_edges(items.len())?;
         let target = self.mutable_top()?;
+        // Without items, the unpickler in C does not look at the target.
+        if items.is_empty() {
+            return Ok(());
+        }
         if let Some(more) = self.pickle.more_mut(target)? {
             return add_all(&mut more.items, &items);
         }
         match (&mut self.pickle.nodes[target.0 as usize], adding) {
             (Node::List(list), Adding::Append) => add_all(list, &items)?,
             (Node::Set(set), Adding::Add) => add_all(set, &items)?,
+            (Node::ByteArray(_), Adding::Append) => {
+                self.pickle.note(Oddity::ByteArrayChanged, offset);
+            }
+            (Node::Persistent(_) | Node::Extension(_) | Node::Buffer(_), _) => {
+                self.pickle.note(Oddity::UnknownChanged, offset);
+            }
             (node, _) => return Err(damaged(format!("nothing can be added to {}", kind(node)))),
         }
         Ok(())
     }
 
-    fn set_items(&mut self, items: &[NodeId]) -> Result<()> {
+    fn set_items(&mut self, items: &[NodeId], offset: u64) -> Result<()> {
         self.count_edges(items.len())?;
-        let entries = pairs(items)?;
+        let (entries, odd) = pairs(items)?;
         let target = self.mutable_top()?;
         if let Some(more) = self.pickle.more_mut(target)? {
-            return add_all(&mut more.entries, &entries);
+            // The unpickler in Python sets the pairs before it misses the last value.
+            add_all(&mut more.entries, &entries)?;
+        } else if !items.is_empty() {
+            match &mut self.pickle.nodes[target.0 as usize] {
+                Node::Dict(dict) => add_all(dict, &entries)?,
+                Node::List(_) => self.pickle.note(Oddity::ListItemSet, offset),
+                Node::ByteArray(_) => self.pickle.note(Oddity::ByteArrayChanged, offset),
+                Node::Persistent(_) | Node::Extension(_) | Node::Buffer(_) => {
+                    self.pickle.note(Oddity::UnknownChanged, offset);
+                }
+                node => return Err(damaged(format!("{} takes no items by key", kind(node)))),
+            }
         }
-        match &mut self.pickle.nodes[target.0 as usize] {
-            Node::Dict(dict) => add_all(dict, &entries)?,
-            node => return Err(damaged(format!("{} takes no items by key", kind(node)))),
-        }
-        Ok(())
+        if odd { Err(key_alone()) } else { Ok(()) }
     }
 
     /// The top of the stack, which is about to be changed. A global becomes an object that *is*
@@ -411,9 +455,13 @@ impl Machine<'_> {
 
     fn get(&mut self, opcode: u8) -> Result<()> {
         let index = match opcode {
-            op::BINGET => u32::from(self.input.byte()?),
-            op::LONG_BINGET => u32::from_le_bytes(self.input.array()?),
-            _ => self.text_index()?,
+            op::BINGET => u64::from(self.input.byte()?),
+            op::LONG_BINGET => u64::from(u32::from_le_bytes(self.input.array()?)),
+            _ => {
+                let index = numbers::memo_index(self.input.line()?)?;
+                let id = self.memo.get_int(&index);
+                return self.push(id.ok_or_else(|| damaged("a memo entry was never set"))?);
+            }
         };
         let id = self.memo.get(index);
         self.push(id.ok_or_else(|| damaged(format!("memo {index} was never set")))?)
@@ -421,20 +469,23 @@ impl Machine<'_> {
 
     fn put(&mut self, opcode: u8) -> Result<()> {
         let index = match opcode {
-            op::BINPUT => u32::from(self.input.byte()?),
-            op::LONG_BINPUT => u32::from_le_bytes(self.input.array()?),
-            op::MEMOIZE => self.memo.len() as u32,
-            _ => self.text_index()?,
+            op::BINPUT => u64::from(self.input.byte()?),
+            op::LONG_BINPUT => u64::from(u32::from_le_bytes(self.input.array()?)),
+            op::MEMOIZE => self.memo.len() as u64,
+            _ => {
+                let index = numbers::memo_index(self.input.line()?)?;
+                let top = self.top()?;
+                self.memo.set_int(index, top)?;
+                return self.bound_memo();
+            }
         };
         let top = self.top()?;
         self.memo.set(index, top)?;
-        Limits::check("memo entries of a pickle", self.memo.len() as u64, self.limits.values)
+        self.bound_memo()
     }
 
-    fn text_index(&mut self) -> Result<u32> {
-        let line = self.input.line()?;
-        let index = std::str::from_utf8(line).ok().and_then(|text| text.trim().parse().ok());
-        index.ok_or_else(|| damaged("a memo index that is not a number from 0 to 4294967295"))
+    fn bound_memo(&self) -> Result<()> {
+        Limits::check("memo entries of a pickle", self.memo.len() as u64, self.limits.values)
     }
 
     fn read_global(&mut self, opcode: u8, offset: u64) -> Result<NodeId> {
@@ -443,6 +494,9 @@ impl Machine<'_> {
             op::STACK_GLOBAL => {
                 let name = self.pop()?;
                 let module = self.pop()?;
+                for id in [module, name] {
+                    self.may_be_text(id)?;
+                }
                 let texts = (self.pickle.text(module), self.pickle.text(name));
                 computed = texts.0.is_none() || texts.1.is_none();
                 let unclear = |id| self.pickle.computed_text(id).unwrap_or_else(|| "?".into());
@@ -456,19 +510,84 @@ impl Machine<'_> {
                 (texts.0.to_lossy().into_owned(), texts.1.to_lossy().into_owned())
             }
             _ => {
-                let module = self.input.line()?;
-                let name = self.input.line()?;
                 let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-                (text(module), text(name))
+                let (module, name) = (self.input.line(), self.input.line());
+                match (module, name) {
+                    (Ok(module), Ok(name)) => (text(module), text(name)),
+                    (module, name) => {
+                        let error = module.err().or(name.err());
+                        return self.cut_global(opcode, offset, error);
+                    }
+                }
             }
         };
-        let global = match self.protocol {
-            ..3 => python2::rename(module, name),
-            _ => Global::new(module, name),
-        };
-        let global = Arc::new(global);
+        self.named(module, name, offset, computed)
+    }
+
+    fn named(
+        &mut self,
+        module: String,
+        name: String,
+        offset: u64,
+        computed: bool,
+    ) -> Result<NodeId> {
+        let global = Arc::new(self.renamed(module, name));
         self.pickle.globals.push(GlobalUse { global: global.clone(), offset, computed });
         self.add(Node::Global(global))
+    }
+
+    fn renamed(&self, module: String, name: String) -> Global {
+        match self.protocol {
+            ..3 => python2::rename(module, name),
+            _ => Global::new(module, name),
+        }
+    }
+
+    /// A name without its line feed. The unpickler in Python drops the last byte of the line that
+    /// the file ends in, and looks the name up before it misses what follows; for `INST` it also
+    /// makes the call.
+    fn cut_global(&mut self, opcode: u8, offset: u64, error: Option<Error>) -> Result<NodeId> {
+        let error = error.unwrap_or_else(|| damaged("a line has no end"));
+        let start = usize::try_from(offset).unwrap_or_default();
+        let lines = self.input.bytes.get(start + 1..).unwrap_or_default();
+        let mut lines = lines.splitn(2, |byte| *byte == b'\n');
+        let (module, name) = (lines.next().unwrap_or_default(), lines.next());
+        let cut = |line: &[u8]| line.split_last().map_or(Vec::new(), |(_, rest)| rest.to_vec());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (module, name) = match name {
+            Some(name) => (text(module), text(&cut(name))),
+            None => (text(&cut(module)), String::new()),
+        };
+        if opcode == op::INST {
+            let callable = self.named(module, name, offset, false)?;
+            let items = self.pop_mark()?;
+            let args = self.add_tuple(items)?;
+            self.add(Node::Object(Call::new(Form::Call, callable, args)))?;
+        } else {
+            let global = self.renamed(module, name);
+            if let Verdict::Danger(_) = verdict(&global) {
+                self.named(global.module.to_string(), global.name.to_string(), offset, false)?;
+            }
+            self.cut_name = Some(global);
+        }
+        Err(error)
+    }
+
+    /// Fails for what is certainly not a `str`: CPython refuses it as a part of a name.
+    fn may_be_text(&self, id: NodeId) -> Result<()> {
+        match self.pickle.node(id) {
+            Node::Str(_) | Node::Bytes(_) | Node::Object(_) => Ok(()),
+            Node::Persistent(_) | Node::Extension(_) => Ok(()),
+            node => Err(damaged(format!("{} is a part of a name", kind(node)))),
+        }
+    }
+
+    /// Fails for what CPython certainly can't call.
+    fn may_be_called(&self, id: NodeId) -> Result<()> {
+        match self.pickle.node(id) {
+            Node::Global(_) | Node::Object(_) | Node::Persistent(_) | Node::Extension(_) => Ok(()),
+            node => Err(damaged(format!("{} is called", kind(node)))),
+        }
     }
 
     fn object(&mut self, opcode: u8, offset: u64) -> Result<()> {
@@ -499,6 +618,7 @@ impl Machine<'_> {
                 (form, self.pop()?, args, None)
             }
         };
+        self.may_be_called(callable)?;
         self.count_edges(2)?;
         let id = self.add(Node::Object(Call::new(form, callable, args)))?;
         if kwargs.is_some()
@@ -638,12 +758,15 @@ fn add_all<T: Clone>(to: &mut Vec<T>, items: &[T]) -> Result<()> {
     Ok(())
 }
 
-fn pairs(items: &[NodeId]) -> Result<Vec<(NodeId, NodeId)>> {
+/// Keys and values in turn, and whether the last key has no value.
+fn pairs(items: &[NodeId]) -> Result<(Vec<(NodeId, NodeId)>, bool)> {
     let (pairs, rest) = items.as_chunks::<2>();
-    if !rest.is_empty() {
-        return Err(damaged("a key without a value"));
-    }
-    room::collect(pairs.iter().map(|[key, value]| (*key, *value)))
+    let pairs = room::collect(pairs.iter().map(|[key, value]| (*key, *value)))?;
+    Ok((pairs, !rest.is_empty()))
+}
+
+fn key_alone() -> Error {
+    damaged("a key without a value")
 }
 
 fn kind(node: &Node) -> &'static str {

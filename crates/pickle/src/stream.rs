@@ -111,6 +111,8 @@ fn broken(before: Vec<Pickle>, what: &str) -> Broken {
     Broken {
         error: damaged(what),
         starved: false,
+        needed: 0,
+        cut_name: None,
         pickle: Box::default(),
         open: Vec::new(),
         before,

@@ -10,6 +10,9 @@ pub(super) struct Input<'a> {
     pub(super) at: usize,
     /// The bytes ended too early.
     pub(super) starved: bool,
+    /// How many bytes the operand takes that did not fit, from the first byte of all; 0 where that
+    /// is not known.
+    pub(super) needed: u64,
 }
 
 impl<'a> Input<'a> {
@@ -21,6 +24,7 @@ impl<'a> Input<'a> {
         let rest = self.rest();
         let len = usize::try_from(len).ok().filter(|len| *len <= rest).ok_or_else(|| {
             self.starved = true;
+            self.needed = (self.at as u64).saturating_add(len);
             damaged(format!("it needs {len} more bytes and has {rest}"))
                 .advice("The file may be cut short: compare its size with the original.")
         })?;

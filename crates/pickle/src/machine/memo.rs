@@ -1,32 +1,45 @@
-//! What a pickle puts aside.
+//! The memo of a pickle.
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Result, room};
+use statelens_checkpoint::{Int, Result, room};
 
 use crate::NodeId;
 
-/// What was put aside, by number. Python counts them from 0 up, so a list holds them; whatever
-/// has another number is in a map.
+/// The memo, by index. Python counts indices from 0 up, so a list holds them; all others are in
+/// maps.
 #[derive(Default)]
 pub(super) struct Memo {
     counted: Vec<NodeId>,
-    others: HashMap<u32, NodeId>,
+    others: HashMap<u64, NodeId>,
+    /// Indices above 64 bits: Python's memo is a dict.
+    large: HashMap<Int, NodeId>,
 }
 
 impl Memo {
+    /// How many indices are set: `MEMOIZE` sets this one.
     pub(super) fn len(&self) -> usize {
-        self.counted.len() + self.others.len()
+        self.counted.len() + self.others.len() + self.large.len()
     }
 
-    pub(super) fn get(&self, index: u32) -> Option<NodeId> {
-        self.counted.get(index as usize).or_else(|| self.others.get(&index)).copied()
+    pub(super) fn get(&self, index: u64) -> Option<NodeId> {
+        let counted = usize::try_from(index).ok().and_then(|index| self.counted.get(index));
+        counted.or_else(|| self.others.get(&index)).copied()
     }
 
-    pub(super) fn set(&mut self, index: u32, id: NodeId) -> Result<()> {
-        if let Some(place) = self.counted.get_mut(index as usize) {
+    /// As [`Memo::get`], for an index that was spelled as text.
+    pub(super) fn get_int(&self, index: &Int) -> Option<NodeId> {
+        match index.to_u64() {
+            Some(index) => self.get(index),
+            None => self.large.get(index).copied(),
+        }
+    }
+
+    pub(super) fn set(&mut self, index: u64, id: NodeId) -> Result<()> {
+        let place = usize::try_from(index).ok().and_then(|index| self.counted.get_mut(index));
+        if let Some(place) = place {
             *place = id;
-        } else if self.counted.len() == index as usize {
+        } else if self.counted.len() as u64 == index {
             room::push(&mut self.counted, id)?;
             if !self.others.is_empty() {
                 self.others.remove(&index);
@@ -35,5 +48,13 @@ impl Memo {
             room::insert(&mut self.others, index, id)?;
         }
         Ok(())
+    }
+
+    /// As [`Memo::set`], for an index that was spelled as text.
+    pub(super) fn set_int(&mut self, index: Int, id: NodeId) -> Result<()> {
+        match index.to_u64() {
+            Some(index) => self.set(index, id),
+            None => room::insert(&mut self.large, index, id).map(drop),
+        }
     }
 }

@@ -11,7 +11,7 @@ use statelens_checkpoint::{Finding, Global, Grade, Limits, LoaderCall, order};
 use uses::{Misuse, Uses};
 
 use crate::names::{SHARED, Use, Verdict, verdict};
-use crate::{Broken, Node, NodeId, Pickle, PickleStream, read, read_stream};
+use crate::{Broken, Node, NodeId, Oddity, Pickle, PickleStream, read, read_stream};
 
 /// How deep streams within streams are looked at.
 const NESTING: usize = 2;
@@ -65,8 +65,15 @@ impl Pickle {
         }));
         findings.extend(self.frame_lies.map(|offset| {
             Finding::new(Grade::Warning, "A frame of the pickle claims more bytes than there are")
-                .detail("Python would refuse to read it.")
+                .detail("Most loaders refuse it.")
                 .place(self.place(offset))
+        }));
+        findings.extend(self.oddities.iter().map(|(oddity, offset)| {
+            let (title, detail) = oddity.texts();
+            Finding::new(Grade::UnknownCode, title)
+                .detail(format!("{detail} No program writes that, so the file was made by hand."))
+                .place(self.place(*offset))
+                .advice(advice(Grade::UnknownCode))
         }));
         findings
     }
@@ -221,6 +228,34 @@ impl Pickle {
 
     fn place(&self, offset: u64) -> String {
         format!("byte {}", self.base.saturating_add(offset))
+    }
+}
+
+impl Oddity {
+    /// A title, and what Python does.
+    fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::ListItemSet => (
+                "The pickle replaces items of a list",
+                "Python would replace them while it loads the file.",
+            ),
+            Self::ByteArrayChanged => {
+                ("The pickle changes a bytearray", "Python would change it after it is made.")
+            }
+            Self::UnknownChanged => (
+                "The pickle changes an object of the program that loads it",
+                "A persistent id, an extension code or a buffer stands for the object.",
+            ),
+            Self::FrameCrossed => (
+                "A frame of the pickle ends within an opcode",
+                "Loaders disagree about what follows: some leave out the bytes before that end.",
+            ),
+            Self::FrameBehindStop => (
+                "A frame of the pickle ends behind the pickle",
+                "A loader that reads another pickle begins it at the end of the frame, and not where \
+                 this pickle ends.",
+            ),
+        }
     }
 }
 
