@@ -1,15 +1,22 @@
-//! What was found so far: each thing once, however many ways lead to it.
+//! The findings of a scan, each once, and the regions that are still to be examined.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
+use std::rc::Rc;
 
-use statelens_checkpoint::{Finding, Grade};
+use statelens_checkpoint::{Error, Finding, Grade, Result};
 
-/// At most so many findings are told one by one.
+use super::fatal;
+
+/// The most findings that are listed one by one.
 const MOST: usize = 1_000;
 
 /// Findings, each once.
 #[derive(Default)]
-pub(super) struct FindingSet {
+pub(super) struct FindingSet(Rc<RefCell<Inner>>);
+
+#[derive(Default)]
+struct Inner {
     findings: Vec<Finding>,
     known: HashSet<(Grade, String, String)>,
     more: u64,
@@ -17,8 +24,39 @@ pub(super) struct FindingSet {
 }
 
 impl FindingSet {
-    /// Adds a finding, unless the same was told before.
-    pub(super) fn add(&mut self, finding: Finding) {
+    /// Adds a finding, unless the same was added before.
+    pub(super) fn add(&self, finding: Finding) {
+        self.0.borrow_mut().add(finding);
+    }
+
+    /// Opens a region that a loader would read: see [`Region`]. `what` names it in the finding.
+    pub(super) fn region(&self, what: &str, place: String) -> Region {
+        let unread =
+            Finding::new(Grade::UnknownCode, format!("Statelens could not examine {what}"))
+                .detail("It breaks the rules of its format.")
+                .advice("Unpack it and scan its content, or do not load the file.")
+                .place(place);
+        Region { set: Rc::clone(&self.0), unread: Some(unread) }
+    }
+
+    /// Whether there is a finding above a note.
+    pub(super) fn is_suspicious(&self) -> bool {
+        self.0.borrow().findings.iter().any(|finding| finding.grade > Grade::Note)
+    }
+
+    /// All findings.
+    pub(super) fn finish(self) -> Vec<Finding> {
+        let mut inner = self.0.take();
+        if let Some(grade) = inner.worst_of_more {
+            let title = format!("{} more findings are not listed", inner.more);
+            inner.findings.push(Finding::new(grade, title));
+        }
+        inner.findings
+    }
+}
+
+impl Inner {
+    fn add(&mut self, finding: Finding) {
         // A call that is made in two ways, or with other arguments, is the same name twice.
         let what = if finding.call.is_some() { String::new() } else { finding.detail.clone() };
         if !self.known.insert((finding.grade, finding.title.clone(), what)) {
@@ -31,18 +69,69 @@ impl FindingSet {
             self.worst_of_more = self.worst_of_more.max(Some(finding.grade));
         }
     }
+}
 
-    /// Whether something is told that is worse than a note.
-    pub(super) fn is_suspicious(&self) -> bool {
-        self.findings.iter().any(|finding| finding.grade > Grade::Note)
+/// A region that a loader would read.
+///
+/// Every reader of `scan` opens one before it reads, and closes it with [`Region::done`] once it
+/// has examined every byte that the loader would act on. A region that is dropped in any other way
+/// (a limit, an error, an early return) becomes a finding that it was not examined, and the scan
+/// ends with exit status 1.
+#[must_use = "a region that is dropped is a finding"]
+pub(super) struct Region {
+    set: Rc<RefCell<Inner>>,
+    /// The finding, until the region is closed.
+    unread: Option<Finding>,
+}
+
+impl Region {
+    /// Closes the region: it was examined to its end, or no loader reads it.
+    pub(super) fn done(mut self) {
+        self.unread = None;
     }
 
-    /// All of them.
-    pub(super) fn finish(mut self) -> Vec<Finding> {
-        if let Some(grade) = self.worst_of_more {
-            let title = format!("{} more findings are not listed", self.more);
-            self.findings.push(Finding::new(grade, title));
+    /// Leaves the region unread, for a reason in words.
+    pub(super) fn unread(mut self, why: &str) {
+        self.unread = self.unread.take().map(|finding| finding.detail(why));
+    }
+
+    /// Leaves the region unread because of an error. Returns errors that end the scan.
+    pub(super) fn failed(self, error: &Error) -> Result<()> {
+        fatal(error)?;
+        self.unread(&error.to_string());
+        Ok(())
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Some(finding) = self.unread.take() {
+            self.set.borrow_mut().add(finding);
         }
-        self.findings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_that_is_not_closed_is_a_finding() {
+        let set = FindingSet::default();
+        set.region("a", String::new()).done();
+        assert!(!set.is_suspicious());
+        drop(set.region("b", "byte 3".to_owned()));
+        set.region("c", String::new()).unread("It is too long.");
+        assert!(set.region("d", String::new()).failed(&Error::limit("too many")).is_ok());
+        assert!(set.region("e", String::new()).failed(&Error::io("gone")).is_err());
+        let findings = set.finish();
+        let titles: Vec<&str> =
+            findings.iter().map(|finding| finding.title.rsplit(' ').next().unwrap()).collect();
+        // The scan that `e` was a part of ends with the error.
+        assert_eq!(titles, ["b", "c", "d", "e"]);
+        assert_eq!(findings[0].place, "byte 3");
+        assert_eq!(findings[1].detail, "It is too long.");
+        assert!(findings[2].detail.contains("too many"));
+        assert!(findings.iter().all(|finding| finding.grade == Grade::UnknownCode));
     }
 }

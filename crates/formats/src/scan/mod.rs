@@ -3,6 +3,8 @@
 //! [`scan`] asks what opening the file notices, and searches it for every pickle that any loader
 //! would run, and for other code that loading runs: see [`search`] for how.
 
+#[cfg(test)]
+mod fails_closed;
 mod findings;
 mod packed;
 mod search;

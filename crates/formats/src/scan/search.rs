@@ -12,6 +12,7 @@ mod members;
 mod pickles;
 mod sweep;
 mod torch;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{ScanOptions, is_stream};
 
-use super::findings::FindingSet;
+use super::findings::{FindingSet, Region};
 use super::packed::{self, Packing, Unpacked};
 use super::section::{Section, some};
 use super::tar;
@@ -60,8 +61,8 @@ pub(super) struct Blob {
 struct Space {
     /// Pickles that were run: from where to where.
     pickles: BTreeMap<u64, u64>,
-    /// Starts that were tried, and how many bytes there were.
-    tried: HashSet<(u64, u64)>,
+    /// Starts that were tried, how many bytes there were, and why.
+    tried: HashSet<(u64, u64, Sure)>,
     directories: BTreeSet<Directory>,
     /// Where something begins that was unpacked to its end.
     unpacked: HashSet<u64>,
@@ -81,7 +82,7 @@ pub(super) enum Container {
 }
 
 /// How sure it is that a pickle begins at a place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Sure {
     /// A loader would unpickle here: that it can't be is a finding.
     Yes,
@@ -277,10 +278,17 @@ impl<'a> Search<'a> {
             self.tell(blob, keras::code::findings(&text));
         }
         if head.starts_with(gguf::detect::MAGIC) {
+            let region = self.region(blob, 0, "the metadata of a GGUF file");
             let files = FileSet::single("", SharedSource(blob.source.clone()));
-            let template = gguf::read::read(files, self.limits, &mut self.quiet())
-                .map(|checkpoint| checkpoint.findings);
-            self.tell(blob, template.unwrap_or_default());
+            match gguf::read::read(files, self.limits, &mut self.quiet()) {
+                Ok(checkpoint) => {
+                    self.tell(blob, checkpoint.findings);
+                    region.done();
+                }
+                // That the file itself can't be opened is a finding of its own.
+                Err(_) if self.is_file(blob) => region.done(),
+                Err(error) => region.failed(&error)?,
+            }
         }
         let marked = matches!(head[..], [0x80, 2..=5, ..]);
         let promised = promises_pickle(&blob.name) || self.is_file(blob) && self.promised;
@@ -477,14 +485,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Says that something was not looked at, and why; each kind of thing once.
+    /// Opens a region that a loader would read, at an offset of a blob. See [`Region`].
+    pub(super) fn region(&self, blob: &Blob, at: u64, what: &str) -> Region {
+        self.findings.region(what, self.place(blob, at))
+    }
+
+    /// Adds the finding that something was not examined, and why; each kind of thing once.
     pub(super) fn unseen(&mut self, blob: &Blob, what: &str, why: &str) {
-        let finding =
-            Finding::new(Grade::UnknownCode, format!("Statelens could not look into {what}"))
-                .detail(why)
-                .advice("Unpack it and scan what is in it, or do not load the file.")
-                .place(self.place(blob, 0));
-        self.findings.add(finding);
+        self.region(blob, 0, what).unread(why);
     }
 
     /// For people: the place in a blob.

@@ -360,7 +360,7 @@ fn what_unpacks_to_more_than_is_kept_is_told_or_looked_at() {
     let long = join(&[&vec![0; 20 << 20], &hidden]);
     let findings = scan_with("a.bin.gz", gzip(&long), &limits);
     let unseen = findings.iter().find(|finding| finding.grade == Grade::UnknownCode);
-    assert!(unseen.unwrap().title.contains("could not look into"), "{findings:?}");
+    assert!(unseen.unwrap().title.contains("could not examine"), "{findings:?}");
 }
 
 #[test]

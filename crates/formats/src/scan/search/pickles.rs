@@ -1,9 +1,13 @@
 //! Runs what may be a pickle, and tells whether it is one.
 
-use statelens_checkpoint::{ErrorKind, Finding, Grade, Result};
-use statelens_pickle::{Broken, GlobalUse, Node, Pickle, is_stream};
+use std::ops::Range;
 
+use statelens_checkpoint::{ErrorKind, Finding, Global, Grade, Result};
+use statelens_pickle::{Broken, GlobalUse, Node, Pickle, is_harmless, is_stream};
+
+use super::super::lacks_memory;
 use super::super::section::some;
+use super::window::Window;
 use super::{Blob, Search, Sure, joblib};
 
 /// What of a pickle is read at first.
@@ -12,6 +16,8 @@ const WINDOW: u64 = 4 << 10;
 const GLANCE: u64 = 512;
 /// Bytes that are a pickle by chance, `N.` and the like.
 const SHORTEST: u64 = 4;
+/// The opcode that pickles of protocol 2 and later begin with.
+const PROTO: u8 = statelens_pickle::opcode::PROTO;
 
 impl Search<'_> {
     /// Runs the pickles that follow each other from `at` on.
@@ -32,7 +38,11 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Runs one pickle; returns it and where it ends, if it is one. It is run once only.
+    /// Runs one pickle. Returns it and the offset of its end if it runs to its `STOP`, once for each
+    /// place: `None` for a pickle that was run before.
+    ///
+    /// Where a loader would unpickle, the bytes are run to the end, or to the opcode at which every
+    /// CPython stops, or there is a finding.
     pub(super) fn pickle(
         &mut self,
         blob: &Blob,
@@ -41,70 +51,131 @@ impl Search<'_> {
     ) -> Result<Option<(Pickle, u64)>> {
         let start = blob.base + at;
         let there = blob.source.len().saturating_sub(at);
-        let space = &mut self.spaces[blob.space];
         let led = matches!(sure, Sure::Yes | Sure::Perhaps);
-        if space.pickles.contains_key(&start) || led && !space.tried.insert((start, there)) {
+        let space = &mut self.spaces[blob.space];
+        if space.pickles.contains_key(&start)
+            || led && space.tried.contains(&(start, there, Sure::Yes))
+            || led && !space.tried.insert((start, there, sure))
+        {
             return Ok(None);
         }
+        let region = self.region(blob, at, "all that looks like a pickle");
         if self.work == 0 {
-            self.unseen(blob, "all that looks like a pickle", "There is too much of it.");
+            region.unread("There is too much of it.");
             return Ok(None);
         }
-        let most = there.min(self.limits.structure);
-        let mut len = most.min(if led { WINDOW } else { GLANCE });
+        let first = if led { WINDOW } else { GLANCE };
+        let mut window = Window::new(blob, at, first, self.limits.structure)?;
         let broken = loop {
-            let bytes = some(&*blob.source, at, len)?;
-            let done = statelens_pickle::read(&bytes, start, self.limits);
+            let len = window.bytes.len() as u64;
+            let done = statelens_pickle::read(&window.bytes, start, self.limits);
             let used = match &done {
                 Ok(pickle) => pickle.end(),
                 Err(broken) => {
                     broken.error.offset().map_or(len, |offset| offset.saturating_sub(start))
                 }
             };
-            // Where nobody leads, the same bytes may be run from many places.
+            // The same bytes may be run from many places that no reader leads to.
             let weight = if led { 1 } else { 8 };
             self.work = self.work.saturating_sub(used * weight + 64 + len / 16);
             match done {
                 Ok(pickle) => {
-                    self.spaces[blob.space].pickles.insert(start, start + pickle.end());
-                    self.found |= pickle.end() > SHORTEST;
-                    let named = names_something(&pickle);
-                    let is_one = match sure {
-                        Sure::Yes => true,
-                        Sure::Perhaps => named || bytes.first() == Some(&0x80),
-                        Sure::Marked => named,
-                        Sure::Bare => named && makes_calls(&pickle),
-                    };
-                    if is_one {
-                        self.tell(blob, pickle.scan(self.options));
-                    }
-                    let end = at + pickle.end();
+                    region.done();
+                    let end = window.offset(pickle.end());
+                    self.whole_pickle(blob, at..end, sure, &pickle, window.bytes[0]);
                     return Ok(Some((pickle, end)));
                 }
-                Err(broken) if broken.starved && len < most && goes_on(&broken, sure, len) => {
-                    len = most.min(len.saturating_mul(4));
+                Err(broken) if self.work == 0 => break broken,
+                Err(broken) if led && window.leave_out(&broken, start)? => {}
+                // The operand that is cut short ends behind the blob.
+                Err(broken) if window.offset(broken.needed) > blob.source.len() && !blob.cut => {
+                    break broken;
                 }
+                Err(broken)
+                    if broken.starved && goes_on(&broken, sure, len) && window.grow(&broken)? => {}
                 Err(broken) => break broken,
             }
         };
+        if lacks_memory(&broken.error) {
+            return Err(broken.error);
+        }
         if joblib::is_wrapped(&broken.pickle)
             && let Some((pickle, end)) = joblib::run(self, blob, at)?
         {
+            region.done();
             self.found = true;
             self.spaces[blob.space].pickles.insert(start, blob.base + end);
             self.tell(blob, pickle.scan(self.options));
             return Ok(Some((pickle, end)));
         }
-        if is_pickle(&broken, sure, &some(&*blob.source, at, 2)?) {
-            self.breaks_off(blob, at, &broken, len < there);
-        }
+        let within = window.offset(broken.needed) <= blob.source.len() || blob.cut;
+        let cut = broken.starved && within && (window.is_short() || blob.cut);
+        self.broken_pickle(blob, at, sure, &broken, cut)?;
+        region.done();
         Ok(None)
     }
 
-    fn breaks_off(&mut self, blob: &Blob, at: u64, broken: &Broken, more: bool) {
+    /// Adds the findings of a pickle that runs to its `STOP`. `first` is its first byte.
+    fn whole_pickle(
+        &mut self,
+        blob: &Blob,
+        range: Range<u64>,
+        sure: Sure,
+        pickle: &Pickle,
+        first: u8,
+    ) {
+        self.spaces[blob.space].pickles.insert(blob.base + range.start, blob.base + range.end);
+        self.found |= pickle.end() > SHORTEST;
+        let named = names_something(pickle);
+        let is_one = match sure {
+            Sure::Yes => true,
+            Sure::Perhaps => named || first == PROTO || makes_calls(pickle) || pickle.is_odd(),
+            Sure::Marked => named,
+            Sure::Bare => named && makes_calls(pickle),
+        };
+        if is_one {
+            self.tell(blob, pickle.scan(self.options));
+        } else if sure == Sure::Perhaps {
+            self.imports(blob, range.start, pickle, None);
+        }
+    }
+
+    /// Adds the findings of a pickle that has no `STOP`, or none that could be reached. `cut` says
+    /// that the bytes go on and were not read.
+    fn broken_pickle(
+        &mut self,
+        blob: &Blob,
+        at: u64,
+        sure: Sure,
+        broken: &Broken,
+        cut: bool,
+    ) -> Result<()> {
+        let limit = cut || broken.error.kind() == ErrorKind::Limit;
+        let findings = broken.pickle.scan(self.options);
+        let marked = matches!(some(&*blob.source, at, 2)?[..], [PROTO, 0..=5]);
+        let named = names_something(&broken.pickle);
+        let is_one = match sure {
+            Sure::Yes => true,
+            // Python goes on where a limit of ours is met.
+            Sure::Perhaps if limit => true,
+            Sure::Perhaps => {
+                let alarming = findings.iter().any(|finding| finding.grade > Grade::Warning);
+                marked && (named || substance(broken))
+                    || alarming && makes_calls(&broken.pickle)
+                    || findings.iter().any(|finding| finding.grade == Grade::Danger)
+                    || broken.pickle.is_odd()
+            }
+            Sure::Marked => named,
+            Sure::Bare => named && makes_calls(&broken.pickle),
+        };
+        if !is_one {
+            if sure == Sure::Perhaps {
+                self.imports(blob, at, &broken.pickle, broken.cut_name.as_ref());
+            }
+            return Ok(());
+        }
         self.found = true;
-        self.tell(blob, broken.pickle.scan(self.options));
-        let limit = broken.error.kind() == ErrorKind::Limit || broken.starved && (more || blob.cut);
+        self.tell(blob, findings);
         let finding = match limit {
             true => Finding::new(Grade::UnknownCode, "A pickle is too large to examine whole")
                 .detail(format!("{} What comes before that was examined.", broken.error))
@@ -113,6 +184,22 @@ impl Search<'_> {
                 .detail(format!("{} What comes before that would be run.", broken.error)),
         };
         self.findings.add(finding.place(self.place(blob, at)));
+        Ok(())
+    }
+
+    /// Warns of names in bytes that are a pickle by chance, and that nothing is done with: two lines
+    /// of a text behind a `c` are an import.
+    fn imports(&self, blob: &Blob, at: u64, pickle: &Pickle, cut: Option<&Global>) {
+        for global in pickle.globals().iter().map(|used| &*used.global).chain(cut) {
+            if is_name(&global.module) && !is_harmless(global) && !self.options.allows(global) {
+                let title = format!("Loaded as a pickle, it would import `{}`", global.module);
+                self.findings.add(
+                    Finding::new(Grade::Warning, title)
+                        .detail("Nothing of the module would be called.")
+                        .place(self.place(blob, at)),
+                );
+            }
+        }
     }
 }
 
@@ -124,14 +211,16 @@ fn makes_calls(pickle: &Pickle) -> bool {
 /// Whether a class or function is named as Python names them. Bytes that run by chance name none;
 /// without one, no name can be put together, either.
 fn names_something(pickle: &Pickle) -> bool {
-    let is_name = |text: &str| {
-        let letters = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.';
-        !text.is_empty() && text.bytes().all(letters)
-    };
     let plain = |used: &GlobalUse| {
         !used.computed && is_name(&used.global.module) && is_name(&used.global.name)
     };
     pickle.globals().iter().any(plain)
+}
+
+/// Whether a text can be the dotted name of a module or of what is in it.
+fn is_name(text: &str) -> bool {
+    let letters = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.' | '-');
+    !text.is_empty() && text.chars().all(letters)
 }
 
 /// Whether it is worth to read on for what ran so far.
@@ -150,18 +239,4 @@ fn goes_on(broken: &Broken, sure: Sure, read: u64) -> bool {
 /// More objects than random bytes make.
 fn substance(broken: &Broken) -> bool {
     broken.pickle.nodes().count() > 5
-}
-
-/// Whether what breaks off is a pickle at all.
-fn is_pickle(broken: &Broken, sure: Sure, head: &[u8]) -> bool {
-    let marked = matches!(head, [0x80, 0..=5]);
-    let named = names_something(&broken.pickle);
-    match sure {
-        Sure::Yes => true,
-        Sure::Perhaps => {
-            marked && (named || substance(broken)) || named && makes_calls(&broken.pickle)
-        }
-        Sure::Marked => named,
-        Sure::Bare => named && makes_calls(&broken.pickle),
-    }
 }

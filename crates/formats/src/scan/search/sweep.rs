@@ -2,6 +2,7 @@
 //! of or between others.
 
 use statelens_checkpoint::Result;
+use statelens_pickle::opcode as op;
 
 use super::super::packed::Packing;
 use super::super::section::some;
@@ -167,19 +168,70 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.'
 }
 
-/// How far before the end two short strings begin, with nothing behind them but their memos.
+/// How far before the end two strings begin that are names, with nothing behind each but where the
+/// memo keeps it: what `STACK_GLOBAL` takes. Any opcode may spell them.
 fn stacked(bytes: &[u8]) -> Option<usize> {
-    // The last byte belongs to a name or puts it into the memo: most bytes are told by that.
-    if !bytes.last().is_some_and(|byte| is_name(*byte) || *byte == 0x94) {
+    if !may_end_name(bytes) {
         return None;
     }
-    let text = |at: usize| {
-        let (&opcode, &len) = (bytes.get(at)?, bytes.get(at + 1)?);
-        let end = at + 2 + usize::from(len);
-        let sound =
-            opcode == 0x8c && len > 0 && bytes.get(at + 2..end)?.iter().all(|b| is_name(*b));
-        sound.then(|| if bytes.get(end) == Some(&0x94) { end + 1 } else { end })
-    };
-    let start = (0..bytes.len()).find(|at| text(*at).and_then(text) == Some(bytes.len()));
+    let start = (0..bytes.len())
+        .filter(|at| TEXTS.contains(&bytes[*at]))
+        .find(|at| text(bytes, *at).and_then(|end| text(bytes, end)) == Some(bytes.len()));
     start.map(|start| bytes.len() - start)
+}
+
+/// The opcodes of strings.
+const TEXTS: [u8; 7] = [
+    op::SHORT_BINUNICODE,
+    op::BINUNICODE,
+    op::BINUNICODE8,
+    op::UNICODE,
+    op::STRING,
+    op::BINSTRING,
+    op::SHORT_BINSTRING,
+];
+
+/// Whether bytes end in a name or in an opcode that keeps it: most bytes are told apart by that.
+fn may_end_name(bytes: &[u8]) -> bool {
+    match bytes {
+        [.., op::BINPUT, _] | [.., op::LONG_BINPUT, _, _, _, _] => true,
+        [.., last] => is_name(*last) || matches!(last, b'\n' | &op::MEMOIZE),
+        [] => false,
+    }
+}
+
+/// The end of a string at `at` that is a name, and of the opcode that keeps it.
+fn text(bytes: &[u8], at: usize) -> Option<usize> {
+    let rest = bytes.get(at + 1..)?;
+    let (start, len): (usize, u64) = match *bytes.get(at)? {
+        op::SHORT_BINUNICODE | op::SHORT_BINSTRING => (1, u64::from(*rest.first()?)),
+        op::BINUNICODE | op::BINSTRING => (4, u64::from(u32::from_le_bytes(*rest.first_chunk()?))),
+        op::BINUNICODE8 => (8, u64::from_le_bytes(*rest.first_chunk()?)),
+        op::UNICODE => (0, line_len(rest)? as u64),
+        op::STRING => (1, line_len(rest)?.checked_sub(2)? as u64),
+        _ => return None,
+    };
+    let len = usize::try_from(len).ok().filter(|len| *len > 0)?;
+    let name = rest.get(start..start.checked_add(len)?)?;
+    // Escapes and quotes are what a name in a line may have besides.
+    if !name.iter().all(|byte| is_name(*byte) || *byte == b'\\') {
+        return None;
+    }
+    let end = at + 1 + start + len;
+    let end = match bytes[at] {
+        op::UNICODE => end + 1,
+        op::STRING => end + 2,
+        _ => end,
+    };
+    Some(match bytes.get(end) {
+        Some(&op::MEMOIZE) => end + 1,
+        Some(&op::BINPUT) => end + 2,
+        Some(&op::LONG_BINPUT) => end + 5,
+        Some(&op::PUT) => end + 2 + line_len(bytes.get(end + 1..)?)?,
+        _ => end,
+    })
+}
+
+fn line_len(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|byte| *byte == b'\n')
 }

@@ -9,22 +9,28 @@ use super::{Blob, Search, Sure};
 /// Runs the pickles of a member in the order in which torch does.
 pub(super) fn member(search: &mut Search<'_>, blob: &Blob, name: &str) -> Result<()> {
     match name {
-        "storages" => storages(search, blob).map(drop),
-        "tensors" => tensors(search, blob).map(drop),
+        "storages" => storages(search, blob),
+        "tensors" => tensors(search, blob),
         "pickle" => search.sequence(blob, 0, Sure::Yes),
         _ => Ok(()),
     }
 }
 
 /// A count; for each storage a pickle, a number of elements, and those; then a pickle of the views.
-/// What breaks this order breaks torch, too, and the rest is gone through like any other bytes.
-fn storages(search: &mut Search<'_>, blob: &Blob) -> Result<Option<()>> {
-    let Some((count, mut at)) = count(search, blob)? else { return Ok(None) };
+fn storages(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
+    let region = search.region(blob, 0, "the storages of an archive of torch 0.1");
+    // A loader that fails at one of the pickles does not reach the next.
+    let Some((pickle, mut at)) = search.pickle(blob, 0, Sure::Yes)? else {
+        return Ok(region.done());
+    };
+    let Some(count) = pickle.int(pickle.root()) else { return Ok(()) };
     for _ in 0..count {
-        let Some((pickle, end)) = search.pickle(blob, at, Sure::Yes)? else { return Ok(None) };
+        let Some((pickle, end)) = search.pickle(blob, at, Sure::Yes)? else {
+            return Ok(region.done());
+        };
         let class = match pickle.sequence(pickle.root()) {
             Some([_, _, class]) => *class,
-            _ => return Ok(None),
+            _ => return Ok(()),
         };
         let dtype = match pickle.node(class) {
             Node::Global(global) => storage_dtype(global).flatten(),
@@ -34,26 +40,28 @@ fn storages(search: &mut Search<'_>, blob: &Blob) -> Result<Option<()>> {
             let len = u64::from_le_bytes(numel).checked_mul(dtype?.itemsize())?;
             end.checked_add(8)?.checked_add(len).filter(|next| *next < blob.source.len())
         });
-        let Some(next) = next else { return Ok(None) };
+        let Some(next) = next else { return Ok(()) };
         at = next;
     }
-    Ok(search.pickle(blob, at, Sure::Yes)?.map(drop))
+    search.pickle(blob, at, Sure::Yes)?;
+    region.done();
+    Ok(())
 }
 
 /// A count; for each tensor a pickle, its rank (4 bytes of 8), sizes, strides, and its offset.
-fn tensors(search: &mut Search<'_>, blob: &Blob) -> Result<Option<()>> {
-    let Some((count, mut at)) = count(search, blob)? else { return Ok(None) };
+fn tensors(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
+    let region = search.region(blob, 0, "the tensors of an archive of torch 0.1");
+    let Some((pickle, mut at)) = search.pickle(blob, 0, Sure::Yes)? else {
+        return Ok(region.done());
+    };
+    let Some(count) = pickle.int(pickle.root()) else { return Ok(()) };
     for _ in 0..count {
-        let Some((_, end)) = search.pickle(blob, at, Sure::Yes)? else { return Ok(None) };
+        let Some((_, end)) = search.pickle(blob, at, Sure::Yes)? else { return Ok(region.done()) };
         let rank = exactly::<4>(&*blob.source, end).map(u32::from_le_bytes);
         let next = rank.and_then(|rank| end.checked_add(16 + 16 * u64::from(rank)));
-        let Some(next) = next.filter(|next| *next <= blob.source.len()) else { return Ok(None) };
+        let Some(next) = next.filter(|next| *next <= blob.source.len()) else { return Ok(()) };
         at = next;
     }
-    Ok(Some(()))
-}
-
-fn count(search: &mut Search<'_>, blob: &Blob) -> Result<Option<(i64, u64)>> {
-    let Some((pickle, end)) = search.pickle(blob, 0, Sure::Yes)? else { return Ok(None) };
-    Ok(pickle.int(pickle.root()).map(|count| (count, end)))
+    region.done();
+    Ok(())
 }

@@ -1,0 +1,148 @@
+//! What can't be examined ends a scan with exit status 1.
+
+use std::path::Path;
+
+use statelens_checkpoint::{FileSet, Finding, Grade, Limits, Memory, Unwatched};
+
+use crate::ScanOptions;
+
+fn scan_with(name: &str, bytes: Vec<u8>, limits: &Limits) -> Vec<Finding> {
+    let files = FileSet::single(name, Memory::from(bytes));
+    super::scan(files, limits, &ScanOptions::default(), &mut Unwatched).unwrap()
+}
+
+fn worst(name: &str, bytes: Vec<u8>) -> Option<Grade> {
+    let findings = scan_with(name, bytes, &Limits::default());
+    findings.into_iter().map(|finding| finding.grade).max()
+}
+
+/// The rest of a pickle that calls `os.system`, as no marker tells.
+const CALL: &[u8] = b"0Vos\nVsystem\n\x93(Vid\ntR.";
+
+/// Files that CPython loads further than scanners do. See the README of the fixtures.
+#[test]
+fn pickles_that_are_hard_to_read_are_found_in_every_container() {
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/attacks3/unreadable");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let worst = worst(&name, std::fs::read(&path).unwrap());
+        assert!(worst > Some(Grade::Warning), "{name}: {worst:?}");
+        seen += 1;
+    }
+    assert_eq!(seen, 12);
+}
+
+/// Opcodes before [`CALL`], each of which a CPython between 3.8 and 3.14 runs.
+fn odd_starts() -> Vec<(&'static str, Vec<u8>)> {
+    let starts: [(&str, &[u8]); 40] = [
+        ("INT in hexadecimal", b"I0x0\n"),
+        ("INT in octal", b"I0o17\n"),
+        ("INT in binary", b"I0b1\n"),
+        ("INT with an underscore", b"I1_0\n"),
+        ("INT in C's octal", b"I017\n"),
+        ("INT with white space", b"I \x0b7 \n"),
+        ("INT with NUL", b"I7\0x\n"),
+        ("INT of NUL", b"I\0\n"),
+        ("LONG in hexadecimal", b"L-0x10L\n"),
+        ("LONG with an underscore", b"L1_0\n"),
+        ("LONG with NUL", b"L7\0xL\n"),
+        ("FLOAT with an underscore", b"F1_0.5\n"),
+        ("FLOAT with white space", b"F 1.5 \n"),
+        ("FLOAT with NUL", b"F1.5\0x\n"),
+        ("FLOAT nan", b"F-NaN\n"),
+        ("FLOAT infinity", b"FiNfInItY\n"),
+        ("STRING with escapes", b"S'\\x41\\101\\q\\\\'\n"),
+        ("STRING in double quotes", b"S\"it's\"\n"),
+        ("UNICODE with two backslashes", b"V\\\\u\n"),
+        ("UNICODE that ends in a backslash", b"V\\\n"),
+        ("item of a list", b"]K\x01aK\x00K\x02s"),
+        ("items of a list", b"]K\x01a(K\x00K\x02u"),
+        ("APPEND to a bytearray", b"\x96\0\0\0\0\0\0\0\0K\x01a"),
+        ("APPENDS to a bytearray", b"\x96\0\0\0\0\0\0\0\0(K\x01e"),
+        ("item of a bytearray", b"\x96\x01\0\0\0\0\0\0\0aK\x00K\x01s"),
+        ("APPENDS of nothing to None", b"N(e"),
+        ("SETITEMS of nothing to None", b"N(u"),
+        ("ADDITEMS of nothing to None", b"N(\x90"),
+        ("PUT above 32 bits", b"Np4294967296\n"),
+        ("PUT above 64 bits", b"Np99999999999999999999\n0g99999999999999999999\n"),
+        ("PUT with zeros and an underscore", b"Np00_1\n0g1\n"),
+        ("LONG_BINPUT of the last index", b"Nr\xff\xff\xff\xff"),
+        ("POP of a mark", b"N(0"),
+        ("POP_MARK", b"N(NN1"),
+        ("a frame that is too short", b"\x95\x01\0\0\0\0\0\0\0N"),
+        ("a frame of nothing", b"\x95\0\0\0\0\0\0\0\0N"),
+        ("BUILD of nothing", b"N}b"),
+        ("persistent id", b"Pa\n"),
+        ("persistent id of an object", b"NQ"),
+        ("a buffer", b"\x97\x98"),
+    ];
+    let mut starts: Vec<_> = starts.map(|(name, bytes)| (name, bytes.to_vec())).to_vec();
+    let long4 = [&b"\x8b\x20\x4e\0\0"[..], &[1; 20_000]].concat();
+    starts.push(("LONG4 of 20,000 bytes", long4));
+    let hex = [b"I0x", &b"f".repeat(20_000)[..], b"\n"].concat();
+    starts.push(("INT of 20,000 hexadecimal digits", hex));
+    let decimal = [b"L", &b"7".repeat(5_000)[..], b"L\n"].concat();
+    starts.push(("LONG of 5,000 digits", decimal));
+    starts.push(("more values than the limit", [b"N".repeat(600_000), b"(".to_vec()].concat()));
+    starts
+}
+
+#[test]
+fn whatever_cpython_runs_before_a_call_is_read_or_told() {
+    let mut silent = Vec::new();
+    for (what, start) in odd_starts() {
+        let pickle = [&start, CALL].concat();
+        for (place, bytes) in [
+            ("alone", pickle.clone()),
+            ("behind another", [b"\x80\x02N.", &pickle[..]].concat()),
+            ("cut short", pickle[..pickle.len() - 1].to_vec()),
+        ] {
+            if worst("x.bin", bytes) <= Some(Grade::Warning) {
+                silent.push(format!("{what}, {place}"));
+            }
+        }
+    }
+    assert_eq!(silent, Vec::<String>::new());
+}
+
+/// The unpickler in C drops what it has read ahead where a frame ends within an opcode, if it reads
+/// from a file; a loader begins the next pickle where the last frame ends.
+#[test]
+fn frames_that_loaders_read_differently_are_told() {
+    let frame = |len: u64| [&b"\x95"[..], &len.to_le_bytes()].concat();
+    for bytes in [
+        [&b"\x80\x04"[..], &frame(3), b"VAAcollections\nVOrderedDict\n\x93)R."].concat(),
+        [b"\x80\x04}Np12\n", &frame(2)[..], b"p12\n."].concat(),
+        [&b"\x80\x04"[..], &frame(12), &frame(1), b"NNNN."].concat(),
+        [&b"\x80\x04"[..], &frame(4), b"N.N.cos\nsystem\n(Vid\ntR."].concat(),
+    ] {
+        let worst = worst("x.bin", bytes.clone());
+        assert!(worst > Some(Grade::Warning), "{:?}: {worst:?}", String::from_utf8_lossy(&bytes));
+    }
+}
+
+/// The unpickler in Python drops the last byte of a file that ends within a line.
+#[test]
+fn a_name_at_the_end_of_a_file_is_called_without_its_line_feed() {
+    for bytes in
+        [&b"(Vid\nios\nsystemX"[..], b"(Vid\nios\nsystemX\n", b"cantigravityX", b"cantigravity\nX"]
+    {
+        let worst = worst("x.bin", bytes.to_vec());
+        assert!(worst > Some(Grade::Warning), "{:?}: {worst:?}", String::from_utf8_lossy(bytes));
+    }
+}
+
+/// Two lines of a text behind a `c` are an import, and no reason to fear the text.
+#[test]
+fn a_text_that_begins_like_a_pickle_is_a_warning() {
+    for text in ["car\nbus\nbicycle\n", "cat\ndog\nzebra", "conda\npip\nuv\n"] {
+        assert_eq!(worst("labels.txt", text.into()), Some(Grade::Warning), "{text}");
+    }
+    for text in ["I am\nhere\n", "Vocabulary\n", "Serial\n", "Notes on R.\n", "(a, b)\n", "F(x)\n"]
+    {
+        assert_eq!(worst("readme.md", text.into()), Some(Grade::Note), "{text}");
+    }
+}
