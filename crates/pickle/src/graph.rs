@@ -94,6 +94,8 @@ pub struct More {
     pub kwargs: Option<NodeId>,
     /// What each `BUILD` would set, in order.
     pub states: Vec<NodeId>,
+    /// The number of nodes of the pickle at the last `BUILD`: later nodes are made after it.
+    pub(crate) built_at: Option<u32>,
     /// What would be appended or added.
     pub items: Vec<NodeId>,
     /// What would be set with `[key] = value`.
@@ -101,8 +103,13 @@ pub struct More {
 }
 
 impl More {
-    const NOTHING: Self =
-        Self { kwargs: None, states: Vec::new(), items: Vec::new(), entries: Vec::new() };
+    const NOTHING: Self = Self {
+        kwargs: None,
+        states: Vec::new(),
+        built_at: None,
+        items: Vec::new(),
+        entries: Vec::new(),
+    };
 }
 
 impl Call {

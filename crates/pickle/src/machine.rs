@@ -633,8 +633,10 @@ impl Machine<'_> {
         let state = self.pop()?;
         self.count_edges(1)?;
         let target = self.mutable_top()?;
+        let nodes = self.pickle.nodes.len() as u32;
         if let Some(more) = self.pickle.more_mut(target)? {
             more.states.push(state);
+            more.built_at = Some(nodes);
         } else {
             self.pickle.states.entry(target).or_default().push(state);
         }

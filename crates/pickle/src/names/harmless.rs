@@ -1,71 +1,73 @@
-//! The names that are known to be harmless, letter by letter. There is no wildcard among them, and
-//! no rule by which a name would be harmless for how it looks.
+//! The table of harmless names. It has exact names only, no wildcards and no prefixes; a name
+//! that is not in it is reported.
 //!
-//! A name is harmless if calling it with whatever else is on the list, setting its state, adding
-//! items to it and dropping it neither runs code that the file brings, nor imports, reads or writes
-//! anything, nor reaches an attribute whose name the file chose. For some that holds only in the way
-//! that honest files use them: [`Use`] says which way.
+//! A row allows the usages that torch (2.4 to 2.15), NumPy (1 and 2), Lightning, the Trainer of
+//! Hugging Face, DeepSpeed, Cerebras and Python itself write. Used so, a name neither runs code
+//! from the file, nor imports, reads or writes anything, nor touches memory outside of its object,
+//! nor changes an object that other code shares. See [`super::pattern`] for the notation.
 
-/// How a name may be used without harm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// In any way.
-    Any,
-    /// To make an object without calling its constructor (`NEWOBJ`), whose state is then set.
-    Made,
-    /// What it gives is there already, or what it was given: nothing may be set on that.
-    AsItIs {
-        /// Whether it may be handed around.
-        bare: bool,
-    },
-    /// As `encode(text, 'latin1')` and its like: other codecs are modules that Python would import.
-    /// Whether the function itself may be handed around, too.
-    Codec {
-        /// Whether it may be.
-        bare: bool,
-    },
-    /// `type(None)` and its like; called otherwise, it makes classes.
-    Type,
-    /// As the element of a `numpy.dtype`, never called: made of a text, one of ml_dtypes crashes.
-    Element,
-    /// A dtype whose description holds together: one that does not makes numpy touch foreign memory.
-    DType,
-    /// A scalar of numpy from bytes: from an array, numpy takes its bytes for pointers.
-    Scalar,
-    /// A stream of torch, as harmless as what is in it.
-    Stream,
-    /// `dill._load_type('int')`, for types that are mere data.
-    DillType,
-    /// `dill._eval_repr('Ellipsis')`: anything else is code.
-    DillRepr,
-    /// `dill._get_attr(_import_module('numpy'), 'dtype')`, for names on this list.
-    DillAttribute,
-    /// The module in that.
-    DillImport,
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::danger::{CODE, IMPORTS, NATIVE, NESTED, REACH};
+use super::pattern::{self, Usage};
+
+/// The usages that are allowed for a name of the table.
+#[derive(Debug)]
+pub(crate) struct Allowed {
+    /// Empty if the row breaks the rules of the notation, so that nothing is allowed.
+    pub(crate) usages: Vec<Usage>,
+    /// Why any other usage is dangerous; `None`: it is unknown.
+    pub(crate) danger: Option<&'static str>,
 }
 
-/// How the name may be used, if it is on the list.
-pub(super) fn find(module: &str, name: &str) -> Option<Use> {
-    let group = |group: &&HarmlessNames| group.module == module && group.names.contains(&name);
-    GROUPS.iter().find(group).map(|group| group.allowed)
+impl Allowed {
+    /// Whether the name itself may be a value.
+    pub(crate) fn bare(&self) -> bool {
+        self.usages.iter().any(|usage| matches!(usage, Usage::Bare))
+    }
 }
 
-struct HarmlessNames {
-    module: &'static str,
-    names: &'static [&'static str],
-    allowed: Use,
-    /// Why it is harmless; for whoever reads or extends the list.
+/// Finds the usages that are allowed for a name.
+pub(super) fn find(module: &str, name: &str) -> Option<&'static Allowed> {
+    let index = *TABLE.index.get(&(module, name))?;
+    TABLE.allowed.get(index)
+}
+
+/// The rows, read once.
+struct Table {
+    allowed: Vec<Allowed>,
+    /// Module and name to the number of the row.
+    index: HashMap<(&'static str, &'static str), usize>,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let mut table = Table { allowed: Vec::new(), index: HashMap::new() };
+    for row in ROWS {
+        for module in row.modules {
+            for name in row.names {
+                table.index.insert((module, name), table.allowed.len());
+            }
+        }
+        let usages = pattern::parse(row.usages).unwrap_or_default();
+        table.allowed.push(Allowed { usages, danger: row.danger });
+    }
+    table
+});
+
+/// Names that may be used in the same ways, each in each of the modules.
+pub(super) struct Row {
+    pub(super) modules: &'static [&'static str],
+    pub(super) names: &'static [&'static str],
+    /// In the notation of [`super::pattern`].
+    pub(super) usages: &'static str,
+    /// Why these usages are harmless.
     #[cfg(test)]
-    why: &'static str,
+    pub(super) why: &'static str,
+    danger: Option<&'static str>,
 }
 
-macro_rules! groups {
-    ($($module:literal, $allowed:expr, $why:literal: $names:expr;)*) => {
-        &[$(HarmlessNames { module: $module, names: &$names, allowed: $allowed, #[cfg(test)] why: $why }),*]
-    };
-}
-
-/// Classes of storages that `torch` and `torch.cuda` have.
+/// Storages that `torch` and `torch.cuda` have.
 const STORAGES: [&str; 12] = [
     "BFloat16Storage",
     "BoolStorage",
@@ -107,31 +109,78 @@ const SPARSE: [&str; 9] = [
     "ShortTensor",
 ];
 
-const RECONSTRUCT: [&str; 1] = ["_reconstruct"];
-const SCALAR: [&str; 1] = ["scalar"];
-const RECORDS: [&str; 2] = ["recarray", "record"];
-const ATTRIBUTE_DICT: [&str; 1] = ["AttributeDict"];
-const PATHS: [&str; 6] =
-    ["Path", "PurePath", "PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"];
+/// Where releases of NumPy have the functions that make arrays.
+const MULTIARRAY: [&str; 4] = [
+    "numpy.core.multiarray",
+    "numpy._core.multiarray",
+    "numpy.core._multiarray_umath",
+    "numpy._core._multiarray_umath",
+];
 
-const GROUPS: &[HarmlessNames] = groups! {
+macro_rules! rows {
+    ($($modules:expr, $names:expr, $usages:literal, $why:literal $(, $danger:expr)?;)*) => {
+        &[$(Row {
+            modules: &$modules,
+            names: &$names,
+            usages: $usages,
+            #[cfg(test)]
+            why: $why,
+            danger: rows!(@danger $($danger)?),
+        }),*]
+    };
+    (@danger) => { None };
+    (@danger $danger:expr) => { Some($danger) };
+}
+
+pub(super) const ROWS: &[Row] = rows! {
     // Python's own data.
-    "builtins", Use::Any, "plain data: they hold what they are given": [
-        "int", "float", "complex", "bool", "list", "tuple", "dict", "set", "frozenset", "object",
-        "range", "slice", "Ellipsis", "NotImplemented", "None",
-    ];
-    "builtins", Use::Codec { bare: true }, "text and bytes; a codec of its own would be imported": [
-        "str", "bytes", "bytearray",
-    ];
-    "builtins", Use::Type, "the types of None, Ellipsis and NotImplemented": ["type"];
-    "builtins", Use::Any, "an exception that is made and not raised is data": [
-        "ArithmeticError", "AssertionError", "AttributeError", "BaseException", "BlockingIOError",
-        "BrokenPipeError", "BufferError", "BytesWarning", "ChildProcessError",
-        "ConnectionAbortedError", "ConnectionError", "ConnectionRefusedError",
-        "ConnectionResetError", "DeprecationWarning", "EOFError", "EncodingWarning",
-        "EnvironmentError", "Exception", "FileExistsError", "FileNotFoundError",
-        "FloatingPointError", "FutureWarning", "GeneratorExit", "IOError", "ImportError",
-        "ImportWarning", "IndentationError", "IndexError", "InterruptedError",
+    ["builtins"], ["int", "float", "bool"],
+        "bare",
+        "plain types";
+    ["builtins"], ["list"],
+        "call(list?) items any; bare",
+        "holds what is in the list";
+    ["builtins"], ["tuple"],
+        "call(list|(any*)?); bare",
+        "holds what is in the list";
+    ["builtins"], ["dict"],
+        "call(dict?) entries any; bare",
+        "holds what is in the dict";
+    ["builtins"], ["complex"],
+        "call(float, float); bare",
+        "a number";
+    ["builtins"], ["set", "frozenset"],
+        "call([any]); bare",
+        "hold what is in the list";
+    ["builtins"], ["bytes", "bytearray"],
+        "call(); call(bytes); call(str, codec); bare",
+        "the bytes that are written out, or a text in a codec that Python has without importing it";
+    ["builtins"], ["str"],
+        "bare",
+        "a plain type; a call could make up the text of a name";
+    ["builtins"], ["object"],
+        "new(); bare",
+        "an object without attributes";
+    ["builtins"], ["range"],
+        "call(int, int, int); bare",
+        "three numbers";
+    ["builtins"], ["slice"],
+        "call(any, any, any); bare",
+        "holds three values";
+    ["builtins"], ["Ellipsis", "NotImplemented", "None"],
+        "bare",
+        "constants";
+    ["builtins"], ["type"],
+        "gives(none|<builtins.Ellipsis>|<builtins.NotImplemented>)",
+        "the type of a constant; called otherwise, it looks up or makes classes";
+    ["builtins"], [
+        "ArithmeticError", "AssertionError", "AttributeError", "BaseException",
+        "BlockingIOError", "BrokenPipeError", "BufferError", "BytesWarning",
+        "ChildProcessError", "ConnectionAbortedError", "ConnectionError",
+        "ConnectionRefusedError", "ConnectionResetError", "DeprecationWarning", "EOFError",
+        "EncodingWarning", "EnvironmentError", "Exception", "FileExistsError",
+        "FileNotFoundError", "FloatingPointError", "FutureWarning", "GeneratorExit", "IOError",
+        "ImportError", "ImportWarning", "IndentationError", "IndexError", "InterruptedError",
         "IsADirectoryError", "KeyError", "KeyboardInterrupt", "LookupError", "MemoryError",
         "ModuleNotFoundError", "NameError", "NotADirectoryError", "NotImplementedError",
         "OSError", "OverflowError", "PendingDeprecationWarning", "PermissionError",
@@ -141,173 +190,407 @@ const GROUPS: &[HarmlessNames] = groups! {
         "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError", "UnicodeError",
         "UnicodeTranslateError", "UnicodeWarning", "UserWarning", "ValueError", "Warning",
         "ZeroDivisionError",
-    ];
-    "collections", Use::Any, "containers; a default factory is another name, judged by itself": [
-        "OrderedDict", "defaultdict", "Counter", "deque", "ChainMap", "UserDict", "UserList",
-        "UserString",
-    ];
-    "_codecs", Use::Codec { bare: false }, "how protocols 0 to 2 spell bytes": ["encode"];
-    "copyreg", Use::Any, "makes an object of a class that is named beside it, which is judged": [
-        "_reconstructor", "__newobj__", "__newobj_ex__",
-    ];
-    "datetime", Use::Any, "numbers": ["datetime", "date", "time", "timedelta", "timezone"];
-    "pathlib", Use::Any, "a path is text until somebody opens it": PATHS;
-    "pathlib._local", Use::Any, "as Python 3.13 calls it": PATHS;
-    "decimal", Use::Any, "a number": ["Decimal"];
-    "fractions", Use::Any, "a number": ["Fraction"];
-    "uuid", Use::Any, "a number": ["UUID"];
-    "uuid", Use::AsItIs { bare: true }, "an enumeration": ["SafeUUID"];
-    "argparse", Use::Any, "attributes and nothing else": ["Namespace"];
-    "types", Use::Any, "attributes and nothing else": ["SimpleNamespace"];
+    ],
+        "call(any*); call(any*) state attributes; bare",
+        "an exception that is made and not raised is data";
+    ["collections"], ["OrderedDict"],
+        "call() entries any; call() state {_metadata: any} entries any; call([[any]|(any, \
+         any)]); bare",
+        "a dict, with the versions that torch keeps of a state dict";
+    ["collections"], ["defaultdict"],
+        "call(factory?) entries any; bare",
+        "a dict; what it makes for missing keys is a plain type";
+    ["collections"], ["Counter"],
+        "call(dict?) entries any; bare",
+        "a dict";
+    ["collections"], ["deque"],
+        "call(list|(any*)?, int|none?) items any; bare",
+        "a list with two ends";
+    ["collections"], ["ChainMap", "UserDict", "UserList"],
+        "new() state {maps: [any], data: dict|list}; bare",
+        "hold dicts and lists";
+    ["collections"], ["UserString"],
+        "new(str?) state {data: str}; bare",
+        "a text";
+    ["_codecs"], ["encode"],
+        "call(str, codec)",
+        "how protocols 0 to 2 write bytes; another codec would be imported";
+    ["copyreg"], ["_reconstructor"],
+        "call(any, <builtins.object>, none); call(any, <builtins.dict>, dict); call(any, \
+         <builtins.list>, list)",
+        "how protocols 0 and 1 make objects: the class is judged as if made by `new()`, \
+         with the state that is set";
+    ["copyreg"], ["__newobj__"],
+        "call(any, any*)",
+        "the class is judged as if made by `new` with the other arguments";
+    ["copyreg"], ["__newobj_ex__"],
+        "call(any, (any*), dict)",
+        "the class is judged as if made by `new`; keyword arguments are allowed for no class";
+    ["datetime"], ["datetime"],
+        "call(bytes, datetime.timezone()?); bare",
+        "ten bytes, which Python checks";
+    ["datetime"], ["date"],
+        "call(bytes); bare",
+        "four bytes, which Python checks";
+    ["datetime"], ["time"],
+        "call(bytes, datetime.timezone()?); bare",
+        "six bytes, which Python checks";
+    ["datetime"], ["timedelta"],
+        "call(int, int, int); bare",
+        "numbers";
+    ["datetime"], ["timezone"],
+        "call(datetime.timedelta(), str?); bare",
+        "an offset and a name";
+    ["pathlib", "pathlib._local"], [
+        "Path", "PurePath", "PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath",
+    ],
+        "call(str*); bare",
+        "a path is text until it is opened";
+    ["decimal"], ["Decimal"],
+        "call(str); bare",
+        "a number";
+    ["fractions"], ["Fraction"],
+        "call(int, int); call(str); bare",
+        "a number";
+    ["uuid"], ["UUID"],
+        "new() state {int: int, is_safe: int|none}; bare",
+        "a number";
+    ["uuid"], ["SafeUUID"],
+        "gives(int|none); bare",
+        "a member of an enumeration";
+    ["argparse"], ["Namespace"],
+        "new(); new() state attributes; bare",
+        "attributes, but none that NumPy or Python gives a meaning";
+    ["types"], ["SimpleNamespace"],
+        "call(); call() state attributes; bare",
+        "attributes, but none that NumPy or Python gives a meaning";
 
-    // numpy.
-    "numpy", Use::Any, "elements and arrays of them": [
-        "ndarray", "generic", "number", "integer", "floating", "bool", "bool_", "int8", "int16",
-        "int32", "int64", "uint8", "uint16", "uint32", "uint64", "intc", "uintc", "longlong",
+    // NumPy.
+    ["numpy"], [
+        "generic", "number", "integer", "floating", "bool", "bool_", "int8", "int16", "int32",
+        "int64", "uint8", "uint16", "uint32", "uint64", "intc", "uintc", "longlong",
         "ulonglong", "int_", "uint", "float16", "float32", "float64", "float128", "longdouble",
         "complex64", "complex128", "complex256", "clongdouble", "str_", "bytes_", "datetime64",
-        "timedelta64", "recarray", "record",
-    ];
-    "numpy", Use::DType, "the type of elements": ["dtype"];
-    "numpy.core.multiarray", Use::Any, "makes an empty array, whose state is then set": RECONSTRUCT;
-    "numpy._core.multiarray", Use::Any, "the same since numpy 2": RECONSTRUCT;
-    "numpy.core._multiarray_umath", Use::Any, "the same": RECONSTRUCT;
-    "numpy._core._multiarray_umath", Use::Any, "the same": RECONSTRUCT;
-    "numpy.core.multiarray", Use::Scalar, "makes one element": SCALAR;
-    "numpy._core.multiarray", Use::Scalar, "the same since numpy 2": SCALAR;
-    "numpy.core._multiarray_umath", Use::Scalar, "the same": SCALAR;
-    "numpy._core._multiarray_umath", Use::Scalar, "the same": SCALAR;
-    "numpy.core.numeric", Use::Any, "makes an array of bytes, checked by numpy": ["_frombuffer"];
-    "numpy._core.numeric", Use::Any, "the same since numpy 2": ["_frombuffer"];
-    "numpy.rec", Use::Any, "an array whose elements have names": RECORDS;
-    "numpy.core.records", Use::Any, "the same before numpy 2": RECORDS;
-    "numpy.ma", Use::Any, "an array with a mask": ["MaskedArray"];
-    "numpy.ma.core", Use::Any, "an array with a mask": ["MaskedArray", "_mareconstruct"];
-    "numpy.random._pickle", Use::Any, "make a generator of random numbers by name": [
-        "__bit_generator_ctor", "__generator_ctor", "__randomstate_ctor",
-    ];
-    "numpy.random._pcg64", Use::Any, "a generator of random numbers": ["PCG64", "PCG64DXSM"];
-    "numpy.random._mt19937", Use::Any, "a generator of random numbers": ["MT19937"];
-    "numpy.random._philox", Use::Any, "a generator of random numbers": ["Philox"];
-    "numpy.random._sfc64", Use::Any, "a generator of random numbers": ["SFC64"];
-    "numpy.random.bit_generator", Use::Any, "what a generator was seeded with": [
-        "SeedSequence", "__pyx_unpickle_SeedSequence",
-    ];
-    "ml_dtypes", Use::Element, "types of elements": [
+        "timedelta64", "record",
+    ],
+        "bare",
+        "types of elements; called with an object, one reads the address that the object gives";
+    ["numpy"], ["ndarray", "recarray", "matrix"],
+        "bare",
+        "types of arrays; called with a buffer, one takes its bytes for pointers";
+    ["numpy.rec", "numpy.core.records"], ["recarray", "record"],
+        "bare",
+        "types of arrays and elements";
+    ["numpy.ma", "numpy.ma.core"], ["MaskedArray"],
+        "bare",
+        "a type of arrays";
+    ["numpy"], ["dtype"],
+        "call(element, false, true) state dtype-state; call(element, bool?, bool?); bare",
+        "the type of elements; a copy of it (`false, true`) may be described more closely", NATIVE;
+    ["numpy._core._internal", "numpy.core._internal"], ["_convert_to_stringdtype_kwargs"],
+        "call(bool, any?)",
+        "the type of texts of any length; the second argument stands for missing texts";
+    MULTIARRAY, ["_reconstruct"],
+        "call(array-class, (zero), 'b'); call(array-class, (zero), 'b') state (int, sizes, \
+         dtype, bool, bytes|[any])",
+        "an empty array and what is in it: NumPy checks the number of bytes, and takes \
+         objects from a list only";
+    MULTIARRAY, ["scalar"],
+        "call(dtype, bytes?)",
+        "one element; from an array, NumPy takes its bytes for pointers", NATIVE;
+    ["numpy.core.numeric", "numpy._core.numeric"], ["_frombuffer"],
+        "call(bytes, dtype, sizes, 'C'|'F'); call(bytes, dtype, sizes, 'K', none|ints)",
+        "an array of the bytes; NumPy checks their number and takes no objects from them";
+    ["numpy.ma.core"], ["_mareconstruct"],
+        "call(<numpy.ma.MaskedArray>|<numpy.ma.core.MaskedArray>, <numpy.ndarray>, (zero), \
+         'b'); call(<numpy.ma.MaskedArray>|<numpy.ma.core.MaskedArray>, <numpy.ndarray>, \
+         (zero), 'b') state (int, sizes, dtype, bool, bytes|[any], bytes, \
+         none|int|float|str|bytes|array|scalar)",
+        "an array with a mask, and what is in both";
+    ["numpy.random._pickle"], ["__bit_generator_ctor"],
+        "call(generator-name|generator-class); call(generator-name|generator-class) state \
+         generator-state|(generator-state, \
+         none|numpy.random.bit_generator.__pyx_unpickle_SeedSequence())",
+        "a generator of random numbers; its position must lie in its numbers";
+    ["numpy.random._pickle"], ["__generator_ctor", "__randomstate_ctor"],
+        "call(numpy.random._pickle.__bit_generator_ctor()|generator-name, \
+         <numpy.random._pickle.__bit_generator_ctor>?); \
+         call(numpy.random._pickle.__bit_generator_ctor()|generator-name, \
+         <numpy.random._pickle.__bit_generator_ctor>?) state generator-state",
+        "the same, with distributions";
+    ["numpy.random._pcg64"], ["PCG64", "PCG64DXSM"],
+        "bare",
+        "a type of generators";
+    ["numpy.random._mt19937"], ["MT19937"],
+        "bare",
+        "a type of generators";
+    ["numpy.random._philox"], ["Philox"],
+        "bare",
+        "a type of generators";
+    ["numpy.random._sfc64"], ["SFC64"],
+        "bare",
+        "a type of generators";
+    ["numpy.random.bit_generator"], ["SeedSequence"],
+        "bare",
+        "a type";
+    ["numpy.random.bit_generator"], ["__pyx_unpickle_SeedSequence"],
+        "call(<numpy.random.bit_generator.SeedSequence>, int, none); \
+         call(<numpy.random.bit_generator.SeedSequence>, int, none) state \
+         (int|none|list|(int*), int, array, int, (int*))",
+        "what a generator was seeded with";
+    ["ml_dtypes"], [
         "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
         "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn",
-        "float6_e3m2fn", "float4_e2m1fn", "int2", "int4", "uint2", "uint4",
-    ];
+        "float6_e3m2fn", "float4_e2m1fn",
+        "bcomplex32", "complex32", "int1", "int2", "int4", "uint1", "uint2", "uint4",
+    ],
+        "inner",
+        "types of elements, for `numpy.dtype` only: called with a text, some crash";
 
-    // torch: what its own weights-only loader takes.
-    "torch", Use::Any, "torch's weights-only loader takes them": STORAGES;
-    "torch", Use::Any, "torch's weights-only loader takes them": TENSORS;
-    "torch", Use::Any, "torch's weights-only loader takes them": [
+    // torch: what its own weights-only loader takes, and constants.
+    ["torch", "torch.cuda"], STORAGES,
+        "bare",
+        "types of storages, named by persistent ids";
+    ["torch", "torch.cuda"], TENSORS,
+        "bare",
+        "types of tensors; called with `cdata`, one takes a number for an address";
+    ["torch.sparse", "torch.cuda.sparse"], SPARSE,
+        "bare",
+        "types of tensors";
+    ["torch"], [
         "QInt32Storage", "QInt8Storage", "QUInt2x4Storage", "QUInt4x2Storage", "QUInt8Storage",
-        "Size", "Tensor", "device",
+    ],
+        "bare",
+        "types of storages";
+    ["torch.storage"], ["TypedStorage", "UntypedStorage"],
+        "bare",
+        "types of storages; called with `allocator`, one calls a number as code";
+    ["torch"], ["Tensor"],
+        "bare",
+        "the type of tensors; called with `cdata`, it takes a number for an address";
+    ["torch.nn.parameter"], ["Parameter", "Buffer"],
+        "call(tensor, bool?); new(tensor, bool?); bare",
+        "a tensor";
+    ["torch"], ["Size"],
+        "call(sizes); bare",
+        "a shape";
+    ["torch"], ["device"],
+        "call(str, nat?); bare",
+        "a name and a number";
+    ["torch"], [
         "bcomplex32", "bfloat16", "bits16", "bits1x8", "bits2x4", "bits4x2", "bits8", "bool",
-        "complex128", "complex32", "complex64", "float16", "float32", "float4_e2m1fn_x2", "float64",
-        "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
-        "int1", "int16", "int2", "int3", "int32", "int4", "int5", "int6", "int64", "int7", "int8",
-        "qint32", "qint8", "quint2x4", "quint4x2", "quint8",
-        "uint1", "uint16", "uint2", "uint3", "uint32", "uint4", "uint5", "uint6", "uint64", "uint7",
-        "uint8",
-        "per_channel_affine", "per_channel_affine_float_qparams", "per_channel_symmetric",
-        "per_tensor_affine", "per_tensor_symmetric",
-    ];
-    "torch", Use::Any, "constants: other names of dtypes, layouts and memory formats": [
-        "float", "double", "half", "int", "long", "short", "cfloat", "cdouble", "chalf", "strided",
-        "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged",
-        "contiguous_format", "channels_last", "channels_last_3d", "preserve_format",
-    ];
-    "torch.cuda", Use::Any, "torch's weights-only loader takes them": STORAGES;
-    "torch.cuda", Use::Any, "torch's weights-only loader takes them": TENSORS;
-    "torch.sparse", Use::Any, "torch's weights-only loader takes them": SPARSE;
-    "torch.cuda.sparse", Use::Any, "torch's weights-only loader takes them": SPARSE;
-    "torch.storage", Use::Any, "torch's weights-only loader takes them": [
-        "TypedStorage", "UntypedStorage",
-    ];
-    "torch.storage", Use::Stream, "a storage inside a plain pickle": ["_load_from_bytes"];
-    "torch._utils", Use::Any, "torch's weights-only loader takes them": [
-        "_rebuild_device_tensor_from_cpu_tensor", "_rebuild_device_tensor_from_numpy",
-        "_rebuild_meta_tensor_no_storage", "_rebuild_parameter", "_rebuild_parameter_with_state",
-        "_rebuild_qtensor", "_rebuild_sparse_tensor", "_rebuild_tensor", "_rebuild_tensor_v2",
-        "_rebuild_tensor_v3", "_rebuild_wrapper_subclass",
-    ];
-    "torch._tensor", Use::Any, "torch's weights-only loader takes it": ["_rebuild_from_type_v2"];
-    "torch.tensor", Use::Any, "the same, as older releases call it": ["_rebuild_from_type_v2"];
-    "torch.serialization", Use::AsItIs { bare: true }, "torch's weights-only loader takes it": ["_get_layout"];
-    "torch.nn.parameter", Use::Any, "a tensor": ["Parameter", "Buffer"];
-    "torch.jit._pickle", Use::AsItIs { bare: false }, "lists in TorchScript: each returns what it is given": [
+        "complex128", "complex32", "complex64", "float16", "float32", "float4_e2m1fn_x2",
+        "float64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+        "float8_e8m0fnu", "int1", "int16", "int2", "int3", "int32", "int4", "int5", "int6",
+        "int64", "int7", "int8", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "uint1",
+        "uint16", "uint2", "uint3", "uint32", "uint4", "uint5", "uint6", "uint64", "uint7",
+        "uint8", "per_channel_affine", "per_channel_affine_float_qparams",
+        "per_channel_symmetric", "per_tensor_affine", "per_tensor_symmetric",
+    ],
+        "bare",
+        "types of elements and of quantizers";
+    ["torch"], [
+        "float", "double", "half", "int", "long", "short", "cfloat", "cdouble", "chalf",
+        "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc",
+        "jagged", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format",
+    ],
+        "bare",
+        "constants: other names of types, layouts and memory formats";
+    ["torch.serialization"], ["_get_layout"],
+        "gives(str); bare",
+        "a layout by its name";
+    ["torch.storage"], ["_load_from_bytes"],
+        "call(bytes)",
+        "a storage inside a plain pickle: a stream of torch, which is examined", NESTED;
+    ["torch._utils"], ["_rebuild_tensor"],
+        "call(storage, nat, sizes, ints)",
+        "a view of a storage, which must lie inside it";
+    ["torch._utils"], ["_rebuild_tensor_v2"],
+        "call(storage, nat, sizes, ints, bool, hooks, math-bits?)",
+        "the same";
+    ["torch._utils"], ["_rebuild_tensor_v3"],
+        "call(storage, nat, sizes, ints, bool, hooks, any, math-bits?)",
+        "the same, with the type of its elements";
+    ["torch._utils"], ["_rebuild_qtensor"],
+        "call(storage, nat, sizes, ints, (<torch.per_tensor_affine>, float, \
+         int)|(<torch.per_channel_affine>|<torch.per_channel_affine_float_qparams>, \
+         tensor|[float], tensor|[float], nat), bool, hooks)",
+        "the same, with scales";
+    ["torch._utils"], ["_rebuild_sparse_tensor"],
+        "call(layout, (tensor, tensor, size, bool|none?)|(tensor, tensor, tensor, size))",
+        "indices and values; the indices must lie in the shape";
+    ["torch._utils"], ["_rebuild_nested_tensor"],
+        "call(tensor, tensor, tensor, tensor)",
+        "tensors of several shapes; they must lie in their buffer";
+    ["torch._utils"], ["_rebuild_meta_tensor_no_storage"],
+        "call(any, sizes, ints, bool)",
+        "a shape without data";
+    ["torch._utils"], ["_rebuild_parameter"],
+        "call(tensor, bool, hooks)",
+        "a tensor";
+    ["torch._utils"], ["_rebuild_parameter_with_state"],
+        "call(tensor, bool, hooks, tensor-state)",
+        "a tensor with attributes";
+    ["torch._utils"], ["_rebuild_device_tensor_from_numpy"],
+        "call(array, any, device, bool)",
+        "a copy of an array";
+    ["torch._utils"], ["_rebuild_device_tensor_from_cpu_tensor"],
+        "call(tensor, any, device, bool)",
+        "a copy of a tensor";
+    ["torch._utils"], ["_rebuild_wrapper_subclass"],
+        "call(wrapper, any, size, ints, nat, layout, device, bool)",
+        "a tensor without data of its own";
+    ["torch._tensor", "torch.tensor"], ["_rebuild_from_type_v2"],
+        "call(rebuilder, tensor-class, arguments, tensor-state)",
+        "a tensor with attributes: the function is judged as if called";
+    ["torch.jit._pickle"], [
         "build_intlist", "build_tensorlist", "build_doublelist", "build_boollist",
-        "build_tensor_from_id", "restore_type_tag",
-    ];
+    ],
+        "gives(list)",
+        "lists in TorchScript: each returns its argument";
+    ["torch.jit._pickle"], ["build_tensor_from_id"],
+        "gives(int)",
+        "a tensor that is kept beside the pickle";
+    ["torch.jit._pickle"], ["restore_type_tag"],
+        "gives(any, str)",
+        "returns its first argument";
 
-    // Tensors that are spread over devices: torch's weights-only loader takes them, too.
-    "torch.distributed.tensor", Use::Any, "a tensor that is a part of a larger one": ["DTensor"];
-    "torch.distributed.tensor._dtensor_spec", Use::Made, "which part it is": [
-        "DTensorSpec", "TensorMeta", "ShardOrderEntry",
-    ];
-    "torch.distributed.tensor.placement_types", Use::Any, "which part it is, in numbers": [
+    // Tensors spread over devices.
+    ["torch.distributed.tensor"], ["DTensor"],
+        "bare",
+        "the type of a tensor that is a part of a larger one";
+    ["torch.distributed._tensor.api"], ["DTensor"],
+        "bare",
+        "the same in torch 2.4";
+    ["torch.distributed.tensor._dtensor_spec", "torch.distributed._tensor.placement_types"], [
+        "DTensorSpec",
+    ],
+        "new() state {mesh: torch.distributed.device_mesh.DeviceMesh(), placements: (any*), \
+         tensor_meta: \
+         none|torch.distributed.tensor._dtensor_spec.TensorMeta()\
+         |torch.distributed._tensor.placement_types.TensorMeta(), \
+         shard_order: (any*), use_strided_shard_as_shard_order: bool, _hash: int|none}",
+        "which part it is";
+    ["torch.distributed.tensor._dtensor_spec", "torch.distributed._tensor.placement_types"], [
+        "TensorMeta",
+    ],
+        "new(size, ints, any)",
+        "shape, strides and type";
+    ["torch.distributed.tensor._dtensor_spec"], ["ShardOrderEntry"],
+        "new(int, (int*))",
+        "numbers";
+    ["torch.distributed.tensor.placement_types", "torch.distributed._tensor.placement_types"], [
         "Shard", "Replicate", "Partial", "_StridedShard",
-    ];
-    "torch.distributed.device_mesh", Use::Made, "which devices; its constructor would connect": [
-        "DeviceMesh",
-    ];
-    "torch.distributed._mesh_layout", Use::Made, "numbers": ["_MeshLayout", "_FlatLayout"];
+    ],
+        "new(); new() state {dim: int, split_factor: int, reduce_op: str}",
+        "which part it is, in numbers";
+    ["torch.distributed.device_mesh"], ["DeviceMesh"],
+        "new() state attributes",
+        "which devices; its constructor would connect";
+    ["torch.distributed._mesh_layout"], ["_MeshLayout", "_FlatLayout"],
+        "new() state {axes: (any*), shape: int|(any*), stride: int|(any*)}",
+        "numbers";
 
-    "cerebras_pytorch.utils.tensor_scalar_dict", Use::Any, "a dict; newer loaders take it for one": [
-        "TensorScalarDict",
-    ];
-    "torch.utils._pytree", Use::Any, "how dicts and lists are nested, in a Cerebras checkpoint": [
-        "TreeSpec", "LeafSpec",
-    ];
-
-    // The index of a distributed checkpoint: records of names, sizes and places.
-    "torch.distributed.checkpoint.metadata", Use::Any, "records of names, sizes and places": [
-        "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta",
-        "TensorProperties", "TensorStorageMetadata",
-    ];
-    "torch.distributed.checkpoint.metadata", Use::AsItIs { bare: true }, "an enumeration": [
-        "_MEM_FORMAT_ENCODING",
-    ];
-    "torch.distributed.checkpoint.filesystem", Use::Any, "a file's name, an offset, a length": [
-        "_StorageInfo",
-    ];
+    // The index of a distributed checkpoint.
+    ["torch.distributed.checkpoint.metadata"], ["Metadata"],
+        "new() state {state_dict_metadata: dict, planner_data: any, storage_data: any, \
+         storage_meta: any, version: str|none}",
+        "names, sizes and places";
+    ["torch.distributed.checkpoint.metadata"], ["BytesStorageMetadata"],
+        "new(); new() state {}",
+        "nothing";
+    ["torch.distributed.checkpoint.metadata"], ["ChunkStorageMetadata"],
+        "new() state {offsets: size, sizes: size}",
+        "numbers";
+    ["torch.distributed.checkpoint.metadata"], ["TensorStorageMetadata"],
+        "new() state {properties: torch.distributed.checkpoint.metadata.TensorProperties(), \
+         size: size, chunks: list}",
+        "type, shape and chunks";
+    ["torch.distributed.checkpoint.metadata"], ["TensorProperties"],
+        "new() state (any, layout, bool, \
+         torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING(), bool, sizes?)",
+        "type, layout and flags";
+    ["torch.distributed.checkpoint.metadata"], ["MetadataIndex"],
+        "new() state {fqn: str, offset: none|size, index: none|int}",
+        "a name and a place";
+    ["torch.distributed.checkpoint.metadata"], ["StorageMeta"],
+        "new() state {checkpoint_id: any, save_id: str|none, load_id: str|none, modules: [str]}",
+        "names";
+    ["torch.distributed.checkpoint.metadata"], ["_MEM_FORMAT_ENCODING"],
+        "gives(int); bare",
+        "a member of an enumeration";
+    ["torch.distributed.checkpoint.filesystem"], ["_StorageInfo"],
+        "new() state {relative_path: str, offset: int, length: int, transform_descriptors: \
+         none|[str]|(str*)}",
+        "the name of a file, an offset, a length";
 
     // What trainers save beside the weights.
-    "pytorch_lightning.utilities.parsing", Use::Any, "a dict with attributes": ATTRIBUTE_DICT;
-    "lightning.pytorch.utilities.parsing", Use::Any, "a dict with attributes": ATTRIBUTE_DICT;
-    "lightning_fabric.utilities.data", Use::Any, "a dict with attributes": ATTRIBUTE_DICT;
-    "lightning.fabric.utilities.data", Use::Any, "a dict with attributes": ATTRIBUTE_DICT;
-    "deepspeed.runtime.fp16.loss_scaler", Use::Made, "a few numbers": [
-        "LossScaler", "DynamicLossScaler",
-    ];
-    "deepspeed.runtime.zero.config", Use::AsItIs { bare: true }, "an enumeration": ["ZeroStageEnum"];
-    "deepspeed.utils.tensor_fragment", Use::Any, "two numbers": ["fragment_address"];
-    "transformers.training_args", Use::Made, "settings of a run; its constructor would set it up": [
-        "TrainingArguments",
-    ];
-    "transformers.training_args", Use::AsItIs { bare: true }, "an enumeration": ["OptimizerNames"];
-    "transformers.trainer_utils", Use::AsItIs { bare: true }, "enumerations": [
-        "HubStrategy", "IntervalStrategy", "SaveStrategy", "SchedulerType",
-    ];
-    "transformers.trainer_pt_utils", Use::Made, "settings": ["AcceleratorConfig"];
-    "accelerate.state", Use::Made, "settings; its constructor would connect": ["PartialState"];
-    "accelerate.utils.dataclasses", Use::AsItIs { bare: true }, "an enumeration": ["DistributedType"];
+    [
 
-    // dill, as the Cerebras writer uses it for values.
-    "dill._dill", Use::DillType, "a type of Python by name": ["_load_type"];
-    "dill.dill", Use::DillType, "the same in older releases": ["_load_type"];
-    "dill._dill", Use::DillRepr, "Ellipsis and NotImplemented": ["_eval_repr"];
-    "dill.dill", Use::DillRepr, "the same in older releases": ["_eval_repr"];
-    "dill._dill", Use::DillAttribute, "a name in a module": ["_get_attr"];
-    "dill.dill", Use::DillAttribute, "the same in older releases": ["_get_attr"];
-    "dill._dill", Use::DillImport, "the module": ["_import_module"];
-    "dill.dill", Use::DillImport, "the same in older releases": ["_import_module"];
-    "dill._dill", Use::Any, "calls what is named beside it, which is judged": ["_create_array"];
-    "dill.dill", Use::Any, "the same in older releases": ["_create_array"];
-    "joblib.numpy_pickle", Use::Made, "stands for an array whose bytes follow": ["NumpyArrayWrapper"];
+        "pytorch_lightning.utilities.parsing",
+        "lightning.pytorch.utilities.parsing", "lightning_fabric.utilities.data",
+        "lightning.fabric.utilities.data",
+    ], [
+        "AttributeDict",
+    ],
+        "new() entries any",
+        "a dict";
+    ["deepspeed.runtime.fp16.loss_scaler"], ["LossScaler", "DynamicLossScaler"],
+        "new() state attributes",
+        "a few numbers";
+    ["deepspeed.runtime.zero.config"], ["ZeroStageEnum"],
+        "gives(int); bare",
+        "a member of an enumeration";
+    ["deepspeed.utils.tensor_fragment"], ["fragment_address"],
+        "new() state {numel: int, start: int}; new(int, int)",
+        "two numbers";
+    ["transformers.training_args"], ["TrainingArguments"],
+        "new() state attributes",
+        "settings of a run; the constructor would set it up";
+    ["transformers.training_args"], ["OptimizerNames"],
+        "gives(str); bare",
+        "a member of an enumeration";
+    ["transformers.trainer_utils"], [
+        "HubStrategy", "IntervalStrategy", "SaveStrategy", "SchedulerType",
+    ],
+        "gives(str); bare",
+        "members of enumerations";
+    ["transformers.trainer_pt_utils"], ["AcceleratorConfig"],
+        "new() state attributes",
+        "settings";
+    ["accelerate.state"], ["PartialState"],
+        "new() state attributes",
+        "settings; the constructor would connect";
+    ["accelerate.utils.dataclasses"], ["DistributedType"],
+        "gives(str); bare",
+        "a member of an enumeration";
+    ["cerebras_pytorch.utils.tensor_scalar_dict"], ["TensorScalarDict"],
+        "new() entries any",
+        "a dict";
+    ["torch.utils._pytree"], ["TreeSpec", "LeafSpec"],
+        "new(); new() state attributes",
+        "how dicts and lists are nested, in a checkpoint of Cerebras";
+    ["joblib.numpy_pickle"], ["NumpyArrayWrapper"],
+        "new() state {subclass: array-class, shape: sizes, order: 'C'|'F', dtype: dtype, \
+         allow_mmap: bool, numpy_array_alignment_bytes: nat|none}",
+        "stands for an array whose bytes follow";
+
+    // dill, as Cerebras uses it for values.
+    ["dill._dill", "dill.dill"], ["_load_type"],
+        "gives(builtin-name)",
+        "a type of Python by its name", REACH;
+    ["dill._dill", "dill.dill"], ["_eval_repr"],
+        "gives(constant)",
+        "a constant; any other text is code", CODE;
+    ["dill._dill", "dill.dill"], ["_get_attr"],
+        "gives(dill._dill._import_module()|dill.dill._import_module(), member-name)",
+        "a name of this table by its module", REACH;
+    ["dill._dill", "dill.dill"], ["_import_module"],
+        "inside(str)",
+        "the module in `_get_attr`", IMPORTS;
+    ["dill._dill", "dill.dill"], ["_create_array"],
+        "call(any, arguments, any, none?)",
+        "an array: `_reconstruct` is judged as if called, with the state";
 };
 
 #[cfg(test)]
@@ -317,18 +600,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_exact_and_has_its_reason() {
+    fn every_name_is_exact_and_has_its_usages_and_a_reason() {
+        let plain = |text: &str| {
+            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
         let mut seen = HashSet::new();
-        for group in GROUPS {
-            assert!(!group.why.is_empty(), "{}", group.module);
-            for name in group.names {
-                assert!(seen.insert((group.module, name)), "{}.{name} twice", group.module);
-                let plain = |text: &str| {
-                    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-                };
-                assert!(plain(name), "{name}");
-                assert!(group.module.split('.').all(plain), "{}", group.module);
+        for row in ROWS {
+            assert!(!row.why.is_empty(), "{:?}", row.names);
+            assert!(pattern::parse(row.usages).is_some(), "{:?}: {}", row.names, row.usages);
+            for module in row.modules {
+                assert!(module.split('.').all(plain), "{module}");
+                for name in row.names {
+                    assert!(plain(name), "{name}");
+                    assert!(seen.insert((module, name)), "{module}.{name} twice");
+                }
             }
         }
+        assert_eq!(seen.len(), TABLE.index.len());
     }
 }

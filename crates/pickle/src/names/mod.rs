@@ -3,28 +3,35 @@
 
 mod danger;
 mod harmless;
+mod pattern;
 
 use statelens_checkpoint::Global;
 
-pub(crate) use danger::{CODE, IMPORTS, NATIVE, NESTED, REACH, SHARED};
-pub(crate) use harmless::Use;
+pub(crate) use danger::{NATIVE, NESTED, SHARED};
+pub(crate) use harmless::Allowed;
+pub(crate) use pattern::{CallPattern, How, Kind, Kinds, Usage, Word};
 
 /// What is to be thought of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Known to be harmless if it is used like that.
-    Harmless(Use),
+    /// Known to be harmless in the usages that [`allowed`] returns.
+    Harmless,
     /// Not known.
     Unknown,
     /// Known to be dangerous, and why.
     Danger(&'static str),
 }
 
+/// Returns the usages that are allowed for a name, as Python 3 resolves it.
+pub(crate) fn allowed(global: &Global) -> Option<&'static Allowed> {
+    harmless::find(&global.module, &global.name)
+}
+
 /// Judges a name as Python 3 resolves it. Harmless is only what is listed, letter by letter.
 pub(crate) fn verdict(global: &Global) -> Verdict {
     let (module, name) = (&*global.module, &*global.name);
-    if let Some(allowed) = harmless::find(module, name) {
-        return Verdict::Harmless(allowed);
+    if harmless::find(module, name).is_some() {
+        return Verdict::Harmless;
     }
     danger::reason(module, name).map_or(Verdict::Unknown, Verdict::Danger)
 }
@@ -35,7 +42,7 @@ mod tests {
 
     fn grade(module: &str, name: &str) -> u8 {
         match verdict(&Global::new(module, name)) {
-            Verdict::Harmless(_) => 0,
+            Verdict::Harmless => 0,
             Verdict::Unknown => 1,
             Verdict::Danger(_) => 2,
         }

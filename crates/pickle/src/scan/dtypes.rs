@@ -1,146 +1,288 @@
-//! Whether the description of a dtype holds together. numpy believes what a pickle sets on a dtype:
-//! one that says that bytes are objects, or that a field lies outside of its record, makes it follow
-//! pointers that the file chose.
+//! Whether the description of a `numpy.dtype` is consistent. NumPy believes the state that a pickle sets on
+//! a dtype (`arraydescr_setstate`): one which says that bytes are objects, or that a field lies outside of
+//! its record, makes it follow pointers from the file.
 
-use statelens_checkpoint::Global;
-
-use super::{is_harmless, tuple};
+use super::tuple;
+use crate::names::allowed;
 use crate::{BuiltObject, Node, NodeId, Pickle};
 
-/// Elements that numpy counts references of, must be given as a list, or are pointers.
-const HOLDS_OBJECTS: i64 = 0b111;
-/// What numpy says of `object`.
+/// The flags of `object`, `NPY_OBJECT_DTYPE_FLAGS`.
 const OBJECT: i64 = 63;
+/// The flags of a record with objects: those of `object` that `NPY_FROM_FIELDS` passes on.
+const RECORD_OF_OBJECTS: i64 = 27;
+/// `NPY_ITEM_REFCOUNT`, `NPY_LIST_PICKLE` and `NPY_ITEM_IS_POINTER`: no dtype without objects has them.
+const HOLDS_OBJECTS: i64 = 0b111;
+/// `NPY_ALIGNED_STRUCT`, which any record may have.
+const ALIGNED: i64 = 128;
 
-/// Whether the call of `numpy.dtype` and the state that is set on what it makes are such as numpy
+/// Whether a value names a type of elements: a text, `numpy.record`, or a class of ml_dtypes.
+pub(super) fn is_element(pickle: &Pickle, id: NodeId) -> bool {
+    element(pickle, id).is_some()
+}
+
+/// Whether the call of `numpy.dtype` and the state that is set on its result are such as NumPy
 /// itself writes.
 pub(super) fn is_sound(pickle: &Pickle, object: &BuiltObject<'_>) -> bool {
     examine(pickle, object).is_some()
 }
 
-/// What is to know of an element.
-struct ElementSize {
-    size: i64,
+/// The elements of a dtype.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Elements {
+    /// Bytes in one; `None` if the pickle does not say.
+    size: Option<i64>,
     objects: bool,
 }
 
-fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<()> {
-    let plain = object.kwargs.is_none() && object.items.is_empty() && object.entries.is_empty();
-    if !plain || object.states.len() > 1 {
-        return None;
-    }
-    let base = element(pickle, object)?;
-    let Some(state) = object.states.first() else { return Some(()) };
-    let state = tuple(pickle, *state)?;
-    let [version, _order, subarray, names, fields, size, _alignment, flags, ..] = state else {
+/// The element that a text or a class names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Element {
+    /// Bytes in one.
+    size: Option<i64>,
+    kind: ElementKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ElementKind {
+    /// Numbers, bools and dates: their size is not in the state.
+    Number,
+    /// Classes of ml_dtypes: their size is in the state as well.
+    Custom,
+    /// Texts, bytes and raw memory: as long as the state says.
+    Flexible,
+    Object,
+}
+
+/// Returns the elements of a dtype if its description is consistent.
+fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<Elements> {
+    let [first, ..] = tuple(pickle, object.args)? else { return None };
+    let element = element(pickle, *first)?;
+    let objects = element.kind == ElementKind::Object;
+    let state = match object.states[..] {
+        [] => return Some(Elements { size: element.size, objects }),
+        [state] => tuple(pickle, state)?,
+        _ => return None,
+    };
+    let [version, order, subarray, names, fields, size, alignment, flags, ..] = state else {
         return None;
     };
-    let flags = pickle.int(*flags)?;
-    pickle.int(*version)?;
-    if *pickle.node(*subarray) == Node::None && *pickle.node(*fields) == Node::None {
-        let sound = match base.objects {
-            true => flags == OBJECT,
-            false => flags & HOLDS_OBJECTS == 0,
-        };
-        return (sound && *pickle.node(*names) == Node::None).then_some(());
-    }
-    // Records of objects are left alone: which of them are objects when can't be told from here.
-    let size = pickle.int(*size)?;
-    if flags & HOLDS_OBJECTS != 0 || base.objects || size < 0 {
+    let [version, size, alignment, flags] =
+        [*version, *size, *alignment, *flags].map(|id| pickle.int(id));
+    // NumPy writes its flags as a signed byte before release 2.
+    let (version, size, alignment, flags) = (version?, size?, alignment?, flags? & 0xff);
+    let order = matches!(pickle.str(*order)?, "<" | ">" | "|" | "=");
+    let aligned = matches!(alignment, -1 | 1 | 2 | 4 | 8 | 16 | 32);
+    let metadata = match &state[8..] {
+        [] => version == 3,
+        [metadata] => version == 4 && is_metadata(pickle, *metadata),
+        _ => false,
+    };
+    if !(order && aligned && metadata) {
         return None;
     }
-    if let Node::Tuple(parts) = pickle.node(*subarray) {
-        let [of, shape] = *pickle.items(*parts) else { return None };
-        let dims = match tuple(pickle, shape) {
-            Some(dims) => dims.iter().map(|dim| pickle.int(*dim)).collect::<Option<Vec<_>>>()?,
-            None => vec![pickle.int(shape)?],
+    let is_none = |id: NodeId| *pickle.node(id) == Node::None;
+    match (is_none(*subarray), is_none(*names), is_none(*fields)) {
+        (true, true, true) => {
+            let sized = match element.kind {
+                ElementKind::Number | ElementKind::Object => size == -1,
+                ElementKind::Custom => element.size == Some(size),
+                ElementKind::Flexible => size >= 0 && element.size.is_none_or(|told| told == size),
+            };
+            let flagged = if objects { flags == OBJECT } else { flags & HOLDS_OBJECTS == 0 };
+            let size = if size < 0 { element.size } else { Some(size) };
+            (sized && flagged).then_some(Elements { size, objects })
+        }
+        (false, true, true) => {
+            let [of, shape] = tuple(pickle, *subarray)? else { return None };
+            let of = inner(pickle, *of)?;
+            let dims = match tuple(pickle, *shape) {
+                Some(dims) => {
+                    dims.iter().map(|dim| pickle.int(*dim)).collect::<Option<Vec<_>>>()?
+                }
+                None => vec![pickle.int(*shape)?],
+            };
+            let length = dims
+                .iter()
+                .try_fold(of.size?, |size, dim| (*dim >= 0).then(|| size.checked_mul(*dim))?);
+            let flagged = match of.objects {
+                true => flags == OBJECT || flags & !ALIGNED == RECORD_OF_OBJECTS,
+                false => flags & HOLDS_OBJECTS == 0,
+            };
+            let sound = is_record(element, size) && length == Some(size) && flagged;
+            sound.then_some(Elements { size: Some(size), objects: of.objects })
+        }
+        (true, false, false) => {
+            let objects = fields_hold_objects(pickle, *names, *fields, size)?;
+            let flagged = match objects {
+                true => flags & !ALIGNED == RECORD_OF_OBJECTS,
+                false => flags & HOLDS_OBJECTS == 0,
+            };
+            let sound = is_record(element, size) && flagged;
+            sound.then_some(Elements { size: Some(size), objects })
+        }
+        _ => None,
+    }
+}
+
+/// Whether a record or a sub-array of `size` bytes may be made of the element.
+fn is_record(element: Element, size: i64) -> bool {
+    element.kind == ElementKind::Flexible
+        && size >= 0
+        && element.size.is_none_or(|told| told == size)
+}
+
+/// Returns whether there are objects among the fields of a record; `None` if the fields are not
+/// consistent: each name has one, each lies inside, and objects share no bytes with others.
+fn fields_hold_objects(pickle: &Pickle, names: NodeId, fields: NodeId, size: i64) -> Option<bool> {
+    let entries = pickle.dict(fields)?;
+    let mut found = Vec::with_capacity(entries.len());
+    let mut keys = std::collections::HashSet::new();
+    for (key, field) in entries {
+        let (of, offset) = match tuple(pickle, *field)? {
+            [of, offset] | [of, offset, _] => (*of, pickle.int(*offset)?),
+            _ => return None,
         };
-        let of = inner(pickle, of)?;
-        let sound = dims.iter().all(|dim| *dim >= 0)
-            && dims.iter().try_fold(of.size, |size, dim| size.checked_mul(*dim)) == Some(size);
-        if of.objects || !sound {
+        let elements = inner(pickle, of)?;
+        let end = offset.checked_add(elements.size?)?;
+        if offset < 0 || end > size {
             return None;
         }
-    } else if *pickle.node(*subarray) != Node::None {
-        return None;
+        keys.insert(pickle.text(*key)?);
+        found.push((offset, end, elements.objects, of));
     }
-    match pickle.node(*fields) {
-        Node::None => Some(()),
-        Node::Dict(entries) => entries.iter().try_for_each(|(_, field)| {
-            let [of, offset, ..] = tuple(pickle, *field)? else { return None };
-            let (of, offset) = (inner(pickle, *of)?, pickle.int(*offset)?);
-            let end = offset.checked_add(of.size)?;
-            (!of.objects && offset >= 0 && end <= size).then_some(())
-        }),
-        _ => None,
+    let named = tuple(pickle, names)?
+        .iter()
+        .all(|name| pickle.text(*name).is_some_and(|name| keys.contains(&name)));
+    // A field with a title is there twice.
+    found.sort_unstable_by_key(|(offset, end, _, of)| (*offset, *end, *of));
+    found.dedup();
+    let mut reached = (0, false);
+    for (offset, end, objects, _) in &found {
+        if *offset < reached.0 && (*objects || reached.1) {
+            return None;
+        }
+        if *end > reached.0 {
+            reached = (*end, *objects);
+        } else {
+            reached.1 |= *objects;
+        }
     }
+    named.then_some(found.iter().any(|(_, _, objects, _)| *objects))
 }
 
-/// What a dtype inside another says of itself; it is examined by itself, too.
-fn inner(pickle: &Pickle, id: NodeId) -> Option<ElementSize> {
+/// Returns the elements of a dtype inside another as its state describes them; whether that is consistent
+/// is examined where its own call is.
+fn inner(pickle: &Pickle, id: NodeId) -> Option<Elements> {
     let object = pickle.object(id)?;
-    let global = pickle.global(object.callable)?;
-    if !global.is("numpy", "dtype") {
+    if !pickle.global(object.callable)?.is("numpy", "dtype") {
         return None;
     }
-    let base = element(pickle, &object)?;
-    // What is as long as its state says: text, bytes, records.
-    let told = object.states.first().and_then(|state| tuple(pickle, *state)?.get(5).copied());
-    let told = told.and_then(|size| pickle.int(size)).filter(|size| *size >= 0);
-    // The larger, whichever counts when it is used.
-    Some(ElementSize { size: told.unwrap_or(0).max(base.size), ..base })
+    let [first, ..] = tuple(pickle, object.args)? else { return None };
+    let element = element(pickle, *first)?;
+    let field = |index: usize| {
+        let state = tuple(pickle, *object.states.first()?)?;
+        pickle.int(*state.get(index)?)
+    };
+    let size = field(5).filter(|size| *size >= 0).or(element.size);
+    let objects =
+        element.kind == ElementKind::Object || field(7).is_some_and(|flags| flags & 1 == 1);
+    Some(Elements { size, objects })
 }
 
-/// The element that `numpy.dtype(…)` is asked for, before its state is set.
-fn element(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<ElementSize> {
-    let [first, rest @ ..] = tuple(pickle, object.args)? else { return None };
-    let flag = |id: &NodeId| matches!(pickle.node(*id), Node::Bool(_) | Node::Int(_));
-    if rest.len() > 2 || !rest.iter().all(flag) {
-        return None;
+/// Whether it is the metadata of a dtype of dates: `(dict, (unit, count, count, count))`.
+fn is_metadata(pickle: &Pickle, id: NodeId) -> bool {
+    let Some([dict, unit]) = tuple(pickle, id) else { return false };
+    let dict = matches!(pickle.node(*dict), Node::None | Node::Dict(_));
+    let unit = match tuple(pickle, *unit) {
+        Some([unit, counts @ ..]) => {
+            pickle.spelled(*unit).is_some()
+                && counts.len() == 3
+                && counts.iter().all(|count| pickle.int(*count).is_some())
+        }
+        _ => false,
+    };
+    dict && unit
+}
+
+fn element(pickle: &Pickle, id: NodeId) -> Option<Element> {
+    match pickle.node(id) {
+        Node::Global(global) if global.is("numpy", "record") => {
+            Some(Element { size: None, kind: ElementKind::Flexible })
+        }
+        Node::Global(global) if &*global.module == "ml_dtypes" => {
+            allowed(global)?;
+            let size = match &*global.name {
+                "bcomplex32" | "complex32" => 4,
+                "bfloat16" => 2,
+                _ => 1,
+            };
+            Some(Element { size: Some(size), kind: ElementKind::Custom })
+        }
+        _ => of_text(pickle.text(id)?.as_str()?),
     }
-    match pickle.node(*first) {
-        Node::Global(global) => of_class(global),
-        Node::Str(text) => of_text(text.as_str()?),
-        Node::Bytes(bytes) => of_text(std::str::from_utf8(bytes).ok()?),
-        _ => None,
+}
+
+/// One letter and a length, as NumPy writes it: `f4`, `<U12`, `O8`, `M8[ns]`; or a name.
+fn of_text(text: &str) -> Option<Element> {
+    let number = |size| Some(Element { size, kind: ElementKind::Number });
+    match text {
+        "bool" => return number(Some(1)),
+        "object" => return Some(Element { size: None, kind: ElementKind::Object }),
+        "str" | "bytes" => return Some(Element { size: Some(0), kind: ElementKind::Flexible }),
+        "int" | "float" => return number(Some(8)),
+        "complex" => return number(Some(16)),
+        _ => {}
     }
-}
-
-/// A class of elements: numpy's and ml_dtypes' own are at most 32 bytes long.
-fn of_class(global: &Global) -> Option<ElementSize> {
-    let known = is_harmless(global) && matches!(&*global.module, "numpy" | "ml_dtypes");
-    known.then_some(ElementSize { size: 32, objects: false })
-}
-
-/// One letter and a length, as numpy writes it: `f4`, `<U12`, `O8`, `M8[ns]`.
-fn of_text(text: &str) -> Option<ElementSize> {
+    for name in ["float", "int", "uint", "complex"] {
+        if let Some(bits @ ("8" | "16" | "32" | "64" | "128" | "256")) = text.strip_prefix(name) {
+            return number(bits.parse::<i64>().ok().map(|bits| bits / 8));
+        }
+    }
     let text = text.strip_prefix(['<', '>', '=', '|']).unwrap_or(text);
     let mut chars = text.chars();
-    let kind = chars.next().filter(char::is_ascii_alphabetic)?;
+    let kind = chars.next()?;
     let rest = chars.as_str();
     let (digits, unit) = match rest.split_once('[') {
         Some((digits, unit)) => (digits, Some(unit.strip_suffix(']')?)),
         None => (rest, None),
     };
-    let named = matches!(text, "bool" | "str" | "bytes" | "object" | "int" | "float" | "complex")
-        || text.trim_end_matches(|c: char| c.is_ascii_digit()).len() > 1
-            && text.chars().all(|c| c.is_ascii_alphanumeric());
-    if named {
-        // `float32`, `bfloat16`: in bits, at most 32 bytes.
-        return Some(ElementSize { size: 32, objects: text.starts_with("object") });
-    }
-    if unit.is_some_and(|unit| !unit.chars().all(|c| c.is_ascii_alphanumeric())) {
+    let is_date = matches!(kind, 'M' | 'm');
+    let is_unit = |unit: &str| unit.chars().all(|c| c.is_ascii_alphanumeric());
+    if unit.is_some_and(|unit| !is_date || !is_unit(unit)) {
         return None;
     }
-    let count: i64 = match digits {
-        "" => 32,
+    let count: Option<i64> = match digits {
+        "" => None,
         digits if digits.len() < 16 && digits.chars().all(|c| c.is_ascii_digit()) => {
-            digits.parse().ok()?
+            Some(digits.parse().ok()?)
         }
         _ => return None,
     };
-    let size = if kind == 'U' { count.checked_mul(4)? } else { count };
-    Some(ElementSize { size, objects: kind == 'O' })
+    match kind {
+        'O' => Some(Element { size: count.or(Some(8)), kind: ElementKind::Object }),
+        'S' | 'a' | 'V' => Some(Element { size: count, kind: ElementKind::Flexible }),
+        'U' => {
+            let size = count.map(|count| count.checked_mul(4));
+            Some(Element {
+                size: size.map_or(Some(None), |size| size.map(Some))?,
+                kind: ElementKind::Flexible,
+            })
+        }
+        'b' | 'i' | 'u' | 'f' | 'c' | 'M' | 'm' => number(count.or(match kind {
+            'M' | 'm' => Some(8),
+            'b' => Some(1),
+            'c' => Some(16),
+            'f' | 'i' | 'u' => Some(8),
+            _ => None,
+        })),
+        '?' | 'B' => number(Some(1)),
+        'h' | 'H' | 'e' => number(Some(2)),
+        'I' => number(Some(4)),
+        'l' | 'L' | 'q' | 'Q' | 'd' | 'F' => number(Some(8)),
+        'g' | 'D' => number(Some(16)),
+        'G' => number(Some(32)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -149,19 +291,34 @@ mod tests {
 
     #[test]
     fn texts_of_dtypes_are_read() {
-        for (text, size, objects) in [
-            ("f4", 4, false),
-            ("<U12", 48, false),
-            ("|O8", 8, true),
-            ("O", 32, true),
-            ("M8[ns]", 8, false),
-            ("bool", 32, false),
-            ("bfloat16", 32, false),
+        use ElementKind::{Flexible, Number, Object};
+        for (text, size, kind) in [
+            ("f4", Some(4), Number),
+            ("<U12", Some(48), Flexible),
+            ("|O8", Some(8), Object),
+            ("O", Some(8), Object),
+            ("M8[ns]", Some(8), Number),
+            ("m8[25s]", Some(8), Number),
+            ("bool", Some(1), Number),
+            ("float32", Some(4), Number),
+            ("V", None, Flexible),
         ] {
-            let element = of_text(text).unwrap();
-            assert_eq!((element.size, element.objects), (size, objects), "{text}");
+            assert_eq!(of_text(text), Some(Element { size, kind }), "{text}");
         }
-        for text in ["", "O,i4", "(2,)O", "f4,O", "M8[n,s]", "V8 ", "<", "f99999999999999999999"] {
+        for text in [
+            "",
+            "O,i4",
+            "(2,)O",
+            "f4,O",
+            "M8[n,s]",
+            "f8[ns]",
+            "V8 ",
+            "<",
+            "f99999999999999999999",
+            "bfloat16",
+            "T",
+            "records",
+        ] {
             assert!(of_text(text).is_none(), "{text}");
         }
     }

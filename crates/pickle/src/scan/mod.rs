@@ -1,6 +1,7 @@
 //! What a pickle would do to whoever unpickles it: a finding for each name that is not known to
 //! be harmless, and for each use of a harmless one that is not.
 
+mod calls;
 mod dtypes;
 mod uses;
 
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Finding, Global, Grade, Limits, LoaderCall, order};
 use uses::{Misuse, Uses};
 
-use crate::names::{SHARED, Use, Verdict, verdict};
+use crate::names::{SHARED, Verdict, verdict};
 use crate::{Broken, Node, NodeId, Oddity, Pickle, PickleStream, read, read_stream};
 
 /// How deep streams within streams are looked at.
@@ -58,6 +59,12 @@ impl Pickle {
         }
         findings.extend(self.scan_streams(options, nesting, &uses));
         findings.extend(self.computed_calls(&uses));
+        findings.extend(uses.oddities.iter().map(|(title, detail)| {
+            Finding::new(Grade::UnknownCode, *title)
+                .detail(*detail)
+                .place(self.place(0))
+                .advice(advice(Grade::UnknownCode))
+        }));
         findings.extend(self.extensions.first().map(|(code, offset)| {
             Finding::new(Grade::UnknownCode, format!("The pickle uses extension {code}"))
                 .detail("What it stands for is decided by the program that loads the file.")
@@ -128,7 +135,7 @@ impl Pickle {
                 (_, Some(Misuse { grade, reason, .. })) => {
                     (*grade, format!("The pickle uses `{name}` in an unknown way"), *reason)
                 }
-                (Verdict::Harmless(_), None) => return None,
+                (Verdict::Harmless, None) => return None,
                 (Verdict::Unknown, None) if is_script(global) => (
                     Grade::UnknownCode,
                     format!("The pickle names `{name}`"),
@@ -393,7 +400,7 @@ fn shorten(name: &str) -> String {
 
 /// Whether the name is among those that are known to be harmless when they are used in the usual way.
 pub fn is_harmless(global: &Global) -> bool {
-    matches!(verdict(global), Verdict::Harmless(_))
+    verdict(global) == Verdict::Harmless
 }
 
 /// The items of a tuple. What is called with a list might be called with another one than is seen.
@@ -402,9 +409,4 @@ fn tuple(pickle: &Pickle, id: NodeId) -> Option<&[NodeId]> {
         Node::Tuple(items) => Some(pickle.items(*items)),
         _ => None,
     }
-}
-
-/// Whether the name is on the list, whatever is done with it.
-fn is_harmless_always(global: &Global) -> bool {
-    verdict(global) == Verdict::Harmless(Use::Any)
 }

@@ -1,24 +1,21 @@
-//! How a pickle uses what it names. Some names are harmless only in the way that honest files use
-//! them: each of their uses is looked at, also where they are handed around instead of called.
+//! How a pickle uses the names that it contains: which it calls, changes, or uses as values, and
+//! which of these usages the table of harmless names does not allow.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use statelens_checkpoint::{Form, Global, Grade};
 
-use super::{dtypes, is_harmless_always, tuple};
-use crate::names::{CODE, IMPORTS, NATIVE, NESTED, REACH, SHARED, Use, Verdict, verdict};
+use super::{calls, dtypes, tuple};
+use crate::names::{Allowed, How, NATIVE, Usage, allowed};
 use crate::{BuiltObject, Node, NodeId, Pickle};
 
-/// Codecs that are text, and that Python has without importing them.
-const CODECS: [&str; 8] =
-    ["latin1", "latin-1", "iso-8859-1", "utf-8", "utf8", "utf_8", "ascii", "UTF-8"];
+const HANDED: &str =
+    "It is harmless when it is called in the usual way; here it is used as a value.";
 
 /// A use that is not harmless.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Misuse {
-    /// How bad it is.
     pub(super) grade: Grade,
-    /// Why.
     pub(super) reason: &'static str,
     /// The call, if it is one.
     pub(super) object: Option<NodeId>,
@@ -32,23 +29,16 @@ pub(super) struct Uses<'a> {
     pub(super) changed: HashMap<&'a Global, NodeId>,
     /// Streams of torch.
     pub(super) streams: Vec<NodeId>,
-    /// The first object that is made by something that is no name.
+    /// The first object that is made by something without a name.
     pub(super) computed: Option<NodeId>,
+    /// Unusual values that no name is responsible for: title and explanation of each.
+    pub(super) oddities: BTreeSet<(&'static str, &'static str)>,
     misuses: HashMap<&'a Global, Misuse>,
     pickle: &'a Pickle,
-    guards: Vec<Guard>,
-}
-
-/// What must not be done with a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Guard {
-    Free,
-    /// It may only be called, as its name allows.
-    Called(Use),
-    /// The module that dill imports: only an argument of `_get_attr`.
-    Import,
-    /// The arguments of that, or of `numpy.dtype`: for nothing else.
-    Arguments,
+    /// Names, and results of calls, that may only be used where a pattern names them.
+    inner: HashMap<NodeId, &'static Allowed>,
+    /// The tuples that hold them in such a place.
+    placed: HashMap<NodeId, HashSet<NodeId>>,
 }
 
 impl<'a> Uses<'a> {
@@ -58,75 +48,58 @@ impl<'a> Uses<'a> {
             changed: HashMap::new(),
             streams: Vec::new(),
             computed: None,
+            oddities: BTreeSet::new(),
             misuses: HashMap::new(),
             pickle,
-            guards: Vec::new(),
+            inner: HashMap::new(),
+            placed: HashMap::new(),
         };
-        uses.guard();
-        uses.look();
+        uses.find_inner();
+        for (id, node) in pickle.nodes() {
+            match node {
+                Node::Object(call) => uses.object(id, &pickle.made(*call)),
+                Node::Persistent(name) => uses.persistent(*name),
+                _ => {}
+            }
+        }
+        uses.find_values();
+        uses.find_late_descriptions();
+        if !pickle.states.is_empty() {
+            uses.oddities.insert((
+                "The pickle sets state on a value that has none",
+                "Libraries set state only on objects that they have just made. A persistent id may \
+                 return a class or an object of the program.",
+            ));
+        }
         uses
     }
 
-    /// The gravest misuse of a name.
+    /// Returns the gravest misuse of a name.
     pub(super) fn misuse(&self, global: &Global) -> Option<&Misuse> {
         self.misuses.get(global)
     }
 
-    /// Notes which nodes may be used in some ways only.
-    fn guard(&mut self) {
-        let mut known: HashMap<&Global, Guard> = HashMap::new();
-        let guard_of = |global: &Global| match verdict(global) {
-            Verdict::Harmless(Use::Any) => Guard::Free,
-            Verdict::Harmless(allowed) => Guard::Called(allowed),
-            _ => Guard::Free,
-        };
-        self.guards = vec![Guard::Free; self.pickle.nodes.len()];
-        for (id, node) in self.pickle.nodes() {
-            if let Node::Global(global) = node {
-                let guard = known.entry(&**global).or_insert_with(|| guard_of(global));
-                self.guards[id.0 as usize] = *guard;
-            }
-        }
-        if known.values().all(|guard| *guard == Guard::Free) {
-            return;
-        }
-        for (id, node) in self.pickle.nodes() {
-            let Node::Object(object) = node else { continue };
-            match self.guards[object.callable.0 as usize] {
-                Guard::Called(Use::DillImport) => self.guards[id.0 as usize] = Guard::Import,
-                Guard::Called(Use::DillAttribute | Use::DillType) => {
-                    // What is spelled so is used as the name itself.
-                    if let Some(global) = self.pickle.global(id) {
-                        self.guards[id.0 as usize] = guard_of(&global);
-                    }
-                    if self.guards[object.args.0 as usize] == Guard::Free {
-                        self.guards[object.args.0 as usize] = Guard::Arguments;
-                    }
+    /// Finds the names that must not be used as values, and the results that must not.
+    fn find_inner(&mut self) {
+        let pickle = self.pickle;
+        let mut known: HashMap<&Global, Option<&'static Allowed>> = HashMap::new();
+        let restricted = |global: &Global| allowed(global).filter(|allowed| !allowed.bare());
+        for (id, node) in pickle.nodes() {
+            match node {
+                Node::Global(global) => {
+                    let found = known.entry(global).or_insert_with(|| restricted(global));
+                    self.inner.extend(found.map(|allowed| (id, allowed)));
                 }
-                Guard::Called(Use::DType) if self.guards[object.args.0 as usize] == Guard::Free => {
-                    self.guards[object.args.0 as usize] = Guard::Arguments;
+                Node::Object(call) => {
+                    if let Some(global) = pickle.spelled_global(&pickle.made(*call)) {
+                        self.inner.extend(restricted(&global).map(|allowed| (id, allowed)));
+                    } else if let Some(allowed) = self.inner.get(&call.callable)
+                        && is_inside(allowed)
+                    {
+                        self.inner.insert(id, allowed);
+                    }
                 }
                 _ => {}
-            }
-        }
-    }
-
-    fn look(&mut self) {
-        let pickle = self.pickle;
-        let guarded = self.guards.iter().any(|guard| *guard != Guard::Free);
-        for (id, node) in pickle.nodes() {
-            if let Node::Object(call) = node {
-                self.object(id, &pickle.made(*call));
-            }
-            if guarded {
-                let is_arguments = self.guards[id.0 as usize] == Guard::Arguments;
-                pickle.each_held(node, &mut |part| self.handed(part, is_arguments));
-            }
-        }
-        if guarded {
-            self.handed(pickle.root(), false);
-            for state in pickle.states.values().flatten() {
-                self.handed(*state, false);
             }
         }
     }
@@ -136,6 +109,7 @@ impl<'a> Uses<'a> {
         match pickle.node(object.callable) {
             Node::Global(global) if object.form == Form::Reference => {
                 self.changed.entry(&**global).or_insert(id);
+                return;
             }
             Node::Global(global) => {
                 self.first.entry(&**global).or_insert(id);
@@ -143,61 +117,109 @@ impl<'a> Uses<'a> {
             _ if pickle.global(object.callable).is_some() => {}
             _ => {
                 self.computed.get_or_insert(id);
+                return;
             }
         }
-        if object.form == Form::Reference {
-            return;
+        let callable = pickle.global(object.callable);
+        let is = |module, name| callable.as_ref().is_some_and(|global| global.is(module, name));
+        if is("torch.storage", "_load_from_bytes") {
+            self.streams.push(id);
         }
-        match self.guards[object.callable.0 as usize] {
-            Guard::Called(Use::Stream) => self.streams.push(id),
-            Guard::Called(allowed) => {
-                if let Err((grade, reason)) = self.check(object, allowed) {
-                    self.misused(object.callable, grade, reason, Some(id));
-                }
+        let mut named = Vec::new();
+        let mut done = calls::check(pickle, object, &mut named);
+        if done.is_ok() && is("numpy", "dtype") && !dtypes::is_sound(pickle, object) {
+            done = Err((Grade::Danger, NATIVE));
+        }
+        for (tuple, name) in named {
+            if self.inner.contains_key(&name) {
+                self.placed.entry(tuple).or_default().insert(name);
             }
-            // Called as it is: what a module or a tuple is not made for.
-            Guard::Import | Guard::Arguments | Guard::Free => {}
         }
-        let attribute = matches!(
-            self.guards[object.callable.0 as usize],
-            Guard::Called(Use::DillAttribute | Use::DillType | Use::DType)
-        );
-        if !attribute {
-            self.handed(object.args, false);
+        if let Err((grade, reason)) = done {
+            self.misused(object.callable, grade, reason, Some(id));
         }
     }
 
-    /// A node is a part of something else, or what unpickling returns.
-    fn handed(&mut self, part: NodeId, by_arguments: bool) {
-        match self.guards[part.0 as usize] {
-            Guard::Free => {}
-            Guard::Called(Use::Codec { bare: true } | Use::AsItIs { bare: true }) => {}
-            // The result of `_get_attr` that names it is judged where that is called.
-            Guard::Called(Use::Stream) => self.misused(part, Grade::Danger, NESTED, None),
-            Guard::Called(Use::DillRepr) => self.misused(part, Grade::Danger, CODE, None),
-            Guard::Called(Use::DillAttribute) => self.misused(part, Grade::Danger, REACH, None),
-            Guard::Called(Use::DillImport) => self.misused(part, Grade::Danger, IMPORTS, None),
-            Guard::Called(Use::Element) if by_arguments => {}
-            Guard::Called(_) => self.misused(
-                part,
-                Grade::UnknownCode,
-                "It is harmless when it is called in the usual way; here it is handed around.",
-                None,
-            ),
-            Guard::Import if by_arguments => {}
-            Guard::Import => {
-                if let Some(object) = self.pickle.object(part) {
-                    self.misused(object.callable, Grade::Danger, IMPORTS, Some(part));
+    /// A persistent id names a storage. One that names a class returns that class itself.
+    fn persistent(&mut self, name: NodeId) {
+        let pickle = self.pickle;
+        if calls::is_persistent_storage(pickle, name) {
+            return;
+        }
+        let class = match tuple(pickle, name) {
+            Some([kind, class, _, _]) if pickle.str(*kind) == Some("module") => Some(*class),
+            Some([class, _, _]) => Some(*class),
+            _ => None,
+        };
+        // Other classes are reported by their names.
+        let is_module = class.is_some_and(|class| match pickle.node(class) {
+            Node::Global(global) => allowed(global).is_none(),
+            _ => false,
+        });
+        if !is_module {
+            self.oddities.insert((
+                "A persistent id of the pickle names neither a storage nor a module",
+                "The loader of torch returns what such an id holds, and compares it with source text \
+                 from the file.",
+            ));
+        }
+    }
+
+    /// Finds names that are used as values though they may only be called.
+    fn find_values(&mut self) {
+        let pickle = self.pickle;
+        if self.inner.is_empty() {
+            return;
+        }
+        for (id, node) in pickle.nodes() {
+            pickle.each_held(node, &mut |part| {
+                if !self.placed.get(&id).is_some_and(|placed| placed.contains(&part)) {
+                    self.used_as_value(part);
                 }
+            });
+            if let Node::Object(call) = node {
+                self.used_as_value(call.args);
             }
-            Guard::Arguments => {
-                // What is in them would be handed on with them.
-                let items = self.pickle.sequence(part).unwrap_or_default().to_vec();
-                for item in items {
-                    let guard = self.guards[item.0 as usize];
-                    if matches!(guard, Guard::Import | Guard::Called(Use::Element)) {
-                        self.handed(item, false);
-                    }
+        }
+        self.used_as_value(pickle.root());
+        for state in pickle.states.values().flatten() {
+            self.used_as_value(*state);
+        }
+    }
+
+    fn used_as_value(&mut self, part: NodeId) {
+        if let Some(allowed) = self.inner.get(&part) {
+            let (grade, reason) = match allowed.danger {
+                Some(danger) => (Grade::Danger, danger),
+                None => (Grade::UnknownCode, HANDED),
+            };
+            self.misused(part, grade, reason, None);
+        }
+    }
+
+    /// Finds dtypes that are described after a tuple holds them: an array that was made with that tuple
+    /// would have been measured by the old description.
+    fn find_late_descriptions(&mut self) {
+        let pickle = self.pickle;
+        let mut described: HashMap<NodeId, u32> = HashMap::new();
+        for (id, node) in pickle.nodes() {
+            if let Node::Object(call) = node
+                && let Some(at) = pickle.made(*call).built_at
+                && pickle.global(call.callable).is_some_and(|global| global.is("numpy", "dtype"))
+            {
+                described.insert(id, at);
+            }
+        }
+        if described.is_empty() {
+            return;
+        }
+        for (id, node) in pickle.nodes() {
+            let Node::Tuple(items) = node else { continue };
+            for item in pickle.items(*items) {
+                if described.get(item).is_some_and(|at| id.0 < *at)
+                    && let Some(object) = pickle.object(*item)
+                {
+                    self.misused(object.callable, Grade::Danger, NATIVE, Some(*item));
                 }
             }
         }
@@ -212,7 +234,7 @@ impl<'a> Uses<'a> {
     ) {
         let global = match self.pickle.node(node) {
             Node::Global(global) => &**global,
-            // Spelled by dill: told of the function that spells it.
+            // A name that dill spells is reported with the function that spells it.
             Node::Object(made) => match self.pickle.node(made.callable) {
                 Node::Global(global) => &**global,
                 _ => return,
@@ -225,99 +247,12 @@ impl<'a> Uses<'a> {
             *known = misuse;
         }
     }
-
-    /// Whether a call is one of those that are harmless.
-    fn check(&self, object: &BuiltObject<'_>, allowed: Use) -> Result<(), (Grade, &'static str)> {
-        let pickle = self.pickle;
-        let unknown = |reason| Err((Grade::UnknownCode, reason));
-        let danger = |reason| Err((Grade::Danger, reason));
-        let args = match object.kwargs {
-            None => tuple(pickle, object.args),
-            Some(_) => None,
-        };
-        let text = |id: &NodeId| match pickle.node(*id) {
-            Node::Str(text) => text.as_str(),
-            _ => None,
-        };
-        let gives_what_is_there = matches!(
-            allowed,
-            Use::AsItIs { .. }
-                | Use::Type
-                | Use::DillType
-                | Use::DillRepr
-                | Use::DillAttribute
-                | Use::DillImport
-        );
-        let changed =
-            [object.states.is_empty(), object.items.is_empty(), object.entries.is_empty()]
-                .contains(&false);
-        if gives_what_is_there && changed {
-            return danger(SHARED);
-        }
-        match (allowed, args) {
-            (Use::Any | Use::Stream | Use::AsItIs { .. }, _) => Ok(()),
-            (Use::Made, Some([])) if object.form == Form::Instance => Ok(()),
-            (Use::Made, _) => unknown(
-                "An object of it may be made without its constructor; here that would be called.",
-            ),
-            (Use::Element, _) => unknown("It is a type of elements; here it would be called."),
-            (Use::Codec { .. }, Some([] | [_])) => Ok(()),
-            (Use::Codec { .. }, Some([_, codec]))
-                if text(codec).is_some_and(|codec| CODECS.contains(&codec)) =>
-            {
-                Ok(())
-            }
-            (Use::Codec { .. }, _) => unknown("It would use a codec that is not plain text."),
-            (Use::Type, Some([of])) => match pickle.node(*of) {
-                Node::None => Ok(()),
-                Node::Global(global) if is_constant(global) => Ok(()),
-                _ => unknown("It would look up a class or make one."),
-            },
-            (Use::Type, _) => unknown("It would look up a class or make one."),
-            (Use::DType, _) => match dtypes::is_sound(pickle, object) {
-                true => Ok(()),
-                false => danger(NATIVE),
-            },
-            (Use::Scalar, Some([_])) => Ok(()),
-            (Use::Scalar, Some([_, data])) if pickle.spelled(*data).is_some() => Ok(()),
-            (Use::Scalar, _) => danger(NATIVE),
-            (Use::DillRepr, Some([repr])) if text(repr).is_some_and(is_constant_repr) => Ok(()),
-            (Use::DillRepr, _) => danger(CODE),
-            (Use::DillImport, Some([module])) if text(module).is_some() => Ok(()),
-            (Use::DillImport, _) => danger(IMPORTS),
-            (Use::DillAttribute | Use::DillType, _) => {
-                let spelled = match object.form {
-                    Form::Call => pickle.spelled_global(object),
-                    _ => None,
-                };
-                match spelled.map(|global| verdict(&global)) {
-                    Some(Verdict::Harmless(_)) => Ok(()),
-                    Some(Verdict::Danger(reason)) => danger(reason),
-                    Some(Verdict::Unknown) => unknown(
-                        "It gives a name that is not among those that are known to be harmless.",
-                    ),
-                    None => danger(REACH),
-                }
-            }
-        }
-    }
 }
 
-fn is_constant(global: &Global) -> bool {
-    is_harmless_always(global) && matches!(&*global.name, "Ellipsis" | "NotImplemented" | "None")
-}
-
-/// What dill has evaluated: the names of Python's constants, and ranges of numbers.
-fn is_constant_repr(repr: &str) -> bool {
-    let numbers = repr.strip_prefix("range(").and_then(|rest| rest.strip_suffix(')'));
-    match numbers {
-        None => matches!(repr, "Ellipsis" | "NotImplemented" | "None"),
-        Some(numbers) => {
-            let is_number = |text: &str| {
-                let digits = text.strip_prefix('-').unwrap_or(text);
-                !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-            };
-            numbers.split(", ").all(is_number)
-        }
-    }
+/// Whether the result of a call is restricted like the name itself.
+fn is_inside(allowed: &Allowed) -> bool {
+    allowed
+        .usages
+        .iter()
+        .any(|usage| matches!(usage, Usage::Call(pattern) if pattern.how == How::Inside))
 }
