@@ -194,8 +194,8 @@ pub(super) const ROWS: &[Row] = rows! {
         "call(any*); call(any*) state attributes; bare",
         "an exception that is made and not raised is data";
     ["collections"], ["OrderedDict"],
-        "call() entries any; call() state {_metadata: any} entries any; call([[any]|(any, \
-         any)]); bare",
+        "call() entries any; call() state {_metadata: any} entries any; \
+         call(list); bare",
         "a dict, with the versions that torch keeps of a state dict";
     ["collections"], ["defaultdict"],
         "call(factory?) entries any; bare",
@@ -565,7 +565,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "gives(str); bare",
         "a member of an enumeration";
     ["cerebras_pytorch.utils.tensor_scalar_dict"], ["TensorScalarDict"],
-        "new() entries any",
+        "new() entries any; bare",
         "a dict";
     ["torch.utils._pytree"], ["TreeSpec", "LeafSpec"],
         "new(); new() state attributes",

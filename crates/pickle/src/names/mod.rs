@@ -2,6 +2,8 @@
 //! the machine. Whatever is in neither list is not known, and that is told.
 
 mod danger;
+#[cfg(test)]
+mod documented;
 mod harmless;
 mod pattern;
 

@@ -107,7 +107,7 @@ words! {
     Factory "factory" "`None`, a plain type of Python, or a name that is not in this table (and is reported)";
     Unlisted "unlisted" "a name that is not in this table (and is reported)";
     Storage "storage" "a storage of the file (a persistent id), or one that comes with its bytes (`torch.storage._load_from_bytes`)";
-    Hooks "hooks" "an empty `OrderedDict`";
+    Hooks "hooks" "an empty `OrderedDict`, or `None`";
     Element "element" "a type of elements: a text such as `f4`, `numpy.record`, or a class of ml_dtypes";
     DTypeState "dtype-state" "a description as NumPy writes it: the size fits the type, fields lie inside the record, and exactly those elements are objects that are said to be";
     Codec "codec" "`latin1`, `utf-8` or `ascii`, by their usual spellings";

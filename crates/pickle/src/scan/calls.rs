@@ -4,7 +4,9 @@ use statelens_checkpoint::{Form, Global, Grade};
 
 use super::{dtypes, tuple};
 use crate::graph::is_dill;
-use crate::names::{CallPattern, How, Kind, Kinds, SHARED, Usage, Verdict, Word, allowed, verdict};
+use crate::names::{
+    CallPattern, How, Kind, Kinds, NATIVE, SHARED, Usage, Verdict, Word, allowed, verdict,
+};
 use crate::{BuiltObject, Node, NodeId, Pickle, storage_dtype};
 
 /// Codecs of text that Python has without importing them.
@@ -22,33 +24,62 @@ const UNLISTED: &str = "It returns a name that is not among those that are known
 /// Why a call is not harmless.
 pub(super) type Refusal = (Grade, &'static str);
 
-/// A function or class that stands in a tuple where a pattern names it: the tuple and the name.
-pub(super) type Named = (NodeId, NodeId);
+/// Comparisons for each node of a pickle: what is shared is compared again at each use.
+const STEPS: u64 = 64;
 
-/// Checks a call against the table. Adds to `named` the functions and classes in its arguments that
-/// a pattern names. Calls of names outside the table are accepted: those are reported by their names.
-pub(super) fn check(
-    pickle: &Pickle,
-    object: &BuiltObject<'_>,
-    named: &mut Vec<Named>,
-) -> Result<(), Refusal> {
-    let how = if object.form == Form::Instance { How::New } else { How::Call };
-    let Some(items) = tuple(pickle, object.args) else {
-        return check_without_arguments(pickle, object.callable);
-    };
-    let made = Made {
-        how,
-        container: object.args,
-        args: items,
-        plain: object.kwargs.is_none_or(|kwargs| is_empty_dict(pickle, kwargs)),
-        states: &object.states,
-        items: &object.items,
-        entries: &object.entries,
-    };
-    let mut matcher = Matcher { pickle, named: Vec::new() };
-    matcher.call(object.callable, &made, true)?;
-    named.append(&mut matcher.named);
-    matcher.spelled(object)
+/// Compares the calls of one pickle with the table.
+pub(super) struct Matcher<'a> {
+    pickle: &'a Pickle,
+    /// Comparisons that are left.
+    steps: u64,
+    /// The names and results in arguments where a pattern names them: the tuple, and the item.
+    pub(super) named: Vec<(NodeId, NodeId)>,
+}
+
+impl<'a> Matcher<'a> {
+    pub(super) fn new(pickle: &'a Pickle) -> Self {
+        let steps = (pickle.nodes.len() as u64).saturating_mul(STEPS);
+        Self { pickle, steps, named: Vec::new() }
+    }
+
+    /// Checks a call against the table. Names outside the table are accepted: they are reported
+    /// wherever they are used.
+    pub(super) fn check(&mut self, object: &BuiltObject<'_>) -> Result<(), Refusal> {
+        let pickle = self.pickle;
+        let how = if object.form == Form::Instance { How::New } else { How::Call };
+        let Some(items) = tuple(pickle, object.args) else {
+            return check_without_arguments(pickle, object.callable);
+        };
+        let made = Made {
+            how,
+            container: object.args,
+            args: items,
+            plain: object.kwargs.is_none_or(|kwargs| is_empty_dict(pickle, kwargs)),
+            states: &object.states,
+            items: &object.items,
+            entries: &object.entries,
+        };
+        self.call(object.callable, &made, true)?;
+        self.spelled(object)?;
+        let callable = pickle.global(object.callable);
+        if callable.is_some_and(|callable| callable.is("numpy", "dtype"))
+            && !(self.take(dtypes::len(pickle, object)) && dtypes::is_sound(pickle, object))
+        {
+            return Err((Grade::Danger, NATIVE));
+        }
+        Ok(())
+    }
+
+    /// Counts comparisons; `false` if there are too many.
+    fn take(&mut self, steps: u64) -> bool {
+        match self.steps.checked_sub(steps) {
+            Some(left) => {
+                self.steps = left;
+                true
+            }
+            None => false,
+        }
+    }
 }
 
 /// A call whose arguments are not a tuple: they may be others by the time it is made.
@@ -83,11 +114,6 @@ impl Made<'_> {
     fn is_changed(&self) -> bool {
         !(self.states.is_empty() && self.items.is_empty() && self.entries.is_empty())
     }
-}
-
-struct Matcher<'a> {
-    pickle: &'a Pickle,
-    named: Vec<Named>,
 }
 
 impl<'a> Matcher<'a> {
@@ -225,6 +251,9 @@ impl<'a> Matcher<'a> {
     /// Whether the value is of this kind. The patterns bound the recursion.
     fn fits(&mut self, kind: &Kind, id: NodeId, container: NodeId) -> bool {
         let pickle = self.pickle;
+        if !self.take(1) {
+            return false;
+        }
         match kind {
             Kind::Word(word) => self.is(*word, id, container),
             Kind::Text(text) => is_text(pickle, id, text),
@@ -247,6 +276,7 @@ impl<'a> Matcher<'a> {
             }
             Kind::Tuple(kinds) => tuple(pickle, id).is_some_and(|items| self.all(kinds, items, id)),
             Kind::List(kind) => match pickle.node(id) {
+                Node::List(_) if matches!(**kind, Kind::Word(Word::Any)) => true,
                 Node::List(items) => items.iter().all(|item| self.fits(kind, *item, id)),
                 _ => false,
             },
@@ -286,7 +316,8 @@ impl<'a> Matcher<'a> {
             Word::Dict => matches!(node, Node::Dict(_)),
             Word::Attributes => pickle.dict(id).is_some_and(|entries| {
                 let plain = |name: &str| !name.starts_with("__");
-                entries.iter().all(|(key, _)| pickle.str(*key).is_some_and(plain))
+                self.take(entries.len() as u64)
+                    && entries.iter().all(|(key, _)| pickle.str(*key).is_some_and(plain))
             }),
             Word::Factory => {
                 let plain = |global: &Global| {
@@ -299,6 +330,7 @@ impl<'a> Matcher<'a> {
             }
             Word::Unlisted => self.is_unlisted(id),
             Word::Storage => is_storage(pickle, id),
+            Word::Hooks if *node == Node::None => true,
             Word::Hooks => pickle.object(id).is_some_and(|object| {
                 let class = self.named(object.callable);
                 let is_dict = class.is_some_and(|class| class.is("collections", "OrderedDict"));
@@ -315,7 +347,9 @@ impl<'a> Matcher<'a> {
             // With the element, where the whole dtype is seen: see `dtypes::is_sound`.
             Word::DTypeState => true,
             Word::Codec => pickle.str(id).is_some_and(|codec| CODECS.contains(&codec)),
-            Word::Constant => pickle.str(id).is_some_and(is_constant_repr),
+            Word::Constant => {
+                pickle.str(id).is_some_and(|repr| repr.len() < 100 && is_constant_repr(repr))
+            }
             Word::BuiltinName | Word::MemberName => matches!(node, Node::Str(_)),
             Word::ApplyArgs => matches!(node, Node::Tuple(_)),
         }
@@ -343,7 +377,11 @@ fn is_name(global: &Global, name: &str) -> bool {
 }
 
 fn is_text(pickle: &Pickle, id: NodeId, text: &str) -> bool {
-    let bytes = || pickle.spelled_bytes(pickle.spelled(id)?);
+    let bytes = || {
+        let spelled = pickle.spelled(id)?;
+        // Longer ones would be copied for nothing.
+        (pickle.spelled_len(spelled) <= 2 * text.len()).then(|| pickle.spelled_bytes(spelled))?
+    };
     pickle.str(id) == Some(text) || bytes().is_some_and(|bytes| *bytes == *text.as_bytes())
 }
 

@@ -15,6 +15,25 @@ const HOLDS_OBJECTS: i64 = 0b111;
 /// `NPY_ALIGNED_STRUCT`, which any record may have.
 const ALIGNED: i64 = 128;
 
+/// Texts that name a type of elements are shorter.
+const TEXT: usize = 100;
+
+/// Returns how many values the description of a dtype has: what it takes to examine it.
+pub(super) fn len(pickle: &Pickle, object: &BuiltObject<'_>) -> u64 {
+    let state = object.states.first().and_then(|state| tuple(pickle, *state)).unwrap_or_default();
+    let parts = state.iter().map(|part| match pickle.node(*part) {
+        Node::Dict(entries) => entries.len() as u64,
+        Node::Tuple(items) => {
+            let items = pickle.items(*items);
+            let inner = items.iter().map(|item| tuple(pickle, *item).map_or(1, <[_]>::len) as u64);
+            // The shape of a sub-array is inside.
+            if items.len() == 2 { inner.sum() } else { items.len() as u64 }
+        }
+        _ => 1,
+    });
+    parts.fold(1, u64::saturating_add)
+}
+
 /// Whether a value names a type of elements: a text, `numpy.record`, or a class of ml_dtypes.
 pub(super) fn is_element(pickle: &Pickle, id: NodeId) -> bool {
     element(pickle, id).is_some()
@@ -218,12 +237,19 @@ fn element(pickle: &Pickle, id: NodeId) -> Option<Element> {
             };
             Some(Element { size: Some(size), kind: ElementKind::Custom })
         }
-        _ => of_text(pickle.text(id)?.as_str()?),
+        Node::Str(text) => of_text(text.as_str()?),
+        Node::Bytes(bytes) => {
+            of_text(std::str::from_utf8(bytes.get(..TEXT).unwrap_or(bytes)).ok()?)
+        }
+        _ => None,
     }
 }
 
 /// One letter and a length, as NumPy writes it: `f4`, `<U12`, `O8`, `M8[ns]`; or a name.
 fn of_text(text: &str) -> Option<Element> {
+    if text.len() >= TEXT {
+        return None;
+    }
     let number = |size| Some(Element { size, kind: ElementKind::Number });
     match text {
         "bool" => return number(Some(1)),

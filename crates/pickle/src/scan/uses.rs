@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use statelens_checkpoint::{Form, Global, Grade};
 
-use super::{calls, dtypes, tuple};
+use super::calls::{Matcher, is_persistent_storage};
+use super::tuple;
 use crate::names::{Allowed, How, NATIVE, Usage, allowed};
 use crate::{BuiltObject, Node, NodeId, Pickle};
 
@@ -55,9 +56,10 @@ impl<'a> Uses<'a> {
             placed: HashMap::new(),
         };
         uses.find_inner();
+        let mut matcher = Matcher::new(pickle);
         for (id, node) in pickle.nodes() {
             match node {
-                Node::Object(call) => uses.object(id, &pickle.made(*call)),
+                Node::Object(call) => uses.object(id, &pickle.made(*call), &mut matcher),
                 Node::Persistent(name) => uses.persistent(*name),
                 _ => {}
             }
@@ -104,7 +106,7 @@ impl<'a> Uses<'a> {
         }
     }
 
-    fn object(&mut self, id: NodeId, object: &BuiltObject<'_>) {
+    fn object(&mut self, id: NodeId, object: &BuiltObject<'_>, matcher: &mut Matcher<'_>) {
         let pickle = self.pickle;
         match pickle.node(object.callable) {
             Node::Global(global) if object.form == Form::Reference => {
@@ -121,16 +123,11 @@ impl<'a> Uses<'a> {
             }
         }
         let callable = pickle.global(object.callable);
-        let is = |module, name| callable.as_ref().is_some_and(|global| global.is(module, name));
-        if is("torch.storage", "_load_from_bytes") {
+        if callable.is_some_and(|callable| callable.is("torch.storage", "_load_from_bytes")) {
             self.streams.push(id);
         }
-        let mut named = Vec::new();
-        let mut done = calls::check(pickle, object, &mut named);
-        if done.is_ok() && is("numpy", "dtype") && !dtypes::is_sound(pickle, object) {
-            done = Err((Grade::Danger, NATIVE));
-        }
-        for (tuple, name) in named {
+        let done = matcher.check(object);
+        for (tuple, name) in matcher.named.drain(..) {
             if self.inner.contains_key(&name) {
                 self.placed.entry(tuple).or_default().insert(name);
             }
@@ -143,7 +140,7 @@ impl<'a> Uses<'a> {
     /// A persistent id names a storage. One that names a class returns that class itself.
     fn persistent(&mut self, name: NodeId) {
         let pickle = self.pickle;
-        if calls::is_persistent_storage(pickle, name) {
+        if is_persistent_storage(pickle, name) {
             return;
         }
         let class = match tuple(pickle, name) {
