@@ -9,6 +9,7 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "it/corpus.rs"]
 mod corpus;
 
 use std::collections::HashSet;

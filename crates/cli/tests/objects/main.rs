@@ -1,9 +1,9 @@
 //! Checkpoints in object stores: read by ranges, written by parts, against a store that speaks the
 //! protocols of S3, Google and Azure (`store.rs`).
-#![cfg(feature = "object-store")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../common/mod.rs"]
+#[allow(dead_code, reason = "these tests use a part of it")]
+#[path = "../it/common.rs"]
 mod common;
 mod store;
 

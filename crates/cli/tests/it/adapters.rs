@@ -1,0 +1,146 @@
+//! LoRA, folded: adapters that PEFT has saved, and what Cerebras's checkpoints hold.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+use crate::common::{Folder, fixture, run};
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// A copy of the model and its adapter in one folder.
+fn together(folder: &Folder) -> std::path::PathBuf {
+    let all = folder.file("all");
+    fs::create_dir(&all).unwrap();
+    for part in ["model", "adapter"] {
+        for entry in fs::read_dir(fixture("peft/llama_bf16").join(part)).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), all.join(entry.file_name())).unwrap();
+        }
+    }
+    all
+}
+
+#[test]
+fn an_adapter_is_folded_as_peft_folds_it() {
+    let folder = Folder::new();
+    let case = fixture("peft/llama_bf16");
+    let out = text(&folder.file("out"));
+    let (model, adapter) = (text(&case.join("model")), text(&case.join("adapter")));
+    run(["fold-lora", &model, "--adapter", &adapter, "-o", &out]).ok();
+    let written = folder.file("out/model_folded");
+    let entries = |path: &Path| {
+        let json = run(["manifest", "--json", &text(path)]).json();
+        let mut entries: Vec<String> =
+            json["entries"].as_array().unwrap().iter().map(|one| one.to_string()).collect();
+        entries.sort();
+        entries
+    };
+    let merged = entries(&case.join("merged/model.safetensors"));
+    assert_eq!(entries(&written.join("model.safetensors")), merged);
+    assert_ne!(entries(&case.join("model/model.safetensors")), merged);
+    assert_eq!(
+        fs::read(written.join("config.json")).unwrap(),
+        fs::read(case.join("model/config.json")).unwrap()
+    );
+    // An adapter in the model's folder needs no name.
+    let all = together(&folder);
+    run(["fold-lora", &text(&all)]).ok();
+    assert_eq!(entries(&all.join("model_folded/model.safetensors")), merged);
+}
+
+#[test]
+fn what_does_not_fit_is_told_and_nothing_is_written() {
+    let folder = Folder::new();
+    let all = together(&folder);
+    let config = all.join("adapter_config.json");
+    let own = fs::read_to_string(&config).unwrap();
+    let fails = |config_text: &str| {
+        fs::write(&config, config_text).unwrap();
+        let said = run(["fold-lora", &text(&all)]).failed();
+        assert!(!all.join("model_folded").exists(), "{said}");
+        said
+    };
+    let said = fails(&own.replace("\"r\": 4", "\"r\": 8"));
+    assert!(said.contains("has 4 rows") && said.contains("says rank 8"), "{said}");
+    assert!(said.contains("adapter_config.json that was saved with these weights"), "{said}");
+    let said = fails(&own.replace("\"use_dora\": false", "\"use_dora\": true"));
+    assert!(
+        said.contains("an adapter with use_dora") && said.contains("merge_and_unload"),
+        "{said}"
+    );
+    fs::remove_file(&config).unwrap();
+    let said = run(["fold-lora", &text(&all)]).failed();
+    assert!(said.contains("no adapter_config.json beside the adapter"), "{said}");
+    // Another model.
+    let other = fixture("trainer/gpt2");
+    let adapter = fixture("peft/llama_bf16/adapter");
+    let said = run([
+        "fold-lora",
+        &text(&other),
+        "--adapter",
+        &text(&adapter),
+        "-o",
+        &text(&folder.file("o")),
+    ]);
+    let said = said.failed();
+    assert!(
+        said.contains("layers.0.mlp.down_proj.weight`, and the model has no such key"),
+        "{said}"
+    );
+    assert!(said.contains("the model that it was trained on, tiny-llama"), "{said}");
+}
+
+/// The hashes of a checkpoint's tensors, by key.
+fn hashes(path: &Path) -> Vec<String> {
+    let json = run(["manifest", "--json", &text(path)]).json();
+    json["entries"].as_array().unwrap().iter().map(|one| one.to_string()).collect()
+}
+
+#[test]
+fn an_adapter_is_folded_on_the_way_to_another_format() {
+    let folder = Folder::new();
+    let (all, out) = (text(&together(&folder)), folder.file("out"));
+    let to = ["--to", "cs-2.9", "-o", &text(&out)];
+    run([&["convert-model", &all, "--fold-lora"], &to[..]].concat()).ok();
+    let merged = text(&fixture("peft/llama_bf16/merged/model.safetensors"));
+    let config = format!("{all}/config.json");
+    let apart = folder.file("apart");
+    let to = ["--to", "cs-2.9", "--config", &config, "-o", &text(&apart)];
+    run([&["convert-model", &merged], &to[..]].concat()).ok();
+    let sorted = |folder: &Path| {
+        let mut hashes = hashes(&folder.join("model_to_cs-2.9.mdl"));
+        hashes.sort();
+        hashes
+    };
+    assert_eq!(sorted(&out), sorted(&apart));
+    let model = text(&fixture("peft/llama_bf16/model"));
+    let said = run([&["convert-model", &model, "--fold-lora"], &to[..]].concat()).failed();
+    assert!(said.contains("no adapter beside it"), "{said}");
+}
+
+#[test]
+fn lora_of_cerebras_is_folded_on_the_way_to_hugging_face() {
+    let folder = Folder::new();
+    let case = fixture("recipes/lora/list_groups");
+    let config = folder.with("params.yaml", &fs::read(case.join("in/params.yaml")).unwrap());
+    let packed = fs::read(case.join("in/checkpoint.mdl.zst")).unwrap();
+    let mut unpacked = Vec::new();
+    ruzstd::decoding::StreamingDecoder::new(&packed[..])
+        .unwrap()
+        .read_to_end(&mut unpacked)
+        .unwrap();
+    let source = text(&folder.with("checkpoint.mdl", &unpacked));
+    let to = ["--model", "gpt2", "--src-fmt", "cs-2.9", "--to", "hf", "--export-safetensors"];
+    let said = run([&["convert-model", &source], &to[..]].concat()).failed_after_losses();
+    assert!(said.contains("lora_A") && said.contains("--fold-lora"), "{said}");
+    run([&["convert-model", &source, "--fold-lora"], &to[..]].concat()).ok();
+    run(["fold-lora", &source, "--config", &text(&config)]).ok();
+    let folded = text(&folder.file("checkpoint_folded.mdl"));
+    let its = text(&folder.file("params_folded.yaml"));
+    run([&["convert-model", &folded, "--config", &its], &to[..]].concat()).ok();
+    let written = |name: &str| folder.file(name).join("model-00001-of-00001.safetensors");
+    assert_eq!(hashes(&written("checkpoint_to_hf")), hashes(&written("checkpoint_folded_to_hf")));
+}

@@ -1,0 +1,182 @@
+//! `statelens states` and `statelens diff`.
+
+use std::path::Path;
+
+use crate::common::{Folder, Ran, fixture, run};
+
+fn diff(left: &Path, right: &Path, more: &[&str]) -> Ran {
+    let paths = [left, right].map(|path| path.to_string_lossy().into_owned());
+    let mut args = vec!["diff", &paths[0], &paths[1]];
+    args.extend(more);
+    run(args)
+}
+
+#[test]
+fn states_are_listed_with_their_sizes() {
+    let file = fixture("cerebras/v2.10.0/gpt_small.mdl").to_string_lossy().into_owned();
+    let table = run(["states", &file]).ok();
+    assert!(table.lines().nth(1).unwrap().starts_with("model "), "{table}");
+    let json = run(["states", "--json", &file]).json();
+    let states = json["states"].as_array().unwrap();
+    let named = |name: &str| states.iter().find(|state| state["state"] == name).unwrap();
+    assert_eq!(named("model")["params"], 32_192);
+    assert_eq!(named("model")["bytes"], 128_768);
+    assert_eq!(named("global_step")["leaves"], 1);
+    assert_eq!(named("global_step")["tensors"], 0);
+    // Those that `convert --states` takes, where nothing is nested, too.
+    for (file, expected) in [
+        ("hf_sharded_safetensors/model.safetensors.index.json", &["model"][..]),
+        ("tf/tf2_checkpoint/ckpt-1.index", &["_CHECKPOINTABLE_OBJECT_GRAPH", "mod", "model"]),
+    ] {
+        let listed = run(["states", "--json", &fixture(file).to_string_lossy()]).json();
+        let listed = listed["states"].as_array().unwrap().iter().map(|state| &state["state"]);
+        let listed: Vec<_> = listed.take(expected.len()).collect();
+        assert_eq!(listed, expected, "{file}");
+    }
+    let error = run(["states", "no such file"]).failed();
+    assert!(error.contains("no such file"), "{error}");
+}
+
+#[test]
+fn one_state_in_two_formats_matches() {
+    let (mdl, pt) =
+        (fixture("cerebras/v2.10.0/gpt_small.mdl"), fixture("cerebras/v2.10.0/gpt_small.pt"));
+    for more in [&[][..], &["--op", "allclose"], &["--select", "model.*"]] {
+        let said = diff(&mdl, &pt, more).ok();
+        assert!(said.starts_with("the checkpoints match"), "{said}");
+    }
+    assert_eq!(diff(&mdl, &pt, &["--json"]).json()["matches"], true);
+}
+
+#[test]
+fn differences_are_listed_and_make_the_answer_no() {
+    let before = fixture("cerebras/compat/synthetic_1.7.mdl");
+    let after = fixture("cerebras/compat/synthetic_1.7_fixed.mdl");
+    let ran = diff(&before, &after, &[]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    assert!(ran.out.contains("lr_scheduler.last_epoch"), "{}", ran.out);
+    assert!(ran.out.contains("value: 24 / 25"), "{}", ran.out);
+    let ran = diff(&before, &after, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(json["differences"].as_array().unwrap().len(), 6);
+    let more =
+        &["--exclude", "lr_scheduler*", "--exclude", "model.ln_f*", "--exclude", "model.emb*"];
+    diff(&before, &after, more).ok();
+}
+
+#[test]
+fn rounding_is_within_a_tolerance_and_told_without() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
+    let rounded = folder.file("bf16.pt");
+    let paths = [&source, &rounded].map(|path| path.to_string_lossy().into_owned());
+    run(["convert", &paths[0], &paths[1], "--cast", "bf16"]).ok();
+    let first = |more: &[&str]| {
+        let ran = diff(&source, &rounded, more);
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        json["differences"][0].clone()
+    };
+    let at_once = first(&["--json"]);
+    assert_eq!((&at_once["what"], &at_once["precision"]), (&"dtype".into(), &"bfloat16".into()));
+    assert_eq!(at_once["values"], "equal at bfloat16 precision", "{at_once}");
+    assert!(at_once["max_abs"].as_f64().unwrap() > 0.0, "{at_once}");
+    let found = first(&["--json", "--ignore-dtype"]);
+    assert_eq!(found["what"], "elements");
+    // Eight bits of precision: half a unit in the last place.
+    assert!(found["max_rel"].as_f64().unwrap() <= 1.0 / 256.0, "{found}");
+    assert!(found["cosine"].as_f64().unwrap() > 0.9999, "{found}");
+    let close = ["--ignore-dtype", "--op", "allclose", "--rtol", "0.004"];
+    let said = diff(&source, &rounded, &close).ok();
+    assert!(said.contains("within the tolerance only"), "{said}");
+}
+
+#[test]
+fn what_can_not_be_compared_is_told() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/seed.mdl");
+    let error = diff(&source, Path::new("no such file"), &[]).failed();
+    assert!(error.contains("no such file"), "{error}");
+    let error = diff(&source, folder.path(), &[]).failed();
+    assert!(error.contains("folder"), "{error}");
+    let text = folder.with("notes.txt", b"no checkpoint");
+    let error = diff(&text, &source, &[]).failed();
+    assert!(error.contains("notes.txt"), "{error}");
+    let error = diff(&source, &source, &["--select", "nothing"]).failed();
+    assert!(error.contains("nothing"), "{error}");
+    let wrong = diff(&source, &source, &["--rtol", "-1"]);
+    assert_eq!(wrong.code, Some(2));
+}
+
+#[test]
+fn classes_and_ties_are_compared_if_asked() {
+    let folder = Folder::new();
+    // The same state in both, tied weights among it.
+    for name in ["gpt_small", "tied"] {
+        let [mdl, pt] = ["mdl", "pt"].map(|end| fixture(&format!("cerebras/v2.10.0/{name}.{end}")));
+        diff(&mdl, &pt, &["--structure"]).ok();
+    }
+    let old = fixture("cerebras/compat/synthetic_1.7_fixed.mdl");
+    let new = folder.file("new.mdl");
+    let paths = [&old, &new].map(|path| path.to_string_lossy().into_owned());
+    run(["upgrade", &paths[0], "-o", &paths[1]]).ok();
+    diff(&old, &new, &["--structure"]).ok();
+    // A list where a tuple was, an ordered dict where a plain one was.
+    let before = folder.with("before.pkl", b"\x80\x02}(U\x01a(K\x01K\x02tU\x01b}U\x01cK\x03su.");
+    let after = folder.with(
+        "after.pkl",
+        b"\x80\x02}(U\x01a](K\x01K\x02eU\x01bccollections\nOrderedDict\n)RU\x01cK\x03su.",
+    );
+    diff(&before, &after, &[]).ok();
+    let ran = diff(&before, &after, &["--structure"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("container: type: tuple / list"), "{}", ran.out);
+    assert!(ran.out.contains("container: type: dict / collections.OrderedDict"), "{}", ran.out);
+    // Tied weights, and the same ones apart, as a format without links has them.
+    let tied = fixture("cerebras/v2.10.0/tied.pt");
+    let apart = folder.file("apart.npz");
+    let paths = [&tied, &apart].map(|path| path.to_string_lossy().into_owned());
+    run(["convert", &paths[0], &paths[1], "--lossy"]);
+    let ran = diff(&tied, &apart, &["--structure", "--ignore-type"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("tie: value: the same as `"), "{}", ran.out);
+}
+
+#[test]
+fn a_nan_on_one_side_is_told_as_such() {
+    let folder = Folder::new();
+    let file = |name: &str, values: [f32; 2]| {
+        let header = br#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header);
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        folder.with(name, &bytes)
+    };
+    let (left, right) = (file("a.safetensors", [1.0, 2.0]), file("b.safetensors", [1.0, f32::NAN]));
+    let ran = diff(&left, &right, &[]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    assert!(ran.out.contains("NaN: 1 element is NaN on one side only"), "{}", ran.out);
+    assert!(ran.out.contains("max abs, MSE and cosine undefined"), "{}", ran.out);
+    let json: serde_json::Value =
+        serde_json::from_str(&diff(&left, &right, &["--json"]).out).unwrap();
+    let found = &json["differences"][0];
+    assert_eq!(found["what"], "nan");
+    assert!(found["cosine"].is_null() && found["max_abs"].is_null(), "{found}");
+}
+
+#[test]
+fn what_differs_of_an_optimizer_is_told_by_its_parameter() {
+    let folder = Folder::new();
+    let (mdl, without) = (fixture("cerebras/v2.10.0/gpt_small.mdl"), folder.file("without.mdl"));
+    let [from, to] = [&mdl, &without].map(|path| path.to_string_lossy().into_owned());
+    run(["convert", &from, &to, "--exclude", "optimizer.state.4.exp_avg"]).ok();
+    // cstorch numbers parameters in the model's order.
+    let parameter = "model.model.blocks.0.qkv.weight";
+    let ran = diff(&mdl, &without, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let found = &json["differences"][0];
+    assert_eq!((&found["what"], &found["parameter"]), (&"only_left".into(), &parameter.into()));
+    assert!(found["right_parameter"].is_null());
+    let text = diff(&mdl, &without, &[]).out;
+    assert!(text.contains(&format!("of `{parameter}`: only left")), "{text}");
+}

@@ -1,0 +1,142 @@
+//! A power cut loses nothing: what replaces a file is on the disk before that goes, and so is what is
+//! kept before others are deleted. A replaced file keeps its owner.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::process::Command;
+
+use crate::common::{Folder, fixture, run, skipped};
+
+/// What is asked of the system, in order: `fsync PATH`, `rename FROM TO` and so on, without the
+/// folder; `None` where there is no strace to watch with, which is not ours to install.
+fn steps(folder: &Folder, args: &[&str]) -> Option<Vec<String>> {
+    let log = folder.path().join("log");
+    let calls = "trace=fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat";
+    let ran = Command::new("strace")
+        .args(["-f", "-y", "-qq", "-e", "signal=none", "-e", calls, "-o"])
+        .arg(&log)
+        .arg(env!("CARGO_BIN_EXE_statelens"))
+        .args(args)
+        .current_dir(folder.path())
+        .output();
+    let Ok(ran) = ran else {
+        skipped("there is no strace, which shows the order in which files reach the disk");
+        return None;
+    };
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let text = fs::read_to_string(&log).unwrap();
+    fs::remove_file(&log).unwrap();
+    let here = folder.path().canonicalize().unwrap().to_string_lossy().into_owned();
+    let steps: Vec<String> = text
+        .lines()
+        .filter(|line| line.ends_with("= 0"))
+        .filter_map(|line| step(line, &here))
+        .collect();
+    assert!(!steps.is_empty(), "{text}");
+    Some(steps)
+}
+
+/// `4711 fsync(4</tmp/x/.statelens-4711-0.part>) = 0` as `fsync .part`.
+fn step(line: &str, here: &str) -> Option<String> {
+    let (call, rest) = line.split_once('(')?;
+    let call = call.rsplit(' ').next()?.trim_end_matches("at2").trim_end_matches("at");
+    let paths: Vec<&str> = match call {
+        "fsync" | "fdatasync" => vec![rest.split_once('<')?.1.split_once('>')?.0],
+        _ => rest.split('"').skip(1).step_by(2).collect(),
+    };
+    let short = |path: &str| {
+        let path = path.strip_prefix(here).unwrap_or(path).trim_start_matches(['.', '/']);
+        match path {
+            "" => "FOLDER".to_owned(),
+            path if path.ends_with("9.part") && path.contains("0000") => "OLD".to_owned(),
+            path if path.ends_with(".part") => "NEW".to_owned(),
+            path => path.to_owned(),
+        }
+    };
+    Some([call.to_owned(), paths.into_iter().map(short).collect::<Vec<_>>().join(" ")].join(" "))
+}
+
+const REPLACING: [&str; 5] =
+    ["fsync NEW", "link out OLD", "rename NEW out", "fsync FOLDER", "unlink OLD"];
+
+fn text(folder: &Folder, name: &str) -> String {
+    folder.file(name).to_string_lossy().into_owned()
+}
+
+fn replacing(out: &str) -> Vec<String> {
+    REPLACING.iter().map(|step| step.replace("out", out)).collect()
+}
+
+#[test]
+fn what_replaces_a_file_is_on_the_disk_before_that_goes() {
+    let folder = Folder::new();
+    let source = fixture("torch/zip_module_state_dict.pt");
+    fs::copy(source, folder.file("a.pt")).unwrap();
+    let convert = ["convert", "a.pt", "b.safetensors"];
+    // A new file is left to the system, as `cp` leaves it, unless that is asked for.
+    let Some(new) = steps(&folder, &convert) else { return };
+    assert_eq!(new, ["link NEW b.safetensors", "unlink NEW"]);
+    let replaced = steps(&folder, &[&convert[..], &["--force"]].concat()).unwrap();
+    assert_eq!(replaced, replacing("b.safetensors"));
+    let synced = steps(&folder, &["convert", "a.pt", "c.npz", "--sync"]).unwrap();
+    let last = synced.iter().position(|step| step == "fsync FOLDER");
+    assert_eq!(synced[..2], ["fsync NEW", "link NEW c.npz"]);
+    assert!(last.is_some(), "{synced:?}");
+    // One tensor alone, too.
+    run(["export", &text(&folder, "a.pt"), "lin.weight", &text(&folder, "w.npy")]).ok();
+    let export = ["export", "a.pt", "lin.weight", "w.npy", "--force"];
+    assert_eq!(steps(&folder, &export).unwrap(), replacing("w.npy"));
+}
+
+#[test]
+fn shards_of_a_replaced_set_go_when_the_new_ones_are_on_the_disk() {
+    let folder = Folder::new();
+    fs::copy(fixture("torch/zip_module_state_dict.pt"), folder.file("a.pt")).unwrap();
+    let convert = |size: &str| {
+        let args = ["convert", "a.pt", "s.safetensors", "--shard-size", size, "--force"];
+        steps(&folder, &args)
+    };
+    let Some(_) = convert("400") else { return };
+    let steps = convert("1000").unwrap();
+    let is_sync = |step: &String| step.starts_with("fsync");
+    let is_gone = |step: &String| step.starts_with("unlink") && !step.contains("NEW");
+    let (synced, gone) = (steps.iter().rposition(is_sync), steps.iter().position(is_gone));
+    assert!(gone.is_some() && synced < gone, "{steps:?}");
+    assert!(steps.iter().any(|step| step.starts_with("unlink s-")), "{steps:?}");
+}
+
+#[test]
+fn what_is_kept_is_on_the_disk_before_others_are_deleted() {
+    let folder = Folder::new();
+    for step in [1, 2, 3] {
+        let name = format!("checkpoint_{step}.mdl");
+        fs::copy(fixture("cerebras/v2.10.0/seed.mdl"), folder.file(&name)).unwrap();
+    }
+    let args = ["prune", ".", "--keep", "1", "--apply", "--delete"];
+    let Some(steps) = steps(&folder, &args) else { return };
+    assert_eq!(
+        steps,
+        [
+            "fsync checkpoint_3.mdl",
+            "fsync FOLDER",
+            "unlink checkpoint_1.mdl",
+            "unlink checkpoint_2.mdl"
+        ]
+    );
+}
+
+#[test]
+fn a_replaced_file_keeps_its_owner() {
+    let folder = Folder::new();
+    fs::copy(fixture("torch/zip_module_state_dict.pt"), folder.file("a.pt")).unwrap();
+    let out = folder.file("b.safetensors");
+    run(["convert", &text(&folder, "a.pt"), &text(&folder, "b.safetensors")]).ok();
+    // Only root may give files away; whoever isn't keeps its own.
+    let is_root = chown(&out, Some(1234), Some(2345)).is_ok();
+    let before = fs::metadata(&out).unwrap();
+    run(["convert", &text(&folder, "a.pt"), &text(&folder, "b.safetensors"), "--force"]).ok();
+    let after = fs::metadata(&out).unwrap();
+    assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
+    assert!(!is_root || after.uid() == 1234);
+    assert_ne!(before.ino(), after.ino(), "it is another file");
+}

@@ -1,0 +1,590 @@
+//! The manifest of every fixture, compared with what the library that owns the format read from
+//! it: every key, their order, kind, dtype, shape, value, hash and link.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::corpus::{files, manifest, name, open};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use statelens_checkpoint::Unwatched;
+
+/// Leaves of ours that differ from what a library said, and why that is right. The test fails
+/// when one is no longer needed.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("cerebras/v2.10.0/numpy.mdl", "bigend", BIG_ENDIAN),
+    ("cerebras/v2.4.0/numpy.mdl", "bigend", BIG_ENDIAN),
+    (
+        "cerebras/v2.10.0-special/full_tensors.mdl",
+        "none",
+        "a constant tensor without a value: the library gives whatever was in memory",
+    ),
+    ("cerebras/v2.4.0/keys_collide.mdl", "a.b", ONE_DATASET),
+    ("cerebras/v2.4.0/keys_int_str_collide.mdl", "0", ONE_DATASET),
+    ("torch/legacy_full_module.pt", "_modules.0._parameters.weight", MODULE),
+    ("torch/zip_full_torchnn_module.pt", "_modules.0._parameters.weight", MODULE),
+    (
+        "torch/zip_rng_states.pt",
+        "npgen",
+        "the pickle names the function that would make the generator, not its class",
+    ),
+    (
+        "pickle/p5_oob_inline.pkl",
+        "w",
+        "the expectation has no entries; the file holds a bytearray of three bytes",
+    ),
+    (
+        "torch/lightning_like.ckpt",
+        "hyper_parameters.lr",
+        "the expectation was made without the class of these dict-like hyperparameters",
+    ),
+    (
+        "torch/zip_cyclic.pt",
+        "t.0.0.0",
+        "`t` is a tuple in itself; the expectation follows it round once more",
+    ),
+    ("numpy/mixed_members.npz", "readme.txt", NOT_LISTED),
+    ("gguf/bigendian.gguf", "a", BIG_ENDIAN),
+    ("flax/flax_dtypes.msgpack", "small.uint1.bits", UNSIGNED),
+    ("flax/flax_dtypes.msgpack", "small.uint2.bits", UNSIGNED),
+    ("flax/flax_dtypes.msgpack", "small.uint4.bits", UNSIGNED),
+    ("flax/flax_dtypes.msgpack", "pieces.uint4", UNSIGNED),
+    ("keras/k3_bfloat16.keras", "layers.dense.vars.0", OPAQUE),
+    ("keras/k3_bfloat16.keras", "layers.dense.vars.1", OPAQUE),
+    ("keras/k3_bfloat16.weights.h5", "layers.dense.vars.0", OPAQUE),
+    ("keras/k3_bfloat16.weights.h5", "layers.dense.vars.1", OPAQUE),
+];
+
+const UNSIGNED: &str = "a byte each, with the same value as uint8; the file's name is an attribute";
+const NOT_LISTED: &str = "numpy's list of arrays leaves out members that are not arrays";
+const OPAQUE: &str = "h5py gave bytes; the attribute `dtype` says that they are bfloat16";
+const BIG_ENDIAN: &str = "the expectation hashed the bytes as they are in the file, big-endian";
+const ONE_DATASET: &str = "two leaves with one flat key: the file holds one, and the other is it";
+const MODULE: &str = "the expectation has no entries for a pickled module; its tensors are listed";
+
+/// Fixtures that we refuse, and why that is right.
+const REFUSED: &[(&str, &str)] = &[
+    ("torch_crafted/truncated.pt", "cut short: its expectation is a placeholder"),
+    ("torch_crafted/zero_bytes.pt", "empty: its expectation is a placeholder"),
+    (
+        "torch_crafted/lfs_pointer.bin",
+        "a pointer to a checkpoint: its expectation is a placeholder",
+    ),
+];
+
+#[test]
+fn cerebras() {
+    compare("cerebras", 114);
+}
+
+#[test]
+fn torch() {
+    compare("torch", 56);
+}
+
+#[test]
+fn crafted_torch() {
+    compare("torch_crafted", 15);
+}
+
+#[test]
+fn torch_export() {
+    compare("torch_export", 2);
+}
+
+#[test]
+fn torchscript() {
+    compare("torchscript", 6);
+}
+
+#[test]
+fn pickle() {
+    compare("pickle", 7);
+}
+
+#[test]
+fn numpy() {
+    compare("numpy", 29);
+}
+
+#[test]
+fn gguf() {
+    compare("gguf", 5);
+}
+
+#[test]
+fn flax() {
+    compare("flax", 2);
+}
+
+#[test]
+fn keras() {
+    compare("keras", 11);
+}
+
+/// Compares all files of a folder; so many of them have expectations.
+fn compare(folder: &str, count: usize) {
+    let mut report = String::new();
+    let mut compared = 0;
+    let mut needed = BTreeSet::new();
+    for path in files(folder) {
+        let Some(mut expected) = expectation(&path) else { continue };
+        compared += 1;
+        let name = name(&path);
+        let refused = REFUSED.iter().find(|(file, _)| *file == name);
+        let actual =
+            open_fixture(&path).and_then(|checkpoint| manifest(&checkpoint, &mut Unwatched));
+        let actual = match (actual, refused) {
+            (Ok(text), None) => parse(&text),
+            (Err(_), Some(_)) => continue,
+            (Ok(_), Some(_)) => {
+                let _ = writeln!(report, "{name}: opens, so it need not be in REFUSED");
+                continue;
+            }
+            (Err(error), None) => {
+                let _ = writeln!(report, "{name}: {error}");
+                continue;
+            }
+        };
+        let mut actual: Vec<Value> = actual["entries"].as_array().unwrap().clone();
+        match folder {
+            // Here the expectation is what `parameters()` and `buffers()` gave; the object that
+            // they hang in, and what else refers to them, are ours alone; so are the constants of
+            // its code, which the tests of the format compare.
+            "torchscript" => {
+                let wanted = |key: &Value| expected.iter().any(|entry| entry["key"] == *key);
+                actual.retain(|entry| match entry.get("alias_of") {
+                    Some(_) => wanted(&entry["key"]),
+                    None => {
+                        entry["kind"] == "tensor" && !text(entry, "key").starts_with("CONSTANTS.")
+                    }
+                });
+            }
+            // Here it has no metadata.
+            "gguf" => actual.retain(|entry| !text(entry, "key").starts_with("metadata.")),
+            // Here it is sorted; we have the order of the model, which our own tests look at.
+            "keras" => {
+                actual.sort_by_key(|entry| text(entry, "key"));
+                expected.sort_by_key(|entry| text(entry, "key"));
+                // A model without weights: an empty dict.
+                actual.retain(|entry| entry["kind"] != "dict");
+            }
+            // Here it is the arrays alone, a numpy scalar and a part of a list not among them.
+            "flax" => {
+                let wanted = |key: &Value| expected.iter().any(|entry| entry["key"] == *key);
+                actual.retain(|entry| wanted(&entry["key"]));
+            }
+            // Here it has no empty containers.
+            "cerebras" => actual.retain(|entry| {
+                let containers = ["dict", "list", "tuple", "set"];
+                !containers.iter().any(|container| entry["kind"] == *container)
+            }),
+            _ => {}
+        }
+        drop_parts(&mut expected, &mut actual);
+        for (key, difference) in differences(&expected, &actual) {
+            match EXCEPTIONS.iter().position(|(file, k, _)| *file == name && *k == key) {
+                Some(index) => drop(needed.insert(index)),
+                None => drop(writeln!(report, "{name}: {key}: {difference}")),
+            }
+        }
+    }
+    for (index, (file, key, _)) in EXCEPTIONS.iter().enumerate() {
+        if file.starts_with(&format!("{folder}/")) && !needed.contains(&index) {
+            let _ = writeln!(report, "{file}: {key}: agrees, so it need not be in EXCEPTIONS");
+        }
+    }
+    println!("{folder}: {compared} manifests compared");
+    assert!(report.is_empty(), "{report}");
+    assert_eq!(compared, count, "fixtures with expectations");
+}
+
+/// What the library has as one value and we list by its parts. We list the tensors inside an
+/// object that was not built; and where the expectation holds what Python printed ([`WHOLE`]), we
+/// list the members.
+fn drop_parts(expected: &mut Vec<Value>, actual: &mut Vec<Value>) {
+    let below = |key: &str, top: &str| top.is_empty() || key.starts_with(&format!("{top}."));
+    let tops: Vec<(String, bool)> = expected
+        .iter()
+        .filter(|entry| entry["kind"] == "object" || entry["kind"] == WHOLE)
+        .map(|entry| (text(entry, "key"), entry["kind"] == WHOLE))
+        .collect();
+    let wanted: BTreeSet<String> = expected.iter().map(|entry| text(entry, "key")).collect();
+    let is_there = |top: &str| {
+        let keys = actual.iter().map(|entry| text(entry, "key"));
+        keys.into_iter().any(|key| key == top || below(&key, top))
+    };
+    expected.retain(|entry| entry["kind"] != WHOLE || !is_there(&text(entry, "key")));
+    actual.retain(|entry| {
+        let key = text(entry, "key");
+        let part = |(top, whole): &(String, bool)| match key == *top {
+            true => *whole,
+            false => below(&key, top) && !wanted.contains(&key),
+        };
+        !tops.iter().any(part)
+    });
+}
+
+fn text(entry: &Value, field: &str) -> String {
+    entry[field].as_str().unwrap_or_default().to_owned()
+}
+
+/// The kind of an expected value that is there in some form, which is not compared.
+const WHOLE: &str = "whole";
+
+fn open_fixture(path: &Path) -> statelens_checkpoint::Result<statelens_checkpoint::Checkpoint> {
+    // Links lead to the files beside them.
+    let folder = path.parent().unwrap();
+    let others: Vec<PathBuf> =
+        match folder.ends_with("v2.10.0-special") || folder.ends_with("v2.4.0-special") {
+            true => ["link_target.mdl", "raw.bin"].iter().map(|name| folder.join(name)).collect(),
+            false => Vec::new(),
+        };
+    let others: Vec<PathBuf> =
+        others.into_iter().filter(|other| other != path && other.exists()).collect();
+    open(&path.file_name().unwrap().to_string_lossy(), fs::read(path).unwrap(), &others)
+}
+
+/// What is expected of the manifest's entries: by key order, with the fields that the library's
+/// answer settles. None where there is no answer.
+fn expectation(path: &Path) -> Option<Vec<Value>> {
+    if let Some(entries) = by_rule(&name(path)) {
+        return Some(entries);
+    }
+    let beside = ["", path.extension()?.to_str()?].map(|extension| {
+        let stem = match extension {
+            "" => path.as_os_str().to_string_lossy().into_owned(),
+            _ => path.with_extension("").to_string_lossy().into_owned(),
+        };
+        PathBuf::from(format!("{stem}.expected.json"))
+    });
+    let cerebras = name(path).starts_with("cerebras/");
+    // The expectation beside a Cerebras file says what `cstorch.load` read from the `.mdl`.
+    if cerebras && path.extension()? != "mdl" {
+        return None;
+    }
+    let text = fs::read_to_string(beside.into_iter().find(|file| file.exists())?).unwrap();
+    let parsed = parse(&text);
+    let entries = parsed.get("entries")?.as_array()?.iter();
+    let linking = name(path).contains("/v2.10.0");
+    Some(match cerebras {
+        true => entries.flat_map(|entry| cerebras_entry(&entry[0], &entry[1], linking)).collect(),
+        // This one holds what Python prints for each object.
+        false if name(path) == "torch/zip_python_objects.pt" => entries
+            .map(|entry| match &entry["kind"] {
+                kind if kind == "str" => json!({ "key": entry["key"], "kind": WHOLE }),
+                _ => torch_entry(entry).remove(0),
+            })
+            .collect(),
+        false => entries.flat_map(torch_entry).collect(),
+    })
+}
+
+/// The regular files whose expectation would be megabytes of JSON.
+fn by_rule(name: &str) -> Option<Vec<Value>> {
+    let floats = |key: String, values: &[f32]| {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        json!({
+            "key": key, "kind": "tensor", "dtype": "float32", "shape": [values.len()],
+            "nbytes": bytes.len(), "sha256": sha256(&bytes),
+        })
+    };
+    Some(match name {
+        "torch/zip_many_20k.pt" => (0..20_000)
+            .map(|i| {
+                floats(format!("model.layers.{}.sub.{}.weight", i / 10, i % 10), &[i as f32; 2])
+            })
+            .collect(),
+        "torch/zip_20k_views_one_storage.pt" => (0..20_000)
+            .map(|i| {
+                let values: Vec<f32> = (i * 10..i * 10 + 10).map(|value| value as f32).collect();
+                floats(format!("v{i}"), &values)
+            })
+            .collect(),
+        "torch/legacy_many_5k.pt" => {
+            (0..5_000).map(|i| floats(format!("w{i}"), &[i as f32; 3])).collect()
+        }
+        "numpy/many_20k.npz" => (0..20_000)
+            .map(|i| {
+                let mut entry = floats(format!("w{i}"), &[i as f32]);
+                entry["kind"] = "ndarray".into();
+                entry
+            })
+            .collect(),
+        _ => return None,
+    })
+}
+
+/// What `[key, {…}]` of a Cerebras expectation asks of the manifest; in a file that is `linking`,
+/// any value can be a link.
+fn cerebras_entry(key: &Value, entry: &Value, linking: bool) -> Vec<Value> {
+    let kind = entry["kind"].as_str().unwrap();
+    let mut fields = match kind {
+        "tensor" | "ndarray" => {
+            let mut fields = pick(entry, &["kind", "shape", "nbytes", "sha256"]);
+            let dtype = match entry["dtype"].as_str().unwrap() {
+                ">f4" => "float32".into(),
+                "|S2" => "bytes16".into(),
+                "[('a', '<i4'), ('b', '<f8')]" => "void96".into(),
+                dtype => dtype.replace("torch.", ""),
+            };
+            fields.insert("dtype".into(), dtype.into());
+            fields
+        }
+        "npscalar" => {
+            let bytes = from_hex(entry["hex"].as_str().unwrap());
+            object(json!({
+                "kind": "ndarray", "dtype": entry["dtype"], "shape": [], "nbytes": bytes.len(),
+                "sha256": sha256(&bytes),
+            }))
+        }
+        "float" => object(json!({ "kind": "float", "value": entry["repr"] })),
+        "bytes" | "bytearray" => {
+            let bytes = STANDARD.decode(entry["base64"].as_str().unwrap()).unwrap();
+            object(json!({ "kind": "bytes", "nbytes": bytes.len(), "sha256": sha256(&bytes) }))
+        }
+        "object" if entry["class"] == "builtins.set" => object(json!({ "kind": WHOLE })),
+        "object" if entry["repr"] == "(1+2j)" => {
+            object(json!({ "kind": "complex", "value": ["1.0", "2.0"] }))
+        }
+        "object" => match entry["class"].as_str().unwrap() {
+            // The library had not looked into it either.
+            "DeferredObject" => object(json!({ "kind": "object" })),
+            class => object(object_entry("", class, &entry["repr"])),
+        },
+        "LOAD_ERROR" => object(json!({ "kind": "tensor" })),
+        _ => pick(entry, &["kind", "value"]),
+    };
+    fields.insert("key".into(), key.clone());
+    // Most leaves are no links, and then the manifest must not claim one. In 0.4 no plain value
+    // is: there the expectation only tells which objects Python keeps but one of.
+    let plain = kind != "tensor" && kind != "ndarray";
+    let alias = entry.get("alias_of").filter(|_| linking || !plain);
+    fields.insert("alias_of".into(), alias.cloned().unwrap_or(Value::Null));
+    vec![fields.into()]
+}
+
+/// What an entry of a torch, numpy or pickle expectation asks of the manifest.
+fn torch_entry(entry: &Value) -> Vec<Value> {
+    // The one of a hand-made GGUF file says nothing but dtype and shape.
+    let kind = entry["kind"].as_str().unwrap_or("tensor");
+    // The parts of a sparse tensor have none.
+    let key = entry["key"].as_str().unwrap_or_default();
+    let mut fields = match kind {
+        "tensor" if entry.get("meta").is_some() => {
+            let mut fields = pick(entry, &["kind", "shape"]);
+            fields.insert("sha256".into(), Value::Null);
+            fields
+        }
+        "tensor" => {
+            let mut fields = pick(entry, &["kind", "shape", "nbytes", "sha256"]);
+            if entry.get("np_dtype").is_some() {
+                fields.insert("kind".into(), "ndarray".into());
+            }
+            fields
+        }
+        "sparse" => {
+            let parts = entry["parts"]
+                .as_object()
+                .unwrap()
+                .iter()
+                .map(|(name, part)| (name.clone(), torch_entry(part).pop().unwrap()));
+            let layout = entry["layout"].as_str().unwrap().replace("torch.", "");
+            let mut fields = pick(entry, &["kind", "shape"]);
+            fields.insert("layout".into(), layout.into());
+            fields.insert("parts".into(), parts.collect::<Map<_, _>>().into());
+            fields
+        }
+        "bytes" | "bytearray" => {
+            object(json!({ "kind": "bytes", "nbytes": entry["len"], "sha256": entry["sha256"] }))
+        }
+        "dict_empty" | "list_empty" | "tuple_empty" => {
+            object(json!({ "kind": kind.trim_end_matches("_empty") }))
+        }
+        "ref" => object(json!({ "alias_of": entry["to"] })),
+        "frozenset" => object(json!({ "kind": "object", "type": "builtins.frozenset" })),
+        "object_array" => object(json!({ "kind": "object" })),
+        "object" => return vec![object_entry(key, entry["cls"].as_str().unwrap(), &entry["repr"])],
+        // A set is a container: its members are the leaves.
+        "set" => {
+            let members = entry["items"].as_array().unwrap().iter().enumerate();
+            return members
+                .map(|(i, item)| json!({ "key": format!("{key}.{i}"), "kind": "int", "value": item }))
+                .collect();
+        }
+        _ => pick(entry, &["kind", "value"]),
+    };
+    if let Some(dtype) = entry["torch_dtype"].as_str() {
+        fields.insert("dtype".into(), dtype.replace("torch.", "").into());
+    } else if entry["dtype"] == "BF16" {
+        fields.insert("dtype".into(), "bfloat16".into());
+    } else if let Some(shape) = entry["ggml_shape"].as_array() {
+        // The fastest dimension comes first there, and block types have names of their own.
+        fields.insert("shape".into(), shape.iter().rev().cloned().collect());
+        let name = entry["dtype"].as_str().unwrap();
+        let plain = match name.split_at(1) {
+            ("F", bits) => format!("float{bits}"),
+            ("I", bits) if bits.parse::<u32>().is_ok() => format!("int{bits}"),
+            _ => name.to_owned(),
+        };
+        fields.insert("dtype".into(), plain.into());
+    } else if let Some(dtype) = entry["np_dtype"].as_str() {
+        fields.insert("dtype".into(), numpy_name(dtype, entry).into());
+    }
+    // h5py and Flax part the names of groups with slashes.
+    let grouped = entry.get("compression").is_some() || key.starts_with("params/");
+    let key = if grouped { key.replace('/', ".") } else { key.to_owned() };
+    fields.insert("key".into(), key.into());
+    vec![fields.into()]
+}
+
+/// What an object asks of the manifest, which names what a pickle refers to rather than the
+/// class of what that would be.
+fn object_entry(key: &str, class: &str, repr: &Value) -> Value {
+    let repr = repr.as_str().unwrap_or_default();
+    let class = match class {
+        _ if class.starts_with("numpy.dtypes.") || class.starts_with("numpy.dtype[") => {
+            "numpy.dtype"
+        }
+        "builtins.type" => match repr.trim_start_matches("<class '").trim_end_matches("'>") {
+            "int" => "builtins.int",
+            name => name,
+        },
+        "builtins.ellipsis" => "builtins.Ellipsis",
+        "builtins.NotImplementedType" => "builtins.NotImplemented",
+        class => class,
+    };
+    json!({ "key": key, "kind": "object", "type": class })
+}
+
+/// numpy's name of a dtype from its code, e.g. `float32` from `<f4`; byte order aside, which the
+/// logical values do not have.
+fn numpy_name(code: &str, entry: &Value) -> String {
+    let (kind, size) = code.trim_start_matches(['<', '>', '|', '=']).split_at(1);
+    let bits = || size.parse::<u32>().unwrap() * 8;
+    match kind {
+        "f" => format!("float{}", bits()),
+        "i" => format!("int{}", bits()),
+        "u" => format!("uint{}", bits()),
+        "c" => format!("complex{}", bits()),
+        "b" => "bool".into(),
+        _ => entry["dtype"].as_str().unwrap().into(),
+    }
+}
+
+/// The keys that differ, each with what differs about it.
+fn differences(expected: &[Value], actual: &[Value]) -> Vec<(String, String)> {
+    let keys = |entries: &[Value]| -> Vec<String> {
+        entries.iter().map(|entry| entry["key"].as_str().unwrap_or("?").to_owned()).collect()
+    };
+    let (wanted, found) = (keys(expected), keys(actual));
+    if wanted != found {
+        let at = wanted.iter().zip(&found).take_while(|(a, b)| a == b).count();
+        let key = wanted.get(at).or(found.get(at)).cloned().unwrap_or_default();
+        let text = format!(
+            "the keys differ from number {at}: expected {:?}, found {:?} ({} and {} in all)",
+            &wanted[at..wanted.len().min(at + 4)],
+            &found[at..found.len().min(at + 4)],
+            wanted.len(),
+            found.len()
+        );
+        return vec![(key, text)];
+    }
+    let mut all = Vec::new();
+    for (wanted, found) in expected.iter().zip(actual) {
+        let key = wanted["key"].as_str().unwrap_or("?");
+        all.extend(fields_that_differ(wanted, found).map(|text| (key.to_owned(), text)));
+    }
+    all
+}
+
+fn fields_that_differ(wanted: &Value, found: &Value) -> Option<String> {
+    let mut text = String::new();
+    for (field, value) in wanted.as_object().unwrap() {
+        let actual = found.get(field).unwrap_or(&Value::Null);
+        let same = match field.as_str() {
+            "parts" => value.as_object().unwrap().iter().all(|(name, part)| {
+                let mut part = part.clone();
+                let fields = part.as_object_mut().unwrap();
+                // A part has neither.
+                fields.remove("key");
+                fields.remove("kind");
+                fields_that_differ(&part, &actual[name]).is_none()
+            }),
+            _ => actual == value,
+        };
+        if !same {
+            let _ = write!(text, "{field}: expected {value}, found {actual}; ");
+        }
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+fn pick(entry: &Value, fields: &[&str]) -> Map<String, Value> {
+    let known =
+        fields.iter().filter_map(|field| Some(((*field).to_owned(), entry.get(field)?.clone())));
+    known.collect()
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+/// Parses JSON that may hold lone surrogates, which Rust's strings can't: their escapes are kept as
+/// text, on both sides alike. Numbers that JSON lacks (`NaN`) do not occur.
+fn parse(text: &str) -> Value {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("\\u") {
+        // An escaped backslash before a `u` is no escape of ours.
+        let backslashes = rest[..at].bytes().rev().take_while(|byte| *byte == b'\\').count();
+        let unit = |text: &str| u32::from_str_radix(text.get(2..6)?, 16).ok();
+        let first = unit(&rest[at..]).unwrap_or(0);
+        let next = rest[at..].get(6..).filter(|next| next.starts_with("\\u"));
+        let paired = next.and_then(unit).is_some_and(|low| (0xdc00..0xe000).contains(&low));
+        let (len, lone) = match first {
+            0xd800..0xdc00 if paired => (12, false),
+            0xd800..0xe000 => (6, true),
+            _ => (2, false),
+        };
+        kept.push_str(&rest[..at]);
+        if lone && backslashes % 2 == 0 {
+            kept.push('\\');
+        }
+        kept.push_str(&rest[at..at + len]);
+        rest = &rest[at + len..];
+    }
+    kept.push_str(rest);
+    serde_json::from_str(&kept).unwrap()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+}
+
+fn from_hex(hex: &str) -> Vec<u8> {
+    hex.as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+#[test]
+fn the_helpers_of_this_test_tell_right_from_wrong() {
+    let lone = parse(r#"{"a":"x\ud800y","b":"\ud83d\ude00","c":"\\ud800"}"#);
+    assert_eq!(lone["a"], r"x\ud800y");
+    assert_eq!((&lone["b"], &lone["c"]), (&json!("😀"), &json!(r"\ud800")));
+    let entry = [json!({ "key": "a", "kind": "int", "value": "1", "alias_of": null })];
+    assert!(differences(&entry, &entry).is_empty());
+    for (field, wrong) in [("value", json!("2")), ("kind", json!("str")), ("alias_of", json!("b"))]
+    {
+        let mut other = entry.clone();
+        other[0][field] = wrong;
+        assert_eq!(differences(&entry, &other).len(), 1, "{field}");
+    }
+    assert_eq!(differences(&entry, &[]).len(), 1);
+}

@@ -1,0 +1,106 @@
+//! What becomes of files that are replaced, of those that go with them, and of the answer when
+//! nobody reads it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use crate::common::{Folder, fixture, run, statelens};
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_replaced_file_keeps_its_permissions() {
+    let folder = Folder::new();
+    let source = text(&fixture("cerebras/v2.10.0/gpt_small.mdl"));
+    let out = folder.with("private.pt", b"mine");
+    fs::set_permissions(&out, fs::Permissions::from_mode(0o600)).unwrap();
+    run(["convert", &source, &text(&out), "--force"]).ok();
+    assert_eq!(mode(&out), 0o600);
+    assert!(fs::metadata(&out).unwrap().len() > 1000);
+    // And one that is repaired in place.
+    let old = folder.file("old.mdl");
+    fs::copy(fixture("cerebras/compat/synthetic_1.7.mdl"), &old).unwrap();
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).unwrap();
+    run(["fix-checkpoint-spec", &text(&old), "--fix_inplace", "-y"]).ok();
+    assert_eq!(mode(&old), 0o640);
+}
+
+#[test]
+fn shards_of_a_replaced_set_go_with_its_index() {
+    let folder = Folder::new();
+    // In the same folder: what lies beside a checkpoint is not read with it for that.
+    let source = text(&folder.file("gpt.pt"));
+    run(["convert", &text(&fixture("cerebras/v2.10.0/gpt_small.mdl")), &source]).ok();
+    let out = text(&folder.file("model.safetensors"));
+    let states = ["--states", "model", "--lossy"];
+    let convert = |size: &str, more: &[&str]| {
+        let args = ["convert", &source, &out, "--shard-size", size];
+        run(args.into_iter().chain(states).chain(more.iter().copied())).ok();
+    };
+    convert("20kB", &[]);
+    let many = folder.names();
+    // Files that only look like shards of it stay.
+    folder.with("model-00001-of-00099.safetensors", b"another's");
+    convert("100kB", &["--force"]);
+    let few = folder.names();
+    assert!(few.len() < many.len(), "{many:?} {few:?}");
+    let shards = few.iter().filter(|name| name.ends_with(".safetensors")).count();
+    let of = few.iter().filter(|name| many.contains(name)).collect::<Vec<_>>();
+    assert_eq!(of, ["gpt.pt", "model.safetensors.index.json"]);
+    assert!(few.contains(&"model-00001-of-00099.safetensors".to_owned()));
+    let info = run(["info", &text(&folder.file("model.safetensors.index.json"))]).ok();
+    assert!(shards > 1 && !info.contains("missing"), "{info}");
+    // So do the data files of a bundle of TensorFlow.
+    let bundle = Folder::new();
+    let index = text(&bundle.file("m.index"));
+    run(["convert", &source, &index, "--states", "model", "--lossy", "--shard-size", "50kB"]).ok();
+    assert!(bundle.names().len() > 3, "{:?}", bundle.names());
+    run(["convert", &source, &index, "--states", "model", "--lossy", "--force"]).ok();
+    assert_eq!(bundle.names(), ["m.data-00000-of-00001", "m.index"]);
+}
+
+#[test]
+fn what_killed_runs_left_behind_is_removed() {
+    let folder = Folder::new();
+    let old = folder.with(".statelens-4000000-0.part", b"left");
+    let file = fs::OpenOptions::new().write(true).open(&old).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+    let recent = folder.with(".statelens-4000001-0.part", b"perhaps somebody's");
+    let source = text(&fixture("cerebras/v2.10.0/seed.mdl"));
+    run(["convert", &source, &text(&folder.file("out.pt"))]).ok();
+    assert!(!old.exists());
+    assert!(recent.exists());
+}
+
+#[test]
+fn the_answer_survives_a_closed_pipe() {
+    let unfinished = text(&fixture("cerebras/errors/no_success.mdl"));
+    let one = text(&fixture("cerebras/v2.10.0/gpt_small.mdl"));
+    let other = text(&fixture("cerebras/v2.10.0/gpt_small_bf16.mdl"));
+    for args in [
+        vec!["verify", &unfinished],
+        vec!["verify", &unfinished, "--json"],
+        vec!["check", &one, "--against", &unfinished],
+        vec!["diff", &one, &other],
+        vec!["diff", &one, &other, "--json"],
+        vec!["scan", &text(&fixture("attacks/os_system_reduce.pt"))],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = statelens();
+        command.args(&args).stdout(writer).stderr(std::process::Stdio::null());
+        assert_eq!(command.status().unwrap().code(), Some(1), "{args:?}");
+    }
+    // What only lists ends well when nobody reads on.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(statelens().args(["ls", &one]).stdout(writer).status().unwrap().code(), Some(0));
+}

@@ -1,0 +1,331 @@
+//! Checkpoints at web addresses, on servers that behave and servers that don't.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use crate::common::{Folder, fixture, run};
+
+/// A request: its path with the query, and its range.
+#[derive(Clone, Debug)]
+struct Request {
+    path: String,
+    range: Option<(usize, usize)>,
+    if_range: Option<String>,
+}
+
+/// What goes out: status, further lines of the head, and the body.
+type Response = (u16, String, Vec<u8>);
+
+struct TestServer {
+    port: u16,
+    asked: Arc<Mutex<Vec<Request>>>,
+}
+
+impl TestServer {
+    /// Answers each request with what `answer` makes of it and of its number, counted from 1.
+    fn start(answer: impl Fn(&Request, usize) -> Response + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let asked = Arc::<Mutex<Vec<Request>>>::default();
+        let (all, answer) = (asked.clone(), Arc::new(answer));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (all, answer) = (all.clone(), answer.clone());
+                thread::spawn(move || {
+                    let stream = stream.unwrap();
+                    let asked = read(&stream);
+                    let number = {
+                        let mut all = all.lock().unwrap();
+                        all.push(asked.clone());
+                        all.len()
+                    };
+                    write(&stream, answer(&asked, number));
+                });
+            }
+        });
+        Self { port, asked }
+    }
+
+    /// Gives files by ranges; `twist` may change each answer.
+    fn of(
+        files: Vec<(&'static str, Vec<u8>)>,
+        twist: impl Fn(&Request, usize, Response) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        Self::start(move |asked, number| {
+            let path = asked.path.split('?').next().unwrap();
+            let bytes = files.iter().find(|(name, _)| *name == path).map(|(_, bytes)| bytes);
+            let answer = match bytes {
+                Some(bytes) => part(asked, bytes, "\"1\""),
+                None => (404, String::new(), b"nothing".to_vec()),
+            };
+            twist(asked, number, answer)
+        })
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    fn asked(&self) -> Vec<Request> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn read(stream: &TcpStream) -> Request {
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let request = lines.next().unwrap_or_default();
+    let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut asked = Request { path, range: None, if_range: None };
+    for line in lines.take_while(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(": ").unwrap();
+        match name.to_ascii_lowercase().as_str() {
+            "range" => {
+                let (first, last) = value.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
+                asked.range = Some((first.parse().unwrap(), last.parse().unwrap()));
+            }
+            "if-range" => asked.if_range = Some(value.to_owned()),
+            _ => {}
+        }
+    }
+    asked
+}
+
+fn write(mut stream: &TcpStream, (status, head, body): Response) {
+    let length = match head.contains("Content-Length") {
+        true => String::new(),
+        false => format!("Content-Length: {}\r\n", body.len()),
+    };
+    let head = format!("HTTP/1.1 {status} X\r\n{head}{length}Connection: close\r\n\r\n");
+    // A client that has seen enough hangs up.
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+}
+
+fn part(asked: &Request, bytes: &[u8], tag: &str) -> Response {
+    let Some((first, last)) = asked.range else {
+        return (200, format!("ETag: {tag}\r\n"), bytes.to_vec());
+    };
+    let last = last.min(bytes.len() - 1);
+    let range = format!("Content-Range: bytes {first}-{last}/{}\r\n", bytes.len());
+    (206, format!("ETag: {tag}\r\n{range}"), bytes[first..=last].to_vec())
+}
+
+fn example() -> Vec<u8> {
+    fs::read(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/fixtures/cerebras/v2.10.0/gpt_small.mdl"
+    ))
+    .unwrap()
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[test]
+fn a_remote_checkpoint_is_the_one_of_the_disk() {
+    let folder = Folder::new();
+    let file = text(&folder.with("a b.mdl", &example()));
+    let server = TestServer::of(vec![("/m/a%20b.mdl", example())], |_, _, answer| answer);
+    let url = server.at("/m/a b.mdl");
+    for command in ["info", "ls", "manifest", "scan"] {
+        assert_eq!(run([command, &url]).ok(), run([command, &file]).ok(), "{command}");
+    }
+    let (here, there) = (folder.file("here.pt"), folder.file("there.pt"));
+    run(["convert", &file, &text(&here)]).ok();
+    run(["convert", &url, &text(&there)]).ok();
+    assert!(fs::read(&here).unwrap() == fs::read(&there).unwrap());
+    assert_eq!(run(["diff", &url, &file]).code, Some(0));
+    for asked in server.asked() {
+        assert!(asked.range.is_some(), "{asked:?}");
+    }
+}
+
+#[test]
+fn only_the_structure_is_fetched_and_no_more_than_is_allowed() {
+    let header = br#"{"weight":{"dtype":"F32","shape":[8192,8192],"data_offsets":[0,268435456]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header);
+    file.resize(file.len() + (1 << 28), 1);
+    let server = TestServer::of(vec![("/large.safetensors", file)], |_, _, answer| answer);
+    let url = server.at("/large.safetensors");
+    let listed = run(["ls", &url]).ok();
+    assert!(listed.contains("weight"), "{listed}");
+    // The first bytes, and the last, where other formats have their magic number.
+    let asked = server.asked();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    let fetched: usize =
+        asked.iter().map(|asked| asked.range.unwrap()).map(|(a, b)| b - a + 1).sum();
+    assert!(fetched < 300_000, "{fetched}");
+    assert_eq!(asked[1].if_range.as_deref(), Some("\"1\""));
+    // Converting takes all of it: that is refused before it begins, and can be allowed.
+    let folder = Folder::new();
+    let out = text(&folder.file("out.pt"));
+    let error = run(["convert", &url, &out, "--max-fetch", "200MB"]).failed();
+    assert!(error.contains("268 MB") && error.contains("--max-fetch"), "{error}");
+    assert_eq!(server.asked().len(), 4);
+    let error = run(["manifest", &url, "--max-fetch", "50MB"]).failed();
+    assert!(error.contains("more than the 50 MB") && error.contains("--max-fetch"), "{error}");
+    assert!(folder.names().is_empty());
+    run(["convert", &url, &out, "--max-fetch", "1GB"]).ok();
+}
+
+#[test]
+fn the_files_of_a_set_are_found_by_its_index() {
+    let folder = fixture("hf_sharded_safetensors");
+    let names = [
+        ("/m/model.safetensors.index.json", "model.safetensors.index.json"),
+        ("/m/model-00001-of-00003.safetensors", "model-00001-of-00003.safetensors"),
+        ("/m/model-00002-of-00003.safetensors", "model-00002-of-00003.safetensors"),
+        ("/m/model-00003-of-00003.safetensors", "model-00003-of-00003.safetensors"),
+    ];
+    let files = |count| {
+        let all = names.into_iter().take(count);
+        all.map(|(path, name)| (path, fs::read(folder.join(name)).unwrap())).collect()
+    };
+    let server = TestServer::of(files(4), |_, _, answer| answer);
+    let index = text(&folder.join(names[0].1));
+    let expected = run(["manifest", &index]).ok();
+    assert_eq!(
+        run(["manifest", &server.at("/m/model.safetensors.index.json?key=1")]).ok(),
+        expected
+    );
+    assert!(server.asked().iter().all(|asked| asked.path.ends_with("?key=1")));
+    assert_eq!(run(["manifest", &server.at(names[1].0)]).ok(), expected);
+    // One that is not there is missing, as it is on the disk.
+    let server = TestServer::of(files(3), |_, _, answer| answer);
+    let info = run(["info", &server.at(names[0].0)]);
+    assert!(info.out.contains("1 of 3 shards are missing"), "{}{}", info.out, info.err);
+
+    let folder = fixture("tf/saver_v2_sharded");
+    let mut files = Vec::new();
+    let mut index = String::new();
+    for entry in fs::read_dir(&folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".index") {
+            index.clone_from(&name);
+        }
+        let path: &'static str = Box::leak(format!("/{name}").into_boxed_str());
+        files.push((path, fs::read(folder.join(&name)).unwrap()));
+    }
+    let server = TestServer::of(files, |_, _, answer| answer);
+    let expected = run(["manifest", &text(&folder.join(&index))]).ok();
+    assert_eq!(run(["manifest", &server.at(&format!("/{index}"))]).ok(), expected);
+}
+
+#[test]
+fn a_file_can_not_choose_where_requests_go() {
+    let index = br#"{"weight_map":{"a":"../secret.safetensors","b":"http://127.0.0.1:1/x","c":"/etc/passwd"}}"#;
+    let server = TestServer::of(vec![("/m/x.index.json", index.to_vec())], |_, _, answer| answer);
+    run(["ls", &server.at("/m/x.index.json")]).failed();
+    for asked in server.asked() {
+        assert!(asked.path.starts_with("/m/"), "{asked:?}");
+    }
+}
+
+#[test]
+fn a_redirection_is_followed_once() {
+    let target = TestServer::of(vec![("/blob", example())], |_, _, answer| answer);
+    let to = target.at("/blob");
+    let server = TestServer::start(move |_, _| (302, format!("Location: {to}\r\n"), Vec::new()));
+    run(["manifest", &server.at("/gpt_small.mdl")]).ok();
+    assert_eq!(server.asked().len(), 1);
+    assert!(target.asked().len() > 1);
+    let server =
+        TestServer::start(|asked, _| (302, format!("Location: {}\r\n", asked.path), Vec::new()));
+    let error = run(["ls", &server.at("/loop.pt")]).failed();
+    assert!(error.contains("elsewhere"), "{error}");
+}
+
+#[test]
+fn a_server_without_ranges_gives_small_files_as_a_whole() {
+    let server = TestServer::of(vec![("/a.mdl", example())], |asked, _, _| {
+        part(&Request { range: None, ..asked.clone() }, &example(), "\"1\"")
+    });
+    run(["ls", &server.at("/a.mdl")]).ok();
+    assert_eq!(server.asked().len(), 2);
+    let server =
+        TestServer::start(|_, _| (200, "Content-Length: 1000000000000\r\n".into(), Vec::new()));
+    let error = run(["ls", &server.at("/a.mdl")]).failed();
+    assert!(error.contains("only as a whole"), "{error}");
+}
+
+#[test]
+fn what_goes_wrong_is_told() {
+    fn later(
+        number: usize,
+        answer: Response,
+        other: impl FnOnce(Response) -> Response,
+    ) -> Response {
+        if number > 1 { other(answer) } else { answer }
+    }
+    type Twist = fn(&Request, usize, Response) -> Response;
+    let cases: [(&str, Twist); 11] = [
+        ("log in (401)", |_, _, _| (401, String::new(), Vec::new())),
+        ("does not give out this file (403)", |_, _, _| (403, String::new(), Vec::new())),
+        ("no such file (404)", |_, _, _| (404, String::new(), Vec::new())),
+        ("no such file (410)", |_, _, _| (410, String::new(), Vec::new())),
+        ("too often (429)", |_, _, _| (429, "Retry-After: 3600\r\n".into(), Vec::new())),
+        ("failed to answer (500)", |_, _, _| (500, String::new(), Vec::new())),
+        ("was changed", |asked, number, answer| {
+            later(number, answer, |_| part(asked, &example(), "\"2\""))
+        }),
+        ("was changed", |asked, number, answer| {
+            later(number, answer, |_| part(asked, &example()[1..], "\"1\""))
+        }),
+        ("was changed", |asked, number, answer| {
+            let whole = Request { range: None, ..asked.clone() };
+            later(number, answer, |_| part(&whole, &example(), "\"2\""))
+        }),
+        ("bytes and ended", |_, number, answer| {
+            later(number, answer, |(status, head, body)| {
+                let head = format!("{head}Content-Length: {}\r\n", body.len());
+                (status, head, body[..body.len() / 2].to_vec())
+            })
+        }),
+        ("no such file (404)", |_, number, answer| {
+            later(number, answer, |_| (404, String::new(), Vec::new()))
+        }),
+    ];
+    for (expected, twist) in cases {
+        let server = TestServer::of(vec![("/a.mdl", example())], twist);
+        let error = run(["ls", &server.at("/a.mdl")]).failed();
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains("a.mdl"), "{error}");
+    }
+    // Nobody listens there.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = run(["ls", &format!("http://{free}/a.mdl")]).failed();
+    assert!(error.contains("could not be reached"), "{error}");
+}
+
+#[test]
+fn what_fails_once_is_tried_again() {
+    let server =
+        TestServer::of(vec![("/a.mdl", example())], |_, number, answer| match number % 3 {
+            0 => (503, String::new(), Vec::new()),
+            1 => answer,
+            _ => {
+                let (status, head, body) = answer;
+                let head = format!("{head}Content-Length: {}\r\n", body.len());
+                (status, head, body[..body.len() / 3].to_vec())
+            }
+        });
+    let folder = Folder::new();
+    let file = text(&folder.with("a.mdl", &example()));
+    assert_eq!(run(["manifest", &server.at("/a.mdl")]).ok(), run(["manifest", &file]).ok());
+}
+
+#[test]
+fn addresses_that_are_no_files_are_told() {
+    for (url, expected) in [
+        ("https://huggingface.co/gpt2", "page of a repository"),
+        ("https://example.org/", "folder"),
+        ("http://me:word@example.org/a.pt", "password"),
+    ] {
+        let error = run(["info", url]).failed();
+        assert!(error.contains(expected), "{error}");
+    }
+}

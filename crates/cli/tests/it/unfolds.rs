@@ -1,0 +1,107 @@
+//! What is far more than its file holds: every command that would go through it wants a word.
+
+use std::path::Path;
+
+use crate::common::{Folder, run, stored_zip};
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// A tensor of `numel` float32 ones, each of them the same element of the storage.
+fn ones(path: &Path, numel: u32) -> String {
+    let int = |int: u32| [&b"J"[..], &int.to_le_bytes()[..]].concat();
+    let text_of =
+        |text: &str| [&b"X"[..], &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+    let pickle = [
+        b"\x80\x02}(".to_vec(),
+        text_of("k"),
+        b"ctorch._utils\n_rebuild_tensor_v2\n((".to_vec(),
+        text_of("storage"),
+        b"ctorch\nFloatStorage\n".to_vec(),
+        [text_of("0"), text_of("cpu"), int(1)].concat(),
+        b"tQK\x00(".to_vec(),
+        int(numel),
+        b"t(K\x00t\x89ccollections\nOrderedDict\n)RtRu.".to_vec(),
+    ];
+    let storage = 1f32.to_le_bytes();
+    let members: [(&str, &[u8]); 3] =
+        [("a/data.pkl", &pickle.concat()), ("a/version", b"3\n"), ("a/data/0", &storage)];
+    std::fs::write(path, stored_zip(&members)).unwrap();
+    text(path)
+}
+
+#[test]
+fn every_command_wants_a_word() {
+    let folder = Folder::new();
+    // 8 GB.
+    let file = ones(&folder.path().join("ones.pt"), 2_000_000_000);
+    let out = |name: &str| text(&folder.path().join(name));
+    for args in [
+        vec!["stats", &file],
+        vec!["hist", &file, "k"],
+        vec!["verify", &file],
+        vec!["manifest", &file],
+        vec!["diff", &file, &file],
+        vec!["summary", "--stats", &file],
+        vec!["convert", &file, &out("c.safetensors")],
+        vec!["convert", &file, &out("c.safetensors"), "--dry-run", "--scan"],
+        vec!["export", &file, "k", &out("e.npy")],
+        vec!["export", &file, "k", &out("e.safetensors")],
+        vec!["export", &file, "k", &out("e.raw")],
+        vec!["export", &file, "k", &out("e.csv")],
+        vec!["export", &file, "k", &out("e.png")],
+        vec!["merge", &file, &file, &out("m.safetensors"), "--lossy"],
+    ] {
+        let ran = run(&args);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{args:?}: {}", ran.err);
+        let said = "more than 1000 times its size. If you trust the file";
+        assert!(ran.err.contains(said) && ran.err.contains("--limit"), "{args:?}: {}", ran.err);
+    }
+    let written = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(written, 1, "nothing was written");
+    // Little of it is little.
+    run(["show", &file, "k"]).ok();
+    run(["export", &file, "k[:10]", &out("few.npy")]).ok();
+    run(["scan", &file]).ok();
+}
+
+#[test]
+fn with_a_word_it_is_done() {
+    let folder = Folder::new();
+    // A little over a gigabyte, below which nobody is asked.
+    let file = ones(&folder.path().join("ones.pt"), 270_000_000);
+    run(["stats", &file]).failed();
+    let told = run(["stats", "--json", "--limit", "none", &file]).json();
+    assert_eq!(told["tensors"][0]["count"], 270_000_000);
+    assert_eq!(told["tensors"][0]["mean"], 1.0);
+}
+
+#[test]
+fn every_command_goes_on_with_it() {
+    let folder = Folder::new();
+    // One text of 4 kB that is named so often that it is 72 MB, more than nobody is asked about:
+    // they are gone through quickly.
+    let mut pickle = b"\x80\x02](X".to_vec();
+    pickle.extend(4096u32.to_le_bytes());
+    pickle.extend([b'x'; 4096]);
+    pickle.extend(b"q\0");
+    pickle.extend(b"h\0".repeat(17_499));
+    pickle.extend(b"e.");
+    let members: [(&str, &[u8]); 2] = [("a/data.pkl", &pickle), ("a/version", b"3\n")];
+    let file = text(&folder.with("texts.pt", &stored_zip(&members)));
+    let out = |name: &str| text(&folder.file(name));
+    for args in [
+        &["stats", &file][..],
+        &["diff", &file, &file],
+        &["verify", &file],
+        &["manifest", &file],
+        &["summary", "--stats", &file],
+        &["convert", "--dry-run", "--scan", "--cast", "float16", &file, &out("a.pt")],
+        &["convert", "--dry-run", &file, &out("a.safetensors")],
+    ] {
+        let said = run(args).failed();
+        assert!(said.contains("--limit 10"), "{args:?}: {said}");
+        run([args, &["--limit", "10"]].concat()).ok();
+    }
+}

@@ -1,0 +1,342 @@
+//! `statelens verify` on real files, whole and damaged in every way that a bit can flip.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::common::{Folder, fixture, run};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use statelens_checkpoint::{Limits, Unwatched};
+use statelens_inspect::verify::{VerificationReport, verify};
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// The report on bytes under a name, and the manifest of what they hold; `None` if they can't be
+/// opened.
+fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(VerificationReport, String)> {
+    let checkpoint = corpus::open(name, bytes.to_vec(), others).ok()?;
+    let checks = statelens_formats::checks(&checkpoint, &Limits::default()).ok()?;
+    let manifest = corpus::manifest(&checkpoint, &mut Unwatched).unwrap_or_default();
+    let report = verify(Arc::new(checkpoint), checks, None, &mut Unwatched).unwrap();
+    Some((report, manifest))
+}
+
+/// Flips bits of a file all over; what is read then is told to be damaged or is what it was.
+#[track_caller]
+fn no_flip_goes_unnoticed(path: &str, others: &[&str]) {
+    let path = fixture(path);
+    let others: Vec<PathBuf> = others.iter().map(|other| fixture(other)).collect();
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    let mut bytes = fs::read(&path).unwrap();
+    let (whole, manifest) = report(&name, &bytes, &others).unwrap();
+    assert!(whole.sound(), "{name}: {:?}", whole.problems);
+    assert_eq!(whole.unchecked, 0, "{name}");
+    let step = (bytes.len() / 600).max(1);
+    let mut noticed = 0;
+    for at in (0..bytes.len()).step_by(step) {
+        bytes[at] ^= 1 << (at % 8);
+        match report(&name, &bytes, &others) {
+            Some((found, now)) if found.sound() => {
+                // What the file says of itself may change: a producer, a name of a library.
+                let entries = |text: &str| text.split_once("\"entries\"").unwrap().1.to_owned();
+                assert_eq!(entries(&now), entries(&manifest), "{name}, byte {at}");
+            }
+            _ => noticed += 1,
+        }
+        bytes[at] ^= 1 << (at % 8);
+    }
+    assert!(noticed > 100, "{name}: only {noticed} were noticed");
+}
+
+#[test]
+fn no_bit_of_a_zip_file_flips_unnoticed() {
+    no_flip_goes_unnoticed("torch/zip_module_state_dict.pt", &[]);
+    no_flip_goes_unnoticed("torch/zip_views.pt", &[]);
+    no_flip_goes_unnoticed("numpy/plain.npz", &[]);
+    no_flip_goes_unnoticed("numpy/compressed.npz", &[]);
+    no_flip_goes_unnoticed("keras/k3_seq_compiled.keras", &[]);
+}
+
+#[test]
+fn no_bit_of_a_tensorflow_checkpoint_flips_unnoticed() {
+    for prefix in ["tf/tf2_checkpoint/ckpt-1", "tf/saver_v2_dtypes/all"] {
+        let (index, data) = (format!("{prefix}.index"), format!("{prefix}.data-00000-of-00001"));
+        no_flip_goes_unnoticed(&index, &[&data]);
+        no_flip_goes_unnoticed(&data, &[&index]);
+    }
+}
+
+#[test]
+fn no_bit_of_a_distributed_checkpoint_flips_unnoticed() {
+    let files: Vec<String> = (0..4).map(|rank| format!("dcp_ranks/__{rank}_0.distcp")).collect();
+    for file in &files {
+        let mut others: Vec<&str> =
+            files.iter().filter(|other| *other != file).map(String::as_str).collect();
+        others.push("dcp_ranks/.metadata");
+        no_flip_goes_unnoticed(file, &others);
+    }
+}
+
+#[test]
+fn no_bit_of_an_hdf5_file_with_checksums_flips_unnoticed() {
+    no_flip_goes_unnoticed("hdf5/filter_fletcher32_l.h5", &[]);
+    no_flip_goes_unnoticed("hdf5/filter_fletcher_deflate_l.h5", &[]);
+    no_flip_goes_unnoticed("hdf5/filter_zstd_checksum_l.h5", &[]);
+    // Heaps, trees and arrays of libhdf5's latest layout.
+    no_flip_goes_unnoticed("hdf5_sums/indexes_fletcher_l.h5", &[]);
+}
+
+#[test]
+fn a_block_of_hdf5_whose_checksum_is_wrong_or_that_libhdf5_refuses_is_not_sound() {
+    for (file, expected) in [
+        ("h5sum_dense_links_FHDB.h5", "22 names of the group are lost"),
+        (
+            "h5sum_filter_deflate_l_FADB.h5",
+            "the checksum of a chunk index (a fixed array) is wrong",
+        ),
+        ("h5_btree_key_order.h5", "a chunk that begins within an element"),
+    ] {
+        let path = text(&fixture(&format!("attacks2/{file}")));
+        let ran = run(["verify", &path]);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""), "{file}");
+        assert!(ran.out.contains(expected), "{file}: {}", ran.out);
+        assert!(ran.out.ends_with("it is not sound: 1 problem\n"), "{file}: {}", ran.out);
+    }
+    // What is lost is told when the file is opened, too.
+    let info = run(["info", "--json", &text(&fixture("attacks2/h5sum_dense_links_FHDB.h5"))]);
+    let info: serde_json::Value = serde_json::from_str(&info.out).unwrap();
+    assert_eq!(info["findings"][0]["grade"], "damage", "{info}");
+}
+
+#[test]
+fn filters_with_parameters_that_libhdf5_refuses_are_not_sound() {
+    let folder = Folder::new();
+    let whole = fs::read(fixture("hdf5/filter_deflate_e.h5")).unwrap();
+    // The message of the filter: its number, name, flags and one parameter, the level.
+    let name = whole.windows(8).position(|bytes| bytes == b"deflate\0").unwrap();
+    let mut bytes = whole.clone();
+    assert!(bytes[name + 8] <= 9);
+    bytes[name + 8] |= 0x40;
+    let ran = run(["verify", &text(&folder.with("level.h5", &bytes))]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.out.contains("gzip") && ran.out.contains("refuses"), "{}", ran.out);
+}
+
+#[test]
+fn entries_of_one_name_are_damage() {
+    let folder = Folder::new();
+    // {"a": 1, "a": 2} as msgpack.
+    let twice = folder.with("dup.msgpack", b"\x82\xa1a\x01\xa1a\x02");
+    let mut files = vec![(twice, "two entries named `a`")];
+    for (file, expected) in [
+        ("dup_h5.h5", "two links named `aa`"),
+        ("dup_h5_latest.h5", "two links named `aa`"),
+        ("dup_npz_ext.npz", "named `a` to numpy"),
+        ("dup_npz.npz", "the same name"),
+        ("dup_gguf.gguf", "are named k"),
+        ("dup_st_meta.safetensors", "two entries `__metadata__`"),
+    ] {
+        files.push((fixture(&format!("attacks2/{file}")), expected));
+    }
+    for (file, expected) in files {
+        let ran = run(["verify", &text(&file)]);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""), "{}", file.display());
+        assert!(ran.out.contains(expected), "{}: {}", file.display(), ran.out);
+    }
+}
+
+#[test]
+fn the_checksums_of_zstd_frames_and_tar_headers_are_looked_at() {
+    let folder = Folder::new();
+    let checksums = |file: &str| run(["verify", file, "--json"]).json()["checksums"].clone();
+    let zstd = fs::read(fixture("hdf5/filter_zstd_checksum_l.h5")).unwrap();
+    let sound = text(&folder.with("sound.h5", &zstd));
+    assert_eq!(checksums(&sound), serde_json::json!({ "XXH64 (zstd chunks)": 6 }));
+    let none = text(&fixture("hdf5/filter_zstd_e.h5"));
+    assert_eq!(checksums(&none), serde_json::json!({}));
+    // The last byte of the first frame's checksum: it decodes as before. The second lies behind it.
+    let magic = [0x28, 0xb5, 0x2f, 0xfd];
+    let second = (0..zstd.len()).filter(|at| zstd[*at..].starts_with(&magic)).nth(1).unwrap();
+    let mut bytes = zstd.clone();
+    bytes[second - 1] ^= 1;
+    let broken = text(&folder.with("broken.h5", &bytes));
+    let ran = run(["verify", &broken]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.out.contains("zstd chunk has the checksum"), "{}", ran.out);
+
+    let tar = fs::read(fixture("torch_crafted/tar_0_1.pth")).unwrap();
+    let sound = text(&folder.with("sound.pth", &tar));
+    let count = checksums(&sound)["tar header sum"].as_u64().unwrap();
+    assert!(count >= 4, "{count}");
+    // The owner of the first member, which says nothing about the checkpoint.
+    let mut bytes = tar.clone();
+    bytes[109] ^= 1;
+    let broken = text(&folder.with("broken.pth", &bytes));
+    let ran = run(["verify", &broken]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.out.contains("checksum") && ran.out.contains("tar header sum"), "{}", ran.out);
+    assert!(ran.out.ends_with("it is not sound: 1 problem\n"), "{}", ran.out);
+}
+
+#[test]
+fn a_manifest_tells_later_whether_it_is_still_the_same() {
+    let folder = Folder::new();
+    let file = folder.file("model.pt");
+    fs::copy(fixture("torch/zip_module_state_dict.pt"), &file).unwrap();
+    for name in ["model.json", "model.manifest"] {
+        let manifest = text(&folder.file(name));
+        assert_eq!(run(["manifest", &text(&file), "-o", &manifest]).ok(), "");
+        let said = run(["verify", &text(&file), "--manifest", &manifest]).ok();
+        assert!(said.contains("entries match") && said.ends_with("it is sound\n"), "{said}");
+        let error = run(["manifest", &text(&file), "-o", &manifest]).failed();
+        assert!(error.contains("exists"), "{error}");
+        run(["manifest", &text(&file), "-o", &manifest, "--force"]).ok();
+        // Another checkpoint is not.
+        let cast = text(&folder.file("cast.pt"));
+        run(["convert", &text(&file), &cast, "--force", "--cast", "bfloat16"]).ok();
+        let ran = run(["verify", &cast, "--manifest", &manifest]);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+        assert!(ran.out.contains("expected float32; found bfloat16"), "{}", ran.out);
+    }
+    let json = fs::read_to_string(folder.file("model.json")).unwrap();
+    assert_eq!(json, run(["manifest", "--json", &text(&file)]).ok());
+    let lines = fs::read_to_string(folder.file("model.manifest")).unwrap();
+    assert_eq!(lines, run(["manifest", &text(&file)]).ok());
+    // Read with jq and written again it is the same manifest.
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let pretty = folder.with("pretty.json", &serde_json::to_vec_pretty(&value).unwrap());
+    run(["verify", &text(&file), "--manifest", &text(&pretty)]).ok();
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place_and_what_was_expected() {
+    let folder = Folder::new();
+    let mut bytes = fs::read(fixture("torch/zip_module_state_dict.pt")).unwrap();
+    let sound = text(&folder.with("sound.pt", &bytes));
+    let shown = run(["show", &sound, "emb.weight", "--json"]).json();
+    // `sound.pt, bytes 2624 to 2976`
+    let lies = shown["entries"][0]["stored_in"].as_str().unwrap().split_once("bytes ").unwrap().1;
+    let place: u64 = lies.split(' ').next().unwrap().parse().unwrap();
+    let report = run(["verify", "--json", &sound]).json();
+    assert_eq!((&report["sound"], report["problems"].as_array().unwrap().len()), (&true.into(), 0));
+    assert!(report["checksums"]["CRC-32"].as_u64().unwrap() > 10, "{report}");
+    // One byte within a tensor.
+    let start = usize::try_from(place).unwrap() + 5;
+    bytes[start] ^= 0x40;
+    let damaged = text(&folder.with("damaged.pt", &bytes));
+    let ran = run(["verify", "--json", &damaged]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let problem = &report["problems"][0];
+    assert_eq!(problem["what"], "checksum", "{report}");
+    assert_eq!(problem["file"], "damaged.pt");
+    assert!(problem["key"].as_str().unwrap().contains("/data/"), "{report}");
+    assert!(problem["text"].as_str().unwrap().contains("`emb.weight`"), "{report}");
+    let places = ["expected", "found"].map(|side| problem[side].as_str().unwrap().to_owned());
+    assert!(places[0].starts_with("CRC-32 ") && places[0] != places[1], "{report}");
+    assert_eq!(problem["offset"], place);
+    let said = run(["verify", &damaged]);
+    assert!(said.out.contains("it is not sound: 1 problem"), "{}", said.out);
+    // Cut short it does not open any more, which is an answer.
+    let cut = text(&folder.with("cut.pt", &bytes[..bytes.len() / 2]));
+    let ran = run(["verify", &cut]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    assert!(ran.out.contains("damaged") && ran.out.contains("zip"), "{}", ran.out);
+}
+
+#[test]
+fn where_nothing_has_a_checksum_nothing_is_said_to_be_sound() {
+    for name in
+        ["pickle/numpy_proto2.pkl", "flax/flax_model.msgpack", "numpy/f4.npy", "gguf/types_v3.gguf"]
+    {
+        let said = run(["verify", fixture(name).to_str().unwrap()]).ok();
+        assert!(
+            said.contains("no checksums in this format: changed values can't be seen"),
+            "{name}: {said}"
+        );
+        assert!(
+            said.contains("structure sound") && !said.contains("it is sound"),
+            "{name}: {said}"
+        );
+    }
+    let folder = Folder::new();
+    // {"step": 7}: no tensors, and nothing that would tell if it were 8.
+    let path = text(&folder.with("plain.msgpack", b"\x81\xa4step\x07"));
+    let said = run(["verify", &path]).ok();
+    assert!(
+        said.contains("changed values can't be seen") && !said.contains("it is sound"),
+        "{said}"
+    );
+}
+
+#[test]
+fn numbers_that_are_none_are_counted_and_a_fault_if_asked() {
+    let folder = Folder::new();
+    let header = br#"{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header);
+    for value in [1.0, f32::NAN, f32::NEG_INFINITY, f32::NAN] {
+        file.extend(value.to_le_bytes());
+    }
+    let path = text(&folder.with("a.safetensors", &file));
+    let said = run(["verify", &path]).ok();
+    assert!(said.contains("2 NaN, 1 infinite of 4 elements, first at [0, 1]"), "{said}");
+    assert!(said.starts_with("not finite  a  "), "{said}");
+    assert!(said.contains("no checksums in this format: changed values can't be seen"), "{said}");
+    assert!(said.ends_with("structure sound; 2 NaN, 1 infinite in 1 tensor\n"), "{said}");
+    let report = run(["verify", &path, "--json"]).json();
+    assert_eq!((&report["sound"], &report["grade"]), (&true.into(), &"warning".into()));
+    assert_eq!(report["verdict"], "structure sound; 2 NaN, 1 infinite in 1 tensor");
+    let ended = run(["verify", &path, "--finite"]);
+    assert!(
+        ended.out.ends_with("it is not finite; 2 NaN, 1 infinite in 1 tensor\n"),
+        "{}",
+        ended.out
+    );
+    let ran = run(["verify", &path, "--finite", "--json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["sound"], false);
+    assert_eq!(report["not_finite"][0]["nan"], 2);
+    assert_eq!(report["not_finite"][0]["first"], serde_json::json!([0, 1]));
+}
+
+#[test]
+fn a_summary_with_statistics_tells_of_numbers_that_are_none() {
+    let folder = Folder::new();
+    let header = br#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header);
+    for value in [1.0, f32::NAN] {
+        file.extend(value.to_le_bytes());
+    }
+    let path = text(&folder.with("a.safetensors", &file));
+    for kind in ["json", "md", "txt", "html"] {
+        let said = run(["summary", &path, "--stats", "--to", kind]).ok();
+        if kind == "json" {
+            let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+            assert_eq!(json["findings"][0]["title"], "1 NaN in 1 tensor", "{json}");
+            assert_eq!(json["findings"][0]["grade"], "warning");
+        } else if kind != "html" {
+            assert!(said.contains("1 NaN in 1 tensor"), "{kind}: {said}");
+        } else {
+            // The page has its list of findings packed.
+            let data = said.split_once("id=\"data\"").unwrap().1;
+            let data = data.split_once('>').unwrap().1.split_once('<').unwrap().0;
+            let mut packed = Vec::new();
+            let data = URL_SAFE_NO_PAD.decode(data.trim()).unwrap();
+            flate2::read::DeflateDecoder::new(data.as_slice()).read_to_end(&mut packed).unwrap();
+            let title = b"1 NaN in 1 tensor";
+            assert!(packed.windows(title.len()).any(|bytes| bytes == title));
+        }
+    }
+    let link = run(["summary", &path, "--stats", "--link", "https://example.org/"]).ok();
+    let fragment = link.trim_end().strip_prefix("https://example.org/").unwrap();
+    let findings = statelens_inspect::share::open_link(fragment).unwrap().findings;
+    let told = findings.iter().find(|finding| finding.title == "1 NaN in 1 tensor");
+    assert!(told.is_some(), "{findings:?}");
+}

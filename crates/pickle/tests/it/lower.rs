@@ -1,0 +1,476 @@
+//! From pickles to values: identity, cycles, attributes, and what a hostile file may cost.
+
+use std::time::Instant;
+
+use statelens_checkpoint::{
+    Builder, Checkpoint, DType, DictClass, DictKey, FileSet, Finding, Form, FormatInfo, Global,
+    Grade, Int, Layout, Limits, Tensor, TensorClass, Text, Unwatched, Value, ValueId,
+};
+use statelens_pickle::{Encoder, Lowered, NoStorages, ScanOptions, TupleLen, read};
+
+/// The checkpoint of what `write` leaves on the stack; the same whether the pickle's objects are let
+/// go on the way or not.
+fn lowered(write: impl FnOnce(&mut Encoder)) -> Checkpoint {
+    let bytes = pickled(write);
+    let mut pickle = read(&bytes, 0, &Limits::default()).unwrap();
+    let finish = |builder: Builder, lowered: Lowered, findings: Vec<Finding>| {
+        let findings = [findings, lowered.findings].concat();
+        builder.finish(lowered.root, FormatInfo::default(), FileSet::default(), findings).unwrap()
+    };
+    let findings = pickle.scan(&ScanOptions::default());
+    let mut builder = Builder::new(&Limits::default());
+    let lowered = pickle.lower(&mut builder, &mut NoStorages::default()).unwrap();
+    let whole = finish(builder, lowered, findings.clone());
+    let mut builder = Builder::new(&Limits::default());
+    let progress = &mut Unwatched;
+    let lowered = pickle.lower_all(&mut builder, &mut NoStorages::default(), progress).unwrap();
+    let again = finish(builder, lowered, findings);
+    let all = |it: &Checkpoint| {
+        let attributes = (0..it.values().len() as u32).map(|id| it.attributes(ValueId(id)));
+        let attributes: Vec<_> = attributes.collect();
+        format!("{:?}", (it.root(), it.values(), it.tensors(), attributes, &it.findings))
+    };
+    assert_eq!(all(&again), all(&whole));
+    whole
+}
+
+fn pickled(write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
+    let mut encoder = Encoder::new();
+    encoder.proto(4);
+    write(&mut encoder);
+    encoder.stop();
+    encoder.into_bytes()
+}
+
+/// `key kind` of every leaf, and what it is the same as.
+fn flat(checkpoint: &Checkpoint) -> Vec<String> {
+    let leaf = |leaf: &statelens_checkpoint::Leaf| {
+        let alias = leaf.alias_of.as_ref().map_or(String::new(), |key| format!(" = {key}"));
+        format!("{} {}{alias}", leaf.flat, checkpoint.value(leaf.target).kind())
+    };
+    checkpoint.leaves().iter().map(leaf).collect()
+}
+
+fn set_str(e: &mut Encoder, key: &str, value: impl FnOnce(&mut Encoder)) {
+    e.str(key).unwrap();
+    value(e);
+}
+
+#[test]
+fn the_first_occurrence_owns_and_cycles_end() {
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        let root = e.memoize();
+        e.mark();
+        e.str("list").unwrap();
+        e.empty_list();
+        let list = e.memoize();
+        e.mark();
+        e.small_int(1);
+        e.memoized(list);
+        e.appends();
+        set_str(e, "again", |e| e.memoized(list));
+        set_str(e, "root", |e| e.memoized(root));
+        e.setitems();
+    });
+    assert_eq!(
+        flat(&checkpoint),
+        ["list.0 int", "list.1 list = list", "again list = list", "root dict = "]
+    );
+}
+
+#[test]
+fn a_state_dict_keeps_its_metadata_beside_its_items() {
+    let checkpoint = lowered(|e| {
+        e.named("collections", "OrderedDict").unwrap();
+        e.empty_tuple();
+        e.reduce();
+        e.mark();
+        e.str("shared").unwrap();
+        e.empty_list();
+        let shared = e.memoize();
+        e.setitems();
+        e.empty_dict();
+        e.mark();
+        set_str(e, "_metadata", |e| e.memoized(shared));
+        e.setitems();
+        e.build();
+    });
+    assert_eq!(flat(&checkpoint), ["shared list"]);
+    let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { panic!() };
+    assert_eq!(root.class, DictClass::Ordered);
+    let attributes = checkpoint.attributes(checkpoint.root()).unwrap();
+    let Value::Dict(attributes) = checkpoint.value(attributes) else { panic!() };
+    assert_eq!(attributes.entries[0].0, DictKey::from("_metadata"));
+    // What the tree and the attributes share belongs to the tree.
+    assert_eq!(checkpoint.value(attributes.entries[0].1), &Value::Link(root.entries[0].1));
+}
+
+/// Objects are let go once nothing holds them: what is used again must be there then. Each of
+/// these was another tree with a rule of letting go left out.
+#[test]
+fn what_is_used_again_is_still_there() {
+    // One value under three keys.
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        e.mark();
+        e.str("one").unwrap();
+        e.float(1.5);
+        let float = e.memoize();
+        for key in ["two", "three"] {
+            set_str(e, key, |e| e.memoized(float));
+        }
+        e.setitems();
+    });
+    assert_eq!(flat(&checkpoint), ["one float", "two float", "three float"]);
+    // A dict that another is made of later.
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        e.mark();
+        e.str("plain").unwrap();
+        e.empty_dict();
+        let plain = e.memoize();
+        e.mark();
+        set_str(e, "a", |e| e.float(1.5));
+        e.setitems();
+        e.str("copy").unwrap();
+        e.named("collections", "OrderedDict").unwrap();
+        e.memoized(plain);
+        e.tuple(TupleLen::One);
+        e.reduce();
+        e.setitems();
+    });
+    assert_eq!(flat(&checkpoint), ["plain.a float", "copy.a float"]);
+    // The attributes of a dict that is lowered before them.
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        e.mark();
+        e.str("model").unwrap();
+        e.named("collections", "OrderedDict").unwrap();
+        e.empty_tuple();
+        e.reduce();
+        e.empty_dict();
+        e.mark();
+        set_str(e, "version", |e| e.float(2.5));
+        e.setitems();
+        e.build();
+        e.setitems();
+    });
+    let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { panic!() };
+    let attributes = checkpoint.attributes(root.entries[0].1).unwrap();
+    let Value::Dict(attributes) = checkpoint.value(attributes) else { panic!() };
+    assert_eq!(checkpoint.value(attributes.entries[0].1), &Value::Float(2.5));
+    // A state that was set on a list, and is a value of its own before.
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        e.mark();
+        e.str("state").unwrap();
+        e.float(1.5);
+        let state = e.memoize();
+        e.str("list").unwrap();
+        e.empty_list();
+        e.memoized(state);
+        e.build();
+        e.setitems();
+    });
+    let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { panic!() };
+    let attributes = checkpoint.attributes(root.entries[1].1).unwrap();
+    assert_eq!(checkpoint.value(attributes), &Value::Float(1.5));
+}
+
+#[test]
+fn equal_keys_are_one_key_as_in_python() {
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        e.mark();
+        for (key, value) in [(1, 10), (2, 20)] {
+            e.small_int(key);
+            e.small_int(value);
+        }
+        e.bool(true);
+        e.small_int(11);
+        e.float(2.0);
+        e.small_int(21);
+        e.float(0.5);
+        e.small_int(30);
+        e.setitems();
+    });
+    let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { panic!() };
+    let entries: Vec<_> =
+        root.entries.iter().map(|(key, id)| (key.clone(), checkpoint.value(*id).clone())).collect();
+    let int = |value: i64| Value::Int(value.into());
+    assert_eq!(
+        entries,
+        [
+            (DictKey::Int(1i64.into()), int(11)),
+            (DictKey::Int(2i64.into()), int(21)),
+            (DictKey::Float(0.5), int(30)),
+        ]
+    );
+}
+
+#[test]
+fn unknown_things_stay_inert_with_all_their_parts() {
+    let checkpoint = lowered(|e| {
+        e.named("os", "system").unwrap();
+        e.str("rm -rf /").unwrap();
+        e.tuple(TupleLen::One);
+        e.reduce();
+    });
+    let Value::Opaque(opaque) = checkpoint.value(checkpoint.root()) else { panic!() };
+    assert_eq!((&opaque.global, opaque.form), (&Global::new("os", "system"), Form::Call));
+    assert_eq!(checkpoint.value(opaque.args[0]), &Value::Str("rm -rf /".into()));
+    let call = checkpoint.findings[0].call.as_ref().unwrap();
+    assert_eq!(call.arguments, "'rm -rf /'");
+    assert_eq!(checkpoint.findings[0].grade, Grade::Danger);
+}
+
+#[test]
+fn subclasses_of_dict_are_dicts_by_name() {
+    let checkpoint = lowered(|e| {
+        e.named("lightning", "AttributeDict").unwrap();
+        e.empty_tuple();
+        e.newobj();
+        e.mark();
+        set_str(e, "lr", |e| e.float(0.1));
+        e.setitems();
+    });
+    let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { panic!() };
+    assert_eq!(root.class, DictClass::Other(Global::new("lightning", "AttributeDict").into()));
+    assert_eq!(flat(&checkpoint), ["lr float"]);
+}
+
+#[test]
+fn what_dill_spells_is_understood_by_pattern_only() {
+    let dill = |name: &str, argument: &str| {
+        lowered(|e| {
+            e.named("dill._dill", name).unwrap();
+            e.str(argument).unwrap();
+            e.tuple(TupleLen::One);
+            e.reduce();
+        })
+    };
+    let repr = |checkpoint: &Checkpoint| match checkpoint.value(checkpoint.root()) {
+        Value::Opaque(opaque) => (opaque.global.to_string(), opaque.repr.clone()),
+        value => panic!("{value:?}"),
+    };
+    let text = |text: &str| Some(Text::from(text));
+    assert_eq!(
+        repr(&dill("_eval_repr", "range(0, 3)")),
+        ("builtins.range".into(), text("range(0, 3)"))
+    );
+    assert_eq!(
+        repr(&dill("_eval_repr", "Ellipsis")),
+        ("builtins.Ellipsis".into(), text("Ellipsis"))
+    );
+    assert_eq!(repr(&dill("_load_type", "dict")), ("builtins.dict".into(), text("<class 'dict'>")));
+    let evil = "range(0, __import__('os').system('x'))";
+    assert_eq!(repr(&dill("_eval_repr", evil)), ("dill._dill._eval_repr".into(), None));
+    let complex = lowered(|e| {
+        e.named("dill._dill", "_load_type").unwrap();
+        e.str("complex").unwrap();
+        e.tuple(TupleLen::One);
+        e.reduce();
+        e.float(1.0);
+        e.float(-2.0);
+        e.tuple(TupleLen::Two);
+        e.reduce();
+    });
+    assert_eq!(complex.value(complex.root()), &Value::Complex(1.0, -2.0));
+    assert!(complex.findings.is_empty());
+}
+
+/// `torch.storage._load_from_bytes` of a stream with one storage: what `pickle.dumps` makes of
+/// a tensor.
+fn inner_stream(e: &mut Encoder, class: &str) {
+    let mut bytes = Vec::new();
+    let mut push = |write: &dyn Fn(&mut Encoder)| {
+        let mut inner = Encoder::new();
+        inner.proto(2);
+        write(&mut inner);
+        inner.stop();
+        bytes.extend(inner.into_bytes());
+    };
+    push(&|e| e.int(&Int::parse("119547037146038801333356").unwrap()).unwrap());
+    push(&|e| e.small_int(1001));
+    push(&|e| e.empty_dict());
+    push(&|e| {
+        e.mark();
+        e.str("storage").unwrap();
+        e.named("torch", class).unwrap();
+        e.str("94").unwrap();
+        e.str("cpu").unwrap();
+        e.small_int(4);
+        e.none();
+        e.marked_tuple();
+        e.binpersid();
+    });
+    push(&|e| {
+        e.empty_list();
+        e.mark();
+        e.str("94").unwrap();
+        e.appends();
+    });
+    bytes.extend(4u64.to_le_bytes());
+    bytes.extend([0, 0, 1, 0, 2, 0, 3, 0]);
+    e.named("torch.storage", "_load_from_bytes").unwrap();
+    e.binbytes(&bytes);
+    e.tuple(TupleLen::One);
+    e.reduce();
+}
+
+#[test]
+fn a_tensor_that_is_pickled_by_itself_has_its_bytes_inside() {
+    let checkpoint = lowered(|e| {
+        e.named("torch._utils", "_rebuild_parameter").unwrap();
+        e.named("torch._utils", "_rebuild_tensor_v2").unwrap();
+        e.mark();
+        inner_stream(e, "BFloat16Storage");
+        e.small_int(1);
+        e.small_int(2);
+        e.tuple(TupleLen::One);
+        e.small_int(2);
+        e.tuple(TupleLen::One);
+        e.bool(false);
+        e.none();
+        e.marked_tuple();
+        e.reduce();
+        e.bool(true);
+        e.none();
+        e.tuple(TupleLen::Three);
+        e.reduce();
+    });
+    let (_, tensor) = checkpoint.tensor_of(checkpoint.root()).unwrap();
+    let Tensor { dtype, shape, layout, requires_grad, class, .. } = tensor;
+    assert_eq!((dtype, &**shape, *requires_grad), (&DType::BF16, &[2][..], true));
+    assert_eq!(class, &TensorClass::Parameter);
+    let Layout::Strided(view) = layout else { panic!("{layout:?}") };
+    assert_eq!((view.offset, &*view.strides, view.storage_len), (1, &[2i64][..], 8));
+    assert_eq!(*view.storage, Layout::Inline([0, 0, 1, 0, 2, 0, 3, 0].into()));
+    assert!(checkpoint.findings.is_empty(), "{:?}", checkpoint.findings);
+}
+
+#[test]
+fn a_stream_inside_that_can_not_be_read_is_feared() {
+    let checkpoint = lowered(|e| {
+        e.named("torch.storage", "_load_from_bytes").unwrap();
+        e.binbytes(b"\x80\x02cos\nsystem\n.");
+        e.tuple(TupleLen::One);
+        e.reduce();
+    });
+    assert_eq!(checkpoint.findings[0].grade, Grade::Danger);
+}
+
+#[test]
+fn storages_of_a_bare_pickle_are_missing_with_a_reason() {
+    let checkpoint = lowered(|e| {
+        e.mark();
+        e.str("storage").unwrap();
+        e.named("torch", "FloatStorage").unwrap();
+        e.str("0").unwrap();
+        e.str("cpu").unwrap();
+        e.small_int(4);
+        e.marked_tuple();
+        e.binpersid();
+    });
+    let (_, tensor) = checkpoint.tensor_of(checkpoint.root()).unwrap();
+    assert!(matches!(tensor.layout, Layout::Missing(_)));
+    assert_eq!((&tensor.dtype, &*tensor.shape), (&DType::F32, &[4][..]));
+}
+
+/// Small files that ask for the same large work again and again: an answer, or a limit, soon.
+#[test]
+fn shared_work_is_not_done_a_million_times() {
+    const TIMES: usize = 20_000;
+    let repeated = |large: &dyn Fn(&mut Encoder),
+                    each: &dyn Fn(&mut Encoder, [statelens_pickle::MemoId; 2])| {
+        pickled(|e| {
+            e.empty_list();
+            e.mark();
+            large(e);
+            let large = e.memoize();
+            e.named("collections", "OrderedDict").unwrap();
+            let class = e.memoize();
+            for _ in 0..TIMES {
+                each(e, [large, class]);
+            }
+            e.appends();
+        })
+    };
+    let call = |name: &'static str, module: &'static str| {
+        move |e: &mut Encoder, [large, _]: [statelens_pickle::MemoId; 2]| {
+            e.named(module, name).unwrap();
+            e.memoized(large);
+            e.tuple(TupleLen::One);
+            e.reduce();
+        }
+    };
+    let text = |e: &mut Encoder| e.str(&"1".repeat(1 << 20)).unwrap();
+    let pairs = |e: &mut Encoder| {
+        e.empty_list();
+        e.mark();
+        for _ in 0..TIMES {
+            e.small_int(7);
+            e.small_int(7);
+            e.tuple(TupleLen::Two);
+        }
+        e.appends();
+    };
+    let wide = |e: &mut Encoder| {
+        e.mark();
+        (0..250).for_each(|_| e.small_int(1));
+        e.marked_tuple();
+    };
+    let attacks = [
+        ("a long text as a number", repeated(&text, &call("Decimal", "decimal"))),
+        ("a long text as a fraction", repeated(&text, &call("Fraction", "fractions"))),
+        ("a long text as a path", repeated(&text, &call("PurePosixPath", "pathlib"))),
+        ("a long text as a type", repeated(&text, &call("_load_type", "dill._dill"))),
+        (
+            "a long text as bytes",
+            repeated(&text, &|e, [large, _]| {
+                e.named("_codecs", "encode").unwrap();
+                e.memoized(large);
+                e.str("latin1").unwrap();
+                e.tuple(TupleLen::Two);
+                e.reduce();
+            }),
+        ),
+        (
+            "pairs that are one entry",
+            repeated(&pairs, &|e, [large, class]| {
+                e.memoized(class);
+                e.memoized(large);
+                e.tuple(TupleLen::One);
+                e.reduce();
+            }),
+        ),
+        (
+            "wide keys",
+            repeated(&wide, &|e, [large, _]| {
+                e.empty_dict();
+                e.mark();
+                e.memoized(large);
+                e.none();
+                e.setitems();
+            }),
+        ),
+        (
+            "a long text as a name",
+            repeated(&text, &|e, [large, _]| {
+                e.memoized(large);
+                e.memoized(large);
+                e.stack_global();
+            }),
+        ),
+    ];
+    for (what, bytes) in attacks {
+        let start = Instant::now();
+        if let Ok(pickle) = read(&bytes, 0, &Limits::default()) {
+            let mut builder = Builder::new(&Limits::default());
+            let _ = pickle.lower(&mut builder, &mut NoStorages::default());
+            pickle.scan(&ScanOptions::default());
+        }
+        assert!(start.elapsed().as_secs() < 20, "{what}: {:?}", start.elapsed());
+    }
+}

@@ -1,0 +1,71 @@
+//! Real pickles of every protocol against CPython's own `repr` (`reprs.tsv`, written by
+//! `reprs.py` with CPython 3.11).
+
+use std::collections::BTreeSet;
+
+use statelens_checkpoint::{Grade, Limits, Text};
+use statelens_pickle::{Pickle, ScanOptions, read};
+
+fn unhex(hex: &str) -> Vec<u8> {
+    let digits = hex.as_bytes().as_chunks::<2>().0.iter();
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+fn rows() -> Vec<(u8, Vec<u8>, Vec<u8>)> {
+    include_str!("reprs.tsv")
+        .lines()
+        .map(|line| {
+            let mut columns = line.split('\t');
+            let mut next = || columns.next().unwrap();
+            (next().parse().unwrap(), unhex(next()), unhex(next()))
+        })
+        .collect()
+}
+
+fn parse(bytes: &[u8]) -> Pickle {
+    read(bytes, 0, &Limits::default()).unwrap_or_else(|broken| panic!("{}", broken.error))
+}
+
+#[test]
+fn values_print_as_python_prints_them() {
+    let rows = rows();
+    assert!(rows.len() > 500);
+    let mut failures = Vec::new();
+    for (protocol, bytes, expected) in &rows {
+        let expected = Text::from_surrogatepass(expected).unwrap().to_lossy().into_owned();
+        let pickle = parse(bytes);
+        assert_eq!(pickle.end(), bytes.len() as u64);
+        match pickle.repr(pickle.root()) {
+            Some(repr) if repr == expected => {}
+            // Longer than anybody would want to see.
+            None if expected.len() > 4096 => {}
+            found => failures.push(format!("protocol {protocol}: {found:?}, not {expected}")),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn every_prefix_is_an_error_that_knows_it_is_cut() {
+    for (_, bytes, _) in rows().iter().filter(|(_, bytes, _)| bytes.len() < 500) {
+        for end in 0..bytes.len() {
+            let broken = read(&bytes[..end], 0, &Limits::default()).unwrap_err();
+            assert!(broken.starved, "{}", broken.error);
+            assert!(broken.error.offset().is_some_and(|offset| offset <= end as u64));
+        }
+    }
+}
+
+#[test]
+fn nothing_python_writes_for_values_is_dangerous() {
+    let mut unknown = BTreeSet::new();
+    for (protocol, bytes, expected) in rows() {
+        for finding in parse(&bytes).scan(&ScanOptions::default()) {
+            let told = format!("{protocol} {}: {finding:?}", String::from_utf8_lossy(&expected));
+            assert_eq!(finding.grade, Grade::UnknownCode, "{told}");
+            unknown.extend(finding.call.map(|call| format!("{}.{}", call.module, call.name)));
+        }
+    }
+    // A function that waits to be called.
+    assert_eq!(unknown, ["functools.partial".to_owned()].into());
+}

@@ -1,0 +1,212 @@
+//! What a scan says of pickles that are made to get past one.
+
+use statelens_checkpoint::{Finding, Grade, Limits};
+use statelens_pickle::{ScanOptions, read_stream, scan_pickles};
+
+fn scan(bytes: &[u8]) -> Vec<Finding> {
+    scan_pickles(bytes, 0, &Limits::default(), &ScanOptions::default()).0
+}
+
+fn worst(bytes: &[u8]) -> Grade {
+    scan(bytes).iter().map(|finding| finding.grade).max().unwrap_or(Grade::Note)
+}
+
+/// `BINUNICODE`.
+fn text(text: &str) -> Vec<u8> {
+    [&b"X"[..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()
+}
+
+/// A pickle of protocol 2: parts in guillemets are strings, every other character is a byte.
+fn pickle(parts: &str) -> Vec<u8> {
+    let mut bytes = b"\x80\x02".to_vec();
+    for (index, part) in parts.split(['«', '»']).enumerate() {
+        match index % 2 {
+            0 => bytes.extend(part.chars().map(|c| u8::try_from(u32::from(c)).unwrap())),
+            _ => bytes.extend(text(part)),
+        }
+    }
+    bytes.push(b'.');
+    bytes
+}
+
+#[test]
+fn harmless_names_are_harmless_in_the_usual_way_only() {
+    use Grade::{Damage, Danger, Note, UnknownCode};
+    for (parts, grade) in [
+        // Bytes as protocol 2 spells them, and another codec.
+        ("c_codecs\nencode\n(«x»«latin1»tR", Note),
+        ("c_codecs\nencode\n(«x»«zlib»tR", UnknownCode),
+        ("c__builtin__\nbytearray\n(«x»«latin-1»tR", Note),
+        ("c__builtin__\nstr\n(«x»«rot13»tR", UnknownCode),
+        ("(c_codecs\nencode\nt", UnknownCode),
+        // The type of None, and a new class.
+        ("cbuiltins\ntype\n(NtR", Note),
+        ("cbuiltins\ntype\n(«C»)NtR", UnknownCode),
+        ("(cbuiltins\ntype\nt", UnknownCode),
+        // What dill spells.
+        ("cdill._dill\n_eval_repr\n(«Ellipsis»tR", Note),
+        ("cdill._dill\n_eval_repr\n(«__import__('os').system('id')»tR", Danger),
+        ("cdill._dill\n_eval_repr\n(«range(0, -3)»tR", Note),
+        ("cdill._dill\n_eval_repr\n(«range(0, id())»tR", Danger),
+        ("(cdill._dill\n_eval_repr\nt", Danger),
+        ("cdill._dill\n_load_type\n(«int»tR", Note),
+        ("cdill._dill\n_load_type\n(«CodeType»tR", UnknownCode),
+        ("cdill._dill\n_load_type\n(«property»tR", Danger),
+        ("cdill._dill\n_load_type\n(«type»tR(«C»)NtR", UnknownCode),
+        ("cdill._dill\n_get_attr\n(cdill._dill\n_import_module\n(«numpy»tR«float32»tR", Note),
+        ("cdill._dill\n_get_attr\n(cdill._dill\n_import_module\n(«os»tR«system»tR", Danger),
+        ("cdill._dill\n_get_attr\n(cdill._dill\n_import_module\n(«mine»tR«thing»tR", UnknownCode),
+        ("cdill._dill\n_get_attr\n(«text»«format»tR", Danger),
+        ("cdill._dill\n_import_module\n(«this»tR", Danger),
+        // State on a class that was looked up, not named.
+        (
+            "cdill._dill\n_get_attr\n(cdill._dill\n_import_module\n(«argparse»tR«Namespace»tR}b",
+            Danger,
+        ),
+        ("ctorch.jit._pickle\nbuild_intlist\n(]tR", Note),
+        ("ctorch.jit._pickle\nbuild_intlist\n(cargparse\nNamespace\ntR}b", Danger),
+        ("(ctorch.jit._pickle\nbuild_intlist\nt", UnknownCode),
+        // State on a class that was called before.
+        ("cargparse\nNamespace\n)R0cargparse\nNamespace\n}b", Danger),
+        ("cargparse\nNamespace\n)\u{81}}b", Note),
+        // Settings are made without the constructor that would act on them.
+        ("ctransformers.training_args\nTrainingArguments\n)\u{81}}b", Note),
+        ("ctransformers.training_args\nTrainingArguments\n)R}b", UnknownCode),
+        // dtypes and scalars that numpy would believe.
+        ("cnumpy\ndtype\n(«f4»\u{89}\u{88}tR", Note),
+        ("cnumpy\ndtype\n(«O,i4»tR", Danger),
+        ("cnumpy\ndtype\n(cml_dtypes\nbfloat16\n\u{89}\u{88}tR", Note),
+        ("cml_dtypes\nbfloat16\n(«x»tR", UnknownCode),
+        ("(cml_dtypes\nbfloat16\nt", UnknownCode),
+        (
+            "cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(«f8»tRc_codecs\nencode\n(«12345678»«latin1»tRtR",
+            Note,
+        ),
+        ("cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(«f8»tR]tR", Danger),
+        // Calls of what another call gives.
+        ("cargparse\nNamespace\n)R)R", UnknownCode),
+        // Python can't call a list.
+        ("])R", Damage),
+        // Names of Python 2.
+        ("ccommands\ngetoutput\n(«id»tR", Danger),
+        ("c__builtin__\nreduce\n)R", Danger),
+        ("curllib\nurlopen\n)R", Danger),
+        ("c__builtin__\nunicode\n", Note),
+        ("cexceptions\nValueError\n)R", Note),
+        // An extension.
+        ("\u{82}\u{5}", UnknownCode),
+        // Named and not called.
+        ("cmymodel\nThing\n", UnknownCode),
+        ("cmymodel\nThing\n0N", UnknownCode),
+        ("cos\nsystem\n0N", Danger),
+    ] {
+        let bytes = pickle(parts);
+        assert_eq!(worst(&bytes), grade, "{parts}: {:#?}", scan(&bytes));
+    }
+}
+
+#[test]
+fn the_protocol_decides_whose_names_they_are() {
+    // Below 3, the names are Python 2's; from 3 on, nobody has such a module.
+    assert_eq!(worst(b"\x80\x02c__builtin__\nset\n(]tR."), Grade::Note);
+    assert_eq!(worst(b"\x80\x03c__builtin__\nset\n(]tR."), Grade::UnknownCode);
+    // The last PROTO counts.
+    assert_eq!(worst(b"\x80\x04\x80\x02c__builtin__\nset\n(]tR."), Grade::Note);
+    assert_eq!(worst(b"\x80\x02\x80\x04c__builtin__\nset\n(]tR."), Grade::UnknownCode);
+}
+
+#[test]
+fn a_name_that_is_put_together_is_dangerous_whatever_it_is() {
+    let name = |text: &str| {
+        let len = text.len() as u8;
+        [b"cbuiltins\nstr\n(C", &[len][..], text.as_bytes(), b"X\x05\x00\x00\x00asciitR"].concat()
+    };
+    for (module, function) in [("os", "system"), ("collections", "OrderedDict")] {
+        let bytes = [&b"\x80\x04"[..], &name(module), &name(function), b"\x93."].concat();
+        let findings = scan(&bytes);
+        assert_eq!(findings[0].grade, Grade::Danger);
+        let call = findings[0].call.as_ref().unwrap();
+        assert_eq!((call.module.as_str(), call.name.as_str()), (module, function));
+    }
+    // Python takes nothing but texts.
+    assert_eq!(worst(b"\x80\x04K\x01K\x02\x93."), Grade::Damage);
+}
+
+#[test]
+fn a_dtype_that_numpy_must_not_believe_is_dangerous() {
+    // Only a copy of a dtype may be described, which the last argument asks for.
+    let dtype = |first: &str, state: &str| {
+        worst(&pickle(&format!("cnumpy\ndtype\n(«{first}»\u{89}\u{88}tR({state}tb")))
+    };
+    let plain = |flags: &str| format!("I3\n«|»NNNI-1\nI-1\nI{flags}\n");
+    assert_eq!(dtype("f8", &plain("0")), Grade::Note);
+    assert_eq!(dtype("O8", &plain("63")), Grade::Note);
+    // Objects that are said to be bytes, and the other way round.
+    assert_eq!(dtype("O8", &plain("0")), Grade::Danger);
+    assert_eq!(dtype("V8", "I3\n«|»NNNI8\nI1\nI63\n"), Grade::Danger);
+    let record = |field: &str, size: u32| {
+        let fields = format!("(«a»(cnumpy\ndtype\n(«f8»tRI{field}\ntd");
+        format!("I3\n«|»N(«a»t{fields}I{size}\nI1\nI0\n")
+    };
+    assert_eq!(dtype("V8", &record("0", 8)), Grade::Note);
+    // A field outside of its record.
+    assert_eq!(dtype("V8", &record("8", 8)), Grade::Danger);
+    assert_eq!(dtype("V8", &record("-1", 8)), Grade::Danger);
+    // A field of objects in a record that is said to have none, and one that NumPy writes.
+    let objects = record("0", 8).replace("«f8»", "«O8»");
+    assert_eq!(dtype("V8", &objects), Grade::Danger);
+    assert_eq!(dtype("V8", &objects.replace("I1\nI0\n", "I1\nI27\n")), Grade::Note);
+}
+
+#[test]
+fn streams_are_looked_at_as_a_whole() {
+    let magic = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
+    let evil = b"cos\nsystem\n(X\x02\x00\x00\x00idtR.";
+    let parts: [&[u8]; 5] = [magic, b"M\xe9\x03.", b"}.", b"}.", b"]."];
+    let plain = parts.concat();
+    let stream = read_stream(&plain, 0, &Limits::default()).unwrap();
+    assert!(stream.scan(&ScanOptions::default()).is_empty());
+    for place in 0..parts.len() {
+        let mut parts = parts;
+        parts[place] = evil;
+        let findings = match read_stream(&parts.concat(), 0, &Limits::default()) {
+            Ok(stream) => stream.scan(&ScanOptions::default()),
+            Err(broken) => broken.scan(&ScanOptions::default()),
+        };
+        assert_eq!(findings[0].grade, Grade::Danger, "{place}: {findings:?}");
+    }
+    // The same inside a plain pickle.
+    let inside = |stream: &[u8]| {
+        let len = (stream.len() as u32).to_le_bytes();
+        [&b"\x80\x03ctorch.storage\n_load_from_bytes\nB"[..], &len, stream, b"\x85R."].concat()
+    };
+    assert_eq!(worst(&inside(&plain)), Grade::Note);
+    let hidden: [&[u8]; 5] = [magic, b"M\xe9\x03.", evil, b"}.", b"]."];
+    assert_eq!(worst(&inside(&hidden.concat())), Grade::Danger);
+    assert_eq!(worst(&inside(b"PK\x03\x04")), Grade::Danger);
+    // Handed around, beside a call that is fine.
+    let both =
+        [&inside(&plain)[..inside(&plain).len() - 1], b"0ctorch.storage\n_load_from_bytes\n\x85."];
+    assert_eq!(worst(&both.concat()), Grade::Danger);
+}
+
+#[test]
+fn names_beyond_the_list_keep_their_grade() {
+    let names: Vec<u8> =
+        (0..150).flat_map(|index| format!("cmine\nname{index}\n").into_bytes()).collect();
+    let findings = scan(&[&b"\x80\x02("[..], &names, b"t."].concat());
+    assert_eq!(findings.len(), 101);
+    assert_eq!(findings[100].grade, Grade::UnknownCode);
+    assert!(findings[100].title.starts_with("50 more"), "{}", findings[100].title);
+}
+
+#[test]
+fn what_the_user_allows_is_no_finding() {
+    let options = ScanOptions { allow: ["mine.Thing".to_owned(), "os.system".to_owned()].into() };
+    let scan = |bytes: &[u8]| scan_pickles(bytes, 0, &Limits::default(), &options).0;
+    assert_eq!(scan(b"cmine\nThing\n)R."), []);
+    assert_eq!(scan(b"cmine\nThings\n)R.")[0].grade, Grade::UnknownCode);
+    assert_eq!(scan(b"cos\nsystem\n)R.")[0].grade, Grade::Danger);
+    // State on the class itself is another matter.
+    assert_eq!(scan(b"cmine\nThing\n}b.")[0].grade, Grade::Danger);
+}

@@ -1,0 +1,267 @@
+//! Configs that nobody means well with: every table goes through them without a panic, in bounded
+//! time and memory, and says what is wrong.
+
+use std::time::{Duration, Instant};
+
+use statelens_recipes::ModelFormat;
+use statelens_recipes::config::{Families, Language, List, Map, Value, parse};
+
+/// Values that a key can have and hardly a rule expects.
+fn odd() -> Vec<Value> {
+    let list: List = [Value::Int(1), Value::Null, Value::from("gelu")].into_iter().collect();
+    let map: Map =
+        [("type", Value::Null), ("factor", Value::from("x")), ("num_kv_groups", Value::Int(0))]
+            .into_iter()
+            .collect();
+    vec![
+        Value::Null,
+        Value::Bool(true),
+        Value::Int(0),
+        Value::Int(-1),
+        Value::Int(i64::MAX),
+        Value::Int(i64::MIN),
+        Value::BigInt("9".repeat(400)),
+        Value::Float(f64::NAN),
+        Value::Float(f64::INFINITY),
+        Value::Float(-0.0),
+        Value::from(""),
+        Value::from("mlp99999999999999999999x_gelu"),
+        list.into(),
+        map.into(),
+        Map::new().into(),
+    ]
+}
+
+fn formats() -> Vec<ModelFormat> {
+    let releases =
+        ModelFormat::RELEASES.iter().map(|&(major, minor)| ModelFormat::cerebras(major, minor));
+    let dpo = ["cs-2.1-dpo", "cs-2.9-dpo", "cs-2.1-no-dpo", "cs-2.4-backbone"];
+    let dpo = dpo.iter().map(|name| name.parse().unwrap());
+    std::iter::once(ModelFormat::HuggingFace).chain(releases).chain(dpo).collect()
+}
+
+/// Every pair of neighbouring formats of every model, with a config that has every key of `keys`.
+fn each(value: &Value, keys: &[&str], all: bool) -> (usize, usize) {
+    let families = Families::known().unwrap();
+    let section: Map = keys.iter().map(|key| (*key, value.clone())).collect();
+    let inner: Map = [("model", Value::Map(section.clone()))].into_iter().collect();
+    let (mut done, mut refused) = (0, 0);
+    // Other names of a model have its tables.
+    const NAMES: [&str; 9] = [
+        "llamaV2",
+        "code-llama",
+        "wizardlm",
+        "octocoder",
+        "wizardcoder",
+        "sqlcoder",
+        "ul2",
+        "flan-ul2",
+        "transformer",
+    ];
+    for model in families.models() {
+        if !all && (model.ends_with("-headless") || NAMES.contains(&model)) {
+            continue;
+        }
+        let parts = families.parts(model).unwrap();
+        for pair in families.pairs(model).unwrap() {
+            if !all && !pair.left[0].is_hf() {
+                continue;
+            }
+            let ends = [(pair.left[0], *pair.right.last().unwrap()), (pair.right[0], pair.left[0])];
+            for (source, target) in ends {
+                let config: Value = match (source.is_hf(), parts.is_empty()) {
+                    (true, true) => section.clone().into(),
+                    (true, false) => parts
+                        .iter()
+                        .map(|part| (part.as_str(), Value::Map(section.clone())))
+                        .collect::<Map>()
+                        .into(),
+                    (false, _) => inner.clone().into(),
+                };
+                match families.convert(model, source, target, &config) {
+                    Ok(converted) => {
+                        done += 1;
+                        assert!(!converted.config.to_yaml().is_empty());
+                    }
+                    Err(error) => {
+                        refused += 1;
+                        assert!(error.to_string().len() < 2000, "{error}");
+                    }
+                }
+            }
+        }
+    }
+    (done, refused)
+}
+
+const KEYS: [&str; 60] = [
+    "vocab_size",
+    "hidden_size",
+    "n_embd",
+    "n_head",
+    "num_heads",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "n_head_kv",
+    "num_kv_heads",
+    "rope_scaling",
+    "alibi_scaling",
+    "pos_scaling_factor",
+    "extra_attention_params",
+    "attention_module",
+    "hidden_act",
+    "nonlinearity",
+    "encoder_nonlinearity",
+    "feed_forward_proj",
+    "rotary_dim",
+    "rotary_pct",
+    "image_size",
+    "patch_size",
+    "num_local_experts",
+    "num_experts_per_tok",
+    "router_aux_loss_coef",
+    "moe",
+    "mm_projector_type",
+    "mm_vision_select_layer",
+    "tune_mm_mlp_adapter",
+    "projector",
+    "freeze",
+    "image_feature_select_layer_idx",
+    "image_feature_select_mode",
+    "image_model_list",
+    "id2label",
+    "num_labels",
+    "problem_type",
+    "max_position_embeddings",
+    "pad_token_id",
+    "token_dropout",
+    "projection_dim",
+    "q_encoder",
+    "scale_similarity",
+    "softmax_temperature",
+    "mup_width_scale",
+    "mup_output_alpha",
+    "output_logits_scale",
+    "embeddings_scale",
+    "scale_qk_dot_by_d",
+    "attention_inner_dim",
+    "head_dim",
+    "query_pre_attn_scalar",
+    "attention_logits_alpha",
+    "filter_size",
+    "bias",
+    "multi_query",
+    "new_decoder_architecture",
+    "parallel_attn",
+    "num_ln_in_parallel_attn",
+    "transformer_decoder",
+];
+
+#[test]
+fn no_value_of_any_key_breaks_a_table() {
+    for value in odd() {
+        let (done, refused) = each(&value, &KEYS, true);
+        assert!(done + refused > 100);
+    }
+    // And each key alone beside the defaults.
+    for value in odd().iter().step_by(7) {
+        for key in KEYS {
+            each(value, &[key], false);
+        }
+    }
+}
+
+#[test]
+fn every_pair_of_formats_is_converted_or_refused() {
+    let families = Families::known().unwrap();
+    let config =
+        parse("{model: {hidden_size: 8}, optimizer: {optimizer_type: SGD}}", Language::Yaml)
+            .unwrap();
+    for model in
+        ["bert", "gpt2", "t5", "llava", "dpo", "falcon", "gpt-backbone", "all", "", "no such model"]
+    {
+        for source in formats() {
+            for target in formats() {
+                if let Err(error) = families.convert(model, source, target, &config) {
+                    assert!(!error.to_string().is_empty());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_few_bytes_claim_is_not_made() {
+    let started = Instant::now();
+    let families = Families::known().unwrap();
+    let wide: String = (0..50_000).map(|key| format!("k{key}: 1, ")).collect();
+    let groups: String = (0..50_000).map(|key| format!("g{key}: {{}}, ")).collect();
+    let text =
+        format!("{{model: {{}}, sparsity: {{a: {{{wide}}}, param_name_patterns: {{{groups}}}}}}}");
+    let config = parse(&text, Language::Yaml).unwrap();
+    let error = families
+        .convert("gpt2", ModelFormat::cerebras(2, 1), ModelFormat::cerebras(2, 2), &config)
+        .unwrap_err();
+    assert!(error.to_string().contains("500,000"), "{error}");
+    let text = format!(
+        "{{model: {{name: gpt2, sliding_window_every_other_decoder_layer: true, num_hidden_layers: 10000, \
+         num_heads: {{{wide}}}}}}}"
+    );
+    let config = parse(&text, Language::Yaml).unwrap();
+    let nested: ModelFormat = "cs-2.4-backbone".parse().unwrap();
+    let error =
+        families.convert("gpt-backbone", ModelFormat::cerebras(2, 4), nested, &config).unwrap_err();
+    assert!(error.to_string().contains("500,000"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(20));
+}
+
+/// Texts with bytes changed, cut out and put in: whatever is read is written and read again.
+#[test]
+fn changed_texts_are_read_or_refused_and_read_again() {
+    let root =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/recipes");
+    let seeds: Vec<Vec<u8>> = [
+        "bert/v.fwd.cs2.3-to-cs2.4/in/params.yaml",
+        "gpt2/config_only_sparsity_groups.cs2.1-to-cs2.2/in/params.yaml",
+        "llama/llama3_rope.hf-to-cs2.9/in/config.json",
+    ]
+    .iter()
+    .map(|name| std::fs::read(root.join(name)).unwrap())
+    .collect();
+    const PIECES: [&str; 24] = [
+        "&a ", "*a", "<<: ", "- ", "? ", ": ", "{", "}", "[", "]", "'", "\"", "|\n", ">\n",
+        "!!str ", "#", "\t", "\n", "---\n", "...\n", "1e-5", "~", "\u{85}", "\\u0041",
+    ];
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let mut read = 0;
+    for round in 0..6000 {
+        let seed = &seeds[round % seeds.len()];
+        let mut text = seed[..seed.len().min(40 + next(600))].to_vec();
+        for _ in 0..=next(3) {
+            let at = next(text.len() + 1);
+            match next(3) {
+                0 => drop(text.splice(at..at, PIECES[next(PIECES.len())].bytes())),
+                1 => drop(text.drain(at..text.len().min(at + next(8)))),
+                _ => text.insert(at, next(128) as u8),
+            }
+        }
+        let text = String::from_utf8_lossy(&text);
+        for language in [Language::Yaml, Language::Json] {
+            let Ok(value) = parse(&text, language) else { continue };
+            read += 1;
+            let written = value.to_yaml();
+            let again = parse(&written, Language::Yaml);
+            let again =
+                again.unwrap_or_else(|error| panic!("{error}\n{text}\n--- written\n{written}"));
+            assert_eq!(again.to_yaml(), written, "{text}");
+            assert!(parse(&value.to_json(), Language::Json).is_ok());
+        }
+    }
+    assert!(read > 500, "{read}");
+}

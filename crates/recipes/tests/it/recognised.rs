@@ -1,0 +1,91 @@
+//! Which model a checkpoint is of, and in which format, is found out from its keys and its config
+//! alone: of all cases of the original from and to Hugging Face.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use crate::original::Case;
+use statelens_recipes::config::Families;
+use statelens_recipes::proposal::{Clues, parts_in};
+use statelens_recipes::{ModelFormat, families};
+
+/// Of these another model is taken, or it has to be named; and why.
+const NOT_TOLD: &[(&str, &str, &str)] = &[
+    ("bloom-headless", "bloom", WHOLE),
+    ("falcon-headless", "falcon", WHOLE),
+    ("gpt-neox-headless", "gpt-neox", WHOLE),
+    ("gpt2-headless", "gpt2", WHOLE),
+    ("gptj-headless", "gptj", WHOLE),
+    ("llama-headless", "llama", WHOLE),
+    ("mistral-headless", "mistral", WHOLE),
+    ("mixtral-headless", "mixtral", WHOLE),
+    ("vit-headless", "vit", WHOLE),
+    ("codegen-headless", "gptj", "Cerebras has CodeGen as a GPT-J, and its config says so"),
+    ("codegen", "gptj", "Cerebras has CodeGen as a GPT-J, and its config says so"),
+    ("codegen", "", "many have these keys, and configs of release 2.0 name no model"),
+    ("btlm-headless", "", "BTLM and Jais have the same keys, and the config names neither"),
+    ("llava", "", "Hugging Face's folders are the same for both of Cerebras's layouts"),
+    ("mmsimple-llava", "", "Hugging Face's folders are the same for both of Cerebras's layouts"),
+    ("dpr", "", "DPR and Dragon have the same keys, and configs before 2.9 name neither"),
+    ("dragon", "", "DPR and Dragon have the same keys, and configs before 2.9 name neither"),
+    ("gpt2", "", "the config has a name under which it is not looked for"),
+];
+const WHOLE: &str = "Cerebras has the head in any case";
+
+#[test]
+fn models_are_recognised_by_keys_and_config() {
+    let (mut told, mut right) = (String::new(), BTreeMap::<String, usize>::new());
+    let mut used = BTreeSet::new();
+    for case in Case::all() {
+        let formats = (case.format("src_fmt"), case.format("tgt_fmt"));
+        let (Ok(from), Ok(to)) = formats else { continue };
+        let asked = case.has_tensors() && case.text("status") == "ok" && case.family != "lora";
+        if !asked || !(from.is_hf() || to.is_hf()) {
+            continue;
+        }
+        let expected = families::find(&case.text("model")).unwrap().family;
+        let (format, found) = recognised(&case, from, to);
+        if (format, found.as_deref().ok()) == (from, Some(&*expected)) {
+            *right.entry(expected).or_default() += 1;
+            continue;
+        }
+        let known = NOT_TOLD.iter().find(|(family, other, _)| {
+            *family == case.family && *other == found.as_deref().unwrap_or_default()
+        });
+        match known.filter(|_| format == from) {
+            Some(known) => drop(used.insert(known)),
+            None => writeln!(told, "{}: {found:?} in {format}", case.name()).unwrap(),
+        }
+    }
+    println!("{right:#?}");
+    assert!(told.is_empty(), "{told}");
+    assert!(right.len() > 30, "{right:#?}");
+    assert!(used.len() > 10, "{used:#?}");
+}
+
+/// The format and the model that are proposed.
+fn recognised(
+    case: &Case,
+    from: ModelFormat,
+    to: ModelFormat,
+) -> (ModelFormat, Result<String, String>) {
+    let (checkpoint, config) = case.source(from).unwrap();
+    let has = |name: &str| config.as_map().is_some_and(|map| map.contains(name));
+    let parts = if from.is_hf() { parts_in(&has) } else { Vec::new() };
+    let guesses = match parts.is_empty() {
+        true => Families::known().unwrap().recognise(&config),
+        false => Vec::new(),
+    };
+    let clues = Clues {
+        checkpoint: &checkpoint,
+        config: Some(&config),
+        guesses: &guesses,
+        unwrap: false,
+        of_trainer: !parts.is_empty(),
+        parts: &parts,
+    };
+    let format = clues.source(None, to).unwrap();
+    // Releases between which nothing differs are not told apart.
+    let format = if format.is_cerebras() && from.is_cerebras() { from } else { format };
+    (format, clues.model(format, to).map_err(|error| error.to_string()))
+}

@@ -1,0 +1,7 @@
+//! The library as a program uses it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod early;
+mod examples;
+mod library;
+mod workers;

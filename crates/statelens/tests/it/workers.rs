@@ -1,0 +1,239 @@
+//! However many workers there are, they come to the same, to the last bit; also of what is damaged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens::machines::{Buffer, Comparison, InOrder, Verification, Work, drive};
+use statelens::parallel;
+use statelens::parts::checkpoint::{Checkpoint, FileSet, Memory, Unwatched};
+use statelens::parts::formats::checks;
+use statelens::parts::inspect::ManifestWriter;
+use statelens::parts::inspect::share::{Measuring, Outline};
+use statelens::parts::inspect::weights::Survey;
+use statelens::{DiffOptions, Limits, Opener};
+
+fn fixtures() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+}
+
+/// One worker on the thread that calls, or some on their own.
+#[derive(Debug, Clone, Copy)]
+enum Workers {
+    Alone(usize),
+    Of(usize),
+}
+
+impl Workers {
+    const ALL: [Self; 5] = [Self::Alone(61), Self::Of(1), Self::Of(2), Self::Of(3), Self::Of(7)];
+
+    fn drive<W>(self, mut machine: InOrder<W>) -> Result<InOrder<W>, String>
+    where
+        W: Work + Sync,
+        W::Found: Send,
+    {
+        match self {
+            Self::Alone(piece) => drive(&mut machine, &mut Buffer::new(piece), &mut Unwatched),
+            Self::Of(workers) => parallel::drive(&mut machine, workers, &mut Unwatched),
+        }
+        .map(|()| machine)
+        .map_err(|error| error.to_string())
+    }
+}
+
+/// What is told of two checkpoints by all that reads values.
+fn told(crew: Workers, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<String> {
+    let large = left.tensors().iter().any(|tensor| tensor.nbytes() > Some(1 << 20));
+    let verify = |manifest: bool| {
+        let checks = checks(left, &Limits::default()).map_err(|error| error.to_string())?;
+        let machine = Verification::new(left.clone(), checks, manifest);
+        let report = crew.drive(machine)?.into_report(None).map_err(|error| error.to_string())?;
+        Ok(report.json(report.answer(true)))
+    };
+    let manifest = |json: bool| {
+        let (mut text, leaves) = (String::new(), left.leaves());
+        let mut out = |piece: &str| {
+            text.push_str(piece);
+            Ok(())
+        };
+        let machine = match json {
+            true => ManifestWriter::json(left, &leaves, &mut out),
+            false => ManifestWriter::lines(left, &leaves, &mut out),
+        };
+        let unread = crew.drive(machine)?.finish().map_err(|error| error.to_string())?;
+        Ok(format!("{text}{unread:?}"))
+    };
+    let statistics = || {
+        let tensors = (0..left.tensors().len() as u32).map(statelens::parts::checkpoint::TensorId);
+        // As small as that, so that fixtures are divided.
+        let mut survey = crew.drive(Survey::divided(left.clone(), tensors, 64))?;
+        Ok(format!("{:?}", survey.take()))
+    };
+    let content = || {
+        let leaves = left.leaves();
+        let mut outline = Outline::new(left, &leaves);
+        let measuring = crew.drive(Measuring::new(left, &leaves, true))?;
+        measuring.finish(&mut outline).unwrap();
+        Ok(format!("{:?} {:?}", outline.content, outline.entries))
+    };
+    let diff = || {
+        let machine = Comparison::new(left.clone(), right.clone(), DiffOptions::default());
+        Ok(crew.drive(machine)?.into_report().json(&Default::default()))
+    };
+    if large {
+        // Only what is read in pieces of millions of elements: the rest takes this test minutes.
+        return [verify(false), diff()].map(|told| told.unwrap()).to_vec();
+    }
+    let all: [Result<String, String>; 7] = [
+        verify(false),
+        verify(true),
+        manifest(true),
+        manifest(false),
+        statistics(),
+        content(),
+        diff(),
+    ];
+    all.into_iter().map(|told| told.unwrap_or_else(|error| format!("failed: {error}"))).collect()
+}
+
+fn same_by_all(name: &str, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<String> {
+    let first = told(Workers::ALL[0], left, right);
+    for crew in &Workers::ALL[1..] {
+        for (at, (one, other)) in first.iter().zip(told(*crew, left, right)).enumerate() {
+            assert!(*one == other, "{name}, answer {at}: {one}\nby {crew:?}: {other}");
+        }
+    }
+    first
+}
+
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            walk(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+/// Fixtures with more bytes have very many keys, which takes this test minutes.
+const LARGE: u64 = 300 << 10;
+
+#[test]
+fn every_fixture_is_told_alike() {
+    let mut files = Vec::new();
+    for folder in ["torch", "safetensors", "numpy", "cerebras", "gguf", "hdf5_sums", "keras", "tf"]
+    {
+        walk(&fixtures().join(folder), &mut files);
+    }
+    files.sort();
+    let mut before: Option<Arc<Checkpoint>> = None;
+    let mut formats = std::collections::BTreeSet::new();
+    for path in files {
+        if fs::metadata(&path).unwrap().len() > LARGE {
+            continue;
+        }
+        let Ok(checkpoint) = Opener::new().open(&path) else { continue };
+        let checkpoint = checkpoint.inner().clone();
+        if checkpoint.unfolded().check("", &Limits::default()).is_err() {
+            continue;
+        }
+        formats.insert(checkpoint.format.id);
+        let other = before.replace(checkpoint.clone()).unwrap_or_else(|| checkpoint.clone());
+        let name = path.display().to_string();
+        same_by_all(&name, &checkpoint, &other);
+        same_by_all(&name, &checkpoint, &checkpoint);
+    }
+    assert!(formats.len() >= 8, "{formats:?}");
+}
+
+/// A file of safetensors with one tensor of float32.
+fn one_tensor(values: &[f32]) -> Vec<u8> {
+    let shape = format!("[{},1024]", values.len() / 1024);
+    let bytes = values.len() * 4;
+    let header = format!(r#"{{"w":{{"dtype":"F32","shape":{shape},"data_offsets":[0,{bytes}]}}}}"#);
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(header.as_bytes());
+    file.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    file
+}
+
+#[test]
+fn a_large_tensor_is_read_in_pieces_and_told_as_one() {
+    let count = 9 << 20;
+    let mut values: Vec<f32> =
+        (0..count).map(|at| ((at * 2_654_435_761_usize) % 1_000_003) as f32 / 1e3).collect();
+    values[count - 5] = f32::NAN;
+    values[(8 << 20) + 1024] = f32::INFINITY;
+    let open = |values: &[f32], cut: usize| {
+        let mut bytes = one_tensor(values);
+        bytes.truncate(bytes.len() - cut);
+        let files = FileSet::single("w.safetensors", Memory::from(bytes));
+        let open = statelens::parts::formats::open;
+        Arc::new(open(files, &Limits::default(), &mut Unwatched).unwrap())
+    };
+    let left = open(&values, 0);
+    values[(5 << 20) + 7] += 0.25;
+    values[count - 1] += 0.5;
+    let right = open(&values, 0);
+    let crews =
+        [Workers::Alone(100_003), Workers::Of(1), Workers::Of(2), Workers::Of(3), Workers::Of(7)];
+    let by_all = |right: &Arc<Checkpoint>| {
+        let mut told = crews.iter().map(|crew| told(*crew, &left, right));
+        let first = told.next().unwrap();
+        told.for_each(|other| assert!(first == other, "{first:?}\n{other:?}"));
+        first
+    };
+    let told = by_all(&right);
+    let json = |at: usize| serde_json::from_str::<serde_json::Value>(&told[at]).unwrap();
+    let numbers = &json(0)["not_finite"][0];
+    assert_eq!((&numbers["nan"], &numbers["inf"]), (&1.into(), &1.into()), "{numbers}");
+    assert_eq!(numbers["first"], serde_json::json!([(8 << 10) + 1, 0]), "{numbers}");
+    let found = &json(1)["differences"][0];
+    assert_eq!(found["params"], count, "{found}");
+    assert_eq!((&found["differing"], &found["max_abs"]), (&2.into(), &0.5.into()), "{found}");
+    assert_eq!(found["first"], serde_json::json!([5 << 10, 7]), "{found}");
+    // Of all pieces together, in double precision from the values as they were made.
+    let finite = || values.iter().filter(|value| value.is_finite()).map(|value| f64::from(*value));
+    let squares: f64 = finite().map(|value| value * value).sum();
+    let apart = 0.25f64.powi(2) + 0.5f64.powi(2);
+    let near = |name: &str, expected: f64| {
+        let told = found[name].as_f64().unwrap();
+        assert!((told / expected - 1.0).abs() < 1e-9, "{name}: {told}, not {expected}");
+    };
+    near("mse", apart / finite().count() as f64);
+    near("change", (apart / squares).sqrt());
+    near("cosine", 1.0);
+}
+
+#[test]
+fn what_is_damaged_is_told_alike() {
+    let (mut unlike, mut opened) = (0, 0);
+    for name in [
+        "torch/zip_training_ckpt.pt",
+        "torch/zip_all_dtypes.pt",
+        "numpy/compressed.npz",
+        "cerebras/compat/synthetic_1.7_fixed.mdl",
+        "gguf/quants.gguf",
+    ] {
+        let whole = fs::read(fixtures().join(name)).unwrap_or_else(|_| panic!("{name}"));
+        let open = |bytes: Vec<u8>| {
+            let files = FileSet::single(name.rsplit('/').next().unwrap(), Memory::from(bytes));
+            statelens::parts::formats::open(files, &Limits::default(), &mut Unwatched).ok()
+        };
+        let sound = Arc::new(open(whole.clone()).unwrap());
+        let expected = same_by_all(name, &sound, &sound);
+        for at in 1..24usize {
+            let mut bytes = whole.clone();
+            let place = bytes.len() * at / 24;
+            bytes[place] ^= 0x55;
+            let Some(damaged) = open(bytes) else { continue };
+            opened += 1;
+            let name = format!("{name} damaged at {place}");
+            unlike += usize::from(same_by_all(&name, &damaged.into(), &sound) != expected);
+        }
+    }
+    // Some bytes are nobody's, but most are looked at.
+    assert!(opened > 40 && unlike > opened / 2, "{unlike} of {opened}");
+}
