@@ -1,4 +1,4 @@
-//! Numbers and texts as bytes, and back: LEB128 (signed ones zigzag), and a length with UTF-8.
+//! Numbers and texts as bytes, and back: LEB128 (signed: zigzag), and a length before UTF-8.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -19,7 +19,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads what the functions above write.
+/// Reads numbers and texts.
 pub(super) struct Unpacker<'a> {
     pub(super) rest: &'a [u8],
 }
@@ -56,7 +56,7 @@ impl<'a> Unpacker<'a> {
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
-    /// How many things follow, of a byte or more each.
+    /// Reads the number of items that follow, of a byte or more each.
     pub(super) fn count(&mut self) -> Result<usize> {
         let count = usize::try_from(self.number()?).unwrap_or(usize::MAX);
         if count <= self.rest.len() { Ok(count) } else { Err(cut()) }
@@ -72,15 +72,9 @@ impl<'a> Unpacker<'a> {
     pub(super) fn text(&mut self) -> Result<String> {
         String::from_utf8(self.bytes()?.to_vec()).map_err(|_| cut())
     }
-
-    pub(super) fn single(&mut self) -> Result<f64> {
-        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(cut)?;
-        self.rest = rest;
-        Ok(f32::from_le_bytes(*bytes).into())
-    }
 }
 
-/// What bytes that are not an outline's are.
+/// The error for bytes that are not an outline.
 pub(super) fn cut() -> Error {
     Error::damaged("the summary is cut short, or was not made by Statelens")
 }

@@ -1,10 +1,13 @@
 //! A summary as one HTML file: the packed outline, and a script that unpacks and shows it. The
 //! page's own policy allows that script and that style, by their hashes, and nothing else.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
 use super::bytes::{put, put_bytes};
-use super::{FoldedLine, Outline, base64, lines, link, pack, structure_fingerprint};
+use super::pack::{Precision, pack};
+use super::{FoldedLine, Outline, lines, link, structure_fingerprint};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -15,9 +18,9 @@ pub fn write_html(outline: &Outline) -> String {
     let content = outline.content.as_ref().map_or("", |print| &print.short);
     let structure = structure_fingerprint(&outline.entries).short;
     let title = escape(&outline.name);
-    let mut data = pack::pack(outline);
+    let mut data = pack(outline, Precision::Whole);
     put_folded(&lines(outline), &mut data);
-    let data = link::packed("", &data);
+    let data = link::text(&data);
     let (script, style) = (hash(SCRIPT), hash(STYLE));
     let parts: [(&str, &str); 8] = [
         ("script", &script),
@@ -60,10 +63,9 @@ fn put_folded(lines: &[FoldedLine], out: &mut Vec<u8>) {
     }
 }
 
-/// The hash of a script or style as a content security policy names it.
+/// Returns the hash of a script or style as a content security policy names it.
 fn hash(text: &str) -> String {
-    let hash = base64::encode(&Sha256::digest(text.as_bytes()));
-    hash.replace('-', "+").replace('_', "/") + "="
+    STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
 
 fn escape(text: &str) -> String {

@@ -1,23 +1,24 @@
 //! Links that hold the structure of a checkpoint behind their `#`, which no browser sends to a
-//! server: `BASE#s=1.`, or `s=2.` with statistics, and the outline, packed (`pack.rs`), deflated and
-//! in base 64.
+//! server: `BASE#s=1.` and the outline, packed (`pack.rs`), deflated and in base64 for addresses
+//! (RFC 4648, section 5) without padding.
 
 use std::collections::HashMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF as TO_THE_END;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 use statelens_checkpoint::{Error, Result};
 
-use super::{LeafSummary, Outline, base64, pack};
+use super::pack::{Precision, pack, unpack};
+use super::{LeafSummary, Outline};
 
 /// The longest link that is made or opened, in characters behind the `#`.
 pub const MOST_CHARACTERS: usize = 16_000;
 
-/// What stands between the `#` and the data: the name of what it is, and the version. The second
-/// has statistics; links without go on being of the first, which every Statelens opens.
+/// Stands between the `#` and the data: that it is a summary, and the version.
 const MARK: &str = "s=1.";
-const MARK_STATISTICS: &str = "s=2.";
 /// Bytes that a fragment may inflate to.
 const MOST_BYTES: usize = 1 << 20;
 
@@ -91,7 +92,7 @@ pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
 /// The link, as what follows the address of a page: `#s=1.…`. Fails if it would be longer than
 /// [`MOST_CHARACTERS`].
 pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {
-    let (mark, bytes) = bytes(&without_link(outline, options));
+    let bytes = pack(&without_link(outline, options), Precision::Rounded);
     let advice = "Share the summary as a file: HTML opens everywhere.";
     if bytes.len() >= MOST_BYTES {
         return Err(Error::limit(format!(
@@ -100,7 +101,7 @@ pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {
         ))
         .advice(advice));
     }
-    let fragment = packed(mark, &bytes);
+    let fragment = format!("{MARK}{}", text(&bytes));
     if fragment.len() > MOST_CHARACTERS {
         return Err(Error::limit(format!(
             "the link would take {} characters, and {MOST_CHARACTERS} are the most that are opened",
@@ -122,12 +123,7 @@ pub fn open_link(fragment: &str) -> Result<Outline> {
         ))
         .advice(again));
     }
-    type Unpack = fn(&[u8]) -> Result<Outline>;
-    let known: [(&str, Unpack); 2] =
-        [(MARK, pack::unpack), (MARK_STATISTICS, pack::unpack_rounded)];
-    let read =
-        known.into_iter().find_map(|(mark, unpack)| Some((fragment.strip_prefix(mark)?, unpack)));
-    let Some((data, unpack)) = read else {
+    let Some(data) = fragment.strip_prefix(MARK) else {
         return Err(match fragment.strip_prefix("s=") {
             Some(_) => Error::unsupported("this link was made by a newer Statelens")
                 .advice("Open it with a newer one."),
@@ -135,7 +131,7 @@ pub fn open_link(fragment: &str) -> Result<Outline> {
         });
     };
     let damaged = || Error::damaged("this link is damaged: a part of it was lost or changed");
-    let bytes = base64::decode(data).ok_or_else(|| damaged().advice(again))?;
+    let bytes = URL_SAFE_NO_PAD.decode(data).map_err(|_| damaged().advice(again))?;
     inflate(&bytes).ok_or_else(damaged).and_then(|bytes| unpack(&bytes)).map_err(
         |error| match error.kind() {
             statelens_checkpoint::ErrorKind::Limit => error.advice(again),
@@ -147,10 +143,7 @@ pub fn open_link(fragment: &str) -> Result<Outline> {
 impl LinkParts {
     /// Measured by leaving parts out.
     pub fn measure(outline: &Outline, options: &LinkOptions) -> Self {
-        let length = |outline: &Outline| {
-            let (mark, bytes) = bytes(outline);
-            packed(mark, &bytes).len()
-        };
+        let length = |outline| MARK.len() + text(&pack(outline, Precision::Rounded)).len();
         let mut left = without_link(outline, options);
         let all = length(&left);
         left.entries.iter_mut().for_each(|entry| entry.value.clear());
@@ -171,17 +164,9 @@ impl LinkParts {
     }
 }
 
-/// The outline, packed, and the mark of how.
-fn bytes(outline: &Outline) -> (&'static str, Vec<u8>) {
-    match outline.entries.iter().any(|entry| entry.statistics.is_some()) {
-        true => (MARK_STATISTICS, pack::pack_rounded(outline)),
-        false => (MARK, pack::pack(outline)),
-    }
-}
-
-/// What was packed, deflated and in base 64, behind its mark.
-pub(super) fn packed(mark: &str, bytes: &[u8]) -> String {
-    format!("{mark}{}", base64::encode(&deflate(bytes)))
+/// Returns packed bytes as text: deflated, and in base64.
+pub(super) fn text(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(deflate(bytes))
 }
 
 /// By `miniz_oxide` in the command, too, so that a link is the same there and in the page.

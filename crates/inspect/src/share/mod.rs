@@ -2,11 +2,10 @@
 //! page in one file, and a link that holds its structure. No weights, no folders, no clock: the
 //! same checkpoint gives the same bytes, from the command and from the page.
 
-mod base64;
 mod bytes;
+mod columns;
 mod entry;
 mod fingerprint;
-mod fold;
 mod folded;
 mod html;
 mod json;

@@ -1,49 +1,41 @@
-//! An outline as bytes: what links and HTML pages hold.
+//! An outline as bytes, which links and HTML pages hold deflated.
 //!
-//! Numbers and texts are as in `bytes.rs`. In order: name,
-//! format id, format, version, producer; the size of the files; patterns, nodes and numbers as
-//! `fold.rs` has them; findings; statistics.
+//! In order: name, format id, format, version, producer; size of the files; leaves (`columns.rs`);
+//! findings; statistics. Numbers and texts are as in `bytes.rs`.
 
 use statelens_checkpoint::{Finding, Grade, LoaderCall, Result};
 
 use crate::statistics::SummaryStatistics;
 
-use super::Outline;
 use super::bytes::{Unpacker, cut, put, put_bytes, put_signed};
-use super::fold::FoldedLeaves;
+use super::{Outline, columns};
 
-/// The outline as bytes.
-pub(super) fn pack(outline: &Outline) -> Vec<u8> {
+/// How many bytes of a 32-bit float are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Precision {
+    /// All of them.
+    Whole = 4,
+    /// The two of bfloat16: two to three digits.
+    Rounded = 2,
+}
+
+/// Returns the outline as bytes.
+pub(super) fn pack(outline: &Outline, precision: Precision) -> Vec<u8> {
     let mut out = Vec::new();
     for text in head(outline) {
         put_bytes(&mut out, text.as_bytes());
     }
     put(&mut out, outline.size);
-    FoldedLeaves::new(&outline.entries).write(&mut out);
+    columns::write(&outline.entries, &mut out);
     put(&mut out, outline.findings.len() as u64);
     outline.findings.iter().for_each(|finding| put_finding(&mut out, finding));
-    let known = outline.entries.iter().filter(|entry| entry.statistics.is_some());
-    put(&mut out, known.count() as u64);
-    let mut before = 0;
-    for (at, entry) in outline.entries.iter().enumerate() {
-        if let Some(statistics) = &entry.statistics {
-            put(&mut out, (at - before) as u64);
-            before = at;
-            put_statistics(&mut out, statistics);
-        }
-    }
+    put_statistics(&mut out, outline, precision);
     out
 }
 
-/// The outline again.
+/// Reads what [`pack`] wrote.
 pub(super) fn unpack(bytes: &[u8]) -> Result<Outline> {
     let mut from = Unpacker::new(bytes);
-    let outline = outline(&mut from)?;
-    if from.rest.is_empty() { Ok(outline) } else { Err(cut()) }
-}
-
-/// What [`pack`] wrote, from the beginning of bytes.
-fn outline(from: &mut Unpacker<'_>) -> Result<Outline> {
     let mut outline = Outline {
         name: from.text()?,
         format_id: from.text()?,
@@ -51,119 +43,21 @@ fn outline(from: &mut Unpacker<'_>) -> Result<Outline> {
         version: from.text()?,
         producer: from.text()?,
         size: from.number()?,
+        entries: columns::read(&mut from)?,
         ..Outline::default()
     };
-    outline.entries = FoldedLeaves::read(from)?.entries()?;
     for _ in 0..from.count()? {
-        outline.findings.push(finding(from)?);
+        outline.findings.push(finding(&mut from)?);
     }
-    let mut at = 0usize;
-    for _ in 0..from.count()? {
-        at = at.saturating_add(usize::try_from(from.number()?).unwrap_or(usize::MAX));
-        let statistics = statistics(from)?;
-        outline.entries.get_mut(at).ok_or_else(cut)?.statistics = Some(statistics);
-    }
-    Ok(outline)
+    read_statistics(&mut from, &mut outline)?;
+    if from.rest.is_empty() { Ok(outline) } else { Err(cut()) }
 }
-
-/// The outline as bytes, with statistics as they go into a link: behind what [`pack`] writes of the
-/// rest, in columns, which deflate better than rows. Counts are exact; the others have the 16 bits
-/// of bfloat16, two to three digits.
-pub(super) fn pack_rounded(outline: &Outline) -> Vec<u8> {
-    let mut rest = outline.clone();
-    rest.entries.iter_mut().for_each(|entry| entry.statistics = None);
-    let mut out = pack(&rest);
-    let known: Vec<_> = outline
-        .entries
-        .iter()
-        .enumerate()
-        .filter_map(|(at, entry)| Some((at, entry.params, entry.statistics?)))
-        .collect();
-    put(&mut out, known.len() as u64);
-    let mut before = 0;
-    for (at, ..) in &known {
-        put(&mut out, (at - before) as u64);
-        before = *at;
-    }
-    for (_, params, of) in &known {
-        put_signed(&mut out, of.count.wrapping_sub(*params) as i64);
-    }
-    for column in 0..3 {
-        known.iter().for_each(|(.., of)| put(&mut out, [of.nan, of.infinite, of.zeros][column]));
-    }
-    for half in 0..2 {
-        for column in 0..4 {
-            let numbers = known.iter().map(|(.., of)| [of.min, of.max, of.mean, of.std][column]);
-            out.extend(numbers.map(|number| rounded(number).to_be_bytes()[half]));
-        }
-    }
-    out
-}
-
-/// The outline again that [`pack_rounded`] wrote.
-pub(super) fn unpack_rounded(bytes: &[u8]) -> Result<Outline> {
-    let mut from = Unpacker::new(bytes);
-    let mut outline = outline(&mut from)?;
-    let count = from.count()?;
-    let mut known = Vec::new();
-    let mut at = 0usize;
-    for _ in 0..count {
-        at = at.saturating_add(usize::try_from(from.number()?).unwrap_or(usize::MAX));
-        let params = outline.entries.get(at).ok_or_else(cut)?.params;
-        known.push((at, params));
-    }
-    let mut counts = [const { Vec::new() }; 4];
-    for (_, params) in &known {
-        counts[0].push(params.wrapping_add(from.signed()? as u64));
-    }
-    for column in &mut counts[1..] {
-        for _ in 0..count {
-            column.push(from.number()?);
-        }
-    }
-    let halves = count.checked_mul(4).ok_or_else(cut)?;
-    let (upper, rest) = from.rest.split_at_checked(halves).ok_or_else(cut)?;
-    let (lower, rest) = rest.split_at_checked(halves).ok_or_else(cut)?;
-    let number = |column: usize, at: usize| {
-        let at = column * count + at;
-        f64::from(f32::from_bits(u32::from_be_bytes([upper[at], lower[at], 0, 0])))
-    };
-    for (row, (at, _)) in known.into_iter().enumerate() {
-        let count = |column: usize| counts[column][row];
-        outline.entries[at].statistics = Some(SummaryStatistics {
-            count: count(0),
-            nan: count(1),
-            infinite: count(2),
-            zeros: count(3),
-            min: number(0, row),
-            max: number(1, row),
-            mean: number(2, row),
-            std: number(3, row),
-        });
-    }
-    if rest.is_empty() { Ok(outline) } else { Err(cut()) }
-}
-
-/// The upper 16 bits of the nearest 32-bit float of which the rest is 0; what is finite stays so.
-fn rounded(number: f64) -> u16 {
-    let number = (number as f32).clamp(-LARGEST, LARGEST);
-    if number.is_nan() {
-        return 0x7fc0;
-    }
-    let bits = number.to_bits();
-    let even = bits >> 16 & 1;
-    ((bits + 0x7fff + even) >> 16) as u16
-}
-
-/// The largest finite number of bfloat16.
-const LARGEST: f32 = f32::from_bits(0x7f7f_0000);
 
 fn head(outline: &Outline) -> [&str; 5] {
     [&outline.name, &outline.format_id, &outline.format, &outline.version, &outline.producer]
 }
 
 fn put_finding(out: &mut Vec<u8>, finding: &Finding) {
-    // The numbers of the first three are older than the others.
     out.push(match finding.grade {
         Grade::Note => 0,
         Grade::Warning => 1,
@@ -196,19 +90,93 @@ fn finding(from: &mut Unpacker<'_>) -> Result<Finding> {
     Ok(finding)
 }
 
-fn put_statistics(out: &mut Vec<u8>, of: &SummaryStatistics) {
-    for number in [of.count, of.nan, of.infinite, of.zeros] {
-        put(out, number);
+/// Writes the statistics in columns, and floats in planes of their bytes, which deflate better.
+fn put_statistics(out: &mut Vec<u8>, outline: &Outline, precision: Precision) {
+    let known: Vec<_> = outline
+        .entries
+        .iter()
+        .enumerate()
+        .filter_map(|(at, entry)| Some((at, entry.params, entry.statistics?)))
+        .collect();
+    put(out, known.len() as u64);
+    let mut before = 0;
+    for (at, ..) in &known {
+        put(out, (at - before) as u64);
+        before = *at;
     }
-    // Enough digits for people; JSON has all of them.
-    for number in [of.min, of.max, of.mean, of.std] {
-        out.extend_from_slice(&(number as f32).to_le_bytes());
+    for (_, params, of) in &known {
+        put_signed(out, of.count.wrapping_sub(*params) as i64);
+    }
+    for column in 0..3 {
+        known.iter().for_each(|(.., of)| put(out, [of.nan, of.infinite, of.zeros][column]));
+    }
+    out.push(precision as u8);
+    for plane in 0..precision as usize {
+        for column in 0..4 {
+            let numbers = known.iter().map(|(.., of)| [of.min, of.max, of.mean, of.std][column]);
+            out.extend(numbers.map(|number| float(number, precision).to_be_bytes()[plane]));
+        }
     }
 }
 
-fn statistics(from: &mut Unpacker<'_>) -> Result<SummaryStatistics> {
-    let (count, nan, infinite, zeros) =
-        (from.number()?, from.number()?, from.number()?, from.number()?);
-    let (min, max, mean, std) = (from.single()?, from.single()?, from.single()?, from.single()?);
-    Ok(SummaryStatistics { count, nan, infinite, zeros, min, max, mean, std })
+fn read_statistics(from: &mut Unpacker<'_>, outline: &mut Outline) -> Result<()> {
+    let count = from.count()?;
+    let (mut known, mut at) = (Vec::new(), 0usize);
+    for _ in 0..count {
+        at = at.saturating_add(usize::try_from(from.number()?).unwrap_or(usize::MAX));
+        known.push((at, outline.entries.get(at).ok_or_else(cut)?.params));
+    }
+    let mut counts = [const { Vec::new() }; 4];
+    for (_, params) in &known {
+        counts[0].push(params.wrapping_add(from.signed()? as u64));
+    }
+    for column in &mut counts[1..] {
+        for _ in 0..count {
+            column.push(from.number()?);
+        }
+    }
+    let planes = usize::from(from.byte()?);
+    if ![Precision::Whole as usize, Precision::Rounded as usize].contains(&planes) {
+        return Err(cut());
+    }
+    let floats = count.checked_mul(4).ok_or_else(cut)?;
+    let size = floats.checked_mul(planes).ok_or_else(cut)?;
+    let (bytes, rest) = from.rest.split_at_checked(size).ok_or_else(cut)?;
+    from.rest = rest;
+    let number = |column: usize, row: usize| {
+        let mut float = [0; 4];
+        for (plane, byte) in float[..planes].iter_mut().enumerate() {
+            *byte = bytes[plane * floats + column * count + row];
+        }
+        f64::from(f32::from_be_bytes(float))
+    };
+    for (row, (at, _)) in known.into_iter().enumerate() {
+        let count = |column: usize| counts[column][row];
+        outline.entries[at].statistics = Some(SummaryStatistics {
+            count: count(0),
+            nan: count(1),
+            infinite: count(2),
+            zeros: count(3),
+            min: number(0, row),
+            max: number(1, row),
+            mean: number(2, row),
+            std: number(3, row),
+        });
+    }
+    Ok(())
+}
+
+/// Returns the bits of the 32-bit float. Rounded, the lower half is 0, and a finite number stays finite.
+fn float(number: f64, precision: Precision) -> u32 {
+    /// The largest finite number of bfloat16.
+    const LARGEST: f32 = f32::from_bits(0x7f7f_0000);
+    let number = number as f32;
+    match precision {
+        Precision::Whole => number.to_bits(),
+        Precision::Rounded if number.is_nan() => 0x7fc0_0000,
+        Precision::Rounded => {
+            let bits = number.clamp(-LARGEST, LARGEST).to_bits();
+            (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000
+        }
+    }
 }

@@ -22,7 +22,7 @@ const color = (node, d) => { node.style.setProperty("--c", `var(--${hue(d)})`); 
 const packed = Uint8Array.from(atob(place.textContent.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
 const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
 const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-const view = new DataView(bytes.buffer), utf8 = new TextDecoder();
+const view = new DataView(new ArrayBuffer(4)), utf8 = new TextDecoder();
 let at = 0;
 const number = () => {
   for (let n = 0, unit = 1; ; unit *= 128) {
@@ -35,7 +35,6 @@ const signed = () => { const n = number(); return n % 2 ? -(n + 1) / 2 : n / 2; 
 const raw = () => { const length = number(); return bytes.subarray(at, at += length); };
 const text = () => utf8.decode(raw());
 const several = (one) => Array.from({ length: number() }, one);
-const single = () => { at += 4; return view.getFloat32(at - 4, true); };
 
 const template = () => {
   const pieces = [];
@@ -62,15 +61,13 @@ const patterns = several(() => {
   p.arity = [p.key, p.value, p.link || [""]].reduce((sum, pieces) => sum + pieces.length - 1, 0);
   return p;
 });
-const node = () => {
-  const head = number();
-  if (head % 2 === 0) { const p = patterns[head / 2]; return { p, arity: p.arity }; }
-  const count = (head - 1) / 2, body = several(node);
-  const arity = body.reduce((sum, one) => sum + one.arity, 0);
-  return { count, body, arity, steps: Array.from({ length: arity }, signed) };
-};
-const nodes = several(node);
-const numbers = Array.from({ length: nodes.reduce((sum, one) => sum + one.arity, 0) }, number);
+const leaves = several(() => ({ pattern: patterns[number()], numbers: [] }));
+for (let column = 0; ; column++) {
+  const open = leaves.filter((leaf) => leaf.pattern.arity > column);
+  if (!open.length) break;
+  let before = 0;
+  for (const leaf of open) leaf.numbers.push(before += signed());
+}
 const findings = several(() => {
   const grade = ["note", "warning", "danger", "damage", "unknown code"][bytes[at++]];
   const [title, detail, where, advice] = [text(), text(), text(), text()];
@@ -84,26 +81,23 @@ const row = (p, values) => {
   return { key, value, link: p.link && fill(p.link), dtype: p.dtype || p.kind, tensor: p.shape !== null, times: 1,
     shape: p.shape ? `[${p.shape.join(", ")}]` : "", params: p.params, bytes: p.bytes };
 };
-const rows = [];
-const unfold = (one, own) => {
-  if (one.p) { rows.push(row(one.p, own)); return; }
-  for (let turn = 0; turn < one.count; turn++) {
-    const now = own.map((n, i) => n + turn * one.steps[i]);
-    let from = 0;
-    for (const below of one.body) unfold(below, now.slice(from, from += below.arity));
-  }
+const rows = leaves.map((leaf) => row(leaf.pattern, leaf.numbers));
+const measured = number();
+const column = (one) => Array.from({ length: measured }, one);
+let index = 0;
+const known = column(() => rows[index += number()]);
+const counts = column(signed).map((more, i) => more + known[i].params);
+const [nans, infs, zeros] = [column(number), column(number), column(number)];
+const planes = bytes[at++];
+const float = (of, i) => {
+  for (let plane = 0; plane < 4; plane++) view.setUint8(plane, plane < planes ? bytes[at + (plane * 4 + of) * measured + i] : 0);
+  return view.getFloat32(0);
 };
-let from = 0;
-for (const one of nodes) {
-  const own = numbers.slice(from, from += one.arity);
-  unfold(one, own);
-}
-let measured = 0;
-for (let left = number(), index = 0; left > 0; left--, measured++) {
-  index += number();
-  const [count, nan, inf, zeros, min, max, mean, std] = [number(), number(), number(), number(), single(), single(), single(), single()];
-  rows[index].stats = { min, max, mean, std, zeros, nan, inf, count };
-}
+known.forEach((r, i) => {
+  const [min, max, mean, std] = [0, 1, 2, 3].map((of) => float(of, i));
+  r.stats = { min, max, mean, std, zeros: zeros[i], nan: nans[i], inf: infs[i], count: counts[i] };
+});
+at += planes * 4 * measured;
 // Layers that repeat are told once: by the first of their rows.
 const folded = several(() => {
   const first = rows[number()], times = number();

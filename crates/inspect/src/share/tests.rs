@@ -1,11 +1,12 @@
-//! Folding and links, on lists like those of real models and on fragments that nobody made.
+//! Packing and links, on lists like those of real models and on damaged and hostile fragments.
 
 use super::bytes::{put, put_bytes};
-use super::fold::FoldedLeaves;
 use super::link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link};
-use super::pack::{pack, pack_rounded, unpack, unpack_rounded};
-use super::{LeafSummary, Outline, base64, lines, structure_fingerprint};
+use super::pack::{Precision, pack, unpack};
+use super::{LeafSummary, Outline, lines, structure_fingerprint};
 use crate::SummaryStatistics;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use statelens_checkpoint::{ErrorKind, Finding, Grade};
 
 fn tensor(key: &str, dtype: &str, shape: &[u64]) -> LeafSummary {
@@ -88,7 +89,48 @@ fn links_of_large_models_are_short_and_come_back_whole() {
         let parts = LinkParts::measure(&outline, &ALL);
         let all = parts.head + parts.keys + parts.findings + parts.values;
         assert_eq!((all + 1, parts.statistics), (made.len(), 0));
-        assert!(made.starts_with("#s=1."), "every Statelens opens it");
+        assert!(made.starts_with("#s=1."));
+    }
+}
+
+/// A model without its optimizer.
+fn weights_of(mut outline: Outline) -> Outline {
+    outline.entries.retain(|entry| !entry.key.starts_with("optimizer."));
+    outline.findings.clear();
+    outline
+}
+
+/// The model of 58 layers and 256 experts in each, three tensors an expert, and dense ones around.
+fn experts() -> Outline {
+    let mut entries = vec![tensor("model.embed_tokens.weight", "bfloat16", &[129_280, 7_168])];
+    for layer in 3..61 {
+        for expert in 0..256 {
+            for (name, shape) in
+                [("gate", &[2_048, 7_168]), ("up", &[2_048, 7_168]), ("down", &[7_168, 2_048])]
+            {
+                let key = format!("model.layers.{layer}.mlp.experts.{expert}.{name}_proj.weight");
+                entries.push(tensor(&key, "float8_e4m3fn", shape));
+            }
+        }
+        let key = format!("model.layers.{layer}.mlp.gate.weight");
+        entries.push(tensor(&key, "bfloat16", &[256, 7_168]));
+    }
+    Outline { entries, findings: Vec::new(), ..llama(0) }
+}
+
+#[test]
+fn links_have_at_most_the_characters_that_are_documented() {
+    for (outline, keys, most) in [
+        (weights_of(llama(12)), 111, 320),
+        (weights_of(llama(80)), 723, 460),
+        (llama(80), 723 * 5 - 5, 730),
+        (experts(), 44_603, 16_000),
+    ] {
+        let made = link(&outline, &LinkOptions::default()).unwrap();
+        println!("{keys} keys: {} characters", made.len());
+        assert_eq!(outline.entries.len(), keys);
+        assert!(made.len() <= most, "{keys} keys: {} characters", made.len());
+        assert_eq!(open_link(&made).unwrap().entries.len(), keys);
     }
 }
 
@@ -118,7 +160,7 @@ fn statistics_fit_into_links_rounded() {
     let mut model = measured(llama(80));
     model.entries.retain(|entry| !entry.key.starts_with("optimizer."));
     let made = link(&model, &ALL).unwrap();
-    assert!(made.starts_with("#s=2.") && made.len() < 8_000, "{} characters", made.len());
+    assert!(made.starts_with("#s=1.") && made.len() < 8_000, "{} characters", made.len());
     let opened = open_link(&made).unwrap();
     for (entry, found) in model.entries.iter().zip(&opened.entries) {
         let (of, found) = (entry.statistics.unwrap(), found.statistics.unwrap());
@@ -180,22 +222,22 @@ fn odd_statistics_come_back_and_damaged_ones_are_refused() {
     {
         outline.entries[at].statistics = Some(of);
     }
-    let whole = pack_rounded(&outline);
-    let opened = unpack_rounded(&whole).unwrap();
-    assert_eq!(pack_rounded(&opened), whole);
+    let whole = pack(&outline, Precision::Rounded);
+    let opened = unpack(&whole).unwrap();
+    assert_eq!(pack(&opened, Precision::Rounded), whole);
     let found = opened.entries[1].statistics.unwrap();
     assert_eq!((found.count, found.infinite, found.zeros), (u64::MAX, 2, 3));
     assert!(found.min.is_finite() && found.min < -3e38 && found.std == 0.0);
     assert!(opened.entries[0].statistics.unwrap().mean.is_nan());
     for end in 0..whole.len() {
-        assert!(unpack_rounded(&whole[..end]).is_err(), "cut at {end}");
+        assert!(unpack(&whole[..end]).is_err(), "cut at {end}");
     }
     for at in 0..whole.len() {
         for other in [0, 1, 0x7f, 0x80, 0xff] {
             let mut bytes = whole.clone();
             bytes[at] = other;
             // Another number, or refused; never a panic.
-            let _ = unpack_rounded(&bytes);
+            let _ = unpack(&bytes);
         }
     }
 }
@@ -236,7 +278,7 @@ fn experts_in_layers_and_odd_names_come_back() {
         ..tensor("s", "float32", &[9])
     });
     let outline = Outline { entries, ..Outline::default() };
-    assert_eq!(unpack(&pack(&outline)).unwrap(), outline);
+    assert_eq!(unpack(&pack(&outline, Precision::Whole)).unwrap(), outline);
     let told = lines(&outline);
     assert_eq!(told[0].entry.key, "layers.3\u{2013}8.experts.0\u{2013}15.w1");
     assert_eq!(told[0].times, 96);
@@ -251,7 +293,7 @@ fn coded_and_hidden_keys_tell_no_name() {
     for keys in [KeysAs::Coded, KeysAs::Hidden] {
         let opened = open_link(&link(&outline, &LinkOptions { keys, ..ALL }).unwrap()).unwrap();
         assert_eq!(opened.entries.len(), outline.entries.len());
-        let packed = String::from_utf8_lossy(&pack(&opened)).into_owned();
+        let packed = String::from_utf8_lossy(&pack(&opened, Precision::Whole)).into_owned();
         for name in ["layers", "weight", "optimizer", "exp_avg", "norm", "step"] {
             assert!(!packed.contains(name), "{keys:?} tells {name}");
         }
@@ -333,13 +375,13 @@ fn damaged_links_are_refused() {
     for text in ["", "#", "#x", "#s=1.", "#s=1.!!", "#s=1.AAAA"] {
         assert_eq!(open_link(text).unwrap_err().kind(), ErrorKind::Damaged, "{text}");
     }
-    let newer = open_link("#s=3.AAAA").unwrap_err();
+    let newer = open_link("#s=2.AAAA").unwrap_err();
     assert_eq!(newer.kind(), ErrorKind::Unsupported);
 }
 
 #[test]
 fn changed_bytes_are_refused_or_tell_something_else() {
-    let whole = pack(&llama(12));
+    let whole = pack(&llama(12), Precision::Whole);
     let mut state = 1u64;
     let mut next = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -359,7 +401,7 @@ fn changed_bytes_are_refused_or_tell_something_else() {
         match unpack(&bytes) {
             // What it is then, it stays.
             Ok(outline) => {
-                assert_eq!(unpack(&pack(&outline)).unwrap(), outline);
+                assert_eq!(unpack(&pack(&outline, Precision::Whole)).unwrap(), outline);
                 opened += 1;
             }
             Err(error) => {
@@ -371,52 +413,60 @@ fn changed_bytes_are_refused_or_tell_something_else() {
     assert!(opened > 100 && refused > 1_000, "{opened} opened, {refused} refused");
 }
 
-/// A packed outline whose list of nodes is `nodes`, over one pattern without holes.
-fn crafted(nodes: &[u64]) -> Vec<u8> {
+/// A packed outline of one pattern with the key `k` and `holes` holes, and these numbers after it.
+fn crafted(key: &[u8], numbers: &[u64]) -> Vec<u8> {
     let mut out = vec![0; 5];
     put(&mut out, 0);
     put(&mut out, 1);
-    // An `int` with the key `k`.
+    // An `int`.
     out.push(3);
-    put_bytes(&mut out, b"k");
-    put(&mut out, 1);
-    nodes.iter().for_each(|number| put(&mut out, *number));
-    out.extend([0, 0]);
+    put_bytes(&mut out, key);
+    numbers.iter().for_each(|number| put(&mut out, *number));
+    // No findings, no statistics in four bytes.
+    out.extend([0, 0, 4]);
     out
 }
 
 #[test]
-fn hostile_runs_end() {
-    // A leaf; a run of three of it.
-    assert_eq!(unpack(&crafted(&[0])).unwrap().entries.len(), 1);
-    assert_eq!(unpack(&crafted(&[7, 1, 0])).unwrap().entries.len(), 3);
-    // Endless, of nothing, and of nothing endlessly often.
-    let error = unpack(&crafted(&[u64::MAX, 1, 0])).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
-    for nodes in [&[7, 0][..], &[1, 1, 0], &[u64::MAX, 1, 1, 1, 0], &[2], &[7, u64::MAX]] {
-        assert_eq!(unpack(&crafted(nodes)).unwrap_err().kind(), ErrorKind::Damaged, "{nodes:?}");
+fn hostile_columns_end() {
+    let leaves = |key: &[u8], numbers: &[u64]| unpack(&crafted(key, numbers));
+    assert_eq!(leaves(b"k", &[3, 0, 0, 0]).unwrap().entries.len(), 3);
+    let counted = leaves(b"k\xff", &[3, 0, 0, 0, 2, 2, 1]).unwrap().entries;
+    assert_eq!(counted.iter().map(|one| &*one.key).collect::<Vec<_>>(), ["k1", "k2", "k1"]);
+    // A pattern that is not there, too many leaves, a number below 0, and one beyond 64 bits.
+    let most = u64::MAX;
+    for numbers in
+        [&[1, 1][..], &[most], &[3, 0], &[1, 0, 1], &[2, 0, 0, most - 1, most - 1, most - 1]]
+    {
+        let error = leaves(b"k\xff", numbers).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{numbers:?}");
     }
-    // Runs in runs, deeper than any that we make.
-    let deep: Vec<u64> = std::iter::repeat_n([3, 1], 5_000).flatten().chain([0]).collect();
-    assert_eq!(unpack(&crafted(&deep)).unwrap_err().kind(), ErrorKind::Damaged);
+    // 200,001 leaves, and few of a long key.
+    let many = [&[200_001][..], &[0; 200_001]].concat();
+    assert_eq!(leaves(b"k", &many).unwrap_err().kind(), ErrorKind::Limit);
+    let long = [b'k'; 400_000];
+    assert_eq!(leaves(&long, &[&[100][..], &[0; 100]].concat()).unwrap_err().kind(), ErrorKind::Limit);
+    // As many holes as leaves: the bytes end before the numbers do.
+    let holes = [0xff; 100_000];
+    let numbers = [&[100_000][..], &[0; 100_000]].concat();
+    assert!(leaves(&holes, &numbers).is_err());
 }
 
 #[test]
 fn what_inflates_without_end_is_refused() {
     let bomb = miniz_oxide::deflate::compress_to_vec(&vec![0; 8 << 20], 9);
-    let text = format!("#s=1.{}", base64::encode(&bomb));
+    let text = format!("#s=1.{}", URL_SAFE_NO_PAD.encode(&bomb));
     assert!(text.len() < MOST_CHARACTERS);
     assert_eq!(open_link(&text).unwrap_err().kind(), ErrorKind::Damaged);
 }
 
 #[test]
-fn folding_a_list_of_many_keys_takes_no_time() {
-    // Period after period that nearly repeats: the worst for the search.
+fn keys_without_a_rule_come_back() {
     let entries: Vec<LeafSummary> = (0..40_000u64)
         .map(|at| tensor(&format!("a.{}.b", at * at % 977), "float32", &[at % 3 + 1]))
         .collect();
-    let folded = FoldedLeaves::new(&entries);
-    assert_eq!(folded.entries().unwrap(), entries);
+    let outline = Outline { entries, ..Outline::default() };
+    assert_eq!(unpack(&pack(&outline, Precision::Whole)).unwrap(), outline);
 }
 
 #[test]
@@ -425,7 +475,7 @@ fn links_that_unfold_to_much_open() {
     let name =
         |at: u64| format!("a.block.of.many.{:x}", at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48);
     outline.entries = (0..2_000).map(|at| tensor(&name(at), "float32", &[4])).collect();
-    assert!(pack(&outline).len() > 16 << 10);
+    assert!(pack(&outline, Precision::Whole).len() > 16 << 10);
     let again = open_link(&link(&outline, &LinkOptions::default()).unwrap()).unwrap();
     assert_eq!(again.entries, outline.entries);
 }

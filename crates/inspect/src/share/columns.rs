@@ -1,0 +1,261 @@
+//! The leaves of an outline as bytes: each pattern once, then columns of numbers.
+//!
+//! A pattern is a leaf with a hole for each number in its key, value and link. One column holds the
+//! pattern of each leaf; the column of the first, second, … number holds its difference to that
+//! number of the leaf before. Layers that repeat give bytes that repeat, which deflate removes.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{DType, Error, Result};
+
+use super::LeafSummary;
+use super::bytes::{Unpacker, cut, put, put_bytes, put_signed};
+use super::entry::is_tensor;
+
+/// Stands for a number in a text: a byte that UTF-8 does not use.
+const HOLE: u8 = 0xff;
+/// The most leaves that are read.
+const MOST_LEAVES: usize = 200_000;
+/// The most bytes of text that are read, holes filled.
+const MOST_TEXT: usize = 32 << 20;
+
+/// A leaf without its numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct LeafPattern {
+    key: Vec<u8>,
+    kind: &'static str,
+    dtype: String,
+    shape: Vec<u64>,
+    /// Values and bytes, unless dtype and shape determine them.
+    sizes: Option<(u64, u64)>,
+    value: Vec<u8>,
+    link: Option<Vec<u8>>,
+    /// The number of holes in its texts.
+    holes: usize,
+}
+
+/// Kinds by number.
+const KINDS: [&str; 16] = [
+    "tensor", "ndarray", "sparse", "int", "float", "bool", "str", "none", "complex", "bytes",
+    "object", "dict", "list", "tuple", "set", "link",
+];
+
+/// Writes all leaves.
+pub(super) fn write(entries: &[LeafSummary], out: &mut Vec<u8>) {
+    let mut ids = HashMap::new();
+    let mut patterns = Vec::new();
+    let mut leaves = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let (pattern, numbers) = LeafPattern::of(entry);
+        let next = ids.len();
+        let id = *ids.entry(pattern.clone()).or_insert(next);
+        if id == next {
+            patterns.push(pattern);
+        }
+        leaves.push((id, numbers));
+    }
+    put(out, patterns.len() as u64);
+    patterns.iter().for_each(|pattern| pattern.write(out));
+    put(out, leaves.len() as u64);
+    leaves.iter().for_each(|(id, _)| put(out, *id as u64));
+    let columns = patterns.iter().map(|pattern| pattern.holes).max().unwrap_or(0);
+    for column in 0..columns {
+        let mut before = 0;
+        for number in leaves.iter().filter_map(|(_, numbers)| numbers.get(column)) {
+            put_signed(out, number.wrapping_sub(before) as i64);
+            before = *number;
+        }
+    }
+}
+
+/// Reads what [`write()`] wrote.
+pub(super) fn read(from: &mut Unpacker<'_>) -> Result<Vec<LeafSummary>> {
+    let mut patterns = Vec::new();
+    for _ in 0..from.count()? {
+        patterns.push(LeafPattern::read(from)?);
+    }
+    let count = from.count()?;
+    if count > MOST_LEAVES {
+        return Err(too_much());
+    }
+    let mut leaves = Vec::new();
+    let mut text = 0usize;
+    for _ in 0..count {
+        let id = usize::try_from(from.number()?).unwrap_or(usize::MAX);
+        let pattern = patterns.get(id).ok_or_else(cut)?;
+        text = text.saturating_add(pattern.text_len());
+        leaves.push((pattern, Vec::new()));
+    }
+    if text > MOST_TEXT {
+        return Err(too_much());
+    }
+    let mut open: Vec<usize> = (0..count).collect();
+    for column in 0.. {
+        open.retain(|at| leaves[*at].0.holes > column);
+        if open.is_empty() {
+            break;
+        }
+        let mut before = 0u64;
+        for at in &open {
+            before = before.checked_add_signed(from.signed()?).ok_or_else(cut)?;
+            leaves[*at].1.push(before);
+        }
+    }
+    Ok(leaves.into_iter().map(|(pattern, numbers)| pattern.entry(&numbers)).collect())
+}
+
+fn too_much() -> Error {
+    Error::limit(format!(
+        "this summary has more than {MOST_LEAVES} keys, or {MOST_TEXT} bytes of text"
+    ))
+}
+
+impl LeafPattern {
+    /// Returns the pattern of an entry and its numbers.
+    fn of(entry: &LeafSummary) -> (Self, Vec<u64>) {
+        let mut numbers = Vec::new();
+        let key = punch(&entry.key, &mut numbers);
+        let value = match entry.kind {
+            "int" => punch(&entry.value, &mut numbers),
+            _ => entry.value.as_bytes().to_vec(),
+        };
+        let link = entry.link.as_ref().map(|link| punch(link, &mut numbers));
+        let sizes = (entry.params, entry.bytes);
+        let natural = natural_sizes(entry.kind, &entry.dtype, &entry.shape);
+        let pattern = Self {
+            key,
+            kind: entry.kind,
+            dtype: entry.dtype.clone(),
+            shape: entry.shape.clone(),
+            sizes: (natural != Some(sizes)).then_some(sizes),
+            value,
+            link,
+            holes: numbers.len(),
+        };
+        (pattern, numbers)
+    }
+
+    /// Returns the bytes that a leaf of it takes, with the longest numbers.
+    fn text_len(&self) -> usize {
+        self.key.len()
+            + self.dtype.len()
+            + self.shape.len() * 8
+            + self.value.len()
+            + self.link.as_ref().map_or(0, Vec::len)
+            + self.holes * 20
+    }
+
+    fn entry(&self, numbers: &[u64]) -> LeafSummary {
+        let mut numbers = numbers.iter();
+        let mut fill = |text: &[u8]| {
+            let mut out = Vec::with_capacity(text.len());
+            for byte in text {
+                match *byte {
+                    HOLE => out.extend(numbers.next().map(u64::to_string).unwrap_or_default().bytes()),
+                    byte => out.push(byte),
+                }
+            }
+            String::from_utf8(out).unwrap_or_default()
+        };
+        let (key, value) = (fill(&self.key), fill(&self.value));
+        let link = self.link.as_ref().map(|link| fill(link));
+        let (params, bytes) = self
+            .sizes
+            .or_else(|| natural_sizes(self.kind, &self.dtype, &self.shape))
+            .unwrap_or_default();
+        LeafSummary {
+            key,
+            kind: self.kind,
+            dtype: self.dtype.clone(),
+            shape: self.shape.clone(),
+            params,
+            bytes,
+            value,
+            link,
+            statistics: None,
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(0) as u8;
+        let flags = u8::from(self.sizes.is_some())
+            | u8::from(!self.value.is_empty()) << 1
+            | u8::from(self.link.is_some()) << 2;
+        out.push(kind | flags << 4);
+        put_bytes(out, &self.key);
+        if is_tensor(self.kind) {
+            put_bytes(out, self.dtype.as_bytes());
+            put(out, self.shape.len() as u64);
+            self.shape.iter().for_each(|dim| put(out, *dim));
+        }
+        if let Some((params, bytes)) = self.sizes {
+            put(out, params);
+            put(out, bytes);
+        }
+        if !self.value.is_empty() {
+            put_bytes(out, &self.value);
+        }
+        if let Some(link) = &self.link {
+            put_bytes(out, link);
+        }
+    }
+
+    fn read(from: &mut Unpacker<'_>) -> Result<Self> {
+        let head = from.byte()?;
+        let kind = *KINDS.get(usize::from(head & 15)).ok_or_else(cut)?;
+        let has = |flag: u8| head >> 4 & flag != 0;
+        let key = template(from)?;
+        let (mut dtype, mut shape) = (String::new(), Vec::new());
+        if is_tensor(kind) {
+            dtype = from.text()?;
+            for _ in 0..from.count()? {
+                shape.push(from.number()?);
+            }
+        }
+        let sizes = if has(1) { Some((from.number()?, from.number()?)) } else { None };
+        let value = if has(2) { template(from)? } else { Vec::new() };
+        let link = if has(4) { Some(template(from)?) } else { None };
+        let texts = [&key, &value].into_iter().chain(link.as_ref());
+        let holes = texts.flatten().filter(|byte| **byte == HOLE).count();
+        Ok(Self { key, kind, dtype, shape, sizes, value, link, holes })
+    }
+}
+
+/// Reads a text with holes, which is UTF-8 between them.
+fn template(from: &mut Unpacker<'_>) -> Result<Vec<u8>> {
+    let bytes = from.bytes()?;
+    let proper = bytes.split(|byte| *byte == HOLE).all(|piece| std::str::from_utf8(piece).is_ok());
+    if proper { Ok(bytes.to_vec()) } else { Err(cut()) }
+}
+
+/// Replaces numbers by holes: digits that are printed the same when parsed.
+fn punch(text: &str, numbers: &mut Vec<u64>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(start);
+        let end = from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
+        let (digits, after) = from.split_at(end);
+        out.extend_from_slice(before.as_bytes());
+        match digits.parse() {
+            Ok(number) if digits.len() <= 15 && (digits == "0" || !digits.starts_with('0')) => {
+                numbers.push(number);
+                out.push(HOLE);
+            }
+            _ => out.extend_from_slice(digits.as_bytes()),
+        }
+        rest = after;
+    }
+    out.extend_from_slice(rest.as_bytes());
+    out
+}
+
+/// Returns the number of values and bytes that dtype and shape determine.
+fn natural_sizes(kind: &str, dtype: &str, shape: &[u64]) -> Option<(u64, u64)> {
+    if !is_tensor(kind) {
+        return Some((0, 0));
+    }
+    let dtype = DType::from_torch_name(dtype)?;
+    let params = shape.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim))?;
+    Some((params, dtype.bytes_of(params)?))
+}
