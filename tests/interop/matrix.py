@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FIXTURES = HERE.parent / "fixtures"
+FIXTURES = HERE.parents[1] / "target/fixtures"
 TABLE = HERE.parent.parent / "docs" / "conversions.md"
 
 # Of each format that is read: its name, and a fixture with as much in it as there is.

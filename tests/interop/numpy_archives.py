@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "target/fixtures"
 
 # Sources of every kind; many hold plain values, nesting, views, links and dtypes that NumPy lacks.
 SOURCES = [

@@ -22,7 +22,7 @@ import cases
 import compare
 
 HERE = Path(__file__).resolve().parent
-FIXTURES = HERE.parent / "fixtures"
+FIXTURES = HERE.parents[1] / "target/fixtures"
 SHOWN = 6
 
 

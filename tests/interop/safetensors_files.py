@@ -23,7 +23,7 @@ import safetensors
 import torch
 from safetensors.torch import load_file, save, save_file, save_model
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "target/fixtures"
 
 SOURCES = [
     "torch/zip_all_dtypes.pt",

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "target/fixtures"
 
 SOURCES = [
     "torch/zip_training_ckpt.pt",

@@ -23,7 +23,7 @@ warnings.simplefilter("ignore")
 
 import cerebras.pytorch as cstorch
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "cerebras"
+FIXTURES = Path(__file__).resolve().parents[2] / "target/fixtures" / "cerebras"
 # Of formats 0.1 to 0.4, in the variety that cstorch loads or did load.
 UPGRADED = [
     "compat/synthetic_1.7_fixed.mdl",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "target/fixtures"
 OLDER = torch.__version__.startswith("2.4")
 NOTE = "weights_only=True"
 

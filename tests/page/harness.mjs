@@ -41,9 +41,9 @@ export async function divide(page, part) {
   await page.route("**/quick_later.wasm", (route) => route.fulfill({ contentType: "application/wasm", body }));
 }
 
-/** The path of a fixture, for example `fixture("torch/x.pt")`. */
+/** Returns the path of a fixture, for example `fixture("torch/x.pt")`. `cargo xtask test-page` makes the folder. */
 export function fixture(name) {
-  return `${root}tests/fixtures/${name}`;
+  return `${root}target/fixtures/${name}`;
 }
 
 /**

@@ -310,7 +310,7 @@ impl Bench {
     }
 
     fn many_keys(&self, table: &mut ResultTable) -> Result<()> {
-        let torch = project::root().join("tests/fixtures/torch/zip_many_20k.pt");
+        let torch = statelens_fixtures::path("torch/zip_many_20k.pt");
         let cerebras = self.folder.join("many.mdl");
         shell::run(self.ours().args(["convert", "--force"]).arg(&torch).arg(&cerebras))?;
         for (name, file) in [("open 20,000 keys, .pt", torch), ("open 20,000 keys, .mdl", cerebras)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{project, setup, shell};
+use crate::{built, project, setup, shell};
 
 /// What one input may cost: more than any reader's limits, with room for the fuzzer itself and, as seconds
 /// are those of the clock, for the build of the page beside it. What it prints about inputs that are fine
@@ -21,6 +21,7 @@ const OPTIONS: [&str; 5] = [
 /// Runs each target in `fuzz/fuzz_targets` for some seconds, starting from the fixtures.
 pub(crate) fn run(seconds: u32, filter: Option<&str>) -> Result<()> {
     let cargo_fuzz = setup::tools::cargo_fuzz()?;
+    statelens_fixtures::make()?;
     for target in targets(filter)? {
         println!("\n== Fuzz {target} for {seconds} s");
         let corpus = project::root().join("fuzz/corpus").join(&target);
@@ -30,8 +31,9 @@ pub(crate) fn run(seconds: u32, filter: Option<&str>) -> Result<()> {
         // address sanitizer: there is no unsafe code for it to watch, and it takes half the speed.
         fuzz.env("RUSTC_BOOTSTRAP", "1").args(["fuzz", "run", "--sanitizer", "none", "--fuzz-dir"]);
         fuzz.arg(project::root().join("fuzz")).arg(&target);
-        fuzz.arg(corpus).args(seeds(&target)?);
-        shell::run(fuzz.arg("--").args(OPTIONS).arg(format!("-max_total_time={seconds}")))?;
+        let seeds = seed_list(&target)?;
+        fuzz.arg(corpus).arg("--").arg(format!("-seed_inputs=@{}", seeds.display()));
+        shell::run(fuzz.args(OPTIONS).arg(format!("-max_total_time={seconds}")))?;
     }
     Ok(())
 }
@@ -57,16 +59,31 @@ fn targets(filter: Option<&str>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The folders that a target starts from: `fuzz/seeds/TARGET.txt` names them, one a line.
-fn seeds(target: &str) -> Result<Vec<PathBuf>> {
+/// Writes the list of files that a target starts from, as libFuzzer reads it.
+///
+/// `fuzz/seeds/TARGET.txt` names folders, one per line, and after a folder the extensions of the
+/// files to take, if not all.
+fn seed_list(target: &str) -> Result<PathBuf> {
     let path = project::root().join("fuzz/seeds").join(format!("{target}.txt"));
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let folders: Vec<PathBuf> =
-        text.lines().map(|line| project::root().join(line.trim())).collect();
-    match folders.iter().find(|folder| !folder.is_dir()) {
-        Some(missing) => {
-            bail!("{} names {}, which is not a folder", path.display(), missing.display())
+    let mut seeds = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let folder = project::root().join(words.next().unwrap_or_default());
+        let extensions: Vec<&str> = words.collect();
+        let files = built::files_under(&folder)
+            .with_context(|| format!("{} names {line}", path.display()))?;
+        for file in files {
+            let extension = file.extension().unwrap_or_default().to_string_lossy();
+            if extensions.is_empty() || extensions.contains(&&*extension) {
+                seeds.push(folder.join(file).display().to_string());
+            }
         }
-        None => Ok(folders),
     }
+    if seeds.is_empty() {
+        bail!("{} names no files", path.display());
+    }
+    let list = project::target().join(format!("fuzz-{target}.txt"));
+    fs::write(&list, seeds.join(",")).context("writing the list of seeds")?;
+    Ok(list)
 }

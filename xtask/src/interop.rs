@@ -10,6 +10,7 @@ use crate::python;
 /// Runs `tests/interop` with the binary `statelens`; prints counts, fails on any difference.
 pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     let python = python::set_up(root)?;
+    statelens_fixtures::make().map_err(|error| format!("target/fixtures: {error}"))?;
     let script = |name: &str, interpreter: &Path| {
         let mut command = Command::new(interpreter);
         command.arg(root.join(format!("tests/interop/{name}.py")));

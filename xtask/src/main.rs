@@ -20,6 +20,8 @@ mod site;
 mod split;
 mod test;
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -84,6 +86,15 @@ enum Task {
         #[arg(long)]
         draw: bool,
     },
+    /// Make target/fixtures, the folder of fixtures that tests read; or pack or unpack a part of tests/fixtures.
+    Fixtures {
+        /// Packs this folder into FOLDER.tar.xz, for example `tests/fixtures/recipes/llama`, and removes it.
+        #[arg(long, value_name = "FOLDER", conflicts_with = "unpack")]
+        pack: Option<PathBuf>,
+        /// Unpacks FOLDER.tar.xz beside it and removes it, for changing what is in it.
+        #[arg(long, value_name = "FOLDER.tar.xz")]
+        unpack: Option<PathBuf>,
+    },
     /// Set up everything that the other tasks need, and nothing else.
     Setup,
 }
@@ -103,6 +114,7 @@ fn main() -> ExitCode {
         Task::Finish => site::finish(&project::site(), true, None),
         Task::Cycles { draw: true } => cycles::draw(),
         Task::Cycles { draw: false } => cycles::check(),
+        Task::Fixtures { pack, unpack } => fixtures(pack.as_deref(), unpack.as_deref()),
         Task::Setup => setup::everything(),
     };
     match result {
@@ -112,4 +124,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn fixtures(pack: Option<&Path>, unpack: Option<&Path>) -> anyhow::Result<()> {
+    match (pack, unpack) {
+        (Some(folder), _) => statelens_fixtures::pack(folder)?,
+        (_, Some(archive)) => {
+            statelens_fixtures::unpack(archive, archive.parent().unwrap_or(Path::new(".")))?;
+            fs::remove_file(archive)?;
+        }
+        _ => println!("{}", statelens_fixtures::make()?.display()),
+    }
+    Ok(())
 }

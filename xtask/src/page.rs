@@ -126,6 +126,7 @@ pub(crate) fn test_built(filter: Option<&str>) -> Result<()> {
     shell::run(&mut command_with_page(&DEBUG_COMMAND))?;
     let command = project::target().join("debug").join("statelens");
     let files = test_files(filter)?;
+    statelens_fixtures::make().context("making target/fixtures")?;
     let single = single::build(&whole())?;
     let server = start_server(0)?;
     let run = |at_once: usize, files: &[PathBuf]| {
@@ -225,6 +226,7 @@ pub(crate) fn pictures() -> Result<()> {
     let browser = setup::page_tests()?;
     let command = debug_command()?;
     let server = start_server(0)?;
+    statelens_fixtures::make().context("making target/fixtures")?;
     let folder = project::target().join("pictures");
     fs::create_dir_all(&folder).context("making target/pictures")?;
     let script = project::root().join("tests/page/pictures.mjs");

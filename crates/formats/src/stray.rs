@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_pointer_in_the_place_of_a_file_is_told_with_the_name() {
-        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+        let fixtures = statelens_fixtures::root();
         let sets = [
             (
                 "hf_sharded_safetensors",

@@ -1,7 +1,6 @@
 //! LoRA, folded: adapters that PEFT has saved, and what Cerebras's checkpoints hold.
 
 use std::fs;
-use std::io::Read as _;
 use std::path::Path;
 
 use crate::common::{Folder, fixture, run};
@@ -126,13 +125,8 @@ fn lora_of_cerebras_is_folded_on_the_way_to_hugging_face() {
     let folder = Folder::new();
     let case = fixture("recipes/lora/list_groups");
     let config = folder.with("params.yaml", &fs::read(case.join("in/params.yaml")).unwrap());
-    let packed = fs::read(case.join("in/checkpoint.mdl.zst")).unwrap();
-    let mut unpacked = Vec::new();
-    ruzstd::decoding::StreamingDecoder::new(&packed[..])
-        .unwrap()
-        .read_to_end(&mut unpacked)
-        .unwrap();
-    let source = text(&folder.with("checkpoint.mdl", &unpacked));
+    let checkpoint = fs::read(case.join("in/checkpoint.mdl")).unwrap();
+    let source = text(&folder.with("checkpoint.mdl", &checkpoint));
     let to = ["--model", "gpt2", "--src-fmt", "cs-2.9", "--to", "hf", "--export-safetensors"];
     let said = run([&["convert-model", &source], &to[..]].concat()).failed_after_losses();
     assert!(said.contains("lora_A") && said.contains("--fold-lora"), "{said}");

@@ -100,12 +100,9 @@ impl Ran {
     }
 }
 
-/// A file of `tests/fixtures`.
+/// Returns the path of a fixture.
 pub(crate) fn fixture(path: &str) -> PathBuf {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
-    let path = fixtures.join(path);
-    assert!(path.exists(), "there is no fixture {}", path.display());
-    path
+    statelens_fixtures::path(path)
 }
 
 /// A zip file whose members are stored as they are.

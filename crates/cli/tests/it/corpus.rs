@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, FileSet, Limits, Memory, Progress, Result, Unwatched};
 
-/// `tests/fixtures` at the top of the repository.
+/// Returns the folder of all fixtures.
 pub(crate) fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+    statelens_fixtures::root().to_owned()
 }
 
 /// All files of a folder of the fixtures and of the folders in it, sorted; expectations, indexes

@@ -28,7 +28,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 ];
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/cerebras")
+    statelens_fixtures::path("cerebras")
 }
 
 /// The file, and those of its folder that it may refer to.

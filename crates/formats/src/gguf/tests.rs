@@ -145,7 +145,7 @@ fn damaged_copies_never_panic() {
 
 #[test]
 fn a_shape_that_cannot_be_is_refused_though_it_has_no_elements() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/attacks2");
+    let folder = statelens_fixtures::path("attacks2");
     let file = std::fs::read(folder.join("gguf_zero_dim_overflow.gguf")).unwrap();
     let error = open_bytes(file).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);

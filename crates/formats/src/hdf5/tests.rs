@@ -7,7 +7,7 @@ use statelens_checkpoint::{FileSet, Grade, Layout, Limits, Memory, Tensor, Unwat
 use super::read::read;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/hdf5")
+    statelens_fixtures::path("hdf5")
 }
 
 fn bytes(name: &str) -> Vec<u8> {

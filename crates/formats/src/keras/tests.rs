@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use statelens_checkpoint::{Checkpoint, DType, Error, FileSet, Grade, Limits, Memory, Unwatched};
 
 fn bytes(name: &str) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/keras");
+    let folder = statelens_fixtures::path("keras");
     std::fs::read(folder.join(name)).unwrap()
 }
 
@@ -150,7 +150,7 @@ fn shards_hold_what_h5py_read_from_them() {
 
 #[test]
 fn other_hdf5_files_are_not_of_keras() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let folder = statelens_fixtures::root();
     for (name, id) in [("hdf5/links_e.h5", "hdf5"), ("cerebras/v2.10.0/numpy.mdl", "cerebras-h5")] {
         let bytes = std::fs::read(folder.join(name)).unwrap();
         let files = FileSet::single("x.weights.h5", Memory::from(bytes));

@@ -14,7 +14,7 @@ use statelens_checkpoint::{
 };
 
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+    statelens_fixtures::root().to_owned()
 }
 
 fn bytes(name: &str) -> Vec<u8> {

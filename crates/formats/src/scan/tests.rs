@@ -451,7 +451,7 @@ fn hostile_bytes_take_bounded_time() {
 
 #[test]
 fn damaged_copies_never_panic() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/attacks2");
+    let folder = statelens_fixtures::path("attacks2");
     let mut seen = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -11,7 +11,7 @@ use statelens_checkpoint::{
 };
 
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+    statelens_fixtures::root().to_owned()
 }
 
 /// The files of a folder of the fixtures and below, the one that is opened first.

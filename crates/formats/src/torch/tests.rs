@@ -22,7 +22,7 @@ pub(crate) fn open(name: &str) -> Result<Checkpoint> {
 
 /// The folder of the fixtures.
 pub(crate) fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+    statelens_fixtures::root().to_owned()
 }
 
 /// The fixtures of a folder that have expected content, by path below `tests/fixtures`.

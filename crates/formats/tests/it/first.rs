@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,7 +32,7 @@ fn what_is_told_while_a_file_is_read_is_what_it_holds() {
         "torch/zip_training_ckpt.pt",
         "cerebras/v2.10.0/gpt_small.mdl",
     ] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name);
+        let path = statelens_fixtures::path(name);
         let bytes = std::fs::read(&path).expect("a fixture");
         let files = FileSet::single(name, Memory::from(bytes));
         let mut heard = Heard::default();
@@ -90,8 +89,7 @@ impl Progress for Early {
 
 #[test]
 fn the_first_tensors_of_a_large_pytorch_file_are_told_before_the_rest_is_read() {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/torch");
-    let bytes = std::fs::read(fixtures.join("zip_many_20k.pt")).expect("a fixture");
+    let bytes = statelens_fixtures::read("torch/zip_many_20k.pt");
     let source = Arc::new(CountedBytes(Memory::from(bytes), AtomicU64::new(0)));
     let mut files = FileSet::default();
     files.push("zip_many_20k.pt", source.clone());

@@ -39,7 +39,7 @@ const UNKNOWN: &[(&str, &str)] = &[
 const SCRIPTS: &str = "torchscript/";
 
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+    statelens_fixtures::root().to_owned()
 }
 
 /// All files below a folder, sorted, by their names from `tests/fixtures`.

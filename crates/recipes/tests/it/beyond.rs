@@ -6,8 +6,7 @@ use std::path::Path;
 use statelens_recipes::config::{Families, Language, Value, parse};
 
 fn config(path: &str) -> Value {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/recipes").join(path);
+    let path = statelens_fixtures::path(&format!("recipes/{path}"));
     let language = Language::of_name(&path.display().to_string()).unwrap();
     parse(&fs::read_to_string(path).unwrap(), language).unwrap()
 }

@@ -218,8 +218,7 @@ fn what_a_few_bytes_claim_is_not_made() {
 /// Texts with bytes changed, cut out and put in: whatever is read is written and read again.
 #[test]
 fn changed_texts_are_read_or_refused_and_read_again() {
-    let root =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/recipes");
+    let root = statelens_fixtures::path("recipes");
     let seeds: Vec<Vec<u8>> = [
         "bert/v.fwd.cs2.3-to-cs2.4/in/params.yaml",
         "gpt2/config_only_sparsity_groups.cs2.1-to-cs2.2/in/params.yaml",

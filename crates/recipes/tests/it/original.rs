@@ -1,7 +1,6 @@
 //! A case: what went into the original converter, and what came out.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ pub(crate) enum Verdict {
 
 impl Case {
     pub(crate) fn all() -> Vec<Self> {
-        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/recipes");
+        let own = statelens_fixtures::path("recipes");
         let root = std::env::var_os("STATELENS_RECIPE_CASES").map_or(own, PathBuf::from);
         let only = std::env::var("STATELENS_RECIPE_CASE").unwrap_or_default();
         let mut cases = Vec::new();
@@ -232,10 +231,6 @@ impl Case {
         for path in paths.iter().filter(|path| !rank(path).0) {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             let bytes = fs::read(path).map_err(|error| error.to_string())?;
-            let (name, bytes) = match name.strip_suffix(".zst") {
-                Some(name) => (name.to_owned(), decoded(&bytes)),
-                None => (name, bytes),
-            };
             files.push(name, Arc::new(Memory::from(bytes)));
         }
         match files.count() {
@@ -374,12 +369,6 @@ fn say(error: statelens_checkpoint::Error) -> String {
 
 fn open(files: FileSet) -> statelens_checkpoint::Result<Checkpoint> {
     statelens_formats::open(files, &Limits::default(), &mut Unwatched)
-}
-
-fn decoded(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    ruzstd::decoding::StreamingDecoder::new(bytes).unwrap().read_to_end(&mut out).unwrap();
-    out
 }
 
 fn folders(of: &Path) -> Vec<PathBuf> {

@@ -14,7 +14,7 @@ use statelens::parts::inspect::weights::Survey;
 use statelens::{DiffOptions, Limits, Opener};
 
 fn fixtures() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+    statelens_fixtures::root().to_owned()
 }
 
 /// One worker on the thread that calls, or some on their own.
