@@ -1,35 +1,15 @@
-//! Memory that may not be there: where a size comes from a file or grows with one, the system is
-//! asked, and its refusal is an error like any other. A program that just allocates is killed.
+//! Allocation that returns an error instead of aborting, for sizes that come from a file or grow with one.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Error, Result};
 
-/// The code of errors that say so.
+/// The code of the error of a refused allocation.
 pub const CODE: &str = "memory";
-
-/// Whether the system has refused memory that could not be asked for.
-static SHORT: AtomicBool = AtomicBool::new(false);
-
-/// Notes that the system has refused memory, for an allocator that keeps a reserve for this case: from now
-/// on all that asks for room fails, so that the program ends before the reserve does. Allocates nothing.
-pub fn run_short() {
-    SHORT.store(true, Ordering::Relaxed);
-}
-
-/// Fails once memory has run short: to be asked where something is done for each of very many keys.
-pub fn check() -> Result<()> {
-    match SHORT.load(Ordering::Relaxed) {
-        true => Err(short()),
-        false => Ok(()),
-    }
-}
 
 /// Makes room for `more` items in a vector.
 pub fn make_room<T>(vec: &mut Vec<T>, more: u64) -> Result<()> {
-    check()?;
     let bytes = more.saturating_mul(size_of::<T>().max(1) as u64);
     let size = usize::try_from(more).map_err(|_| no_room(bytes))?;
     vec.try_reserve(size).map_err(|_| no_room(bytes))
@@ -37,7 +17,6 @@ pub fn make_room<T>(vec: &mut Vec<T>, more: u64) -> Result<()> {
 
 /// So many zeros.
 pub fn zeros(len: u64) -> Result<Vec<u8>> {
-    check()?;
     let mut bytes = Vec::new();
     let size = usize::try_from(len).map_err(|_| no_room(len))?;
     bytes.try_reserve_exact(size).map_err(|_| no_room(len))?;
@@ -47,7 +26,6 @@ pub fn zeros(len: u64) -> Result<Vec<u8>> {
 
 /// An empty vector with room for `len` items.
 pub fn vec<T>(len: u64) -> Result<Vec<T>> {
-    check()?;
     let mut vec = Vec::new();
     let bytes = len.saturating_mul(size_of::<T>().max(1) as u64);
     let size = usize::try_from(len).map_err(|_| no_room(bytes))?;
@@ -81,7 +59,6 @@ pub fn collect<T>(items: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
 
 /// Makes room for `more` entries in a map.
 pub fn make_room_in_map<K: Eq + Hash, V>(map: &mut HashMap<K, V>, more: usize) -> Result<()> {
-    check()?;
     let bytes = (more as u64).saturating_mul(size_of::<(K, V)>() as u64);
     map.try_reserve(more).map_err(|_| no_room(bytes))
 }
@@ -94,16 +71,14 @@ pub fn insert<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: K, value: V) -> Res
 
 /// Adds to a set, and whether it was not there; fails where there is no memory for it.
 pub fn add<T: Eq + Hash>(set: &mut HashSet<T>, item: T) -> Result<bool> {
-    check()?;
     set.try_reserve(1).map_err(|_| no_room(size_of::<T>() as u64))?;
     Ok(set.insert(item))
 }
 
 /// Adds an item; fails where there is no memory for it.
 pub fn push<T>(vec: &mut Vec<T>, item: T) -> Result<()> {
-    match vec.len() == vec.capacity() {
-        true => make_room(vec, 1)?,
-        false => check()?,
+    if vec.len() == vec.capacity() {
+        make_room(vec, 1)?;
     }
     vec.push(item);
     Ok(())
@@ -118,15 +93,7 @@ pub fn ahead(bytes: u64) -> Result<()> {
 }
 
 fn no_room(bytes: u64) -> Error {
-    lack(format!("there is no memory for {bytes} more bytes"))
-}
-
-fn short() -> Error {
-    lack("there is no memory left".to_owned())
-}
-
-fn lack(text: String) -> Error {
-    Error::limit(text)
+    Error::limit(format!("there is no memory for {bytes} more bytes"))
         .coded(CODE)
         .advice("Close other programs, or use a machine with more memory.")
 }

@@ -15,9 +15,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::FromArgMatches as _;
-use statelens_checkpoint::room;
 use statelens_inspect::visible;
-use statelens_reserve::Reserve;
 
 use crate::args::{Cli, Command};
 use crate::print::{Failure, complain};
@@ -27,14 +25,7 @@ const NO: u8 = 1;
 /// It could not be done.
 const FAILED: u8 = 2;
 
-/// When memory runs short, whatever asks for room next says so; what can't ask goes on meanwhile.
-#[global_allocator]
-static MEMORY: Reserve = Reserve::new(room::run_short);
-
 fn main() -> ExitCode {
-    MEMORY.share();
-    MEMORY.set_aside();
-    output::fail_instead_of_aborting(FAILED);
     // Clap exits with 2 for a wrong command line, 0 for help.
     let matches = args::command(commands::serve::has_page())
         .try_get_matches()
@@ -72,8 +63,7 @@ fn main() -> ExitCode {
         Command::Man => commands::shell::man(),
     };
     remote::tell();
-    // What was done without memory that it wanted may be a part of what was asked for.
-    match outcome.and_then(|told| Ok(room::check().map(|()| told)?)) {
+    match outcome {
         Ok(true) | Err(Failure::Closed) => ExitCode::SUCCESS,
         Ok(false) => NO.into(),
         Err(Failure::Told) => failed(),

@@ -47,7 +47,7 @@ pub use probe::{Probe, Score};
 pub use scan::{scan, scan_file};
 pub use shards::Shards;
 use statelens_checkpoint::{
-    Checkpoint, FileSet, Finding, Grade, Limits, Loss, Plan, Progress, Result, room,
+    Checkpoint, FileSet, Finding, Grade, Limits, Loss, Plan, Progress, Result,
 };
 pub use statelens_pickle::ScanOptions;
 pub use stray::{STAND_IN, is_named_so, telling};
@@ -87,8 +87,6 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     checkpoint.findings.extend(unfolds(&checkpoint, limits));
     checkpoint.findings.extend(stray::impostors(&checkpoint));
     checkpoint.findings.extend(damage::of_root(&checkpoint));
-    // A part that can't be read is a finding. What there was no memory for is no fault of the file's.
-    room::check()?;
     Ok(checkpoint)
 }
 

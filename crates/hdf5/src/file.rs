@@ -339,7 +339,6 @@ impl Hdf5File {
                     continue;
                 }
                 self.check_number(tree.objects.len())?;
-                room::check()?;
                 let object = self.object(address);
                 tree.groups.note(self, &object)?;
                 next.extend(tree.groups.members(address));

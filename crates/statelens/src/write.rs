@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Limits, Plan, Progress, Result, room};
+use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
 use statelens_convert::RunReport;
 use statelens_inspect::ReadBack;
 
@@ -72,7 +72,6 @@ pub fn write_files(
     sink.finish()?;
     let written = outputs.iter().map(|output| files::written(&output.file));
     read_back.check(written.collect::<Result<_>>()?, writing.limits, progress)?;
-    room::check()?;
     let old = if in_place { Vec::new() } else { old_shards(paths) };
     keep_all(outputs, writing.sync)?;
     folders.keep();

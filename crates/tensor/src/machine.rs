@@ -83,8 +83,6 @@ pub fn drive(
     progress: &mut dyn Progress,
 ) -> Result<()> {
     loop {
-        // A machine may do without bytes that can't be read, but not without memory.
-        room::check()?;
         match machine.need() {
             Need::Feed(span) => match buffer.read(machine.files(), span) {
                 Ok(bytes) => machine.feed(bytes)?,

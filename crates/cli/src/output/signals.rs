@@ -33,21 +33,6 @@ pub(crate) fn stop_signal() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Ends the program with this exit status where it would be aborted.
-///
-/// Memory whose size comes from a file is asked for, and its lack is an error. What the libraries
-/// and the small texts of a checkpoint take is not: when the system has nothing left for those, Rust
-/// says so on standard error and aborts. Scripts are to see a failure then, not a crash.
-pub(crate) fn fail_instead_of_aborting(status: u8) {
-    let always = Arc::new(AtomicBool::new(true));
-    // Without it a lack of memory is still told, and ends as it otherwise would.
-    let _ = signal_hook::flag::register_conditional_shutdown(
-        signal_hook::consts::SIGABRT,
-        status.into(),
-        always,
-    );
-}
-
 #[cfg(unix)]
 fn hangup() -> Option<i32> {
     Some(signal_hook::consts::SIGHUP)

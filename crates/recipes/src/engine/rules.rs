@@ -5,7 +5,7 @@ mod scope;
 use std::collections::HashMap;
 use std::fmt;
 
-use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result, room};
+use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result};
 
 use self::scope::Here;
 pub(crate) use self::scope::lookup;
@@ -119,7 +119,6 @@ pub fn apply(
     }
     source.room()?;
     for (key, item) in source.iter() {
-        room::check()?;
         let found = job.find(key)?;
         match found {
             Some(found) => job.run(key, item, &found)?,

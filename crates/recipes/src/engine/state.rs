@@ -39,7 +39,6 @@ impl State {
         let mut state = Self::default();
         room::ahead(dict.entries.len() as u64 * EACH)?;
         for (key, id) in &dict.entries {
-            room::check()?;
             let DictKey::Str(key) = key else {
                 return Err(Error::refused(format!("the key {key} of the model is not a text")));
             };

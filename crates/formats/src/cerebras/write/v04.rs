@@ -44,7 +44,6 @@ pub(super) fn plan(
     // The dataset of each leaf, for the leaves that are the same object.
     let mut written: Vec<Option<DatasetId>> = room::vec(outline.leaves.len() as u64)?;
     for leaf in &outline.leaves {
-        room::check()?;
         let name = quote(&leaf.key);
         if leaf.key.as_str().is_none() {
             let why = "a name that holds half a surrogate pair, which the loader can't read";

@@ -58,8 +58,6 @@ pub(super) fn orphan(search: &mut Search<'_>, blob: &Blob, at: u64) {
 }
 
 fn member(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry) -> Result<()> {
-    // There may be very many, and where each was seen is kept.
-    room::check()?;
     let name = String::from_utf8_lossy(&entry.name).into_owned();
     search.is_new(Container::Local, blob, entry.header, 0);
     let Some(local) = zip::local(&*blob.source, entry.header) else {
