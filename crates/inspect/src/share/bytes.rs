@@ -69,6 +69,14 @@ impl<'a> Unpacker<'a> {
         Ok(bytes)
     }
 
+    /// Reads the bytes before the next `end`, and skips that.
+    pub(super) fn until(&mut self, end: u8) -> Result<&'a [u8]> {
+        let length = self.rest.iter().position(|byte| *byte == end).ok_or_else(cut)?;
+        let (bytes, rest) = self.rest.split_at(length);
+        self.rest = &rest[1..];
+        Ok(bytes)
+    }
+
     pub(super) fn text(&mut self) -> Result<String> {
         String::from_utf8(self.bytes()?.to_vec()).map_err(|_| cut())
     }

@@ -9,11 +9,13 @@ use std::collections::HashMap;
 use statelens_checkpoint::{DType, Error, Result};
 
 use super::LeafSummary;
-use super::bytes::{Unpacker, cut, put, put_bytes, put_signed};
+use super::bytes::{Unpacker, cut, put, put_signed};
 use super::entry::is_tensor;
 
 /// Stands for a number in a text: a byte that UTF-8 does not use.
 const HOLE: u8 = 0xff;
+/// Ends a text, which takes less room deflated than lengths before texts. UTF-8 does not use it, either.
+const END: u8 = 0xfe;
 /// The most leaves that are read.
 const MOST_LEAVES: usize = 200_000;
 /// The most bytes of text that are read, holes filled.
@@ -151,7 +153,9 @@ impl LeafPattern {
             let mut out = Vec::with_capacity(text.len());
             for byte in text {
                 match *byte {
-                    HOLE => out.extend(numbers.next().map(u64::to_string).unwrap_or_default().bytes()),
+                    HOLE => {
+                        out.extend(numbers.next().map(u64::to_string).unwrap_or_default().bytes())
+                    }
                     byte => out.push(byte),
                 }
             }
@@ -182,9 +186,9 @@ impl LeafPattern {
             | u8::from(!self.value.is_empty()) << 1
             | u8::from(self.link.is_some()) << 2;
         out.push(kind | flags << 4);
-        put_bytes(out, &self.key);
+        put_ended(out, &self.key);
         if is_tensor(self.kind) {
-            put_bytes(out, self.dtype.as_bytes());
+            put_ended(out, self.dtype.as_bytes());
             put(out, self.shape.len() as u64);
             self.shape.iter().for_each(|dim| put(out, *dim));
         }
@@ -193,10 +197,10 @@ impl LeafPattern {
             put(out, bytes);
         }
         if !self.value.is_empty() {
-            put_bytes(out, &self.value);
+            put_ended(out, &self.value);
         }
         if let Some(link) = &self.link {
-            put_bytes(out, link);
+            put_ended(out, link);
         }
     }
 
@@ -207,7 +211,7 @@ impl LeafPattern {
         let key = template(from)?;
         let (mut dtype, mut shape) = (String::new(), Vec::new());
         if is_tensor(kind) {
-            dtype = from.text()?;
+            dtype = String::from_utf8(from.until(END)?.to_vec()).map_err(|_| cut())?;
             for _ in 0..from.count()? {
                 shape.push(from.number()?);
             }
@@ -221,9 +225,14 @@ impl LeafPattern {
     }
 }
 
+fn put_ended(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend_from_slice(text);
+    out.push(END);
+}
+
 /// Reads a text with holes, which is UTF-8 between them.
 fn template(from: &mut Unpacker<'_>) -> Result<Vec<u8>> {
-    let bytes = from.bytes()?;
+    let bytes = from.until(END)?;
     let proper = bytes.split(|byte| *byte == HOLE).all(|piece| std::str::from_utf8(piece).is_ok());
     if proper { Ok(bytes.to_vec()) } else { Err(cut()) }
 }

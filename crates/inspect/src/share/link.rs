@@ -143,7 +143,8 @@ pub fn open_link(fragment: &str) -> Result<Outline> {
 impl LinkParts {
     /// Measured by leaving parts out.
     pub fn measure(outline: &Outline, options: &LinkOptions) -> Self {
-        let length = |outline| MARK.len() + text(&pack(outline, Precision::Rounded)).len();
+        let length =
+            |outline: &Outline| MARK.len() + text(&pack(outline, Precision::Rounded)).len();
         let mut left = without_link(outline, options);
         let all = length(&left);
         left.entries.iter_mut().for_each(|entry| entry.value.clear());

@@ -36,10 +36,11 @@ const raw = () => { const length = number(); return bytes.subarray(at, at += len
 const text = () => utf8.decode(raw());
 const several = (one) => Array.from({ length: number() }, one);
 
+const ended = () => bytes.subarray(at, (at = bytes.indexOf(254, at) + 1) - 1);
 const template = () => {
   const pieces = [];
   let from = 0;
-  const all = raw();
+  const all = ended();
   all.forEach((byte, to) => { if (byte === 255) { pieces.push(utf8.decode(all.subarray(from, to))); from = to + 1; } });
   pieces.push(utf8.decode(all.subarray(from)));
   return pieces;
@@ -50,7 +51,7 @@ const patterns = several(() => {
   const head = bytes[at++], kind = KINDS[head & 15], flags = head >> 4;
   const p = { key: template(), kind, dtype: "", shape: null, params: 0, bytes: 0, value: [""], link: null };
   if ((head & 15) < 3) {
-    p.dtype = text();
+    p.dtype = utf8.decode(ended());
     p.shape = several(number);
     p.params = p.shape.reduce((a, b) => a * b, 1);
     p.bytes = p.params * Math.max(1, (/\d+/.exec(p.dtype) || [8])[0] / 8);

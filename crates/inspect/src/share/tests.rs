@@ -1,6 +1,6 @@
 //! Packing and links, on lists like those of real models and on damaged and hostile fragments.
 
-use super::bytes::{put, put_bytes};
+use super::bytes::put;
 use super::link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link};
 use super::pack::{Precision, pack, unpack};
 use super::{LeafSummary, Outline, lines, structure_fingerprint};
@@ -420,7 +420,8 @@ fn crafted(key: &[u8], numbers: &[u64]) -> Vec<u8> {
     put(&mut out, 1);
     // An `int`.
     out.push(3);
-    put_bytes(&mut out, key);
+    out.extend_from_slice(key);
+    out.push(0xfe);
     numbers.iter().for_each(|number| put(&mut out, *number));
     // No findings, no statistics in four bytes.
     out.extend([0, 0, 4]);
@@ -445,7 +446,10 @@ fn hostile_columns_end() {
     let many = [&[200_001][..], &[0; 200_001]].concat();
     assert_eq!(leaves(b"k", &many).unwrap_err().kind(), ErrorKind::Limit);
     let long = [b'k'; 400_000];
-    assert_eq!(leaves(&long, &[&[100][..], &[0; 100]].concat()).unwrap_err().kind(), ErrorKind::Limit);
+    assert_eq!(
+        leaves(&long, &[&[100][..], &[0; 100]].concat()).unwrap_err().kind(),
+        ErrorKind::Limit
+    );
     // As many holes as leaves: the bytes end before the numbers do.
     let holes = [0xff; 100_000];
     let numbers = [&[100_000][..], &[0; 100_000]].concat();
