@@ -120,7 +120,7 @@ for (const [title, first, second, options, choose] of [
   });
 }
 
-test("values that differ are told in the table as in the report, and the numbers in detail", async () => {
+test("values that differ are told in the table as in the report, and the numbers in detail (core)", async () => {
   const path = changed();
   const expected = run("diff", fixture(GPT), path, "--json");
   await withPage(browser, async (page) => {

@@ -121,7 +121,7 @@ test("without private files no more is written than the browser is to hold, and 
   await withPage(browser, work, { serviceWorkers: "block" });
 });
 
-test("a selection is what the command selects, and the result opens", async () => {
+test("a selection is what the command selects, and the result opens (core)", async () => {
   await withPage(browser, async (page) => {
     await withoutDialog(page);
     const name = "cerebras/v2.10.0/gpt_small.mdl";
@@ -140,7 +140,7 @@ test("a selection is what the command selects, and the result opens", async () =
   });
 });
 
-test("keys are renamed, nested and cast by key, as the table and the command say", async () => {
+test("keys are renamed, nested and cast by key, as the table and the command say (core)", async () => {
   await withPage(browser, async (page) => {
     await withoutDialog(page);
     const name = "cerebras/v2.10.0/gpt_small.mdl";

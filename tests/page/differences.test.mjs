@@ -70,7 +70,7 @@ function files() {
   return paths;
 }
 
-test("a pair is looked at more closely when it is chosen, with the numbers of the command", async () => {
+test("a pair is looked at more closely when it is chosen, with the numbers of the command (core)", async () => {
   const { stdout } = spawnSync(command, ["diff", ...files(), "--closer", "h.2.w", "--json", "--bins", "48"], { encoding: "utf8" });
   const expected = JSON.parse(stdout).tensors[0];
   await withPage(browser, async (page) => {

@@ -151,7 +151,7 @@ test("what is stopped shows what was read", async () => {
   });
 });
 
-test("values of bfloat16 are exact, and keys move the lens", async () => {
+test("values of bfloat16 are exact, and keys move the lens (core)", async () => {
   await withPage(browser, async (page) => {
     await expand(page, small, "half.weight");
     await page.waitForFunction(() => /^\[0, 0\] \S/.test(document.querySelector("#told").textContent));

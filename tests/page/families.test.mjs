@@ -72,7 +72,7 @@ async function written(page, count, button = "#write") {
 const rows = (page) =>
   page.$$eval("#family-table tbody tr:not(.gap, .kh)", (rows) => rows.map((row) => [row.cells[0].title, row.cells[2].title, row.cells[3].title]));
 
-test("a Llama in shards becomes one of Cerebras's, as the command writes it, and loads", async () => {
+test("a Llama in shards becomes one of Cerebras's, as the command writes it, and loads (core)", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
     const looks = await page.textContent("#family .looks");

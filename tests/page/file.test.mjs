@@ -62,7 +62,7 @@ test("families of models are in it", async () => {
   });
 });
 
-test("it opens from disk, and opens what is dropped", async () => {
+test("it opens from disk, and opens what is dropped (core)", async () => {
   console.log(`# ${statSync(single).size} bytes`);
   await visit(async (tab) => {
     assert.match(tab.url(), /^file:/);

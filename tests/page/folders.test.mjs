@@ -72,7 +72,7 @@ test("of a dropped folder all files come, in however many batches the browser te
   });
 });
 
-test("a dropped run folder is a run, under its own name", async () => {
+test("a dropped run folder is a run, under its own name (core)", async () => {
   const run = join(top, "model_dir");
   mkdirSync(join(run, "cerebras_logs", "empty"), { recursive: true });
   for (const step of [500, 1000]) copyFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl"), join(run, `checkpoint_${step}.mdl`));

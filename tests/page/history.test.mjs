@@ -44,7 +44,7 @@ test("an address that is typed and entered is opened, and nothing is thrown on t
   });
 });
 
-test("Back goes through what was open and never leaves the page, Forward comes back", async () => {
+test("Back goes through what was open and never leaves the page, Forward comes back (core)", async () => {
   await withPage(browser, async (page) => {
     await open(page, "torch/zip_training_ckpt.pt");
     await open(page, "cerebras/v2.10.0/seed.mdl");

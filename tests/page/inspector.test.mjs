@@ -41,7 +41,7 @@ test("an optimizer's number is told by its parameter, and leads to it", async ()
   });
 });
 
-test("the Python that reads a tensor is what the command prints", async () => {
+test("the Python that reads a tensor is what the command prints (core)", async () => {
   await withPage(browser, async (page) => {
     const name = "safetensors/order.safetensors";
     const entries = JSON.parse(execFileSync(command, ["ls", "--json", fixture(name)])).entries;

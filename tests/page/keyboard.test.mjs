@@ -17,7 +17,7 @@ async function gpt(page) {
 
 const selected = (page) => page.$eval(".row.sel .ck", (cell) => cell.title);
 
-test("rows, folds, layers, filter, sheets", async () => {
+test("rows, folds, layers, filter, sheets (core)", async () => {
   await withPage(browser, async (page) => {
     await gpt(page);
     await page.keyboard.press("j");

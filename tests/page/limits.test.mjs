@@ -14,7 +14,7 @@ before(async () => {
 });
 after(() => browser.close());
 
-test("what is over a limit is opened with higher ones when that is asked for", async () => {
+test("what is over a limit is opened with higher ones when that is asked for (core)", async () => {
   // Lists in lists, 1,500 deep, with a number in the innermost.
   const deep = Buffer.concat([Buffer.from([0x80, 2]), Buffer.alloc(1500, "]"), Buffer.from("K\x07"), Buffer.alloc(1500, "a"), Buffer.from(".")]);
   await withPage(browser, async (page) => {

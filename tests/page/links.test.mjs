@@ -27,7 +27,7 @@ async function come(page, behind) {
   await page.waitForSelector("#start");
 }
 
-test("the address follows what is looked at, and back shuts the picture", async () => {
+test("the address follows what is looked at, and back shuts the picture (core)", async () => {
   await withPage(browser, async (page) => {
     await give(page);
     await work(page);

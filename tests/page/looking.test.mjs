@@ -84,7 +84,7 @@ test("singular values are those of the command, with rank and a line", async () 
   });
 });
 
-test("rows are ranked by norm, and kernels are tiles", async () => {
+test("rows are ranked by norm, and kernels are tiles (core)", async () => {
   await withPage(browser, async (page) => {
     await expand(page, "embed.weight");
     await page.click("#rank-rows");

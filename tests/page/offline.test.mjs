@@ -123,7 +123,7 @@ for (const [what, path, options] of [
   });
 }
 
-test("after the first visit it works with the network off", async () => {
+test("after the first visit it works with the network off (core)", async () => {
   const there = await host("/sub/");
   try {
     await visit(there.address, async (page, context) => {

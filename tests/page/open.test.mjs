@@ -39,7 +39,7 @@ test("the seed state dict is five rows", async () => {
   });
 });
 
-test("a training state folds, and a layer of it shows its values", async () => {
+test("a training state folds, and a layer of it shows its values (core)", async () => {
   await withPage(browser, async (page) => {
     await open(page, dropped("cerebras/v2.10.0/gpt_small.mdl"));
     await page.click('.row:has([title="model.model.blocks.0–1.qkv.weight"])');
@@ -55,7 +55,7 @@ test("a training state folds, and a layer of it shows its values", async () => {
   });
 });
 
-test("bundled examples open with one click", async () => {
+test("bundled examples open with one click (core)", async () => {
   await withPage(browser, async (page) => {
     for (const name of ["gpt_small.mdl", "zip_training_ckpt.pt", "builtins_eval.pt"]) {
       await page.click(`.ex:has-text("${name}")`);
@@ -66,7 +66,7 @@ test("bundled examples open with one click", async () => {
   });
 });
 
-test("a hostile pickle is shown and never run", async () => {
+test("a hostile pickle is shown and never run (core)", async () => {
   await withPage(browser, async (page) => {
     await open(page, dropped("attacks/builtins_eval.pt"));
     assert.match(await page.textContent(".status"), /1 danger/);
@@ -89,7 +89,7 @@ test("a Git LFS pointer says what it is and what to do", async () => {
   });
 });
 
-test("damaged and unknown files are told in sentences", async () => {
+test("damaged and unknown files are told in sentences (core)", async () => {
   await withPage(browser, async (page) => {
     const whole = dropped("cerebras/v2.10.0/gpt_small.mdl").bytes;
     for (const [bytes, word] of [

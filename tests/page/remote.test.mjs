@@ -103,7 +103,7 @@ async function agree(page, host) {
 
 const failure = (page) => page.waitForSelector("#error", { timeout: 90000 }).then(() => page.textContent("#error main"));
 
-test("a checkpoint is opened by ranges, after the question that names its server", async () => {
+test("a checkpoint is opened by ranges, after the question that names its server (core)", async () => {
   const server = await serve({ "/m/a%20b.mdl": example });
   await at(server.at("/m/a%20b.mdl"), [server.host], async (page, asked) => {
     await page.waitForSelector("#address");

@@ -107,7 +107,7 @@ test("a checkpoint of format 0.5 is written for older releases, from the convert
   });
 });
 
-test("a spec is repaired as the command does, with and without the upgrade", async () => {
+test("a spec is repaired as the command does, with and without the upgrade (core)", async () => {
   const name = "cerebras/compat/synthetic_1.7.mdl";
   const said = execFileSync(command, ["fix-checkpoint-spec", fixture(name), "--fixed_checkpoint_path", join(folder, "said.mdl")], { encoding: "utf8" });
   const repairs = [...said.matchAll(/^repaired {2}(.*)$/gm)].map((match) => match[1]).map((text) => text.replace("was missing", "is missing").replace(" was ", " is ").replace(" became ", " becomes "));

@@ -115,7 +115,7 @@ for (const [name, index] of [
   });
 }
 
-test("one is opened, and two are compared, by keys; Escape leads back", async () => {
+test("one is opened, and two are compared, by keys; Escape leads back (core)", async () => {
   const folder = runFolder("by_keys");
   await withPage(browser, async (page) => {
     await choose(page, folder);

@@ -212,7 +212,7 @@ async function visit(address, work) {
 
 const keys = (page) => page.$$eval(".row:not(.grp) .ck", (cells) => cells.map((cell) => cell.getAttribute("title")));
 
-test("the page lists the folder's checkpoints, and opens them by ranges", async () => {
+test("the page lists the folder's checkpoints, and opens them by ranges (core)", async () => {
   await visit(served.address, async (page) => {
     await page.waitForSelector(".exs .ex");
     assert.equal(await page.textContent(".exhead"), "In models");

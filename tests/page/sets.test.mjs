@@ -95,7 +95,7 @@ test("a folder that holds a TensorFlow checkpoint becomes safetensors", async ()
   });
 });
 
-test("a checkpoint becomes all files of a TensorFlow bundle", async () => {
+test("a checkpoint becomes all files of a TensorFlow bundle (core)", async () => {
   await withPage(browser, async (page) => {
     await page.addInitScript(() => delete window.showSaveFilePicker);
     await page.reload();

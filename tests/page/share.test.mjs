@@ -28,7 +28,7 @@ async function share(page, file) {
   return page.locator(".sheet.sharing .cmd code").first();
 }
 
-test("the page's link is the command's, whatever goes into it", async () => {
+test("the page's link is the command's, whatever goes into it (core)", async () => {
   await withPage(browser, async (page) => {
     const shown = await share(page, evil);
     const is = async (...more) => {
@@ -215,7 +215,7 @@ test("the inspector tells the statistics of a tensor", async () => {
   });
 });
 
-test("a link opens to the structure, without values, and says so", async () => {
+test("a link opens to the structure, without values, and says so (core)", async () => {
   await withPage(browser, async (page) => {
     await page.goto(linkTo(small));
     await page.waitForSelector("#work");
@@ -296,7 +296,7 @@ test("damaged, huge and foreign links are refused with a sentence", async () => 
   });
 });
 
-test("the HTML page opens from disk, filters, sorts and folds, and asks for nothing", async () => {
+test("the HTML page opens from disk, filters, sorts and folds, and asks for nothing (core)", async () => {
   const context = await browser.newContext({ offline: true });
   const errors = [];
   context.on("console", (message) => errors.push(message.text()));

@@ -157,7 +157,7 @@ test("numbers that NumPy lacks are float32 there, and what they are elsewhere", 
     }
   }));
 
-test("slices of chunks and of quantised blocks are those of the command", () =>
+test("slices of chunks and of quantised blocks are those of the command (core)", () =>
   withPage(browser, async (page) => {
     for (const [name, key] of [
       ["cerebras/v2.10.0/gpt_small.mdl", "model.model.wpe.weight"],

@@ -10,7 +10,7 @@ before(async () => {
 });
 after(() => browser.close());
 
-test("the page starts and draws its first screen", async () => {
+test("the page starts and draws its first screen (core)", async () => {
   await withPage(browser, async (page) => {
     assert.equal(await page.title(), "Statelens");
     await page.waitForFunction(() => document.body.innerText.trim().length > 0);
@@ -60,7 +60,7 @@ test("a browser without vectors takes the program without them, which finds the 
   });
 });
 
-test("the content security policy refuses to send anything elsewhere", async () => {
+test("the content security policy refuses to send anything elsewhere (core)", async () => {
   await withPage(browser, async (page) => {
     const violation = await page.evaluate(
       () =>

@@ -27,7 +27,7 @@ async function scan(page) {
   await page.waitForSelector("#scanned");
 }
 
-test("the filter shows what can be asked for, with how many keys that leaves", async () => {
+test("the filter shows what can be asked for, with how many keys that leaves (core)", async () => {
   await withPage(browser, async (page) => {
     await open(page);
     await page.keyboard.press("/");

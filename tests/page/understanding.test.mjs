@@ -89,7 +89,7 @@ test("whoever types right after opening is not kept waiting by what the model is
     assert.equal(await asked(), 1);
   }));
 
-test("boxes are as large as bytes, and the keyboard goes through them", () =>
+test("boxes are as large as bytes, and the keyboard goes through them (core)", () =>
   withPage(browser, async (page) => {
     await open(page, model);
     await page.keyboard.press("t");

@@ -121,7 +121,7 @@ test("a NaN in a file of 20 GB is found in four clicks and stood in front of", {
   });
 });
 
-test("columns of values are exact, are sorted, and hold sums and extremes of folds", async () => {
+test("columns of values are exact, are sorted, and hold sums and extremes of folds (core)", async () => {
   const path = model("columns.safetensors", 12, (put) => {
     put("model.layers.5.attn.weight", 17, [NaN, Infinity]);
     put("model.layers.7.attn.weight", 3, [4]);
@@ -176,7 +176,7 @@ test("filters ask about values", async () => {
   });
 });
 
-test("what is found in the values has its numbers, its place and what was looked for", async () => {
+test("what is found in the values has its numbers, its place and what was looked for (core)", async () => {
   const odd = model("odd.safetensors", 16, (put) => {
     put("model.layers.9.attn.weight", 0, spread(0.3, 256));
     put("model.layers.3.attn.weight", 0, spread(0.02 * 1.05 ** 2, 256));

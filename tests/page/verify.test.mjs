@@ -83,7 +83,7 @@ test("of a healthy file nothing is wrong", async () => {
   });
 });
 
-test("a byte that flips in a zip member, or in a chunk, names the key", async () => {
+test("a byte that flips in a zip member, or in a chunk, names the key (core)", async () => {
   await withPage(browser, async (page) => {
     const lies = place(zip, "emb.weight").stored_in;
     const member = broken(zip, "member.pt", Number(/bytes (\d+)/.exec(lies)[1]) + 3);
