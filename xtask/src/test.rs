@@ -39,7 +39,8 @@ pub(crate) fn run(quick: bool) -> ExitCode {
         // What they hold and name, not that they compile: that is the step before.
         let args =
             ["package", "--locked", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
-        let except = ["statelens-web", "statelens-app", "statelens-fixtures", "xtask"].map(|name| ["--exclude", name]);
+        let except = ["statelens-web", "statelens-app", "statelens-fixtures", "xtask"]
+            .map(|name| ["--exclude", name]);
         cargo(&[&args[..], except.as_flattened()].concat())
     });
     report.step("unit and fixture tests", || cargo(&["test", "--locked"]));

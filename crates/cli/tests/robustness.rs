@@ -1,7 +1,7 @@
 //! Hostile and damaged files: a clean error or an inert tree, in bounded time and memory.
 //!
 //! The attacks and broken files as they are, and every fixture cut short at 200 places and with
-//! one byte flipped at 200 places. Each is opened, flattened, and its data read.
+//! one byte flipped at 200 places (3 without `STATELENS_DEEP=1`). Each is opened, flattened, and its data read.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,12 +17,13 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{LazyLock, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use corpus::{files, fixtures, manifest, name, open};
 use peak_alloc::PeakAlloc;
 use statelens_checkpoint::Progress;
+use statelens_fixtures::busy;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
@@ -115,9 +116,9 @@ fn damage(path: &Path) -> usize {
     cuts.len() + flips.len()
 }
 
-/// 200 places; fewer in the few files over a megabyte, whose 20,000 keys take their time.
+/// 200 places, fewer in files of more than a megabyte; a few, unless the sweep is deep.
 fn variants(len: usize) -> usize {
-    ((200 << 20) / len.max(1)).clamp(30, 200)
+    statelens_fixtures::times(3, ((200 << 20) / len.max(1)).clamp(30, 200))
 }
 
 /// Opens the file and reads everything in it; whether it could be opened. Fails on a panic, and
@@ -128,17 +129,6 @@ fn survive(name: &str, bytes: &[u8]) -> bool {
     let taken = busy().saturating_sub(before);
     assert!(taken < MAX_TIME, "{name}: took {taken:?}");
     outcome.unwrap_or_else(|_| panic!("{name}: panicked"))
-}
-
-/// How long this thread has had a processor: nothing here waits, and the machine may be busy with
-/// other things. Where the system does not say, the time that has passed.
-fn busy() -> Duration {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    match text.split(' ').next().and_then(|nanoseconds| nanoseconds.parse().ok()) {
-        Some(nanoseconds) => Duration::from_nanos(nanoseconds),
-        None => START.elapsed(),
-    }
 }
 
 fn read_all(name: &str, bytes: &[u8]) -> bool {

@@ -8,6 +8,8 @@ mod blocks;
 pub mod cerebras;
 pub mod checks;
 mod checksums;
+#[cfg(test)]
+mod counted;
 mod damage;
 #[cfg(test)]
 mod damaged_copies;

@@ -262,7 +262,6 @@ fn names() -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::sync::Arc;
 
     use statelens_checkpoint::{FileSet, Finding, Limits, Memory, Unwatched};

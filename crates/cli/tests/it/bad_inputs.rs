@@ -294,7 +294,7 @@ fn a_full_disk_leaves_nothing() {
 #[test]
 fn output_that_can_not_be_printed_is_told() {
     if !Path::new("/dev/full").exists() {
-        common::skipped("there is no /dev/full");
+        crate::common::skipped("there is no /dev/full");
         return;
     }
     let folder = Folder::new();
@@ -376,7 +376,7 @@ fn large(folder: &Folder) -> (String, String) {
 #[test]
 fn stopped_midway_nothing_is_lost_and_nothing_left() {
     if !Path::new("/proc/self/status").exists() {
-        common::skipped("without /proc there is no telling when the command has begun");
+        crate::common::skipped("without /proc there is no telling when the command has begun");
         return;
     }
     let (inputs, folder) = (Folder::new(), Folder::new());

@@ -25,11 +25,12 @@ pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) 
     Ran::from(statelens().args(args).output().expect("the command starts"))
 }
 
-/// Runs it with so many MiB of memory: asked for more, the system refuses.
+/// Runs it with so many MiB of memory, beyond which the system refuses, and a minute of processor time, after
+/// which it is killed.
 #[cfg(target_os = "linux")]
 pub(crate) fn within(mebibytes: u64, args: &[&str]) -> Ran {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -v {}; exec \"$0\" \"$@\"", mebibytes << 10)]);
+    command.args(["-c", &format!("ulimit -v {} -t 60; exec \"$0\" \"$@\"", mebibytes << 10)]);
     // Under such a limit glibc would try in vain to map an arena at each allocation of a thread.
     command.env("MALLOC_ARENA_MAX", "1");
     command.arg(env!("CARGO_BIN_EXE_statelens")).args(args).stdin(Stdio::null());

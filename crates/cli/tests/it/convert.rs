@@ -168,7 +168,7 @@ fn a_read_only_folder_is_told() {
     std::fs::create_dir(&locked).unwrap();
     std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o555)).unwrap();
     if std::fs::write(locked.join("probe"), b"").is_ok() {
-        common::skipped("root may write anywhere");
+        crate::common::skipped("root may write anywhere");
         return;
     }
     let error = convert(&fixture("cerebras/v2.10.0/seed.mdl"), &locked.join("a.pt"), &[]).failed();
@@ -205,7 +205,7 @@ fn large(folder: &Folder) -> std::path::PathBuf {
     pickle.extend((1u32 << 30).to_le_bytes());
     pickle.extend(b"\x85K\0\x85\x89ccollections\nOrderedDict\n)RtRs.");
     let members = [("a/data.pkl", &pickle[..]), ("a/version", b"3\n"), ("a/data/0", &[0; 4])];
-    folder.with("large.pt", &common::stored_zip(&members))
+    folder.with("large.pt", &crate::common::stored_zip(&members))
 }
 
 #[cfg(unix)]

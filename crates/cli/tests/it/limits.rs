@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use crate::common::{Folder, fixture, run, stored_zip, texts, within};
 
@@ -77,12 +76,9 @@ fn small_files_that_name_much_take_little_time_and_memory() {
     for file in files.iter().chain([&generated]) {
         let file = file.to_str().unwrap();
         for command in ["info", "ls", "summary", "verify", "manifest", "scan"] {
-            let started = Instant::now();
             let ran = within(512, &[command, file]);
-            let seconds = started.elapsed().as_secs();
             // Killed, it has no exit status.
             assert!(ran.code.is_some(), "{command} {file}: {}", ran.err);
-            assert!(seconds < 60, "{command} {file}: {seconds} s");
             assert!(ran.out.len() < 300 << 20, "{command} {file}: {} bytes", ran.out.len());
         }
         let out = folder.path().join("out.pt");

@@ -117,7 +117,7 @@ fn plain_conversion_says_that_names_stay_and_which_command_writes_the_others() {
     assert!(said.contains("names stay Cerebras's") && said.contains("--to hf"), "{said}");
     let other = folder.with(
         "own.safetensors",
-        &common::safetensors(&[
+        &crate::common::safetensors(&[
             ("one.kernel", "F32", &[1], &[0; 4]),
             ("two.kernel", "F32", &[1], &[0; 4]),
             ("three.kernel", "F32", &[1], &[0; 4]),
@@ -167,7 +167,7 @@ fn a_wrapped_model_is_recognised_and_unwrapped() {
         keys.iter().map(|key| format!("module._orig_mod.transformer.{key}")).collect();
     let tensors: Vec<(&str, &str, &[u64], &[u8])> =
         named.iter().map(|key| (&**key, "F32", &[1][..], &[0; 4][..])).collect();
-    let path = text(&folder.with("model.safetensors", &common::safetensors(&tensors)));
+    let path = text(&folder.with("model.safetensors", &crate::common::safetensors(&tensors)));
     let config = br#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 1,
         "n_embd": 1, "n_head": 1, "n_layer": 1, "n_positions": 1, "n_inner": 4,
         "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1,

@@ -18,9 +18,9 @@ fn text(path: &Path) -> String {
 /// The report on bytes under a name, and the manifest of what they hold; `None` if they can't be
 /// opened.
 fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(VerificationReport, String)> {
-    let checkpoint = corpus::open(name, bytes.to_vec(), others).ok()?;
+    let checkpoint = crate::corpus::open(name, bytes.to_vec(), others).ok()?;
     let checks = statelens_formats::checks(&checkpoint, &Limits::default()).ok()?;
-    let manifest = corpus::manifest(&checkpoint, &mut Unwatched).unwrap_or_default();
+    let manifest = crate::corpus::manifest(&checkpoint, &mut Unwatched).unwrap_or_default();
     let report = verify(Arc::new(checkpoint), checks, None, &mut Unwatched).unwrap();
     Some((report, manifest))
 }

@@ -399,10 +399,12 @@ fn casts_go_by_key_and_the_first_match_wins() {
 }
 
 #[test]
-fn many_keys_take_a_moment() {
+fn very_many_keys_are_renamed_in_one_go() {
+    // What takes the square of their number would take hours.
+    const COUNT: usize = 200_000;
     let mut tree = TestTree::new();
     let names: Vec<String> =
-        (0..20_000).map(|at| format!("model.layers.{at}.attn.weight")).collect();
+        (0..COUNT).map(|at| format!("model.layers.{at}.attn.weight")).collect();
     let ids: Vec<ValueId> = names.iter().map(|_| tree.int(1)).collect();
     let entries: Vec<(&str, ValueId)> = names.iter().map(String::as_str).zip(ids).collect();
     let root = tree.dict(&entries);
@@ -413,12 +415,8 @@ fn many_keys_take_a_moment() {
         select: vec!["model.*".parse().unwrap()],
         ..renames(&[r"layers\.(\d+)=>h.$1", "attn=>a"])
     };
-    let began = std::time::Instant::now();
     let changes = edit.preview(&source).unwrap();
-    let took = began.elapsed();
-    assert_eq!(changes[19_999].new.as_deref(), Some("x.model.h.19999.a.weight"));
-    // Many times what it takes, for machines that are busy; a quadratic step takes far longer.
-    assert!(took.as_secs() < 3, "{took:?}");
+    assert_eq!(changes[COUNT - 1].new.as_deref(), Some("x.model.h.199999.a.weight"));
 }
 
 #[test]

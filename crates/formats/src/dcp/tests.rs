@@ -160,7 +160,7 @@ fn damaged_copies_never_panic() {
         .map(|(id, file)| (file.name.clone(), whole.read_vec(id, 0, file.source.len()).unwrap()))
         .collect();
     for (index, (name, bytes)) in contents.iter().enumerate() {
-        survive(name, bytes, 400 / contents.len(), |copy| {
+        survive(name, bytes, statelens_fixtures::times(80, 400) / contents.len(), |copy| {
             let mut files = FileSet::default();
             for (other, (name, bytes)) in contents.iter().enumerate() {
                 let bytes = if other == index { copy.clone() } else { bytes.clone() };

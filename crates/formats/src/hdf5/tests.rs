@@ -1,6 +1,6 @@
 //! Files of h5py, PyTables, pandas and netCDF4, whole and broken.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use statelens_checkpoint::{FileSet, Grade, Layout, Limits, Memory, Tensor, Unwatched, Value};
 

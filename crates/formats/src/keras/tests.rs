@@ -2,7 +2,6 @@
 //! command's tests.
 
 use crate::damaged_copies::survive;
-use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -162,7 +161,7 @@ fn other_hdf5_files_are_not_of_keras() {
 #[test]
 fn damaged_copies_never_panic() {
     for name in ["k2_weights.h5", "k3_bfloat16.keras", "k3_seq.weights.h5"] {
-        survive(name, &bytes(name), 100, |copy| {
+        survive(name, &bytes(name), statelens_fixtures::times(20, 100), |copy| {
             let files = FileSet::single(name, Memory::from(copy));
             let opened = crate::open(files, &Limits::default(), &mut Unwatched);
             opened.map(|open| open.leaves()).is_ok()

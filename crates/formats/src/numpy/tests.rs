@@ -159,7 +159,7 @@ fn damaged_copies_never_panic() {
     for name in
         ["numpy/plain.npz", "numpy/compressed.npz", "numpy/nested_struct.npy", "numpy/object.npy"]
     {
-        survive(name, &bytes(name), 300, |copy| {
+        survive(name, &bytes(name), statelens_fixtures::times(60, 300), |copy| {
             open_bytes(name, copy).map(|open| open.leaves()).is_ok()
         });
     }

@@ -1,7 +1,7 @@
 //! Real checkpoints against what TensorFlow read from them.
 
 use crate::damaged_copies::survive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
@@ -312,7 +312,7 @@ fn damaged_copies_never_panic() {
     ];
     for (folder, main) in sets {
         let whole = files(folder, main);
-        survive(main, &whole[0].1, 450, |copy| {
+        survive(main, &whole[0].1, statelens_fixtures::times(60, 450), |copy| {
             let mut damaged = whole.clone();
             damaged[0].1 = copy;
             let Ok(checkpoint) = open_files(&damaged) else { return false };

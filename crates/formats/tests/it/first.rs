@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use statelens_checkpoint::{DType, FileSet, Limits, Memory, Progress, ReadAt, Result};
+use statelens_checkpoint::{DType, FileSet, Limits, Memory, Progress};
+
+use crate::counted::CountedFile;
 
 #[derive(Default)]
 struct Heard(Vec<(String, String, Vec<u64>)>);
@@ -55,22 +56,8 @@ fn what_is_told_while_a_file_is_read_is_what_it_holds() {
     }
 }
 
-/// Counts the bytes that are read, and notes how many were when the first tensor was told of.
-#[derive(Debug)]
-struct CountedBytes(Memory, AtomicU64);
-
-impl ReadAt for CountedBytes {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.1.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        self.0.read_at(offset, buffer)
-    }
-}
-
-struct Early(Arc<CountedBytes>, Heard, Option<u64>);
+/// Notes how many bytes were read when the first tensor was found.
+struct Early(Arc<CountedFile>, Heard, Option<u64>);
 
 impl Progress for Early {
     fn report(&mut self, _done: u64, _total: u64) -> bool {
@@ -82,7 +69,7 @@ impl Progress for Early {
     }
 
     fn found(&mut self, key: &dyn Display, dtype: &DType, shape: &[u64]) {
-        self.2.get_or_insert_with(|| self.0.1.load(Ordering::Relaxed));
+        self.2.get_or_insert_with(|| self.0.bytes_read());
         self.1.found(key, dtype, shape);
     }
 }
@@ -90,7 +77,7 @@ impl Progress for Early {
 #[test]
 fn the_first_tensors_of_a_large_pytorch_file_are_told_before_the_rest_is_read() {
     let bytes = statelens_fixtures::read("torch/zip_many_20k.pt");
-    let source = Arc::new(CountedBytes(Memory::from(bytes), AtomicU64::new(0)));
+    let source = Arc::new(CountedFile::new(bytes));
     let mut files = FileSet::default();
     files.push("zip_many_20k.pt", source.clone());
     let mut early = Early(source, Heard::default(), None);

@@ -2,5 +2,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod claims;
+#[path = "../../src/counted.rs"]
+mod counted;
 mod first;
 mod scan;

@@ -175,7 +175,7 @@ fn there_and_back(case: &Case) -> Result<(Tensors, Tensors), String> {
 
 fn collect(checkpoint: &Checkpoint, prefix: &str, into: &mut Tensors) {
     for leaf in checkpoint.leaves() {
-        let key: Vec<String> = leaf.key.parts.iter().map(original::part_text).collect();
+        let key: Vec<String> = leaf.key.parts.iter().map(crate::original::part_text).collect();
         let Some((_, tensor)) = checkpoint.tensor_of(leaf.target) else {
             assert!(!matches!(checkpoint.value(leaf.target), Value::Tensor(_)));
             continue;
