@@ -1,7 +1,5 @@
 //! Harmless names in usages that no library writes, and in those that libraries do write.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails should stop")]
-
 use std::path::Path;
 
 use statelens_checkpoint::{Grade, Limits};
