@@ -12,22 +12,18 @@ if (globalThis.document) {
   }
   /** The bundled examples, and the files of model families. */
   globalThis.embedded = async (path) => new Response(await unpacked(path)).blob();
-  const wasm = new Response(await unpacked("wasm"), { headers: { "Content-Type": "application/wasm" } });
-  const script = new Blob([document.getElementById("program").textContent], { type: "text/javascript" });
-  // The page hands this to the worker that it starts, and that one to its helpers.
-  globalThis.program = {
-    module: await WebAssembly.compileStreaming(wasm),
-    script,
-    worker: URL.createObjectURL(script),
-    // Of a page from disk browsers start no worker that is a module.
-    options: { type: "classic" },
-  };
-  await init({ module_or_path: globalThis.program.module });
+  if (globalThis.hasSimd()) {
+    const wasm = new Response(await unpacked("wasm"), { headers: { "Content-Type": "application/wasm" } });
+    const script = new Blob([document.getElementById("program").textContent], { type: "text/javascript" });
+    // The page hands this to the worker that it starts.
+    globalThis.program = {
+      module: await WebAssembly.compileStreaming(wasm),
+      worker: URL.createObjectURL(script),
+      // For a page from disk, browsers start no worker that is a module.
+      options: { type: "classic" },
+    };
+    await init({ module_or_path: globalThis.program.module });
+  }
 } else {
-  const begin = ({ data }) => {
-    // Of a page from disk a worker may start others only from an address that it made itself.
-    globalThis.program = { ...data, worker: URL.createObjectURL(data.script) };
-    return init({ module_or_path: data.module });
-  };
-  addEventListener("message", begin, { once: true });
+  addEventListener("message", ({ data }) => init({ module_or_path: data.module }), { once: true });
 }

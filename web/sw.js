@@ -1,8 +1,8 @@
 // Keeps the site for when there is no network. What it keeps is one version, whole: a file that is not the one it
 // names (a host that is being updated) makes it start over, and the version before stays.
 
-// The site's files by their hashes, and a name for all of them: `cargo xtask build` fills them in. Without them (a site
-// that only Trunk built) nothing is kept.
+// The site's files by their hashes, and a name for all of them: `cargo xtask` fills them in. In a site that Trunk built
+// they are empty, and nothing is kept.
 const FILES = {};
 const VERSION = "";
 
@@ -13,16 +13,10 @@ const NAME = PREFIX + VERSION;
 /** The address under which a file is kept; the page itself is where its folder is. */
 const address = (file) => new URL(file === "index.html" ? "./" : file, scope).href;
 
-/** Whether a file is one that this browser takes: what is in `plain` is for browsers without SIMD (web/boot.js). */
-function taken([file]) {
-  const vector = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11];
-  return !file.startsWith("plain/") || !WebAssembly.validate(new Uint8Array(vector));
-}
-
 async function fill() {
   const cache = await caches.open(NAME);
   await Promise.all(
-    Object.entries(FILES).filter(taken).map(async ([file, integrity]) => {
+    Object.entries(FILES).map(async ([file, integrity]) => {
       // Asks the host whether what the browser has is still right: no second download of what is.
       const answer = await fetch(address(file), { cache: "no-cache", integrity });
       if (!answer.ok) throw new Error(`${file}: ${answer.status}`);

@@ -2,7 +2,7 @@
 // site, serves it and says where things are in the environment.
 
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -22,24 +22,6 @@ export const site = fromEnvironment("STATELENS_URL");
 
 /** The program `statelens`. */
 export const command = fromEnvironment("STATELENS_COMMAND");
-
-/** Whether the site's Wasm is divided: that of a quick page is not. */
-const isDivided = readdirSync(`${root}dist`).some((name) => name.endsWith("_later.wasm.xz"));
-
-/**
- * From the next visit on, a quick page comes in two files, too: asks for a second part of its program, which is an empty one;
- * or any page for the `part` that is given.
- */
-export async function divide(page, part) {
-  if (isDivided && !part) return;
-  await page.route(site, async (route) => {
-    const response = await route.fetch();
-    const plain = (await response.text()).replace(/ data-later=\S+/, "");
-    await route.fulfill({ response, body: plain.replace(" data-js=", " data-later=./quick_later.wasm data-js=") });
-  });
-  const body = Buffer.from(part ?? [0, 0x61, 0x73, 0x6d, 1, 0, 0, 0]);
-  await page.route("**/quick_later.wasm", (route) => route.fulfill({ contentType: "application/wasm", body }));
-}
 
 /** Returns the path of a fixture, for example `fixture("torch/x.pt")`. `cargo xtask test-page` makes the folder. */
 export function fixture(name) {

@@ -1,5 +1,5 @@
-// How fast the page goes through the values of large files, with one worker and with two, beside a bare stream of the
-// same file, and how long Netron takes to show it; for `cargo xtask bench`. Nothing here fails because something is slow.
+// How fast the page reads the values of large files, beside a bare stream of the same file, and how long Netron takes to
+// show it; for `cargo xtask bench`. Nothing here fails because something is slow.
 //
 //     node rates.mjs NETRON FILE…    NETRON is the folder of Netron's page, or empty
 
@@ -11,9 +11,9 @@ import { launch, site } from "./harness.mjs";
 const REPEAT = 3;
 const LONG = 600_000;
 
-/** A worker that reads a part of a file and looks at nothing. */
-const READER = `onmessage = async ({ data: [file, from, to] }) => {
-  const reader = file.slice(from, to).stream().getReader({ mode: "byob" });
+/** A worker that reads a file and does nothing with it. */
+const READER = `onmessage = async ({ data: file }) => {
+  const reader = file.stream().getReader({ mode: "byob" });
   for (let buffer = new ArrayBuffer(4 << 20); ; ) {
     const { value, done } = await reader.read(new Uint8Array(buffer));
     if (done) break;
@@ -32,39 +32,27 @@ async function withPage(browser, work) {
   }
 }
 
-/** Milliseconds that so many workers take to stream a file, each a part of it. */
-function streamed(browser, file, workers) {
+/** Milliseconds that a worker takes to stream a file. */
+function streamed(browser, file) {
   return withPage(browser, async (page) => {
     await page.route(`${site}blank`, (route) => route.fulfill({ contentType: "text/html", body: "<input type=file>" }));
     await page.goto(`${site}blank`);
     await page.setInputFiles("input", file);
-    return page.evaluate(
-      async ([script, workers]) => {
-        const [file] = document.querySelector("input").files;
-        const address = URL.createObjectURL(new Blob([script]));
-        const all = Array.from({ length: workers }, () => new Worker(address));
-        const began = performance.now();
-        const ends = all.map((worker, at) => {
-          const part = (number) => Math.floor((file.size * number) / workers);
-          worker.postMessage([file, part(at), part(at + 1)]);
-          return new Promise((done) => (worker.onmessage = done));
-        });
-        await Promise.all(ends);
-        return performance.now() - began;
-      },
-      [READER, workers],
-    );
+    return page.evaluate(async (script) => {
+      const [file] = document.querySelector("input").files;
+      const worker = new Worker(URL.createObjectURL(new Blob([script])));
+      const began = performance.now();
+      const end = new Promise((done) => (worker.onmessage = done));
+      worker.postMessage(file);
+      await end;
+      return performance.now() - began;
+    }, READER);
   });
 }
 
-/** Milliseconds until a file is open, and then until its values are scanned, by so many workers. */
-function scanned(browser, file, workers) {
+/** Milliseconds until a file is open, and then until its values are scanned. */
+function scanned(browser, file) {
   return withPage(browser, async (page) => {
-    await page.route("**/boot.js", async (route) => {
-      const response = await route.fetch();
-      const body = `Object.defineProperty(navigator, "hardwareConcurrency", { value: ${workers} });\n${await response.text()}`;
-      await route.fulfill({ response, body });
-    });
     await page.goto(site);
     await page.waitForSelector("#start");
     await page.waitForTimeout(500);
@@ -137,16 +125,14 @@ try {
     const rate = (millis) => `${(bytes / millis / 1e6).toFixed(2)} GB/s`;
     console.log(`${basename(file)}, ${(bytes / 1e9).toFixed(2)} GB`);
     let open = Infinity;
-    for (const workers of [1, 2]) {
-      const stream = await best(() => streamed(browser, file, workers));
-      const scan = await best(async () => {
-        const found = await scanned(browser, file, workers);
-        open = Math.min(open, found.open);
-        return found.scan;
-      });
-      const share = Math.round((100 * stream) / scan);
-      console.log(`  ${workers} ${workers === 1 ? "worker: " : "workers:"}  stream ${rate(stream)}  scan of values ${rate(scan)}, ${share} % of the stream (target: 60 %)`);
-    }
+    const stream = await best(() => streamed(browser, file));
+    const scan = await best(async () => {
+      const found = await scanned(browser, file);
+      open = Math.min(open, found.open);
+      return found.scan;
+    });
+    const share = Math.round((100 * stream) / scan);
+    console.log(`  stream ${rate(stream)}  scan of values ${rate(scan)}, ${share} % of the stream (target: 60 %)`);
     console.log(`  open: ${Math.round(open)} ms`);
     if (server) {
       const found = await shown(browser, `http://127.0.0.1:${server.address().port}/`, file).catch((error) => error.message.split("\n")[0]);

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { fixture, launch, site, withPage } from "./harness.mjs";
+import { accessibility, fixture, launch, site, withPage } from "./harness.mjs";
 
 let browser;
 before(async () => {
@@ -17,47 +17,48 @@ test("the page starts and draws its first screen (core)", async () => {
   });
 });
 
-test("its Wasm comes packed, as the page unpacks it while it downloads", async () => {
+test("it is fetched once, and compiled while it downloads", async () => {
   await withPage(browser, async (page) => {
-    const starts = await page.evaluate(async () => {
-      const addresses = performance.getEntriesByType("resource").map((entry) => entry.name);
-      const wasm = addresses.filter((address) => /\.wasm(\.xz)?$/.test(address));
-      return Promise.all(wasm.map(async (address) => [...new Uint8Array(await (await fetch(address)).arrayBuffer()).slice(0, 6)]));
-    });
-    assert.ok(starts.length > 0, "the page loads Wasm");
-    for (const start of starts) assert.deepEqual(start, [0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00], "the six bytes that an xz file begins with");
+    const wasm = await page.evaluate(() => performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => name.endsWith(".wasm")));
+    assert.equal(new Set(wasm).size, 1, `${wasm}`);
+    const type = await page.evaluate(async (address) => (await fetch(address)).headers.get("content-type"), wasm[0]);
+    assert.equal(type, "application/wasm");
   });
 });
 
-test("a browser without vectors takes the program without them, which finds the same", async () => {
-  const scanned = async (page) => {
-    await page.waitForSelector("#start");
+test("a checkpoint opens, its values are read, and it converts", async () => {
+  await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", fixture("torch/zip_training_ckpt.pt"));
     await page.waitForSelector("#work .row");
     await page.click("#scan");
     await page.waitForSelector("#scanned");
-    const asked = await page.evaluate(() => performance.getEntriesByType("resource").map(({ name, initiatorType }) => `${initiatorType} ${name}`));
     const rows = await page.locator("#work .row").allTextContents();
-    return { plain: asked.filter((line) => line.includes("/plain/")), later: asked.filter((line) => line.includes("_later.")), rows };
-  };
-  let usual;
-  await withPage(browser, async (page) => {
-    usual = await scanned(page);
+    assert.ok(rows.length > 3 && rows.some((row) => /\d/.test(row)), `${rows}`);
+    await page.keyboard.press("c");
+    await page.waitForSelector(".plan:not(.late)");
+    await page.waitForSelector("#write:not([disabled])");
   });
-  assert.deepEqual(usual.plain, []);
-  assert.ok(usual.rows.length > 3 && usual.rows.some((row) => /\d/.test(row)));
-  await withPage(browser, async (page) => {
-    await page.addInitScript(() => (WebAssembly.validate = () => false));
-    await page.reload();
-    const without = await scanned(page);
-    const quick = !(await page.getAttribute("script[data-wasm]", "data-plain-wasm"));
-    // A quick page is one program, for all browsers.
-    if (!quick) {
-      assert.ok(without.plain.some((line) => line.endsWith("_bg.wasm.xz")) && without.plain.some((line) => line.endsWith(".js")), `${without.plain}`);
-      assert.deepEqual(without.later, []);
-    }
-    assert.deepEqual(without.rows, usual.rows);
-  });
+});
+
+/** Runs in the page: a browser without SIMD, which finds a program with vectors invalid. */
+function withoutSimd() {
+  WebAssembly.validate = () => false;
+}
+
+test("a browser without SIMD is told so, and what to do", async () => {
+  const context = await browser.newContext();
+  try {
+    const page = await context.newPage();
+    await page.addInitScript(withoutSimd);
+    await page.goto(site);
+    const notice = page.getByRole("alert");
+    await notice.waitFor();
+    assert.match(await notice.textContent(), /does not support WebAssembly SIMD.*Update it, or use/);
+    assert.deepEqual(await accessibility(page, "browser without SIMD"), []);
+    assert.equal(await page.$("#start"), null);
+  } finally {
+    await context.close();
+  }
 });
 
 test("the content security policy refuses to send anything elsewhere (core)", async () => {

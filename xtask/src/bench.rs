@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use wait4::Wait4 as _;
 
-use crate::{dist, page, project, python, shell};
+use crate::site::Goal;
+use crate::{dist, page, project, python, shell, site};
 
 const REPEAT: usize = 4;
 
@@ -602,8 +603,7 @@ fn machine() -> String {
     )
 }
 
-/// What a browser downloads for the page, which is built if it is not.
+/// Prints what a browser downloads for the small page.
 fn page_weight() -> Result<()> {
-    page::build()?;
-    dist::weigh(&project::site()).map(|_| ())
+    dist::weigh(&site::build(Goal::Small)?).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The files of the site that Trunk built, and what is made of their bytes.
+//! Files of a built site, and hashes and encodings of their bytes.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::{Compression, write::GzEncoder};
 use sha2::{Digest, Sha256};
 
-/// The file that Trunk built from a source, which it named after it and its hash.
+/// Returns the file `STEM-HASH…END` of a built site.
 pub(crate) fn built(site: &Path, stem: &str, end: &str) -> Result<PathBuf> {
     let found: Vec<PathBuf> = files_under(site)?
         .into_iter()
@@ -28,6 +28,11 @@ pub(crate) fn built(site: &Path, stem: &str, end: &str) -> Result<PathBuf> {
 /// The hash of a file as browsers check it.
 pub(crate) fn integrity(bytes: &[u8]) -> String {
     format!("sha256-{}", base64(&Sha256::digest(bytes)))
+}
+
+/// Returns the bytes as lowercase hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Base64 with padding.

@@ -9,7 +9,6 @@ mod cycles;
 mod dist;
 mod fuzz;
 mod interop;
-mod pack;
 mod page;
 mod project;
 mod python;
@@ -17,7 +16,6 @@ mod setup;
 mod shell;
 mod single;
 mod site;
-mod split;
 mod test;
 
 use std::fs;
@@ -36,13 +34,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Build the page in release mode and serve it on this machine.
+    /// Build the page and serve it on this machine.
     Serve {
         /// The first port to try; when it is taken, the next free one is used.
         #[arg(long, default_value_t = 8080)]
         port: u16,
     },
-    /// Build the command (target/release/statelens) and the page (dist/).
+    /// Build the command (target/release/statelens) with the page in it.
     Build,
     /// Run everything that guards the project. The last line counts the steps that passed and failed.
     Test {
@@ -58,8 +56,8 @@ enum Task {
     /// Take pictures of every screen, in both widths and colours, into target/pictures, and those of the
     /// documents into docs/images.
     Pictures,
-    /// Measure how long the page takes to start: packed and not, first visit and later ones, from several
-    /// hosts. Prints; never fails by time.
+    /// Measure how long the small page takes to start: first visit and later ones, from several hosts. Prints; never
+    /// fails by time.
     Startup,
     /// Compare what we read and write with the real libraries (torch, cerebras-pytorch, h5py).
     Interop,
@@ -68,7 +66,8 @@ enum Task {
         /// Only these parts.
         parts: Vec<bench::Benchmark>,
     },
-    /// Make the static site, as a folder, as a zip and as one file: target/dist/statelens, .zip and .html.
+    /// Make the small site for a static host, as a folder, as a zip and as one file: target/dist/statelens, .zip and
+    /// .html.
     Dist,
     /// Run each fuzz target for a short while over the fixtures.
     Fuzz {
@@ -78,8 +77,6 @@ enum Task {
         /// Only targets whose name contains this.
         filter: Option<String>,
     },
-    /// Finish the site that Trunk built by itself: what `build` and `serve` do after Trunk.
-    Finish,
     /// Fail if modules use each other in a circle, or print who uses whom as a drawing (Mermaid).
     Cycles {
         /// Print the drawing.
@@ -111,7 +108,6 @@ fn main() -> ExitCode {
         Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run(),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
-        Task::Finish => site::finish(&project::site(), true, None),
         Task::Cycles { draw: true } => cycles::draw(),
         Task::Cycles { draw: false } => cycles::check(),
         Task::Fixtures { pack, unpack } => fixtures(pack.as_deref(), unpack.as_deref()),

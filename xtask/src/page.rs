@@ -1,134 +1,69 @@
-//! Building the page with Trunk, and testing it in a browser.
+//! Serving the page, and testing and measuring it in a browser.
 
 use std::collections::BTreeSet;
-use std::collections::hash_map::DefaultHasher;
-use std::env;
 use std::fs;
-use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use statelens_serve::{ServedFolder, Server};
 
-use crate::setup::{self, WasmEnv};
-use crate::{project, shell, single, site};
-
-/// What the site is made of; a change to any of it makes a new build.
-const SOURCES: [&str; 9] = [
-    "index.html",
-    "Trunk.toml",
-    "Cargo.toml",
-    "Cargo.lock",
-    "web",
-    "crates",
-    "xtask/src/pack.rs",
-    "xtask/src/site.rs",
-    "xtask/src/split",
-];
-
-/// If set, the page is compiled without optimisation and not packed: for trying a change, not for
-/// measuring or shipping it.
-const QUICK: &str = "STATELENS_QUICK_PAGE";
-
-/// What cargo is told for a quick build; the profile itself is named in index.html.
-const QUICKER: [(&str, &str); 4] = [
-    ("CARGO_PROFILE_WASM_OPT_LEVEL", "1"),
-    ("CARGO_PROFILE_WASM_LTO", "off"),
-    ("CARGO_PROFILE_WASM_CODEGEN_UNITS", "16"),
-    ("CARGO_PROFILE_WASM_INCREMENTAL", "true"),
-];
-
-/// What cargo is told for any other: with vectors (SIMD), and names of functions say which types they were made
-/// for, by which the Wasm is divided (xtask/src/split).
-const RELEASE: (&str, &str) = (
-    "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS",
-    "-Ctarget-feature=+simd128 -Csymbol-mangling-version=v0",
-);
+use crate::site::Goal;
+use crate::{project, setup, shell, single, site};
 
 /// As many test files run again where a test in them failed; where more did, the page is broken.
 const AGAIN: usize = 3;
 
-/// Builds the site into dist/, unless it is up to date.
-pub(crate) fn build() -> Result<()> {
-    let env = setup::page()?;
-    let quick = env::var_os(QUICK).is_some();
-    let index = project::site().join("index.html");
-    let stamp = project::target().join("page.stamp");
-    let sources = fingerprint(&env)?;
-    let expected = |built: SystemTime| format!("{sources:x} {built:?} {quick}");
-    if let Ok(built) = modified(&index)
-        && fs::read_to_string(&stamp).is_ok_and(|text| text == expected(built))
-        && whole().join("index.html").exists()
-    {
-        println!("The page in dist/ is up to date.");
-        return Ok(());
-    }
-    println!("\n== Build the page ({}) into dist/", if quick { "quick" } else { "release" });
-    // Trunk works offline: it would download tools that it does not find, and here they are all found.
-    let target = setup::wasm::TARGET;
-    shell::run(env.command("cargo").args(["fetch", "--locked", "--target", target]))?;
-    let build = || {
-        let mut trunk = trunk(&env);
-        trunk.args(["build", "--offline", "--skip-version-check"]);
-        trunk
-    };
-    if quick {
-        shell::run(build().envs(QUICKER))?;
-        site::finish(&project::site(), false, None)?;
-    } else {
-        // The names that wasm-opt writes are to be those of the second build, which is divided.
-        shell::run(build().args(["--release", "--dist"]).arg(whole()))?;
-        site::finish(&whole(), false, None)?;
-        shell::run(build().arg("--release").env(RELEASE.0, RELEASE.1))?;
-        site::finish(&project::site(), true, Some(&whole()))?;
-    }
-    fs::create_dir_all(project::target())?;
-    fs::write(&stamp, expected(modified(&index)?)).context("writing target/page.stamp")
-}
-
-/// The site without vectors, whose Wasm is neither divided nor packed: what a browser without vectors takes, and what
-/// the page in one file is made of. Of a quick build it is the site itself.
-pub(crate) fn whole() -> PathBuf {
-    if env::var_os(QUICK).is_some() { project::site() } else { project::target().join("plain") }
+/// Builds the fast page into `dist/`, unless it is up to date.
+pub(crate) fn build() -> Result<PathBuf> {
+    println!("\n== Build the page");
+    site::build(Goal::Fast)
 }
 
 /// Builds the page and serves it until the program is stopped.
 pub(crate) fn serve(port: u16) -> Result<()> {
-    build()?;
-    let server = start_server(port)?;
+    let server = start_server(&build()?, port)?;
     println!("\nStatelens is at {}  (Ctrl-C stops it)", server.address());
     server.wait();
     Ok(())
 }
 
-/// Builds the page, and the command with the page in it.
+/// Builds the small page, and the command with the page in it.
 pub(crate) fn build_all() -> Result<()> {
-    build()?;
-    shell::run(&mut command_with_page(&["--release", "-p", "statelens-cli"]))?;
+    let site = site::build(Goal::Small)?;
+    shell::run(&mut command_with_page(&site, &["--release", "-p", "statelens-cli"]))?;
     let command = project::target().join("release").join("statelens");
-    println!("\nThe command: {}\nThe page:    {}", command.display(), project::site().display());
+    println!("\nThe command: {}\nThe page:    {}", command.display(), site.display());
     Ok(())
 }
 
-/// Builds what the page's tests need and runs them.
-pub(crate) fn test(filter: Option<&str>) -> Result<()> {
-    build()?;
-    test_built(filter)
+/// Runs the smoke tests on the small site, and on the site that Trunk builds.
+pub(crate) fn smoke_tests_of_other_builds() -> Result<()> {
+    let (small, trunk) = (site::build(Goal::Small)?, site::build_with_trunk()?);
+    let (browser, command) = (setup::page_tests()?, debug_command()?);
+    statelens_fixtures::make().context("making target/fixtures")?;
+    let files = test_files(Some("smoke"))?;
+    for site in [small, trunk] {
+        println!("\n== Smoke tests of {}", site.display());
+        let server = start_server(&site, 0)?;
+        let mut node = node(&server, &browser, &command);
+        shell::run(node.args(["--test", "--test-reporter=spec"]).args(&files))?;
+    }
+    Ok(())
 }
 
-/// Runs the page's tests against the site in dist/.
-pub(crate) fn test_built(filter: Option<&str>) -> Result<()> {
+/// Builds the fast page if it is not up to date, and runs its tests.
+pub(crate) fn test(filter: Option<&str>) -> Result<()> {
+    let site = build()?;
     let browser = setup::page_tests()?;
     // Files that the page saves are compared with those that the command writes, and the command
     // serves the page itself.
-    shell::run(&mut command_with_page(&DEBUG_COMMAND))?;
+    shell::run(&mut command_with_page(&site, &DEBUG_COMMAND))?;
     let command = project::target().join("debug").join("statelens");
     let files = test_files(filter)?;
     statelens_fixtures::make().context("making target/fixtures")?;
-    let single = single::build(&whole())?;
-    let server = start_server(0)?;
+    let single = single::build(&site)?;
+    let server = start_server(&site, 0)?;
     let run = |at_once: usize, files: &[PathBuf]| {
         let mut node = node(&server, &browser, &command);
         node.env("STATELENS_SINGLE", &single);
@@ -190,42 +125,48 @@ fn told(failed: &[(PathBuf, String)]) -> String {
     lines.collect()
 }
 
-/// Measures the page in a browser, with files of very many keys that the given command makes.
+/// Measures the fast page and the small one in a browser, with files of very many keys that the given command makes.
 pub(crate) fn measure(command: &Path, folder: &Path) -> Result<()> {
-    build()?;
     let browser = setup::page_tests()?;
-    let server = start_server(0)?;
-    let mut node = node(&server, &browser, command);
-    shell::run(node.arg(project::root().join("tests/page/measure.mjs")).arg(folder))
+    for goal in [Goal::Fast, Goal::Small] {
+        println!("\n{goal:?} page:");
+        let server = start_server(&site::build(goal)?, 0)?;
+        let mut node = node(&server, &browser, command);
+        shell::run(node.arg(project::root().join("tests/page/measure.mjs")).arg(folder))?;
+    }
+    Ok(())
 }
 
-/// Measures how fast the page goes through the values of files, beside a bare stream and beside Netron, whose
-/// page is in that folder.
+/// Measures how fast the fast page and the small one read the values of files, beside a bare stream and beside Netron,
+/// whose page is in that folder.
 pub(crate) fn rates(command: &Path, netron: Option<&Path>, files: &[PathBuf]) -> Result<()> {
     let browser = setup::page_tests()?;
-    let server = start_server(0)?;
-    let mut node = node(&server, &browser, command);
-    node.arg(project::root().join("tests/page/rates.mjs")).arg(netron.unwrap_or(Path::new("")));
-    shell::run(node.args(files))
+    for goal in [Goal::Fast, Goal::Small] {
+        println!("\n{goal:?} page:");
+        let server = start_server(&site::build(goal)?, 0)?;
+        let mut node = node(&server, &browser, command);
+        node.arg(project::root().join("tests/page/rates.mjs"));
+        node.arg(netron.unwrap_or(Path::new("")));
+        shell::run(node.args(files))?;
+    }
+    Ok(())
 }
 
-/// Measures how long the page takes to start, packed as it is shipped and as Trunk builds it, from hosts
-/// that compress and from such that don't.
+/// Measures how long the small page takes to start, from hosts that compress and from hosts that don't.
 pub(crate) fn startup() -> Result<()> {
-    build()?;
-    let folder = |name: &str, path: &Path| format!("{name}={}", path.display());
+    let site = site::build(Goal::Small)?;
     let mut node = shell::command("node");
     node.env("STATELENS_CHROMIUM", setup::page_tests()?);
     node.arg(project::root().join("tests/page/startup.mjs"));
-    shell::run(node.args([folder("packed", &project::site()), folder("plain", &whole())]))
+    shell::run(node.arg(format!("small={}", site.display())))
 }
 
 /// Takes pictures: of every screen that axe looks at in the tests, and those of the documents.
 pub(crate) fn pictures() -> Result<()> {
-    build()?;
+    let site = build()?;
     let browser = setup::page_tests()?;
     let command = debug_command()?;
-    let server = start_server(0)?;
+    let server = start_server(&site, 0)?;
     statelens_fixtures::make().context("making target/fixtures")?;
     let folder = project::target().join("pictures");
     fs::create_dir_all(&folder).context("making target/pictures")?;
@@ -263,26 +204,18 @@ pub(crate) fn debug_command() -> Result<PathBuf> {
 }
 
 /// Compiles the command with the built page inside, for `statelens serve`.
-fn command_with_page(what: &[&str]) -> Command {
+fn command_with_page(site: &Path, what: &[&str]) -> Command {
     let mut cargo = shell::command("cargo");
     cargo.args(["build", "--locked"]).args(what);
-    cargo.env("STATELENS_SITE", project::site());
+    cargo.env("STATELENS_SITE", site);
     cargo
 }
 
-/// Serves the built site.
-fn start_server(port: u16) -> Result<Server> {
-    let site = project::site();
+/// Serves a built site.
+fn start_server(site: &Path, port: u16) -> Result<Server> {
     let folder =
-        ServedFolder::new(&site).with_context(|| format!("{} is not there", site.display()))?;
+        ServedFolder::new(site).with_context(|| format!("{} is not there", site.display()))?;
     Ok(Server::start(folder, port)?)
-}
-
-/// Trunk, which is told where the tools are by the environment only.
-fn trunk(env: &WasmEnv) -> Command {
-    let mut trunk = env.command("trunk");
-    trunk.env_remove("NO_COLOR");
-    trunk
 }
 
 fn test_files(filter: Option<&str>) -> Result<Vec<PathBuf>> {
@@ -303,29 +236,4 @@ fn test_files(filter: Option<&str>) -> Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
-}
-
-/// A number that changes when a source of the site, or the toolchain, does.
-fn fingerprint(env: &WasmEnv) -> Result<u64> {
-    let mut files: Vec<PathBuf> = SOURCES.iter().map(|name| project::root().join(name)).collect();
-    let mut hasher = DefaultHasher::new();
-    env.identity().hash(&mut hasher);
-    while let Some(path) = files.pop() {
-        let about = fs::metadata(&path).with_context(|| format!("reading {}", path.display()))?;
-        if about.is_dir() {
-            let mut inside: Vec<PathBuf> = fs::read_dir(&path)?
-                .map(|entry| entry.map(|e| e.path()))
-                .collect::<Result<_, _>>()?;
-            inside.sort();
-            files.extend(inside);
-        } else {
-            (&path, about.len(), about.modified()?).hash(&mut hasher);
-        }
-    }
-    Ok(hasher.finish())
-}
-
-fn modified(path: &Path) -> Result<SystemTime> {
-    let about = fs::metadata(path).with_context(|| format!("{} was not built", path.display()))?;
-    Ok(about.modified()?)
 }

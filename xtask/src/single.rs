@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::built::{base64, built, files_under, gzip, integrity};
-use crate::{pack, project};
+use crate::project;
+use crate::site::{Asset, Description};
 
-/// Makes the file from a built site whose Wasm is neither divided nor packed, and says where it is.
+/// Makes the file from a built site, and returns its path.
 pub(crate) fn build(site: &Path) -> Result<PathBuf> {
     let page = single(site, project::root())?;
     let path = project::target().join("dist").join("statelens.html");
@@ -22,22 +23,27 @@ pub(crate) fn build(site: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// What is not built comes from the repository, `root`; index.html, too, since Trunk shortens it.
+/// Returns the text of the file. What is not built comes from the repository, `root`.
 fn single(site: &Path, root: &Path) -> Result<String> {
     let index = text(&root.join("index.html"))?;
     let mut styles = String::new();
-    for sheet in every(&index, "<link data-trunk rel=\"css\" href=\"") {
-        let stem = Path::new(sheet).file_stem().unwrap_or_default().to_string_lossy();
-        styles.push_str(&text(&built(site, &stem, ".css")?)?);
+    let mut icon = String::new();
+    for asset in Description::read(root)?.assets() {
+        let Asset::Linked { rel, file, .. } = asset else { continue };
+        match *rel {
+            "icon" => icon = base64(&fs::read(root.join(file))?),
+            _ => styles.push_str(&text(&root.join(file))?),
+        }
     }
     let files = text(&root.join("web/files.js"))?;
+    let simd = text(&root.join("web/simd.js"))?;
     let glue = text(&built(site, "statelens-app", ".js")?)?;
-    let wasm = built(site, "statelens-app", pack::END)?;
+    let wasm = built(site, "statelens-app", "_bg.wasm")?;
     let wasm = fs::read(&wasm).with_context(|| format!("reading {}", wasm.display()))?;
     let start = text(&root.join("web/single.js"))?;
     let (glue, init) = plain(&glue)?;
     let program = format!("{glue}\n(async (init) => {{\n{start}}})({init});\n");
-    for script in [&files, &program] {
+    for script in [&files, &simd, &program] {
         ensure!(
             !script.contains("</script") && !script.contains("<!--"),
             "a script can't be put into a page: it holds a tag"
@@ -51,9 +57,11 @@ fn single(site: &Path, root: &Path) -> Result<String> {
             packed.push('\n');
         }
     }
-    let policy =
-        policy(one(&index, "Content-Security-Policy\" content=\"")?, &styles, &[&files, &program])?;
-    let icon = base64(&fs::read(root.join(one(&index, "type=\"image/svg+xml\" href=\"")?))?);
+    let policy = policy(
+        one(&index, "Content-Security-Policy\" content=\"")?,
+        &styles,
+        &[&files, &simd, &program],
+    )?;
     let description = one(&index, "<meta name=\"description\" content=\"")?;
     Ok(format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -64,6 +72,7 @@ fn single(site: &Path, root: &Path) -> Result<String> {
          <link rel=\"icon\" href=\"data:image/svg+xml;base64,{icon}\">\n\
          <style>{styles}</style>\n{packed}\
          <script type=\"module\">{files}</script>\n\
+         <script type=\"module\">{simd}</script>\n\
          <script type=\"module\" id=\"program\">{program}</script>\n</head>\n<body></body>\n</html>\n"
     ))
 }

@@ -57,14 +57,15 @@ pub(crate) fn run(quick: bool) -> ExitCode {
         );
         // Linking and packing the page keeps one core busy for minutes.
         report.beside(
-            |report| report.step("build of the page", page::build),
+            |report| report.step("build of the page", || page::build().map(drop)),
             |report| {
                 report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));
                 report.step("object stores", object_stores);
             },
         );
         report.step("budget", dist::budget);
-        report.step("page in a browser", || page::test_built(None));
+        report.step("smoke tests of other builds", page::smoke_tests_of_other_builds);
+        report.step("page in a browser", || page::test(None));
         report.step("interop with the real libraries", interop);
     }
     report.sum_up()
@@ -93,7 +94,7 @@ fn cargo(arguments: &[&str]) -> Result<()> {
 
 /// The page and all of the core: only the command and the tasks are native alone.
 fn clippy_wasm() -> Result<()> {
-    let env = setup::wasm_env()?;
+    let env = setup::wasm::clippy_env()?;
     let mut cargo = env.command("cargo");
     cargo.args([
         "clippy",

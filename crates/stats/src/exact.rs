@@ -70,15 +70,6 @@ impl ExactSums {
         self.add(of.0, of.1, sum, squares, 0);
     }
 
-    /// The three sums, for [`ExactSums::of_parts`].
-    pub(crate) fn parts(&self) -> [&BigUint; 3] {
-        [&self.positive, &self.negative, &self.squares]
-    }
-
-    pub(crate) fn of_parts([positive, negative, squares]: [BigUint; 3]) -> Self {
-        Self { positive, negative, squares }
-    }
-
     pub(crate) fn merge(&mut self, other: &Self) {
         self.positive += &other.positive;
         self.negative += &other.negative;

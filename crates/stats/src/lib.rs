@@ -24,7 +24,6 @@ mod accumulate;
 mod begun;
 mod bins;
 mod block;
-mod bytes;
 mod exact;
 mod forecast;
 mod kind;

@@ -255,10 +255,6 @@ impl Bridge {
         if let Some(worker) = &inner.worker {
             // What it runs is what this page runs, compiled already.
             let _ = worker.post_message(&program);
-            // The rest of it follows, if it comes in two files.
-            if let Ok(follow) = get(&js_sys::global(), "follow").dyn_into::<Function>() {
-                let _ = follow.call1(&JsValue::UNDEFINED, worker);
-            }
             worker.set_onmessage(Some(hear.as_ref().unchecked_ref()));
             worker.set_onerror(Some(fail.as_ref().unchecked_ref()));
         }

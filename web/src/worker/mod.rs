@@ -9,12 +9,9 @@ pub mod check;
 mod closer;
 mod command_line;
 pub mod compare;
-mod crew;
+mod conversion;
 mod family;
-mod held;
-mod helper;
 mod job;
-mod later;
 mod looked;
 pub mod looking;
 mod measurements;
@@ -59,8 +56,6 @@ use crate::protocol::job::{Ended, JobKind};
 use crate::protocol::opened::Opened;
 use crate::protocol::{FILES, FromWorker, HANDLE, Posted, ToWorker};
 use crate::text;
-use crate::worker::held::HeldActs;
-use crate::worker::helper::Helper;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::session::{Session, SharedSession};
@@ -69,27 +64,17 @@ use crate::worker::session::{Session, SharedSession};
 pub fn start() {
     // The session that is open. Nothing else holds one for longer than an answer takes.
     let current = Rc::new(RefCell::new(Session::begin(0)));
-    let held = HeldActs::default();
-    // What this worker has where it helps another one.
-    let helper = Rc::<RefCell<Helper>>::default();
-    let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
+    let receive = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
         let data = event.data();
-        if let Some(told) = data.dyn_ref::<Array>().cloned() {
-            let helper = helper.clone();
-            return held.hold(move || helper::hear(&helper, &told));
-        }
         match message(&data) {
-            Ok(posted) => {
-                let current = current.clone();
-                held.pass(posted, data, move |posted, data| answer(&current, posted, data));
-            }
-            // The page hears of what is thrown, and says so.
+            Ok(posted) => answer(&current, posted, &data),
+            // The page reports what is thrown.
             Err(error) => wasm_bindgen::throw_val(error),
         }
     });
-    scope().set_onmessage(Some(hear.as_ref().unchecked_ref()));
+    scope().set_onmessage(Some(receive.as_ref().unchecked_ref()));
     // It listens for as long as the worker lives.
-    hear.forget();
+    receive.forget();
     post_as(0, 0, &FromWorker::Ready, &JsValue::UNDEFINED);
     spawn_local(private::clean());
 }
@@ -194,7 +179,41 @@ fn hear(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
         }
         ToWorker::Look { files, asked } => run::look(job.clone(), files, asked, data),
         ToWorker::Close => {}
-        message => later::answer(session, job, message, data),
+        ToWorker::OpenLink { fragment } => match share::open(&fragment) {
+            Ok((summary, opened)) => {
+                session.borrow_mut().share(summary);
+                job.post(&FromWorker::Opened(Box::new(opened)));
+            }
+            Err(error) => job.post(&FromWorker::OpenFailed(*error)),
+        },
+        ToWorker::Share { options } => {
+            if let Some(summary) = session.borrow_mut().summary() {
+                job.post(&FromWorker::Shared(Box::new(summary.shared(options))));
+            }
+        }
+        ToWorker::Measure { go: false } => session.borrow().jobs.stop(JobKind::Measure),
+        ToWorker::Measure { go: true } => share::measure(session, job.clone()),
+        ToWorker::Summarize { kind } => {
+            if let Some(summary) = session.borrow_mut().summary() {
+                let (name, text) = summary.file(kind);
+                job.post(&FromWorker::Summary { name, text });
+            }
+        }
+        ToWorker::Plan { request, options } => conversion::plan(session, job, request, options),
+        ToWorker::Run { request, sink, falsify } => {
+            conversion::run(session, job, (request, sink, falsify), data);
+        }
+        ToWorker::Cancel => session.borrow().jobs.stop(JobKind::Write),
+        ToWorker::Compare(ask) => compare::answer(session, job.clone(), ask, data),
+        ToWorker::Verify(finite) => verify::answer(session, job.clone(), finite, data),
+        ToWorker::Weights(ask) => weights::answer(session, job.clone(), ask),
+        ToWorker::Looking(ask) => looking::answer(session, job.clone(), ask),
+        ToWorker::Understand(fetch) => understanding::answer(session, job.clone(), fetch),
+        ToWorker::RunValues { asked, .. } if asked.is_empty() => {
+            session.borrow().jobs.stop(JobKind::Scan);
+        }
+        ToWorker::RunValues { files, asked } => run::values(job.clone(), files, asked, data),
+        ToWorker::Provide(files) => session.borrow_mut().provide(files),
     }
 }
 

@@ -8,13 +8,16 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::protocol::ToWorker;
+use crate::protocol::conversion::ConvertOptions;
 use crate::protocol::family::{FamilyRequest, NamedText};
 use crate::protocol::inspected::Fact;
 use crate::worker::job::{Job, Jobs};
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::second::Second;
 use crate::worker::{family, measurements, planning, share, statistics};
+
+/// The number of a request for a plan, and its options.
+pub(super) type PlanRequest = (u32, Box<ConvertOptions>);
 
 /// A session, and who answers for it.
 pub(super) type SharedSession = Rc<RefCell<Session>>;
@@ -46,7 +49,7 @@ enum Beside {
     /// Nobody has asked for it.
     Unknown,
     /// It is on its way, and the last plan that was asked for waits for it.
-    Awaited(Box<(Job, ToWorker)>),
+    Awaited(Job, PlanRequest),
     /// It has come; nothing if there is none.
     Known(Option<NamedText>),
 }
@@ -55,7 +58,7 @@ impl Beside {
     fn text(&self) -> Option<NamedText> {
         match self {
             Self::Known(text) => text.clone(),
-            Self::Unknown | Self::Awaited(_) => None,
+            Self::Unknown | Self::Awaited(..) => None,
         }
     }
 }
@@ -123,20 +126,17 @@ impl Session {
             .then(|| family::config_name(&open.checkpoint))
     }
 
-    /// Notes who waits for the config beside a remote model, in the place of who waited before.
-    /// Whether it has to be asked for: it is not on its way yet.
-    pub(super) fn awaits_config(&mut self, job: &Job, plan: ToWorker) -> bool {
-        let waiting = Beside::Awaited(Box::new((job.clone(), plan)));
+    /// Keeps a request for a plan until the config beside a remote model is fetched; it replaces an earlier one. Returns
+    /// whether the config must be fetched: false if that was begun before.
+    pub(super) fn awaits_config(&mut self, job: &Job, plan: PlanRequest) -> bool {
+        let waiting = Beside::Awaited(job.clone(), plan);
         matches!(std::mem::replace(&mut self.config, waiting), Beside::Unknown)
     }
 
-    /// Takes the config beside a remote model, or that there is none; gives who waits for it.
-    pub(super) fn take_config(
-        &mut self,
-        config: Option<NamedText>,
-    ) -> Option<Box<(Job, ToWorker)>> {
+    /// Stores the config beside a remote model, or that there is none. Returns the request that waits for it.
+    pub(super) fn take_config(&mut self, config: Option<NamedText>) -> Option<(Job, PlanRequest)> {
         match std::mem::replace(&mut self.config, Beside::Known(config)) {
-            Beside::Awaited(waiting) => Some(waiting),
+            Beside::Awaited(job, plan) => Some((job, plan)),
             Beside::Unknown | Beside::Known(_) => None,
         }
     }

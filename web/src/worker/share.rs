@@ -23,6 +23,7 @@ use crate::worker::job::Job;
 use crate::worker::measurements::Measurements;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
+use crate::worker::session::SharedSession;
 
 /// Lines of a link that are shown.
 const SHOWN: usize = 200;
@@ -231,4 +232,24 @@ fn kind(word: &str) -> LeafKind {
         "link" => LeafKind::Link,
         _ => LeafKind::Object,
     }
+}
+
+/// Reads the values of all tensors for the summary, and posts the result.
+pub(super) fn measure(session: &SharedSession, job: Job) {
+    let Some(open) = session.borrow().open.clone() else { return };
+    let session = Rc::downgrade(session);
+    job.clone().spawn(async move {
+        let measured = MadeSummary::measured(&open, &job).await;
+        job.post(&FromWorker::Measured(match measured {
+            Ok(summary) => {
+                // The session is gone when something else was opened meanwhile.
+                if let Some(session) = session.upgrade() {
+                    session.borrow_mut().share(summary);
+                }
+                Ok(true)
+            }
+            Err(error) => text::failure(&error).map_or(Ok(false), Err),
+        }));
+        open.tell_fetched(&job);
+    });
 }

@@ -6,8 +6,7 @@ use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Layout, Result, Tensor, TensorId, Unwatched, Value};
 use statelens_inspect::weights::{
-    self, LOOKED_FOR, Measured, Survey, TensorOutcome, countable, findings, to_hash,
-    to_read_by_rows,
+    LOOKED_FOR, Measured, Survey, TensorOutcome, countable, findings, to_hash, to_read_by_rows,
 };
 use statelens_stats::{Accumulator, Histogram};
 use statelens_tensor::{BUFFER, Machine as _, drain};
@@ -20,8 +19,6 @@ use crate::protocol::weights::{
     Bins, Noticed, RowValues, Scanned, TensorValues, WeightsReply, WeightsRequest,
 };
 use crate::text;
-use crate::worker::crew::Crew;
-use crate::worker::helper::PART;
 use crate::worker::job::Job;
 use crate::worker::measurements::{Measurements, SharedMeasurements, Sight};
 use crate::worker::now;
@@ -31,6 +28,8 @@ use crate::worker::session::SharedSession;
 
 /// A tensor of so many bytes is read at once, while the page waits.
 const SMALL: u64 = 4 << 20;
+/// Bytes of a tensor that are summed up at a time.
+const PART: u64 = 32 << 20;
 /// So much is read to tell how long all takes.
 const SAMPLE: u64 = 64 << 20;
 /// Of so many tensors histograms are kept; beyond that, of small ones they are made again.
@@ -150,15 +149,14 @@ async fn scan(open: &OpenCheckpoint, found: &SharedMeasurements, job: &Job) -> R
             None => wanted.push(*id),
         }
     }
-    let mut survey = Survey::divided(open.checkpoint.clone(), wanted.iter().copied(), PART);
-    let crew = Crew::of(open, survey.progress().1);
+    let mut survey = Survey::divided(open.checkpoint.clone(), wanted, PART);
     let mut told = ScanUpdates { job, open, began, of: &of, fresh, before: (0, 0) };
     told.tell(survey.progress());
-    let mut ended = feed(&mut survey, (&wanted, false), &crew, found, &mut told).await;
+    let mut ended = feed(&mut survey, found, &mut told).await;
     let (bytes, total) = survey.progress();
     told.tell((bytes, total));
     if ended.is_ok() {
-        ended = again(open, &crew, found, &mut told, (bytes, total)).await;
+        ended = again(open, found, &mut told, (bytes, total)).await;
     }
     match ended {
         // What was read is kept, and told.
@@ -180,7 +178,6 @@ async fn scan(open: &OpenCheckpoint, found: &SharedMeasurements, job: &Job) -> R
 /// Reads again what has to be: to hash those that may be equal, and by rows.
 async fn again(
     open: &OpenCheckpoint,
-    crew: &Crew,
     found: &SharedMeasurements,
     told: &mut ScanUpdates<'_>,
     before: (u64, u64),
@@ -192,33 +189,28 @@ async fn again(
         (hash, to_read_by_rows(&open.checkpoint, &open.leaves, &sight))
     };
     told.before = before;
-    let mut survey = Survey::hashing(open.checkpoint.clone(), hash.iter().copied());
-    feed(&mut survey, (&hash, true), crew, found, told).await?;
+    let mut survey = Survey::hashing(open.checkpoint.clone(), hash);
+    feed(&mut survey, found, told).await?;
     let (done, total) = survey.progress();
     told.before = (before.0 + done, before.1 + total);
     let mut survey = Survey::by_rows(open.checkpoint.clone(), by_rows);
-    // What comes of rows is too much to be sent.
-    feed(&mut survey, (&[], false), &Crew::alone(), found, told).await
+    feed(&mut survey, found, told).await
 }
 
-/// Reads what a survey wants, and keeps and tells what it finds.
+/// Runs a survey, and keeps and posts its results.
 async fn feed(
     survey: &mut Survey,
-    wanted: (&[TensorId], bool),
-    crew: &Crew,
     found: &SharedMeasurements,
     told: &mut ScanUpdates<'_>,
 ) -> Result<()> {
-    let (open, job) = (told.open, told.job);
-    let mut driver = Driver::new(&[&open.sources], job);
-    let mut each = |all: &mut weights::SurveyResults, done: (u64, u64), time: bool| {
-        told.take(found, all.take());
+    let (sources, job) = (&told.open.sources, told.job);
+    let ended = drive(survey, &[sources], job, |survey, time| {
+        told.take(found, survey.take());
         if time {
-            told.tell(done);
+            told.tell(survey.progress());
         }
-    };
-    let ended = crew.drive(survey, wanted, &mut driver, job, &mut each).await;
-    driver.close().await;
+    })
+    .await;
     told.take(found, survey.take());
     ended
 }
@@ -289,25 +281,12 @@ async fn read(
         tell(job, WeightsReply::Reading(done, total, so_far));
         open.tell_fetched(job);
     };
-    let crew = Crew::of(open, survey.progress().1);
-    if crew.is_empty() {
-        drive(&mut survey, &[&open.sources], job, |survey, time| {
-            if time {
-                told(survey.progress(), survey.so_far().map(|(_, measured)| measured));
-            }
-        })
-        .await?;
-    } else {
-        let mut driver = Driver::new(&[&open.sources], job);
-        let mut each = |all: &mut weights::SurveyResults, done: (u64, u64), time: bool| {
-            if time {
-                told(done, all.so_far());
-            }
-        };
-        let ended = crew.drive(&mut survey, (&[id], false), &mut driver, job, &mut each).await;
-        driver.close().await;
-        ended?;
-    }
+    drive(&mut survey, &[&open.sources], job, |survey, time| {
+        if time {
+            told(survey.progress(), survey.so_far().map(|(_, measured)| measured));
+        }
+    })
+    .await?;
     match survey.take().pop() {
         Some((_, TensorOutcome::Read(summary))) => {
             let measured = Rc::new(Measured::of(&summary));

@@ -10,20 +10,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-pub(crate) use wasm::{WasmEnv, wasm_env};
+pub(crate) use wasm::wasm_env;
 
 /// Announces a step that has to be done.
 pub(crate) fn announce(what: &str, why: &str) {
     println!("\n== {what}\n   {why}");
-}
-
-/// What building the page needs.
-pub(crate) fn page() -> Result<WasmEnv> {
-    let mut env = wasm_env()?;
-    let mut folders: Vec<PathBuf> = vec![tools::install_rust_tools()?];
-    folders.extend(tools::wasm_opt()?);
-    env.prepend_to_path(folders)?;
-    Ok(env)
 }
 
 /// What testing the page needs: a browser, and the library that drives it.
@@ -34,9 +25,9 @@ pub(crate) fn page_tests() -> Result<PathBuf> {
 
 /// Everything.
 pub(crate) fn everything() -> Result<()> {
-    page()?;
+    wasm::clippy_env()?;
     page_tests()?;
-    tools::cargo_fuzz()?;
+    tools::install_for_tests()?;
     println!("Everything is set up.");
     Ok(())
 }

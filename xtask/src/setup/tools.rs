@@ -1,6 +1,7 @@
 //! The pinned tools, in `target/tools`.
 
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -15,21 +16,18 @@ const TRUNK: &str = "0.22.0-beta.1";
 /// The release of binaryen that wasm-opt is taken from.
 const BINARYEN: &str = "132.0.0";
 
-/// The release of npm's `xz-decompress`, which the page carries.
-const XZ_DECOMPRESS: &str = "0.2.3";
-
 /// The driver of the fuzz targets.
 const CARGO_FUZZ: &str = "0.13.2";
 
-/// Trunk and wasm-bindgen; returns the folder that they are in.
-pub(crate) fn install_rust_tools() -> Result<PathBuf> {
+/// Installs Trunk and what it calls: wasm-bindgen's program and wasm-opt. Returns their folders.
+pub(crate) fn trunk() -> Result<Vec<PathBuf>> {
     // The page's code and wasm-bindgen-cli must be of one version to the last digit.
     let wasm_bindgen = project::locked_version("wasm-bindgen")?;
     let mut built = install(&Tool {
         package: "wasm-bindgen-cli",
         program: "wasm-bindgen",
         version: &wasm_bindgen,
-        why: "It makes the JavaScript that connects the page's Wasm to the browser. About 2 minutes.",
+        why: "Trunk calls it to make the JavaScript of the page. About 2 minutes.",
         // Its package carries no lock file.
         arguments: &["--no-default-features"],
     })?;
@@ -37,21 +35,20 @@ pub(crate) fn install_rust_tools() -> Result<PathBuf> {
         package: "trunk",
         program: "trunk",
         version: TRUNK,
-        why: "It bundles the page. Built without its download and TLS features, which are not used here. About 3 minutes.",
+        why: "The tests build the page with it once. Built without its download and TLS features, which are not used here. About 9 minutes.",
         arguments: &["--no-default-features", "--locked"],
     })?;
     if built {
         remove_build_folder()?;
     }
-    Ok(project::tools().join("bin"))
+    let wasm_opt = wasm_opt()?.parent().map(Path::to_owned);
+    Ok(iter::once(project::tools().join("bin")).chain(wasm_opt).collect())
 }
 
-/// All that building the page and fuzzing need, one after the other: they are built in one folder, so
-/// that steps which run at the same time must find them there.
+/// Installs Trunk, wasm-opt and cargo-fuzz, one after the other: they are built in one folder, so that steps which run
+/// at the same time must find them there.
 pub(crate) fn install_for_tests() -> Result<()> {
-    install_rust_tools()?;
-    wasm_opt()?;
-    xz_decompress()?;
+    trunk()?;
     cargo_fuzz().map(drop)
 }
 
@@ -79,19 +76,11 @@ pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
     Ok(project::tools().join("bin").join("cargo-fuzz"))
 }
 
-/// wasm-opt; returns the folder that it is in, or `None` when one on `PATH` will do.
-pub(crate) fn wasm_opt() -> Result<Option<PathBuf>> {
+/// Installs wasm-opt and returns its path.
+pub(crate) fn wasm_opt() -> Result<PathBuf> {
     let program = "bin/wasm-opt";
     let why = "It makes the page's Wasm a good deal smaller. From npm's package `binaryen`, which brings it built (100 MB).";
-    let program = npm_package("node", "binaryen", BINARYEN, program, why)?;
-    Ok(program.parent().map(Path::to_owned))
-}
-
-/// The script that unpacks the page's Wasm in the browser.
-pub(crate) fn xz_decompress() -> Result<PathBuf> {
-    let script = "dist/package/xz-decompress.min.js";
-    let why = "The page's Wasm is packed by xz, and this unpacks it in the browser (10 kB).";
-    npm_package("xz", "xz-decompress", XZ_DECOMPRESS, script, why)
+    npm_package("node", "binaryen", BINARYEN, program, why)
 }
 
 /// What the page's tests need of npm, as `tests/page/package-lock.json` pins it: the library that
@@ -153,7 +142,8 @@ fn remove_build_folder() -> Result<()> {
     fs::remove_dir_all(build_folder()).context("removing the tools' intermediate files")
 }
 
-fn needs_node() -> Result<()> {
+/// Fails with what to do if Node.js or npm is missing.
+pub(crate) fn needs_node() -> Result<()> {
     if shell::find("node").is_none() || shell::find("npm").is_none() {
         bail!(
             "Node.js with npm is missing; install version 20 or later (https://nodejs.org), then run this task again"

@@ -22,10 +22,15 @@ pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 const RUSTUP_LIMIT: Duration = Duration::from_secs(90);
 
 /// What Debian's packages install; its compiler needs a linker of its own LLVM beside these.
-const DEBIAN_RUST: [&str; 4] = ["rustc-web", "cargo-web", "rust-web-src", "rust-web-clippy"];
+const DEBIAN_RUST: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
+
+/// The package of its clippy, which only tests need.
+const DEBIAN_CLIPPY: &str = "rust-web-clippy";
 
 /// The environment in which `cargo` (and Trunk, which calls it) builds for wasm32.
+#[derive(Default)]
 pub(crate) struct WasmEnv {
+    is_debian: bool,
     variables: Vec<(&'static str, OsString)>,
 }
 
@@ -48,18 +53,12 @@ impl WasmEnv {
         self.variables.push(("PATH", path));
         Ok(())
     }
-
-    /// A text that changes when the toolchain does.
-    pub(crate) fn identity(&self) -> String {
-        let rustc = shell::output(self.command("rustc").arg("-vV")).unwrap_or_default();
-        format!("{rustc}\n{:?}", self.variables)
-    }
 }
 
 /// Finds or installs a toolchain for wasm32.
 pub(crate) fn wasm_env() -> Result<WasmEnv> {
     if has_target() {
-        return Ok(WasmEnv { variables: Vec::new() });
+        return Ok(WasmEnv::default());
     }
     if let Some(env) = debian_env() {
         return Ok(env);
@@ -72,7 +71,7 @@ pub(crate) fn wasm_env() -> Result<WasmEnv> {
         );
         let mut add = shell::command("rustup");
         match shell::run_for(add.args(["target", "add", TARGET]), RUSTUP_LIMIT) {
-            Ok(()) if has_target() => return Ok(WasmEnv { variables: Vec::new() }),
+            Ok(()) if has_target() => return Ok(WasmEnv::default()),
             Ok(()) => reason = "rustup added it to another toolchain than `rustc` is".to_owned(),
             Err(error) => reason = error.to_string(),
         }
@@ -97,6 +96,20 @@ pub(crate) fn wasm_env() -> Result<WasmEnv> {
     })
 }
 
+/// Finds or installs a toolchain for wasm32 that has clippy.
+pub(crate) fn clippy_env() -> Result<WasmEnv> {
+    let env = wasm_env()?;
+    let clippy = Path::new("/usr/bin/cargo-clippy");
+    if env.is_debian && !clippy.is_file() {
+        announce(
+            "Install clippy for Debian's Rust",
+            "The tests check the code of the page with it.",
+        );
+        apt::install(&[DEBIAN_CLIPPY])?;
+    }
+    Ok(env)
+}
+
 /// Whether the ordinary `rustc` has a compiled standard library for wasm32.
 fn has_target() -> bool {
     let rustc = shell::output(shell::command("rustc").args(["--print", "sysroot"]));
@@ -116,11 +129,11 @@ fn debian_env() -> Option<WasmEnv> {
     let sysroot = shell::output(shell::command("/usr/bin/rustc").args(["--print", "sysroot"]))?;
     let source = Path::new(&sysroot).join("lib/rustlib/src/rust/library/std/Cargo.toml");
     let linker = PathBuf::from(format!("/usr/bin/wasm-ld-{}", debian_llvm()?));
-    let clippy = Path::new("/usr/bin/cargo-clippy");
-    if !source.is_file() || !linker.is_file() || !clippy.is_file() {
+    if !source.is_file() || !linker.is_file() {
         return None;
     }
     let mut env = WasmEnv {
+        is_debian: true,
         variables: vec![
             // Building the standard library is not a stable feature of cargo; this allows it.
             ("RUSTC_BOOTSTRAP", "1".into()),
@@ -162,7 +175,7 @@ mod tests {
 
     #[test]
     fn folders_come_before_the_old_path() {
-        let mut env = WasmEnv { variables: vec![("PATH", "/old".into())] };
+        let mut env = WasmEnv { is_debian: false, variables: vec![("PATH", "/old".into())] };
         env.prepend_to_path(vec!["/a".into(), "/b".into()]).unwrap();
         assert_eq!(env.variables, vec![("PATH", OsString::from("/a:/b:/old"))]);
     }

@@ -66,35 +66,6 @@ pub enum TensorOutcome {
     Unread(String),
 }
 
-impl TensorOutcome {
-    /// What was read, for [`TensorOutcome::from_bytes`] of the same version; nothing of what was not, nor of rows
-    /// and columns.
-    pub fn to_bytes(&self) -> Option<Vec<u8>> {
-        match self {
-            Self::Read(summary) => {
-                let mut bytes = summary.to_bytes();
-                bytes.push(0);
-                Some(bytes)
-            }
-            Self::Hash(hash) => {
-                let mut bytes = hash.to_vec();
-                bytes.push(1);
-                Some(bytes)
-            }
-            Self::Lines(_) | Self::Without(_) | Self::Unread(_) => None,
-        }
-    }
-
-    /// What [`TensorOutcome::to_bytes`] made bytes of; `None` of any others.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        match bytes.split_last()? {
-            (0, bytes) => Summary::from_bytes(bytes).map(|summary| Self::Read(summary.into())),
-            (1, hash) => hash.try_into().ok().map(Self::Hash),
-            _ => None,
-        }
-    }
-}
-
 /// The tensor as one that statistics can be made of: itself, or with its blocks as numbers.
 pub fn countable(tensor: &Tensor) -> Option<Cow<'_, Tensor>> {
     match has_statistics(&tensor.dtype) {
@@ -246,14 +217,6 @@ impl Surveying {
 }
 
 impl SurveyResults {
-    /// What is known of the tensor whose parts are coming.
-    pub fn so_far(&self) -> Option<Measured> {
-        match &self.begun {
-            Some(Ok(Some(TensorOutcome::Read(begun)))) => Some(Measured::of(begun)),
-            _ => None,
-        }
-    }
-
     /// What was found since this was asked before.
     pub fn take(&mut self) -> Vec<(TensorId, TensorOutcome)> {
         std::mem::take(&mut self.told)

@@ -1,5 +1,4 @@
-//! What is done to the site after Trunk: its Wasm is divided and packed, and the service worker is told which files
-//! it is made of.
+//! Names the files of a built site, and their hashes, in its service worker.
 
 use std::fs;
 use std::path::Path;
@@ -7,48 +6,13 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
-use crate::built::{files_under, integrity};
-use crate::pack;
+use crate::built::{files_under, hex, integrity};
 
-/// The service worker, as Trunk copies it and as it is served.
+/// The service worker in the site.
 const WORKER: &str = "sw.js";
 
-/// Divides and packs the Wasm if that is asked for, puts that of a site without vectors, `plain`, beside it, then names
-/// the site's files and their hashes in its service worker.
-pub(crate) fn finish(site: &Path, packed: bool, plain: Option<&Path>) -> Result<()> {
-    if packed {
-        pack::run(site)?;
-    }
-    if let Some(plain) = plain {
-        pack::add_plain(site, plain)?;
-    }
-    let index = site.join("index.html");
-    let page = fs::read_to_string(&index).context("reading index.html")?;
-    fs::write(&index, usable(&page)).context("writing index.html")?;
-    list(site)
-}
-
-/// The page with a preload of the Wasm that its script can use: what is fetched without a hash is
-/// not what was preloaded with one, so that browsers warn of it and fetch it twice.
-fn usable(page: &str) -> String {
-    let mut out = String::with_capacity(page.len());
-    for part in page.split_inclusive('>') {
-        let preloads = part.contains("rel=preload") || part.contains("rel=\"preload\"");
-        let hash = part.find(" integrity=").filter(|_| preloads);
-        let end = hash.and_then(|at| {
-            let rest = &part[at + 1..];
-            rest.find([' ', '>']).map(|end| at + 1 + end)
-        });
-        match (hash, end) {
-            (Some(at), Some(end)) => out.extend([&part[..at], &part[end..]]),
-            _ => out.push_str(part),
-        }
-    }
-    out
-}
-
-/// Names the site's files and their hashes in its service worker.
-fn list(site: &Path) -> Result<()> {
+/// Fills in the two constants of `sw.js`: the hash of each file of the site, and a version that changes with any of them.
+pub(super) fn list(site: &Path) -> Result<()> {
     let mut files = String::new();
     let mut all = Sha256::new();
     for file in files_under(site)? {
@@ -64,15 +28,12 @@ fn list(site: &Path) -> Result<()> {
     }
     let path = site.join(WORKER);
     let script = fs::read_to_string(&path).with_context(|| format!("reading {WORKER}"))?;
-    let version = &hex(&all.finalize())[..16];
-    fs::write(&path, filled(&script, &files, version)?).with_context(|| format!("writing {WORKER}"))
+    let version = hex(&all.finalize()[..8]);
+    fs::write(&path, filled(&script, &files, &version)?)
+        .with_context(|| format!("writing {WORKER}"))
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The script with its two constants filled in, whether or not they were before.
+/// Returns the script with its two constants filled in, also when they were filled in before.
 fn filled(script: &str, files: &str, version: &str) -> Result<String> {
     let mut out = String::new();
     let (mut skipping, mut found) = (false, 0);
@@ -100,21 +61,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_preload_of_the_wasm_loses_its_hash() {
-        for (page, expected) in [
-            (
-                "<link rel=modulepreload integrity=sha384-a><link integrity=sha384-b rel=preload as=fetch>",
-                "<link rel=modulepreload integrity=sha384-a><link rel=preload as=fetch>",
-            ),
-            ("<link rel=\"preload\" integrity=\"sha384-b\">", "<link rel=\"preload\">"),
-        ] {
-            assert_eq!(usable(page), expected);
-        }
-    }
-
-    #[test]
     fn the_worker_is_filled_in_once_and_again() {
-        let script = include_str!("../../web/sw.js");
+        let script = include_str!("../../../web/sw.js");
         let once = filled(script, "  \"a\": \"sha256-x\",\n", "v1").unwrap();
         assert!(
             once.contains("const FILES = {\n  \"a\": \"sha256-x\",\n};\nconst VERSION = \"v1\";\n")
@@ -130,7 +78,7 @@ mod tests {
         fs::create_dir_all(site.join("examples")).unwrap();
         fs::write(site.join("index.html"), "page").unwrap();
         fs::write(site.join("examples/a.pt"), "weights").unwrap();
-        fs::write(site.join(WORKER), include_str!("../../web/sw.js")).unwrap();
+        fs::write(site.join(WORKER), include_str!("../../../web/sw.js")).unwrap();
         let made = || {
             list(&site).unwrap();
             fs::read_to_string(site.join(WORKER)).unwrap()

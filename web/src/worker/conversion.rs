@@ -1,0 +1,151 @@
+//! Plans conversions and runs them.
+
+use std::rc::Rc;
+
+use statelens_checkpoint::Error;
+use wasm_bindgen::JsValue;
+
+use crate::messages::get;
+use crate::protocol::conversion::{ConvertOptions, Done, SaveTo};
+use crate::protocol::family::{FamilyReply, NamedText};
+use crate::protocol::{FromWorker, HANDLE};
+use crate::text;
+use crate::worker::job::Job;
+use crate::worker::session::SharedSession;
+use crate::worker::{casts, family, planning, private, remote, running};
+
+/// The number of keys above which planning waits for [`PAUSE`].
+const AT_ONCE: u64 = 20_000;
+/// Milliseconds to wait for the next edit before planning a file with very many keys.
+const PAUSE: u32 = 1_000;
+
+/// Plans a conversion and posts the plan. For a remote model it fetches the config beside it first.
+pub(super) fn plan(session: &SharedSession, job: &Job, request: u32, options: Box<ConvertOptions>) {
+    let Some(open) = session.borrow().open.clone() else { return };
+    let wanted = match options.rewrite {
+        None => session.borrow().wants_config(&open, &options.family),
+        Some(_) => None,
+    };
+    if let (Some(name), Some(server)) = (wanted, open.sources.server().cloned()) {
+        if !session.borrow_mut().awaits_config(job, (request, options)) {
+            return;
+        }
+        let (weak, job) = (Rc::downgrade(session), job.clone());
+        return job.clone().spawn(async move {
+            let bytes = remote::beside(&server, name, family::MOST_CONFIG, &job).await;
+            let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+            if let Some(session) = weak.upgrade() {
+                let config = text.map(|text| NamedText { name: name.to_owned(), text });
+                let waiting = session.borrow_mut().take_config(config);
+                if let Some((job, (request, options))) = waiting {
+                    plan(&session, &job, request, options);
+                }
+            }
+        });
+    }
+    let found = match options.rewrite {
+        None => match session.borrow_mut().family(&open, &options.family) {
+            Ok(found) => Some(found),
+            Err(wanted) => return job.post(&FromWorker::Wants(wanted)),
+        },
+        Some(_) => None,
+    };
+    let target = options.family.target.as_ref();
+    let (ready, shown) = match found.as_ref().zip(target) {
+        Some((found, target)) => {
+            let (ready, shown) = family::table(&options, target, found);
+            (Some(ready), Some(shown))
+        }
+        None => (None, None),
+    };
+    let reply = |found: &Rc<family::ConversionInputs>| {
+        Box::new(FamilyReply { looks: found.looks.clone(), shown })
+    };
+    job.post(&FromWorker::Family { request, family: found.as_ref().map(reply) });
+    let large = matches!(&ready, Some(Ok(ready)) if ready.keys() > AT_ONCE);
+    let (weak, own) = (Rc::downgrade(session), job.clone());
+    let values = session.borrow().found.clone();
+    let make = move || {
+        let mut made = match (ready, &found) {
+            (Some(ready), Some(found)) => {
+                ready.and_then(|ready| family::plan(&open, &options, ready, found, &own))
+            }
+            _ => family::plain(&open, &options, found.as_deref(), &own),
+        };
+        if let Ok((made, planned)) = &mut made {
+            planned.notes.extend(casts::ranges(&open.checkpoint, made, &values.borrow()));
+        }
+        let (made, plan) = match made {
+            Ok((made, planned)) => (Some((request, made)), Ok(planned)),
+            Err(error) => (None, Err(text::error(&error))),
+        };
+        if let Some(session) = weak.upgrade() {
+            session.borrow_mut().plan = made;
+            own.post(&FromWorker::Planned { request, plan });
+        }
+    };
+    if !large {
+        return make();
+    }
+    // Planning a file with very many keys takes seconds, in which the worker receives no messages. The page has the table
+    // of rules meanwhile; if a rule is edited during the pause, the next request replaces this one.
+    session.borrow_mut().plan = None;
+    let job = job.clone();
+    job.clone().spawn(async move {
+        gloo_timers::future::TimeoutFuture::new(PAUSE).await;
+        if job.check().is_ok() {
+            make();
+        }
+    });
+}
+
+/// Writes the files of the plan that was made for `request`.
+pub(super) fn run(
+    session: &SharedSession,
+    job: &Job,
+    (request, sink, falsify): (u32, SaveTo, bool),
+    data: &JsValue,
+) {
+    let session = session.borrow();
+    let plan = session.plan.clone().filter(|(made, _)| *made == request);
+    let Some(((_, made), open)) = plan.zip(session.open.clone()) else {
+        let error = Error::refused("another plan was made since");
+        return job.post(&FromWorker::Stopped { error: Some(text::error(&error)) });
+    };
+    let (job, handle) = (job.clone(), get(data, HANDLE));
+    // The user agreed to the number of bytes with the plan.
+    job.agrees_to_all();
+    job.clone().spawn(async move {
+        let planning::PlannedOutput { plan, more, texts } = made;
+        let run = |plan| {
+            let handle = handle.clone();
+            let tell: running::TellRunning = |job, now| job.post(&FromWorker::Running(now));
+            let job = (&job, tell);
+            running::run(plan, &open.sources, sink, handle, falsify, &open.limits, job)
+        };
+        let mut ran = run(plan).await;
+        for plan in more {
+            let Ok((done, files)) = &mut ran else { break };
+            match run(plan).await {
+                Ok((more, own)) => {
+                    done.names.extend(more.names);
+                    done.bytes += more.bytes;
+                    done.casts.extend(more.casts);
+                    done.millis += more.millis;
+                    own.iter().for_each(|file| _ = files.push(&file));
+                }
+                Err(error) => {
+                    // The files written so far are not handed over: remove them here.
+                    private::remove_all(files).await;
+                    ran = Err(error);
+                }
+            }
+        }
+        match ran {
+            Ok((done, files)) => {
+                job.post_with(&FromWorker::Done(Done { texts, ..done }), &files);
+            }
+            Err(error) => job.post(&FromWorker::Stopped { error: text::failure(&error) }),
+        }
+    });
+}

@@ -1,0 +1,259 @@
+//! Builds the site of the page without Trunk: cargo compiles the program, wasm-bindgen makes its JavaScript, and the
+//! other files are copied as `index.html` says.
+
+mod description;
+mod offline;
+
+use std::collections::hash_map::DefaultHasher;
+use std::env;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use sha2::{Digest, Sha256};
+
+pub(crate) use description::{Asset, Description};
+
+use crate::built::{files_under, hex};
+use crate::setup::{self, wasm};
+use crate::{project, shell};
+
+/// What a build of the site is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// Quick to build and fast to run: for this machine.
+    Fast,
+    /// Small: for hosts on the Internet, and for the command that is shipped.
+    Small,
+}
+
+impl Goal {
+    /// Returns the folder of the built site.
+    pub(crate) fn folder(self) -> PathBuf {
+        match self {
+            Self::Fast => project::site(),
+            Self::Small => project::target().join("page-small"),
+        }
+    }
+
+    fn stamp(self) -> PathBuf {
+        project::target().join(match self {
+            Self::Fast => "page.stamp",
+            Self::Small => "page-small.stamp",
+        })
+    }
+}
+
+/// Builds the site unless it is up to date, and returns its folder.
+pub(crate) fn build(goal: Goal) -> Result<PathBuf> {
+    let (root, folder) = (project::root(), goal.folder());
+    let description = Description::read(root)?;
+    let program = compile(goal, &description)?;
+    let inputs = fingerprint(&program, &description)?;
+    let current = |folder: &Path| -> Result<String> {
+        let built = fs::metadata(folder.join("index.html"))?.modified()?;
+        Ok(format!("{inputs:x} {built:?}"))
+    };
+    let stamp = fs::read_to_string(goal.stamp()).ok();
+    if stamp.is_some() && stamp == current(&folder).ok() {
+        println!("The page in {} is up to date.", folder.display());
+        return Ok(folder);
+    }
+    let bound = bind(goal, &program, &description)?;
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+    }
+    assemble(&description, root, &bound, &folder)?;
+    offline::list(&folder)?;
+    fs::write(goal.stamp(), current(&folder)?).context("writing the stamp of the page")?;
+    Ok(folder)
+}
+
+/// Builds the small site with Trunk from the same description, and returns its folder.
+pub(crate) fn build_with_trunk() -> Result<PathBuf> {
+    let mut env = setup::wasm_env()?;
+    env.prepend_to_path(setup::tools::trunk()?)?;
+    // Trunk works offline: it would download tools that it does not find, and here they are all found.
+    shell::run(env.command("cargo").args(["fetch", "--locked", "--target", wasm::TARGET]))?;
+    let folder = project::target().join("page-trunk");
+    let mut trunk = env.command("trunk");
+    // Trunk takes this variable for an option that wants `true` or `false`.
+    trunk.env_remove("NO_COLOR");
+    trunk.args(["build", "--release", "--offline", "--skip-version-check", "--dist"]);
+    shell::run(trunk.arg(&folder))?;
+    Ok(folder)
+}
+
+/// Compiles the program with cargo, which does nothing when it is up to date, and returns the Wasm file.
+fn compile(goal: Goal, description: &Description) -> Result<PathBuf> {
+    let program = description.program()?;
+    let profile = match goal {
+        Goal::Fast => &program.fast,
+        Goal::Small => &program.small,
+    };
+    let mut cargo = setup::wasm_env()?.command("cargo");
+    cargo.args(["build", "--locked", "--target", wasm::TARGET, "--profile", profile]);
+    shell::run(cargo.args(["--manifest-path", &program.manifest]))?;
+    let folder = project::target().join(wasm::TARGET).join(profile);
+    Ok(folder.join(format!("{}.wasm", name_of(&program.manifest)?)))
+}
+
+/// Returns the name of the package with that manifest.
+fn name_of(manifest: &str) -> Result<String> {
+    let text = fs::read_to_string(project::root().join(manifest))
+        .with_context(|| format!("reading {manifest}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+    line.map(str::to_owned).with_context(|| format!("{manifest} names no package"))
+}
+
+/// The program after wasm-bindgen.
+struct Bound {
+    name: String,
+    script: Vec<u8>,
+    wasm: Vec<u8>,
+}
+
+/// Runs wasm-bindgen, and wasm-opt if the site is to be small.
+fn bind(goal: Goal, program: &Path, description: &Description) -> Result<Bound> {
+    let folder = project::target().join("bindgen");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).context("removing the previous output of wasm-bindgen")?;
+    }
+    let mut bindgen = shell::command("cargo");
+    bindgen.args(["run", "--quiet", "--locked", "--profile", "tools", "-p", "xtask-bindgen", "--"]);
+    shell::run(bindgen.arg(program).arg(&folder))?;
+    let name = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let (script, mut wasm) = (format!("{name}.js"), folder.join(format!("{name}_bg.wasm")));
+    for file in files_under(&folder)? {
+        let known = file == Path::new(&script) || wasm.ends_with(&file);
+        ensure!(known, "wasm-bindgen wrote {}, which the site has no place for", file.display());
+    }
+    if goal == Goal::Small {
+        let optimized = folder.join("optimized.wasm");
+        let mut wasm_opt = shell::command(setup::tools::wasm_opt()?);
+        wasm_opt.args(&description.program()?.wasm_opt);
+        shell::run(wasm_opt.arg(&wasm).arg("-o").arg(&optimized))?;
+        wasm = optimized;
+    }
+    let read = |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));
+    Ok(Bound { script: read(&folder.join(script))?, wasm: read(&wasm)?, name })
+}
+
+/// Writes the site into `folder`, with files from `root`.
+fn assemble(description: &Description, root: &Path, bound: &Bound, folder: &Path) -> Result<()> {
+    let base = &description.public_url;
+    let put = |name: &str, bytes: &[u8]| -> Result<()> {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))
+    };
+    let read = |file: &str| fs::read(root.join(file)).with_context(|| format!("reading {file}"));
+    let page = description.page(|asset| {
+        Ok(match asset {
+            Asset::Base => format!("<base href=\"{base}\">"),
+            Asset::Linked { rel, kind, file } => {
+                let bytes = read(file)?;
+                let path = Path::new(file);
+                let [stem, end] = [path.file_stem(), path.extension()]
+                    .map(|part| part.unwrap_or_default().to_string_lossy());
+                let name = hashed(&stem, &bytes, &format!(".{end}"));
+                put(&name, &bytes)?;
+                let kind = kind.iter().map(|kind| format!(" type=\"{kind}\"")).collect::<String>();
+                format!("<link rel=\"{rel}\"{kind} href=\"{base}{name}\">")
+            }
+            Asset::File { file, folder } => {
+                put(&Path::new(folder).join(last(file)?).to_string_lossy(), &read(file)?)?;
+                String::new()
+            }
+            Asset::Folder(from) => {
+                for file in files_under(&root.join(from))? {
+                    let bytes = fs::read(root.join(from).join(&file))?;
+                    put(&Path::new(last(from)?).join(&file).to_string_lossy(), &bytes)?;
+                }
+                String::new()
+            }
+            Asset::Program(_) => {
+                let js = hashed(&bound.name, &bound.script, ".js");
+                let wasm = hashed(&bound.name, &bound.wasm, "_bg.wasm");
+                put(&js, &bound.script)?;
+                put(&wasm, &bound.wasm)?;
+                let script = description.script.replace("{base}", base);
+                let script = script.replace("{js}", &js).replace("{wasm}", &wasm);
+                format!(
+                    "<link rel=\"modulepreload\" href=\"{base}{js}\">\n    \
+                     <link rel=\"preload\" href=\"{base}{wasm}\" as=\"fetch\" type=\"application/wasm\" crossorigin>\n    \
+                     {script}"
+                )
+            }
+        })
+    })?;
+    put("index.html", page.as_bytes())
+}
+
+/// Returns a file name that changes with the content: `STEM-HASH` and an ending.
+fn hashed(stem: &str, bytes: &[u8], end: &str) -> String {
+    format!("{stem}-{}{end}", hex(&Sha256::digest(bytes)[..8]))
+}
+
+fn last(path: &str) -> Result<&str> {
+    match path.rsplit('/').next() {
+        Some(name) if !name.is_empty() => Ok(name),
+        _ => bail!("index.html: {path} has no file name"),
+    }
+}
+
+/// Returns a number that changes with any input of a site: the compiled program, the description, the copied files, and
+/// this program.
+fn fingerprint(program: &Path, description: &Description) -> Result<u64> {
+    let root = project::root();
+    let mut files = vec![program.to_owned(), root.join("index.html"), root.join("Trunk.toml")];
+    files.push(env::current_exe().context("finding the running program")?);
+    for asset in description.assets() {
+        match asset {
+            Asset::Linked { file, .. } | Asset::File { file, .. } => files.push(root.join(file)),
+            Asset::Folder(folder) => {
+                let folder = root.join(folder);
+                files.extend(files_under(&folder)?.into_iter().map(|file| folder.join(file)));
+            }
+            Asset::Base | Asset::Program(_) => {}
+        }
+    }
+    let mut hasher = DefaultHasher::new();
+    for path in files {
+        let about = fs::metadata(&path).with_context(|| format!("reading {}", path.display()))?;
+        (&path, about.len(), about.modified()?).hash(&mut hasher);
+    }
+    Ok(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_site_of_the_repository_holds_every_file_that_its_page_names() {
+        let folder = env::temp_dir().join(format!("statelens-site-{}", std::process::id()));
+        let description = Description::read(project::root()).unwrap();
+        let bound =
+            Bound { name: "program".into(), script: b"js".to_vec(), wasm: b"wasm".to_vec() };
+        assemble(&description, project::root(), &bound, &folder).unwrap();
+        offline::list(&folder).unwrap();
+        let page = fs::read_to_string(folder.join("index.html")).unwrap();
+        assert!(!page.contains("data-trunk") && !page.contains('{'), "{page}");
+        let mut named = 0;
+        for attribute in ["href=\"", "src=\"", "data-js=\"", "data-wasm=\""] {
+            for rest in page.split(attribute).skip(1) {
+                let name = rest.split('"').next().unwrap();
+                assert!(folder.join(name).exists(), "{name}");
+                named += 1;
+            }
+        }
+        assert!(named > 15, "{named} files are named");
+        assert_eq!(fs::read(folder.join(hashed("program", b"wasm", "_bg.wasm"))).unwrap(), b"wasm");
+        for file in ["examples/gpt_small.mdl", "install/icon-192.png", "sw.js"] {
+            assert!(folder.join(file).is_file(), "{file}");
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
