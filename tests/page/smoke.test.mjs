@@ -26,7 +26,7 @@ test("it is fetched once, and compiled while it downloads", async () => {
   });
 });
 
-test("a checkpoint opens, its values are read, and it converts", async () => {
+test("a checkpoint opens, its values are read, and it converts (core)", async () => {
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", fixture("torch/zip_training_ckpt.pt"));
     await page.waitForSelector("#work .row");
