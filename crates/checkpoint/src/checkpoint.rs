@@ -263,6 +263,11 @@ impl Builder {
         self.stored_keys.insert(id, key);
     }
 
+    /// How many tensors there are so far: the id of the next one.
+    pub fn tensors(&self) -> u32 {
+        self.tensors.len() as u32
+    }
+
     /// See [`Checkpoint::raw_attributes`].
     pub fn set_raw_attributes(&mut self, id: ValueId, attributes: Vec<(Text, Text)>) {
         if attributes.is_empty() {

@@ -40,6 +40,15 @@ impl<T: AsRef<[u8]> + Clone> Recent<T> {
 }
 
 impl Interner {
+    /// As [`Text::decode`].
+    pub fn decoded(&mut self, bytes: &[u8]) -> Text {
+        // A text with escapes has other bytes than it was made of, and is not looked for by them.
+        self.get(bytes, Text::from_surrogatepass)
+            .ok()
+            .filter(|text| !text.has_escapes())
+            .unwrap_or_else(|| Text::decode(bytes))
+    }
+
     /// As [`Text::from_surrogatepass`].
     pub fn text(&mut self, bytes: &[u8]) -> Result<Text, usize> {
         self.get(bytes, Text::from_surrogatepass)

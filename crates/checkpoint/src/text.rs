@@ -29,6 +29,9 @@ enum Repr {
 /// As much as has room where a pointer and a length would be.
 const SHORT: usize = 22;
 
+/// The lone surrogates that stand for bytes 0x80 to 0xff (PEP 383).
+const ESCAPES: std::ops::RangeInclusive<u16> = 0xdc80..=0xdcff;
+
 impl Text {
     /// From UTF-8 in which lone surrogates are allowed; the offset of the first bad byte if not.
     pub fn from_surrogatepass(bytes: &[u8]) -> Result<Self, usize> {
@@ -67,6 +70,51 @@ impl Text {
             Ok(text) => text.into(),
             Err(error) => Self(Repr::Surrogates(error.into_bytes().into())),
         })
+    }
+
+    /// Decodes bytes that should be UTF-8 and may be anything, without loss. Each byte that isn't part of
+    /// UTF-8 becomes a lone surrogate `U+DC80` to `U+DCFF`, as with Python's `surrogateescape`, which h5py
+    /// uses. Other lone surrogates in three bytes (`surrogatepass`) stay themselves.
+    pub fn decode(bytes: &[u8]) -> Self {
+        match Self::from_surrogatepass(bytes) {
+            Ok(text) if !text.has_escapes() => text,
+            _ => {
+                let mut out = Vec::with_capacity(bytes.len());
+                for chunk in bytes.utf8_chunks() {
+                    out.extend_from_slice(chunk.valid().as_bytes());
+                    for byte in chunk.invalid() {
+                        out.extend_from_slice(&[0xed, 0xb0 | byte >> 6, 0x80 | byte & 0x3f]);
+                    }
+                }
+                Self(Repr::Surrogates(out.into()))
+            }
+        }
+    }
+
+    /// The bytes that [`Text::decode`] makes this text of. A text that it makes of no bytes is encoded
+    /// as [`Text::as_bytes`].
+    pub fn encode(&self) -> Cow<'_, [u8]> {
+        if !self.has_escapes() {
+            return Cow::Borrowed(self.as_bytes());
+        }
+        let mut out = Vec::with_capacity(self.as_bytes().len());
+        for piece in self.pieces() {
+            match piece {
+                Ok(text) => out.extend_from_slice(text.as_bytes()),
+                Err(code) if ESCAPES.contains(&code) => out.push(code as u8),
+                Err(_) => return Cow::Borrowed(self.as_bytes()),
+            }
+        }
+        match Self::decode(&out) == *self {
+            true => Cow::Owned(out),
+            false => Cow::Borrowed(self.as_bytes()),
+        }
+    }
+
+    /// Whether some of it stands for bytes that aren't UTF-8: see [`Text::decode`].
+    pub fn has_escapes(&self) -> bool {
+        matches!(self.0, Repr::Surrogates(_))
+            && self.pieces().any(|piece| piece.is_err_and(|code| ESCAPES.contains(&code)))
     }
 
     /// The string, if it has no lone surrogate.
@@ -253,6 +301,30 @@ mod tests {
                 assert_eq!(held.is_empty(), text.is_empty());
                 assert_ne!(held, Text::from(format!("{text}\0")));
             }
+        }
+    }
+
+    #[test]
+    fn any_bytes_decode_and_encode_without_loss() {
+        // Python: b"caf\xe9".decode("utf-8", "surrogateescape") == "caf\udce9"
+        let text = Text::decode(b"caf\xe9");
+        assert_eq!(text, Text::from_code_points([0x63, 0x61, 0x66, 0xdce9]).unwrap());
+        assert_eq!(text.to_lossy(), "caf\\udce9");
+        let samples: [&[u8]; 9] = [
+            b"",
+            b"caf\xc3\xa9",
+            b"caf\xe9",
+            b"caf\xe8",
+            b"\xff\x00\x80",
+            b"a\xed\xa0\x80b",
+            b"\xed\xb3\xa9",
+            b"\xe9\xed\xa0\x80",
+            "caf\u{fffd}".as_bytes(),
+        ];
+        for (at, bytes) in samples.iter().enumerate() {
+            let text = Text::decode(bytes);
+            assert_eq!(text.encode(), *bytes);
+            assert!(samples[..at].iter().all(|other| Text::decode(other) != text));
         }
     }
 

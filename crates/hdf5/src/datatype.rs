@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hdf5_reader::io::Cursor;
 use statelens_checkpoint::{ByteOrder, Error, Result, Text};
 
+use crate::decode::{Padding, int, text};
 use crate::error::from_reader;
 
 /// What one element of a dataset or attribute is.
@@ -91,17 +92,14 @@ pub struct FloatFormat {
     pub mantissa: u8,
     /// Exponent of one, as it is stored.
     pub bias: u32,
-}
-
-/// How the end of a text of fixed size is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Padding {
-    /// The first NUL ends it.
-    Null,
-    /// NULs at the end do not belong to it.
-    NullPad,
-    /// Spaces at the end do not belong to it.
-    Space,
+    /// The bit of the sign.
+    pub sign_at: u8,
+    /// The lowest bit of the exponent.
+    pub exponent_at: u8,
+    /// The lowest bit of the mantissa.
+    pub mantissa_at: u8,
+    /// The highest bit of the mantissa is implied, not stored.
+    pub implied: bool,
 }
 
 /// One field of a record.
@@ -136,7 +134,12 @@ impl Datatype {
         base.size == 1 && *no == "FALSE" && *yes == "TRUE" && *zero == [0] && *one == [1]
     }
 
-    /// For people: `int32`, `float64`, `string`, `record of 3 fields`.
+    /// Whether it is a reference to an object.
+    pub fn is_reference(&self) -> bool {
+        matches!(self.class, Class::Reference { region: false })
+    }
+
+    /// For people: `int32`, `float64`, `string`, `record (id int32, x float64)`.
     pub fn describe(&self) -> String {
         let bits = self.size * 8;
         match &self.class {
@@ -147,10 +150,27 @@ impl Datatype {
             Class::Str(_) => format!("string of {} bytes", self.size),
             Class::Bits { .. } => format!("bitfield of {bits} bits"),
             Class::Opaque { .. } => format!("opaque of {} bytes", self.size),
-            Class::Compound(members) => format!("record of {} fields", members.len()),
+            Class::Compound(members) => {
+                let fields = members.iter().take(MOST_NAMES);
+                let fields: Vec<String> = fields
+                    .map(|member| format!("{} {}", member.name, member.datatype.describe()))
+                    .collect();
+                format!("record ({}{})", fields.join(", "), more(members.len()))
+            }
             Class::Reference { region: false } => "object reference".into(),
             Class::Reference { region: true } => "region reference".into(),
-            Class::Enum { members, .. } => format!("enum of {} values", members.len()),
+            Class::Enum { .. } if self.is_bool() => "bool".into(),
+            Class::Enum { base, members } => {
+                let (signed, order) = match base.class {
+                    Class::Int { signed, order } => (signed, order),
+                    _ => (false, ByteOrder::Little),
+                };
+                let names = members.iter().take(MOST_NAMES);
+                let names: Vec<String> = names
+                    .map(|(name, value)| format!("{name} = {}", int(value, signed, order)))
+                    .collect();
+                format!("enum of {} ({}{})", base.describe(), names.join(", "), more(members.len()))
+            }
             Class::VlenStr => "string".into(),
             Class::Vlen(base) => format!("sequence of {}", base.describe()),
             Class::Array { base, dims } => format!("array {dims:?} of {}", base.describe()),
@@ -282,6 +302,17 @@ impl Datatype {
     }
 }
 
+/// Fields of a record and names of an enum that are listed.
+const MOST_NAMES: usize = 100;
+
+/// What stands behind a list of [`MOST_NAMES`].
+fn more(count: usize) -> String {
+    match count.saturating_sub(MOST_NAMES) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    }
+}
+
 /// Whether the bits of a number lie inside its bytes.
 fn inside(offset: u16, precision: u16, size: u64) -> Result<()> {
     match u64::from(offset) + u64::from(precision) <= size.saturating_mul(8) && precision > 0 {
@@ -335,9 +366,9 @@ fn read_float(
 ) -> hdf5_reader::error::Result<Class> {
     let _offset = cursor.read_u16_le()?;
     let precision = cursor.read_u16_le()?;
-    let _exponent_at = cursor.read_u8()?;
+    let exponent_at = cursor.read_u8()?;
     let exponent = cursor.read_u8()?;
-    let _mantissa_at = cursor.read_u8()?;
+    let mantissa_at = cursor.read_u8()?;
     let mantissa = cursor.read_u8()?;
     let bias = cursor.read_u32_le()?;
     // The VAX's order came with version 3.
@@ -346,7 +377,17 @@ fn read_float(
         (1, _) => Some(ByteOrder::Big),
         _ => Some(ByteOrder::Little),
     };
-    Ok(Class::Float { format: FloatFormat { precision, exponent, mantissa, bias }, order })
+    let format = FloatFormat {
+        precision,
+        exponent,
+        mantissa,
+        bias,
+        sign_at: (bits >> 8) as u8,
+        exponent_at,
+        mantissa_at,
+        implied: bits >> 4 & 3 == 2,
+    };
+    Ok(Class::Float { format, order })
 }
 
 fn read_compound(
@@ -435,16 +476,4 @@ fn read_name(cursor: &mut Cursor<'_>, padded: bool) -> hdf5_reader::error::Resul
     let whole = if padded { (len + 8) & !7 } else { len + 1 };
     cursor.skip(whole)?;
     Ok(name)
-}
-
-/// Text up to the first NUL; bytes that are no UTF-8 become replacement characters.
-pub(crate) fn text(bytes: &[u8]) -> Text {
-    let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    whole_text(&bytes[..len])
-}
-
-/// All bytes as text, NULs included.
-pub(crate) fn whole_text(bytes: &[u8]) -> Text {
-    Text::from_surrogatepass(bytes)
-        .unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
 }

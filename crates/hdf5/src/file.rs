@@ -7,19 +7,20 @@ pub(crate) mod dataset;
 pub(crate) mod dense;
 pub(crate) mod end;
 pub(crate) mod group;
+pub(crate) mod link;
+pub(crate) mod render;
 mod superblock;
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use hdf5_reader::Storage;
 use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::attribute_info;
 use hdf5_reader::messages::{
     MSG_ATTRIBUTE, MSG_ATTRIBUTE_INFO, MSG_DATA_LAYOUT, MSG_DATASPACE, MSG_DATATYPE,
-    MSG_EXTERNAL_FILES, MSG_LINK, MSG_LINK_INFO, MSG_SYMBOL_TABLE, link, link_info,
-    symbol_table_msg,
+    MSG_EXTERNAL_FILES, MSG_LINK, MSG_LINK_INFO, MSG_SYMBOL_TABLE, link_info, symbol_table_msg,
 };
 use hdf5_reader::superblock::Superblock;
 use statelens_checkpoint::{
@@ -32,7 +33,8 @@ use crate::error::from_reader;
 use crate::file::attribute::{Attribute, Parsed};
 use crate::file::dataset::Dataset;
 use crate::file::dense::DenseAttributes;
-use crate::file::group::{Dense, DensePlace, Link, LinkValue, Links, Listed};
+use crate::file::group::{Dense, DensePlace, Links, Listed};
+use crate::file::link::{Followed, Link, LinkValue, follow};
 use crate::header::{self, Message, Messages, Widths};
 use crate::heap::GlobalHeap;
 use crate::source::Source;
@@ -114,6 +116,8 @@ pub struct ObjectTree {
     pub objects: BTreeMap<u64, Result<Object>>,
     /// The groups among them.
     pub groups: Groups,
+    /// A path to each object, made when one is asked for.
+    paths: OnceLock<HashMap<u64, Text>>,
 }
 
 /// What is known of the groups of a container, and of all objects that were read.
@@ -209,9 +213,22 @@ impl Hdf5File {
             .map(|rest| rest.first().copied().unwrap_or(0))
     }
 
+    /// The file of the set that it is in.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
     /// Version of the superblock.
     pub fn superblock_version(&self) -> u8 {
         self.superblock.version
+    }
+
+    /// Whether the superblock says that a program has the file open for writing: libhdf5 opens no such file
+    /// for reading. Only version 3 has such flags (`H5F_open` of HDF5 1.10 to 2.0).
+    pub fn is_open_for_writing(&self) -> bool {
+        const WRITING: u32 = 1;
+        const SWMR: u32 = 4;
+        self.superblock.version >= 3 && self.superblock.consistency_flags & (WRITING | SWMR) != 0
     }
 
     /// Bytes before the container in its file.
@@ -327,7 +344,11 @@ impl Hdf5File {
     /// Everything that can be reached from the root by hard links, read in file order.
     pub fn tree(&self, progress: &mut dyn Progress) -> Result<ObjectTree> {
         let root = self.root()?;
-        let mut tree = ObjectTree { objects: BTreeMap::new(), groups: Groups::new(root) };
+        let mut tree = ObjectTree {
+            objects: BTreeMap::new(),
+            groups: Groups::new(root),
+            paths: OnceLock::new(),
+        };
         let mut level = vec![root];
         while !level.is_empty() {
             // In file order: the next header is most often in the block that is at hand.
@@ -373,8 +394,7 @@ impl Hdf5File {
                     links.info = Some(info.map_err(from_reader)?);
                 }
                 MSG_LINK => {
-                    let link = link::parse(cursor, offset, length, body.len());
-                    links.messages.push(link.map_err(from_reader)?);
+                    links.messages.push(link::parse(body, offset)?);
                 }
                 _ => {}
             }
@@ -481,14 +501,45 @@ fn extension(
 const MSG_BTREE_K: u16 = 0x13;
 
 impl ObjectTree {
-    /// The object that a path leads to, soft links followed; `None` if there is none.
+    /// The object that a path leads to from the root, soft links followed; `None` if it leads to no
+    /// object of this file.
     pub fn find(&self, path: &str) -> Option<u64> {
-        follow(self.groups.root, path, |group, name| Some(self.link(group, name)?.target.clone()))
+        match self.follow(self.groups.root, &path.into()) {
+            Followed::Object(address) => Some(address),
+            _ => None,
+        }
     }
 
-    /// The link of that name in a group.
-    pub fn link(&self, group: u64, name: &str) -> Option<&Link> {
-        self.groups.link(group, name)
+    /// Follows a path from the group at an address, or from the root if it starts with a slash.
+    pub fn follow(&self, group: u64, path: &Text) -> Followed {
+        follow(self.groups.root, group, path, |group, name| {
+            Some(self.groups.link(group, name)?.target.clone())
+        })
+    }
+
+    /// A path to the object at an address, through hard links; `None` if there is none.
+    pub fn path(&self, address: u64) -> Option<&Text> {
+        self.paths.get_or_init(|| self.all_paths()).get(&address)
+    }
+
+    /// A shortest path to each object.
+    fn all_paths(&self) -> HashMap<u64, Text> {
+        let mut paths = HashMap::from([(self.groups.root, Text::from("/"))]);
+        let mut open = VecDeque::from([self.groups.root]);
+        while let Some(group) = open.pop_front() {
+            let path = paths.get(&group).cloned().unwrap_or_else(|| "".into());
+            let path = path.as_bytes().strip_suffix(b"/").unwrap_or(path.as_bytes()).to_vec();
+            for link in self.groups.links.get(&group).into_iter().flatten().flatten() {
+                let LinkValue::Hard(address) = link.target else { continue };
+                if let Entry::Vacant(place) = paths.entry(address) {
+                    place.insert(Text::decode(
+                        &[path.as_slice(), b"/", link.name.as_bytes()].concat(),
+                    ));
+                    open.push_back(address);
+                }
+            }
+        }
+        paths
     }
 
     /// The object at an address.
@@ -558,64 +609,25 @@ impl Groups {
     }
 
     /// The link of that name in a group; the last if there are several.
-    pub fn link(&self, group: u64, name: &str) -> Option<&Link> {
+    pub fn link(&self, group: u64, name: &[u8]) -> Option<&Link> {
         let links = self.links.get(&group)?.as_ref().ok()?;
         links.get(self.position(group, name)?)
     }
 
     /// Which of a group's links has that name; the last if there are several.
-    pub fn position(&self, group: u64, name: &str) -> Option<usize> {
+    pub fn position(&self, group: u64, name: &[u8]) -> Option<usize> {
         let links = self.links.get(&group)?.as_ref().ok()?;
         match links.len() {
-            ..=FEW => links.iter().rposition(|link| link.name == name),
+            ..=FEW => links.iter().rposition(|link| link.name.as_bytes() == name),
             _ => {
                 let names = self.names.get(&group)?;
                 let named = |index: &u32| links[*index as usize].name.as_bytes();
-                let after = names.partition_point(|index| named(index) <= name.as_bytes());
+                let after = names.partition_point(|index| named(index) <= name);
                 let last = *names.get(after.checked_sub(1)?)? as usize;
-                links.get(last).filter(|link| link.name == name).map(|_| last)
+                links.get(last).filter(|link| link.name.as_bytes() == name).map(|_| last)
             }
         }
     }
-}
-
-/// The object that a path leads to from the root, soft links followed.
-fn follow(
-    root: u64,
-    path: &str,
-    mut link: impl FnMut(u64, &str) -> Option<LinkValue>,
-) -> Option<u64> {
-    let mut at = root;
-    let mut path = Cow::Borrowed(path);
-    let mut from = 0;
-    let mut hops = 0;
-    // The path of groups that led here is not needed: a soft link is relative to the group
-    // that holds it, or absolute.
-    while from < path.len() {
-        let rest = &path[from..];
-        let (step, after) = rest.split_once('/').map_or((rest, ""), |(step, after)| (step, after));
-        from += step.len() + 1;
-        if step.is_empty() || step == "." {
-            continue;
-        }
-        match link(at, step)? {
-            LinkValue::Hard(address) => at = address,
-            LinkValue::Soft(target) => {
-                hops += 1;
-                if hops > LONGEST_CHAIN {
-                    return None;
-                }
-                let target = target.to_lossy();
-                if target.starts_with('/') {
-                    at = root;
-                }
-                path = Cow::Owned(format!("{target}/{after}"));
-                from = 0;
-            }
-            LinkValue::External(_) => return None,
-        }
-    }
-    Some(at)
 }
 
 /// The positions of links, sorted by their names; the later ones of one name come later.
@@ -627,7 +639,5 @@ fn by_name(links: &[Link]) -> Result<Vec<u32>> {
 
 /// Links that are looked through: that costs less than a table for each group.
 const FEW: usize = 16;
-/// Soft links that are followed one after the other.
-const LONGEST_CHAIN: u32 = 32;
 /// Attributes that can't be read of which the reason is kept.
 const MOST_TROUBLES: usize = 1000;

@@ -13,7 +13,7 @@ use hdf5_reader::local_heap::LocalHeap;
 use statelens_checkpoint::{Error, Limits, Result, Text, order, room};
 
 use crate::block::{BlockContext as Sealed, little};
-use crate::datatype::text;
+use crate::decode::text;
 use crate::error::from_reader;
 use crate::header::Widths;
 use crate::source::Source;

@@ -8,6 +8,7 @@
 
 mod block;
 mod datatype;
+mod decode;
 mod error;
 mod file;
 pub mod filters;
@@ -18,12 +19,13 @@ mod numpy;
 mod source;
 pub mod write;
 
-pub use datatype::{Class, Datatype, FloatFormat, Member, Padding};
+pub use datatype::{Class, Datatype, FloatFormat, Member};
+pub use decode::Padding;
 pub use file::attribute::{Attribute, AttributeValues};
 pub use file::browse::Browse;
 pub use file::dataset::{Dataset, ExternalSegment, find_file};
 pub use file::end::EndMismatch;
-pub use file::group::{External, Link, LinkValue};
+pub use file::link::{External, Followed, Link, LinkValue};
 pub use file::{Groups, Hdf5File, Object, ObjectKind, ObjectTree};
 pub use numpy::ElementType;
 

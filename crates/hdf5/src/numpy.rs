@@ -211,7 +211,13 @@ mod tests {
     #[test]
     fn pairs_of_long_doubles_are_complex() {
         // numpy's complex256 on x86-64, as h5py writes it.
-        let format = FloatFormat { precision: 80, exponent: 15, mantissa: 64, bias: 16383 };
+        let format = FloatFormat {
+            precision: 80,
+            exponent: 15,
+            mantissa: 64,
+            bias: 16383,
+            ..FloatFormat::default()
+        };
         let part =
             Datatype { size: 16, class: Class::Float { format, order: Some(ByteOrder::Little) } };
         let member =

@@ -266,7 +266,7 @@ fn twenty_thousand_datasets_take_few_reads() {
         if let Some(dataset) = object.dataset() {
             assert_eq!(object.attributes.len(), 3);
             assert_eq!(
-                object.attribute("__TYPE__").unwrap().describe(&file),
+                object.attribute("__TYPE__").unwrap().describe(&file, None),
                 "TorchTensorSerializer"
             );
             assert!(matches!(file.tensor(dataset, &files).unwrap().layout, Layout::Span(_)));
@@ -320,7 +320,7 @@ fn attributes_in_dense_storage_are_found_by_name_and_those_that_nobody_asks_for_
     assert!(sound.root().unwrap().attributes.is_empty(), "all of them are in dense storage");
     for number in 0..60 {
         let found = sound.root_attribute(format!("r{number}").as_bytes()).unwrap().unwrap();
-        assert_eq!(found.describe(sound.file()).to_lossy(), format!("val{number}"));
+        assert_eq!(found.describe(sound.file(), None).to_lossy(), format!("val{number}"));
     }
     assert!(sound.root_attribute(b"r60").unwrap().is_none());
     sound.rest(&mut Unwatched).unwrap();

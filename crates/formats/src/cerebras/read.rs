@@ -19,7 +19,7 @@ use statelens_checkpoint::{
 use statelens_hdf5::{AttributeValues, Browse, Hdf5File, Object, find_file};
 
 use crate::damage;
-use crate::hdf5::read::{about_structure, cut_short, raw_attributes};
+use crate::hdf5::read::{about_file, about_structure, raw_attributes};
 use spec::{NodeKind, Spec, SpecContainer, Steps};
 
 /// Opens it.
@@ -121,14 +121,14 @@ impl CerebrasFile {
 
     /// What the file says of an object, but for what is known.
     fn raw_attributes(&self, object: &Object, known: &[(Text, Text)]) -> Vec<(Text, Text)> {
-        raw_attributes(self.browse().file(), object, known)
+        raw_attributes(self.browse().file(), None, object, known)
     }
 
     /// What is wrong with the container. What no value is made of is read for that, too.
     fn structure(&self, progress: &mut dyn Progress) -> Result<Vec<Finding>> {
         let mut browse = self.browse.borrow_mut();
         browse.rest(progress)?;
-        let mut findings: Vec<_> = cut_short(browse.file(), browse.groups()).into_iter().collect();
+        let mut findings = about_file(browse.file(), browse.groups());
         findings.extend(about_structure(browse.groups()));
         Ok(findings)
     }

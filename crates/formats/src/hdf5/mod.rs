@@ -10,12 +10,15 @@
 //! | dataset of sequences | list of arrays, if it is small |
 //! | dataset without a dataspace | `None` |
 //! | attributes | shown with the value they are on |
-//! | second name of an object, soft link | link |
-//! | link to another file, committed datatype, what can't be read | an object that says so |
+//! | text that is not UTF-8 | its bytes; in names and attributes lone surrogates, as h5py has them |
+//! | second name of an object, soft link, link to a file of the same set | link, or the object itself |
+//! | link that leads nowhere, committed datatype, what can't be read | an object that says so |
+//! | texts, cells, logical and complex arrays of MATLAB 7.3 | texts, references with paths, bools, complex |
 //!
 //! Read-only: what is written as HDF5 is a Cerebras checkpoint.
 
 pub mod detect;
+mod matlab;
 pub mod read;
 #[cfg(test)]
 mod tests;

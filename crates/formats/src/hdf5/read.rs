@@ -1,15 +1,17 @@
 //! Reading.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 
+use super::matlab::{self, Matlab};
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileSet, Finding,
-    FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text, Value,
-    ValueId, grouped, order,
+    FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text,
+    Unwatched, Value, ValueId, grouped, order,
 };
 use statelens_hdf5::{
-    AttributeValues, Class, Dataset, EndMismatch, External, Groups, Hdf5File, Link, LinkValue,
-    Object, ObjectKind, ObjectTree,
+    AttributeValues, Class, Dataset, EndMismatch, External, Followed, Groups, Hdf5File, Link,
+    LinkValue, Object, ObjectKind, ObjectTree, find_file,
 };
 
 /// Opens it.
@@ -19,13 +21,9 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     if let Some(Err(error)) = tree.objects.get(&tree.groups.root) {
         return Err(error.clone().context("the root group can't be read"));
     }
-    let Grown { builder, root, findings, .. } = grow(
-        &files,
-        &file,
-        &tree,
-        Builder::new(limits),
-        cut_short(&file, &tree.groups).into_iter().collect(),
-    )?;
+    let findings = about_file(&file, &tree.groups);
+    let Grown { builder, root, findings, .. } =
+        grow(&files, &file, &tree, Builder::new(limits), findings)?;
     builder.finish(root, format(&file), files, findings)
 }
 
@@ -34,12 +32,13 @@ pub(crate) struct Grown {
     pub(crate) builder: Builder,
     /// The root group.
     pub(crate) root: ValueId,
-    /// Where each object hangs in the tree, by its address.
+    /// The value of each object of the container itself, by address.
     pub(crate) places: HashMap<u64, ValueId>,
     pub(crate) findings: Vec<Finding>,
 }
 
-/// Adds the tree of a container to a checkpoint that is being built.
+/// Adds the tree of a container to a checkpoint that is being built. External links are followed to the
+/// other files of the set.
 pub(crate) fn grow(
     files: &FileSet,
     file: &Hdf5File,
@@ -49,21 +48,33 @@ pub(crate) fn grow(
 ) -> Result<Grown> {
     let mut reader = Hdf5Reader {
         files,
-        file,
-        tree,
+        containers: vec![Container::Main(file, tree)],
         builder,
         places: HashMap::new(),
         open: Vec::new(),
-        soft: Vec::new(),
+        links: VecDeque::new(),
         findings,
     };
     let root = reader.walk()?;
     let Hdf5Reader { builder, places, findings, .. } = reader;
+    let own = places.into_iter().filter(|((container, _), _)| *container == 0);
+    let places = own.map(|((_, address), value)| (address, value)).collect();
     Ok(Grown { builder, root, places, findings })
 }
 
+/// What the superblock says that the user should know.
+pub(crate) fn about_file(file: &Hdf5File, found: &Groups) -> Vec<Finding> {
+    let writing = file.is_open_for_writing().then(|| {
+        Finding::new(Grade::Warning, "The file is marked as open for writing")
+            .detail("The program that wrote it was killed, or is still writing. libhdf5 (h5py) refuses to open the file.")
+            .advice("If no program is writing, `h5clear -s FILE` removes the mark.")
+            .refused()
+    });
+    cut_short(file, found).into_iter().chain(writing).collect()
+}
+
 /// The finding for a file that doesn't end where it says.
-pub(crate) fn cut_short(file: &Hdf5File, found: &Groups) -> Option<Finding> {
+fn cut_short(file: &Hdf5File, found: &Groups) -> Option<Finding> {
     let (title, detail) = match file.end(found)? {
         EndMismatch::CutShort(missing) => (
             format!("The file is cut short: {} bytes are missing", grouped(missing)),
@@ -122,20 +133,58 @@ fn format(file: &Hdf5File) -> FormatInfo {
     FormatInfo { id: "hdf5", name: "HDF5", facts, ..FormatInfo::default() }
 }
 
+/// A container and what is in it.
+#[derive(Clone)]
+enum Container<'a> {
+    /// The one that was opened.
+    Main(&'a Hdf5File, &'a ObjectTree),
+    /// One that links of others lead to.
+    Linked(Rc<(Hdf5File, ObjectTree)>),
+}
+
+impl Container<'_> {
+    fn file(&self) -> &Hdf5File {
+        match self {
+            Self::Main(file, _) => file,
+            Self::Linked(linked) => &linked.0,
+        }
+    }
+
+    fn tree(&self) -> &ObjectTree {
+        match self {
+            Self::Main(_, tree) => tree,
+            Self::Linked(linked) => &linked.1,
+        }
+    }
+}
+
+/// Where an object is: the position of its container, and its address there.
+type Place = (usize, u64);
+
+/// A link by path, to be followed when everything that hard links lead to has its value.
+struct PendingLink {
+    id: ValueId,
+    /// The path of the link itself.
+    from: String,
+    /// The group that holds it.
+    group: Place,
+    target: LinkValue,
+}
+
 struct Hdf5Reader<'a> {
     files: &'a FileSet,
-    file: &'a Hdf5File,
-    tree: &'a ObjectTree,
+    containers: Vec<Container<'a>>,
     builder: Builder,
-    /// Where each object hangs in the tree.
-    places: HashMap<u64, ValueId>,
+    /// The value of each object.
+    places: HashMap<Place, ValueId>,
     /// Groups that were entered and are still to be read.
-    open: Vec<(u64, ValueId, String)>,
-    /// Soft links, to be resolved when everything has its place.
-    soft: Vec<(ValueId, String, Text)>,
+    open: Vec<(Place, ValueId, String)>,
+    links: VecDeque<PendingLink>,
     findings: Vec<Finding>,
 }
 
+/// Links from file to file that are followed one after the other.
+const MOST_FILES_IN_CHAIN: usize = 16;
 /// Elements of a dataset of strings or sequences that are shown one by one, and their bytes.
 const MOST_ELEMENTS: u64 = 10_000;
 const MOST_BYTES: u64 = 4 << 20;
@@ -144,17 +193,30 @@ const MOST_FINDINGS: usize = 100;
 
 impl Hdf5Reader<'_> {
     fn walk(&mut self) -> Result<ValueId> {
-        let root = self.object(self.tree.groups.root, String::new())?;
-        while let Some((address, id, path)) = self.open.pop() {
-            for trouble in self.tree.groups.troubles.get(&address).into_iter().flatten() {
+        let root = self.containers[0].tree().groups.root;
+        let root = self.object((0, root), String::new())?;
+        self.groups()?;
+        while let Some(link) = self.links.pop_front() {
+            self.follow(link)?;
+            self.groups()?;
+        }
+        Ok(root)
+    }
+
+    /// Reads the groups that were entered.
+    fn groups(&mut self) -> Result<()> {
+        while let Some((group, id, path)) = self.open.pop() {
+            let container = self.containers[group.0].clone();
+            let groups = &container.tree().groups;
+            for trouble in groups.troubles.get(&group.1).into_iter().flatten() {
                 self.warn(format!("The index of the group /{path} is damaged"), trouble, &path);
             }
-            for name in self.tree.groups.twice.get(&address).into_iter().flatten() {
+            for name in groups.twice.get(&group.1).into_iter().flatten() {
                 if self.findings.len() < MOST_FINDINGS {
                     self.findings.push(named_twice(&path, name));
                 }
             }
-            let links = match self.tree.groups.links.get(&address) {
+            let links = match groups.links.get(&group.1) {
                 Some(Ok(links)) => links.as_slice(),
                 Some(Err(error)) => {
                     self.warn(format!("The group /{path} can't be listed"), error, &path);
@@ -168,20 +230,95 @@ impl Hdf5Reader<'_> {
                     true => link.name.to_string(),
                     false => format!("{path}/{}", link.name),
                 };
-                entries.push((DictKey::Str(link.name.clone()), self.link(link, name)?));
+                entries.push((DictKey::Str(link.name.clone()), self.link(group, link, name)?));
             }
             self.set(id, Value::Dict(Dict { entries, ..Dict::default() }));
         }
-        for (id, from, path) in std::mem::take(&mut self.soft) {
-            let start = if path.to_lossy().starts_with('/') { String::new() } else { from };
-            let target = self.tree.find(&format!("{start}/{path}"));
-            let value = match target.and_then(|target| self.places.get(&target)) {
-                Some(target) => Value::Link(*target),
-                None => opaque("SoftLink", format!("a link to {path}, which is not there")),
-            };
-            self.set(id, value);
+        Ok(())
+    }
+
+    fn link(&mut self, group: Place, link: &Link, path: String) -> Result<ValueId> {
+        if let LinkValue::Hard(address) = link.target {
+            return self.object((group.0, address), path);
         }
-        Ok(root)
+        let id = self.builder.push(Value::None)?;
+        self.links.push_back(PendingLink { id, from: path, group, target: link.target.clone() });
+        Ok(id)
+    }
+
+    /// Makes the value of a link by path: a link to the value of the object, or that value itself if the
+    /// object has no other place in the tree.
+    fn follow(&mut self, link: PendingLink) -> Result<()> {
+        let PendingLink { id, from, group, target } = link;
+        match self.object_at_the_end(group, &target)? {
+            Ok(place) => match self.places.get(&place) {
+                Some(value) => self.set(id, Value::Link(*value)),
+                None => self.fill(id, place, from)?,
+            },
+            Err(text) => {
+                let class = match target {
+                    LinkValue::External(_) => "ExternalLink",
+                    _ => "SoftLink",
+                };
+                self.set(id, opaque(class, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows a link from file to file. The inner error says where it leads instead of to an object.
+    fn object_at_the_end(
+        &mut self,
+        group: Place,
+        target: &LinkValue,
+    ) -> Result<std::result::Result<Place, String>> {
+        let mut there = match target {
+            LinkValue::Hard(address) => return Ok(Ok((group.0, *address))),
+            LinkValue::Soft(path) => {
+                let container = self.containers[group.0].clone();
+                match container.tree().follow(group.1, path) {
+                    Followed::Object(address) => return Ok(Ok((group.0, address))),
+                    Followed::External(external) => external,
+                    Followed::Missing => {
+                        return Ok(Err(format!("a link to {path}, which is not there")));
+                    }
+                    Followed::Circular => return Ok(Err(circular(path))),
+                }
+            }
+            LinkValue::External(external) => external.clone(),
+        };
+        for _ in 0..MOST_FILES_IN_CHAIN {
+            let External { file, path } = &*there;
+            let text = format!("a link to {path} in the file {file}");
+            let at = match self.container(file) {
+                Ok(Some(at)) => at,
+                Ok(None) => return Ok(Err(format!("{text}, which is not in this folder"))),
+                Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
+                Err(error) => return Ok(Err(format!("{text}, which can't be read: {error}"))),
+            };
+            let container = self.containers[at].clone();
+            there = match container.tree().follow(container.tree().groups.root, path) {
+                Followed::Object(address) => return Ok(Ok((at, address))),
+                Followed::External(external) => external,
+                Followed::Missing => return Ok(Err(format!("{text}, which is not there"))),
+                Followed::Circular => return Ok(Err(circular(path))),
+            };
+        }
+        Ok(Err(circular(&there.path)))
+    }
+
+    /// The position of the container of that name, which is opened if need be; `None` if the set of files
+    /// doesn't have it.
+    fn container(&mut self, name: &Text) -> Result<Option<usize>> {
+        let Some(id) = find_file(self.files, &name.to_lossy()) else { return Ok(None) };
+        if let Some(at) = self.containers.iter().position(|one| one.file().id() == id) {
+            return Ok(Some(at));
+        }
+        let file = Hdf5File::open(self.files, id, self.builder.limits())?;
+        let tree = file.tree(&mut Unwatched)?;
+        self.findings.extend(about_file(&file, &tree.groups));
+        self.containers.push(Container::Linked(Rc::new((file, tree))));
+        Ok(Some(self.containers.len() - 1))
     }
 
     fn set(&mut self, id: ValueId, value: Value) {
@@ -203,135 +340,156 @@ impl Hdf5Reader<'_> {
         }
     }
 
-    fn link(&mut self, link: &Link, path: String) -> Result<ValueId> {
-        match &link.target {
-            LinkValue::Hard(address) => self.object(*address, path),
-            LinkValue::Soft(target) => {
-                let id = self.builder.push(Value::None)?;
-                let group = path.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
-                self.soft.push((id, group, target.clone()));
-                Ok(id)
-            }
-            LinkValue::External(external) => {
-                let External { file, path } = &**external;
-                let text = format!("a link to {path} in the file {file}");
-                self.builder.push(opaque("ExternalLink", text))
-            }
+    fn object(&mut self, place: Place, path: String) -> Result<ValueId> {
+        if let Some(value) = self.places.get(&place) {
+            return self.builder.push(Value::Link(*value));
         }
+        let id = self.builder.push(Value::None)?;
+        self.fill(id, place, path)?;
+        Ok(id)
     }
 
-    fn object(&mut self, address: u64, path: String) -> Result<ValueId> {
-        if let Some(place) = self.places.get(&address) {
-            return self.builder.push(Value::Link(*place));
-        }
-        let object = match self.tree.objects.get(&address) {
+    /// Makes the value `id` that of the object at a place.
+    fn fill(&mut self, id: ValueId, place: Place, path: String) -> Result<()> {
+        let container = self.containers[place.0].clone();
+        let object = match container.tree().objects.get(&place.1) {
             Some(Ok(object)) => object,
             Some(Err(error)) => {
                 self.warn(format!("The object /{path} can't be read"), error, &path);
-                return self.builder.push(opaque("Dataset", error.what().to_owned()));
+                self.set(id, opaque("Dataset", error.what().to_owned()));
+                return Ok(());
             }
             None => {
-                return self.builder.push(opaque("Dataset", "an object that is not there".into()));
+                self.set(id, opaque("Dataset", "an object that is not there".into()));
+                return Ok(());
             }
         };
-        let held = object.attributes.iter().filter_map(|one| one.check(self.file).err());
+        let held = object.attributes.iter().filter_map(|one| one.check(container.file()).err());
         for trouble in object.troubles.iter().cloned().chain(held) {
             self.warn(format!("An attribute of /{path} can't be read"), &trouble, &path);
         }
-        let id = match &object.kind {
+        let value = match &object.kind {
             ObjectKind::Group => {
-                let id = self.builder.push(Value::Dict(Dict::default()))?;
-                self.open.push((address, id, path));
-                id
+                self.open.push((place, id, path));
+                Value::Dict(Dict::default())
             }
-            ObjectKind::Dataset(dataset) => match self.dataset(dataset) {
-                Ok(id) => id,
-                Err(error) if error.kind() == ErrorKind::Cancelled => {
-                    return Err(error);
-                }
+            ObjectKind::Dataset(dataset) => match self.dataset(&container, object, dataset) {
+                Ok(value) => value,
+                Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
                 Err(error) => {
                     self.warn(format!("The dataset /{path} can't be read"), &error, &path);
-                    self.builder.push(opaque("Dataset", error.what().to_owned()))?
+                    opaque("Dataset", error.what().to_owned())
                 }
             },
             ObjectKind::Unreadable(error) => {
                 self.warn(format!("The dataset /{path} can't be read"), error, &path);
-                self.builder.push(opaque("Dataset", error.what().to_owned()))?
+                opaque("Dataset", error.what().to_owned())
             }
-            ObjectKind::Datatype(datatype) => {
-                self.builder.push(opaque("Datatype", datatype.describe()))?
-            }
+            ObjectKind::Datatype(datatype) => opaque("Datatype", datatype.describe()),
         };
-        self.places.insert(address, id);
-        let attributes = raw_attributes(self.file, object, &[]);
+        self.set(id, value);
+        self.places.insert(place, id);
+        let attributes = raw_attributes(container.file(), Some(container.tree()), object, &[]);
         if !attributes.is_empty() {
             self.builder.set_raw_attributes(id, attributes);
         }
-        Ok(id)
+        Ok(())
     }
 
-    fn dataset(&mut self, dataset: &Dataset) -> Result<ValueId> {
-        let Some(shape) = &dataset.shape else { return self.builder.push(Value::None) };
+    fn dataset(
+        &mut self,
+        container: &Container<'_>,
+        object: &Object,
+        dataset: &Dataset,
+    ) -> Result<Value> {
+        let file = container.file();
+        match matlab::read(file, container.tree(), self.files, object, dataset)? {
+            Some(Matlab::Texts(texts)) => return self.texts(&texts, texts.len() == 1),
+            Some(Matlab::Cells(cells)) => {
+                let items = cells.into_iter().map(|cell| self.builder.push(cell));
+                let items = items.collect::<Result<Vec<_>>>()?;
+                return Ok(Value::List(List { items, ..List::default() }));
+            }
+            Some(Matlab::Array(tensor)) => return self.array(tensor),
+            None => {}
+        }
+        let Some(shape) = &dataset.shape else { return Ok(Value::None) };
         let strings = matches!(dataset.datatype.class, Class::Str(_) | Class::VlenStr);
         let count = dataset.count()?;
         let bytes = count.saturating_mul(dataset.datatype.size);
         let small = count <= MOST_ELEMENTS && bytes <= MOST_BYTES;
         match &dataset.datatype.class {
-            _ if strings && shape.len() <= 1 && small => self.strings(dataset, shape.is_empty()),
-            Class::VlenStr if small => self.strings(dataset, false),
-            Class::Vlen(_) if small => self.sequences(dataset),
+            _ if strings && shape.len() <= 1 && small => {
+                self.strings(file, dataset, shape.is_empty())
+            }
+            Class::VlenStr if small => self.strings(file, dataset, false),
+            Class::Vlen(_) if small => self.sequences(file, dataset),
             Class::VlenStr | Class::Vlen(_) => {
                 let text = format!("{count} times {}", dataset.datatype.describe());
-                self.builder.push(opaque("Dataset", text))
+                Ok(opaque("Dataset", text))
             }
-            _ => {
-                let tensor = self.file.tensor(dataset, self.files)?;
-                self.array(tensor)
-            }
+            _ => self.array(file.tensor(dataset, self.files)?),
         }
     }
 
-    fn array(&mut self, tensor: Tensor) -> Result<ValueId> {
+    fn array(&mut self, tensor: Tensor) -> Result<Value> {
         let tensor = self.builder.push_tensor(tensor)?;
-        self.builder.push(Value::Array(Array { tensor, scalar: false }))
+        Ok(Value::Array(Array { tensor, scalar: false }))
     }
 
-    fn strings(&mut self, dataset: &Dataset, scalar: bool) -> Result<ValueId> {
-        let data = self.file.read(dataset, self.files)?;
-        let AttributeValues::Text(texts) = self.file.values(&dataset.datatype, &data)? else {
+    fn strings(&mut self, file: &Hdf5File, dataset: &Dataset, scalar: bool) -> Result<Value> {
+        let data = file.read(dataset, self.files)?;
+        let AttributeValues::Text(texts) = file.values(&dataset.datatype, &data)? else {
             return Err(Error::damaged("strings that are none"));
         };
-        if let (true, [text]) = (scalar, texts.as_slice()) {
-            return self.builder.push(Value::Str(text.clone()));
-        }
-        let items = texts.into_iter().map(|text| self.builder.push(Value::Str(text)));
-        let items = items.collect::<Result<Vec<_>>>()?;
-        self.builder.push(Value::List(List { items, ..List::default() }))
+        self.texts(&texts, scalar)
     }
 
-    fn sequences(&mut self, dataset: &Dataset) -> Result<ValueId> {
-        let Class::Vlen(base) = &dataset.datatype.class else {
-            return self.builder.push(Value::None);
-        };
+    /// Texts as a list; the only one by itself if it is `scalar`.
+    fn texts(&mut self, texts: &[Text], scalar: bool) -> Result<Value> {
+        if let (true, [text]) = (scalar, texts) {
+            return Ok(text_or_bytes(text));
+        }
+        let items = texts.iter().map(|text| self.builder.push(text_or_bytes(text)));
+        let items = items.collect::<Result<Vec<_>>>()?;
+        Ok(Value::List(List { items, ..List::default() }))
+    }
+
+    fn sequences(&mut self, file: &Hdf5File, dataset: &Dataset) -> Result<Value> {
+        let Class::Vlen(base) = &dataset.datatype.class else { return Ok(Value::None) };
         let Some(element) = base.element().filter(|element| element.dims.is_empty()) else {
-            return self.builder.push(opaque("Dataset", dataset.datatype.describe()));
+            return Ok(opaque("Dataset", dataset.datatype.describe()));
         };
-        let data = self.file.read(dataset, self.files)?;
+        let data = file.read(dataset, self.files)?;
         let mut items = Vec::new();
-        for bytes in self.file.vlen_elements(&dataset.datatype, &data)? {
+        for bytes in file.vlen_elements(&dataset.datatype, &data)? {
             let len = bytes.len() as u64 / element.dtype.itemsize().max(1);
             let tensor =
                 Tensor::new(element.dtype.clone(), vec![len], Layout::Inline(bytes.into()));
-            items.push(self.array(Tensor { byte_order: element.order, ..tensor })?);
+            let value = self.array(Tensor { byte_order: element.order, ..tensor })?;
+            items.push(self.builder.push(value)?);
         }
-        self.builder.push(Value::List(List { items, ..List::default() }))
+        Ok(Value::List(List { items, ..List::default() }))
     }
+}
+
+/// A text, or the bytes of one that isn't UTF-8, as h5py returns them.
+fn text_or_bytes(text: &Text) -> Value {
+    match text.has_escapes() {
+        false => Value::Str(text.clone()),
+        true => Value::Bytes { data: text.encode().into(), mutable: false },
+    }
+}
+
+fn circular(path: &Text) -> String {
+    format!("a link to {path}, which leads in a circle")
 }
 
 /// What an object says about itself: its attributes but those that are known already, and how a
 /// dataset is stored.
 pub(crate) fn raw_attributes(
     file: &Hdf5File,
+    tree: Option<&ObjectTree>,
     object: &Object,
     known: &[(Text, Text)],
 ) -> Vec<(Text, Text)> {
@@ -340,10 +498,13 @@ pub(crate) fn raw_attributes(
     let is_known = |name: &Text| names.binary_search(&name).is_ok();
     let attributes = object.attributes.iter().filter(|attribute| !is_known(&attribute.name));
     let mut raw: Vec<(Text, Text)> =
-        attributes.map(|attribute| (attribute.name.clone(), attribute.describe(file))).collect();
+        attributes.map(|one| (one.name.clone(), one.describe(file, tree))).collect();
     if let Some(dataset) = object.dataset() {
         raw.push((file.shared(b"(storage)"), file.shared(dataset.describe().as_bytes())));
-        if matches!(dataset.element(), Some((element, _)) if matches!(element.dtype, DType::Numpy(_)))
+        let named =
+            matches!(dataset.datatype.class, Class::Enum { .. }) && !dataset.datatype.is_bool();
+        if named
+            || matches!(dataset.element(), Some((element, _)) if matches!(element.dtype, DType::Numpy(_)))
         {
             raw.push(("(datatype)".into(), dataset.datatype.describe().into()));
         }

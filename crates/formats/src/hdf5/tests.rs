@@ -44,7 +44,7 @@ fn links_are_what_they_are() {
         lines("links_e.h5"),
         [
             "dangling: a link to /nope, which is not there",
-            "ext: a link to /g/x in the file sb3.h5",
+            "ext: a link to /g/x in the file sb3.h5, which is not in this folder",
             "g.loop: dict = g",
             "g.rel: float32 [4] = hard",
             "g.x: float32 [4] = hard",

@@ -1,12 +1,13 @@
 //! One HDF5 container of weights, added to what is being built.
 
 use statelens_checkpoint::{
-    Builder, DType, FileId, FileSet, Finding, Limits, Progress, Result, Text, Value, ValueId,
+    Builder, ByteOrder, DType, FileId, FileSet, Finding, Layout, Limits, Memory, Progress, Result,
+    TensorId, Text, Value, ValueId,
 };
 use statelens_hdf5::{AttributeValues, Hdf5File, Object};
 
 use super::order::{PathOrder, merge};
-use crate::hdf5::read::{Grown, cut_short, grow, raw_attributes};
+use crate::hdf5::read::{Grown, about_file, grow, raw_attributes};
 
 /// A checkpoint that is being built of one container or several.
 pub(super) struct Growing {
@@ -33,6 +34,33 @@ impl Growing {
         }
     }
 
+    /// Adds a container that was unpacked: what it holds is kept in memory.
+    pub(super) fn add_unpacked(
+        self,
+        name: &str,
+        bytes: Vec<u8>,
+        progress: &mut dyn Progress,
+    ) -> Result<Self> {
+        let files = FileSet::single(name, Memory::from(bytes));
+        let before = self.builder.tensors();
+        let mut growing = self.add(&files, files.main()?, 0, progress)?;
+        for index in before..growing.builder.tensors() {
+            let Some(tensor) = growing.builder.tensor_mut(TensorId(index)) else { continue };
+            if matches!(tensor.layout, Layout::Missing(_) | Layout::Inline(_) | Layout::Fill(_)) {
+                continue;
+            }
+            let count = tensor.numel().unwrap_or(u64::MAX);
+            match statelens_tensor::elements(&files, tensor, 0..count) {
+                Ok(bytes) => {
+                    tensor.layout = Layout::Inline(bytes.into());
+                    tensor.byte_order = ByteOrder::Little;
+                }
+                Err(error) => tensor.layout = Layout::Missing(error.to_string().as_str().into()),
+            }
+        }
+        Ok(growing)
+    }
+
     /// Adds the container that begins at byte `start` of a file.
     pub(super) fn add(
         mut self,
@@ -47,7 +75,7 @@ impl Growing {
         if let Some(Err(error)) = tree.objects.get(&tree.groups.root) {
             return Err(error.clone().context("the root group can't be read"));
         }
-        self.findings.extend(cut_short(&file, &tree.groups));
+        self.findings.extend(about_file(&file, &tree.groups));
         let Grown { mut builder, root, places, findings } =
             grow(files, &file, &tree, self.builder, self.findings)?;
         for (address, object) in &tree.objects {
@@ -64,7 +92,7 @@ impl Growing {
             }
             self.legacy |= object.attribute("layer_names").is_some();
             if *address == tree.groups.root {
-                self.attributes.extend(raw_attributes(&file, object, &[]));
+                self.attributes.extend(raw_attributes(&file, Some(&tree), object, &[]));
             }
         }
         match self.root {

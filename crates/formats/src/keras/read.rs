@@ -58,16 +58,23 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
             .advice("If it holds files, unpack it and open the checkpoint in it."),
         }
     })?;
-    let span = match archive.layout(weights)? {
-        Layout::Span(span) => span,
+    let growing = Growing::new(limits);
+    let mut growing = match archive.layout(weights)? {
+        Layout::Span(span) => growing.add(&files, span.file, span.offset, progress)?,
+        // HDF5 is read in any order, so that it is unpacked whole, as Keras does.
         _ => {
-            return Err(Error::unsupported(format!(
-                "{WEIGHTS} is compressed in the archive, and HDF5 can only be read uncompressed"
-            ))
-            .advice("Unpack the archive and open the weights in it."));
+            let (bytes, intact) = archive
+                .read(weights, limits)
+                .map_err(|error| error.advice("Unpack the archive and open the weights in it."))?;
+            let mut growing = growing.add_unpacked(WEIGHTS, bytes, progress)?;
+            growing.findings.extend((!intact).then(|| {
+                Finding::new(Grade::Damage, format!("The checksum of {WEIGHTS} is wrong"))
+                    .detail("Some of the weights are not what was written.")
+                    .advice("Fetch the file again.")
+            }));
+            growing
         }
     };
-    let mut growing = Growing::new(limits).add(&files, span.file, span.offset, progress)?;
     growing.findings.extend(names::finding(archive.records().iter()));
     let mut format = FormatInfo { id: "keras", name: "Keras model", ..FormatInfo::default() };
     for member in ["metadata.json", "config.json"] {

@@ -5,12 +5,14 @@ use std::sync::{Arc, PoisonError};
 use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::dataspace::{self, DataspaceMessage, DataspaceType};
 use hdf5_reader::messages::{MSG_DATASPACE, MSG_DATATYPE};
-use statelens_checkpoint::{ByteOrder, Error, Int, Limits, Result, Text, float_repr};
+use statelens_checkpoint::{Error, Int, Limits, Result, Text};
 
-use crate::Hdf5File;
-use crate::datatype::{Class, Datatype, Padding, text, whole_text};
+use crate::datatype::{Class, Datatype};
+use crate::decode::{fixed_text, int, little};
 use crate::error::from_reader;
+use crate::file::render::{self, Renderer};
 use crate::header;
+use crate::{Hdf5File, ObjectTree};
 
 /// The length of each dimension.
 type Shape = Vec<u64>;
@@ -82,32 +84,6 @@ impl AttributeValues {
             }
             Self::Float(values) if values.len() == 1 => values.first().map(|float| *float != 0.0),
             _ => None,
-        }
-    }
-
-    /// For people: one value as it is, several in brackets.
-    pub fn describe(&self) -> Text {
-        fn list<T>(values: &[T], one: impl Fn(&T) -> String) -> Text {
-            match values {
-                [value] => one(value).into(),
-                values => {
-                    format!("[{}]", values.iter().map(one).collect::<Vec<_>>().join(", ")).into()
-                }
-            }
-        }
-        match self {
-            Self::Null => "nothing".into(),
-            Self::Int(values) => list(values, Int::to_string),
-            Self::Float(values) => list(values, |float| float_repr(*float)),
-            Self::Bool(values) => {
-                list(values, |value| if *value { "True" } else { "False" }.into())
-            }
-            Self::Text(values) => match values.as_slice() {
-                [text] => text.clone(),
-                texts => list(texts, |text| format!("'{text}'")),
-            },
-            Self::Opaque(bytes) => format!("{} bytes", bytes.len()).into(),
-            Self::Other => "".into(),
         }
     }
 }
@@ -184,14 +160,17 @@ impl Attribute {
         }
     }
 
-    /// Its value for people.
-    pub fn describe(&self, file: &Hdf5File) -> Text {
-        match self.values(file) {
-            Ok(AttributeValues::Other) => file.shared(self.datatype.describe().as_bytes()),
-            Ok(AttributeValues::Text(texts)) if texts.len() == 1 => {
-                file.shared(texts[0].as_bytes())
-            }
-            Ok(values) => file.shared(values.describe().as_bytes()),
+    /// Its value for people; paths of references are looked up in `tree`.
+    pub fn describe(&self, file: &Hdf5File, tree: Option<&ObjectTree>) -> Text {
+        let Some(shape) = &self.shape else { return "nothing".into() };
+        if let Class::Str(_) | Class::VlenStr = self.datatype.class
+            && let Ok(AttributeValues::Text(texts)) = self.values(file)
+            && let [text] = texts.as_slice()
+        {
+            return text.clone();
+        }
+        match (Renderer { file, tree }).values(&self.datatype, shape, &self.data) {
+            Ok(text) => file.shared(text.as_bytes()),
             Err(error) => format!("({error})").into(),
         }
     }
@@ -244,7 +223,7 @@ impl Hdf5File {
                     spent += bytes.len() as u64;
                     Limits::check("bytes of strings in one value", spent, self.limits.structure)?;
                     // The length counts; NULs inside belong to it, one at the end does not.
-                    texts.push(whole_text(bytes.strip_suffix(&[0]).unwrap_or(bytes)));
+                    texts.push(Text::decode(bytes.strip_suffix(&[0]).unwrap_or(bytes)));
                 }
                 AttributeValues::Text(texts)
             }
@@ -275,10 +254,20 @@ impl Hdf5File {
             .collect()
     }
 
+    /// The text of values of any datatype for people; paths of references are looked up in `tree`.
+    pub fn render(
+        &self,
+        tree: Option<&ObjectTree>,
+        datatype: &Datatype,
+        data: &[u8],
+    ) -> Result<String> {
+        (Renderer { file: self, tree }).values(datatype, &[], data)
+    }
+
     /// All bytes as text; what is the same as not long ago is made once.
     pub fn shared(&self, bytes: &[u8]) -> Text {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        texts.text(bytes).unwrap_or_else(|_| whole_text(bytes))
+        texts.decoded(bytes)
     }
 
     /// The datatype of a message body; equal ones are one. `unsealed`: no checksum covers it.
@@ -347,48 +336,7 @@ impl AsRef<[u8]> for Parsed {
     }
 }
 
-fn little(bytes: &[u8], order: ByteOrder) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    if order == ByteOrder::Big {
-        bytes.reverse();
-    }
-    bytes
-}
-
-fn int(bytes: &[u8], signed: bool, order: ByteOrder) -> Int {
-    let mut bytes = little(bytes, order);
-    if !signed {
-        bytes.push(0);
-    }
-    Int::from_le_bytes(&bytes)
-}
-
 fn float(datatype: &Datatype, bytes: &[u8]) -> Option<f64> {
     let Class::Float { format, order: Some(order) } = &datatype.class else { return None };
-    let bytes = little(bytes, *order);
-    match (bytes.as_slice(), format.exponent, format.mantissa) {
-        (bytes, 11, 52) => bytes.try_into().ok().map(f64::from_le_bytes),
-        (bytes, 8, 23) => bytes.try_into().ok().map(|bytes| f64::from(f32::from_le_bytes(bytes))),
-        (bytes, 5, 10) => {
-            bytes.try_into().ok().map(|bytes| half::f16::from_le_bytes(bytes).to_f64())
-        }
-        (bytes, 8, 7) => {
-            bytes.try_into().ok().map(|bytes| half::bf16::from_le_bytes(bytes).to_f64())
-        }
-        _ => None,
-    }
-}
-
-fn fixed_text(bytes: &[u8], padding: Padding) -> Text {
-    match padding {
-        Padding::Null => text(bytes),
-        Padding::NullPad => {
-            let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            whole_text(&bytes[..end])
-        }
-        Padding::Space => {
-            let end = bytes.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
-            whole_text(&bytes[..end])
-        }
-    }
+    render::float(*format, &little(bytes, *order))
 }

@@ -9,7 +9,8 @@ use std::fmt;
 use statelens_checkpoint::{ErrorKind, Progress, Result, Text, order, room};
 
 use crate::file::dense::DenseAttributes;
-use crate::file::{DENSE, Groups, MOST_TROUBLES, Object, follow};
+use crate::file::link::{Followed, follow};
+use crate::file::{DENSE, Groups, MOST_TROUBLES, Object};
 use crate::{Attribute, Hdf5File, ObjectKind};
 
 /// A container of which only the groups' lists are kept.
@@ -123,7 +124,8 @@ impl Browse {
     pub fn find(&mut self, path: &str) -> Result<Option<u64>> {
         self.list()?;
         let mut failed = None;
-        let found = follow(self.groups.root, path, |group, name| {
+        let root = self.groups.root;
+        let found = follow(root, root, &path.into(), |group, name| {
             if !self.groups.links.contains_key(&group)
                 && let Err(error) = self.read(group)
             {
@@ -132,6 +134,10 @@ impl Browse {
             }
             Some(self.groups.link(group, name)?.target.clone())
         });
+        let found = match found {
+            Followed::Object(address) => Some(address),
+            _ => None,
+        };
         failed.map_or(Ok(found), Err)
     }
 

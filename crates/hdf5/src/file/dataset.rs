@@ -11,7 +11,8 @@ use hdf5_reader::messages::{
     MSG_FILL_VALUE_OLD, MSG_FILTER_PIPELINE, external_files, fill_value, filter_pipeline,
 };
 use statelens_checkpoint::{
-    Chunked, Concat, Error, ErrorKind, FileSet, Layout, Limits, Part, Result, Span, Tensor, Text,
+    Chunked, Chunks, Concat, Error, ErrorKind, FileSet, Layout, Limits, Part, Result, Span, Tensor,
+    Text,
 };
 
 use crate::Hdf5File;
@@ -19,7 +20,7 @@ use crate::datatype::{Class, Datatype};
 use crate::error::from_reader;
 use crate::file::attribute::count;
 use crate::file::chunks::{ChunkPlace, DatasetChunks};
-use crate::filters::FilterDescription;
+use crate::filters::{self, FilterDescription};
 use crate::header::{Message, Messages, Widths};
 use crate::heap::HeapNames;
 use crate::numpy::ElementType;
@@ -325,7 +326,7 @@ impl Hdf5File {
                 Ok(Layout::Span(Span { file: self.id, offset, len: bytes }))
             }
             DataLocation::Contiguous(None) => Ok(fill(dataset, element)),
-            DataLocation::Chunked(place) => self.chunked(dataset, place, element, shape),
+            DataLocation::Chunked(place) => self.chunked(dataset, place, files, element, shape),
             DataLocation::External(segments) => Ok(external(segments, files, shape, bytes)),
             DataLocation::Elsewhere(reason) => Ok(Layout::Missing(reason.clone())),
         }
@@ -335,6 +336,7 @@ impl Hdf5File {
         &self,
         dataset: &Dataset,
         place: &ChunkPlace,
+        files: &FileSet,
         element: &ElementType,
         shape: &[u64],
     ) -> Result<Layout> {
@@ -345,12 +347,6 @@ impl Hdf5File {
                 "chunks of shape {:?} in a dataset of shape {own:?}",
                 place.shape
             )));
-        }
-        if let Err(error) = crate::filters::check(&dataset.filters) {
-            if error.kind() == ErrorKind::Damaged {
-                return Err(error);
-            }
-            return Ok(Layout::Missing(error.what().into()));
         }
         let in_chunk = place.shape.iter().try_fold(1u64, |n, dim| n.checked_mul(u64::from(*dim)));
         let chunk_bytes =
@@ -372,26 +368,35 @@ impl Hdf5File {
         Limits::check("bytes of one chunk", chunk_bytes, self.limits.chunk)?;
         let whole =
             place.shape.iter().map(|dim| u64::from(*dim)).chain(element.dims.iter().copied());
-        Ok(Layout::Chunked(Chunked {
-            shape: whole.collect(),
-            chunks: Arc::new(DatasetChunks {
-                file: self.id,
-                base: self.source.base(),
-                widths: self.widths,
-                address,
-                place: place.clone(),
-                shape: own.to_vec(),
-                max_shape: dataset.max_shape.clone(),
-                further_dims: element.dims.len(),
-                element: dataset.datatype.size,
-                chunk_bytes,
-                filters: dataset.filters.clone(),
-                fill: fill_bytes(dataset, element),
-                width: self.chunk_tree_width,
-                most: self.limits.members,
-                end: self.recorded_end(),
-            }),
-        }))
+        let chunks = DatasetChunks {
+            file: self.id,
+            base: self.source.base(),
+            widths: self.widths,
+            address,
+            place: place.clone(),
+            shape: own.to_vec(),
+            max_shape: dataset.max_shape.clone(),
+            further_dims: element.dims.len(),
+            element: dataset.datatype.size,
+            chunk_bytes,
+            filters: dataset.filters.clone(),
+            fill: fill_bytes(dataset, element),
+            width: self.chunk_tree_width,
+            most: self.limits.members,
+            end: self.recorded_end(),
+        };
+        if let Err(error) = filters::check(&dataset.filters, 0) {
+            // An optional filter that could not be applied is skipped by the mask of each chunk.
+            let table = chunks.table(files)?;
+            let used =
+                table.iter().find_map(|chunk| filters::check(&dataset.filters, chunk.mask).err());
+            match used.or(table.is_empty().then_some(error)) {
+                Some(error) if error.kind() == ErrorKind::Damaged => return Err(error),
+                Some(error) => return Ok(Layout::Missing(error.what().into())),
+                None => {}
+            }
+        }
+        Ok(Layout::Chunked(Chunked { shape: whole.collect(), chunks: Arc::new(chunks) }))
     }
 
     /// Reads the bytes of a small dataset: strings, sequences, or values to be shown.

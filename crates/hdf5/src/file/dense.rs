@@ -146,7 +146,7 @@ impl Hdf5File {
     /// An attribute in dense storage, which is indexed under the hash of its name.
     pub(crate) fn hashed_attribute(&self, hash: u32, body: &[u8]) -> Result<Attribute> {
         let attribute = Attribute::parse(self, body, false)?;
-        match is_hash(hash, attribute.name.as_bytes()) {
+        match is_hash(hash, &attribute.name) {
             true => Ok(attribute),
             false => Err(Error::damaged(format!(
                 "the attribute {} is indexed under another name",

@@ -6,7 +6,6 @@ use hdf5_reader::btree_v1::{BTreeV1Key, BTreeV1Node};
 use hdf5_reader::btree_v2::{BTreeV2Header, BTreeV2Record, collect_btree_v2_records_storage};
 use hdf5_reader::checksum::jenkins_lookup3;
 use hdf5_reader::io::Cursor;
-use hdf5_reader::messages::link::{self, LinkMessage, LinkTarget};
 use hdf5_reader::messages::link_info::LinkInfoMessage;
 use hdf5_reader::messages::symbol_table_msg::SymbolTableMessage;
 use hdf5_reader::symbol_table::SymbolTableNode;
@@ -14,44 +13,17 @@ use statelens_checkpoint::{Error, Limits, Result, Text, order, room};
 
 use crate::Hdf5File;
 use crate::error::from_reader;
+use crate::file::link::{self, Link, LinkValue};
 use crate::header::Widths;
 use crate::heap::{DenseHeap, HeapNames};
-
-/// A name in a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
-    /// The name.
-    pub name: Text,
-    /// What it stands for.
-    pub target: LinkValue,
-}
-
-/// What a name stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LinkValue {
-    /// The object whose header is at that address. Two names of one address are one object.
-    Hard(u64),
-    /// A path in this file.
-    Soft(Text),
-    /// A path in another file. Behind a pointer, as nearly no name needs room for it.
-    External(Box<External>),
-}
-
-/// A path in another file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct External {
-    /// The file, as it was written: absolute or relative to this one.
-    pub file: Text,
-    /// The path in it.
-    pub path: Text,
-}
 
 /// Where a group keeps its links.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Links {
     pub(crate) symbol_table: Option<SymbolTableMessage>,
     pub(crate) info: Option<LinkInfoMessage>,
-    pub(crate) messages: Vec<LinkMessage>,
+    /// Links of its header, with their creation order.
+    pub(crate) messages: Vec<(u64, Link)>,
 }
 
 /// What a group lists.
@@ -101,9 +73,7 @@ impl Hdf5File {
             self.old_links(table, &mut found, &mut troubles)?;
         }
         let ordered = links.info.as_ref().is_some_and(|info| info.creation_order_tracked);
-        for message in &links.messages {
-            found.push((message.creation_order.unwrap_or(0), Link::from(message.clone())));
-        }
+        found.extend(links.messages.iter().cloned());
         if let Some(info) = &links.info
             && !Cursor::is_undefined_offset(info.fractal_heap_address, self.widths.offset)
         {
@@ -274,11 +244,9 @@ impl Hdf5File {
                     continue;
                 }
             };
-            let Widths { offset, length } = self.widths;
-            let message = link::parse(&mut Cursor::new(&body), offset, length, body.len());
-            let message = message.map_err(from_reader)?;
-            unfound += u64::from(!is_hash(hash, message.name.as_bytes()));
-            found.push((message.creation_order.unwrap_or(0), Link::from(message)));
+            let (order, link) = link::parse(&body, self.widths.offset)?;
+            unfound += u64::from(!is_hash(hash, &link.name));
+            found.push((order, link));
             Limits::check("names in a group", found.len() as u64, self.limits.members)?;
         }
         let count = lost.len();
@@ -384,21 +352,7 @@ impl Hdf5File {
     }
 }
 
-/// Whether an index has a name under its hash. Names that are no UTF-8 were changed on the way.
-pub(crate) fn is_hash(hash: u32, name: &[u8]) -> bool {
-    let replaced = name.windows(3).any(|bytes| bytes == "\u{fffd}".as_bytes());
-    replaced || jenkins_lookup3(name) == hash
-}
-
-impl From<LinkMessage> for Link {
-    fn from(message: LinkMessage) -> Self {
-        let target = match message.target {
-            LinkTarget::Hard { address } => LinkValue::Hard(address),
-            LinkTarget::Soft { path } => LinkValue::Soft(path.into()),
-            LinkTarget::External { filename, path } => {
-                LinkValue::External(Box::new(External { file: filename.into(), path: path.into() }))
-            }
-        };
-        Self { name: message.name.into(), target }
-    }
+/// Whether an index has a name under its hash.
+pub(crate) fn is_hash(hash: u32, name: &Text) -> bool {
+    jenkins_lookup3(&name.encode()) == hash
 }

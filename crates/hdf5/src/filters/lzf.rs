@@ -1,19 +1,11 @@
 //! LZF (filter 32000), as h5py has it.
 //!
 //! A control byte below 32 is followed by that many literals and one; else its upper three bits
-//! are a length (7: one more byte is added) and its lower five with the next byte a distance.
+//! are a length (7: one more byte is added) and its lower five with the next byte a distance. The chunk's size is
+//! its third parameter, which doesn't bound what comes out: a filter before it may have lengthened the chunk, and
+//! h5py's filter then enlarges its buffer.
 
 use statelens_checkpoint::{Error, Result};
-
-use super::FilterDescription;
-
-/// Bytes once decoded: h5py writes the chunk's size as the third parameter.
-pub(super) fn plain_len(filter: &FilterDescription, chunk: usize) -> usize {
-    match filter.client_data.get(2) {
-        Some(len) if *len > 0 => *len as usize,
-        _ => chunk,
-    }
-}
 
 /// Undoes LZF; an error if more than `limit` bytes come out.
 pub(super) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {

@@ -97,31 +97,39 @@ pub fn describe(filters: &[FilterDescription]) -> String {
     filters.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether every filter can be undone; names the first that can't: one that is not known, or
-/// (damaged) one with parameters that libhdf5 refuses.
-pub fn check(filters: &[FilterDescription]) -> Result<()> {
-    let known = |filter: &&FilterDescription| {
-        matches!(
-            filter.id,
-            id::DEFLATE
-                | id::SHUFFLE
-                | id::FLETCHER32
-                | id::SZIP
-                | id::NBIT
-                | id::SCALEOFFSET
-                | id::LZF
-                | id::LZ4
-                | id::BITSHUFFLE
-                | id::ZSTD
-        )
-    };
-    match filters.iter().find(|filter| !known(filter)) {
-        None => filters.iter().try_for_each(parameters),
-        Some(filter) => Err(unknown(filter)),
-    }
+/// Checks that the filters which `mask` doesn't skip can be undone. The error names the first that can't: one
+/// that isn't known, or one (damaged) with parameters that libhdf5 refuses.
+pub fn check(filters: &[FilterDescription], mask: u32) -> Result<()> {
+    let used = filters.iter().enumerate().filter(|(index, _)| !is_skipped(mask, *index));
+    used.map(|(_, filter)| filter).try_for_each(|filter| match is_known(filter.id) {
+        true => parameters(filter),
+        false => Err(unknown(filter)),
+    })
 }
 
-/// What libhdf5 asks of the parameters of its own filters before it undoes them.
+fn is_known(number: u16) -> bool {
+    matches!(
+        number,
+        id::DEFLATE
+            | id::SHUFFLE
+            | id::FLETCHER32
+            | id::SZIP
+            | id::NBIT
+            | id::SCALEOFFSET
+            | id::LZF
+            | id::LZ4
+            | id::BITSHUFFLE
+            | id::ZSTD
+    )
+}
+
+/// Whether the filter mask of a chunk says that the filter at this position was skipped.
+fn is_skipped(mask: u32, index: usize) -> bool {
+    let bit = u32::try_from(index).ok().and_then(|index| mask.checked_shr(index));
+    bit.unwrap_or(0) & 1 == 1
+}
+
+/// Checks the parameters of a filter as libhdf5 does before it undoes it.
 fn parameters(filter: &FilterDescription) -> Result<()> {
     let (sound, expected) = match (filter.id, filter.client_data.as_slice()) {
         (id::DEFLATE, data) => (matches!(data, [..=9]), "one level from 0 to 9"),
@@ -165,15 +173,15 @@ pub fn decode(
     out.clear();
     let mut bytes: Option<Vec<u8>> = None;
     for (index, filter) in filters.iter().enumerate().rev() {
-        if u32::try_from(index).ok().and_then(|index| mask.checked_shr(index)).unwrap_or(0) & 1 == 1
-        {
+        if is_skipped(mask, index) {
             continue;
         }
+        parameters(filter)?;
         // What comes out of an outer filter is what went in: the chunk, or that as an inner
         // filter left it, which may be longer by a little.
         let limit = if index == 0 { len } else { len.saturating_mul(2).saturating_add(1024) };
         let input = bytes.as_deref().unwrap_or(stored);
-        bytes = Some(undo(filter, input, element, len, limit)?);
+        bytes = Some(undo(filter, input, element, limit)?);
     }
     match bytes {
         Some(bytes) => *out = bytes,
@@ -188,17 +196,11 @@ pub fn decode(
     Ok(())
 }
 
-fn undo(
-    filter: &FilterDescription,
-    input: &[u8],
-    element: usize,
-    len: usize,
-    limit: usize,
-) -> Result<Vec<u8>> {
+fn undo(filter: &FilterDescription, input: &[u8], element: usize, limit: usize) -> Result<Vec<u8>> {
     match filter.id {
         id::DEFLATE => deflate::decode(input, limit),
         id::SHUFFLE => Ok(shuffle::decode(input, element_of(filter, element))),
-        id::LZF => lzf::decode(input, limit.min(lzf::plain_len(filter, len))),
+        id::LZF => lzf::decode(input, limit),
         id::LZ4 => lz4::decode(input, limit),
         id::BITSHUFFLE => bitshuffle::decode(filter, input, element, limit),
         id::ZSTD => deflate::decode_zstd(input, limit),
@@ -246,7 +248,9 @@ mod tests {
 
     #[test]
     fn an_unknown_filter_is_named() {
-        let error = check(&[filter(id::LZ4), filter(32013)]).unwrap_err();
+        let filters = [filter(id::LZ4), filter(32013)];
+        let error = check(&filters, 0).unwrap_err();
         assert!(error.what().contains("filter 32013 (zfp)"), "{error}");
+        assert!(check(&filters, 0b10).is_ok());
     }
 }

@@ -32,10 +32,26 @@ pub enum Datatype {
     Compound {
         /// Bytes in one record, padding included.
         size: u32,
-        /// Name, byte offset and type of each field.
-        fields: Vec<(String, u32, Datatype)>,
+        /// Its fields.
+        fields: Vec<CompoundField>,
     },
 }
+
+/// A field of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompoundField {
+    /// Its name.
+    pub name: String,
+    /// Bytes from the start of the record.
+    pub offset: u32,
+    /// The shape of an array in it, of at most four dimensions; empty for one value.
+    pub dims: Vec<u32>,
+    /// What it holds.
+    pub datatype: Datatype,
+}
+
+/// Dimensions of an array in a record, in version 1 of the message.
+const MOST_DIMENSIONS: usize = 4;
 
 /// Records within records beyond this are not written; numpy's own are two or three deep.
 const MAX_NESTING: u32 = 8;
@@ -56,7 +72,9 @@ impl Datatype {
             DType::U32 => int(4, false),
             DType::U64 => int(8, false),
             DType::I8 => int(1, true),
-            DType::I16 | DType::BF16 => int(2, true),
+            DType::I16 => int(2, true),
+            // An attribute of the dataset says what the bits are; a field has none.
+            DType::BF16 if nesting == 0 => int(2, true),
             DType::I32 => int(4, true),
             DType::I64 => int(8, true),
             DType::F16 => Some(Self::F16),
@@ -78,11 +96,16 @@ impl Datatype {
                 }
                 let mut fields = Vec::new();
                 for field in &numpy.fields {
-                    if !field.shape.is_empty() || field.name.contains('\0') {
+                    if field.shape.len() > MOST_DIMENSIONS || field.name.contains('\0') {
                         return None;
                     }
-                    let datatype = Self::within(&field.dtype, nesting + 1)?;
-                    fields.push((field.name.clone(), u32::try_from(field.offset).ok()?, datatype));
+                    let dims = field.shape.iter().map(|dim| u32::try_from(*dim).ok());
+                    fields.push(CompoundField {
+                        name: field.name.clone(),
+                        offset: u32::try_from(field.offset).ok()?,
+                        dims: dims.collect::<Option<_>>()?,
+                        datatype: Self::within(&field.dtype, nesting + 1)?,
+                    });
                 }
                 Some(Self::Compound { size, fields })
             }
@@ -92,8 +115,13 @@ impl Datatype {
 
     fn complex(part: Self) -> Self {
         let size = part.size();
-        let fields = vec![("r".into(), 0, part.clone()), ("i".into(), size, part)];
-        Self::Compound { size: 2 * size, fields }
+        let field = |name: &str, offset| CompoundField {
+            name: name.into(),
+            offset,
+            dims: Vec::new(),
+            datatype: part.clone(),
+        };
+        Self::Compound { size: 2 * size, fields: vec![field("r", 0), field("i", size)] }
     }
 
     /// Bytes of one element.
@@ -138,11 +166,15 @@ impl Datatype {
             Self::F64 => float(out, 64, [52, 11, 0, 52], 1023),
             Self::FixedAscii(_) | Self::Opaque(_) => {}
             Self::Compound { fields, .. } => {
-                for (name, offset, datatype) in fields {
+                for CompoundField { name, offset, dims, datatype } in fields {
                     out.name(name);
                     out.u32(*offset);
-                    // A version-1 member carries an array shape of its own: none.
-                    out.zeros(28);
+                    // A version-1 member carries an array shape of its own: the number of dimensions, eleven
+                    // bytes that are not used, four dimensions.
+                    out.push(dims.len() as u8);
+                    out.zeros(11);
+                    dims.iter().for_each(|dim| out.u32(*dim));
+                    out.zeros(4 * (MOST_DIMENSIONS - dims.len().min(MOST_DIMENSIONS)));
                     datatype.encode_into(out);
                 }
             }

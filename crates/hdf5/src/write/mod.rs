@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use attribute::{Attribute, AttributeValue};
-pub use datatype::Datatype;
+pub use datatype::{CompoundField, Datatype};
 pub use encode::Filter;
 pub use message::Space;
 use statelens_checkpoint::{

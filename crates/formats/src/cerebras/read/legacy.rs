@@ -407,7 +407,7 @@ impl QuotedNames {
         }
         let browse = container.browse();
         let groups = browse.groups();
-        let position = groups.position(groups.root, key.as_str()?);
+        let position = groups.position(groups.root, key.as_bytes());
         let plain = position.and_then(|position| match links(groups).get(position)?.target {
             LinkValue::Hard(address) => Some((position, address)),
             _ => None,
@@ -463,8 +463,7 @@ fn unquote(name: &Text) -> Text {
             }
         }
     }
-    Text::from_surrogatepass(&out)
-        .unwrap_or_else(|_| String::from_utf8_lossy(&out).into_owned().into())
+    Text::decode(&out)
 }
 
 fn unhex(digits: &[u8]) -> Option<Vec<u8>> {

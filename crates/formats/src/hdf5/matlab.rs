@@ -1,0 +1,151 @@
+//! Conventions of MATLAB's version 7.3 files: what its classes are in HDF5.
+//!
+//! Source: the attributes `MATLAB_class` and `MATLAB_empty` as MATLAB writes them, as read by `mat73` 0.65 and
+//! `hdf5storage` 0.1. Arrays keep the order of HDF5's dimensions, the reverse of MATLAB's.
+
+use statelens_checkpoint::{
+    ByteOrder, DType, Error, FileSet, Global, Layout, Opaque, Result, Tensor, Text, Value,
+};
+use statelens_hdf5::{Dataset, Hdf5File, Object, ObjectTree};
+
+/// What a dataset of MATLAB is, where it is not an array as it stands.
+pub(super) enum Matlab {
+    /// Rows of texts.
+    Texts(Vec<Text>),
+    /// References to the values of a cell array.
+    Cells(Vec<Value>),
+    /// An array without elements, or one whose elements have another dtype.
+    Array(Tensor),
+}
+
+/// Elements of a text or a cell array that are read.
+const MOST: u64 = 1 << 20;
+
+/// What the dataset of an object is by its MATLAB class; `None` for an array as it stands.
+pub(super) fn read(
+    file: &Hdf5File,
+    tree: &ObjectTree,
+    files: &FileSet,
+    object: &Object,
+    dataset: &Dataset,
+) -> Result<Option<Matlab>> {
+    let Some(class) = object.attribute("MATLAB_class") else { return Ok(None) };
+    let class = class.values(file)?.text().map(|text| text.to_lossy().into_owned());
+    let empty = match object.attribute("MATLAB_empty") {
+        Some(empty) => empty.values(file)?.truth() == Some(true),
+        None => false,
+    };
+    let shape = dataset.shape.as_deref().unwrap_or_default();
+    if dataset.count()? > MOST && !matches!(class.as_deref(), Some("logical" | "double" | "single"))
+    {
+        return Ok(None);
+    }
+    Ok(match class.as_deref() {
+        Some("char") if empty => Some(Matlab::Texts(vec!["".into()])),
+        Some("char") => texts(file, files, dataset, shape)?.map(Matlab::Texts),
+        Some("cell") if !empty => cells(file, tree, files, dataset)?.map(Matlab::Cells),
+        Some(class) if empty => {
+            let Some(dtype) = dtype(class) else { return Ok(None) };
+            // The dataset holds the dimensions, in MATLAB's order.
+            let bytes = file.read(dataset, files)?;
+            let (order, size) = match dataset.element() {
+                Some((element, _)) if element.dtype == DType::U64 => (element.order, 8),
+                _ => return Ok(None),
+            };
+            let dims = bytes.chunks_exact(size).rev().map(|bytes| number(bytes, order));
+            let tensor = Tensor::new(dtype, dims.collect(), Layout::Inline([].into()));
+            (tensor.numel() == Some(0)).then_some(Matlab::Array(tensor))
+        }
+        Some("logical") => retyped(file.tensor(dataset, files)?, DType::U8, DType::Bool),
+        Some(_) => complex(file.tensor(dataset, files)?),
+        None => None,
+    })
+}
+
+fn number(bytes: &[u8], order: ByteOrder) -> u64 {
+    let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    match order {
+        ByteOrder::Little => bytes.iter().rev().fold(0, add),
+        ByteOrder::Big => bytes.iter().fold(0, add),
+    }
+}
+
+/// The rows of a matrix of UTF-16 code units, whose columns lie one after the other.
+fn texts(
+    file: &Hdf5File,
+    files: &FileSet,
+    dataset: &Dataset,
+    shape: &[u64],
+) -> Result<Option<Vec<Text>>> {
+    let (Some((element, _)), [columns, rows]) = (dataset.element(), shape) else {
+        return Ok(None);
+    };
+    if element.dtype != DType::U16 {
+        return Ok(None);
+    }
+    let bytes = file.read(dataset, files)?;
+    let units: Vec<u16> =
+        bytes.chunks_exact(2).map(|bytes| number(bytes, element.order) as u16).collect();
+    let (columns, rows) = (*columns as usize, *rows as usize);
+    let row = |row: usize| {
+        let units = (0..columns).filter_map(|column| units.get(column * rows + row).copied());
+        let points = char::decode_utf16(units).map(|point| match point {
+            Ok(letter) => u32::from(letter),
+            Err(lone) => u32::from(lone.unpaired_surrogate()),
+        });
+        Text::from_code_points(points).map_err(|_| Error::damaged("a text of MATLAB that is none"))
+    };
+    (0..rows).map(row).collect::<Result<_>>().map(Some)
+}
+
+/// The references of a cell array, with the paths that they lead to.
+fn cells(
+    file: &Hdf5File,
+    tree: &ObjectTree,
+    files: &FileSet,
+    dataset: &Dataset,
+) -> Result<Option<Vec<Value>>> {
+    let size = usize::try_from(dataset.datatype.size).unwrap_or(usize::MAX).max(1);
+    if !dataset.datatype.is_reference() {
+        return Ok(None);
+    }
+    let bytes = file.read(dataset, files)?;
+    let cell = |bytes: &[u8]| {
+        let text = file.render(Some(tree), &dataset.datatype, bytes)?;
+        let global = Global::new("h5py", "Reference");
+        Ok(Value::Opaque(Box::new(Opaque::reference(global, Some(text.into())))))
+    };
+    bytes.chunks_exact(size).map(cell).collect::<Result<_>>().map(Some)
+}
+
+/// A record of the floats `real` and `imag` as complex numbers.
+fn complex(tensor: Tensor) -> Option<Matlab> {
+    let DType::Numpy(record) = &tensor.dtype else { return None };
+    let [real, imag] = record.fields.as_slice() else { return None };
+    let names = (real.name.as_str(), imag.name.as_str()) == ("real", "imag");
+    let apart = (real.offset, imag.offset) == (0, real.dtype.itemsize())
+        && record.itemsize == 2 * real.dtype.itemsize();
+    let dtype = match (&real.dtype, &imag.dtype) {
+        (DType::F32, DType::F32) => DType::C64,
+        (DType::F64, DType::F64) => DType::C128,
+        _ => return None,
+    };
+    let from = tensor.dtype.clone();
+    (names && apart).then(|| retyped(tensor, from, dtype)).flatten()
+}
+
+/// The tensor with another dtype of the same size, if it has the one expected.
+fn retyped(tensor: Tensor, from: DType, to: DType) -> Option<Matlab> {
+    (tensor.dtype == from && tensor.stored == from)
+        .then(|| Matlab::Array(Tensor { dtype: to.clone(), stored: to, ..tensor }))
+}
+
+/// The dtype of a numeric class.
+fn dtype(class: &str) -> Option<DType> {
+    Some(match class {
+        "double" => DType::F64,
+        "single" => DType::F32,
+        "logical" => DType::Bool,
+        other => DType::from_torch_name(other).filter(DType::is_int)?,
+    })
+}
