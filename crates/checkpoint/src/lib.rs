@@ -55,8 +55,8 @@ pub use scratch::{Area, MemoryScratch, Scratch};
 pub use source::{File, FileId, FileSet, Span};
 pub use tensor::{
     Arithmetic, ByteOrder, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate,
-    Packed, Part, Product, Quantizer, Rounding, Strided, Tensor, TensorClass, contiguous_strides,
-    fortran_strides,
+    Packed, Packing, Part, Product, Quantizer, Rounding, Strided, Tensor, TensorClass,
+    contiguous_strides, fortran_strides,
 };
 pub use text::Text;
 pub use unfolded::Unfolded;

@@ -5,8 +5,8 @@ mod layout;
 use crate::{DType, Text, ValueId};
 
 pub use layout::{
-    Arithmetic, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate, Packed, Part,
-    Product, Rounding, Strided,
+    Arithmetic, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate, Packed,
+    Packing, Part, Product, Rounding, Strided,
 };
 
 /// An array of elements and where its bytes are.

@@ -14,11 +14,10 @@ pub(crate) mod write;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
-use flate2::bufread::DeflateDecoder;
 use statelens_checkpoint::{
-    Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span, order, room,
+    Error, FileId, Layout, Limits, Packed, Packing, ReadAt, Result, Span, order, room,
 };
-use statelens_tensor::crc;
+use statelens_tensor::{crc, unpacked, unpacked_start};
 use zip::CompressionMethod;
 use zip::ZipArchive;
 use zip::read::{ArchiveOffset, Config, ZipFileEntry};
@@ -40,6 +39,8 @@ pub(crate) struct Archive {
     root: String,
     comment: String,
     led_by_something: bool,
+    /// Names have slashes for the backslashes in the file.
+    backslashes: bool,
 }
 
 /// One member.
@@ -64,7 +65,7 @@ pub(crate) struct Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     Stored,
-    Deflated,
+    Packed(Packing),
     Encrypted,
     TwoLengths,
     Unusual,
@@ -74,7 +75,7 @@ impl Method {
     /// Why it can't be read.
     fn why(self) -> &'static str {
         match self {
-            Self::Stored | Self::Deflated => "readable",
+            Self::Stored | Self::Packed(_) => "readable",
             Self::Encrypted => "encrypted",
             Self::TwoLengths => "stored with two different lengths",
             Self::Unusual => "compressed in a way that only few programs know",
@@ -145,12 +146,34 @@ impl Archive {
         let mut by_name = room::collect(0..records.len() as u32)?;
         by_name.sort_unstable_by_key(|index| records[*index as usize].raw_name());
         let root = String::new();
-        Ok(Self { source, file, records, by_name, root, comment, led_by_something })
+        Ok(Self {
+            source,
+            file,
+            records,
+            by_name,
+            root,
+            comment,
+            led_by_something,
+            backslashes: false,
+        })
     }
 
     /// Finds records in that folder from now on; `root` ends with its slash.
     pub(crate) fn enter(&mut self, root: String) {
         self.root = root;
+    }
+
+    /// Replaces the backslashes in all names by slashes.
+    pub(crate) fn take_backslashes_for_slashes(&mut self) {
+        let Some(first) = self.records.first() else { return };
+        let replaced = |byte: &u8| if *byte == b'\\' { b'/' } else { *byte };
+        let names: Arc<[u8]> = first.names.iter().map(replaced).collect();
+        for record in &mut self.records {
+            record.names = names.clone();
+        }
+        self.backslashes = true;
+        let records = &self.records;
+        self.by_name.sort_unstable_by_key(|index| records[*index as usize].raw_name());
     }
 
     /// Whether the file does not begin with the archive.
@@ -209,7 +232,7 @@ impl Archive {
         self.source.read_at(start, &mut stored)?;
         let bytes = match record.method {
             Method::Stored => stored,
-            Method::Deflated => inflate(&stored, record)?,
+            Method::Packed(packing) => unpack(packing, &stored, record)?,
             other => return Err(unreadable(record, other.why())),
         };
         let intact = record.crc == 0 || crc::crc32(0, &bytes) == record.crc;
@@ -220,22 +243,23 @@ impl Archive {
     pub(crate) fn first(&self, record: &Record, len: u64) -> Result<Vec<u8>> {
         let len = len.min(record.len);
         let start = self.start(record)?;
-        // Deflate makes more of bytes that can't be compressed, but not by so much.
-        let most = match record.method {
-            Method::Stored => len,
-            Method::Deflated => len.saturating_add(len / 8 + 1024).min(record.stored),
+        // Deflate and LZMA make more of bytes that can't be compressed, but not by so much. Blocks of bzip2
+        // come out whole, and have up to 900 kB.
+        let (packing, most) = match record.method {
+            Method::Stored => (None, len),
+            Method::Packed(packing) => {
+                let block = if packing == Packing::Bzip2 { 1 << 20 } else { 0 };
+                (Some(packing), len.saturating_add(len / 8 + 1024 + block).min(record.stored))
+            }
             other => return Err(unreadable(record, other.why())),
         };
         Limits::check(&format!("bytes of {}", record.name()), most, Limits::default().structure)?;
         let mut stored = room::zeros(most)?;
         self.source.read_at(start, &mut stored)?;
-        if record.method == Method::Stored {
-            return Ok(stored);
-        }
-        let mut bytes = Vec::new();
-        // What breaks off here breaks off for whoever wants more of it, too.
-        let _ = DeflateDecoder::new(&*stored).take(len).read_to_end(&mut bytes);
-        Ok(bytes)
+        Ok(match packing {
+            None => stored,
+            Some(packing) => unpacked_start(packing, &stored, len),
+        })
     }
 
     /// Where a record's bytes lie.
@@ -244,7 +268,9 @@ impl Archive {
         let span = Span { file: self.file, offset: start, len: record.stored };
         match record.method {
             Method::Stored => Ok(Layout::Span(span)),
-            Method::Deflated => Ok(Layout::Packed(Packed { span, skip: 0, len: record.len })),
+            Method::Packed(packing) => {
+                Ok(Layout::Packed(Packed { span, packing, skip: 0, len: record.len }))
+            }
             other => Err(unreadable(record, other.why())),
         }
     }
@@ -268,6 +294,13 @@ impl Archive {
         if header[6] & 1 != 0 {
             return Err(broken("is encrypted, as its own header says"));
         }
+        if self.backslashes {
+            for byte in &mut header[LOCAL_HEADER as usize..] {
+                if *byte == b'\\' {
+                    *byte = b'/';
+                }
+            }
+        }
         let length = |at: usize| u64::from(u16::from_le_bytes([header[at], header[at + 1]]));
         if length(26) != name.len() as u64 || &header[LOCAL_HEADER as usize..] != name {
             return Err(broken("has another name in its own header"));
@@ -288,7 +321,9 @@ impl Record {
                 Method::TwoLengths
             }
             CompressionMethod::Stored => Method::Stored,
-            CompressionMethod::DEFLATE => Method::Deflated,
+            CompressionMethod::DEFLATE => Method::Packed(Packing::Deflate),
+            CompressionMethod::BZIP2 => Method::Packed(Packing::Bzip2),
+            CompressionMethod::LZMA => Method::Packed(Packing::Lzma),
             _ => Method::Unusual,
         };
         Self {
@@ -301,6 +336,14 @@ impl Record {
             bound: 0,
             method,
             crc: entry.crc32(),
+        }
+    }
+
+    /// How it is compressed, if it is.
+    pub(crate) fn packing(&self) -> Option<Packing> {
+        match self.method {
+            Method::Packed(packing) => Some(packing),
+            _ => None,
         }
     }
 
@@ -355,21 +398,11 @@ fn bound(records: &mut [Record], end: u64) -> Result<()> {
     Ok(())
 }
 
-fn inflate(stored: &[u8], record: &Record) -> Result<Vec<u8>> {
-    // Deflate reaches a factor of 1032 at most: a larger claim is not believed beforehand.
-    let expected = record.len.min(stored.len() as u64 * 1040);
-    let mut bytes = Vec::new();
-    room::make_room(&mut bytes, expected)?;
-    let mut decoder = DeflateDecoder::new(stored).take(record.len + 1);
-    let done = decoder.read_to_end(&mut bytes);
-    if done.is_err() || bytes.len() as u64 != record.len {
-        return Err(Error::damaged(format!(
-            "the record {:?} can't be decompressed",
-            record.name()
-        ))
-        .at(record.header));
-    }
-    Ok(bytes)
+fn unpack(packing: Packing, stored: &[u8], record: &Record) -> Result<Vec<u8>> {
+    unpacked(packing, stored, record.len)?.ok_or_else(|| {
+        Error::damaged(format!("the record {:?} can't be decompressed", record.name()))
+            .at(record.header)
+    })
 }
 
 fn unreadable(record: &Record, what: &str) -> Error {

@@ -50,13 +50,18 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::Arc;
 
-    use statelens_checkpoint::{DType, FileId, Packed, Span};
+    use statelens_checkpoint::{DType, FileId, Packed, Packing, Span};
 
     use super::*;
 
     fn view(offset: u64, shape: Vec<u64>, strides: Vec<i64>) -> Tensor {
         let span = Span { file: FileId(0), offset: 64, len: 1 << 20 };
-        let storage = Arc::new(Layout::Packed(Packed { span, skip: 0, len: 1 << 30 }));
+        let storage = Arc::new(Layout::Packed(Packed {
+            span,
+            packing: Packing::Deflate,
+            skip: 0,
+            len: 1 << 30,
+        }));
         let layout = Layout::Strided(Strided { storage, storage_len: 1 << 30, offset, strides });
         Tensor::new(DType::F32, shape, layout)
     }

@@ -14,7 +14,6 @@ mod cast;
 pub mod crc;
 mod drain;
 mod gather;
-mod inflate;
 mod machine;
 mod pieces;
 mod pour;
@@ -25,6 +24,7 @@ mod slice;
 mod sliced;
 mod stored;
 mod transform;
+mod unpack;
 mod view;
 
 pub use blocks::{decodes, dequantized, numbers};
@@ -35,6 +35,7 @@ pub use machine::{BUFFER, Buffer, Machine, Need, Out, drive};
 pub use pour::{Pour, Receive};
 pub use slice::{Axis, Slice, Taken};
 pub use sliced::{ElementPlaces, sliced};
+pub use unpack::{unpacked, unpacked_start};
 
 #[cfg(test)]
 mod tests;

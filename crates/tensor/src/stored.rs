@@ -26,8 +26,8 @@ use self::staged::Staged;
 use self::strided::Strided;
 use self::sweep::Sweep;
 use self::tiles::Tiles;
-use crate::inflate::Inflate;
 use crate::shape::count;
+use crate::unpack::Unpack;
 use crate::view::dense_start;
 use crate::{Need, Out};
 
@@ -86,7 +86,7 @@ pub(crate) enum LayoutMachine {
         piece: Vec<u8>,
         left: u64,
     },
-    Inflate(Box<Inflate>),
+    Unpack(Box<Unpack>),
     Strided(Box<Strided>),
     Chunked(Box<Chunked>),
     Concat(Box<Concat>),
@@ -202,7 +202,7 @@ impl LayoutMachine {
         match layout {
             Layout::Packed(packed) => {
                 check_span(files, &packed.span)?;
-                Ok(Self::Inflate(Box::new(Inflate::new(packed, range)?)))
+                Ok(Self::Unpack(Box::new(Unpack::new(packed, range)?)))
             }
             Layout::Inline(bytes) => {
                 // Both ends are at most the length of a slice, which fits.
@@ -244,7 +244,7 @@ impl LayoutMachine {
             Self::Spread(spread) => spread.need(),
             Self::Sweep(sweep) => sweep.need(),
             Self::Tiles(tiles) => tiles.need(),
-            Self::Inflate(inflate) => inflate.need(),
+            Self::Unpack(unpack) => unpack.need(),
             Self::Strided(strided) => strided.need(),
             Self::Chunked(chunked) => chunked.need(),
             Self::Concat(concat) => concat.need(),
@@ -263,7 +263,7 @@ impl LayoutMachine {
                 }
                 out(bytes)
             }
-            Self::Inflate(inflate) => inflate.feed(bytes, out),
+            Self::Unpack(unpack) => unpack.feed(bytes, out),
             Self::Strided(strided) => strided.feed(bytes, out),
             Self::Chunked(chunked) => chunked.feed(bytes, out),
             Self::Concat(concat) => concat.feed(bytes, out),
@@ -318,7 +318,7 @@ impl LayoutMachine {
             Self::Spread(spread) => spread.step(out),
             Self::Sweep(sweep) => sweep.step(files, out),
             Self::Tiles(tiles) => tiles.step(out),
-            Self::Done | Self::Span(_) | Self::Inflate(_) => Ok(()),
+            Self::Done | Self::Span(_) | Self::Unpack(_) => Ok(()),
         }
     }
 }

@@ -76,7 +76,11 @@ fn layout_facts(files: &FileSet, tensor: &Tensor, facts: &mut Vec<Fact>) {
             facts.push(fact("at byte", exact(span.offset), ""));
         }
         Layout::Packed(packed) => {
-            facts.push(fact("stored in", visible(files.name(packed.span.file)), "deflated"));
+            facts.push(fact(
+                "stored in",
+                visible(files.name(packed.span.file)),
+                packed.packing.past(),
+            ));
             facts.push(fact("at byte", exact(packed.span.offset), ""));
             facts.push(fact("stored", exact(packed.span.len), &share(packed.span.len, packed.len)));
         }

@@ -197,7 +197,7 @@ fn stored(tensor: &statelens_checkpoint::Tensor) -> Option<String> {
             filters if filters.is_empty() => "in chunks".to_owned(),
             filters => filters,
         },
-        Layout::Packed(_) => "deflated".into(),
+        Layout::Packed(packed) => packed.packing.past().into(),
         Layout::Strided(_) => "views".into(),
         Layout::Fill(_) => "of one value".into(),
         Layout::Concat(_) => "in parts".into(),

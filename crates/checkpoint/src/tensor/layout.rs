@@ -85,12 +85,45 @@ pub struct Chunk {
 /// A compressed stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed {
-    /// Where the compressed bytes are: raw deflate, as zip has it.
+    /// Where the compressed bytes are.
     pub span: Span,
+    /// How they are compressed.
+    pub packing: Packing,
     /// Bytes at the start of the decompressed stream that do not belong to it: a header.
     pub skip: u64,
     /// Length once decompressed, without those.
     pub len: u64,
+}
+
+/// How a stream is compressed: the methods of members of a zip archive that Python's `zipfile` reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Packing {
+    /// Raw deflate (RFC 1951), method 8.
+    Deflate,
+    /// bzip2, method 12.
+    Bzip2,
+    /// LZMA behind its properties, method 14.
+    Lzma,
+}
+
+impl Packing {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Deflate => "deflate",
+            Self::Bzip2 => "bzip2",
+            Self::Lzma => "LZMA",
+        }
+    }
+
+    /// What was done to the stream, for people.
+    pub fn past(self) -> &'static str {
+        match self {
+            Self::Deflate => "deflated",
+            Self::Bzip2 => "compressed with bzip2",
+            Self::Lzma => "compressed with LZMA",
+        }
+    }
 }
 
 /// Parts one after the other along an axis.

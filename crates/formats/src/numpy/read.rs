@@ -194,9 +194,9 @@ impl ArraySource<'_> {
         let span = match self {
             Self::File(files, file) => Span { file: *file, offset: 0, len: files.len(*file) },
             Self::Member(archive, record) => match archive.layout(record)? {
-                Layout::Packed(Packed { span, len, .. }) => {
+                Layout::Packed(Packed { span, packing, len, .. }) => {
                     let len = len.checked_sub(skip).ok_or(()).map_err(short)?;
-                    return Ok(Layout::Packed(Packed { span, skip, len }));
+                    return Ok(Layout::Packed(Packed { span, packing, skip, len }));
                 }
                 Layout::Span(span) => span,
                 _ => {

@@ -11,6 +11,7 @@ fn samples() -> Vec<(FileSet, Tensor)> {
     let main = files.main().unwrap();
     let here = span(&files, 0, 24);
     let compressed = Layout::Packed(Packed {
+        packing: Packing::Deflate,
         span: Span { file: main, offset: 24, len: packed.len() as u64 },
         skip: 0,
         len: 24,

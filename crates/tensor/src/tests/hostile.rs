@@ -9,7 +9,7 @@ fn packed_bytes_must_be_exact() {
     let attempt = |packed: &[u8], len: u64, range: Range<u64>| {
         let files = file(packed.to_vec());
         let span = Span { file: files.main().unwrap(), offset: 0, len: packed.len() as u64 };
-        let layout = Layout::Packed(Packed { span, skip: 0, len });
+        let layout = Layout::Packed(Packed { span, packing: Packing::Deflate, skip: 0, len });
         let tensor = Tensor::new(DType::U8, vec![len], layout);
         run(&files, &tensor, range, BUDGET, |_| 1000).map_err(|error| error.kind())
     };
@@ -30,7 +30,8 @@ fn the_first_values_of_a_stream_take_its_first_bytes() {
     let packed = deflate(&plain);
     let files = file(packed.clone());
     let span = Span { file: files.main().unwrap(), offset: 0, len: packed.len() as u64 };
-    let layout = Layout::Packed(Packed { span, skip: 80, len: 2_000_000 - 80 });
+    let layout =
+        Layout::Packed(Packed { span, packing: Packing::Deflate, skip: 80, len: 2_000_000 - 80 });
     let tensor = Tensor::new(DType::U8, vec![2_000_000 - 80], layout);
     for range in [0..10, 0..1, 5..70_001, 65_536 - 80..65_536 - 79] {
         for piece in [1000, 4096, 65_536] {
@@ -53,7 +54,11 @@ fn a_header_in_the_packed_bytes_is_skipped() {
     let files = file(packed.clone());
     let span = Span { file: files.main().unwrap(), offset: 0, len: packed.len() as u64 };
     let attempt = |skip: u64, len: u64, range: Range<u64>| {
-        let tensor = Tensor::new(DType::U8, vec![len], Layout::Packed(Packed { span, skip, len }));
+        let tensor = Tensor::new(
+            DType::U8,
+            vec![len],
+            Layout::Packed(Packed { span, packing: Packing::Deflate, skip, len }),
+        );
         run(&files, &tensor, range, BUDGET, |_| 7).map_err(|error| error.kind())
     };
     assert_eq!(attempt(10, 990, 0..990).unwrap(), plain[10..]);
@@ -146,6 +151,7 @@ fn random_nonsense_never_panics() {
         let len = wild(&mut random, 4096);
         let base = match random.next(3) {
             0 => Layout::Packed(Packed {
+                packing: Packing::Deflate,
                 span: Span { file: checkpoint::FileId(0), offset, len },
                 skip: wild(&mut random, 16),
                 len: wild(&mut random, 4096),

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     self as checkpoint, ByteOrder, Chunk, Chunked, Chunks, Concat, DType, Error, ErrorKind,
-    FileSet, Layout, Memory, NumpyType, Packed, Part, Result, Span, Strided, Tensor, Unwatched,
+    FileSet, Layout, Memory, NumpyType, Packed, Packing, Part, Result, Span, Strided, Tensor,
+    Unwatched,
 };
 
 use crate::{BUDGET, Gather, Need, drain, elements, verbatim_span};

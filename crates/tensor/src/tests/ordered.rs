@@ -94,7 +94,12 @@ fn no_view_of_a_stream_reads_it_more_than_twice() {
     let files = roomy(file(packed));
     let stream = Span { file: files.main().unwrap(), offset: 0, len };
     for (name, shape, offset, strides) in views() {
-        let stream = Layout::Packed(Packed { span: stream, skip: 0, len: 1_000_000 });
+        let stream = Layout::Packed(Packed {
+            packing: Packing::Deflate,
+            span: stream,
+            skip: 0,
+            len: 1_000_000,
+        });
         let layout = view_of(stream, 1_000_000, offset, &strides);
         let Layout::Strided(view) = &layout else { panic!() };
         let expected = naive_view(view, &shape, &storage, 4);
@@ -143,7 +148,8 @@ fn parts_that_are_streams_are_read_through_once() {
     let files = roomy(file([packed.clone(), packed].concat()));
     let part = |offset: u64| {
         let span = Span { file: checkpoint::FileId(0), offset, len };
-        let layout = Layout::Packed(Packed { span, skip: 0, len: 500_000 });
+        let layout =
+            Layout::Packed(Packed { span, packing: Packing::Deflate, skip: 0, len: 500_000 });
         Part { shape: vec![500, 250], layout }
     };
     let layout = Layout::Concat(Concat { axis: 1, parts: vec![part(0), part(len)] });
@@ -161,7 +167,8 @@ fn without_room_it_is_read_again_or_refused_with_what_it_would_take() {
     let len = packed.len() as u64;
     let files = file(packed);
     let stream = Span { file: files.main().unwrap(), offset: 0, len };
-    let stream = |len| Layout::Packed(Packed { span: stream, skip: 0, len });
+    let stream =
+        |len| Layout::Packed(Packed { packing: Packing::Deflate, span: stream, skip: 0, len });
     let view = view_of(stream(1_000_000), 1_000_000, 0, &[1, 500]);
     let Layout::Strided(of) = &view else { panic!() };
     let expected = naive_view(of, &[500, 500], &storage, 4);
@@ -217,7 +224,11 @@ fn any_view_of_any_storage_with_room_or_without() {
                 let files = file(packed.clone());
                 let Layout::Span(span) = span(&files, 0, packed.len() as u64) else { panic!() };
                 let len = storage.len() as u64;
-                (files, Layout::Packed(Packed { span, skip: 0, len }), storage)
+                (
+                    files,
+                    Layout::Packed(Packed { span, packing: Packing::Deflate, skip: 0, len }),
+                    storage,
+                )
             }
             2 | 3 => {
                 if storage_shape.is_empty() {

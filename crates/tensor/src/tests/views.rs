@@ -42,7 +42,15 @@ fn views_with_any_strides() {
                 let packed = deflate(&storage);
                 let files = file(packed.clone());
                 let Layout::Span(span) = span(&files, 0, packed.len() as u64) else { panic!() };
-                (files, Layout::Packed(Packed { span, skip: 0, len: storage.len() as u64 }))
+                (
+                    files,
+                    Layout::Packed(Packed {
+                        span,
+                        packing: Packing::Deflate,
+                        skip: 0,
+                        len: storage.len() as u64,
+                    }),
+                )
             }
             1 => (FileSet::default(), Layout::Inline(storage.clone().into())),
             _ => {

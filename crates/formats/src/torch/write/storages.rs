@@ -244,7 +244,7 @@ pub(super) fn storage_class(dtype: &DType) -> Option<&'static str> {
 mod tests {
     use std::sync::Arc;
 
-    use statelens_checkpoint::{FileSet, FormatInfo, Limits, Packed, Value};
+    use statelens_checkpoint::{FileSet, FormatInfo, Limits, Packed, Packing, Value};
     use statelens_fixtures::busy;
 
     use super::*;
@@ -254,7 +254,8 @@ mod tests {
         let mut builder = Builder::new(&Limits::default());
         let span = Span { file: FileId(0), offset: 64, len: 1 << 20 };
         let len = 1 << 30;
-        let storage = Arc::new(Layout::Packed(Packed { span, skip: 0, len }));
+        let storage =
+            Arc::new(Layout::Packed(Packed { span, packing: Packing::Deflate, skip: 0, len }));
         let ids = (0..count).map(|index| {
             let (offset, stride) = if strides { (0, index as i64) } else { (index, 1) };
             let layout = Layout::Strided(Strided {

@@ -1,0 +1,258 @@
+//! Decompresses a storage piece by piece: deflate, bzip2 and LZMA, the methods of Python's `zipfile`.
+
+use std::io::Read;
+use std::ops::Range;
+
+use flate2::{Decompress, FlushDecompress};
+use statelens_checkpoint::{Error, Packed, Packing, Result, Span, room};
+
+use crate::{Need, Out};
+
+const PIECE: usize = 64 << 10;
+
+/// The largest LZMA dictionary that is allocated, in bytes.
+const MOST_DICTIONARY: u32 = 128 << 20;
+
+/// Decompresses a storage, of which `wanted` is passed on.
+pub(crate) struct Unpack {
+    packing: Packing,
+    /// Compressed bytes that were not fed yet.
+    rest: Span,
+    /// Where the stream begins. Errors name this place, because how far it was read depends on the pieces.
+    start: u64,
+    /// The storage's length once decompressed.
+    len: u64,
+    wanted: Range<u64>,
+    /// Decompressed bytes so far.
+    at: u64,
+    decoder: Decoder,
+    piece: Vec<u8>,
+    done: bool,
+}
+
+enum Decoder {
+    Deflate(Decompress),
+    Bzip2(bzip2::Decompress),
+    /// The compressed bytes so far: its decoder reads from a source rather than being fed.
+    Lzma(Vec<u8>),
+}
+
+/// What one call of a decoder did.
+struct Progressed {
+    read: usize,
+    written: usize,
+    ended: bool,
+}
+
+impl Unpack {
+    /// `wanted` counts from behind what is skipped.
+    pub(crate) fn new(packed: &Packed, wanted: Range<u64>) -> Result<Self> {
+        let shifted = |at: u64| {
+            let too_long =
+                || Error::damaged("a compressed tensor is longer than 64 bits can count");
+            at.checked_add(packed.skip).ok_or_else(too_long)
+        };
+        Ok(Self {
+            packing: packed.packing,
+            start: packed.span.offset,
+            rest: packed.span,
+            len: shifted(packed.len)?,
+            wanted: shifted(wanted.start)?..shifted(wanted.end)?,
+            at: 0,
+            decoder: match packed.packing {
+                Packing::Deflate => Decoder::Deflate(Decompress::new(false)),
+                Packing::Bzip2 => Decoder::Bzip2(bzip2::Decompress::new(false)),
+                Packing::Lzma => Decoder::Lzma(Vec::new()),
+            },
+            piece: vec![0; PIECE],
+            done: false,
+        })
+    }
+
+    pub(crate) fn need(&self) -> Need {
+        if self.done { Need::Done } else { Need::Feed(self.rest) }
+    }
+
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
+        self.rest.offset += bytes.len() as u64;
+        self.rest.len -= bytes.len() as u64;
+        if let Decoder::Lzma(stored) = &mut self.decoder {
+            room::make_room(stored, bytes.len() as u64)?;
+            stored.extend_from_slice(bytes);
+            return match self.rest.len {
+                0 => self.lzma(out),
+                _ => Ok(()),
+            };
+        }
+        loop {
+            let Progressed { read, written, ended } =
+                self.decoder.run(bytes, &mut self.piece).map_err(|error| {
+                    self.damaged(format!("the compressed bytes make no sense: {error}"))
+                })?;
+            bytes = bytes.get(read..).unwrap_or_default();
+            self.pass_on(written, out)?;
+            if ended {
+                return self.end(bytes.len() as u64 + self.rest.len);
+            }
+            if self.at >= self.wanted.end && self.at < self.len {
+                // The caller wants nothing of what follows.
+                self.done = true;
+                return Ok(());
+            }
+            if read == 0 && written == 0 {
+                break;
+            }
+        }
+        if self.rest.len == 0 {
+            return Err(self.damaged("the compressed bytes end before their end is marked".into()));
+        }
+        Ok(())
+    }
+
+    /// Decompresses an LZMA stream of which all bytes are there.
+    fn lzma(&mut self, out: &mut Out<'_>) -> Result<()> {
+        let Decoder::Lzma(stored) = &mut self.decoder else { return Ok(()) };
+        let stored = std::mem::take(stored);
+        let senseless = |unpack: &Self, error: std::io::Error| {
+            unpack.damaged(format!("the compressed bytes make no sense: {error}"))
+        };
+        let mut reader = lzma(&stored, self.len)?.map_err(|error| senseless(self, error))?;
+        while self.at < self.len && self.at < self.wanted.end {
+            let written = reader.read(&mut self.piece).map_err(|error| senseless(self, error))?;
+            if written == 0 {
+                return self.end(0);
+            }
+            self.pass_on(written, out)?;
+        }
+        self.done = true;
+        Ok(())
+    }
+
+    fn pass_on(&mut self, written: usize, out: &mut Out<'_>) -> Result<()> {
+        let piece = self.at..self.at + written as u64;
+        if piece.end > self.len {
+            return Err(
+                self.damaged(format!("decompressed, there are more than {} bytes", self.len))
+            );
+        }
+        self.at = piece.end;
+        let from = self.wanted.start.clamp(piece.start, piece.end);
+        let to = self.wanted.end.clamp(piece.start, piece.end);
+        if from < to {
+            out(&self.piece[(from - piece.start) as usize..(to - piece.start) as usize])?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, left_over: u64) -> Result<()> {
+        if self.at != self.len || left_over > 0 {
+            return Err(self.damaged(format!(
+                "decompressed, there are {} bytes, with {left_over} compressed ones left over",
+                self.at
+            )));
+        }
+        self.done = true;
+        Ok(())
+    }
+
+    fn damaged(&self, what: String) -> Error {
+        Error::damaged(format!("a compressed tensor is damaged: {what}"))
+            .at(self.start)
+            .expected(format!("a {} stream of {} bytes", self.packing.name(), self.len))
+    }
+}
+
+impl Decoder {
+    fn run(
+        &mut self,
+        bytes: &[u8],
+        piece: &mut [u8],
+    ) -> std::result::Result<Progressed, Box<dyn std::error::Error>> {
+        match self {
+            Self::Deflate(machine) => {
+                let (read, written) = (machine.total_in(), machine.total_out());
+                let status = machine.decompress(bytes, piece, FlushDecompress::None)?;
+                Ok(Progressed {
+                    read: (machine.total_in() - read) as usize,
+                    written: (machine.total_out() - written) as usize,
+                    ended: status == flate2::Status::StreamEnd,
+                })
+            }
+            Self::Bzip2(machine) => {
+                let (read, written) = (machine.total_in(), machine.total_out());
+                let status = machine.decompress(bytes, piece)?;
+                Ok(Progressed {
+                    read: (machine.total_in() - read) as usize,
+                    written: (machine.total_out() - written) as usize,
+                    ended: status == bzip2::Status::StreamEnd,
+                })
+            }
+            Self::Lzma(_) => Ok(Progressed { read: bytes.len(), written: 0, ended: false }),
+        }
+    }
+}
+
+/// The decoder of an LZMA stream as a zip archive has it (APPNOTE 5.8.8): two bytes of version, the length of
+/// the properties (5), the properties, the stream. `len` is the decompressed length.
+fn lzma(stored: &[u8], len: u64) -> Result<std::io::Result<lzma_rust2::LzmaReader<&[u8]>>> {
+    let Some(([_, _, 5, 0, properties, dictionary @ ..], rest)) = stored.split_first_chunk::<9>()
+    else {
+        return Err(Error::damaged("an LZMA stream without its header"));
+    };
+    let dictionary = u32::from_le_bytes(*dictionary);
+    // A dictionary longer than the output is never filled.
+    let used = dictionary.min(u32::try_from(len).unwrap_or(u32::MAX));
+    if used > MOST_DICTIONARY {
+        return Err(Error::limit(format!("an LZMA stream with a dictionary of {used} bytes"))
+            .expected(format!("at most {MOST_DICTIONARY}")));
+    }
+    room::ahead(used.into())?;
+    Ok(lzma_rust2::LzmaReader::new_with_props(rest, len, *properties, used, None))
+}
+
+/// Decompresses a whole stream; `None` unless `len` bytes come out of it.
+///
+/// # Errors
+/// There is no memory for that, or an LZMA stream wants too large a dictionary.
+pub fn unpacked(packing: Packing, stored: &[u8], len: u64) -> Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    // Deflate makes at most 1,032 bytes of one; a larger claim is not believed beforehand.
+    room::make_room(&mut bytes, len.min((stored.len() as u64).saturating_mul(1040)))?;
+    let limit = len.saturating_add(1);
+    let done = match packing {
+        Packing::Deflate => {
+            flate2::bufread::DeflateDecoder::new(stored).take(limit).read_to_end(&mut bytes)
+        }
+        Packing::Bzip2 => {
+            bzip2::bufread::BzDecoder::new(stored).take(limit).read_to_end(&mut bytes)
+        }
+        Packing::Lzma => match lzma(stored, len)? {
+            Ok(reader) => reader.take(limit).read_to_end(&mut bytes),
+            Err(error) => Err(error),
+        },
+    };
+    Ok((done.is_ok() && bytes.len() as u64 == len).then_some(bytes))
+}
+
+/// Decompresses the first `len` bytes of a stream, or fewer if it is shorter or damaged.
+pub fn unpacked_start(packing: Packing, stored: &[u8], len: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // Whatever comes out before an error is wanted.
+    let _ = match packing {
+        Packing::Deflate => {
+            flate2::bufread::DeflateDecoder::new(stored).take(len).read_to_end(&mut bytes)
+        }
+        Packing::Bzip2 => bzip2::bufread::BzDecoder::new(stored).take(len).read_to_end(&mut bytes),
+        Packing::Lzma => match lzma(stored, u64::MAX >> 2) {
+            Ok(Ok(reader)) => reader.take(len).read_to_end(&mut bytes),
+            _ => Ok(0),
+        },
+    };
+    bytes
+}
+
+impl std::fmt::Debug for Unpack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Unpack({} of {:?})", self.at, self.wanted)
+    }
+}
