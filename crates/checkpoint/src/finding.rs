@@ -36,6 +36,10 @@ pub struct Finding {
     pub missing: Vec<String>,
     /// What is in those files is not known, so that not even its keys are among the others.
     pub unlisted: bool,
+    /// The format's usual library refuses the file because of this. Verifying fails.
+    pub refused: bool,
+    /// A copy leaves out what the finding is about: writing one is a loss.
+    pub left_out: bool,
 }
 
 impl Finding {
@@ -50,6 +54,8 @@ impl Finding {
             call: None,
             missing: Vec::new(),
             unlisted: false,
+            refused: false,
+            left_out: false,
         }
     }
 
@@ -78,6 +84,20 @@ impl Finding {
     #[must_use]
     pub fn missing(mut self, files: Vec<String>) -> Self {
         self.missing = files;
+        self
+    }
+
+    /// Adds that the format's usual library refuses the file.
+    #[must_use]
+    pub fn refused(mut self) -> Self {
+        self.refused = true;
+        self
+    }
+
+    /// Adds that a copy leaves out what the finding is about.
+    #[must_use]
+    pub fn left_out(mut self) -> Self {
+        self.left_out = true;
         self
     }
 

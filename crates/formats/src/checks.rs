@@ -85,9 +85,17 @@ impl Algorithm {
 
 impl Checks {
     /// Adds those of a zip archive, if that is what lies there.
-    pub(crate) fn archive(&mut self, files: &FileSet, span: Span, limits: &Limits) -> Result<()> {
+    ///
+    /// `behind`: the archive may follow something else.
+    pub(crate) fn archive(
+        &mut self,
+        files: &FileSet,
+        span: Span,
+        behind: bool,
+        limits: &Limits,
+    ) -> Result<()> {
         let head = files.read_vec(span.file, span.offset, span.len.min(4))?;
-        if !is_zip(&head) {
+        if !behind && !is_zip(&head) {
             return Ok(());
         }
         let source = files.structure(span.file)?;

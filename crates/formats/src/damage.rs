@@ -29,7 +29,7 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
         keys.extend(known.filter(|key| places.contains(key.as_str())));
     }
     let of_keys = |finding: &&Finding| keys.contains(&finding.place);
-    let mut losses = Vec::new();
+    let mut losses: Vec<Loss> = left_out(source).collect();
     let mut told = HashSet::new();
     for finding in findings.iter().filter(|finding| !of_keys(finding)) {
         if told.insert(&finding.title) {
@@ -56,6 +56,16 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
         harmless: false,
     });
     losses
+}
+
+/// A loss for what a copy leaves out of the file.
+fn left_out(source: &Checkpoint) -> impl Iterator<Item = Loss> {
+    source.findings.iter().filter(|finding| finding.left_out).map(|finding| Loss {
+        keys: Vec::new(),
+        what: finding.title.clone(),
+        why: finding.detail.clone(),
+        harmless: false,
+    })
 }
 
 fn why(finding: &Finding) -> String {

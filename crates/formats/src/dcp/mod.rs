@@ -41,7 +41,7 @@ pub static FORMAT: Format = Format {
     checks: Some(|_, files, limits| {
         let mut checks = Checks::default();
         for span in read::places(files, limits)? {
-            checks.archive(files, span, limits)?;
+            checks.archive(files, span, false, limits)?;
         }
         Ok(Some(checks))
     }),

@@ -19,6 +19,7 @@
 mod cursor;
 pub mod detect;
 pub mod read;
+mod rules;
 pub(crate) mod template;
 #[cfg(test)]
 mod tests;

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::{
-    Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, Error, FileId, FileSet, Finding,
-    FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Span, Tensor, Text,
-    Value, ValueId,
+    Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileId, FileSet,
+    Finding, FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Span,
+    Tensor, Text, Value, ValueId, counted,
 };
 
 use super::cursor::Cursor;
+use super::rules::{Broken, Rule};
 use super::{template, types};
 
 /// Opens it.
@@ -27,12 +28,25 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
         findings: Vec::new(),
         facts: Vec::new(),
         alignment: 32,
+        broken: Broken::default(),
     };
+    if version == 1 {
+        reader.broken.add(Rule::OldVersion, &"".into());
+    }
     let tensors = reader.cursor.count()?;
     let pairs = reader.cursor.count()?;
-    let metadata = reader.metadata(pairs, progress)?;
-    let entries = reader.tensors(tensors, metadata, progress)?;
-    let GgufReader { mut builder, findings, facts, .. } = reader;
+    let counts = |error: Error| {
+        match error.kind() {
+        ErrorKind::Damaged if error.next_step().is_none() => error.advice(format!(
+            "The file counts {pairs} metadata entries and {tensors} tensors. If one of these numbers is wrong, write the file again."
+        )),
+        _ => error,
+    }
+    };
+    let metadata = reader.metadata(pairs, progress).map_err(counts)?;
+    let entries = reader.tensors(tensors, metadata, progress).map_err(counts)?;
+    let GgufReader { mut builder, mut findings, facts, broken, .. } = reader;
+    findings.extend(broken.findings());
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
     let format = FormatInfo {
         id: "gguf",
@@ -71,6 +85,7 @@ struct GgufReader<'a> {
     findings: Vec<Finding>,
     facts: Vec<(String, String)>,
     alignment: u64,
+    broken: Broken,
 }
 
 /// An array of metadata whose items are still to come.
@@ -108,9 +123,16 @@ impl GgufReader<'_> {
                 return Err(Error::damaged(format!("two entries of the metadata are named {key}"))
                     .at(start));
             }
-            let id = self.value().map_err(|error| error.context(&key))?;
+            let value_type = self.cursor.u32()?;
+            let id = self.value(&key, value_type).map_err(|error| error.context(&key))?;
             let value = self.builder.value(id);
+            if key.is_empty() {
+                self.broken.add(Rule::EmptyKey, &key);
+            }
             if key == "general.alignment" {
+                if value_type != UINT32 {
+                    self.broken.add(Rule::AlignmentType, &key);
+                }
                 self.alignment = match value {
                     Some(Value::Int(int)) => int.to_u64().filter(|size| size.is_power_of_two()),
                     _ => None,
@@ -150,13 +172,15 @@ impl GgufReader<'_> {
     }
 
     /// One value of the metadata, iteratively.
-    fn value(&mut self) -> Result<ValueId> {
+    fn value(&mut self, key: &Text, mut value_type: u32) -> Result<ValueId> {
         let mut open: Vec<OpenArray> = Vec::new();
-        let mut value_type = self.cursor.u32()?;
         loop {
             let done = match value_type {
                 9 => {
                     let item_type = self.cursor.u32()?;
+                    if item_type == ARRAY && open.is_empty() {
+                        self.broken.add(Rule::NestedArray, key);
+                    }
                     let left = self.cursor.count()?;
                     match number(item_type) {
                         Some(dtype) => Some(self.numbers(dtype, left)?),
@@ -248,20 +272,21 @@ impl GgufReader<'_> {
         progress: &mut dyn Progress,
     ) -> Result<Vec<(DictKey, ValueId)>> {
         Limits::check("tensors of the file", count, self.limits.members)?;
-        let mut described = Vec::new();
-        for done in 0..count {
-            if done.is_multiple_of(256) {
-                progress.check(done, count)?;
-            }
-            described.push(self.described()?);
-        }
+        let described = self.all_described(count, progress)?;
         // The tensors begin at the next multiple of the alignment.
         let start = self.cursor.at.checked_next_multiple_of(self.alignment);
         let start = start.ok_or_else(|| Error::damaged("an alignment that can't be"))?;
         let mut names = HashSet::new();
         let mut entries = Vec::with_capacity(described.len() + 1);
         let mut cut = 0u64;
+        let mut expected = Some(0u64);
         for tensor in described {
+            self.broken.tensor(&tensor.name, tensor.shape.len());
+            if expected.is_some_and(|offset| offset != tensor.offset) {
+                self.broken.add(Rule::Misplaced, &tensor.name);
+                expected = None;
+            }
+            expected = expected.and_then(|offset| self.behind(offset, &tensor));
             if !names.insert(tensor.name.clone()) {
                 return Err(
                     Error::damaged(format!("two tensors are named {}", tensor.name)).at(tensor.at)
@@ -288,6 +313,84 @@ impl GgufReader<'_> {
         Ok(entries)
     }
 
+    /// What the header says of each tensor. Where the count in it is wrong, so many as there are.
+    fn all_described(&mut self, count: u64, progress: &mut dyn Progress) -> Result<Vec<Described>> {
+        let mut described: Vec<Described> = Vec::new();
+        // The first byte behind the tensors so far, from the start of the data.
+        let mut end = Some(0);
+        for done in 0..count {
+            if done.is_multiple_of(256) {
+                progress.check(done, count)?;
+            }
+            let at = self.cursor.at;
+            let one = self.described();
+            if !one.as_ref().is_ok_and(|one| !one.name.is_empty()) && self.is_end(at, end) {
+                self.cursor.at = at;
+                self.miscounted(count, done);
+                return Ok(described);
+            }
+            let one = one?;
+            end = end.and_then(|end| self.behind(end, &one));
+            described.push(one);
+        }
+        // Data most often follows, which hardly ever looks like the next tensor.
+        loop {
+            let at = self.cursor.at;
+            match self.described() {
+                Ok(one)
+                    if !one.name.is_empty()
+                        && (1..=4).contains(&one.shape.len())
+                        && types::dtype(one.ggml_type).is_some()
+                        && Some(one.offset) == end =>
+                {
+                    end = end.and_then(|end| self.behind(end, &one));
+                    described.push(one);
+                    Limits::check(
+                        "tensors of the file",
+                        described.len() as u64,
+                        self.limits.members,
+                    )?;
+                }
+                _ => {
+                    self.cursor.at = at;
+                    break;
+                }
+            }
+        }
+        if described.len() as u64 > count {
+            self.miscounted(count, described.len() as u64);
+        }
+        Ok(described)
+    }
+
+    /// Where the tensor after the one at `offset` begins, from the start of the data.
+    fn behind(&self, offset: u64, described: &Described) -> Option<u64> {
+        let dtype = types::dtype(described.ggml_type)?;
+        let count = described.shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim))?;
+        offset.checked_add(dtype.bytes_of(count)?)?.checked_next_multiple_of(self.alignment)
+    }
+
+    /// Whether the data of the tensors so far, which are described up to `at`, is all that the file holds.
+    fn is_end(&self, at: u64, end: Option<u64>) -> bool {
+        let start = at.checked_next_multiple_of(self.alignment);
+        let (Some(start), Some(end)) = (start, end) else { return false };
+        // The padding behind the last tensor may be missing.
+        let least = end.saturating_sub(self.alignment - 1).max(1);
+        (least..=end).contains(&self.len.saturating_sub(start))
+    }
+
+    fn miscounted(&mut self, count: u64, there: u64) {
+        self.findings.push(
+            Finding::new(
+                Grade::Warning,
+                format!("The file counts {} and describes {there}", counted(count, "tensor")),
+            )
+            .detail("The number in the header is wrong. All tensors that are described are shown; llama.cpp refuses the file.")
+            .advice("Write the file again. Copying or downloading it again does not help.")
+            .refused(),
+        );
+    }
+
     fn described(&mut self) -> Result<Described> {
         let at = self.cursor.at;
         let name = self.text()?;
@@ -309,10 +412,7 @@ impl GgufReader<'_> {
         let Described { at, shape, ggml_type, offset, .. } = described;
         let Some(dtype) = types::dtype(ggml_type) else {
             let repr = format!("a tensor of shape {shape:?} and of the unknown type {ggml_type}");
-            self.findings.push(
-                Finding::new(Grade::Warning, format!("A tensor has the unknown type {ggml_type}"))
-                    .place(described.name.to_lossy().into_owned()),
-            );
+            self.broken.add(Rule::Type, &described.name);
             return self.builder.push(unknown(repr));
         };
         let mut tensor = Tensor::new(dtype, shape, Layout::Missing("".into()));
@@ -346,6 +446,10 @@ impl GgufReader<'_> {
         self.builder.push(Value::Tensor(tensor))
     }
 }
+
+/// Numbers of types of the metadata.
+const UINT32: u32 = 4;
+const ARRAY: u32 = 9;
 
 /// A tensor as the header has it, its dimensions the other way round.
 struct Described {

@@ -108,6 +108,12 @@ impl Parser<'_> {
         self.text.get(self.at) == Some(&b'"')
     }
 
+    /// Whether an object stands next.
+    pub(crate) fn at_object(&mut self) -> bool {
+        self.space();
+        self.text.get(self.at) == Some(&b'{')
+    }
+
     /// Passes a value of any kind.
     pub(crate) fn skip(&mut self) -> Result<()> {
         // The containers that were opened here, innermost last: whether it is an object, and

@@ -50,9 +50,22 @@ impl Header {
     ) -> Result<Self> {
         let text = text(files, file, limits)?;
         let data = 8 + text.len() as u64;
-        let mut parser = Parser::strict(&text, MOST_DEPTH);
         let there = files.len(file) - data;
-        let (metadata, tensors, findings) = (Vec::new(), Vec::new(), Vec::new());
+        let (metadata, tensors, mut findings) = (Vec::new(), Vec::new(), Vec::new());
+        let whole = text.strip_prefix(b"{},\"__metadata__\"");
+        let text = match whole {
+            Some(rest) => {
+                findings.push(
+                    Finding::new(Grade::Warning, "The header closes before `__metadata__`")
+                        .detail("Old releases of safetensors wrote files without tensors so. The reference library refuses the file.")
+                        .advice(REPAIR)
+                        .refused(),
+                );
+                [b"{\"__metadata__\"", rest].concat()
+            }
+            None => text,
+        };
+        let mut parser = Parser::strict(&text, MOST_DEPTH);
         let mut header = Self { metadata, tensors, data, there, findings };
         header
             .parse(&mut parser, limits, progress)
@@ -77,7 +90,17 @@ impl Header {
                 if std::mem::replace(&mut has_metadata, true) {
                     return Err(Error::damaged("it has two entries `__metadata__`"));
                 }
-                self.metadata = metadata(parser)?;
+                let (metadata, others) = metadata(parser)?;
+                self.metadata = metadata;
+                if others {
+                    self.findings.push(
+                        Finding::new(Grade::Warning, "`__metadata__` holds values that are not text")
+                            .detail("They are shown as JSON, and a copy holds them as text. The reference library refuses the file.")
+                            .advice(REPAIR)
+                            .refused()
+                            .left_out(),
+                    );
+                }
                 continue;
             }
             let entry =
@@ -116,33 +139,79 @@ impl Header {
         Ok(())
     }
 
-    /// Fails unless the tensors lie one behind the other without a gap from the first byte of the
-    /// data, of which there are `len`, to the last. That the file ends before they do is a
-    /// finding: those before its end are whole.
+    /// Checks that each tensor is as long as its shape says and none overlaps another but one of the same
+    /// bytes. That the file ends before they do, or that bytes belong to no tensor, is a finding: the tensors
+    /// that are there are whole. `len`: the length of the data.
     fn validate(&mut self, len: u64) -> Result<()> {
         let mut order: Vec<&TensorInfo> = room::collect(&self.tensors)?;
         order::by_key(&mut order, |entry| (entry.begin, entry.end));
         let mut at = 0;
+        let mut last = None;
+        let mut holes = Unclaimed::default();
+        let mut shared = None;
         for entry in order {
-            entry.validate(at).map_err(|error| error.at(self.data.saturating_add(at)))?;
-            at = entry.end;
-        }
-        let data = self.data;
-        let place = |error: Error| error.at(data + at.min(len));
-        match at.cmp(&len) {
-            std::cmp::Ordering::Equal => Ok(()),
-            std::cmp::Ordering::Greater => {
-                self.findings.push(self.cut_short(at - len));
-                Ok(())
+            let place = self.data.saturating_add(at);
+            if last == Some((entry.begin, entry.end)) && entry.begin < entry.end {
+                entry.validate(entry.begin).map_err(|error| error.at(place))?;
+                shared = shared.or(Some(entry.name.clone()));
+                continue;
             }
-            std::cmp::Ordering::Less => Err(place(
-                Error::damaged(format!(
-                    "the last {} bytes of the file belong to no tensor",
-                    len - at
-                ))
-                .advice("The reference library refuses the file, too: fetch or write it again."),
-            )),
+            if entry.begin > at {
+                holes.add(entry.begin - at, self.data.saturating_add(at));
+            }
+            entry.validate(entry.begin.max(at)).map_err(|error| error.at(place))?;
+            (at, last) = (entry.end, Some((entry.begin, entry.end)));
         }
+        if at < len {
+            holes.add(len - at, self.data.saturating_add(at));
+        }
+        if at > len {
+            self.findings.push(self.cut_short(at - len));
+        }
+        self.findings.extend(holes.finding());
+        self.findings.extend(shared.map(|name| {
+            Finding::new(Grade::Warning, "Tensors share their bytes")
+                .detail("Their data_offsets are the same. The reference library refuses the file.")
+                .place(name.to_lossy())
+                .advice(REPAIR)
+                .refused()
+        }));
+        Ok(())
+    }
+}
+
+/// What to do about a file that is refused and whose tensors are whole.
+const REPAIR: &str =
+    "`statelens convert FILE OUT.safetensors --lossy` writes a file that the library reads.";
+
+/// Bytes of the data that belong to no tensor.
+#[derive(Default)]
+struct Unclaimed {
+    bytes: u64,
+    /// Where the first of them is in the file.
+    first: Option<u64>,
+}
+
+impl Unclaimed {
+    fn add(&mut self, bytes: u64, at: u64) {
+        self.bytes += bytes;
+        self.first = self.first.or(Some(at));
+    }
+
+    fn finding(self) -> Option<Finding> {
+        let at = self.first?;
+        let bytes = match self.bytes {
+            1 => "1 byte of the data belongs".to_owned(),
+            bytes => format!("{} bytes of the data belong", grouped(bytes)),
+        };
+        Some(
+            Finding::new(Grade::Warning, format!("{bytes} to no tensor"))
+                .detail("All tensors are whole; a copy leaves these bytes out. The reference library refuses the file.")
+                .place(format!("byte {at}"))
+                .advice(REPAIR)
+                .refused()
+                .left_out(),
+        )
     }
 }
 
@@ -166,18 +235,12 @@ impl TensorInfo {
         self.end <= len
     }
 
-    /// Fails unless it begins at `at` and is as long as its shape says.
+    /// Fails unless it begins at `at` or behind it and is as long as its shape says.
     fn validate(&self, at: u64) -> Result<()> {
         let Self { name, header_dtype, shape, begin, end } = self;
         if end < begin {
             return Err(Error::damaged(format!(
                 "the data of `{name}` ends before it begins: data_offsets are [{begin}, {end}]"
-            )));
-        }
-        if *begin > at {
-            return Err(Error::damaged(format!(
-                "{} bytes before the data of `{name}` belong to no tensor",
-                begin - at
             )));
         }
         if *begin < at {
@@ -256,18 +319,29 @@ fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
     }
 }
 
-/// `__metadata__`: names and texts, or null.
-fn metadata(parser: &mut Parser<'_>) -> Result<Vec<(Text, Text)>> {
+/// `__metadata__`: names and texts, or null. Other values become JSON; whether there are some.
+fn metadata(parser: &mut Parser<'_>) -> Result<(Vec<(Text, Text)>, bool)> {
     let mut entries: Vec<(Text, Text)> = Vec::new();
     let mut places: HashMap<Text, usize> = HashMap::new();
     if parser.null() {
-        return Ok(entries);
+        return Ok((entries, false));
     }
-    parser.object().map_err(|error| error.context("`__metadata__`"))?;
-    let mut first = true;
+    let within = |error: Error| error.context("`__metadata__`");
+    if !parser.at_object() {
+        entries.push((METADATA.into(), parser.compact().map_err(within)?.into()));
+        return Ok((entries, true));
+    }
+    parser.object().map_err(within)?;
+    let (mut first, mut others) = (true, false);
     while let Some(name) = parser.entry(&mut first)? {
-        let text =
-            parser.text().map_err(|error| error.context(format!("`__metadata__`, `{name}`")))?;
+        let text = match parser.at_text() {
+            true => parser.text(),
+            false => {
+                others = true;
+                parser.compact().map(Text::from)
+            }
+        };
+        let text = text.map_err(|error| error.context(format!("`__metadata__`, `{name}`")))?;
         match places.get(&name) {
             Some(place) => entries[*place].1 = text,
             None => {
@@ -276,7 +350,7 @@ fn metadata(parser: &mut Parser<'_>) -> Result<Vec<(Text, Text)>> {
             }
         }
     }
-    Ok(entries)
+    Ok((entries, others))
 }
 
 /// One tensor.

@@ -23,6 +23,10 @@ pub(crate) struct Sharded {
     index: Option<ShardIndex>,
     /// Names of the shards, in order, and their files where they are there.
     shards: Vec<(String, Option<FileId>)>,
+    /// Names of shards beside these, numbered like them, that the index does not name.
+    unnamed: Vec<String>,
+    /// The name of an index that was set aside because none of its shards is there.
+    stale: Option<String>,
 }
 
 impl Sharded {
@@ -33,7 +37,14 @@ impl Sharded {
         if is_index(name) && !stray::is_pointer(files, main) {
             let index =
                 ShardIndex::read(files, main, limits).map_err(|error| error.in_file(name))?;
-            return Ok(Some(Self::indexed(files, index)));
+            let indexed = Self::indexed(files, index);
+            if indexed.shards.iter().all(|(name, _)| files.find(name).is_none())
+                && let Some(shards) = complete(files, name)
+            {
+                let stale = Some(name.to_owned());
+                return Ok(Some(Self { index: None, shards, unnamed: Vec::new(), stale }));
+            }
+            return Ok(Some(indexed));
         }
         let number = Number::parse(name);
         // Shards can have any name; what an index names has one of these extensions.
@@ -56,12 +67,14 @@ impl Sharded {
         let shards = number.all(|name| files.find(name).is_some());
         let shards = shards.map(|name| (shard(files, &name), name)).map(|(id, name)| (name, id));
         let shards = shards.collect();
-        Ok(Some(Self { index: None, shards }).filter(|_| number.count > 1))
+        let numbered = Self { index: None, shards, unnamed: Vec::new(), stale: None };
+        Ok(Some(numbered).filter(|_| number.count > 1))
     }
 
     fn indexed(files: &FileSet, index: ShardIndex) -> Self {
         let shards = index.shards.iter().map(|name| (name.clone(), shard(files, name))).collect();
-        Self { index: Some(index), shards }
+        let unnamed = unnamed(files, &index.shards);
+        Self { index: Some(index), shards, unnamed, stale: None }
     }
 
     /// The shards that are there, each with all files and itself as the opened one.
@@ -114,11 +127,30 @@ impl Sharded {
             .ok_or_else(|| Error::damaged("none of the shards is there"))
     }
 
-    /// That shards are missing, if some are.
+    /// What is wrong with the set: shards that are missing or not named by the index, a stale index.
     pub(crate) fn findings(&self) -> Vec<Finding> {
+        let stale = self.stale.as_ref().map(|index| {
+            Finding::new(Grade::Warning, format!("The index {index} names other files"))
+                .detail("None of them is there. The numbered shards beside it are complete and were opened without it. The libraries go by the index and refuse the folder.")
+                .advice("Delete the index, or fetch the one of these shards.")
+                .refused()
+        });
+        let unnamed = (!self.unnamed.is_empty()).then(|| {
+            let title = match self.unnamed.as_slice() {
+                [one] => format!("The index does not name the shard {one}"),
+                more => format!("The index does not name {} shards: {}", more.len(), listed(more, 5)),
+            };
+            Finding::new(Grade::Damage, title)
+                .detail("It is numbered like the others. Its tensors are not in the checkpoint, and libraries that go by the index do not load them.")
+                .advice("Fetch the index again, or delete it: the shards are then opened by their numbers.")
+        });
+        self.missing_shards().into_iter().chain(stale).chain(unnamed).collect()
+    }
+
+    fn missing_shards(&self) -> Option<Finding> {
         let missing = self.missing();
         if missing.is_empty() {
-            return Vec::new();
+            return None;
         }
         let detail = match self.index {
             Some(_) => {
@@ -132,13 +164,55 @@ impl Sharded {
         let finding = Finding::new(Grade::Damage, title)
             .detail(detail)
             .advice("Put the files beside the others, or open them all together.");
-        vec![finding.missing(missing).unlisted(self.index.is_none())]
+        Some(finding.missing(missing).unlisted(self.index.is_none()))
     }
 
     fn missing(&self) -> Vec<String> {
         let missing = self.shards.iter().filter(|(_, id)| id.is_none());
         missing.map(|(name, _)| name.clone()).collect()
     }
+}
+
+/// The shards of the one complete numbered set beside an index and named like it; `None` if there is none, or
+/// more than one.
+fn complete(files: &FileSet, index: &str) -> Option<Vec<(String, Option<FileId>)>> {
+    let (stem, variant) = index_stem(index);
+    let (stem, extension) = stem.rsplit_once('.').unwrap_or((stem, ""));
+    let mut found: Option<Vec<(String, Option<FileId>)>> = None;
+    for (_, file) in files.iter() {
+        let Some(number) = Number::parse(&file.name) else { continue };
+        let variant = if variant.is_empty() { String::new() } else { format!(".{variant}") };
+        let named = number.stem.strip_prefix(stem).is_some_and(|rest| rest == variant);
+        if !named || number.extension != extension || number.at > 1 {
+            continue;
+        }
+        let shards = number.all(|name| files.find(name).is_some());
+        let shards: Option<Vec<_>> =
+            shards.map(|name| shard(files, &name).map(|id| (name, Some(id)))).collect();
+        match (&found, shards) {
+            (_, None) => {}
+            (None, shards) => found = shards,
+            (Some(known), Some(shards)) if *known == shards => {}
+            (Some(_), Some(_)) => return None,
+        }
+    }
+    found
+}
+
+/// Shards in the set of files that are numbered like those that an index names, and that it doesn't name.
+fn unnamed(files: &FileSet, named: &[String]) -> Vec<String> {
+    let mut families: BTreeSet<String> = BTreeSet::new();
+    let mut unnamed = Vec::new();
+    for number in named.iter().filter_map(|name| Number::parse(name)) {
+        if families.insert(number.family()) {
+            unnamed.extend(
+                number.all(|name| files.find(name).is_some()).filter(|name| {
+                    named.binary_search(name).is_err() && files.find(name).is_some()
+                }),
+            );
+        }
+    }
+    unnamed
 }
 
 /// The shard of that name; what no format claims is none.

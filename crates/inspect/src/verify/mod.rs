@@ -111,7 +111,7 @@ impl Verification {
         report.problems = checkpoint
             .findings
             .iter()
-            .filter(|finding| finding.grade == Grade::Damage)
+            .filter(|finding| finding.grade == Grade::Damage || finding.refused)
             .map(problem_of_finding)
             .collect();
         for (what, error) in &checks.broken {

@@ -1,8 +1,11 @@
-//! The folder in the archive that all records of a torch file lie in.
+//! The folder in the archive that all records of a torch file are in.
+//!
+//! Rules: `PyTorchStreamReader` in `caffe2/serialize/inline_container.cc`, whose `getAllRecords` torch.load calls
+//! (release 2.4), and miniz, which reads stored and deflated records.
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Finding, Grade, Limits, ReadAt, Result, Span};
+use statelens_checkpoint::{Finding, Grade, Limits, Packing, ReadAt, Result, Span, counted};
 
 use crate::archive::{Archive, Record, names};
 
@@ -13,40 +16,102 @@ pub(super) fn open(
     limits: &Limits,
 ) -> Result<(Archive, Vec<Finding>)> {
     let mut archive = Archive::open_within(source, span, limits)?;
-    let mut findings: Vec<Finding> = names::finding(archive.records().iter()).into_iter().collect();
-    if archive.is_led_by_something() {
-        findings.push(
-            Finding::new(Grade::Warning, "Something lies before the archive")
-                .detail("torch refuses a file that does not begin with the archive."),
-        );
+    let mut findings = Vec::new();
+    if archive.records().iter().all(|record| !record.raw_name().contains(&b'/'))
+        && archive.records().iter().any(|record| record.raw_name().ends_with(b"\\data.pkl"))
+    {
+        archive.take_backslashes_for_slashes();
+        findings.push(refused(
+            "The names of the records have backslashes",
+            "torch.load expects slashes, and refuses the archive.",
+        ));
     }
-    archive.enter(root(archive.records(), &mut findings));
+    findings.extend(names::finding(archive.records().iter()));
+    if archive.is_led_by_something() {
+        findings.push(refused(
+            "Something stands before the archive",
+            "torch.load refuses a file that does not begin with the archive.",
+        ));
+    }
+    findings.extend(compressed(archive.records()));
+    let root = root(archive.records());
+    let is_saved = |record: &Record| record.raw_name() == format!("{root}data.pkl").as_bytes();
+    if archive.records().iter().any(is_saved) {
+        findings.extend(outside(archive.records(), &root));
+    }
+    archive.enter(root);
     Ok((archive, findings))
 }
 
-/// The folder: torch takes that of the first record, and refuses a file without.
-fn root(records: &[Record], findings: &mut Vec<Finding>) -> String {
-    let folder = |name: &[u8]| {
-        let end = name.iter().position(|byte| *byte == b'/')?;
-        Some(String::from_utf8_lossy(&name[..=end]).into_owned())
-    };
-    let holds = |root: &str| {
-        let name = [root, "data.pkl"].concat();
-        records.iter().any(|record| record.raw_name() == name.as_bytes())
-    };
+fn refused(title: impl Into<String>, detail: impl Into<String>) -> Finding {
+    let advice = "`statelens convert FILE OUT.pt` writes an archive that torch.load reads.";
+    Finding::new(Grade::Warning, title).detail(detail).advice(advice).refused()
+}
+
+/// The folder with `data.pkl` in it: that of the first record, where torch looks for it, or else any.
+fn root(records: &[Record]) -> String {
     let first = records.first().and_then(|record| folder(record.raw_name()));
-    if let Some(root) = first.filter(|root| holds(root)) {
-        return root;
-    }
-    let other = records.iter().find_map(|record| {
-        let root = record.raw_name().strip_suffix(b"data.pkl")?;
-        (root.is_empty() || root.ends_with(b"/")).then_some(root)
+    let holds = |root: &&[u8]| {
+        let name = [root, b"data.pkl".as_slice()].concat();
+        records.iter().any(|record| record.raw_name() == name)
+    };
+    let root = first.filter(holds).or_else(|| {
+        records.iter().find_map(|record| {
+            let root = record.raw_name().strip_suffix(b"data.pkl")?;
+            (root.is_empty() || root.ends_with(b"/")).then_some(root)
+        })
     });
-    if other.is_some() {
-        findings.push(
-            Finding::new(Grade::Warning, "The records do not lie in one folder at the top")
-                .detail("torch refuses to load such an archive."),
-        );
+    String::from_utf8_lossy(root.unwrap_or_default()).into_owned()
+}
+
+/// The top folder of a name, with its slash.
+fn folder(name: &[u8]) -> Option<&[u8]> {
+    let end = name.iter().position(|byte| *byte == b'/')?;
+    name.get(..=end)
+}
+
+/// The finding for records outside of the first record's folder, or of a checkpoint in another folder.
+fn outside(records: &[Record], root: &str) -> Option<Finding> {
+    let first = records.first().and_then(|record| folder(record.raw_name()));
+    let outside =
+        |record: &&Record| first.is_none_or(|first| !record.raw_name().starts_with(first));
+    let place = records.iter().find(outside).map(Record::name);
+    if place.is_none() && first == Some(root.as_bytes()) {
+        return None;
     }
-    String::from_utf8_lossy(other.unwrap_or_default()).into_owned()
+    let count = records.iter().filter(outside).count() as u64;
+    let (title, detail) = match (first, count) {
+        (Some(_), 0) => (
+            format!("The checkpoint is in the folder {root}"),
+            "torch.load expects it in the top folder of the archive.".to_owned(),
+        ),
+        (Some(first), count) => (
+            format!(
+                "{} not in the folder {}",
+                if count == 1 {
+                    "1 record is".to_owned()
+                } else {
+                    format!("{} are", counted(count, "record"))
+                },
+                String::from_utf8_lossy(first)
+            ),
+            "torch.load refuses an archive with records outside of its first record's folder."
+                .to_owned(),
+        ),
+        (None, _) => (
+            "The records are not in a folder".to_owned(),
+            "torch.load expects all of them in one folder, and refuses the archive.".to_owned(),
+        ),
+    };
+    Some(refused(title, detail).place(place.unwrap_or_default()))
+}
+
+/// The finding for records that are compressed in a way that torch doesn't read.
+fn compressed(records: &[Record]) -> Option<Finding> {
+    let (record, packing) = records.iter().find_map(|record| {
+        let packing = record.packing().filter(|packing| *packing != Packing::Deflate)?;
+        Some((record, packing))
+    })?;
+    let title = format!("Records are {}", packing.past());
+    Some(refused(title, "torch.load reads stored and deflated records.").place(record.name()))
 }
