@@ -211,6 +211,24 @@ impl DType {
         }
     }
 
+    /// Whether elements of both mean the same once their bytes are little-endian. Unlike `==` this
+    /// ignores [`NumpyType::words`], which belong to a file's byte order, and the order in which fields are
+    /// listed.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let (Self::Numpy(one), Self::Numpy(other)) = (self, other) else { return self == other };
+        fn sorted(numpy: &NumpyType) -> Vec<&Field> {
+            let mut fields: Vec<&Field> = numpy.fields.iter().collect();
+            crate::order::by_key(&mut fields, |field| field.offset);
+            fields
+        }
+        (&one.name, &one.code, one.itemsize) == (&other.name, &other.code, other.itemsize)
+            && one.fields.len() == other.fields.len()
+            && sorted(one).into_iter().zip(sorted(other)).all(|(one, other)| {
+                (&one.name, one.offset, &one.shape) == (&other.name, other.offset, &other.shape)
+                    && one.dtype.is_same(&other.dtype)
+            })
+    }
+
     /// Real floating point.
     pub fn is_float(&self) -> bool {
         use DType::*;

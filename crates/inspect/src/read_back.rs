@@ -128,7 +128,11 @@ impl ReadBack {
                 return differs("the shape", &text(wanted), &text(found));
             }
             let (wanted, found) = (dtype_of(source, leaf.target), dtype_of(written, target));
-            if how == How::Exact && wanted != found {
+            let same = match (wanted, found) {
+                (Some(wanted), Some(found)) => wanted.is_same(found),
+                (wanted, found) => wanted == found,
+            };
+            if how == How::Exact && !same {
                 let text = |dtype: Option<&DType>| dtype.map_or("none".into(), DType::to_string);
                 return differs("the dtype", &text(wanted), &text(found));
             }
@@ -153,20 +157,28 @@ impl ReadBack {
         Ok(())
     }
 
-    /// Compares what has another name in the file: as many tensors of each dtype and shape have to
-    /// be there.
+    /// Compares what has another name in the file: for each tensor there must be one of its dtype and shape,
+    /// for each plain value one of its shape.
     fn renamed(&self, wanted: &[Leaf], left: &[ValueId], written: &Checkpoint) -> Result<()> {
-        let mut shapes: HashMap<&[u64], u64> = HashMap::new();
+        let mut by_shape: HashMap<&[u64], Vec<Option<&DType>>> = HashMap::new();
         for id in left {
-            *shapes.entry(shape_of(written, *id).unwrap_or(&[])).or_default() += 1;
+            let shape = shape_of(written, *id).unwrap_or(&[]);
+            by_shape.entry(shape).or_default().push(dtype_of(written, *id));
         }
-        for leaf in wanted {
+        // Plain values last: they become arrays of any dtype.
+        let (tensors, plain): (Vec<&Leaf>, Vec<&Leaf>) =
+            wanted.iter().partition(|leaf| dtype_of(&self.source, leaf.target).is_some());
+        for leaf in tensors.into_iter().chain(plain) {
+            let wanted = dtype_of(&self.source, leaf.target);
+            let same = |found: &Option<&DType>| match (wanted, found) {
+                (Some(wanted), Some(found)) => wanted.is_same(found),
+                (wanted, _) => wanted.is_none(),
+            };
             let shape = shape_of(&self.source, leaf.target).unwrap_or(&[]);
-            match shapes.get_mut(shape) {
-                Some(count) if *count > 0 => *count -= 1,
-                _ => {
-                    return Err(broken(format!("`{}` is not in what was written", leaf.flat)));
-                }
+            let found = by_shape.get_mut(shape);
+            match found.and_then(|found| Some((found.iter().position(same)?, found))) {
+                Some((at, found)) => drop(found.swap_remove(at)),
+                None => return Err(broken(format!("`{}` is not in what was written", leaf.flat))),
             }
         }
         Ok(())

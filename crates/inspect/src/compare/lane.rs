@@ -38,7 +38,7 @@ pub(super) fn lane(left: &DType, right: &DType) -> Option<(Lane, DType, DType)> 
         };
     }
     let size = usize::try_from(left.itemsize().max(1)).ok()?;
-    (left == right).then(|| (Lane::Raw(size), left.clone(), right.clone()))
+    left.is_same(right).then(|| (Lane::Raw(size), left.clone(), right.clone()))
 }
 
 /// Of two dtypes of floats the one that rounds more: with fewer bits of mantissa, or of exponent

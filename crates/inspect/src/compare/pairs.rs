@@ -163,7 +163,7 @@ impl Matching<'_> {
                 DifferenceKind::Shape { left: left.shape.clone(), right: right.shape.clone() };
             return self.report.differ(order, key, part, what);
         }
-        let dtypes = (left.dtype != right.dtype && !self.options.ignore_dtype)
+        let dtypes = (!left.dtype.is_same(&right.dtype) && !self.options.ignore_dtype)
             .then(|| (left.dtype.to_string(), right.dtype.to_string()));
         if let Some((left_name, right_name)) = &dtypes {
             // What are numbers on both sides are compared as such, too.

@@ -61,7 +61,7 @@ pub(super) const UNKNOWN: LossKind =
     lost("elements of dtypes that NumPy lacks become bytes", LACKS);
 pub(super) const RECORD: LossKind = lost(
     "records become bytes",
-    "Their fields overlap, or have no names, which NumPy's files can't tell.",
+    "A field has no name, overlaps another or has a dtype that NumPy lacks.",
 );
 pub(super) const NONE: LossKind = lost("entries that are None are left out", FLAT);
 pub(super) const OBJECT: LossKind =
