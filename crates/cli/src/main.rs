@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         if let Some(cap) = spending.max_fetch {
             remote::allow(cap);
         }
+        commands::read_as(spending.read_as.clone());
         if let Some(most) = spending.scratch {
             scratch::allow(most);
         }

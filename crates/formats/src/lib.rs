@@ -15,6 +15,7 @@ mod damage;
 mod damaged_copies;
 pub mod dcp;
 pub mod flax;
+mod foreign;
 mod format;
 pub mod gguf;
 pub mod hdf5;
@@ -34,6 +35,7 @@ mod stray;
 pub mod tensorflow;
 pub mod torch;
 mod unread;
+mod untyped;
 mod views;
 
 use std::sync::Arc;
@@ -53,6 +55,7 @@ use statelens_checkpoint::{
 };
 pub use statelens_pickle::ScanOptions;
 pub use stray::{STAND_IN, is_named_so, telling};
+pub use untyped::{is_untyped, untyped, untyped_again};
 
 /// Every format of ours, in the order in which they are shown; of equal scores, the first one's file it is.
 pub static FORMATS: &[&Format] = &[
@@ -87,6 +90,7 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     }?;
     checkpoint.files = checkpoint.files.within(limits);
     checkpoint.findings.extend(unfolds(&checkpoint, limits));
+    checkpoint.findings.extend(untyped(&checkpoint));
     checkpoint.findings.extend(stray::impostors(&checkpoint));
     checkpoint.findings.extend(damage::of_root(&checkpoint));
     Ok(checkpoint)

@@ -3,7 +3,7 @@
 
 use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss, grouped};
 
-use crate::{Probe, paths};
+use crate::{Probe, foreign, paths};
 
 /// What a file is that no format claims; of several, the first of these says most about them all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +20,8 @@ enum Stray {
     Zeros,
     /// A compressed file, which may hold anything.
     Compressed,
+    /// Of a format that is known and not read.
+    Foreign,
     Unknown,
 }
 
@@ -95,6 +97,10 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
         Stray::Compressed => Error::unsupported("this is a compressed file").advice(
             "Unpack it, with `gunzip`, `unzstd` or what fits its name, and open what is in it.",
         ),
+        Stray::Foreign => match foreign::find(probe) {
+            Some(foreign) => foreign.error(),
+            None => Error::unsupported("this is not a checkpoint"),
+        },
         Stray::Unknown => Error::unsupported(
             "this is not a checkpoint in a format that Statelens knows",
         )
@@ -202,6 +208,7 @@ fn kind(probe: &Probe<'_>) -> Stray {
         () if is_onnx(probe) => Stray::Onnx,
         () if head.iter().all(|byte| *byte == 0) => Stray::Zeros,
         () if COMPRESSED.iter().any(|magic| head.starts_with(magic)) => Stray::Compressed,
+        () if foreign::find(probe).is_some() => Stray::Foreign,
         () => Stray::Unknown,
     }
 }
@@ -270,7 +277,7 @@ mod tests {
     #[test]
     fn what_is_no_checkpoint_is_told_and_what_to_do() {
         let onnx = b"\x08\x08\x12\x07pytorch\x1a\x052.6.0\x3a\x9c\x01\x0a\x10";
-        let cases: [(&str, &[u8], &str); 16] = [
+        let cases: [(&str, &[u8], &str); 32] = [
             ("model.pt.gz", b"\x1f\x8b\x08\x00", "compressed"),
             ("model.bin", b"", "empty"),
             ("model.bin", &[0; 5000], "zeros"),
@@ -294,6 +301,22 @@ mod tests {
             ("ckpt/params.kernel/.zarray", b"{\"chunks\":[2],\"zarr_format\":2}", "Orbax"),
             ("ckpt/manifest.ocdbt", b"\x0c\xdb\x3a\x2a\0\0", "Orbax"),
             ("model.onnx", onnx, "ONNX"),
+            ("lua.t7", b"\x04\0\0\0\x01\0\0\0\x03\0\0\0V 1\x11\0\0\0torch.FloatTensor", "Torch7"),
+            ("table.t7", b"\x03\0\0\0\x01\0\0\0\x02\0\0\0", "Torch7"),
+            ("old.bin", b"tjgg\x03\0\0\0\x00\x7d\0\0", "GGJT"),
+            ("old.bin", b"lmgg\0\0\0\0", "GGML"),
+            ("graph.pb", b"\x0a\x1a\x0a\x01x\x12\x0bPlaceholder", "frozen graph"),
+            ("m.tflite", b"\x1c\0\0\0TFL3", "TensorFlow Lite"),
+            ("c.caffemodel", b"\x0a\x09GoogleNet", "Caffe"),
+            ("m.mat", b"MATLAB 5.0 MAT-file, Platform: GLNXA64", "MATLAB"),
+            ("m.params", b"\x12\x01\0\0\0\0\0\0\0\0", "MXNet"),
+            ("yolo.weights", b"\0\0\0\0\x02\0\0\0\0\0\0\0", "Darknet"),
+            ("m.engine", b"ftrt\0\0\0\0", "TensorRT"),
+            ("m.pte", b"\x1c\0\0\0ET12", "ExecuTorch"),
+            ("m.parquet", b"PAR1\x15\x04", "Parquet"),
+            ("s/zarr.json", b"{\"zarr_format\":3}", "Zarr"),
+            ("m.rar", b"Rar!\x1a\x07\x01\0", "RAR"),
+            ("m.pt", b"UEsDBAAACAgAAAAAAAAAAAAAAAAAAAAAAAAOABQAbW9kZWwvZGF0YS5wa2xG", "Base64"),
             ("model.xyz", b"nothing that anybody knows", "GGUF"),
         ];
         for (name, bytes, word) in cases {
@@ -301,6 +324,8 @@ mod tests {
             let error = crate::open(files, &Limits::default(), &mut Unwatched).unwrap_err();
             assert!(error.to_string().contains(word), "{name}: {error}");
             assert!(error.next_step().is_some(), "{name}: {error}");
+            let guesses = error.to_string().contains("only a part of it may be there");
+            assert_eq!(guesses, name == "model.xyz", "{name}: {error}");
         }
     }
 

@@ -13,6 +13,11 @@ pub(crate) struct Spending {
     #[arg(long, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
     pub(crate) max_fetch: Option<u64>,
 
+    /// Reads arrays that are stored without a dtype (void8, void16) as one, e.g. '*=bfloat16' or
+    /// 'params*=float8_e4m3fn'; for those that NumPy saved of ml_dtypes
+    #[arg(long, value_name = "[GLOB=]DTYPE", value_parser = statelens_convert::read_as_rule, help_heading = "Reading", hide_short_help = true)]
+    pub(crate) read_as: Vec<statelens_convert::CastRule>,
+
     /// Raises the limits on memory and work: 10 allows ten times as much, none lifts them; for a
     /// file that you trust
     #[arg(long, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]

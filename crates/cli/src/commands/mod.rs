@@ -20,13 +20,14 @@ pub(crate) mod toolbox;
 pub(crate) mod values;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use statelens_checkpoint::{Checkpoint, Error, Finding, Leaf, Result, known_key};
+use statelens_convert::CastRule;
 use statelens_inspect::{near_keys, visible};
 
 use crate::limits::limits;
-use crate::print::{Failure, Printer, grade_text};
+use crate::print::{Failure, Printer, complain, grade_text};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::scratch;
@@ -40,15 +41,38 @@ fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource
     Ok((checkpoint, sources))
 }
 
+/// What arrays without a dtype are read as.
+static READ_AS: OnceLock<Vec<CastRule>> = OnceLock::new();
+
+/// Reads arrays without a dtype by these rules from now on.
+pub(crate) fn read_as(rules: Vec<CastRule>) {
+    // A command sets them once, before anything is opened.
+    let _ = READ_AS.set(rules);
+}
+
 fn open_any(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
     let mut bar = Bar::new("opening", Unit::Keys);
-    if let Some(url) = remote::address(file) {
-        return Ok((remote::open(url, with, &mut bar)?, Vec::new()));
+    let (checkpoint, sources) = match remote::address(file) {
+        Some(url) => (remote::open(url, with, &mut bar)?, Vec::new()),
+        None => {
+            let opened = source::open(file, with)?;
+            let files = opened.files.with_scratch(scratch::on_disk());
+            (statelens_formats::open(files, limits(), &mut bar)?, opened.sources)
+        }
+    };
+    match READ_AS.get().map_or(&[][..], |rules| rules) {
+        [] => Ok((checkpoint, sources)),
+        rules => match statelens_convert::read_as(rules, &checkpoint)? {
+            Some(read) => Ok((read, sources)),
+            None => {
+                let file = file.display();
+                complain(&format!(
+                    "--read-as changes nothing in {file}: all its arrays have a dtype"
+                ));
+                Ok((checkpoint, sources))
+            }
+        },
     }
-    let opened = source::open(file, with)?;
-    let files = opened.files.with_scratch(scratch::on_disk());
-    let checkpoint = statelens_formats::open(files, limits(), &mut bar)?;
-    Ok((checkpoint, opened.sources))
 }
 
 /// Opens a checkpoint that is needed until the process ends. It is never freed: to take a

@@ -78,7 +78,11 @@ impl Header {
         };
         let descr = field("descr")?;
         let element = element(descr).ok_or_else(|| {
-            let descr = shorten(&format!("{descr:?}"));
+            let descr = match descr {
+                Literal::Str(code) => format!("'{code}'"),
+                _ => "a record with a field of one".to_owned(),
+            };
+            let descr = shorten(&descr);
             Error::unsupported(format!("a numpy array of a type that is not known: {descr}"))
         })?;
         let fortran = match field("fortran_order")? {
@@ -123,6 +127,12 @@ fn simple(code: &str) -> Option<ElementType> {
         (">", code) => (ByteOrder::Big, code),
         ("<" | "|" | "=", code) => (ByteOrder::Little, code),
         _ => (ByteOrder::Little, code),
+    };
+    // Codes of floats that extensions add to NumPy, which no NumPy can read again by itself.
+    let code = match code {
+        "f1" => "V1",
+        "E2" => "V2",
+        code => code,
     };
     match code {
         "O" | "O4" | "O8" => Some(ElementType::Objects),

@@ -1,0 +1,50 @@
+//! Arrays whose elements have one or two bytes and no dtype, as NumPy stores the floats of ml_dtypes.
+
+use statelens_checkpoint::{Checkpoint, DType, Finding, Grade, counted};
+
+/// The start of the finding's title, by which it is taken back once the arrays are given a dtype.
+const TITLE: &str = "No dtype is stored for ";
+
+/// Whether elements are one or two bytes without a dtype: `V1`, `V2`.
+#[must_use]
+pub fn is_untyped(dtype: &DType) -> bool {
+    let DType::Numpy(numpy) = dtype else { return false };
+    numpy.fields.is_empty()
+        && numpy.words.is_empty()
+        && numpy.name.starts_with("void")
+        && matches!(numpy.itemsize, 1 | 2)
+}
+
+/// The finding that offers to read such arrays as what they may be.
+#[must_use]
+pub fn untyped(checkpoint: &Checkpoint) -> Option<Finding> {
+    let of = |size: u64| {
+        let tensors = checkpoint.tensors().iter();
+        tensors.filter(|it| is_untyped(&it.dtype) && it.dtype.itemsize() == size).count() as u64
+    };
+    let (ones, twos) = (of(1), of(2));
+    if ones + twos == 0 {
+        return None;
+    }
+    let first = checkpoint.each_leaf().find(|leaf| {
+        checkpoint.tensor_of(leaf.target).is_some_and(|(_, tensor)| is_untyped(&tensor.dtype))
+    });
+    let likely = match (ones, twos) {
+        (0, _) => "bfloat16: `--read-as '*=bfloat16'`",
+        (_, 0) => "a float8: `--read-as '*=float8_e4m3fn'` or `--read-as '*=float8_e5m2'`",
+        _ => "bfloat16 and a float8: `--read-as 'KEY=bfloat16'`, `--read-as 'KEY=float8_e4m3fn'`",
+    };
+    Some(
+        Finding::new(Grade::Note, format!("{TITLE}{}", counted(ones + twos, "array")))
+            .detail("NumPy stores the floats of ml_dtypes (JAX, Keras) as bytes, and does not say which type they were.")
+            .place(first.map(|leaf| leaf.flat.to_lossy().into_owned()).unwrap_or_default())
+            .advice(format!("They may be {likely}.")),
+    )
+}
+
+/// Takes back the finding of [`untyped`], and makes it again for the arrays that are left.
+pub fn untyped_again(checkpoint: &mut Checkpoint) {
+    checkpoint.findings.retain(|finding| !finding.title.starts_with(TITLE));
+    let left = untyped(checkpoint);
+    checkpoint.findings.extend(left);
+}
