@@ -14,9 +14,9 @@ pub enum RunValues {
     Ended,
 }
 
-/// A group of tensors of a checkpoint: its name; tensors, values, those that are NaN, infinite; norm,
+/// A group of tensors of a checkpoint: its name; tensors, those that are missing, values, those that are NaN, infinite; norm,
 /// mean, deviation.
-pub type RunGroup = (String, [u64; 4], [f64; 3]);
+pub type RunGroup = (String, [u64; 5], [f64; 3]);
 
 /// What opening a file of a run folder gave.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

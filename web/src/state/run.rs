@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::order;
-use statelens_inspect::runs::{FileEntry, NamePattern, RunContents, RunFile, parse_index};
+use statelens_inspect::runs::{
+    FileEntry, NamePattern, RunContents, RunFile, is_checkpoint_folder, parse_index,
+};
 
 use crate::protocol::opened::FileName;
 
@@ -52,7 +54,16 @@ fn names(files: &[FileName], folder: &RunFolder) -> Vec<(String, u64)> {
     folder.members.iter().filter_map(of).collect()
 }
 
+/// The run folder that a file would belong to, and its path from there: its name, or the path below a folder
+/// that is a checkpoint by its name.
 fn split(path: &str) -> (&str, &str) {
+    let mut start = 0;
+    for (end, _) in path.match_indices('/') {
+        if is_checkpoint_folder(&path[start..end]) {
+            return (path[..start].trim_end_matches('/'), &path[start..]);
+        }
+        start = end + 1;
+    }
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
@@ -112,7 +123,7 @@ pub fn sort(
         }
     }
     let row = |(entry, of): (usize, &FileEntry)| {
-        places.get(&of.name).map(|file| RunRow { entry, file: *file })
+        places.get(of.opened()?).map(|file| RunRow { entry, file: *file })
     };
     let mut rows: Vec<RunRow> = run.entries.iter().enumerate().filter_map(row).collect();
     // The core has checkpoints in their order and the rest by name: the newest of a step first.
@@ -232,6 +243,24 @@ mod tests {
             found(&["r/checkpoint_1.mdl", "r/old/checkpoint_1.mdl", "r/old/checkpoint_2.mdl"]),
             some("r/old", &[1, 2])
         );
+    }
+
+    #[test]
+    fn folders_that_are_checkpoints_are_rows_of_their_run() {
+        let files = files(&[
+            "out/checkpoint-500/model.safetensors",
+            "out/checkpoint-500/optimizer.pt",
+            "out/checkpoint-1000/optimizer.pt",
+            "out/checkpoint-1000/model.safetensors",
+            "out/runs/log",
+        ]);
+        let folder = find(&files).unwrap();
+        assert_eq!((folder.name.as_str(), folder.members.len()), ("out", 4));
+        let sorted = sort(&files, &folder, None);
+        let rows: Vec<usize> = sorted.rows.iter().map(|row| row.file).collect();
+        assert_eq!(rows, [3, 0]);
+        assert_eq!(sorted.run.latest.as_deref(), Some("checkpoint-1000"));
+        assert_eq!(sorted.loaded(), Some(0));
     }
 
     #[test]

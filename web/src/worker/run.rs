@@ -99,6 +99,6 @@ async fn read(
 }
 
 fn told(of: GroupValues) -> RunGroup {
-    let counts = [of.tensors, of.count, of.nan, of.infinite];
+    let counts = [of.tensors, of.missing, of.count, of.nan, of.infinite];
     (of.name, counts, [of.norm, of.mean, of.std])
 }

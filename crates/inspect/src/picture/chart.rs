@@ -24,6 +24,9 @@ pub struct Chart {
     pub bars: Option<(String, Vec<(f64, u64)>)>,
     /// Places that have no values, and why: dashed upright lines.
     pub gaps: Vec<(f64, String)>,
+    /// Places whose values are not those of everything there should be, and why: their points are hollow, and
+    /// no line leads to them.
+    pub partial: Vec<(f64, String)>,
     /// Where the axis across lies, if it is below another one of the same.
     pub below: Option<SharedAxis>,
 }
@@ -104,15 +107,23 @@ impl PlotArea {
 }
 
 impl Chart {
-    /// All finite points.
+    /// All finite points, without partial ones if there are others.
     fn points(&self) -> impl Iterator<Item = (f64, f64)> {
-        let all = self.lines.iter().flat_map(|line| &line.points).copied();
-        all.filter(|(x, y)| x.is_finite() && y.is_finite())
+        let all = || {
+            let all = self.lines.iter().flat_map(|line| &line.points).copied();
+            all.filter(|(x, y)| x.is_finite() && y.is_finite())
+        };
+        let whole = all().any(|(x, _)| !self.is_partial(x));
+        all().filter(move |(x, _)| !whole || !self.is_partial(*x))
+    }
+
+    fn is_partial(&self, place: f64) -> bool {
+        self.partial.iter().any(|(x, _)| *x == place)
     }
 
     fn frame(&self, width: f64, height: f64) -> PlotArea {
         let bars = self.bars.iter().flat_map(|(_, bars)| bars).map(|(x, _)| *x);
-        let gaps = self.gaps.iter().map(|(x, _)| *x);
+        let gaps = self.gaps.iter().chain(&self.partial).map(|(x, _)| *x);
         let mut across = match &self.below {
             Some(axis) => axis.ends,
             None => range(self.points().map(|(x, _)| x).chain(bars).chain(gaps)),
@@ -258,7 +269,7 @@ impl Chart {
         let mut path = String::new();
         let mut parted = true;
         for (x, y) in &line.points {
-            if !(x.is_finite() && y.is_finite()) {
+            if !(x.is_finite() && y.is_finite()) || self.is_partial(*x) {
                 parted = true;
                 continue;
             }
@@ -267,11 +278,28 @@ impl Chart {
             parted = false;
         }
         let _ = writeln!(out, "<path {} d=\"{path}\"/>", stroke(style));
-        if line.points.len() > MARKED {
-            return;
-        }
+        let many = line.points.len() > MARKED;
         let colour = STYLES[style % STYLES.len()].0;
         for (x, y) in line.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()) {
+            if let Some((_, why)) = self.partial.iter().find(|(place, _)| place == x) {
+                let _ = writeln!(
+                    out,
+                    "<circle class=\"l{} partial\" fill=\"none\" stroke=\"{colour}\" stroke-dasharray=\"2 1.5\" \
+                     cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"><title>{}, {} {}: {}, incomplete: {}</title></circle>",
+                    style % STYLES.len(),
+                    frame.x(*x),
+                    frame.y(*y),
+                    escaped(&line.name),
+                    escaped(&self.across),
+                    number(*x),
+                    number(*y),
+                    escaped(why)
+                );
+                continue;
+            }
+            if many {
+                continue;
+            }
             let _ = writeln!(
                 out,
                 "<circle class=\"l{} dot\" fill=\"{colour}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.2\">\
@@ -292,7 +320,10 @@ impl Chart {
     pub fn text(&self) -> String {
         let mut out = format!("{}: {} by {}.", self.title, self.up, self.across);
         for line in &self.lines {
-            let finite = || line.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
+            let finite = || {
+                let finite = line.points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
+                finite.filter(|(x, _)| !self.is_partial(*x))
+            };
             let (Some(first), Some(last)) = (finite().next(), finite().next_back()) else {
                 let _ = write!(out, " {}: no numbers.", line.name);
                 continue;
@@ -330,10 +361,14 @@ impl Chart {
         for (place, why) in &self.gaps {
             let _ = write!(out, " No values at {}: {why}.", number(*place));
         }
+        for (place, why) in &self.partial {
+            let _ = write!(out, " Incomplete at {}: {why}.", number(*place));
+        }
         out
     }
 
-    /// Its numbers as CSV: a line for each place, a column for each line.
+    /// Its numbers as CSV: a line for each place, a column for each line; if some places are partial, a last
+    /// column says why.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut places: Vec<f64> =
@@ -346,6 +381,9 @@ impl Chart {
         let names = self.lines.iter().map(|line| &line.name);
         for name in names.chain(self.bars.iter().map(|(what, _)| what)) {
             let _ = write!(out, ",{}", cell(name));
+        }
+        if !self.partial.is_empty() {
+            out += ",incomplete";
         }
         out.push('\n');
         // Points stand from left to right, so each line is gone through once.
@@ -361,6 +399,10 @@ impl Chart {
             if let Some((_, bars)) = &self.bars {
                 let count = bars.iter().find(|(x, _)| *x == place).map(|(_, count)| *count);
                 let _ = write!(out, ",{}", count.map(|it| it.to_string()).unwrap_or_default());
+            }
+            if !self.partial.is_empty() {
+                let why = self.partial.iter().find(|(x, _)| *x == place);
+                let _ = write!(out, ",{}", why.map(|(_, why)| cell(why)).unwrap_or_default());
             }
             out.push('\n');
         }

@@ -121,6 +121,7 @@ mod tests {
         let group = GroupValues {
             name: "model".into(),
             tensors: 2,
+            missing: 0,
             count: 10,
             nan: 1,
             infinite: 2,

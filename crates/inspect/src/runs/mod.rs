@@ -6,17 +6,21 @@
 //! step, then the newest timestamp in its name; one without a timestamp comes before those with
 //! one. Modification times are never looked at. Where there is an index
 //! (`checkpoints_index.yaml`), only what it lists counts.
+//!
+//! Checkpoints of other trainers, which may be folders, are known by their names (`trainers.rs`).
 
 mod index;
 mod kept;
 mod pattern;
 mod sound;
+mod trainers;
 mod values;
 
 pub use index::{INDEX, parse_index};
 pub use kept::{KEPT, KeptValues, LONGEST_KEPT, time_text};
 pub use pattern::{CheckpointName, NamePattern};
 pub use sound::OpenCheck;
+pub use trainers::{LATEST_FILES, named_latest};
 pub use values::{
     FirstLines, GroupValues, Grouping, StepValues, TensorGroups, TimelineMeasure, first_lines,
     group_names, over_steps, values_json,
@@ -27,15 +31,22 @@ use std::collections::HashSet;
 
 use crate::Json;
 
-/// A file of the folder.
+/// A file of the folder, or a folder in it that is a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileEntry {
     /// Its name, without the folder.
     pub name: String,
-    /// Its size.
+    /// Its size; of a folder, that of its files.
     pub bytes: u64,
     /// What it is, by its name.
     pub kind: RunFile,
+    /// Of a folder, the paths of its files from the run folder and their sizes; empty for a file.
+    pub members: Vec<(String, u64)>,
+}
+
+/// Whether a folder of that name is a checkpoint of a run.
+pub fn is_checkpoint_folder(name: &str) -> bool {
+    trainers::folder(name).is_some()
 }
 
 /// What a file of a run folder is, by its name.
@@ -78,18 +89,34 @@ pub struct RunContents {
 }
 
 impl RunContents {
-    /// Sorts the files of a folder; `files` are names and sizes, `index` the paths that the index
-    /// lists, if there is one.
+    /// Sorts the files of a folder. `files` are paths from it and sizes: names, and paths of files in folders that
+    /// are checkpoints. `index`: the paths that the index lists, if there is one.
     pub fn new(
         files: Vec<(String, u64)>,
         index: Option<Vec<String>>,
         pattern: &NamePattern,
     ) -> Self {
-        let entry = |(name, bytes): (String, u64)| {
-            let kind = kind(&name, pattern);
-            FileEntry { name, bytes, kind }
-        };
-        let mut entries: Vec<FileEntry> = files.into_iter().map(entry).collect();
+        let mut folders: Vec<FileEntry> = Vec::new();
+        let mut entries: Vec<FileEntry> = Vec::new();
+        for (path, bytes) in files {
+            let Some((top, _)) = path.split_once('/') else {
+                let kind = kind(&path, pattern);
+                entries.push(FileEntry { name: path, bytes, kind, members: Vec::new() });
+                continue;
+            };
+            let known = folders.iter().position(|folder| folder.name == top);
+            let at = known.or_else(|| {
+                let name = top.to_owned();
+                let kind = RunFile::Checkpoint(trainers::folder(top)?);
+                folders.push(FileEntry { name, bytes: 0, kind, members: Vec::new() });
+                Some(folders.len() - 1)
+            });
+            if let Some(folder) = at.and_then(|at| folders.get_mut(at)) {
+                folder.bytes = folder.bytes.saturating_add(bytes);
+                folder.members.push((path, bytes));
+            }
+        }
+        entries.extend(folders);
         order::by(&mut entries, |a, b| {
             (!a.is_checkpoint(), &a.kind, &a.name).cmp(&(!b.is_checkpoint(), &b.kind, &b.name))
         });
@@ -117,6 +144,16 @@ impl RunContents {
         let only_folder = unlisted.map(|entry| entry.name.clone()).collect();
         (run.latest, run.only_folder) = (latest, only_folder);
         run
+    }
+
+    /// Takes an entry for the one that the trainer loads, as [`named_latest`] says, if it is there.
+    #[must_use]
+    pub fn with_latest(mut self, name: Option<String>) -> Self {
+        let there = name.filter(|name| self.checkpoints().any(|entry| entry.name == *name));
+        if !self.indexed && there.is_some() {
+            self.latest = there;
+        }
+        self
     }
 
     /// The checkpoints that the trainer counts, the oldest first.
@@ -188,6 +225,22 @@ impl RunContents {
 }
 
 impl FileEntry {
+    /// The path of the file to open, from the run folder; `None` for a folder without weights.
+    pub fn opened(&self) -> Option<&str> {
+        match self.members.is_empty() {
+            true => Some(&self.name),
+            false => trainers::main(&self.members),
+        }
+    }
+
+    /// All files of it, as paths from the run folder, with their sizes.
+    pub fn files(&self) -> Vec<(&str, u64)> {
+        match self.members.is_empty() {
+            true => vec![(&self.name, self.bytes)],
+            false => self.members.iter().map(|(path, bytes)| (path.as_str(), *bytes)).collect(),
+        }
+    }
+
     /// Whether the trainer counts it as a checkpoint.
     pub fn is_checkpoint(&self) -> bool {
         matches!(self.kind, RunFile::Checkpoint(_))
@@ -240,6 +293,9 @@ fn kind(name: &str, pattern: &NamePattern) -> RunFile {
         Some(Ok(name)) => return RunFile::Checkpoint(name),
         Some(Err(_)) => return RunFile::NoDate,
         None => {}
+    }
+    if let Some(name) = trainers::file(name).filter(|_| pattern.is_default()) {
+        return RunFile::Checkpoint(name);
     }
     if name == INDEX || name.strip_suffix(".lock") == Some(INDEX) {
         return RunFile::Index;

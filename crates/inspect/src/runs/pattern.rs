@@ -40,6 +40,11 @@ impl NamePattern {
         }
     }
 
+    /// Whether it is the trainer's own.
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// What a file name says, if it is one of these; an error if its timestamp is not a date.
     pub fn find(&self, name: &str) -> Option<Result<CheckpointName>> {
         let middle = name.strip_prefix(self.before.as_str())?.strip_suffix(self.after.as_str())?;

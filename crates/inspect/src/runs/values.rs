@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde::de::{Deserialize as _, Deserializer, Error as _};
 use serde_json::value::RawValue;
-use statelens_checkpoint::{Checkpoint, Leaf, TensorId, separator};
+use statelens_checkpoint::{Checkpoint, Layout, Leaf, TensorId, separator};
 use statelens_stats::Statistics;
 
 use crate::compare::role_of;
 use crate::picture::{Chart, Series};
 use crate::weights::{Survey, TensorOutcome, countable};
-use crate::{Json, counted};
+use crate::{Json, counted, grouped};
 
 /// What tensors are taken together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,8 +53,11 @@ pub struct GroupValues {
     /// What they are called together.
     #[serde(rename = "group")]
     pub name: String,
-    /// How many tensors there are.
+    /// How many tensors were read.
     pub tensors: u64,
+    /// How many more there are, whose values are missing or can't be read.
+    #[serde(default)]
+    pub missing: u64,
     /// All values.
     pub count: u64,
     /// Those that are NaN.
@@ -112,9 +115,11 @@ impl TensorGroups {
         let dot = separator(checkpoint.format.id, &mut texts.iter().map(|text| &**text));
         let (mut of, mut groups) = (HashMap::new(), Vec::<GroupValues>::new());
         let mut known: HashMap<String, usize> = HashMap::new();
+        let mut absent = HashSet::new();
         for (leaf, key) in leaves.iter().zip(&texts) {
             let Some((id, tensor)) = checkpoint.tensor_of(leaf.target) else { continue };
-            if of.contains_key(&id) || countable(tensor).is_none() {
+            let missing = matches!(tensor.layout, Layout::Missing(_));
+            if of.contains_key(&id) || !missing && countable(tensor).is_none() {
                 continue;
             }
             let mut name = match by {
@@ -129,6 +134,10 @@ impl TensorGroups {
                 groups.push(GroupValues { name, ..GroupValues::default() });
                 groups.len() - 1
             });
+            if missing {
+                groups[at].missing += u64::from(absent.insert(id));
+                continue;
+            }
             of.insert(id, at);
         }
         Self { of, groups, unread: 0, why: String::new() }
@@ -149,7 +158,10 @@ impl TensorGroups {
             let group = self.of.get(id).and_then(|at| self.groups.get_mut(*at));
             match (outcome, group) {
                 (TensorOutcome::Read(summary), Some(group)) => group.add(&summary.statistics()),
-                (TensorOutcome::Unread(why), _) => {
+                (TensorOutcome::Unread(why), group) => {
+                    if let Some(group) = group {
+                        group.missing += 1;
+                    }
                     self.unread += 1;
                     if self.why.is_empty() {
                         self.why.clone_from(why);
@@ -200,6 +212,35 @@ pub enum TimelineMeasure {
     Deviation,
 }
 
+impl StepValues {
+    /// Whether its values are not those of all its tensors, as far as that is known.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        let missing = self.groups.iter().any(|group| group.missing > 0);
+        !self.groups.is_empty() && (missing || !self.wrong.is_empty())
+    }
+
+    /// Why its values are partial; empty if they are not.
+    #[must_use]
+    pub fn why_partial(&self) -> String {
+        if !self.is_partial() {
+            return String::new();
+        }
+        let sum = |of: fn(&GroupValues) -> u64| {
+            self.groups.iter().fold(0u64, |all, group| all.saturating_add(of(group)))
+        };
+        let (read, missing) = (sum(|group| group.tensors), sum(|group| group.missing));
+        match (missing, self.wrong.as_str()) {
+            (0, wrong) => wrong.to_owned(),
+            (missing, wrong) => {
+                let all = counted(read.saturating_add(missing), "tensor");
+                let told = format!("{} of {all} read", grouped(read));
+                if wrong.is_empty() { told } else { format!("{told}; {wrong}") }
+            }
+        }
+    }
+}
+
 impl TimelineMeasure {
     /// A word for it.
     #[must_use]
@@ -235,18 +276,19 @@ pub fn group_names(steps: &[StepValues]) -> Vec<String> {
 pub struct FirstLines {
     /// Their names.
     pub drawn: Vec<String>,
-    /// Of those that are not: such as hold nothing but single numbers, like a loss scale. In the scale of tens
-    /// of thousands that it has, the norms of weights are all flat.
+    /// Of those that are not: single numbers like a loss scale, in whose scale the norms of weights are all flat;
+    /// states of random generators; counters of steps.
     pub single: Vec<String>,
 }
 
-/// The groups that are drawn where nobody chose any: so many of the first, without such as hold
-/// nothing but single numbers, if there are others.
+/// The groups that are drawn where nobody chose any: so many of the first, without single numbers, states of
+/// random generators and counters, if there are others.
 #[must_use]
 pub fn first_lines(steps: &[StepValues], most: usize) -> FirstLines {
     let is_single = |name: &String| {
         let groups = steps.iter().flat_map(|step| &step.groups);
-        groups.filter(|group| group.name == *name).all(|group| group.count <= group.tensors)
+        is_bookkeeping(name)
+            || groups.filter(|group| group.name == *name).all(|group| group.count <= group.tensors)
     };
     let (single, mut drawn): (Vec<_>, Vec<_>) = group_names(steps).into_iter().partition(is_single);
     if drawn.is_empty() {
@@ -256,8 +298,31 @@ pub fn first_lines(steps: &[StepValues], most: usize) -> FirstLines {
     FirstLines { drawn, single }
 }
 
-/// The lines of these groups over steps, with what is NaN or infinite below, and checkpoints that have
-/// no values dashed.
+/// Whether a group holds what a trainer keeps beside weights: states of random generators, counters.
+fn is_bookkeeping(name: &str) -> bool {
+    const COUNTERS: [&str; 8] = [
+        "step",
+        "steps",
+        "global_step",
+        "epoch",
+        "iteration",
+        "num_batches_tracked",
+        "seed",
+        "best_model_score",
+    ];
+    let mut parts = name.split(['.', '/']).map(str::to_ascii_lowercase);
+    let random = |part: &String| {
+        matches!(part.as_str(), "rng" | "generator")
+            || ["rng_state", "random_state", "generator_state"]
+                .iter()
+                .any(|word| part.contains(word))
+    };
+    let last = name.rsplit(['.', '/']).next().unwrap_or(name).to_ascii_lowercase();
+    parts.any(|part| random(&part)) || COUNTERS.contains(&last.as_str())
+}
+
+/// The lines of these groups over steps, with what is NaN or infinite below. Checkpoints without
+/// values are gaps; those of which only some tensors were read are partial.
 #[must_use]
 pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasure) -> Chart {
     let of = |step: &StepValues, name: &str| -> f64 {
@@ -274,7 +339,8 @@ pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasu
     let lines: Vec<Series> = lines.collect();
     let log = are_far_apart(&lines);
     let read = steps.iter().filter(|step| !step.groups.is_empty());
-    let gaps = steps.iter().filter(|step| !step.wrong.is_empty());
+    let gaps = steps.iter().filter(|step| !step.wrong.is_empty() && !step.is_partial());
+    let partial = steps.iter().filter(|step| step.is_partial());
     Chart {
         title: format!("{} over steps", measure.word()),
         across: "step".into(),
@@ -286,6 +352,7 @@ pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasu
             read.map(|step| (step.step as f64, odd(step))).collect(),
         )),
         gaps: gaps.map(|step| (step.step as f64, step.wrong.clone())).collect(),
+        partial: partial.map(|step| (step.step as f64, step.why_partial())).collect(),
         below: None,
     }
 }
@@ -331,12 +398,16 @@ impl StepValues {
             if !self.wrong.is_empty() {
                 json.name("wrong").str(&self.wrong);
             }
+            if self.is_partial() {
+                json.name("partial").bool(true);
+            }
             json.name("groups").array(|json| {
                 for group in &self.groups {
                     json.object(|json| {
                         json.name("group").str(&group.name);
                         for (name, count) in [
                             ("tensors", group.tensors),
+                            ("missing", group.missing),
                             ("count", group.count),
                             ("nan", group.nan),
                             ("infinite", group.infinite),
@@ -440,6 +511,49 @@ mod tests {
         // All of it is NaN: there is no norm.
         let none = over_steps(&[step(10, 0.0, 10)], &names, TimelineMeasure::Norm);
         assert!(none.lines[0].points[0].1.is_nan());
+    }
+
+    #[test]
+    fn partial_checkpoints_are_points_of_their_own() {
+        let mut steps = [step(10, 5.0, 0), step(20, 0.5, 0), step(30, 5.5, 0)];
+        steps[1].wrong = "the file is cut short".into();
+        steps[1].groups[0].missing = 104;
+        steps[1].groups[0].tensors = 13;
+        assert!(steps[1].is_partial() && !steps[0].is_partial());
+        let chart = over_steps(&steps, &group_names(&steps), TimelineMeasure::Norm);
+        assert!(chart.gaps.is_empty());
+        let why = "13 of 117 tensors read; the file is cut short";
+        assert_eq!(chart.partial, [(20.0, why.to_owned())]);
+        assert_eq!(
+            chart.csv(),
+            format!(
+                "step,model,NaN or infinite,incomplete\n10,5.0,0,\n20,0.5,0,{why}\n30,5.5,0,\n"
+            )
+        );
+        let svg = chart.svg(900, 420);
+        assert_eq!(svg.matches(" partial\"").count(), 1);
+        // No line leads to it, and the axis is that of the others.
+        let line = svg.lines().rfind(|line| line.starts_with("<path class=\"l0\"")).unwrap();
+        assert_eq!((line.matches('M').count(), line.matches('L').count()), (2, 0), "{line}");
+        assert!(chart.text().contains("least 5 at 10"), "{}", chart.text());
+    }
+
+    #[test]
+    fn random_states_and_counters_are_not_drawn_at_first() {
+        let mut steps = [step(10, 1.0, 0), step(20, 2.0, 0)];
+        let names = ["rng_state", "random.torch_rng_state", "optimizer.state.0.step", "epoch"];
+        for step in &mut steps {
+            for name in names {
+                let name = name.to_owned();
+                step.groups.push(GroupValues {
+                    name,
+                    tensors: 1,
+                    count: 5056,
+                    ..GroupValues::default()
+                });
+            }
+        }
+        assert_eq!(first_lines(&steps, 6).drawn, ["model"]);
     }
 
     #[test]

@@ -326,8 +326,9 @@ impl RunView {
     }
 }
 
-fn group((name, [tensors, count, nan, infinite], [norm, mean, std]): RunGroup) -> GroupValues {
-    GroupValues { name, tensors, count, nan, infinite, norm, mean, std }
+fn group((name, counts, [norm, mean, std]): RunGroup) -> GroupValues {
+    let [tensors, missing, count, nan, infinite] = counts;
+    GroupValues { name, tensors, missing, count, nan, infinite, norm, mean, std }
 }
 
 /// When a file was changed; empty where the browser does not say so.

@@ -47,11 +47,13 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         }
         let path = folder.join(&entry.name);
         // A link is only a name: what it leads to lies elsewhere.
-        if !fs::symlink_metadata(&path).is_ok_and(|data| data.is_file()) {
+        let is_folder = !entry.members.is_empty();
+        let is_there = |data: fs::Metadata| if is_folder { data.is_dir() } else { data.is_file() };
+        if !fs::symlink_metadata(&path).is_ok_and(is_there) {
             continue;
         }
         if args.apply {
-            remove(folder, &path, &entry.name, args.delete)?;
+            remove(folder, entry, &path, args.delete)?;
         }
         freed = freed.saturating_add(entry.bytes);
         gone.push(entry.name.as_str());
@@ -91,8 +93,8 @@ fn settle<'a>(folder: &Path, stay: impl Iterator<Item = &'a FileEntry>) -> Resul
             .in_file(path.display().to_string())
             .advice("Nothing was deleted.")
     };
-    for entry in stay {
-        let path = folder.join(&entry.name);
+    for (name, _) in stay.flat_map(FileEntry::files) {
+        let path = folder.join(name);
         let settled = fs::File::open(&path).and_then(|file| file.sync_all());
         settled.map_err(|error| failed(&path, error))?;
     }
@@ -108,18 +110,23 @@ fn stopped(args: &Prune, done: usize, all: usize) -> Error {
         .advice("The others are where they were; the same command goes on.")
 }
 
-fn remove(folder: &Path, path: &Path, name: &str, delete: bool) -> Result<()> {
+fn remove(folder: &Path, entry: &FileEntry, path: &Path, delete: bool) -> Result<()> {
     let failed = |what: &str, error: std::io::Error| {
         Error::io(format!("it can't be {what}: {error}"))
             .in_file(path.display().to_string())
             .advice("Those before it are done; nothing else was touched.")
     };
     if delete {
-        return fs::remove_file(path).map_err(|error| failed("deleted", error));
+        // Links in a folder are removed, not followed.
+        let removed = match entry.members.is_empty() {
+            true => fs::remove_file(path),
+            false => fs::remove_dir_all(path),
+        };
+        return removed.map_err(|error| failed("deleted", error));
     }
     let trash = folder.join(TRASH);
     fs::create_dir_all(&trash).map_err(|error| failed("moved to the trash", error))?;
-    let target = free_name(&trash, name);
+    let target = free_name(&trash, &entry.name);
     fs::rename(path, target).map_err(|error| failed("moved to the trash", error))
 }
 

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use statelens_checkpoint::{Error, Progress as _, Result, Unwatched};
 use statelens_inspect::runs::{
-    FileEntry, INDEX, NamePattern, OpenCheck, RunContents, RunFile, parse_index,
+    FileEntry, INDEX, LATEST_FILES, NamePattern, OpenCheck, RunContents, RunFile,
+    is_checkpoint_folder, named_latest, parse_index,
 };
 
 use crate::args::{Latest, RunFolderArgs, Runs};
@@ -32,12 +33,48 @@ pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
         let entry = entry.map_err(failed)?;
         // A file that has just gone is not there.
         let Ok(metadata) = fs::metadata(entry.path()) else { continue };
+        let name = entry.file_name().to_string_lossy().into_owned();
         if metadata.is_file() {
-            files.push((entry.file_name().to_string_lossy().into_owned(), metadata.len()));
+            files.push((name, metadata.len()));
+        } else if metadata.is_dir() && is_checkpoint_folder(&name) {
+            below(&entry.path(), &name, &mut files);
         }
     }
-    Ok(RunContents::new(files, index(folder)?, &pattern))
+    let latest = LATEST_FILES.iter().find_map(|name| {
+        let path = folder.join(name);
+        let short = fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() <= 1024);
+        named_latest(name, &fs::read_to_string(path).ok().filter(|_| short)?)
+    });
+    Ok(RunContents::new(files, index(folder)?, &pattern).with_latest(latest))
 }
+
+/// Adds the files in a folder that is a checkpoint, with their paths from the run folder. What can't be listed
+/// is left out.
+fn below(folder: &Path, name: &str, files: &mut Vec<(String, u64)>) {
+    let mut open = vec![(folder.to_owned(), name.to_owned(), 0)];
+    let from = files.len();
+    while let Some((folder, name, depth)) = open.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = format!("{name}/{}", entry.file_name().to_string_lossy());
+            // Links to folders are not followed.
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && depth < DEEPEST => {
+                    open.push((entry.path(), path, depth + 1));
+                }
+                Ok(kind) if !kind.is_dir() && files.len() - from < MOST_FILES => {
+                    let metadata = fs::metadata(entry.path());
+                    let metadata = metadata.ok().filter(fs::Metadata::is_file);
+                    files.extend(metadata.map(|metadata| (path, metadata.len())));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Folders in a folder that is a checkpoint which are looked into, and files that are listed of it.
+const DEEPEST: u32 = 4;
+const MOST_FILES: usize = 10_000;
 
 fn index(folder: &Path) -> Result<Option<Vec<String>>> {
     let path = folder.join(INDEX);
@@ -59,13 +96,16 @@ fn index(folder: &Path) -> Result<Option<Vec<String>>> {
 
 /// Opens the structure of one of the folder's files.
 fn look(files: &Neighbours, entry: &FileEntry) -> OpenCheck {
-    let files = files.opened_at(&entry.name);
+    let Some(name) = entry.opened() else {
+        return OpenCheck { wrong: "no file in it holds weights".into(), states: Vec::new() };
+    };
+    let files = files.opened_at(name);
     let opened = statelens_formats::open(files, limits(), &mut Unwatched);
     OpenCheck::of(opened.as_ref())
 }
 
 fn neighbours(folder: &Path, run: &RunContents) -> Neighbours {
-    Neighbours::new(folder, run.entries.iter().map(|entry| (entry.name.as_str(), entry.bytes)))
+    Neighbours::new(folder, run.entries.iter().flat_map(FileEntry::files))
 }
 
 /// Opens the structure of each of the entries that `which` picks, one after the other.

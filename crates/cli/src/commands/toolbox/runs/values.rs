@@ -10,8 +10,9 @@ use std::time::UNIX_EPOCH;
 use statelens::parallel;
 use statelens_checkpoint::{Error, ErrorKind, Result, Unwatched};
 use statelens_inspect::runs::{
-    GroupValues, Grouping, KEPT, KeptValues, LONGEST_KEPT, RunContents, RunFile, StepValues,
-    TensorGroups, TimelineMeasure, first_lines, group_names, over_steps, time_text, values_json,
+    FileEntry, GroupValues, Grouping, KEPT, KeptValues, LONGEST_KEPT, RunContents, RunFile,
+    StepValues, TensorGroups, TimelineMeasure, first_lines, group_names, over_steps, time_text,
+    values_json,
 };
 use statelens_inspect::{Json, number_text};
 
@@ -87,7 +88,7 @@ fn drawn(steps: &[StepValues], chosen: &[String]) -> Vec<String> {
         if !first.single.is_empty() {
             let left = statelens_checkpoint::listed(&first.single, 3);
             complain(&format!(
-                "the picture leaves out what holds single numbers only: {left}; choose with --group"
+                "the picture leaves out single numbers, random states and counters: {left}; choose with --group"
             ));
         }
         names.retain(|name| !first.single.contains(name));
@@ -112,7 +113,7 @@ fn listed(args: &Runs, run: &RunContents, wrong: &[String]) -> Vec<StepValues> {
             name: entry.name.clone(),
             step: name.step.to_string().parse().unwrap_or(u64::MAX),
             bytes: entry.bytes,
-            modified: modified(&folder.join(&entry.name)),
+            modified: modified(&folder.join(entry.opened().unwrap_or(&entry.name))),
             wrong: wrong.clone(),
             groups: Vec::new(),
         })
@@ -153,7 +154,9 @@ fn read(
             continue;
         }
         // What can't be opened has no values.
-        match values(&files, &step.name, needed, &stop) {
+        let entry = run.entries.iter().find(|entry| entry.name == step.name);
+        let Some(opened) = entry.and_then(FileEntry::opened) else { continue };
+        match values(&files, opened, needed, &stop) {
             Ok((all, why)) => {
                 if step.wrong.is_empty() {
                     step.wrong = why;
@@ -221,13 +224,25 @@ fn show(steps: &[StepValues], printer: &mut Printer) -> Result<(), Failure> {
             table.row(vec![
                 step.step.to_string(),
                 group.name.clone(),
-                grouped(group.tensors),
+                match group.missing {
+                    0 => grouped(group.tensors),
+                    missing => {
+                        format!(
+                            "{} of {}",
+                            grouped(group.tensors),
+                            grouped(group.tensors + missing)
+                        )
+                    }
+                },
                 number(group.norm),
                 number(group.mean),
                 number(group.std),
                 grouped(group.nan),
                 grouped(group.infinite),
-                step.wrong.clone(),
+                match step.is_partial() {
+                    true => format!("incomplete: {}", step.why_partial()),
+                    false => step.wrong.clone(),
+                },
                 step.name.clone(),
             ]);
         }
