@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::finding::Finding;
+
 /// What is known of the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Understood {
@@ -13,6 +15,8 @@ pub struct Understood {
     pub more: Vec<FactLine>,
     /// The config that was read; may be empty.
     pub config: String,
+    /// What the config and the shapes contradict each other in.
+    pub findings: Vec<Finding>,
     /// The name of the config that may lie beside a remote model, if it was not asked for.
     pub fetch: Option<String>,
 }

@@ -8,6 +8,7 @@ use statelens_inspect::{grouped, size_text};
 use crate::protocol::FromWorker;
 use crate::protocol::family::NamedText;
 use crate::protocol::understanding::{FactLine, Understood};
+use crate::text;
 use crate::worker::job::Job;
 use crate::worker::session::SharedSession;
 use crate::worker::{family, remote};
@@ -65,6 +66,7 @@ fn told(model: &Model) -> Understood {
         parts: model.parts.iter().map(|sum| part(sum, params)).collect(),
         more: more(model),
         config: model.config.clone(),
+        findings: model.findings().iter().map(text::finding).collect(),
         fetch: None,
     }
 }

@@ -25,16 +25,17 @@ pub(crate) fn run(args: &Info) -> CommandResult {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
-            summary.write(checkpoint, json);
+            summary.write(checkpoint, &model.findings(), json);
             json.name("model").object(|json| model.write(json));
         });
         printer.line(&json.take())?;
     } else {
         facts(&summary, &model.line(), &mut printer)?;
         counts(&summary, &mut printer)?;
-        if !checkpoint.findings.is_empty() {
+        let findings = [checkpoint.findings.clone(), model.findings()].concat();
+        if !findings.is_empty() {
             printer.line("")?;
-            super::print_findings(&checkpoint.findings, &mut printer)?;
+            super::print_findings(&findings, &mut printer)?;
         }
     }
     printer.finish()?;
@@ -61,7 +62,7 @@ fn table(args: &Inputs) -> CommandResult {
             grouped(summary.all.bytes),
             findings,
         ];
-        let json = Box::new(move |json: &mut Json| summary.write(&checkpoint, json));
+        let json = Box::new(move |json: &mut Json| summary.write(&checkpoint, &[], json));
         Ok(several::FileRow { cells, json, answer: true })
     })
 }

@@ -209,6 +209,7 @@ impl FactInputs<'_> {
         {
             fact.doubt =
                 format!("the embedding has {} rows, {} more", grouped(rows), grouped(rows - read));
+            fact.contradicts = rows - read > MOST_PADDING;
         }
         fact
     }
@@ -297,7 +298,7 @@ impl FactInputs<'_> {
 }
 
 fn fact(name: &'static str, label: &'static str, value: FactValue, source: FactSource) -> Fact {
-    Fact { name, label, value, source, doubt: String::new() }
+    Fact { name, label, value, source, doubt: String::new(), contradicts: false }
 }
 
 fn unknown(name: &'static str, label: &'static str, why: &str) -> Fact {
@@ -316,6 +317,7 @@ fn of_number(
             let mut fact = fact(name, label, FactValue::Number(number), FactSource::Read(place));
             if let Some((other, basis)) = told.filter(|(other, _)| *other != number) {
                 fact.doubt = format!("the file says {}: {basis}", grouped(other));
+                fact.contradicts = true;
             }
             fact
         }
@@ -332,6 +334,9 @@ fn number_of(fact: &Fact) -> Option<u64> {
         _ => None,
     }
 }
+
+/// Rows that an embedding has beyond the vocabulary of its config: padding, and tokens that were added.
+const MOST_PADDING: u64 = 2_048;
 
 /// What tells how many layers there are.
 fn basis(stack: &Stack) -> String {

@@ -5,6 +5,7 @@
 //! shapes, or unknown, and why.
 
 mod config;
+mod contradictions;
 mod experts;
 mod facts;
 mod family;
@@ -64,6 +65,8 @@ pub struct Fact {
     pub source: FactSource,
     /// What contradicts it; mostly empty.
     pub doubt: String,
+    /// What contradicts it can't be true beside it, as padding can.
+    pub contradicts: bool,
 }
 
 /// What a fact says.

@@ -47,7 +47,17 @@ impl PageModel {
                 self.compare = None;
                 self.screen = Screen::Error;
             }
-            FromWorker::Understood(told) => self.understood = Some(Rc::new(*told)),
+            FromWorker::Understood(told) => {
+                if let Some(work) = &mut self.work {
+                    let known = &work.opened.findings;
+                    let new = told.findings.iter().filter(|finding| !known.contains(finding));
+                    let new: Vec<_> = new.cloned().collect();
+                    if !new.is_empty() {
+                        Rc::make_mut(&mut work.opened).findings.extend(new);
+                    }
+                }
+                self.understood = Some(Rc::new(*told));
+            }
             FromWorker::Inspected(inspected) => self.inspected = Some(Rc::new(inspected)),
             FromWorker::Valued(values) => self.values = Some(Rc::new(values)),
             FromWorker::Family { request, family } => {
