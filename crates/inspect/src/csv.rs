@@ -2,9 +2,10 @@
 
 use statelens_checkpoint::{DType, float_repr};
 
-use crate::element_text;
+use crate::element::{element_text, field_text};
 
-/// Writes a line for each row of the last dimension, out of bytes that come in pieces of any size.
+/// Writes a line for each row of the last dimension, out of bytes that come in pieces of any size. Of records it
+/// writes a line each, with their fields as cells, below a line of the fields' names.
 #[derive(Debug)]
 pub struct Csv {
     dtype: DType,
@@ -30,6 +31,17 @@ impl Csv {
         let whole = self.begun.len() - self.begun.len() % self.item;
         for element in self.begun[..whole].chunks_exact(self.item) {
             self.number += 1;
+            if let DType::Numpy(numpy) = &self.dtype
+                && !numpy.fields.is_empty()
+            {
+                let line = |cells: Vec<String>| cells.join(",") + "\n";
+                if self.number == 1 {
+                    *text += &line(numpy.fields.iter().map(|field| quoted(&field.name)).collect());
+                }
+                let value = |field| field_text(field, element, 0).unwrap_or_default();
+                *text += &line(numpy.fields.iter().map(|field| quoted(&value(field))).collect());
+                continue;
+            }
             text.push_str(&cell(&self.dtype, element));
             text.push(if self.number.is_multiple_of(self.row) { '\n' } else { ',' });
         }
@@ -43,14 +55,21 @@ fn cell(dtype: &DType, element: &[u8]) -> String {
         (DType::F64, Some(bytes)) => float_repr(f64::from_le_bytes(*bytes)),
         _ => element_text(dtype, element),
     };
-    match text.contains([',', '"', '\n']) {
+    quoted(&text)
+}
+
+/// A text as a cell, in quotes where it needs them.
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text,
+        false => text.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use statelens_checkpoint::{ByteOrder, Field};
+
     use super::*;
 
     #[test]
@@ -61,6 +80,20 @@ mod tests {
             bytes.chunks(piece).for_each(|piece| csv.feed(piece, &mut text));
             assert_eq!(text, "0.0,0.25,0.5\n0.75,1.0,1.25\n");
         }
+        let field = |name: &str, offset, code| Field {
+            name: name.into(),
+            offset,
+            dtype: DType::from_numpy_code(code).unwrap(),
+            shape: Vec::new(),
+        };
+        let fields = vec![
+            (field("id", 0, "i2"), ByteOrder::Little),
+            (field("a,b", 2, "f4"), ByteOrder::Little),
+        ];
+        let record = DType::record(6, fields).unwrap();
+        let (mut csv, mut text) = (Csv::new(&record, &[2]), String::new());
+        csv.feed(&[1, 0, 0, 0, 0, 0x3f, 2, 0, 0, 0, 0x80, 0x3f], &mut text);
+        assert_eq!(text, "id,\"a,b\"\n1,0.5\n2,1.0\n");
         let (mut csv, mut text) = (Csv::new(&DType::C64, &[]), String::new());
         csv.feed(&[1f32, 2.0].map(f32::to_le_bytes).concat(), &mut text);
         assert_eq!(text, "(1+2j)\n");

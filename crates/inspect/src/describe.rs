@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use statelens_checkpoint::{
-    Checkpoint, Chunked, DType, FileSet, Form, Global, Layout, Leaf, Opaque, Set, Strided, Tensor,
-    TensorClass, Text, Tuple, TupleClass, Value, ValueId, float_repr,
+    Checkpoint, Chunked, DType, Field, FileSet, Form, Global, Layout, Leaf, Opaque, Set, Strided,
+    Tensor, TensorClass, Text, Tuple, TupleClass, Value, ValueId, float_repr,
 };
 
 use crate::element::complex_text;
@@ -24,6 +24,17 @@ pub fn dtype_of(checkpoint: &Checkpoint, id: ValueId) -> Option<&DType> {
         Value::Sparse(sparse) => Some(&sparse.dtype),
         _ => checkpoint.tensor_of(id).map(|(_, tensor)| &tensor.dtype),
     }
+}
+
+/// The fields of a record: `id int32, x float64 [2], label bytes24`.
+pub fn fields_text(dtype: &DType) -> Option<String> {
+    let DType::Numpy(numpy) = dtype else { return None };
+    let field = |field: &Field| match field.shape.as_slice() {
+        [] => format!("{} {}", field.name, field.dtype),
+        shape => format!("{} {} {}", field.name, field.dtype, shape_text(shape)),
+    };
+    let fields: Vec<String> = numpy.fields.iter().map(field).collect();
+    (!fields.is_empty()).then(|| fields.join(", "))
 }
 
 /// The shape of a tensor, array or sparse tensor, links followed.
@@ -204,10 +215,11 @@ fn place(files: &FileSet, tensor: &Tensor, layout: &Layout, shape: &[u64]) -> St
             span.offset.saturating_add(span.len)
         ),
         Layout::Packed(packed) => format!(
-            "{}, bytes {} to {}, deflated",
+            "{}, bytes {} to {}, {}",
             visible(files.name(packed.span.file)),
             packed.span.offset,
-            packed.span.offset.saturating_add(packed.span.len)
+            packed.span.offset.saturating_add(packed.span.len),
+            packed.packing.past()
         ),
         Layout::Strided(strided) => view(files, tensor, strided),
         Layout::Deferred(deferred) => {

@@ -1,9 +1,9 @@
 //! The text of one element of a tensor.
 
-use statelens_checkpoint::{DType, FileSet, Layout, NumpyType, Tensor, float_repr};
+use statelens_checkpoint::{DType, Field, FileSet, Layout, NumpyType, Tensor, float_repr};
 use statelens_tensor::elements;
 
-use crate::visible;
+use crate::{dates, visible};
 
 /// One element, from its logical bytes (little-endian), as Python would print it: floats by the
 /// shortest digits that give the same element again, bits and bytes in hexadecimal, numpy
@@ -87,21 +87,43 @@ fn four_bits(bits: u8) -> f32 {
     if bits & 8 == 0 { magnitude } else { -magnitude }
 }
 
+/// Records in records that are opened: how deep they nest is the file's choice.
+const DEEPEST: u32 = 8;
+
+/// A record in parentheses.
+fn record(numpy: &NumpyType, bytes: &[u8], depth: u32) -> Option<String> {
+    let fields = numpy.fields.iter().take(MOST_FIELDS);
+    let fields: Vec<String> =
+        fields.map(|field| field_text(field, bytes, depth)).collect::<Option<_>>()?;
+    let more = if numpy.fields.len() > MOST_FIELDS { ", …" } else { "" };
+    Some(format!("({}{more})", fields.join(", ")))
+}
+
+/// A field of a record: one value, or values in brackets.
+pub(crate) fn field_text(field: &Field, record_bytes: &[u8], depth: u32) -> Option<String> {
+    let data = record_bytes.get(usize::try_from(field.offset).ok()?..)?;
+    let value = |bytes: &[u8]| match &field.dtype {
+        DType::Numpy(inner) if !inner.fields.is_empty() => match depth {
+            DEEPEST => Some("(…)".to_owned()),
+            depth => record(inner, bytes, depth + 1),
+        },
+        dtype => text(dtype, bytes),
+    };
+    if field.shape.is_empty() {
+        return value(data);
+    }
+    let count: u64 = field.shape.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim))?;
+    let size = usize::try_from(field.dtype.itemsize()).ok()?.max(1);
+    let shown = data.chunks_exact(size).take(usize::try_from(count).ok()?.min(MOST_FIELDS));
+    let shown: Vec<String> = shown.map(value).collect::<Option<_>>()?;
+    let more = if count > MOST_FIELDS as u64 { ", …" } else { "" };
+    Some(format!("[{}{more}]", shown.join(", ")))
+}
+
 fn of_numpy(numpy: &NumpyType, bytes: &[u8]) -> Option<String> {
     let bytes = bytes.get(..usize::try_from(numpy.itemsize).ok()?)?;
     if !numpy.fields.is_empty() {
-        let mut parts = Vec::new();
-        for field in numpy.fields.iter().take(MOST_FIELDS) {
-            let count: u64 = field.shape.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim))?;
-            let data = bytes.get(usize::try_from(field.offset).ok()?..)?;
-            parts.push(match (&field.dtype, count) {
-                // Records in records are not opened: their depth is the file's to choose.
-                (DType::Numpy(inner), _) if !inner.fields.is_empty() => "(…)".into(),
-                (dtype, 1) => element_text(dtype, data),
-                (_, count) => format!("[{count} values]"),
-            });
-        }
-        return Some(format!("({})", parts.join(", ")));
+        return record(numpy, bytes, 0);
     }
     Some(match numpy.code.chars().next() {
         Some('U') => {
@@ -117,10 +139,14 @@ fn of_numpy(numpy: &NumpyType, bytes: &[u8]) -> Option<String> {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             format!("b'{}'", bytes[..end].escape_ascii())
         }
-        Some('M' | 'm') => match i64::from_le_bytes(take(bytes)?) {
+        Some(kind @ ('M' | 'm')) => match i64::from_le_bytes(take(bytes)?) {
             i64::MIN => "NaT".into(),
+            count if kind == 'M' => {
+                dates::text(&numpy.code, count).unwrap_or_else(|| count.to_string())
+            }
             count => count.to_string(),
         },
+        Some('f') if matches!(numpy.itemsize, 12 | 16) => float_repr(extended(bytes)?),
         _ => {
             let digits: String = bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect();
             format!("0x{digits}")
@@ -129,6 +155,23 @@ fn of_numpy(numpy: &NumpyType, bytes: &[u8]) -> Option<String> {
 }
 
 const MOST_FIELDS: usize = 16;
+
+/// The value of an x87 `long double`, rounded to 64 bits: 64 bits of mantissa, 15 of exponent with bias 16383,
+/// the sign; the rest is padding.
+fn extended(bytes: &[u8]) -> Option<f64> {
+    let mantissa = u64::from_le_bytes(take(bytes)?);
+    let top = u16::from_le_bytes(take(bytes.get(8..)?)?);
+    let exponent = i32::from(top & 0x7fff);
+    let magnitude = match (exponent, mantissa << 1) {
+        (0x7fff, 0) => f64::INFINITY,
+        (0x7fff, _) => f64::NAN,
+        _ => {
+            let power = (exponent.max(1) - 16_383 - 63).clamp(-2_200, 2_200);
+            mantissa as f64 * 2f64.powi(power / 2) * 2f64.powi(power - power / 2)
+        }
+    };
+    Some(if top >> 15 == 0 { magnitude } else { -magnitude })
+}
 
 /// `(1+2j)`, as Python prints it.
 pub(crate) fn complex_text(re: f64, im: f64) -> String {

@@ -6,10 +6,12 @@ use statelens_checkpoint::{Error, ErrorKind, Result};
 pub use statelens_checkpoint::{counted, grouped, listed};
 pub use statelens_fold as fold;
 
+mod attributes;
 pub mod check;
 mod code;
 pub mod compare;
 mod csv;
+mod dates;
 mod describe;
 mod element;
 mod grade;
@@ -37,10 +39,12 @@ mod visible;
 pub mod weights;
 pub mod work;
 
+pub use attributes::{attributes_json, group, groups_json, groups_with_attributes};
 pub use code::{Snippet, indexed, snippets};
 pub use csv::Csv;
 pub use describe::{
-    dtype_of, kind_of, layout_text, link_text, shape_of, shape_text, text_of, type_name, value_text,
+    dtype_of, fields_text, kind_of, layout_text, link_text, shape_of, shape_text, text_of,
+    type_name, value_text,
 };
 pub use element::element_text;
 pub use grade::grade_word;

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Checkpoint, DictKey, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
+    Checkpoint, DictKey, Finding, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
 };
 
 use crate::{Json, finding_json};
@@ -123,13 +123,13 @@ impl CheckpointSummary {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
-            self.write(checkpoint, json);
+            self.write(checkpoint, &[], json);
         });
         json.take()
     }
 
-    /// The fields of [`CheckpointSummary::json`].
-    pub fn write(&self, checkpoint: &Checkpoint, json: &mut Json) {
+    /// The fields of [`CheckpointSummary::json`], with further findings.
+    pub fn write(&self, checkpoint: &Checkpoint, more: &[Finding], json: &mut Json) {
         json.name("format").object(|json| {
             json.name("name").str(self.format.id);
             json.name("title").str(self.format.name);
@@ -180,8 +180,10 @@ impl CheckpointSummary {
                 });
             }
         });
+        crate::groups_json(json, checkpoint);
         json.name("findings").array(|json| {
-            checkpoint.findings.iter().for_each(|finding| finding_json(json, finding));
+            let findings = checkpoint.findings.iter().chain(more);
+            findings.for_each(|finding| finding_json(json, finding));
         });
     }
 }

@@ -16,6 +16,7 @@ pub fn leaf_json(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
     json.name("kind").str(kind_of(checkpoint, leaf));
     if let Some(dtype) = dtype_of(checkpoint, leaf.target) {
         json.name("dtype").str(dtype.name());
+        fields_json(json, dtype);
     }
     if let Some(shape) = shape_of(checkpoint, leaf.target) {
         json.name("shape").numbers(shape);
@@ -34,6 +35,26 @@ pub fn leaf_json(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
     if let Some(target) = &leaf.alias_of {
         json.name("alias_of").text(target);
     }
+}
+
+/// The field `fields` of a record: name, dtype, offset and shape of each.
+fn fields_json(json: &mut Json, dtype: &DType) {
+    let DType::Numpy(numpy) = dtype else { return };
+    if numpy.fields.is_empty() {
+        return;
+    }
+    json.name("fields").array(|json| {
+        for field in &numpy.fields {
+            json.object(|json| {
+                json.name("name").str(&field.name);
+                json.name("dtype").str(field.dtype.name());
+                json.name("offset").number(field.offset);
+                if !field.shape.is_empty() {
+                    json.name("shape").numbers(&field.shape);
+                }
+            });
+        }
+    });
 }
 
 /// What is known of a tensor's values without reading them: `fill`, the number that all are, or

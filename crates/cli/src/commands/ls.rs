@@ -8,7 +8,8 @@ use std::collections::HashSet;
 use statelens_checkpoint::{Checkpoint, Leaf, known_key, order};
 use statelens_convert::{Pattern, dtype_named};
 use statelens_inspect::{
-    Json, dtype_of, kind_of, leaf_json, natural_order, shape_of, shape_text, value_text,
+    Json, dtype_of, fields_text, groups_json, kind_of, leaf_json, natural_order, shape_of,
+    shape_text, value_text,
 };
 
 use crate::args::{Ls, Sort};
@@ -137,6 +138,7 @@ fn print(
         }
         json.newline();
         json.close(']');
+        groups_json(&mut json, checkpoint);
         json.close('}');
         return printer.line(&json.take());
     }
@@ -163,6 +165,7 @@ fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> TextTable {
     let mut table = TextTable::new(&columns);
     for leaf in leaves {
         let short = shorter.then(|| short_of(&leaf.flat.to_lossy()).unwrap_or_default().to_owned());
+        let names = || names(checkpoint, leaf);
         let row = vec![
             // The key by which all else goes, as in JSON and in what is converted.
             leaf.flat.to_lossy().into_owned(),
@@ -170,12 +173,34 @@ fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> TextTable {
             dtype_of(checkpoint, leaf.target).map_or(String::new(), ToString::to_string),
             shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text),
             nbytes(checkpoint, leaf).map_or(String::new(), grouped),
-            value_text(checkpoint, leaf),
+            Some(value_text(checkpoint, leaf))
+                .filter(|text| !text.is_empty())
+                .unwrap_or_else(names),
         ];
         let mut row = row.into_iter();
         table.row(row.next().into_iter().chain(short).chain(row).collect());
     }
     table
+}
+
+/// The names of a record's fields, or of an enum's values; empty if there are none.
+fn names(checkpoint: &Checkpoint, leaf: &Leaf) -> String {
+    if let Some(fields) = dtype_of(checkpoint, leaf.target).and_then(fields_text) {
+        return shortened(&fields);
+    }
+    let datatype =
+        checkpoint.raw_attributes(leaf.id).iter().find(|(name, _)| *name == "(datatype)");
+    let datatype =
+        datatype.map(|(_, text)| text.to_lossy()).filter(|text| text.starts_with("enum"));
+    datatype.map_or_else(String::new, |text| shortened(&text))
+}
+
+/// The start of a text, as much as a cell shows.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
 }
 
 /// A key as the user knows it, where that is another one.

@@ -7,8 +7,9 @@ use statelens_checkpoint::{
     Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr, known_key,
 };
 use statelens_inspect::{
-    Json, Parameter, Parameters, dtype_of, element_json, element_text, kind_of, layout_text,
-    leaf_json, link_text, near_keys, shape_of, shape_text, text_of, type_name,
+    Json, Parameter, Parameters, attributes_json, dtype_of, element_json, element_text,
+    fields_text, group, kind_of, layout_text, leaf_json, link_text, near_keys, shape_of,
+    shape_text, text_of, type_name,
 };
 
 use crate::args::Show;
@@ -22,7 +23,16 @@ pub(crate) fn run(args: &Show) -> CommandResult {
     // All of them are found before one is printed.
     let mut found = Vec::new();
     for key in &args.keys {
-        found.extend(find(checkpoint, &leaves, key, args)?);
+        match find(checkpoint, &leaves, key, args) {
+            Ok(leaves) => {
+                found.extend(leaves.into_iter().map(|(leaf, slice)| (leaf.clone(), slice)))
+            }
+            // A group is not a leaf, and may have attributes.
+            Err(error) => match group(checkpoint, key) {
+                Some(leaf) => found.push((leaf, None)),
+                None => return Err(error.into()),
+            },
+        }
     }
     let mut printer = Printer::new();
     if let Some(library) = &args.code {
@@ -68,7 +78,7 @@ pub(crate) fn run(args: &Show) -> CommandResult {
 fn parameters(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
-    shown: &[(&Leaf, Option<ShownSlice>)],
+    shown: &[(Leaf, Option<ShownSlice>)],
 ) -> Parameters {
     match shown.iter().any(|(leaf, _)| leaf.flat.to_lossy().contains("state.")) {
         true => Parameters::of(checkpoint, leaves),
@@ -210,6 +220,33 @@ fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
     }
 }
 
+/// The first plain values of a container, as a list of texts is.
+fn held(checkpoint: &Checkpoint, children: Vec<statelens_checkpoint::ValueId>) -> String {
+    let plain = |id: &statelens_checkpoint::ValueId| {
+        !matches!(checkpoint.value(*id), Value::Tensor(_) | Value::Array(_) | Value::Link(_))
+            && !checkpoint.value(*id).is_container()
+    };
+    if !children.iter().all(plain) {
+        return String::new();
+    }
+    let shown = children.iter().take(FEW as usize).map(|id| text_of(checkpoint, *id));
+    let mut text = shown.collect::<Vec<_>>().join(" ");
+    text.push_str(if children.len() > FEW as usize { " …" } else { "" });
+    text
+}
+
+/// Letters of an attribute that are shown; `--json` has all.
+const LONGEST: usize = 2_000;
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => {
+            format!("{} … ({} characters)", &text[..at], grouped(text.chars().count() as u64))
+        }
+        None => text.to_owned(),
+    }
+}
+
 fn tensor_facts(checkpoint: &Checkpoint, tensor: &Tensor) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("parameters", grouped(tensor.numel().unwrap_or(0))),
@@ -255,7 +292,20 @@ fn facts(
     row("shape", shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text));
     row("of", parameter.map_or(String::new(), |of| format!("{} ({})", of.key, of.basis)));
     row("link", link_text(leaf).unwrap_or_default());
-    row("value", whole(checkpoint, leaf).unwrap_or_else(|| text_of(checkpoint, leaf.target)));
+    let value = checkpoint.value(leaf.target);
+    match value.children() {
+        children if value.is_container() && !children.is_empty() => {
+            row("entries", grouped(children.len() as u64));
+            row("holds", held(checkpoint, children));
+        }
+        _ => row(
+            "value",
+            whole(checkpoint, leaf).unwrap_or_else(|| text_of(checkpoint, leaf.target)),
+        ),
+    }
+    if let Some(fields) = dtype_of(checkpoint, leaf.target).and_then(fields_text) {
+        row("fields", fields);
+    }
     let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
     for (name, text) in tensor.map_or(Vec::new(), |tensor| tensor_facts(checkpoint, tensor)) {
         row(name, text);
@@ -269,7 +319,7 @@ fn facts(
         }
     }
     for (name, text) in checkpoint.raw_attributes(leaf.id) {
-        row(&format!("@{name}"), text.to_lossy().into_owned());
+        row(&format!("@{name}"), cut(&text.to_lossy()));
     }
     if let Some(slice) = values.and_then(|values| values.slice) {
         row("slice", format!("[{}] of shape {}", slice.text, shape_text(slice.places.shape())));
@@ -310,11 +360,7 @@ fn object(
             json.name("basis").str(&parameter.basis);
         });
     }
-    json.name("attributes").object(|json| {
-        for (name, text) in checkpoint.raw_attributes(leaf.id) {
-            json.name(&name.to_lossy()).text(text);
-        }
-    });
+    json.name("attributes").object(|json| attributes_json(json, checkpoint, leaf.id));
     if let Some(values) = values {
         if let Some(slice) = values.slice {
             json.name("slice").str(&slice.text);

@@ -4,9 +4,9 @@
 //! needs, and holds two tensors' worth of little more than one piece. [`compare`] is for callers that
 //! may block.
 //!
-//! What is compared: every leaf by its flat key. The classes of containers that are not empty and
-//! ties between leaves are only if [`DiffOptions::structure`] asks for it, and attributes are not;
-//! formats differ in what they can hold of these.
+//! What is compared: every leaf by its flat key, and attributes (of HDF5, `__metadata__` of safetensors) between
+//! files of one format. The classes of containers that are not empty and ties between leaves are only if
+//! [`DiffOptions::structure`] asks for it; formats differ in what they can hold of these.
 //!
 //! Numbers: 0.0 and -0.0 are equal; a NaN equals a NaN in the same place, unless
 //! [`DiffOptions::nan_differs`] says as torch does; an infinity equals itself. Errors, mean and
@@ -19,6 +19,7 @@
 //! widened exactly, and again with the finer side rounded to the coarser one's dtype, which tells
 //! a cast ("equal at bfloat16 precision") from other values.
 
+mod attributes;
 mod both;
 mod closer;
 mod current;
@@ -120,6 +121,7 @@ impl Comparison {
     pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: DiffOptions) -> Self {
         let mut report = ComparisonReport::default();
         let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report);
+        attributes::attributes(&left, &right, &mut report);
         if options.structure {
             structure::structure(&left, &right, &mut report);
         }
