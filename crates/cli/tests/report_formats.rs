@@ -1,0 +1,453 @@
+//! Files of public bug reports, by format: what the libraries read, the command reads, and what they refuse, it
+//! does not call sound. `tests/fixtures/reports` has the files and what wrote them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Folder, Ran, fixture, run};
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn report(name: &str) -> String {
+    text(&fixture(&format!("reports/{name}")))
+}
+
+/// The files of a folder of reports.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(fixture(&format!("reports/{folder}")))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end != "py"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn convert(source: &str, target: &Path, options: &[&str]) -> Ran {
+    run([&["convert", source, &text(target)][..], options].concat())
+}
+
+fn verify(path: &str) -> Ran {
+    run(["verify", path])
+}
+
+/// What `verify` prints of a file that it does not call sound.
+#[track_caller]
+fn not_sound(path: &str) -> String {
+    let ran = verify(path);
+    assert_eq!(ran.code, Some(1), "{path}: {}{}", ran.out, ran.err);
+    ran.out
+}
+
+#[test]
+fn text_that_is_not_utf8_keeps_its_bytes() {
+    let (a, b) = (report("h5_not_utf8/latin1_a.h5"), report("h5_not_utf8/latin1_b.h5"));
+    // h5py: f["fixed"][()] == b"caf\xe9"
+    assert!(run(["show", &a, "fixed"]).ok().contains(r"b'caf\xe9'"));
+    let listed = run(["ls", &a]).ok();
+    assert!(!listed.contains('\u{fffd}'), "{listed}");
+    // h5py: f["w"].attrs["unit"] == np.bytes_(b"\xb0C\xe9")
+    assert!(run(["show", &a, "w"]).ok().contains(r"\udcb0C\udce9"));
+    let diff = run(["diff", &a, &b]);
+    assert_eq!(diff.code, Some(1), "{}", diff.out);
+    for key in ["fixed", "vlen.0", "vlen_utf8.0", "arr.0"] {
+        assert!(diff.out.contains(key), "{key}: {}", diff.out);
+    }
+    let folder = Folder::new();
+    let manifest = text(&folder.file("m.txt"));
+    run(["manifest", &a, "-o", &manifest]).ok();
+    assert_eq!(run(["verify", &b, "--manifest", &manifest]).code, Some(1));
+    // Names stay distinct.
+    let names = report("h5_not_utf8/link_name.h5");
+    for target in ["l.npz", "l.pt"] {
+        let target = folder.file(target);
+        let ran = convert(&names, &target, &["--lossy"]);
+        assert_eq!(ran.code, Some(0), "{}: {}", target.display(), ran.err);
+        let listed = run(["ls", &text(&target)]).ok();
+        assert!(listed.contains("udce8") && listed.contains("udce9"), "{listed}");
+    }
+    // These formats hold UTF-8 only.
+    for target in ["l.safetensors", "l.mdl"] {
+        assert_eq!(convert(&names, &folder.file(target), &["--lossy"]).code, Some(2), "{target}");
+    }
+}
+
+#[test]
+fn records_and_numbers_of_odd_sizes_are_written() {
+    let folder = Folder::new();
+    let mut converted = 0;
+    let sources =
+        [files("h5_void_npz"), files("h5_void_npz/be"), files("h5_void_npz/more")].concat();
+    for source in sources.into_iter().chain([PathBuf::from(report("h5_mixed_records/table.h5"))]) {
+        for target in ["o.npz", "o.mdl"] {
+            let target = folder.file(target);
+            let ran = convert(&text(&source), &target, &["--lossy", "--force"]);
+            assert!(!ran.err.contains("error of the writer"), "{}: {}", source.display(), ran.err);
+            let refused = ran.err.contains("can't hold an entry");
+            assert!(ran.code == Some(0) || refused, "{}: {}", source.display(), ran.err);
+            converted += usize::from(!refused);
+        }
+    }
+    assert!(converted >= 55, "{converted}");
+    // numpy.load of what is written from big-endian fields, by numpy 2.4: the same values.
+    let mixed = report("h5_void_npz/be/mixed.npy");
+    convert(&mixed, &folder.file("m.npy"), &[]).ok();
+    run(["diff", &mixed, &text(&folder.file("m.npy"))]).ok();
+}
+
+#[test]
+fn sound_filters_are_undone() {
+    for file in ["h5_filters/lzf.h5", "h5_filters/orders_latest.h5"] {
+        let ran = verify(&report(file));
+        assert_eq!(ran.code, Some(0), "{file}: {}{}", ran.out, ran.err);
+    }
+    // h5py reads arange(300) from fl, sfl, fsl and fld.
+    let folder = Folder::new();
+    let source = report("h5_filters/lzf.h5");
+    let rest = folder.file("x.npy");
+    for key in ["fl", "sfl", "fsl", "fld", "l"] {
+        convert(&source, &rest, &["--select", key, "--force"]);
+        let bytes = fs::read(&rest).unwrap();
+        let expected: Vec<u8> = (0..300i64).flat_map(i64::to_le_bytes).collect();
+        assert!(bytes.ends_with(&expected), "{key}");
+    }
+}
+
+#[test]
+fn members_in_bzip2_and_lzma_are_read() {
+    let plain = report("npz_odd/plain.npz");
+    for file in ["npz_odd/bzip2.npz", "npz_odd/lzma.npz"] {
+        run(["diff", &plain, &report(file)]).ok();
+        assert!(verify(&report(file)).ok().contains("CRC-32"));
+    }
+    let stored = report("pt_packed/rezip_stored.pt");
+    for file in ["pt_packed/rezip_bzip2.pt", "pt_packed/rezip_lzma.pt"] {
+        run(["diff", &stored, &report(file)]).ok();
+        // torch reads stored and deflated records only.
+        assert!(not_sound(&report(file)).contains("compressed with"));
+    }
+}
+
+#[test]
+fn what_torch_refuses_is_not_sound() {
+    for (file, said) in [
+        ("pt_packed/rezip_mac.pt", "not in the folder"),
+        ("pt_packed/note.pt", "not in the folder"),
+        ("pt_packed/rezip_flat.pt", "not in a folder"),
+        ("pt_packed/rezip_extra_folder.pt", "folder"),
+        ("pt_packed/rezip_backslash.pt", "backslashes"),
+        ("pt_prefix_flip/flip.pt", "checksum"),
+    ] {
+        let said_there = not_sound(&report(file));
+        assert!(said_there.contains(said), "{file}: {said_there}");
+        assert!(run(["ls", &report(file)]).out.contains("float32"), "{file}");
+    }
+    for file in ["rezip_deflate", "rezip_stored", "rezip_reordered"] {
+        verify(&report(&format!("pt_packed/{file}.pt"))).ok();
+    }
+}
+
+#[test]
+fn a_file_that_is_open_for_writing_is_not_sound() {
+    let said = not_sound(&report("h5_open_for_write/killed_plain.h5"));
+    assert!(said.contains("open for writing"), "{said}");
+    assert!(run(["info", &report("h5_open_for_write/killed_plain.h5")]).out.contains("h5clear"));
+}
+
+#[test]
+fn what_llama_cpp_refuses_is_not_sound() {
+    for (file, said) in [
+        ("misaligned", "not where it should be"),
+        ("long_name", "too long"),
+        ("align_u64", "not a uint32"),
+        ("count_too_high", "counts 2 tensors and describes 1"),
+        ("unknown_type", "not known"),
+        ("arrays", "holds arrays"),
+    ] {
+        let said_there = not_sound(&report(&format!("gguf_odd/{file}.gguf")));
+        assert!(said_there.contains(said), "{file}: {said_there}");
+    }
+    for file in [
+        "good",
+        "align_64",
+        "padded_tail",
+        "nopad_tail",
+        "trailing",
+        "types",
+        "zero_tensors",
+        "empty_dim",
+        "scalar",
+    ] {
+        let ran = verify(&report(&format!("gguf_odd/{file}.gguf")));
+        assert_eq!(ran.code, Some(0), "{file}: {}{}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn safetensors_that_the_library_refuses_open_and_are_repaired() {
+    let folder = Folder::new();
+    let good = report("st_trailing_bytes/good.safetensors");
+    for file in [
+        "st_trailing_bytes/trailing_zeros",
+        "st_trailing_bytes/trailing_junk",
+        "st_trailing_bytes/hole_between",
+    ] {
+        let file = report(&format!("{file}.safetensors"));
+        run(["diff", &good, &file]).ok();
+        assert!(not_sound(&file).contains("belong to no tensor"));
+        let target = folder.file("fixed.safetensors");
+        let _ = fs::remove_file(&target);
+        assert_eq!(convert(&file, &target, &[]).code, Some(2));
+        assert_eq!(convert(&file, &target, &["--lossy"]).code, Some(0));
+        verify(&text(&target)).ok();
+        run(["diff", &good, &text(&target)]).ok();
+    }
+    not_sound(&report("st_trailing_bytes/shared_offsets.safetensors"));
+    for (file, value) in
+        [("int", "3"), ("bool", "true"), ("null_value", "null"), ("list", r#"["a","b"]"#)]
+    {
+        let file = report(&format!("st_metadata_values/{file}.safetensors"));
+        assert!(run(["info", &file]).out.contains(value), "{file}");
+        assert!(not_sound(&file).contains("not text"), "{file}");
+        let target = folder.file("text.safetensors");
+        let _ = fs::remove_file(&target);
+        assert_eq!(convert(&file, &target, &["--lossy"]).code, Some(0));
+        verify(&text(&target)).ok();
+    }
+    let old = report("st_metadata_only/bad_old_writer.safetensors");
+    assert!(not_sound(&old).contains("__metadata__"));
+    assert!(run(["info", &old]).out.contains("lab"));
+}
+
+#[test]
+fn an_index_and_its_shards_are_compared() {
+    // The index names the first of two shards.
+    let subset = report("sharded/index_subset");
+    let said = not_sound(&subset);
+    assert!(said.contains("model-00002-of-00002.safetensors"), "{said}");
+    let folder = Folder::new();
+    assert_eq!(convert(&subset, &folder.file("s.safetensors"), &[]).code, Some(2));
+    // The index names four shards, of which none is there; there are two others.
+    let stale = report("sharded/stale_index");
+    let listed = run(["ls", &stale]).ok();
+    assert!(listed.contains("k1") && listed.contains("k2"), "{listed}");
+    assert!(not_sound(&stale).contains("names other files"));
+    convert(&stale, &folder.file("w.safetensors"), &[]).ok();
+}
+
+#[test]
+fn a_deflated_keras_model_is_read() {
+    run(["diff", &report("keras_rezip/stored.keras"), &report("keras_rezip/deflated.keras")]).ok();
+}
+
+#[test]
+fn links_of_hdf5_lead_to_other_files_of_the_folder() {
+    let listed = run(["ls", &report("h5_links/dest.h5")]).ok();
+    for line in listed.lines() {
+        let key = line.split_whitespace().next().unwrap();
+        // h5py resolves these.
+        if ["through", "link.soft", "link.softsoft", "link.external", "link.extsoft"].contains(&key)
+        {
+            assert!(line.contains("float64"), "{line}");
+        }
+        if ["self", "ping", "pong"].contains(&key) {
+            assert!(line.contains("in a circle"), "{line}");
+        }
+        if key == "extmissing" {
+            assert!(line.contains("not in this folder"), "{line}");
+        }
+    }
+    let folder = Folder::new();
+    let source = report("h5_links/dest.h5");
+    convert(&source, &folder.file("t.npy"), &["--select", "through"]).ok();
+    let bytes = fs::read(folder.file("t.npy")).unwrap();
+    let expected: Vec<u8> = [0f64, 1.0, 2.0, 3.0].into_iter().flat_map(f64::to_le_bytes).collect();
+    assert!(bytes.ends_with(&expected));
+    // Without the other file they are named as links to it.
+    let alone = folder.file("alone.h5");
+    fs::copy(fixture("reports/h5_links/dest.h5"), &alone).unwrap();
+    assert!(run(["ls", &text(&alone)]).ok().contains("source.h5, which is not in this folder"));
+}
+
+#[test]
+fn attributes_of_groups_are_shown_and_compared() {
+    let (a, b) = (report("h5_attributes/att_a.h5"), report("h5_attributes/att_b.h5"));
+    for (key, shown) in [("", "@version"), ("g", "@x"), ("w", "@scale")] {
+        let said = run(["show", &a, key]).ok();
+        assert!(said.lines().any(|line| line.starts_with(shown) && line.ends_with('1')), "{said}");
+    }
+    let json = run(["info", "--json", &a]).json();
+    assert_eq!(json["groups"][""]["version"], "1");
+    assert_eq!(json["groups"]["g"]["x"], "1");
+    let diff = run(["diff", &a, &b]);
+    assert_eq!(diff.code, Some(1));
+    for part in ["@version", "@x", "@scale"] {
+        assert!(diff.out.contains(part), "{part}: {}", diff.out);
+    }
+    run(["diff", &a, &a]).ok();
+    // As h5py reads them.
+    let said = run(["show", &report("h5_attributes/kinds.h5"), "w"]).ok();
+    for line in [
+        "@enum       B",
+        "@cplx       (1+2j)",
+        "@rec        {n: 1, x: 2.5}",
+        "@vlen       [[0, 1], [0, 1, 2]]",
+        "@arr2d      [[0, 1, 2], [3, 4, 5]]",
+        "@ref        reference to /w",
+        "@ld         1.5",
+        "@void       0x616263",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert!(said.lines().all(|line| line.len() < 3_000));
+    // `__metadata__` of safetensors, too.
+    let diff = run([
+        "diff",
+        &report("st_metadata_values/text.safetensors"),
+        &report("st_metadata_values/empty.safetensors"),
+    ]);
+    assert_eq!((diff.code, diff.out.contains("@epoch")), (Some(1), true), "{}", diff.out);
+}
+
+#[test]
+fn names_of_fields_and_enums_are_shown() {
+    let table = report("h5_mixed_records/table.h5");
+    let listed = run(["ls", &report("h5_attributes/kinds.h5")]).ok();
+    assert!(listed.contains("enum of uint8 (A = 0, B = 1)"), "{listed}");
+    let json = run(["ls", "--json", &table]).json();
+    let record = json["entries"].as_array().unwrap().iter().find(|one| one.get("fields").is_some());
+    let record = record.unwrap();
+    let key = record["key"].as_str().unwrap();
+    let first = record["fields"][0]["name"].as_str().unwrap();
+    let shown = run(["show", &table, key]).ok();
+    assert!(
+        shown.lines().any(|line| line.starts_with("fields") && line.contains(first)),
+        "{shown}"
+    );
+    let folder = Folder::new();
+    let csv = folder.file("r.csv");
+    run(["export", &table, key, &text(&csv)]).ok();
+    let lines = fs::read_to_string(&csv).unwrap();
+    assert!(lines.starts_with(first), "{lines}");
+}
+
+#[test]
+fn arrays_without_a_dtype_are_read_as_one() {
+    let source = report("npy_mldtypes/jax_bf16.npz");
+    let info = run(["info", &source]).ok();
+    assert!(
+        info.contains("No dtype is stored for 2 arrays") && info.contains("--read-as"),
+        "{info}"
+    );
+    let args = ["--read-as", "params*=bfloat16", "--read-as", "f8=float8_e4m3fn"];
+    let shown = run([&["show", &source, "params/dense/kernel"][..], &args].concat()).ok();
+    assert!(shown.contains("1.0 -2.5 0.125 96.0"), "{shown}");
+    let shown = run([&["show", &source, "f8"][..], &args].concat()).ok();
+    assert!(shown.contains("1.0 -2.5 0.125 96.0"), "{shown}");
+    let folder = Folder::new();
+    let target = folder.file("j.safetensors");
+    convert(&source, &target, &args).ok();
+    assert!(run(["ls", &text(&target)]).ok().contains("bfloat16"));
+    for (file, dtype) in [
+        ("bf16_V2.npy", "bfloat16"),
+        ("bf16_ltV2.npy", "bfloat16"),
+        ("bf16_E.npy", "bfloat16"),
+        ("f8_f1.npy", "float8_e5m2"),
+    ] {
+        let file = report(&format!("npy_mldtypes/{file}"));
+        let shown = run(["show", &file, "", "--read-as", dtype]).ok();
+        assert!(shown.contains("1.0 -2.5 0.125 96.0"), "{file}: {shown}");
+    }
+    let wrong = run(["ls", &source, "--read-as", "nothing*=bfloat16"]).failed();
+    assert!(wrong.contains("there is no array"), "{wrong}");
+}
+
+#[test]
+fn folders_of_other_trainers_are_runs() {
+    let folder = Folder::new();
+    for (name, latest, count) in [
+        ("hf_trainer", "checkpoint-1000", 2),
+        ("deepspeed", "global_step10", 1),
+        ("megatron", "iter_0000100", 1),
+    ] {
+        let source = report(&format!("folders/{name}"));
+        let said = run(["latest", &source]).ok();
+        assert!(said.trim_end().ends_with(latest), "{said}");
+        let json = run(["runs", "--json", &source]).json();
+        let files = json["files"].as_array().unwrap();
+        let checkpoints = files.iter().filter(|file| file["what"] == "checkpoint");
+        assert_eq!(checkpoints.count(), count, "{name}");
+        assert!(files.iter().all(|file| file.get("wrong").is_none()), "{json}");
+    }
+    let values = run(["runs", "--values", "--json", &report("folders/hf_trainer")]).json();
+    assert_eq!(values["checkpoints"].as_array().unwrap().len(), 2);
+    assert_ne!(values["checkpoints"][1]["groups"].as_array().unwrap().len(), 0);
+    // Pruning moves the whole folder of a checkpoint, and nothing else.
+    let run_folder = folder.file("run");
+    for step in ["500", "1000"] {
+        let from = fixture(&format!("reports/folders/hf_trainer/checkpoint-{step}"));
+        let to = run_folder.join(format!("checkpoint-{step}"));
+        fs::create_dir_all(&to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+    fs::create_dir(run_folder.join("runs")).unwrap();
+    let said = run(["prune", &text(&run_folder), "--keep", "1", "--apply"]).ok();
+    assert!(said.contains("checkpoint-500"), "{said}");
+    let mut left: Vec<String> = fs::read_dir(&run_folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["checkpoint-1000", "runs", "statelens-trash"]);
+    assert!(run_folder.join("statelens-trash/checkpoint-500/optimizer.pt").exists());
+}
+
+#[test]
+fn a_config_of_another_model_is_a_warning_with_both_numbers() {
+    let folder = Folder::new();
+    let model = fixture("trainer/gpt2/pytorch_model.bin");
+    let copy = folder.file("pytorch_model.bin");
+    fs::copy(model, &copy).unwrap();
+    let config = fs::read_to_string(fixture("trainer/gpt2/config.json")).unwrap();
+    fs::write(folder.file("config.json"), &config).unwrap();
+    assert!(!run(["info", &text(&copy)]).ok().contains("does not fit"));
+    let mut other: serde_json::Value = serde_json::from_str(&config).unwrap();
+    other["n_layer"] = 48.into();
+    fs::write(folder.file("config.json"), other.to_string()).unwrap();
+    let info = run(["info", &text(&copy)]).ok();
+    assert!(info.contains("config.json does not fit this checkpoint"), "{info}");
+    assert!(info.contains("layers: 48"), "{info}");
+    let json = run(["info", "--json", &text(&copy)]).json();
+    let findings = json["findings"].as_array().unwrap();
+    assert!(
+        findings
+            .iter()
+            .any(|one| one["grade"] == "warning" && one["title"].as_str().unwrap().contains("fit"))
+    );
+}
+
+#[test]
+fn values_of_matlab_are_what_matlab_has() {
+    let listed = run(["ls", &report("h5_matlab/net.mat")]).ok();
+    for (key, words) in [
+        ("name", "'conv1'"),
+        ("#refs#.b", "'relu'"),
+        ("flag", "bool"),
+        ("nothing", "float64"),
+        ("z", "complex128"),
+        ("layers.0", "reference to /#refs#/a"),
+    ] {
+        let line = listed.lines().find(|line| line.split_whitespace().next() == Some(key)).unwrap();
+        assert!(line.contains(words), "{line}");
+    }
+    let shown = run(["show", &report("h5_matlab/net.mat"), "z"]).ok();
+    assert!(shown.contains("(1+3j) (2-4j)"), "{shown}");
+}
