@@ -36,6 +36,7 @@ mod model_layouts;
 mod outputs;
 #[cfg(feature = "http")]
 mod remote;
+mod report_formats;
 mod scan;
 mod scratch;
 mod select;

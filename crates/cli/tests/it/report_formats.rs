@@ -1,13 +1,10 @@
 //! Files of public bug reports, by format: what the libraries read, the command reads, and what they refuse, it
 //! does not call sound. `tests/fixtures/reports` has the files and what wrote them.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Folder, Ran, fixture, run};
+use crate::common::{Folder, Ran, fixture, run};
 
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
