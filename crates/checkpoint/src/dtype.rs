@@ -273,6 +273,24 @@ impl fmt::Display for DType {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ByteOrder;
+
+    #[test]
+    fn records_are_the_same_whatever_their_byte_order() {
+        let field = |name: &str, offset, order| {
+            let dtype = DType::F32;
+            (Field { name: name.into(), offset, dtype, shape: Vec::new() }, order)
+        };
+        let (big, little) = (ByteOrder::Big, ByteOrder::Little);
+        let record = |fields| DType::record(8, fields).unwrap();
+        let one = record(vec![field("a", 0, big), field("b", 4, little)]);
+        let other = record(vec![field("b", 4, little), field("a", 0, little)]);
+        assert_ne!(one, other);
+        assert!(one.is_same(&other));
+        let renamed = record(vec![field("a", 0, big), field("c", 4, little)]);
+        assert!(!one.is_same(&renamed));
+        assert!(DType::F32.is_same(&DType::F32) && !DType::F32.is_same(&DType::F64));
+    }
 
     #[test]
     fn names_are_unique_and_found_again() {

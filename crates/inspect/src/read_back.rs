@@ -423,6 +423,25 @@ mod tests {
     }
 
     #[test]
+    fn tensors_of_another_name_keep_dtype_and_shape() {
+        let found = |dtype: DType| {
+            let entries = vec![("x", Value::Tensor(TensorId(0)))];
+            checkpoint(entries, &[(dtype, vec![3])])
+        };
+        let source = Arc::new(found(DType::F32));
+        let back = ReadBack { source: source.clone(), losses: Vec::new(), names: Vec::new() };
+        let leaves = source.leaves();
+        let renamed = |dtype: DType| {
+            let written = found(dtype);
+            let left: Vec<ValueId> = written.leaves().iter().map(|leaf| leaf.id).collect();
+            back.renamed(&leaves, &left, &written)
+        };
+        assert_eq!(renamed(DType::F32), Ok(()));
+        let error = renamed(DType::F64).unwrap_err().to_string();
+        assert!(error.contains("`x` is not in what was written"), "{error}");
+    }
+
+    #[test]
     fn what_the_losses_say_is_let_pass_and_no_more() {
         let without = |key: &str| {
             let mut entries = vec![

@@ -21,12 +21,14 @@ fn storages(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let region = search.region(blob, 0, "the storages of an archive of torch 0.1");
     // A loader that fails at one of the pickles does not reach the next.
     let Some((pickle, mut at)) = search.pickle(blob, 0, Sure::Yes)? else {
-        return Ok(region.done());
+        region.done();
+        return Ok(());
     };
     let Some(count) = pickle.int(pickle.root()) else { return Ok(()) };
     for _ in 0..count {
         let Some((pickle, end)) = search.pickle(blob, at, Sure::Yes)? else {
-            return Ok(region.done());
+            region.done();
+            return Ok(());
         };
         let class = match pickle.sequence(pickle.root()) {
             Some([_, _, class]) => *class,
@@ -52,11 +54,15 @@ fn storages(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
 fn tensors(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let region = search.region(blob, 0, "the tensors of an archive of torch 0.1");
     let Some((pickle, mut at)) = search.pickle(blob, 0, Sure::Yes)? else {
-        return Ok(region.done());
+        region.done();
+        return Ok(());
     };
     let Some(count) = pickle.int(pickle.root()) else { return Ok(()) };
     for _ in 0..count {
-        let Some((_, end)) = search.pickle(blob, at, Sure::Yes)? else { return Ok(region.done()) };
+        let Some((_, end)) = search.pickle(blob, at, Sure::Yes)? else {
+            region.done();
+            return Ok(());
+        };
         let rank = exactly::<4>(&*blob.source, end).map(u32::from_le_bytes);
         let next = rank.and_then(|rank| end.checked_add(16 + 16 * u64::from(rank)));
         let Some(next) = next.filter(|next| *next <= blob.source.len()) else { return Ok(()) };
