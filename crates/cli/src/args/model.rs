@@ -47,7 +47,7 @@ model as safetensors and its config.json.
 Examples:
   statelens fold-lora checkpoint_1000.mdl --config params.yaml
   statelens fold-lora Llama-2-7b --adapter my-adapter -o out")]
-    FoldLora(FoldLora),
+    FoldLora(Box<FoldLora>),
 
     /// Converts a model's config between Hugging Face and Cerebras's releases
     #[command(alias = "convert_config")]
