@@ -80,6 +80,37 @@ impl StorageName {
 }
 
 impl Pickle {
+    /// Returns the key of each storage that a persistent id names, and its length in bytes.
+    pub fn storage_lengths(&self) -> impl Iterator<Item = (String, u64)> {
+        self.nodes().filter_map(|(_, node)| {
+            let Node::Persistent(name) = node else { return None };
+            let storage = self.storage_name(*name)?;
+            let len = storage.len().unwrap_or(u64::MAX);
+            Some((storage.key, len))
+        })
+    }
+
+    /// Returns how many tensors would be made whose values are places in other tensors: sparse and
+    /// nested ones. torch checks those values only if it loads weights alone.
+    pub fn indexed_tensors(&self) -> u64 {
+        let is_indexed = |id: NodeId| {
+            self.global(id).is_some_and(|global| {
+                let name = &*global.name;
+                &*global.module == "torch._utils"
+                    && matches!(name, "_rebuild_sparse_tensor" | "_rebuild_nested_tensor")
+            })
+        };
+        let calls = self.nodes().filter(|(_, node)| {
+            let Node::Object(call) = node else { return false };
+            is_indexed(call.callable)
+                || self
+                    .sequence(call.args)
+                    .and_then(<[_]>::first)
+                    .is_some_and(|first| is_indexed(*first))
+        });
+        calls.count() as u64
+    }
+
     /// `('storage', class, key, location, numel[, (view key, offset, size)])`.
     pub(crate) fn storage_name(&self, id: NodeId) -> Option<StorageName> {
         let (class, key, numel, view) = match self.sequence(id)? {

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod fails_closed;
 mod findings;
+mod indices;
 mod packed;
 mod search;
 mod section;
@@ -99,7 +100,19 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
         }
     }
     search.found = false;
+    search.indexed = 0;
     search.file(label, files.name(main), files.structure(main)?)?;
+    if search.indexed > 0 {
+        let opened = open_one(files.clone(), search.limits, &mut search.quiet());
+        let finding = match opened {
+            Ok(checkpoint) => indices::check(&checkpoint, files, search.indexed)?,
+            Err(error) => {
+                fatal(&error)?;
+                Some(indices::unchecked())
+            }
+        };
+        search.tell_opened(label, finding.into_iter().collect());
+    }
     for id in ranks(&probe, search.limits).into_iter().filter(|_| others) {
         search.file(files.name(id), files.name(id), files.structure(id)?)?;
     }

@@ -10,6 +10,7 @@ mod hdf5;
 mod joblib;
 mod members;
 mod pickles;
+mod storages;
 mod sweep;
 mod torch;
 mod window;
@@ -108,6 +109,10 @@ pub(super) struct Search<'a> {
     tasks: Vec<ScanTask>,
     spaces: Vec<Space>,
     pub(super) findings: FindingSet,
+    /// Members of archives that may hold storages.
+    records: storages::Records,
+    /// Tensors in the pickles so far whose values are places in other tensors.
+    pub(super) indexed: u64,
     /// Whether there was a pickle, an archive or the like.
     pub(super) found: bool,
     /// Put before places, where there are several files.
@@ -132,6 +137,8 @@ impl<'a> Search<'a> {
             progress,
             tasks: Vec::new(),
             spaces: Vec::new(),
+            records: storages::Records::default(),
+            indexed: 0,
             findings: FindingSet::default(),
             found: false,
             file: String::new(),
@@ -146,6 +153,7 @@ impl<'a> Search<'a> {
     pub(super) fn file(&mut self, file: &str, name: &str, source: Arc<dyn ReadAt>) -> Result<()> {
         let len = source.len();
         self.file = file.to_owned();
+        self.records = storages::Records::default();
         self.unpack = UNPACKED.saturating_add(len.saturating_mul(16));
         self.work = (64 << 20) + len.saturating_mul(16);
         self.entries = self.limits.members.saturating_mul(2);

@@ -32,6 +32,8 @@ pub(super) struct ZipEntry {
     pub(super) name: Vec<u8>,
     pub(super) packing: Result<Option<Packing>, &'static str>,
     pub(super) stored: u64,
+    /// Its length when it is unpacked.
+    pub(super) len: u64,
     pub(super) crc: u32,
     /// Where its local header is.
     pub(super) header: u64,
@@ -111,12 +113,13 @@ pub(super) fn entries(
         let Some((name, extra)) = rest.split_at_checked(name as usize) else { return };
         let mut stored = u64::from(u32_at(&fixed, 20));
         let mut header = u64::from(u32_at(&fixed, 42));
-        let unpacked = u32_at(&fixed, 24);
-        enlarge(extra, unpacked == u32::MAX, &mut stored, &mut header);
+        let mut len = u64::from(u32_at(&fixed, 24));
+        enlarge(extra, [&mut len, &mut stored, &mut header]);
         let entry = ZipEntry {
             name: name.to_vec(),
             packing: packing(u16_at(&fixed, 8), u16_at(&fixed, 10)),
             stored,
+            len,
             crc: u32_at(&fixed, 16),
             header: directory.base.saturating_add(header),
         };
@@ -161,7 +164,7 @@ fn packing(flags: u16, method: u16) -> Result<Option<Packing>, &'static str> {
 }
 
 /// Lengths that do not fit 32 bits, from the extra field.
-fn enlarge(extra: &[u8], unpacked: bool, stored: &mut u64, header: &mut u64) {
+fn enlarge(extra: &[u8], lengths: [&mut u64; 3]) {
     let mut rest = extra;
     while let Some((&[a, b, c, d], after)) = rest.split_first_chunk::<4>() {
         let len = usize::from(u16::from_le_bytes([c, d])).min(after.len());
@@ -175,10 +178,7 @@ fn enlarge(extra: &[u8], unpacked: bool, stored: &mut u64, header: &mut u64) {
             field = after;
             Some(u64::from_le_bytes(*number))
         };
-        if unpacked {
-            take();
-        }
-        for value in [stored, header] {
+        for value in lengths {
             if *value == u64::from(u32::MAX) {
                 *value = take().unwrap_or(*value);
             }

@@ -214,3 +214,28 @@ fn what_the_user_knows_is_allowed() {
     let path = fixtures().join("attacks2/numpy_savetxt.pkl");
     assert_eq!(worst(&scan(&path, &ScanOptions { allow }).unwrap()), Some(Grade::Danger));
 }
+
+/// Tensors that reach outside of their memory: storages longer than their bytes, views outside of
+/// storages, and indices outside of shapes, as torch 2.4 and 2.15 write them without a check.
+#[test]
+fn tensors_that_reach_outside_of_their_memory_are_findings() {
+    let files = files("attacks3/tensors");
+    let mut count = 0;
+    for (name, path) in files.iter().filter(|(name, _)| !name.ends_with(".py")) {
+        let findings = scan(path, &ScanOptions::default()).unwrap();
+        assert!(worst(&findings) >= Some(Grade::Damage), "{name}: {findings:?}");
+        count += 1;
+    }
+    assert_eq!(count, 22);
+}
+
+/// What torch 2.4 and 2.15, and NumPy 1.26 and 2.4 write: no usage of theirs is a finding.
+#[test]
+fn files_of_torch_and_numpy_are_no_findings() {
+    let files = files("usages");
+    for (name, path) in &files {
+        let findings = scan(path, &ScanOptions::default()).unwrap();
+        assert!(worst(&findings) <= Some(Grade::Warning), "{name}: {findings:?}");
+    }
+    assert_eq!(files.len(), 23);
+}

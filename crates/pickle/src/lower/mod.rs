@@ -10,6 +10,7 @@ mod python;
 mod release;
 mod torch;
 
+pub(crate) use torch::dtype;
 pub use torch::view;
 
 use std::cell::Cell;

@@ -578,7 +578,7 @@ fn stream_storage(bytes: &[u8], number: u32, limits: &Limits) -> Option<(Storage
 const META: &str = "a meta tensor has no data";
 
 /// A torch dtype as a value.
-pub(super) fn dtype(global: &Global) -> Option<DType> {
+pub(crate) fn dtype(global: &Global) -> Option<DType> {
     if &*global.module != "torch" {
         return None;
     }

@@ -403,16 +403,16 @@ pub(super) const ROWS: &[Row] = rows! {
         "call(bytes)",
         "a storage inside a plain pickle: a stream of torch, which is examined", NESTED;
     ["torch._utils"], ["_rebuild_tensor"],
-        "call(storage, nat, sizes, ints)",
-        "a view of a storage, which must lie inside it";
+        "call(storage, nat, sizes, sizes)",
+        "a view of a storage, which must lie inside it (and a storage must not be longer than its bytes)";
     ["torch._utils"], ["_rebuild_tensor_v2"],
-        "call(storage, nat, sizes, ints, bool, hooks, math-bits?)",
+        "call(storage, nat, sizes, sizes, bool, hooks, math-bits?)",
         "the same";
     ["torch._utils"], ["_rebuild_tensor_v3"],
-        "call(storage, nat, sizes, ints, bool, hooks, any, math-bits?)",
+        "call(storage, nat, sizes, sizes, bool, hooks, any, math-bits?)",
         "the same, with the type of its elements";
     ["torch._utils"], ["_rebuild_qtensor"],
-        "call(storage, nat, sizes, ints, (<torch.per_tensor_affine>, float, \
+        "call(storage, nat, sizes, sizes, (<torch.per_tensor_affine>, float, \
          int)|(<torch.per_channel_affine>|<torch.per_channel_affine_float_qparams>, \
          tensor|[float], tensor|[float], nat), bool, hooks)",
         "the same, with scales";
@@ -423,7 +423,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "call(tensor, tensor, tensor, tensor)",
         "tensors of several shapes; they must lie in their buffer";
     ["torch._utils"], ["_rebuild_meta_tensor_no_storage"],
-        "call(any, sizes, ints, bool)",
+        "call(any, sizes, sizes, bool)",
         "a shape without data";
     ["torch._utils"], ["_rebuild_parameter"],
         "call(tensor, bool, hooks)",

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Form, Global, Grade};
 
-use super::{dtypes, tuple};
+use super::{dtypes, tuple, views};
 use crate::graph::is_dill;
 use crate::names::{
     CallPattern, How, Kind, Kinds, NATIVE, SHARED, Usage, Verdict, Word, allowed, verdict,
@@ -20,6 +20,9 @@ const UNUSUAL: &str =
 const CHANGED: &str = "Libraries don't set such state or items on what it returns.";
 const NAMELESS: &str = "It calls or makes something that has no name.";
 const UNLISTED: &str = "It returns a name that is not among those that are known to be harmless.";
+
+const OUTSIDE: &str =
+    "The tensor reaches outside of its storage: torch would read other memory, or refuse it.";
 
 /// Why a call is not harmless.
 pub(super) type Refusal = (Grade, &'static str);
@@ -61,8 +64,11 @@ impl<'a> Matcher<'a> {
         };
         self.call(object.callable, &made, true)?;
         self.spelled(object)?;
-        let callable = pickle.global(object.callable);
-        if callable.is_some_and(|callable| callable.is("numpy", "dtype"))
+        let Some(callable) = pickle.global(object.callable) else { return Ok(()) };
+        if &*callable.module == "torch._utils" && !views::is_inside(pickle, &callable.name, items) {
+            return Err((Grade::UnknownCode, OUTSIDE));
+        }
+        if callable.is("numpy", "dtype")
             && !(self.take(dtypes::len(pickle, object)) && dtypes::is_sound(pickle, object))
         {
             return Err((Grade::Danger, NATIVE));

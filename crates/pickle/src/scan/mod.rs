@@ -4,6 +4,7 @@
 mod calls;
 mod dtypes;
 mod uses;
+mod views;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -184,7 +185,12 @@ impl Pickle {
             let bytes = spelled.and_then(|spelled| self.spelled_bytes(spelled));
             match (bytes, nesting.checked_sub(1)) {
                 (Some(bytes), Some(nesting)) => match read_stream(&bytes, 0, &self.limits) {
-                    Ok(stream) => findings.extend(stream.scan_within(options, nesting)),
+                    Ok(stream) => {
+                        findings.extend(stream.scan_within(options, nesting));
+                        if stream.pickle.indexed_tensors() > 0 {
+                            findings.push(self.unread_stream(*id));
+                        }
+                    }
                     Err(broken) => {
                         findings.extend(broken.scan_within(options, nesting));
                         findings.push(self.unread_stream(*id));

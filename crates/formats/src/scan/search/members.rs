@@ -7,7 +7,7 @@ use statelens_tensor::crc;
 
 use super::super::section::some;
 use super::super::zip::{self, Directory, Local, ZipEntry};
-use super::{Blob, Container, Search};
+use super::{Blob, Container, Search, storages};
 
 /// Pickles whose checksum is looked at.
 const LONGEST_CHECKED: u64 = 16 << 20;
@@ -25,6 +25,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, directory: Directory) -
     });
     listed?;
     oddities(search, blob, &entries);
+    storages::remember(search, blob, &entries);
     if let Some(first) = entries.iter().map(|entry| entry.header).min().filter(|first| *first > 0)
         && blob.root
         && !some(&*blob.source, 0, 4)?.starts_with(zip::LOCAL)

@@ -8,7 +8,7 @@ use statelens_pickle::{Broken, GlobalUse, Node, Pickle, is_harmless, is_stream};
 use super::super::lacks_memory;
 use super::super::section::some;
 use super::window::Window;
-use super::{Blob, Search, Sure, joblib};
+use super::{Blob, Search, Sure, joblib, storages};
 
 /// What of a pickle is read at first.
 const WINDOW: u64 = 4 << 10;
@@ -106,6 +106,7 @@ impl Search<'_> {
             self.found = true;
             self.spaces[blob.space].pickles.insert(start, blob.base + end);
             self.tell(blob, pickle.scan(self.options));
+            self.indexed += pickle.indexed_tensors();
             return Ok(Some((pickle, end)));
         }
         let within = window.offset(broken.needed) <= blob.source.len() || blob.cut;
@@ -135,6 +136,8 @@ impl Search<'_> {
         };
         if is_one {
             self.tell(blob, pickle.scan(self.options));
+            self.indexed += pickle.indexed_tensors();
+            storages::compare(self, blob, range.start, pickle);
         } else if sure == Sure::Perhaps {
             self.imports(blob, range.start, pickle, None);
         }

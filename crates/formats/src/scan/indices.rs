@@ -1,0 +1,229 @@
+//! The indices of sparse tensors and the offsets of nested ones. Releases of torch check them seldom: 2.15 those of
+//! sparse tensors where it loads weights alone (`_validate_loaded_sparse_tensors`), 2.4 no offsets. A loader
+//! that does not check them reads and writes outside of the tensor.
+
+use statelens_checkpoint::{
+    Checkpoint, DType, FileSet, Finding, Grade, Result, Sparse, Tensor, Value,
+};
+
+use super::fatal;
+
+/// Indices that are read at once.
+const PIECE: u64 = 1 << 16;
+
+/// Checks all sparse and nested tensors of a checkpoint. `expected` is how many of them the pickles of
+/// the file make.
+pub(super) fn check(
+    checkpoint: &Checkpoint,
+    files: &FileSet,
+    expected: u64,
+) -> Result<Option<Finding>> {
+    let mut checked = 0;
+    for (_, value) in checkpoint.values().numbered() {
+        let reader = Reader { checkpoint, files };
+        let sound = match value {
+            Value::Sparse(sparse) => reader.sparse(sparse),
+            Value::Opaque(opaque) if opaque.global.is("torch._utils", "_rebuild_nested_tensor") => {
+                let parts = opaque.args.iter().map(|id| Some(checkpoint.tensor_of(*id)?.1));
+                match parts.collect::<Option<Vec<_>>>().as_deref() {
+                    Some([buffer, sizes, strides, offsets]) => {
+                        reader.nested(buffer, [sizes, strides, offsets])
+                    }
+                    _ => Ok(None),
+                }
+            }
+            _ => continue,
+        };
+        match sound {
+            Ok(Some(())) => checked += 1,
+            Ok(None) => return Ok(Some(outside())),
+            Err(error) => {
+                fatal(&error)?;
+                return Ok(Some(unchecked()));
+            }
+        }
+    }
+    Ok((checked < expected).then(unchecked))
+}
+
+/// The finding for indices that could not be read.
+pub(super) fn unchecked() -> Finding {
+    Finding::new(
+        Grade::UnknownCode,
+        "The indices of a sparse or nested tensor could not be checked",
+    )
+    .detail(RISK)
+    .advice(ADVICE)
+}
+
+fn outside() -> Finding {
+    Finding::new(Grade::Damage, "The indices of a sparse or nested tensor lie outside of its shape")
+        .detail(RISK)
+        .advice(ADVICE)
+}
+
+const RISK: &str =
+    "torch reads and writes at the places that they say, unless it loads weights alone.";
+const ADVICE: &str = "Load the file with `torch.load(weights_only=True)` only.";
+
+struct Reader<'a> {
+    checkpoint: &'a Checkpoint,
+    files: &'a FileSet,
+}
+
+/// `None`: the tensor is not consistent.
+type Sound = Result<Option<()>>;
+
+impl Reader<'_> {
+    fn sparse(&self, sparse: &Sparse) -> Sound {
+        let parts = sparse.parts.iter().map(|(_, id)| Some(self.checkpoint.tensor_of(*id)?.1));
+        let Some(parts) = parts.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        match (&*sparse.layout, &parts[..]) {
+            ("sparse_coo", [indices, values]) => self.coordinates(sparse, indices, values),
+            (layout, [compressed, plain, values]) => {
+                self.compressed(layout, &sparse.shape, [compressed, plain, values])
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Indices of shape `[dimensions, count]`, each inside the shape; values of shape `[count, …]`.
+    fn coordinates(&self, sparse: &Sparse, indices: &Tensor, values: &Tensor) -> Sound {
+        let [dims, count] = indices.shape[..] else { return Ok(None) };
+        let Some((sizes, dense)) = sparse.shape.split_at_checked(dims as usize) else {
+            return Ok(None);
+        };
+        if values.shape.first() != Some(&count) || values.shape[1..] != *dense {
+            return Ok(None);
+        }
+        let mut at = 0;
+        self.each(indices, &mut |index| {
+            let size = sizes.get((at / count.max(1)) as usize).copied().unwrap_or(0);
+            at += 1;
+            u64::try_from(index).is_ok_and(|index| index < size)
+        })
+    }
+
+    /// Compressed indices of shape `[…, rows + 1]` from 0 to `count` that do not fall, plain ones of shape
+    /// `[…, count]` below the number of columns, values of shape `[…, count, …]`. Blocks count as one.
+    fn compressed(&self, layout: &str, shape: &[u64], parts: [&Tensor; 3]) -> Sound {
+        let [compressed, plain, values] = parts;
+        let Some(batch) = plain.shape.len().checked_sub(1) else { return Ok(None) };
+        let count = plain.shape[batch];
+        let blocks = match layout {
+            "sparse_bsr" | "sparse_bsc" => values.shape.get(batch + 1..batch + 3),
+            _ => Some(&[1, 1][..]),
+        };
+        let (Some([rows, columns]), Some([height, width])) = (shape.get(batch..batch + 2), blocks)
+        else {
+            return Ok(None);
+        };
+        let (rows, columns) = match (rows.checked_div(*height), columns.checked_div(*width)) {
+            (Some(rows), Some(columns)) => (rows, columns),
+            _ => return Ok(None),
+        };
+        let (long, short) = match layout {
+            "sparse_csr" | "sparse_bsr" => (rows, columns),
+            _ => (columns, rows),
+        };
+        let same =
+            |tensor: &Tensor| tensor.shape.get(..batch).is_some_and(|dims| *dims == shape[..batch]);
+        let fits = compressed.shape.len() == batch + 1
+            && compressed.shape[batch].checked_sub(1) == Some(long)
+            && values.shape.get(batch) == Some(&count)
+            && [compressed, plain, values].into_iter().all(same);
+        if !fits {
+            return Ok(None);
+        }
+        let (mut at, mut last) = (0, 0);
+        let rising = self.each(compressed, &mut |index| {
+            let column = at % (long + 1);
+            at += 1;
+            let Ok(index) = u64::try_from(index) else { return false };
+            let sound = match column {
+                0 => index == 0,
+                _ => index >= last,
+            };
+            last = index;
+            sound && if column == long { index == count } else { index <= count }
+        })?;
+        match rising {
+            Some(()) => {
+                self.each(plain, &mut |index| u64::try_from(index).is_ok_and(|index| index < short))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Sizes and strides of shape `[count, dimensions]` and offsets of shape `[count]`, each view inside
+    /// the buffer.
+    fn nested(&self, buffer: &Tensor, parts: [&Tensor; 3]) -> Sound {
+        let [sizes, strides, offsets] = parts;
+        let ([room], [count]) = (&buffer.shape[..], &offsets.shape[..]) else { return Ok(None) };
+        let dims = match sizes.shape[..] {
+            [rows, dims] if rows == *count => dims,
+            [0] if *count == 0 => 0,
+            _ => return Ok(None),
+        };
+        if sizes.shape != strides.shape {
+            return Ok(None);
+        }
+        let mut all = Vec::with_capacity(3);
+        for part in parts {
+            let mut numbers = Vec::new();
+            let sound = self.each(part, &mut |number| match u64::try_from(number) {
+                Ok(number) => {
+                    numbers.push(number);
+                    true
+                }
+                Err(_) => false,
+            })?;
+            if sound.is_none() {
+                return Ok(None);
+            }
+            all.push(numbers);
+        }
+        let [sizes, strides, offsets] = &all[..] else { return Ok(None) };
+        let dims = dims as usize;
+        let inside = |(row, offset): (usize, &u64)| {
+            let at = row.checked_mul(dims)?;
+            let (sizes, strides) = (sizes.get(at..at + dims)?, strides.get(at..at + dims)?);
+            let mut last = *offset;
+            for (size, stride) in sizes.iter().zip(strides) {
+                last = last.checked_add(size.saturating_sub(1).checked_mul(*stride)?)?;
+            }
+            (sizes.contains(&0) || last < *room).then_some(())
+        };
+        Ok(offsets.iter().enumerate().try_for_each(inside))
+    }
+
+    /// Calls `each` with the numbers of a tensor in C order, until it refuses one.
+    fn each(&self, tensor: &Tensor, each: &mut dyn FnMut(i64) -> bool) -> Sound {
+        let width = match tensor.dtype {
+            DType::I64 => 8,
+            DType::I32 => 4,
+            _ => return Ok(None),
+        };
+        let Some(count) = tensor.shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim))
+        else {
+            return Ok(None);
+        };
+        let mut at = 0;
+        while at < count {
+            let end = count.min(at + PIECE);
+            let bytes = statelens_tensor::elements(self.files, tensor, at..end)?;
+            for number in bytes.chunks_exact(width) {
+                let number = match *number {
+                    [a, b, c, d, e, f, g, h] => i64::from_le_bytes([a, b, c, d, e, f, g, h]),
+                    [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
+                    _ => return Ok(None),
+                };
+                if !each(number) {
+                    return Ok(None);
+                }
+            }
+            at = end;
+        }
+        Ok(Some(()))
+    }
+}

@@ -1,0 +1,89 @@
+//! The storages that a pickle of torch names, and the members of its archive that hold their bytes.
+//!
+//! torch takes the length of a storage from the pickle (`PyTorchFileReader::getRecord` gives it the bytes
+//! of the member): a longer one reaches into other memory.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{Finding, Grade};
+use statelens_pickle::Pickle;
+
+use super::super::zip::{self, ZipEntry};
+use super::{Blob, Search};
+
+/// The members of archives that may hold storages.
+#[derive(Default)]
+pub(super) struct Records {
+    /// For each directory with pickles, the lengths of its members by their names.
+    directories: Vec<HashMap<Vec<u8>, u64>>,
+    /// For each pickle, by where it begins in a run of bytes, the folders that directories give it.
+    stored: HashMap<(usize, u64), Vec<Folder>>,
+    /// The same for pickles that are compressed, by the way to them.
+    packed: HashMap<String, Vec<Folder>>,
+}
+
+/// A directory, and the folder in it that has the storages of a pickle.
+#[derive(Clone)]
+struct Folder {
+    directory: usize,
+    name: Vec<u8>,
+}
+
+/// Remembers how long the members of an archive are, if there are pickles among them.
+pub(super) fn remember(search: &mut Search<'_>, blob: &Blob, entries: &[ZipEntry]) {
+    let directory = search.records.directories.len();
+    let mut any = false;
+    for entry in entries {
+        let Some(name) = entry.name.strip_suffix(b".pkl") else { continue };
+        let folder = Folder { directory, name: name.to_vec() };
+        any = true;
+        if let Some(local) = zip::local(&*blob.source, entry.header) {
+            let start = (blob.space, blob.base + local.start);
+            search.records.stored.entry(start).or_default().push(folder.clone());
+        }
+        let way = blob.within(&String::from_utf8_lossy(&entry.name));
+        search.records.packed.entry(way).or_default().push(folder);
+    }
+    if !any {
+        return;
+    }
+    let mut lengths = HashMap::with_capacity(entries.len());
+    for entry in entries {
+        // Of two members with one name, either may be read.
+        let len = lengths.entry(entry.name.clone()).or_insert(entry.len);
+        *len = entry.len.min(*len);
+    }
+    search.records.directories.push(lengths);
+}
+
+/// Compares the storages that the pickle at `at` names with the members in the folder of the same name:
+/// `archive/data.pkl` has those of `archive/data/0` and so on.
+pub(super) fn compare(search: &mut Search<'_>, blob: &Blob, at: u64, pickle: &Pickle) {
+    let records = &search.records;
+    let unpacked = || records.packed.get(&blob.name).filter(|_| blob.root);
+    let folders = records.stored.get(&(blob.space, blob.base + at)).or_else(unpacked);
+    let Some(folders) = folders else { return };
+    let (mut first, mut count) = (None, 0u64);
+    for (key, len) in pickle.storage_lengths() {
+        for Folder { directory, name } in folders {
+            let name = [name, &b"/"[..], key.as_bytes()].concat();
+            let there = records.directories.get(*directory).and_then(|lengths| lengths.get(&name));
+            if let Some(there) = there.filter(|there| **there < len) {
+                count += 1;
+                first.get_or_insert_with(|| {
+                    let name = String::from_utf8_lossy(&name);
+                    format!("{name} should have {len} bytes and has {there}.")
+                });
+            }
+        }
+    }
+    let Some(first) = first else { return };
+    let others = match count {
+        1 => String::new(),
+        count => format!(" There are {} more.", count - 1),
+    };
+    let finding = Finding::new(Grade::Damage, "A storage is longer than its bytes in the file")
+        .detail(format!("{first}{others} torch would read other memory behind them."))
+        .advice("Do not load the file.");
+    search.tell(blob, vec![finding]);
+}

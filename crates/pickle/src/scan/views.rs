@@ -1,0 +1,45 @@
+//! Whether tensors lie inside their storages.
+
+use statelens_checkpoint::DType;
+
+use crate::lower::dtype as dtype_of;
+use crate::{Node, NodeId, Pickle};
+
+/// Whether a tensor that `torch._utils` rebuilds lies inside its storage. Other calls, and storages
+/// whose length the pickle does not say, are accepted.
+pub(super) fn is_inside(pickle: &Pickle, function: &str, args: &[NodeId]) -> bool {
+    let (dtype, args) = match (function, args) {
+        ("_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_qtensor", args) => (None, args),
+        ("_rebuild_tensor_v3", [_, _, _, _, _, _, dtype, ..]) => (Some(*dtype), args),
+        _ => return true,
+    };
+    let [storage, offset, size, stride, ..] = args else { return true };
+    let Node::Persistent(name) = pickle.node(*storage) else { return true };
+    let Some(name) = pickle.storage_name(*name) else { return true };
+    let numbers = |id: NodeId| {
+        let items = pickle.sequence(id)?.iter();
+        items.map(|item| u64::try_from(pickle.int(*item)?).ok()).collect::<Option<Vec<u64>>>()
+    };
+    let inside = || {
+        let unit = match dtype {
+            Some(dtype) => dtype_of(&*pickle.global(dtype)?)?.itemsize(),
+            None => name.unit(),
+        };
+        let (size, stride) = (numbers(*size)?, numbers(*stride)?);
+        let mut last = u64::try_from(pickle.int(*offset)?).ok()?;
+        let reach = size.iter().zip(&stride);
+        for (size, stride) in reach {
+            last = last.checked_add(size.saturating_sub(1).checked_mul(*stride)?)?;
+        }
+        // Storages of less than a byte for each element are counted in bytes.
+        let packed = match name.dtype {
+            Some(DType::QUInt4x2) => 2,
+            Some(DType::QUInt2x4) => 4,
+            _ => 1,
+        };
+        let room = name.len().ok()?.checked_mul(packed)?;
+        let elements = if size.contains(&0) { 0 } else { last.checked_add(1)? };
+        Some(size.len() == stride.len() && elements.checked_mul(unit)? <= room)
+    };
+    inside().unwrap_or(false)
+}
