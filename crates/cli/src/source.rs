@@ -1,7 +1,7 @@
 //! Where checkpoints are read from: files and folders, and standard input.
 
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use statelens::files::{
@@ -19,6 +19,23 @@ pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
         false => statelens::files::open(path, with),
     }
 }
+
+/// Files that a checkpoint names, as far as they are in folders below its own. Paths that lead out of that
+/// folder are not followed.
+pub(crate) fn below(checkpoint: &Path, names: &[String]) -> Vec<PathBuf> {
+    let Some(folder) = checkpoint.parent().filter(|_| checkpoint.is_file()) else {
+        return Vec::new();
+    };
+    let below = |name: &&String| {
+        let mut parts = Path::new(name).components();
+        name.contains('/') && parts.all(|part| matches!(part, Component::Normal(_)))
+    };
+    let paths = names.iter().filter(below).map(|name| folder.join(name));
+    paths.filter(|path| path.is_file()).take(MOST_BELOW).collect()
+}
+
+/// Files in folders below that are opened with a checkpoint.
+const MOST_BELOW: usize = 1_000;
 
 /// Standard input, which can be read only once and from its start to its end: so it is put into a
 /// file without a name first.

@@ -56,8 +56,18 @@ fn open_any(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSo
         Some(url) => (remote::open(url, with, &mut bar)?, Vec::new()),
         None => {
             let opened = source::open(file, with)?;
-            let files = opened.files.with_scratch(scratch::on_disk());
-            (statelens_formats::open(files, limits(), &mut bar)?, opened.sources)
+            let files = opened.files.with_scratch(scratch::on_disk()).noting_missed();
+            let checkpoint = statelens_formats::open(files, limits(), &mut bar)?;
+            let below = source::below(file, &checkpoint.files.missed());
+            match below.is_empty() {
+                true => (checkpoint, opened.sources),
+                // It names files in folders below its own.
+                false => {
+                    let opened = source::open(file, &[with, &below].concat())?;
+                    let files = opened.files.with_scratch(scratch::on_disk());
+                    (statelens_formats::open(files, limits(), &mut bar)?, opened.sources)
+                }
+            }
         }
     };
     match READ_AS.get().map_or(&[][..], |rules| rules) {

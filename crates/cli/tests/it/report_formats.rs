@@ -448,3 +448,13 @@ fn values_of_matlab_are_what_matlab_has() {
     let shown = run(["show", &report("h5_matlab/net.mat"), "z"]).ok();
     assert!(shown.contains("(1+3j) (2-4j)"), "{shown}");
 }
+
+#[test]
+fn links_and_raw_data_in_folders_below_are_followed_and_no_others() {
+    // h5py: f["linked"][...] == arange(5.), f["raw"][...] == arange(6)
+    let outer = report("h5_links/outer.h5");
+    assert!(run(["show", &outer, "linked"]).ok().contains("0.0 1.0 2.0 3.0 4.0"));
+    assert!(run(["show", &outer, "raw"]).ok().contains("0 1 2 3 4 5"));
+    let listed = run(["ls", &outer]).ok();
+    assert!(listed.contains("att_a.h5, which is not in this folder"), "{listed}");
+}

@@ -89,7 +89,7 @@ impl Cast {
                 table: None,
                 report: CastReport::default(),
             }),
-            _ => Err(Error::unsupported(format!("a cast from {from} to {to}"))),
+            _ => Err(Error::unsupported(format!("elements of {from} can't be cast to {to}"))),
         }
     }
 
