@@ -447,8 +447,13 @@ fn attacks_give_an_inert_tree_or_an_error_in_bounded_time() {
             assert_eq!(findings[0].grade, Grade::Danger, "{name}: {call:?}");
         } else if BAD_TENSORS.contains(&stem) {
             let findings = opened.unwrap_or_else(|error| panic!("{name}: {error}")).findings;
-            assert_eq!(worst(&findings), Some(Grade::Damage), "{name}");
-            assert!(findings.iter().all(|finding| finding.call.is_none()), "{name}");
+            // No usage that torch writes, either: a number that is a float, a view outside.
+            assert!(worst(&findings) >= Some(Grade::Damage), "{name}");
+            let rebuilds = |finding: &Finding| match &finding.call {
+                Some(call) => call.name.starts_with("_rebuild_"),
+                None => true,
+            };
+            assert!(findings.iter().all(rebuilds), "{name}: {findings:?}");
         } else if let Ok(checkpoint) = opened {
             if ["t_negative_stride", "t_expand_bomb"].contains(&stem) {
                 assert_eq!(worst(&checkpoint.findings), Some(Grade::Warning), "{name}");

@@ -27,8 +27,10 @@ pub(super) fn is_inside(pickle: &Pickle, function: &str, args: &[NodeId]) -> boo
         };
         let (size, stride) = (numbers(*size)?, numbers(*stride)?);
         let mut last = u64::try_from(pickle.int(*offset)?).ok()?;
-        let reach = size.iter().zip(&stride);
-        for (size, stride) in reach {
+        // The number of elements must fit as well: with strides of 0, they take no room.
+        let count = size.iter().try_fold(unit, |count, size| count.checked_mul(*size))?;
+        i64::try_from(count).ok()?;
+        for (size, stride) in size.iter().zip(&stride) {
             last = last.checked_add(size.saturating_sub(1).checked_mul(*stride)?)?;
         }
         // Storages of less than a byte for each element are counted in bytes.

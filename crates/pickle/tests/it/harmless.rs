@@ -218,6 +218,12 @@ fn usages_that_no_library_writes_are_findings() {
         ("a parameter of a number", "ctorch.nn.parameter\nParameter\n(I5\ntR".into()),
         ("a parameter with kwargs", format!("ctorch.nn.parameter\nParameter\n({TENSOR}t}}«a»Ns\u{92}")),
         ("items of a tensor", format!("{TENSOR}I0\nI7\ns")),
+        ("a view behind its storage", TENSOR.replace("I0\n(I3", "I1\n(I3")),
+        (
+            "more elements than can be counted",
+            TENSOR
+                .replace("(I3\nt(I1\nt", "(I4611686018427387904\nI4611686018427387904\nt(I0\nI0\nt"),
+        ),
         ("state of a tensor", format!("{TENSOR}}}«data»I7\nsb")),
         ("a nested tensor of numbers", "ctorch._utils\n_rebuild_nested_tensor\n(I1\nI1\nI1\nI1\ntR".into()),
         ("a size of objects", "ctorch\nSize\n((]ttR".into()),
