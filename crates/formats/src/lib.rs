@@ -32,6 +32,7 @@ mod scan;
 pub mod sets;
 mod shards;
 mod stray;
+mod template;
 pub mod tensorflow;
 pub mod torch;
 mod unread;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use folders::Folders;
-pub use names::{Sync, keep_all, sync_folder};
+pub use names::{FolderLock, Sync, keep_all, sync_folder};
 pub use shards::old_shards;
 use statelens_checkpoint::{Error, Result};
 use statelens_inspect::size_text;

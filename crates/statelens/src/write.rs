@@ -10,7 +10,9 @@ use statelens_inspect::ReadBack;
 
 use crate::dividing;
 use crate::files::{self, FileSource};
-use crate::output::{Folders, Output, Sync, check_target, keep_all, old_shards, same_file};
+use crate::output::{
+    FolderLock, Folders, Output, Sync, check_target, keep_all, old_shards, same_file,
+};
 use crate::sink::FileSink;
 
 /// What may stand under the names of the files to be.
@@ -72,6 +74,9 @@ pub fn write_files(
     sink.finish()?;
     let written = outputs.iter().map(|output| files::written(&output.file));
     read_back.check(written.collect::<Result<_>>()?, writing.limits, progress)?;
+    // Until the shards of the replaced checkpoint are removed: they might be those of another writer.
+    let folder = paths.first().and_then(|path| path.parent());
+    let _lock = folder.map(FolderLock::wait);
     let old = if in_place { Vec::new() } else { old_shards(paths) };
     keep_all(outputs, writing.sync)?;
     folders.keep();

@@ -101,6 +101,14 @@ fn every_attack_has_its_verdict() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// h5py refuses its object header, so that part of the file is missing.
+#[test]
+fn hdf5_that_can_not_be_read_is_not_sound() {
+    let path = fixture("attacks3/hdf5_unreadable/header_version.h5");
+    let ran = run([OsStr::new("verify"), path.as_os_str()]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+}
+
 #[test]
 fn of_two_entries_with_one_name_nothing_is_written_unasked() {
     let folder = Folder::new();

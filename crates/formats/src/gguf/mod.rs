@@ -20,7 +20,6 @@ mod cursor;
 pub mod detect;
 pub mod read;
 mod rules;
-pub(crate) mod template;
 #[cfg(test)]
 mod tests;
 mod types;

@@ -10,7 +10,8 @@ use statelens_checkpoint::{
 
 use super::cursor::Cursor;
 use super::rules::{Broken, Rule};
-use super::{template, types};
+use super::types;
+use crate::template;
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {

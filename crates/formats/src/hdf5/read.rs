@@ -327,16 +327,12 @@ impl Hdf5Reader<'_> {
         }
     }
 
+    /// Adds a finding for a part that can't be read. Whether it is damaged or not understood, it is
+    /// missing from what was opened, and nobody may take the file for sound.
     fn warn(&mut self, title: String, error: &Error, path: &str) {
-        // What is damaged is missing; what is not understood is there for others.
-        let grade = match error.kind() {
-            ErrorKind::Damaged => Grade::Damage,
-            _ => Grade::Warning,
-        };
         if self.findings.len() < MOST_FINDINGS {
-            self.findings.push(
-                Finding::new(grade, title).detail(error.to_string()).place(format!("/{path}")),
-            );
+            let finding = Finding::new(Grade::Damage, title);
+            self.findings.push(finding.detail(error.to_string()).place(format!("/{path}")));
         }
     }
 

@@ -3,24 +3,36 @@
 
 use statelens_checkpoint::{Finding, Grade};
 
-use crate::json::{Document, Id, JsonNode};
+use crate::json::{Document, Id, JsonNode, utf8};
 
 /// At most so many are told one by one.
 const MOST: usize = 50;
 
-/// What building the model from this configuration would run. Nothing if the text is no JSON.
+/// What building the model from this configuration would run. A text that can't be read is a finding,
+/// since Keras may read it.
 pub(crate) fn findings(text: &[u8]) -> Vec<Finding> {
     // A fixed string of HDF5 is filled up with NULs.
-    let text = text.trim_ascii_end();
+    let text = utf8(text);
     let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    let Ok(document) = Document::parse(&text[..end]) else { return Vec::new() };
+    match Document::parse(&text[..end]) {
+        Ok(document) => of_document(&document),
+        Err(error) => vec![
+            Finding::new(Grade::UnknownCode, "The model's configuration can't be read")
+                .detail(error.to_string())
+                .advice(ADVICE),
+        ],
+    }
+}
+
+/// The same for a text that was read.
+pub(crate) fn of_document(document: &Document) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut open = vec![document.root()];
     while let Some(id) = open.pop() {
         match document.node(id) {
             JsonNode::Array(items) => open.extend(items),
             JsonNode::Object(entries) => {
-                found.extend(object(&document, id));
+                found.extend(object(document, id));
                 open.extend(entries.iter().map(|(_, id)| *id));
             }
             // A configuration in a configuration.
@@ -35,16 +47,23 @@ pub(crate) fn findings(text: &[u8]) -> Vec<Finding> {
 
 /// What one object of the configuration would run when it is made.
 fn object(document: &Document, id: Id) -> Option<Finding> {
-    let text = |name: &str| {
+    let text = |id: Id, name: &str| {
         let text = document.field(id, name).and_then(JsonNode::text);
         text.map(|text| text.to_lossy().into_owned())
     };
-    let class = text("class_name")?;
-    let module = text("module").unwrap_or_default();
-    let registered = text("registered_name").unwrap_or_default();
+    let class = text(id, "class_name")?;
+    let module = text(id, "module").unwrap_or_default();
+    let registered = text(id, "registered_name").unwrap_or_default();
     let config = document.get(id, "config");
     if class == "__lambda__" || class == "Lambda" && is_keras(&module) {
         return Some(lambda(document, &class, config));
+    }
+    // Without a module, Keras looks for the name among its own classes.
+    if let Some((_, grade, what)) = RUNS.iter().find(|(name, ..)| *name == class)
+        && is_keras(&module)
+    {
+        let title = format!("The model has the layer `{class}`, which {what}");
+        return Some(Finding::new(*grade, title).detail(LAYER).advice(ADVICE));
     }
     if !(module.is_empty() || is_keras(&module) || module == "builtins" && class == "function") {
         let detail = "Building the model from its configuration imports this name and calls it; it \
@@ -52,25 +71,40 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
         let title = format!("The model's configuration names `{module}.{class}`");
         return Some(Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE));
     }
-    let name = config
-        .and_then(|config| document.node(config).text().map(|text| text.to_lossy().into_owned()));
-    if class == "function"
-        && is_keras(&module)
-        && let Some(name) = name
-        && !FUNCTIONS.iter().any(|part| module.split('.').any(|folder| folder == *part))
-    {
-        let title = format!("The model's configuration names the function `{module}.{name}`");
-        let detail = "It is not among the activations, losses and the like that models are made of, and \
-                      would be called when the model is built or used.";
-        return Some(Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE));
+    if class == "function" {
+        let name = config.and_then(|id| document.node(id).text());
+        let name = name.map(|text| text.to_lossy().into_owned()).unwrap_or_default();
+        return (is_keras(&module) && !module.is_empty() && !has_functions(&module)).then(|| {
+            let title = format!("The model's configuration names the function `{module}.{name}`");
+            let detail = "It is not among the activations, losses and the like that models are made \
+                          of, and would be called when the model is built or used.";
+            Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE)
+        });
+    }
+    if class == "TFOpLambda" {
+        let name = config.and_then(|config| text(config, "function")).unwrap_or_default();
+        return (!is_operation(&name)).then(|| {
+            let title = format!("The model calls TensorFlow's function `{name}`");
+            let detail =
+                "Keras looks it up in TensorFlow, whose functions can read and write files.";
+            Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE)
+        });
     }
     let own = [&registered, &class]
         .into_iter()
         .any(|name| name.split_once('>').is_some_and(|(package, _)| !package.starts_with("keras")));
-    own.then(|| {
+    if own {
         let name = if registered.contains('>') { registered } else { class };
-        Finding::new(Grade::Warning, format!("The model needs the class `{name}` of its own program"))
-            .detail("Keras takes it from what the program that loads the model has registered; it is not in this file.")
+        return Some(
+            Finding::new(Grade::Warning, format!("The model needs the class `{name}` of its own program"))
+                .detail("Keras takes it from what the program that loads the model has registered; it is not in this file."),
+        );
+    }
+    (!module.is_empty() && !is_harmless(&module, &class)).then(|| {
+        let title = format!("The model's configuration names the class `{module}.{class}`");
+        let detail = "It is in a package of Keras, and not among the classes that are known to run \
+                      nothing but themselves.";
+        Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE)
     })
 }
 
@@ -101,6 +135,20 @@ fn lambda(document: &Document, class: &str, config: Option<Id>) -> Finding {
 const ADVICE: &str = "Do not load the model before you know what that is. Its weights can be looked \
                       at and converted safely.";
 
+const LAYER: &str = "Building the model from its configuration makes this layer, whatever the \
+                     weights are. Newer releases of Keras ask for `safe_mode=False` before they do so.";
+
+/// Layers that run what their configuration holds or leads to.
+const RUNS: [(&str, Grade, &str); 7] = [
+    ("TorchModuleWrapper", Grade::Danger, "unpickles a module of torch"),
+    ("TFSMLayer", Grade::Danger, "loads and runs a SavedModel of TensorFlow"),
+    ("FlaxLayer", Grade::UnknownCode, "calls functions of its configuration"),
+    ("JaxLayer", Grade::UnknownCode, "calls functions of its configuration"),
+    ("ClassMethod", Grade::UnknownCode, "calls a method that it names"),
+    ("InstanceMethod", Grade::UnknownCode, "calls a method that it names"),
+    ("InstanceProperty", Grade::UnknownCode, "reads a property that it names"),
+];
+
 /// Modules of Keras with functions that models are made of.
 const FUNCTIONS: [&str; 8] = [
     "activations",
@@ -113,17 +161,79 @@ const FUNCTIONS: [&str; 8] = [
     "regularizers",
 ];
 
-fn is_keras(module: &str) -> bool {
-    const OWN: [&str; 8] = [
-        "keras",
-        "keras_core",
-        "keras_cv",
-        "keras_hub",
-        "keras_nlp",
-        "tensorflow.keras",
-        "tensorflow.python.keras",
-        "tf_keras",
+/// Modules of Keras whose classes are operations on tensors.
+const OPERATIONS: [&str; 6] = ["core", "image", "linalg", "math", "nn", "numpy"];
+
+/// The steps of a module below its package, without `src`.
+fn within(module: &str) -> impl Iterator<Item = &str> {
+    let module =
+        OWN.iter().filter_map(|own| module.strip_prefix(own)).min_by_key(|rest| rest.len());
+    let steps = module.unwrap_or_default().split('.').filter(|step| !step.is_empty());
+    steps.skip_while(|step| *step == "src")
+}
+
+fn has_functions(module: &str) -> bool {
+    within(module).next().is_some_and(|first| FUNCTIONS.contains(&first))
+}
+
+/// Whether a function of TensorFlow computes something of tensors and no more.
+fn is_operation(name: &str) -> bool {
+    const PARTS: [&str; 5] = ["__operators__", "image", "linalg", "math", "nn"];
+    const NAMES: [&str; 20] = [
+        "broadcast_to",
+        "cast",
+        "clip_by_value",
+        "concat",
+        "expand_dims",
+        "gather",
+        "identity",
+        "matmul",
+        "ones_like",
+        "one_hot",
+        "range",
+        "repeat",
+        "reshape",
+        "shape",
+        "split",
+        "squeeze",
+        "stack",
+        "tile",
+        "transpose",
+        "zeros_like",
     ];
+    let name = name.strip_prefix("compat.v1.").unwrap_or(name);
+    match name.split_once('.') {
+        Some((part, rest)) => PARTS.contains(&part) && !rest.contains("load"),
+        None => NAMES.contains(&name),
+    }
+}
+
+/// Whether a class of Keras does nothing but what it says. `keras/api` of 3.12 and 2.15.
+fn is_harmless(module: &str, class: &str) -> bool {
+    let steps: Vec<&str> = within(module).collect();
+    if let ["ops", part] = steps[..]
+        && OPERATIONS.contains(&part)
+    {
+        return class.starts_with(|first: char| first.is_ascii_uppercase());
+    }
+    CLASSES.split_ascii_whitespace().any(|known| known == class)
+}
+
+const CLASSES: &str = include_str!("classes.txt");
+
+/// The packages of Keras.
+const OWN: [&str; 8] = [
+    "keras",
+    "keras_core",
+    "keras_cv",
+    "keras_hub",
+    "keras_nlp",
+    "tensorflow.keras",
+    "tensorflow.python.keras",
+    "tf_keras",
+];
+
+fn is_keras(module: &str) -> bool {
     let within = |own: &str| {
         let rest = module.strip_prefix(own);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -181,7 +291,30 @@ mod tests {
                 r#"{"class_name":"Mine","registered_name":"Custom>Mine","config":{}}"#,
                 Some(Grade::Warning),
             ),
-            ("not JSON", None),
+            ("not JSON", Some(Grade::UnknownCode)),
+            (
+                r#"{"module":"keras.layers","class_name":"TorchModuleWrapper","config":{}}"#,
+                Some(Grade::Danger),
+            ),
+            (r#"{"class_name":"TFSMLayer","config":{"filepath":"x"}}"#, Some(Grade::Danger)),
+            (
+                r#"{"module":"keras.src.utils.torch_utils","class_name":"Anything","config":{}}"#,
+                Some(Grade::UnknownCode),
+            ),
+            (
+                r#"{"module":"keras.src.utils.losses","class_name":"function","config":"get_file"}"#,
+                Some(Grade::UnknownCode),
+            ),
+            (r#"{"module":"keras.src.ops.numpy","class_name":"Reshape","config":{}}"#, None),
+            (r#"{"class_name":"TFOpLambda","config":{"function":"math.add"}}"#, None),
+            (
+                r#"{"class_name":"TFOpLambda","config":{"function":"io.write_file"}}"#,
+                Some(Grade::UnknownCode),
+            ),
+            (
+                r#"{"module":"keras","class_name":"__typespec__","config":{}}"#,
+                Some(Grade::UnknownCode),
+            ),
         ] {
             assert_eq!(grades(text), Vec::from_iter(expected), "{text}");
         }

@@ -9,6 +9,7 @@ use super::config::Config;
 use super::detect::is_index;
 use super::grow::Growing;
 use crate::archive::{Archive, is_zip, names};
+use crate::json::utf8;
 use crate::paths::{base, folder};
 use crate::stray;
 
@@ -80,7 +81,11 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
     for member in ["metadata.json", "config.json"] {
         let Some(record) = archive.find(member) else { continue };
         let (bytes, intact) = archive.read(record, limits)?;
+        let bytes = utf8(&bytes).into_owned();
         let config = Config::parse(&bytes);
+        if member == "config.json" {
+            growing.findings.extend(code::findings(&bytes));
+        }
         let config = match config {
             Ok(config) if intact => config,
             _ => {
@@ -101,7 +106,6 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
                 }
             }
             _ => {
-                growing.findings.extend(code::findings(&bytes));
                 format.facts.extend(config.model().map(|model| ("Model".to_owned(), model)));
                 if let Some(root) = growing.root {
                     for path in config.layers() {

@@ -79,3 +79,10 @@ pub static ARCHIVE: Format = Format {
     checks: None,
     left_out: None,
 };
+
+/// Returns whether the elements are Python objects, of which a pickle follows the header `text`;
+/// `None` if the header is not understood.
+pub(crate) fn holds_objects(version: (u8, u8), text: &[u8]) -> Option<bool> {
+    let header = header::Header::parse(version, text).ok()?;
+    Some(header.element == header::ElementType::Objects)
+}

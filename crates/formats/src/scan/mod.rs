@@ -18,7 +18,7 @@ mod zip;
 use std::collections::BTreeSet;
 
 use statelens_checkpoint::{
-    ErrorKind, FileId, FileSet, Finding, Grade, Limits, Progress, Result, room,
+    ErrorKind, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Span, room,
 };
 use statelens_pickle::ScanOptions;
 
@@ -57,7 +57,7 @@ pub fn scan(
         Err(error) => {
             fatal(&error)?;
             search.tell_error("", &error);
-            search.file("", files.name(main), files.structure(main)?)?;
+            search.file("", files.name(main), files.structure(main)?, Vec::new())?;
         }
     }
     Ok(search.findings.finish())
@@ -101,7 +101,12 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
     }
     search.found = false;
     search.indexed = 0;
-    search.file(label, files.name(main), files.structure(main)?)?;
+    let slices = slices(&probe, search.limits);
+    let within = |id: FileId| {
+        let slices = slices.iter().filter(move |span| span.file == id);
+        slices.map(|span| (span.offset, span.len)).collect()
+    };
+    search.file(label, files.name(main), files.structure(main)?, within(main))?;
     if search.indexed > 0 {
         let opened = open_one(files.clone(), search.limits, &mut search.quiet());
         let finding = match opened {
@@ -113,8 +118,11 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
         };
         search.tell_opened(label, finding.into_iter().collect());
     }
-    for id in ranks(&probe, search.limits).into_iter().filter(|_| others) {
-        search.file(files.name(id), files.name(id), files.structure(id)?)?;
+    for id in ranks(&probe, &slices).into_iter().filter(|_| others) {
+        search.file(files.name(id), files.name(id), files.structure(id)?, within(id))?;
+    }
+    if is_rank(files.name(main)) && files.find(&dcp_metadata(files.name(main))).is_none() {
+        search.tell_opened(label, vec![alone()]);
     }
     if score < Score::Magic && !opened && !search.found {
         unknown(search, label, &probe);
@@ -122,24 +130,50 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
     Ok(())
 }
 
+/// The parts of the files of a distributed checkpoint that torch loads by themselves, as the metadata
+/// says, if a file is of such a checkpoint.
+fn slices(probe: &Probe<'_>, limits: &Limits) -> Vec<Span> {
+    match is_rank(probe.name()) || dcp::detect::score(probe) != Score::No {
+        true => dcp::read::places(probe.files(), limits).unwrap_or_default(),
+        false => Vec::new(),
+    }
+}
+
 /// The files of the ranks of a distributed checkpoint: those that its metadata names, and any other
 /// of the folder.
-fn ranks(probe: &Probe<'_>, limits: &Limits) -> BTreeSet<FileId> {
+fn ranks(probe: &Probe<'_>, slices: &[Span]) -> BTreeSet<FileId> {
     let files = probe.files();
     if dcp::detect::score(probe) == Score::No {
         return BTreeSet::new();
     }
-    let named = dcp::read::places(files, limits).unwrap_or_default();
     let folder = paths::folder(probe.name());
     let beside = files.iter().filter(|(_, file)| {
         paths::folder(&file.name) == folder
-            && (file.name.ends_with(".distcp") || paths::base(&file.name) == ".metadata")
+            && (is_rank(&file.name) || paths::base(&file.name) == ".metadata")
     });
     let beside = beside.map(|(id, _)| id);
-    let mut ranks: BTreeSet<FileId> =
-        named.into_iter().map(|span| span.file).chain(beside).collect();
+    let mut ranks: BTreeSet<FileId> = slices.iter().map(|span| span.file).chain(beside).collect();
     ranks.retain(|id| files.main() != Ok(*id));
     ranks
+}
+
+fn is_rank(name: &str) -> bool {
+    name.ends_with(".distcp")
+}
+
+/// The name of the metadata beside the file of a rank.
+fn dcp_metadata(name: &str) -> String {
+    format!("{}.metadata", paths::folder(name))
+}
+
+/// What is said of the file of a rank whose metadata was not given.
+fn alone() -> Finding {
+    Finding::new(Grade::UnknownCode, "Statelens could not look into all of this file")
+        .detail(
+            "It is a part of a distributed checkpoint, and only `.metadata` says where in it the \
+             pickles begin that torch loads.",
+        )
+        .advice("Scan the folder, or `.metadata` together with its `.distcp` files.")
 }
 
 /// Says of a file that it is not a checkpoint.

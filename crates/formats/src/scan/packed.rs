@@ -1,6 +1,11 @@
 //! Compressed bytes, unpacked within bounds.
 
-use std::io::{self, BufReader, Read};
+mod xz;
+mod zstd;
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
@@ -15,18 +20,21 @@ pub(super) enum Packing {
     Deflate,
     Gzip,
     Zlib,
+    /// What joblib wrote before 0.10: a length in hexadecimal digits before a stream of zlib.
+    OldJoblib,
     Bzip2,
     Xz,
+    /// LZMA with a header of its own (`lzma.FORMAT_ALONE`).
     Lzma,
     /// LZMA as zip archives have it: another header, and no length.
     ZipLzma,
     Zstd,
-    /// What is known and not unpacked here.
+    /// A format that is recognized and not unpacked.
     Other(&'static str),
 }
 
 impl Packing {
-    /// What bytes that begin like this are compressed by.
+    /// Returns how bytes that begin like this are compressed.
     pub(super) fn of(head: &[u8]) -> Option<Self> {
         Some(match head {
             [0x1f, 0x8b, 8, ..] => Self::Gzip,
@@ -34,7 +42,9 @@ impl Packing {
             [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..] => Self::Bzip2,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
             [0x78, flags, ..] if (0x7800 | u16::from(*flags)).is_multiple_of(31) => Self::Zlib,
-            [0x5d, 0, 0, ..] if head.len() > 13 => Self::Lzma,
+            // As joblib recognizes it: the lowest byte of the dictionary's size is 0. So is the first
+            // byte of the code.
+            [0x5d, 0, ..] if head.get(LZMA_HEADER) == Some(&0) => Self::Lzma,
             [b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c, ..] => Self::Other("a 7z archive"),
             [0x04, 0x22, 0x4d, 0x18, ..] => Self::Other("compressed by LZ4"),
             [b'R', b'a', b'r', b'!', 0x1a, 7, ..] => Self::Other("a RAR archive"),
@@ -42,9 +52,37 @@ impl Packing {
         })
     }
 
-    /// Whether a few bytes suffice to be sure: of others, what can't be unpacked is no damage.
+    /// The same for bytes where a file or a member begins: what loaders accept there is too short to
+    /// be looked for anywhere else.
+    pub(super) fn at_start(head: &[u8]) -> Option<Self> {
+        match head {
+            // A stream of bzip2 with nothing in it, which others may follow.
+            [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, ..] => {
+                Some(Self::Bzip2)
+            }
+            [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
+            [b'Z', b'F', ..] if old_joblib(head).is_some() => Some(Self::OldJoblib),
+            // A smaller window than the usual one.
+            [first @ (0x08 | 0x18 | 0x28 | 0x38 | 0x48 | 0x58 | 0x68), flags, ..]
+                if (u16::from(*first) << 8 | u16::from(*flags)).is_multiple_of(31) =>
+            {
+                Some(Self::Zlib)
+            }
+            _ => Self::of(head).or_else(|| is_lzma(head).then_some(Self::Lzma)),
+        }
+    }
+
+    /// Whether its first bytes suffice to be sure: of others, what can't be unpacked is no damage.
     pub(super) fn is_certain(self) -> bool {
-        !matches!(self, Self::Zlib | Self::Lzma)
+        !matches!(self, Self::Zlib | Self::Lzma | Self::OldJoblib)
+    }
+
+    /// What a byte that comes out counts for: some take far longer than others.
+    pub(super) fn weight(self) -> u64 {
+        match self {
+            Self::Bzip2 | Self::Xz | Self::Lzma | Self::ZipLzma => 4,
+            _ => 1,
+        }
     }
 
     /// For people.
@@ -52,7 +90,7 @@ impl Packing {
         match self {
             Self::Deflate => "deflate",
             Self::Gzip => "gzip",
-            Self::Zlib => "zlib",
+            Self::Zlib | Self::OldJoblib => "zlib",
             Self::Bzip2 => "bzip2",
             Self::Xz => "xz",
             Self::Lzma | Self::ZipLzma => "lzma",
@@ -61,107 +99,96 @@ impl Packing {
         }
     }
 
-    /// What unpacks it; the error is a reason in words.
-    pub(super) fn reader(self, part: Section) -> Result<Box<dyn Read>, String> {
-        let stream = |part: Section| -> SectionStream { part.stream() };
+    /// Returns a reader of the unpacked bytes; the error is a reason in words. It refers back to at
+    /// most `window` bytes.
+    fn reader(
+        self,
+        part: Section,
+        window: u64,
+        used: Rc<Cell<u64>>,
+    ) -> Result<Box<dyn Read>, String> {
+        let whole = |part: Section| part.stream(used.clone());
+        let from = |part: Section, at: u64| {
+            Section::new(Arc::new(part), at, u64::MAX).stream(used.clone())
+        };
         Ok(match self {
-            Self::Deflate => Box::new(DeflateDecoder::new(stream(part))),
-            Self::Gzip => Box::new(MultiGzDecoder::new(stream(part))),
-            Self::Zlib => Box::new(ZlibDecoder::new(stream(part))),
-            Self::Bzip2 => Box::new(bzip2::read::MultiBzDecoder::new(stream(part))),
-            Self::Xz => {
-                if asks_too_much(&part) {
-                    return Err("it asks for more memory than is given".to_owned());
-                }
-                Box::new(lzma_rust2::XzReader::new(BufReader::new(stream(part)), true))
+            Self::Deflate => Box::new(DeflateDecoder::new(whole(part))),
+            Self::Gzip => Box::new(MultiGzDecoder::new(whole(part))),
+            Self::Zlib => Box::new(ZlibDecoder::new(whole(part))),
+            Self::OldJoblib => {
+                let head = some(&part, 0, OLD_JOBLIB + 1).map_err(|error| error.to_string())?;
+                let start = old_joblib(&head).ok_or("it has no header")?;
+                Box::new(ZlibDecoder::new(from(part, start)))
             }
+            Self::Bzip2 => Box::new(bzip2::read::MultiBzDecoder::new(whole(part))),
+            Self::Xz => Box::new(xz::Xz::new(whole(part), window)),
             Self::Lzma => {
-                let memory = (MOST_WINDOW >> 10) as u32;
-                let reader = BufReader::new(stream(part));
-                let reader = lzma_rust2::LzmaReader::new_mem_limit(reader, memory, None);
-                Box::new(reader.map_err(|error| error.to_string())?)
+                let header = exactly::<LZMA_HEADER>(&part, 0).ok_or("it has no header")?;
+                let [props, a, b, c, d, size @ ..] = header;
+                let dictionary = u32::from_le_bytes([a, b, c, d]);
+                let len = u64::from_le_bytes(size);
+                lzma(from(part, LZMA_HEADER as u64), props, dictionary, len, window)?
             }
             Self::ZipLzma => {
-                let head = exactly::<9>(&part, 0).ok_or("it has no header")?;
-                let window = u32::from_le_bytes([head[5], head[6], head[7], head[8]]);
-                if u64::from(window) > MOST_WINDOW || head[2..4] != [5, 0] {
-                    return Err("it asks for more memory than is given".to_owned());
-                }
-                let rest = BufReader::new(stream(Section::new(Arc::new(part), 9, u64::MAX)));
-                let reader =
-                    lzma_rust2::LzmaReader::new_with_props(rest, u64::MAX, head[4], window, None);
-                Box::new(reader.map_err(|error| error.to_string())?)
+                let [_, _, 5, 0, props, a, b, c, d] =
+                    exactly::<9>(&part, 0).ok_or("it has no header")?
+                else {
+                    return Err("its header is of another kind".to_owned());
+                };
+                let dictionary = u32::from_le_bytes([a, b, c, d]);
+                lzma(from(part, 9), props, dictionary, u64::MAX, window)?
             }
-            Self::Zstd => {
-                let window = exactly::<18>(&part, 0).map_or(0, |head| zstd_window(&head));
-                if window > MOST_WINDOW {
-                    return Err("it asks for more memory than is given".to_owned());
-                }
-                let reader = ruzstd::decoding::StreamingDecoder::new(stream(part));
-                Box::new(reader.map_err(|error| error.to_string())?)
-            }
+            Self::Zstd => Box::new(zstd::Zstd::new(whole(part), window)),
             Self::Other(_) => return Err("Statelens does not unpack it".to_owned()),
         })
     }
 }
 
-/// The most memory for what was unpacked last and is referred to.
-const MOST_WINDOW: u64 = 128 << 20;
+/// The length of the header of LZMA: properties, dictionary, and the length of what comes out.
+const LZMA_HEADER: usize = 13;
+/// Bytes at the end of LZMA that may not be needed.
+const LZMA_END: u64 = 5;
+/// The length of the header of [`Packing::OldJoblib`]; Python 2 wrote one space more.
+const OLD_JOBLIB: u64 = 2 + 19;
+/// The most bytes that a reader refers back to.
+const WINDOW: u64 = 128 << 20;
 
-/// Whether a block of an xz file asks for a dictionary that is too large. Its crate takes the
-/// memory that any block claims, so the headers of all blocks are looked for beforehand: they
-/// begin at multiples of four and end with their CRC-32.
-fn asks_too_much(part: &Section) -> bool {
-    const STEP: u64 = 256 << 10;
-    let mut at = 0;
-    while at < part.len() {
-        let Ok(bytes) = some(part, at, STEP + 1024) else { return false };
-        let ends = bytes.len().min(STEP as usize);
-        for start in (0..ends).step_by(4) {
-            if block_dictionary(&bytes[start..]).is_some_and(|size| size > MOST_WINDOW) {
-                return true;
-            }
-        }
-        at += STEP;
-    }
-    false
+/// Whether liblzma would take bytes for LZMA of any properties, as `lzma.open` does where they are not
+/// of xz (`lzma_alone_decoder.c`, which is picky there).
+fn is_lzma(head: &[u8]) -> bool {
+    let [props, a, b, c, d, size @ ..] = head else { return false };
+    let dictionary = u32::from_le_bytes([*a, *b, *c, *d]);
+    let rest = dictionary & dictionary.wrapping_sub(1);
+    let round = dictionary == u32::MAX || rest == 0 || rest == (dictionary ^ rest) << 1;
+    let Some((size, code)) = size.split_first_chunk::<8>() else { return false };
+    let size = u64::from_le_bytes(*size);
+    *props < 9 * 5 * 5
+        && dictionary > 0
+        && round
+        && (size == u64::MAX || size < 1 << 38)
+        && code.first() == Some(&0)
 }
 
-/// The dictionary that the xz block asks for whose header is at the start of `bytes`, if one is.
-fn block_dictionary(bytes: &[u8]) -> Option<u64> {
-    let (&size, &flags) = (bytes.first()?, bytes.get(1)?);
-    if size == 0 || flags & 0x3c != 0 {
-        return None;
-    }
-    let (header, crc) = bytes.get(..(usize::from(size) + 1) * 4)?.split_last_chunk::<4>()?;
-    if crc32fast::hash(header) != u32::from_le_bytes(*crc) {
-        return None;
-    }
-    // The filter LZMA2 has one byte of properties; whatever else looks like it only asks for more.
-    let asked = header.windows(3).filter(|bytes| bytes[..2] == [0x21, 1]).map(|bytes| bytes[2]);
-    asked.max().map(|bits| match bits {
-        40.. => u64::from(u32::MAX),
-        bits => (2 | u64::from(bits & 1)) << (bits / 2 + 11),
-    })
+/// A dictionary that is larger than the window is cut to it: what refers back farther fails.
+fn lzma(
+    source: SectionStream,
+    props: u8,
+    dictionary: u32,
+    len: u64,
+    window: u64,
+) -> Result<Box<dyn Read>, String> {
+    let cut = u64::from(dictionary).min(window) as u32;
+    let reader = lzma_rust2::LzmaReader::new_with_props(source, len, props, cut, None);
+    Ok(Box::new(reader.map_err(|error| error.to_string())?))
 }
 
-/// The window of a zstd frame; 0 if it is that of the content's length.
-fn zstd_window(head: &[u8; 18]) -> u64 {
-    let flags = head[4];
-    if flags & 0x20 != 0 {
-        // A single segment: as long as its content.
-        let dictionary = [0, 1, 2, 4][usize::from(flags & 3)];
-        let field = &head[5 + dictionary..];
-        return match flags >> 6 {
-            0 => u64::from(field[0]),
-            1 => u64::from(u16::from_le_bytes([field[0], field[1]])) + 256,
-            2 => u64::from(u32::from_le_bytes([field[0], field[1], field[2], field[3]])),
-            _ => field[..8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
-        };
-    }
-    let (exponent, mantissa) = (u64::from(head[5] >> 3), u64::from(head[5] & 7));
-    let base = 1u64 << (10 + exponent);
-    base + base / 8 * mantissa
+/// Where the stream of zlib begins in an old file of joblib.
+fn old_joblib(head: &[u8]) -> Option<u64> {
+    let digits = head.strip_prefix(b"ZF")?.get(..19)?.trim_ascii();
+    let digits = digits.strip_prefix(b"0x").or(digits.strip_prefix(b"0X")).unwrap_or(digits);
+    let sound = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b'_' | b'L');
+    let start = OLD_JOBLIB + u64::from(head.get(OLD_JOBLIB as usize) == Some(&b' '));
+    (!digits.is_empty() && digits.iter().all(sound)).then_some(start)
 }
 
 /// What became of unpacking.
@@ -172,17 +199,31 @@ pub(super) struct Unpacked {
     pub(super) broken: Option<String>,
     /// What is still to come, if there is more.
     pub(super) more: Option<Box<dyn Read>>,
+    /// Bytes of the source that were read, some of them ahead.
+    pub(super) used: u64,
+    /// Whether Python would get more out of it, or something else.
+    pub(super) differs: bool,
 }
 
-/// Unpacks up to `most` bytes. Fails only where there is no memory for them.
-pub(super) fn unpack(source: &Arc<dyn ReadAt>, packing: Packing, most: u64) -> Result<Unpacked> {
+/// Unpacks up to `most` bytes. `depth` is how often the source was unpacked itself. Fails only where
+/// there is no memory for them.
+pub(super) fn unpack(
+    source: &Arc<dyn ReadAt>,
+    packing: Packing,
+    most: u64,
+    depth: u32,
+) -> Result<Unpacked> {
     let mut bytes = Vec::new();
     let part = Section::new(source.clone(), 0, u64::MAX);
-    let mut reader = match packing.reader(part) {
+    let used = Rc::new(Cell::new(0));
+    let mut reader = match packing.reader(part, WINDOW >> depth, used.clone()) {
         Ok(reader) => reader,
-        Err(why) => return Ok(Unpacked { bytes, broken: Some(why), more: None }),
+        Err(why) => {
+            let used = used.get();
+            return Ok(Unpacked { bytes, broken: Some(why), more: None, used, differs: false });
+        }
     };
-    let broken = match fill(&mut reader, &mut bytes, most) {
+    let mut broken = match fill(&mut reader, &mut bytes, most) {
         Ok(()) => None,
         Err(error) => match no_memory(&error) {
             Some(error) => return Err(error.clone()),
@@ -190,7 +231,19 @@ pub(super) fn unpack(source: &Arc<dyn ReadAt>, packing: Packing, most: u64) -> R
         },
     };
     let more = broken.is_none() && bytes.len() as u64 >= most;
-    Ok(Unpacked { bytes, broken, more: more.then_some(reader) })
+    let used = used.get();
+    let mut differs = false;
+    if packing == Packing::Lzma && !bytes.is_empty() {
+        // Python goes on with what follows, which may be of xz as well.
+        if broken.is_none() && !more && used + LZMA_END < source.len() {
+            broken = Some("other bytes follow it".to_owned());
+            differs = true;
+        }
+        let dictionary = exactly::<5>(&**source, 0)
+            .map_or(0, |head| u64::from(u32::from_le_bytes([head[1], head[2], head[3], head[4]])));
+        differs |= broken.is_some() && dictionary > WINDOW >> depth;
+    }
+    Ok(Unpacked { bytes, broken, more: more.then_some(reader), used, differs })
 }
 
 /// What says that there was no memory for it, if that is what went wrong.
@@ -223,27 +276,40 @@ pub(super) fn fill(reader: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) -> io:
 mod tests {
     use super::*;
 
+    /// The headers are those of `lzma.compress(…, format=FORMAT_ALONE)` of Python 3.11 and some that
+    /// `lzma.decompress` refuses.
     #[test]
-    fn an_xz_block_that_asks_for_gigabytes_is_seen_before_it_is_opened() {
-        let header = |bits: u8| {
-            let mut header = vec![2, 0, 0x21, 1, bits, 0, 0, 0];
-            header.extend(crc32fast::hash(&header).to_le_bytes());
+    fn lzma_is_recognized_by_its_header_as_by_python() {
+        let header = |props: u8, dictionary: u32, size: u64| {
+            let mut header = vec![props];
+            header.extend(dictionary.to_le_bytes());
+            header.extend(size.to_le_bytes());
+            header.push(0);
             header
         };
-        assert_eq!(block_dictionary(&header(28)), Some(64 << 20));
-        assert_eq!(block_dictionary(&header(40)), Some(u64::from(u32::MAX)));
-        let mut broken = header(40);
-        broken[4] ^= 1;
-        assert_eq!(block_dictionary(&broken), None);
+        for (props, dictionary, size, expected) in [
+            (0x5d, 8 << 20, u64::MAX, true),
+            (0x5d, 4096, u64::MAX, true),
+            (0x00, 4096, 30, true),
+            (0x5e, 6 << 10, u64::MAX, true),
+            (0x5d, 256 << 20, u64::MAX, true),
+            (0x5d, u32::MAX, u64::MAX, true),
+            (0x5d, 5 << 10, u64::MAX, false),
+            (0x5d, 4096, 1 << 38, false),
+            (225, 4096, u64::MAX, false),
+        ] {
+            let header = header(props, dictionary, size);
+            assert_eq!(is_lzma(&header), expected, "{header:?}");
+        }
     }
 
     #[test]
-    fn a_zstd_window_is_read_as_it_is_specified() {
-        let mut head = [0; 18];
-        head[5] = 0xff;
-        assert_eq!(zstd_window(&head), (1 << 41) + (1 << 41) / 8 * 7);
-        head[4] = 0x20;
-        head[5] = 200;
-        assert_eq!(zstd_window(&head), 200);
+    fn old_files_of_joblib_have_their_length_in_front() {
+        let header = |text: &str| format!("ZF{text:<19}x").into_bytes();
+        assert_eq!(old_joblib(&header("0x1c")), Some(21));
+        assert_eq!(old_joblib(&header("0x1cL")), Some(21));
+        assert_eq!(old_joblib(b"ZF0x1c                ".as_slice()), Some(22));
+        assert_eq!(old_joblib(&header("words")), None);
+        assert_eq!(old_joblib(b"ZF0x1c"), None);
     }
 }

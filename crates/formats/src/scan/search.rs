@@ -12,15 +12,15 @@ mod members;
 mod pickles;
 mod storages;
 mod sweep;
+mod tarred;
+mod texts;
 mod torch;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use statelens_checkpoint::{
-    Error, FileSet, Finding, Grade, Limits, Memory, Progress, ReadAt, Result,
-};
+use statelens_checkpoint::{Error, Finding, Grade, Limits, Memory, Progress, ReadAt, Result};
 use statelens_pickle::{ScanOptions, is_stream};
 
 use super::findings::{FindingSet, Region};
@@ -28,17 +28,23 @@ use super::packed::{self, Packing, Unpacked};
 use super::section::{Section, some};
 use super::tar;
 use super::zip::{self, Directory};
-use crate::{gguf, keras};
+use crate::numpy;
 
 /// Compressed files within each other.
 const DEEPEST: u32 = 4;
-/// Bytes that are unpacked at most, beside those that grow with the file.
-const UNPACKED: u64 = 1 << 30;
+/// What may be unpacked at most, in bytes, beside what grows with the file.
+const UNPACKED: u64 = 256 << 20;
+/// The same for each byte of the file.
+const UNPACKED_PER_BYTE: u64 = 64;
+/// What beginning to unpack counts for, in bytes.
+const ATTEMPT: u64 = 32 << 10;
+/// Bytes that a reader may have read ahead.
+const AHEAD: u64 = 64 << 10;
 /// What is read of a run of bytes to tell what it is; an HDF5 file may begin behind other bytes.
 const HEAD: u64 = 1 << 10;
 const ROOT_HEAD: u64 = (16 << 10) + 8;
-/// JSON texts that are longer configure no model.
-const LONGEST_CONFIG: u64 = 32 << 20;
+/// What is read of the header of an array.
+const LONGEST_HEADER: u64 = 1 << 20;
 
 /// A run of bytes that some reader would read.
 #[derive(Clone)]
@@ -65,8 +71,8 @@ struct Space {
     /// Starts that were tried, how many bytes there were, and why.
     tried: HashSet<(u64, u64, Sure)>,
     directories: BTreeSet<Directory>,
-    /// Where something begins that was unpacked to its end.
-    unpacked: HashSet<u64>,
+    /// From where to where something was unpacked to its end.
+    unpacked: BTreeMap<u64, u64>,
     /// What has been looked into: what, from where, and how many bytes there were.
     seen: HashSet<(Container, u64, u64)>,
 }
@@ -97,7 +103,7 @@ pub(super) enum Sure {
 
 enum ScanTask {
     Look(Blob),
-    /// Whether it is told when that can't be done.
+    /// Whether a loader would unpack it.
     Unpack(Blob, Packing, bool),
     Sweep(Blob),
 }
@@ -117,6 +123,8 @@ pub(super) struct Search<'a> {
     pub(super) found: bool,
     /// Put before places, where there are several files.
     file: String,
+    /// The name of the file.
+    name: String,
     /// Whether the name of the file says that it is a pickle.
     promised: bool,
     /// Bytes that may still be unpacked, and run as pickles, and members that may be looked at.
@@ -142,6 +150,7 @@ impl<'a> Search<'a> {
             findings: FindingSet::default(),
             found: false,
             file: String::new(),
+            name: String::new(),
             promised: false,
             unpack: 0,
             work: 0,
@@ -149,12 +158,19 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Looks at one file. `file` is put before places; empty where there is only one.
-    pub(super) fn file(&mut self, file: &str, name: &str, source: Arc<dyn ReadAt>) -> Result<()> {
+    /// Examines one file. `file` is put before places; empty where there is only one. `slices` are
+    /// offsets and lengths of parts that are loaded by themselves.
+    pub(super) fn file(
+        &mut self,
+        file: &str,
+        name: &str,
+        source: Arc<dyn ReadAt>,
+        slices: Vec<(u64, u64)>,
+    ) -> Result<()> {
         let len = source.len();
         self.file = file.to_owned();
         self.records = storages::Records::default();
-        self.unpack = UNPACKED.saturating_add(len.saturating_mul(16));
+        self.unpack = UNPACKED.saturating_add(len.saturating_mul(UNPACKED_PER_BYTE));
         self.work = (64 << 20) + len.saturating_mul(16);
         self.entries = self.limits.members.saturating_mul(2);
         let space = self.space();
@@ -167,8 +183,12 @@ impl<'a> Search<'a> {
             unpacked: 0,
             cut: false,
         };
+        self.name = name.to_owned();
         self.promised = promises_pickle(name);
-        self.whole(blob);
+        self.whole(blob.clone());
+        for (start, len) in slices {
+            self.part(&blob, &format!("bytes from {start}"), start, len);
+        }
         self.run()
     }
 
@@ -178,7 +198,7 @@ impl<'a> Search<'a> {
             self.progress.check(0, 0)?;
             match task {
                 ScanTask::Look(blob) => self.look(&blob)?,
-                ScanTask::Unpack(blob, packing, told) => self.unpack(blob, packing, told)?,
+                ScanTask::Unpack(blob, packing, led) => self.unpack(blob, packing, led)?,
                 ScanTask::Sweep(blob) => self.sweep(&blob)?,
             }
         }
@@ -208,15 +228,23 @@ impl<'a> Search<'a> {
     pub(super) fn packed(&mut self, of: &Blob, name: &str, start: u64, len: u64, packing: Packing) {
         if self.is_new(Container::Packed, of, start, len) {
             let blob = of.part(name, start, len);
-            self.tasks.push(ScanTask::Unpack(blob, packing, packing.is_certain()));
+            self.tasks.push(ScanTask::Unpack(blob, packing, true));
         }
     }
 
     /// Bytes that may be the start of something compressed, which nobody leads to.
     pub(super) fn perhaps_packed(&mut self, of: &Blob, at: u64, packing: Packing) {
-        let done = self.spaces[of.space].unpacked.contains(&(of.base + at));
+        let unpacked = &self.spaces[of.space].unpacked;
+        let before = unpacked.range(..=of.base + at).next_back();
+        let done = before.is_some_and(|(start, end)| *start == of.base + at || of.base + at < *end);
         // What is within a pickle is a value of it.
         if !done && !self.is_run(of, at) && self.is_new(Container::Packed, of, at, 0) {
+            if self.unpack < ATTEMPT {
+                let why = "There is too much of it.";
+                self.unseen(of, "all that may be compressed", why);
+                return;
+            }
+            self.unpack -= ATTEMPT;
             let blob = of.part(packing.name(), at, u64::MAX);
             self.tasks.push(ScanTask::Unpack(blob, packing, false));
         }
@@ -265,9 +293,9 @@ impl<'a> Search<'a> {
             }
         }
         if tar::is_header(&*blob.source, 0) {
-            self.tar(blob, 0)?;
+            self.tar(blob, 0, true)?;
         }
-        if let Some(packing) = Packing::of(&head) {
+        if let Some(packing) = Packing::at_start(&head) {
             self.packed(blob, packing.name(), 0, blob.source.len(), packing);
         }
         if head.starts_with(NUMPY) {
@@ -276,35 +304,21 @@ impl<'a> Search<'a> {
         if statelens_hdf5::Hdf5File::is_likely(&head) {
             hdf5::look(self, blob)?;
         }
-        if head.trim_ascii_start().starts_with(b"{")
-            && (blob.name.ends_with(".json") || blob.name.is_empty())
-            && blob.source.len() <= LONGEST_CONFIG
-        {
-            let text = some(&*blob.source, 0, LONGEST_CONFIG)?;
-            self.tell(blob, keras::code::findings(&text));
-        }
-        if head.starts_with(gguf::detect::MAGIC) {
-            let region = self.region(blob, 0, "the metadata of a GGUF file");
-            let files = FileSet::single("", SharedSource(blob.source.clone()));
-            match gguf::read::read(files, self.limits, &mut self.quiet()) {
-                Ok(checkpoint) => {
-                    self.tell(blob, checkpoint.findings);
-                    region.done();
-                }
-                // That the file itself can't be opened is a finding of its own.
-                Err(_) if self.is_file(blob) => region.done(),
-                Err(error) => region.failed(&error)?,
-            }
-        }
+        texts::look(self, blob, &head)?;
         let marked = matches!(head[..], [0x80, 2..=5, ..]);
         let promised = promises_pickle(&blob.name) || self.is_file(blob) && self.promised;
         // joblib compresses what it gives the same name.
-        let promised = promised && !Packing::of(&head).is_some_and(Packing::is_certain);
+        let promised = promised && !Packing::at_start(&head).is_some_and(Packing::is_certain);
         let sure = match is_stream(&head) || promised || marked && self.is_file(blob) {
             true => Sure::Yes,
             false => Sure::Perhaps,
         };
         self.sequence(blob, 0, sure)
+    }
+
+    /// The name of a file, or of a member of an archive with the way to it.
+    fn name_of<'b>(&'b self, blob: &'b Blob) -> &'b str {
+        if blob.name.is_empty() { &self.name } else { &blob.name }
     }
 
     /// Whether it is the file itself.
@@ -318,7 +332,7 @@ impl<'a> Search<'a> {
             let absolute = Directory {
                 start: blob.base + directory.start,
                 end: blob.base + directory.end,
-                base: blob.base + directory.base,
+                base: directory.base.wrapping_add(blob.base),
             };
             self.found = true;
             if self.spaces[blob.space].directories.insert(absolute) {
@@ -341,25 +355,6 @@ impl<'a> Search<'a> {
         self.entries > 0
     }
 
-    /// What a tar archive holds whose first header is at `at`.
-    pub(super) fn tar(&mut self, blob: &Blob, at: u64) -> Result<()> {
-        let most = usize::try_from(self.entries).unwrap_or(usize::MAX);
-        let members = tar::members(&blob.source, at, most);
-        self.found |= !members.is_empty();
-        let old = members.iter().any(|member| member.name == "sys_info");
-        for member in members {
-            if !self.is_new(Container::Tar, blob, member.header, 0) || !self.may_enter(blob) {
-                continue;
-            }
-            if old {
-                let inner = blob.part(&member.name, member.start, member.len);
-                torch::member(self, &inner, &member.name)?;
-            }
-            self.part(blob, &member.name, member.start, member.len);
-        }
-        Ok(())
-    }
-
     /// An array in a file: its bytes are a pickle if it is one of objects.
     pub(super) fn numpy(&mut self, blob: &Blob, at: u64) -> Result<()> {
         let prefix = some(&*blob.source, at, 12)?;
@@ -373,22 +368,23 @@ impl<'a> Search<'a> {
         if !self.is_new(Container::Numpy, blob, at, blob.source.len() - at) {
             return Ok(());
         }
-        let header = some(&*blob.source, at + skip, len.min(1 << 20))?;
-        let header = String::from_utf8_lossy(&header);
-        let object = ["'|O'", "'O'", "\"|O\"", "\"O\""].iter().any(|name| header.contains(name));
-        match () {
-            () if object => self.sequence(blob, at + skip + len, Sure::Yes),
-            () if header.contains(['O', 'o']) => {
-                self.sequence(blob, at + skip + len, Sure::Perhaps)
+        let header = some(&*blob.source, at + skip, len.min(LONGEST_HEADER))?;
+        let sure = match numpy::holds_objects((prefix[6], prefix[7]), &header) {
+            Some(true) => Sure::Yes,
+            Some(false) => return Ok(()),
+            // Letters may be written as numbers.
+            None if len > LONGEST_HEADER || header.iter().any(|byte| b"O\\".contains(byte)) => {
+                Sure::Yes
             }
-            () => Ok(()),
-        }
+            None => Sure::Perhaps,
+        };
+        self.sequence(blob, at + skip + len, sure)
     }
 
     /// Unpacks a blob and looks at what comes out.
-    fn unpack(&mut self, blob: Blob, packing: Packing, told: bool) -> Result<()> {
+    fn unpack(&mut self, blob: Blob, packing: Packing, led: bool) -> Result<()> {
         let whose = blob.describe();
-        if let (Packing::Other(what), true) = (packing, told) {
+        if let (Packing::Other(what), true) = (packing, led) {
             self.unseen(&blob, &whose, &format!("It is {what}, which Statelens does not unpack."));
             return Ok(());
         }
@@ -396,12 +392,16 @@ impl<'a> Search<'a> {
             self.unseen(&blob, &whose, "It is packed in too many others.");
             return Ok(());
         }
-        let most = (self.limits.structure >> blob.unpacked).min(self.unpack);
-        let Unpacked { bytes, broken, more } = packed::unpack(&blob.source, packing, most)?;
-        self.unpack = self.unpack.saturating_sub(bytes.len() as u64);
+        let weight = packing.weight();
+        let most = (self.limits.structure >> blob.unpacked).min(self.unpack / weight);
+        let unpacked = packed::unpack(&blob.source, packing, most, blob.unpacked)?;
+        let Unpacked { bytes, broken, more, used, differs } = unpacked;
+        self.unpack = self.unpack.saturating_sub(bytes.len() as u64 * weight + used);
         if broken.is_none() {
-            self.spaces[blob.space].unpacked.insert(blob.base);
+            let end = blob.base + used.saturating_sub(AHEAD);
+            self.spaces[blob.space].unpacked.insert(blob.base, end);
         }
+        let told = led && (packing.is_certain() || differs);
         if let Some(why) = broken
             && told
         {
@@ -421,14 +421,14 @@ impl<'a> Search<'a> {
         let unpacked = blob.unpacked + 1;
         let inner = Blob { source, space, base: 0, root: true, unpacked, cut, ..blob };
         if let Some(more) = more {
-            self.rest(&inner, more)?;
+            self.rest(&inner, more, weight)?;
         }
         self.whole(inner);
         Ok(())
     }
 
-    /// What is too long to be kept is gone through piece by piece, and dropped.
-    fn rest(&mut self, blob: &Blob, mut more: Box<dyn std::io::Read>) -> Result<()> {
+    /// Examines what is too long to be kept piece by piece. A byte counts for `weight`.
+    fn rest(&mut self, blob: &Blob, mut more: Box<dyn std::io::Read>, weight: u64) -> Result<()> {
         const PIECE: u64 = 8 << 20;
         const OVERLAP: usize = 64 << 10;
         let mut at = blob.source.len();
@@ -436,20 +436,18 @@ impl<'a> Search<'a> {
         loop {
             self.progress.check(0, 0)?;
             let kept = bytes.len();
-            let done = packed::fill(&mut *more, &mut bytes, kept as u64 + PIECE.min(self.unpack));
+            let piece = PIECE.min(self.unpack / weight);
+            let done = packed::fill(&mut *more, &mut bytes, kept as u64 + piece);
             let read = (bytes.len() - kept) as u64;
-            self.unpack -= read;
+            self.unpack -= read * weight;
             at += read;
-            if self.unpack == 0 {
-                let why =
-                    format!("It is far longer than the file: {at} bytes of it were unpacked.");
-                self.unseen(blob, &format!("the rest of {}", blob.describe()), &why);
-                return Ok(());
-            }
             if let Some(error) = done.as_ref().err().and_then(packed::no_memory) {
                 return Err(error.clone());
             }
-            if read == 0 || done.is_err() {
+            if piece == 0 {
+                let why =
+                    format!("It is far longer than the file: {at} bytes of it were unpacked.");
+                self.unseen(blob, &format!("the rest of {}", blob.describe()), &why);
                 return Ok(());
             }
             let space = self.space();
@@ -464,6 +462,13 @@ impl<'a> Search<'a> {
                     "an archive",
                     "It is in something that is too long to be unpacked whole.",
                 );
+            }
+            if let Err(error) = done {
+                self.unseen(blob, &format!("the rest of {}", blob.describe()), &error.to_string());
+                return Ok(());
+            }
+            if read == 0 {
+                return Ok(());
             }
             bytes = source.0[source.0.len().saturating_sub(OVERLAP)..].to_vec();
         }

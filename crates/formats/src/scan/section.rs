@@ -1,6 +1,8 @@
 //! A run of bytes of another source, as a source and as a stream.
 
+use std::cell::Cell;
 use std::io::{self, Read};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, ReadAt, Result, room};
@@ -21,9 +23,9 @@ impl Section {
         Self { source, start, len }
     }
 
-    /// From the first byte to the last.
-    pub(super) fn stream(self) -> SectionStream {
-        SectionStream { part: self, at: 0, buffer: Vec::new(), used: 0, piece: FIRST }
+    /// Reads from the first byte to the last. `read` becomes the number of bytes that were read.
+    pub(super) fn stream(self, read: Rc<Cell<u64>>) -> SectionStream {
+        SectionStream { part: self, at: 0, buffer: Vec::new(), used: 0, piece: FIRST, read }
     }
 }
 
@@ -48,6 +50,7 @@ pub(super) struct SectionStream {
     buffer: Vec<u8>,
     used: usize,
     piece: u64,
+    read: Rc<Cell<u64>>,
 }
 
 /// Bytes that are read at once: few at first, for most of what is tried breaks off soon.
@@ -70,6 +73,7 @@ impl Read for SectionStream {
         let len = rest.len().min(into.len());
         into[..len].copy_from_slice(&rest[..len]);
         self.used += len;
+        self.read.set(self.at - (self.buffer.len() - self.used) as u64);
         Ok(len)
     }
 }

@@ -1,51 +1,230 @@
-//! Tar archives, as leniently as their readers take them.
+//! Tar archives as Python's `tarfile` reads them (`Lib/tarfile.py`, 3.8 to 3.14), which is how torch
+//! opened its first format and how NeMo opens a checkpoint. Where its versions differ, or it does
+//! something that is not rebuilt here, [`Walk::doubt`] says so.
+
+mod numbers;
+mod pax;
+mod sparse;
 
 use std::sync::Arc;
 
 use statelens_checkpoint::ReadAt;
 
+use self::numbers::{Number, field};
+use self::pax::Pax;
+pub(super) use self::sparse::Sparse;
 use super::section::{exactly, some};
 
-/// Unit of a tar archive.
+/// Unit of a tar archive, in bytes.
 pub(super) const BLOCK: u64 = 512;
+/// The longest name, pax header or map of a sparse member that is read.
+const LONGEST: u64 = 1 << 20;
 
-/// A file in a tar archive.
+/// A member of a tar archive.
 pub(super) struct TarMember {
     pub(super) name: String,
-    /// Where its header is.
-    pub(super) header: u64,
+    /// The name of the member that a link points to; empty for other members.
+    pub(super) link: String,
+    /// Where its data begin.
     pub(super) start: u64,
     pub(super) len: u64,
+    /// Which parts of a sparse member are in the archive.
+    pub(super) sparse: Option<Vec<(u64, u64)>>,
 }
 
-/// Whether a header of a member is at `at`: its checksum is right, and it has a name.
+/// Reads the members of a tar archive in the order in which `tarfile` does.
+pub(super) struct Walk {
+    source: Arc<dyn ReadAt>,
+    /// Where the next header is; `None` behind the last one.
+    next: Option<u64>,
+    global: Pax,
+    /// What of the archive may be read in another way than it was here, if something may be.
+    pub(super) doubt: Option<&'static str>,
+}
+
+/// Returns whether a header whose checksum is right is at `at`.
 pub(super) fn is_header(source: &dyn ReadAt, at: u64) -> bool {
     exactly::<{ BLOCK as usize }>(source, at).is_some_and(|header| sound(&header))
 }
 
-/// The members from `at` on; at most `most`.
-pub(super) fn members(source: &Arc<dyn ReadAt>, mut at: u64, most: usize) -> Vec<TarMember> {
-    let mut members = Vec::new();
-    // A name that is too long for a header is a member of its own before it.
-    let mut long = None;
-    while members.len() < most
-        && let Some(header) = exactly::<{ BLOCK as usize }>(&**source, at)
-        && sound(&header)
-    {
-        let start = at + BLOCK;
-        let Some(len) = number(&header[124..136]) else { break };
-        let kind = header[156];
-        if kind == b'L' {
-            let name = some(&**source, start, len.min(4096)).unwrap_or_default();
-            long = Some(text(&name));
-        } else if !matches!(kind, b'K' | b'x' | b'g') {
-            let name = long.take().unwrap_or_else(|| text(&header[..100]));
-            members.push(TarMember { name, header: at, start, len });
-        }
-        let Some(end) = start.checked_add(len) else { break };
-        at = end.div_ceil(BLOCK).saturating_mul(BLOCK);
+impl Walk {
+    /// Begins with the header at `at`.
+    pub(super) fn new(source: &Arc<dyn ReadAt>, at: u64) -> Self {
+        Self { source: source.clone(), next: Some(at), global: Pax::default(), doubt: None }
     }
-    members
+
+    /// Reads on to the next member. `enter` is called with the offset of each header and says
+    /// whether it may be read.
+    pub(super) fn member(&mut self, enter: &mut dyn FnMut(u64) -> bool) -> Option<TarMember> {
+        let mut extra = Extra::default();
+        loop {
+            let at = self.next.take()?;
+            let header = exactly::<{ BLOCK as usize }>(&*self.source, at)?;
+            if !sound(&header) || !enter(at) {
+                return None;
+            }
+            let start = at + BLOCK;
+            let size = self.number(&header[124..136])?;
+            match header[156] {
+                kind @ (b'L' | b'K') => {
+                    let name = self.payload(start, size)?;
+                    // The outermost is set last.
+                    extra.count += 1;
+                    match kind {
+                        b'L' => extra.name.get_or_insert(text(&name)),
+                        _ => extra.link.get_or_insert(text(&name)),
+                    };
+                }
+                b'g' => {
+                    let payload = self.payload(start, size)?;
+                    let read = self.records(&payload, &mut extra);
+                    self.global.extend(read);
+                    extra.outer.push(self.global.clone());
+                }
+                b'x' | b'X' => {
+                    let payload = self.payload(start, size)?;
+                    let read = self.records(&payload, &mut extra);
+                    let mut pax = self.global.clone();
+                    pax.extend(read);
+                    pax.local = true;
+                    extra.outer.push(pax);
+                }
+                kind => return self.finish(&header, kind, start, size, extra),
+            }
+        }
+    }
+
+    /// Puts a member together from its header and from the extended headers before it.
+    fn finish(
+        &mut self,
+        header: &[u8; BLOCK as usize],
+        kind: u8,
+        start: u64,
+        size: u64,
+        extra: Extra,
+    ) -> Option<TarMember> {
+        let mut name = text(&header[..100]);
+        let kind = if kind == 0 && name.ends_with('/') { b'5' } else { kind };
+        let prefix = text(&header[345..500]);
+        if !prefix.is_empty() && kind != b'S' {
+            name = format!("{prefix}/{name}");
+        }
+        // The data of a link, a device or a folder are not skipped, whatever size it has.
+        let has_data = !matches!(kind, b'1'..=b'6');
+        let skip =
+            |size: u64| if has_data { size.div_ceil(BLOCK).checked_mul(BLOCK) } else { Some(0) };
+        let mut member = TarMember { name, link: String::new(), start, len: size, sparse: None };
+        if kind == b'S' {
+            let Some((sparse, behind, len)) = sparse::old(&*self.source, header, start) else {
+                self.doubt = Some("a sparse member whose map can't be read");
+                return None;
+            };
+            (member.start, member.len, member.sparse) = (behind, len, Some(sparse));
+        } else {
+            self.apply(&mut member, &self.global.clone());
+        }
+        self.next = member.start.checked_add(skip(size)?);
+        // Which of them counts depends on the order in which they are applied.
+        if extra.count > 1 && !extra.is_long_name_and_link() {
+            self.doubt = self.doubt.or(Some("several extended headers for one member"));
+        }
+        for pax in extra.outer.iter().rev() {
+            match pax::sparse(pax, &*self.source, &mut member.start) {
+                Ok(Some(map)) => member.sparse = Some(map),
+                Ok(None) => {}
+                Err(()) => {
+                    self.doubt = Some("a sparse member whose map can't be read");
+                    return None;
+                }
+            }
+            if pax.local {
+                self.apply(&mut member, pax);
+                if pax.has("size") {
+                    self.next = member.start.checked_add(skip(member.len)?);
+                }
+            }
+        }
+        if let Some(name) = extra.name {
+            member.name = name;
+        }
+        if matches!(kind, b'1' | b'2') {
+            let link = extra.link.unwrap_or_else(|| text(&header[157..257]));
+            member.link = if member.link.is_empty() { link } else { member.link };
+        } else {
+            member.link = String::new();
+        }
+        Some(member)
+    }
+
+    fn records(&mut self, payload: &[u8], extra: &mut Extra) -> Pax {
+        let read = Pax::parse(payload);
+        self.doubt = self.doubt.or(read.doubt);
+        extra.count += u64::from(read.values().next().is_some());
+        read
+    }
+
+    /// Changes what a pax header changes. That a size is no number means 0 to `tarfile`.
+    fn apply(&mut self, member: &mut TarMember, pax: &Pax) {
+        for (key, value) in pax.values() {
+            let number = || numbers::python(value, 10);
+            match key {
+                "size" => match number() {
+                    Number::Plain(size) => member.len = size,
+                    Number::None => member.len = 0,
+                    Number::Odd => self.doubt = Some("a size that is not written in digits"),
+                },
+                "GNU.sparse.size" | "GNU.sparse.realsize" => match number() {
+                    Number::Plain(size) => member.len = size,
+                    _ => self.doubt = Some("a size that is not written in digits"),
+                },
+                "path" | "GNU.sparse.name" => {
+                    member.name = text(value).trim_end_matches('/').to_owned()
+                }
+                "linkpath" => member.link = text(value),
+                _ => {}
+            }
+        }
+    }
+
+    fn number(&mut self, bytes: &[u8]) -> Option<u64> {
+        match field(bytes) {
+            Number::Plain(number) => Some(number),
+            Number::Odd => {
+                self.doubt = Some("a size that is negative or too large");
+                None
+            }
+            Number::None => None,
+        }
+    }
+
+    /// Reads the data of a header that holds a name or pax records, padding included.
+    fn payload(&mut self, start: u64, size: u64) -> Option<Vec<u8>> {
+        let padded = size.div_ceil(BLOCK).checked_mul(BLOCK)?;
+        if padded > LONGEST {
+            self.doubt = Some("an extended header that is too long");
+            return None;
+        }
+        self.next = start.checked_add(padded);
+        some(&*self.source, start, padded).ok()
+    }
+}
+
+/// What stands before a member in headers of their own.
+#[derive(Default)]
+struct Extra {
+    name: Option<String>,
+    link: Option<String>,
+    /// Pax headers, the outermost first.
+    outer: Vec<Pax>,
+    /// Headers that change the member.
+    count: u64,
+}
+
+impl Extra {
+    /// Whether there are a long name and a long link and nothing else, as GNU tar writes them.
+    fn is_long_name_and_link(&self) -> bool {
+        self.count == 2 && self.name.is_some() && self.link.is_some()
+    }
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -54,21 +233,11 @@ fn text(bytes: &[u8]) -> String {
     name.strip_prefix("./").unwrap_or(&name).to_owned()
 }
 
+/// Returns whether the checksum is right, by unsigned or by signed bytes.
 fn sound(header: &[u8; BLOCK as usize]) -> bool {
-    let Some(expected) = number(&header[148..156]) else { return false };
+    let Number::Plain(expected) = field(&header[148..156]) else { return false };
     let bytes = |at: usize| if (148..156).contains(&at) { b' ' } else { header[at] };
     let unsigned: u64 = (0..header.len()).map(|at| u64::from(bytes(at))).sum();
     let signed: i64 = (0..header.len()).map(|at| i64::from(bytes(at).cast_signed())).sum();
-    header[0] != 0 && (unsigned == expected || i64::try_from(expected) == Ok(signed))
-}
-
-/// A number in octal digits, or in binary where the first bit is set.
-fn number(field: &[u8]) -> Option<u64> {
-    if let [0x80, rest @ ..] = field {
-        let low = rest.last_chunk::<8>().map(|low| u64::from_be_bytes(*low));
-        return low.filter(|_| rest[..rest.len().saturating_sub(8)].iter().all(|byte| *byte == 0));
-    }
-    let digits = field.split(|byte| *byte == 0).next().unwrap_or_default();
-    let text = std::str::from_utf8(digits).ok()?.trim_matches(' ');
-    if text.is_empty() { Some(0) } else { u64::from_str_radix(text, 8).ok() }
+    unsigned == expected || i64::try_from(expected) == Ok(signed)
 }

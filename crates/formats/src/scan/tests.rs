@@ -414,7 +414,7 @@ fn a_lack_of_memory_ends_a_scan() {
     assert!(super::fatal(&Error::limit("more than the limit")).is_ok());
     assert!(super::fatal(&Error::damaged("cut short")).is_ok());
     let source: Arc<dyn ReadAt> = Arc::new(TooLarge);
-    let packed = super::packed::unpack(&source, super::packed::Packing::Gzip, 100);
+    let packed = super::packed::unpack(&source, super::packed::Packing::Gzip, 100, 0);
     assert_eq!(packed.err().map(|error| error.code()), Some(room::CODE));
 }
 

@@ -19,7 +19,7 @@ const END_LEN: u64 = 22;
 /// A comment may follow the end record.
 const MOST_COMMENT: u64 = 0xffff;
 
-/// Where a directory may be, and what its offsets count from.
+/// Where a directory may be, and what its offsets count from, modulo 2^64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Directory {
     pub(super) start: u64,
@@ -59,28 +59,14 @@ pub(super) fn ends(source: &dyn ReadAt) -> Vec<u64> {
     found
 }
 
-/// The directories that an end record may stand for.
+/// Returns the directories that an end record may stand for, to any of its readers. Of a record for
+/// large archives, torch takes the one whose offset is given right before the end record, Python the
+/// one that is right before that, and where neither is there, both take the end record itself.
 pub(super) fn directories(source: &dyn ReadAt, end: u64) -> Vec<Directory> {
     let Some(record) = exactly::<{ END_LEN as usize }>(source, end) else { return Vec::new() };
-    let mut size = u64::from(u32_at(&record, 12));
-    let mut offset = u64::from(u32_at(&record, 16));
-    let mut stop = end;
-    // The larger record is told of right before this one.
-    if let Some(locator) = end.checked_sub(20).and_then(|at| exactly::<20>(source, at))
-        && locator.starts_with(b"PK\x06\x07")
-    {
-        let places = [Some(u64_at(&locator, 8)), end.checked_sub(76)];
-        for at in places.into_iter().flatten() {
-            if let Some(large) = exactly::<56>(source, at)
-                && large.starts_with(b"PK\x06\x06")
-            {
-                (size, offset, stop) = (u64_at(&large, 40), u64_at(&large, 48), at);
-                break;
-            }
-        }
-    }
     let mut found = Vec::new();
-    let mut add = |start: u64, base: u64| {
+    let mut add = |start: u64, stop: u64, base: u64| {
+        let stop = stop.min(source.len());
         let sound =
             start < stop && exactly::<4>(source, start).is_some_and(|head| head == *b"PK\x01\x02");
         let directory = Directory { start, end: stop, base };
@@ -88,11 +74,28 @@ pub(super) fn directories(source: &dyn ReadAt, end: u64) -> Vec<Directory> {
             found.push(directory);
         }
     };
-    add(offset, 0);
-    if let Some(start) = stop.checked_sub(size)
-        && let Some(base) = start.checked_sub(offset)
+    let mut records = vec![(u64::from(u32_at(&record, 12)), u64::from(u32_at(&record, 16)), end)];
+    if let Some(locator) = end.checked_sub(20).and_then(|at| exactly::<20>(source, at))
+        && locator.starts_with(b"PK\x06\x07")
     {
-        add(start, base);
+        let before = end.checked_sub(76);
+        for at in [Some(u64_at(&locator, 8)), before].into_iter().flatten() {
+            if let Some(large) = exactly::<56>(source, at)
+                && large.starts_with(b"PK\x06\x06")
+            {
+                let (size, offset) = (u64_at(&large, 40), u64_at(&large, 48));
+                records.push((size, offset, at));
+                records.extend(before.map(|before| (size, offset, before)));
+            }
+        }
+    }
+    for (size, offset, stop) in records {
+        // It may also be in the comment behind the end record.
+        add(offset, offset.saturating_add(size).max(stop), 0);
+        if let Some(start) = stop.checked_sub(size) {
+            // Python counts offsets from there even where that is before the file.
+            add(start, stop, start.wrapping_sub(offset));
+        }
     }
     found
 }
@@ -121,7 +124,7 @@ pub(super) fn entries(
             stored,
             len,
             crc: u32_at(&fixed, 16),
-            header: directory.base.saturating_add(header),
+            header: directory.base.wrapping_add(header),
         };
         if !each(entry) {
             return;

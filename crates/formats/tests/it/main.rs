@@ -1,6 +1,7 @@
 //! Formats on the fixtures, and sizes that files claim.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod attacks3;
 mod claims;
 #[path = "../../src/counted.rs"]
 mod counted;

@@ -72,6 +72,11 @@ impl Dataset {
         count(self.shape.as_deref())
     }
 
+    /// Returns whether its bytes are in one piece in the file, as they are.
+    pub fn is_contiguous(&self) -> bool {
+        matches!(self.stored, DataLocation::Contiguous(_) | DataLocation::Compact(_))
+    }
+
     /// The element type and shape of the tensor that it is, an array in each element included;
     /// none for the null dataspace and for elements that lie in a heap.
     pub fn element(&self) -> Option<(ElementType, Vec<u64>)> {

@@ -20,14 +20,23 @@ pub enum Sync {
 
 /// Gives all files their names, in order. If one of them can't get its name, none does, and what
 /// had those names has them again.
+///
+/// The last one is what names the others, an index of shards for example. If any of the others
+/// replaces a file, the old index goes first: at no time does an index name files of which some are
+/// replaced and some are not. Hold [`FolderLock`] if somebody else may write the same files.
 pub fn keep_all(outputs: Vec<Output>, sync: Sync) -> Result<()> {
+    keep_each(outputs, sync, &mut || {})
+}
+
+/// As [`keep_all`]; `changed` is called after each change of a name.
+fn keep_each(outputs: Vec<Output>, sync: Sync, changed: &mut dyn FnMut()) -> Result<()> {
     for output in outputs.iter().filter(|output| !output.replace) {
         if fs::symlink_metadata(&output.target).is_ok() {
             return Err(exists(&output.target));
         }
     }
-    let replacing = outputs.iter().any(|output| fs::symlink_metadata(&output.target).is_ok());
-    let sync = sync == Sync::Always || replacing;
+    let is_there = |output: &Output| fs::symlink_metadata(&output.target).is_ok();
+    let sync = sync == Sync::Always || outputs.iter().any(is_there);
     for output in &outputs {
         // Gives back what was reserved and is not needed; that this can fail changes nothing in
         // the file.
@@ -40,17 +49,45 @@ pub fn keep_all(outputs: Vec<Output>, sync: Sync) -> Result<()> {
         outputs.iter().map(|output| folder_of(&output.target)).collect();
     folders.sort();
     folders.dedup();
+    let settle = || match sync {
+        true => folders.iter().try_for_each(|folder| {
+            sync_folder(folder).map_err(|error| not_on_disk(folder, &error))
+        }),
+        false => Ok(()),
+    };
     let mut named = GivenNames::default();
-    for output in outputs {
-        named.give(output)?;
+    if let Some((index, others)) = outputs.split_last()
+        && is_there(index)
+        && others.iter().any(is_there)
+    {
+        named.take_away(index)?;
+        changed();
+        settle()?;
     }
-    if sync {
-        for folder in folders {
-            sync_folder(&folder).map_err(|error| not_on_disk(&folder, &error))?;
+    let last = outputs.len().saturating_sub(1);
+    for (number, output) in outputs.into_iter().enumerate() {
+        if number == last && last > 0 {
+            settle()?;
         }
+        named.give(output, changed)?;
     }
-    named.settle();
+    settle()?;
+    named.settle(changed);
     Ok(())
+}
+
+/// Keeps others from giving names in a folder until it is dropped, as far as they hold one as well.
+pub struct FolderLock {
+    _folder: Option<fs::File>,
+}
+
+impl FolderLock {
+    /// Waits until nobody else holds one. A system that can't lock folders is gone on without.
+    pub fn wait(folder: &Path) -> Self {
+        let folder = if folder == Path::new("") { Path::new(".") } else { folder };
+        let file = fs::File::open(folder).ok();
+        Self { _folder: file.filter(|file| file.lock().is_ok()) }
+    }
 }
 
 /// Has the system write what a folder lists to the disk.
@@ -73,19 +110,28 @@ struct Given {
 }
 
 impl GivenNames {
-    fn give(&mut self, mut output: Output) -> Result<()> {
+    /// Gives the file that an output is to replace another name.
+    fn take_away(&mut self, output: &Output) -> Result<()> {
+        let target = &output.target;
+        if fs::symlink_metadata(target).is_ok_and(|about| about.is_dir()) {
+            return Err(not_named(target, &io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        let old = aside(&output.temporary, "8");
+        fs::rename(target, &old).map_err(|error| not_named(target, &error))?;
+        self.given.push(Given { target: target.clone(), old: Some(old) });
+        Ok(())
+    }
+
+    fn give(&mut self, mut output: Output, changed: &mut dyn FnMut()) -> Result<()> {
         let target = output.target.clone();
-        let failed = |error: io::Error| {
-            Error::io(format!("the finished file can't be given its name: {error}"))
-                .in_file(target.display().to_string())
-                .advice("Nothing was replaced.")
-        };
+        let failed = |error: io::Error| not_named(&target, &error);
         if !output.replace {
             // A rename would replace a file that has appeared meanwhile; a hard link does not.
             match fs::hard_link(&output.temporary, &target) {
                 // Dropping removes the other name.
                 Ok(()) => {
                     self.given.push(Given { target, old: None });
+                    changed();
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -107,15 +153,17 @@ impl GivenNames {
         self.given.push(Given { target: target.clone(), old });
         fs::rename(&output.temporary, &target).map_err(failed)?;
         output.kept = true;
+        changed();
         Ok(())
     }
 
     /// All names are given for good: what had them before goes.
-    fn settle(mut self) {
+    fn settle(mut self, changed: &mut dyn FnMut()) {
         self.settled = true;
         for old in self.given.iter().filter_map(|given| given.old.as_ref()) {
             // If even that fails it is found as a left-over.
             let _ = fs::remove_file(old);
+            changed();
         }
     }
 }
@@ -138,15 +186,26 @@ impl Drop for GivenNames {
 /// Gives the file that is to be replaced a second name beside it, or where the file system has no
 /// second names, another one.
 fn set_aside(temporary: &Path, target: &Path) -> io::Result<PathBuf> {
-    // `.statelens-PID-NUMBER.part` becomes `.statelens-PID-NUMBER9.part`: a name that is found as
-    // a left-over, and that no temporary file of ours has, for there are far fewer.
-    let name = temporary.file_name().unwrap_or_default().to_string_lossy();
-    let old = temporary.with_file_name(name.replace(".part", "000009.part"));
+    let old = aside(temporary, "9");
     match fs::hard_link(target, &old) {
         Ok(()) => Ok(old),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
         Err(_) => fs::rename(target, &old).map(|()| old),
     }
+}
+
+/// A name beside a temporary file: `.statelens-PID-NUMBER.part` becomes
+/// `.statelens-PID-NUMBER000009.part`, which is found as a left-over, and which no temporary file of
+/// ours has, for there are far fewer.
+fn aside(temporary: &Path, digit: &str) -> PathBuf {
+    let name = temporary.file_name().unwrap_or_default().to_string_lossy();
+    temporary.with_file_name(name.replace(".part", &format!("00000{digit}.part")))
+}
+
+fn not_named(target: &Path, error: &io::Error) -> Error {
+    Error::io(format!("the finished file can't be given its name: {error}"))
+        .in_file(target.display().to_string())
+        .advice("Nothing was replaced.")
 }
 
 fn folder_of(target: &Path) -> PathBuf {
@@ -197,6 +256,58 @@ mod tests {
             assert_eq!(fs::read(path).unwrap(), b"new");
         }
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 3);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// What a kill would leave at any moment: the old set, the new one, or no index.
+    #[test]
+    fn an_index_never_names_files_of_two_sets() {
+        let folder = std::env::temp_dir().join(format!("statelens-sets-{}", std::process::id()));
+        for (old, new) in [(3, 3), (3, 2), (2, 3), (3, 5), (0, 3)] {
+            let _ = fs::remove_dir_all(&folder);
+            fs::create_dir_all(&folder).unwrap();
+            let index = folder.join("index");
+            let names = |count: usize| (1..=count).map(move |at| format!("{at}-of-{count}"));
+            let same_count = old == new;
+            for name in names(old) {
+                fs::write(folder.join(name), b"old").unwrap();
+            }
+            if old > 0 {
+                fs::write(&index, names(old).collect::<Vec<_>>().join(" ")).unwrap();
+            }
+            // Which set the index names, if all of it is there.
+            let set = || {
+                let index = fs::read_to_string(&index).ok()?;
+                let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+                let mut shards: Vec<String> = index.split(' ').map(read).collect();
+                shards.dedup();
+                assert_eq!(shards.len(), 1, "{shards:?}");
+                shards.pop()
+            };
+            let output = |name: &str, text: &str| {
+                let output = Output::create(&folder.join(name), true, 0).unwrap();
+                (&*output.file).write_all(text.as_bytes()).unwrap();
+                output
+            };
+            let mut outputs: Vec<Output> = names(new).map(|name| output(&name, "new")).collect();
+            outputs.push(output("index", &names(new).collect::<Vec<_>>().join(" ")));
+            let _lock = FolderLock::wait(&folder);
+            let mut seen = vec![set()];
+            keep_each(outputs, Sync::Always, &mut || {
+                seen.push(set());
+                // Nobody else can give names meanwhile.
+                #[cfg(unix)]
+                assert!(fs::File::open(&folder).unwrap().try_lock().is_err());
+            })
+            .unwrap();
+            let before = (old > 0).then(|| "old".to_owned());
+            assert_eq!(seen.first(), Some(&before), "{old} {new}");
+            assert_eq!(seen.last(), Some(&Some("new".to_owned())), "{old} {new}");
+            assert!(seen.len() > new, "{seen:?}");
+            // There is always one of them, unless files of the same names are replaced.
+            let gap = seen.iter().skip_while(|set| set.is_some()).any(Option::is_none);
+            assert_eq!(gap, same_count || old == 0, "{old} {new}: {seen:?}");
+        }
         fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -1,32 +1,29 @@
 //! Pickles in HDF5: PyTables, pandas and Cerebras keep Python objects in attributes and in datasets
 //! of strings, opaque bytes and sequences of bytes. Keras keeps its configuration in an attribute.
 
-use std::sync::Arc;
-
-use statelens_checkpoint::{FileSet, Limits, Result};
-use statelens_hdf5::{Class, Datatype, Hdf5File, Object};
+use statelens_checkpoint::{Error, FileSet, Limits, Result};
+use statelens_hdf5::{Class, Dataset, Datatype, Hdf5File, Object, ObjectKind, ObjectTree};
 
 use super::super::fatal;
 use super::{Blob, Container, Search, SharedSource};
 use crate::keras;
 
-/// Bytes of attributes and datasets that are read at most, all together.
-const MOST: u64 = 64 << 20;
-/// Datasets that are longer hold weights, not objects.
-const LONGEST: u64 = 1 << 20;
+/// Bytes of one value that are read at most.
+const LONGEST: u64 = 64 << 20;
+/// The same of all values together.
+const MOST: u64 = 256 << 20;
 /// The shortest pickle that calls something.
 const SHORTEST: usize = 6;
 
-/// Looks at all values of a container that may be pickles. One that is damaged is told where it
-/// is opened; of the rest of it, what is there is looked at.
+/// Examines all values of a container that may be pickles.
 pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let mut limits: Limits = search.limits.clone();
-    limits.structure = 8 << 20;
+    limits.structure = limits.structure.min(LONGEST);
     let files = FileSet::single("", SharedSource(blob.source.clone()));
     let id = files.main()?;
     let file = match Hdf5File::open(&files, id, &limits) {
         Ok(file) => file,
-        Err(error) => return fatal(&error),
+        Err(error) => return unread(search, blob, &error),
     };
     let start = file.user_block();
     if !search.is_new(Container::Hdf5, blob, start, 0) {
@@ -34,91 +31,175 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     }
     let tree = match file.tree(&mut search.quiet()) {
         Ok(tree) => tree,
-        Err(error) => return fatal(&error),
+        Err(error) => return unread(search, blob, &error),
     };
-    let mut spent = 0;
-    for object in tree.objects.values() {
-        let object = match object {
-            Ok(object) => object,
-            Err(error) => {
-                fatal(error)?;
-                continue;
-            }
-        };
-        let mut values = attributes(&file, object)?;
-        if let Some(dataset) = object.dataset()
-            && may_hold(&dataset.datatype)
-            && dataset
-                .count()
-                .is_ok_and(|count| count.saturating_mul(dataset.datatype.size) <= LONGEST)
-        {
-            match file.read(dataset, &files) {
-                Ok(data) => {
-                    let elements = elements(&file, &dataset.datatype, &data)?;
-                    values.push(("a dataset".to_owned(), elements));
-                }
-                Err(error) => fatal(&error)?,
-            }
-        }
-        for (name, values) in values {
-            for bytes in values {
-                spent += bytes.len() as u64;
-                if spent > MOST {
-                    search.unseen(
-                        blob,
-                        "all attributes and strings of the HDF5 file",
-                        "There are too many bytes of them.",
-                    );
-                    return Ok(());
-                }
-                if matches!(&*name, "model_config" | "training_config" | "layer_config") {
-                    search.tell(blob, keras::code::findings(&bytes));
-                }
-                if bytes.len() >= SHORTEST {
-                    search.decoded(blob, &name, bytes)?;
-                }
-            }
+    for error in troubles(&tree) {
+        unread(search, blob, error)?;
+    }
+    let mut values = Values { file: &file, files: &files, left: MOST };
+    for object in tree.objects.values().flatten() {
+        if !values.object(search, blob, object)? {
+            break;
         }
     }
     Ok(())
 }
 
-/// The values of the attributes of an object that may be pickles, by their names.
-fn attributes(file: &Hdf5File, object: &Object) -> Result<Vec<(String, Vec<Vec<u8>>)>> {
-    let attributes = object.attributes.iter().filter(|attribute| may_hold(&attribute.datatype));
-    attributes
-        .map(|attribute| {
-            let name = attribute.name.to_lossy().into_owned();
-            Ok((name, elements(file, &attribute.datatype, &attribute.data)?))
-        })
-        .collect()
+/// Everything of a file that can't be read.
+fn troubles(tree: &ObjectTree) -> impl Iterator<Item = &Error> {
+    let objects = tree.objects.values().flat_map(|object| match object {
+        Ok(object) => {
+            let unreadable = match &object.kind {
+                ObjectKind::Unreadable(error) => Some(error),
+                _ => None,
+            };
+            object.troubles.iter().chain(unreadable)
+        }
+        Err(error) => [].iter().chain(Some(error)),
+    });
+    let groups = tree.groups.links.values().filter_map(|links| links.as_ref().err());
+    objects.chain(groups).chain(tree.groups.troubles.values().flatten())
 }
 
-/// Whether elements of that type can be bytes of any kind.
+/// Says that a part of the file can't be read.
+fn unread(search: &mut Search<'_>, blob: &Blob, error: &Error) -> Result<()> {
+    fatal(error)?;
+    search.unseen(blob, "a part of the HDF5 file", &format!("{error}"));
+    Ok(())
+}
+
+/// The values of one file.
+struct Values<'a> {
+    file: &'a Hdf5File,
+    files: &'a FileSet,
+    /// Bytes that may still be read.
+    left: u64,
+}
+
+impl Values<'_> {
+    /// Examines the values of an object; returns whether there may be more.
+    fn object(&mut self, search: &mut Search<'_>, blob: &Blob, object: &Object) -> Result<bool> {
+        for attribute in &object.attributes {
+            if !may_hold(&attribute.datatype) {
+                continue;
+            }
+            let name = attribute.name.to_lossy();
+            let found = self.bytes(&attribute.datatype, attribute.data.to_vec());
+            if !self.examine(search, blob, &name, found)? {
+                return Ok(false);
+            }
+        }
+        match object.dataset() {
+            Some(dataset) if may_hold(&dataset.datatype) => self.dataset(search, blob, dataset),
+            _ => Ok(true),
+        }
+    }
+
+    fn dataset(&mut self, search: &mut Search<'_>, blob: &Blob, dataset: &Dataset) -> Result<bool> {
+        let bytes = dataset.count().unwrap_or(u64::MAX).saturating_mul(dataset.datatype.size);
+        // Numbers in one piece are found when all bytes of the file are swept.
+        let swept = dataset.is_contiguous() && matches!(dataset.datatype.class, Class::Int { .. });
+        if bytes > LONGEST && swept {
+            return Ok(true);
+        }
+        if bytes > LONGEST.min(self.left) {
+            let why = "It has more bytes than the limit allows.";
+            search.unseen(blob, "a dataset of the HDF5 file", why);
+            return Ok(true);
+        }
+        let found = self
+            .file
+            .read(dataset, self.files)
+            .and_then(|data| self.bytes(&dataset.datatype, data));
+        self.examine(search, blob, "a dataset", found)
+    }
+
+    fn examine(
+        &mut self,
+        search: &mut Search<'_>,
+        blob: &Blob,
+        name: &str,
+        found: Result<Vec<Vec<u8>>>,
+    ) -> Result<bool> {
+        let values = match found {
+            Ok(values) => values,
+            Err(error) => return unread(search, blob, &error).map(|()| true),
+        };
+        for bytes in values {
+            // Each is a run of bytes of its own, which costs more than its length.
+            let cost = bytes.len() as u64 + 64;
+            if self.left < cost {
+                let why = "There are too many bytes of them.";
+                search.unseen(blob, "all attributes and strings of the HDF5 file", why);
+                return Ok(false);
+            }
+            self.left -= cost;
+            if matches!(name, "model_config" | "training_config" | "layer_config") {
+                search.tell(blob, keras::code::findings(&bytes));
+            }
+            if bytes.len() >= SHORTEST {
+                search.decoded(blob, name, bytes)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the runs of bytes that a program may take out of elements of a type.
+    fn bytes(&mut self, datatype: &Datatype, data: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        let mut found = Vec::new();
+        let mut open = vec![(datatype.clone(), data)];
+        while let Some((datatype, data)) = open.pop() {
+            let size = usize::try_from(datatype.size).unwrap_or(usize::MAX).max(1);
+            match &datatype.class {
+                _ if !may_hold(&datatype) => {}
+                _ if size == 1 => found.push(data),
+                Class::VlenStr | Class::Vlen(_) => {
+                    let elements = self.file.vlen_elements(&datatype, &data)?;
+                    match &datatype.class {
+                        Class::Vlen(base) if !is_byte(base) => {
+                            let base = Datatype::clone(base);
+                            open.extend(elements.into_iter().map(|bytes| (base.clone(), bytes)));
+                        }
+                        _ => found.extend(elements),
+                    }
+                }
+                Class::Array { base, .. } => {
+                    for element in data.chunks_exact(size) {
+                        open.push((Datatype::clone(base), element.to_vec()));
+                    }
+                }
+                Class::Compound(members) => {
+                    for record in data.chunks_exact(size) {
+                        for member in members.iter().filter(|member| may_hold(&member.datatype)) {
+                            let start = usize::try_from(member.offset).unwrap_or(usize::MAX);
+                            let rest = record.get(start..).unwrap_or_default();
+                            let len = usize::try_from(member.datatype.size).unwrap_or(usize::MAX);
+                            let bytes = rest[..len.min(rest.len())].to_vec();
+                            open.push((member.datatype.clone(), bytes));
+                        }
+                    }
+                }
+                _ => found.extend(data.chunks_exact(size).map(<[u8]>::to_vec)),
+            }
+            let cost = 64 * (open.len() + found.len()) as u64;
+            Limits::check("values in one value of the HDF5 file", cost, MOST)?;
+        }
+        Ok(found)
+    }
+}
+
+/// Whether elements of that type can be bytes of any kind, or have such.
 fn may_hold(datatype: &Datatype) -> bool {
     match &datatype.class {
         Class::Str(_) | Class::Opaque { .. } | Class::VlenStr => true,
-        Class::Int { .. } => datatype.size == 1,
-        Class::Vlen(base) | Class::Array { base, .. } => is_byte(base),
+        Class::Int { .. } | Class::Bits { .. } | Class::Enum { .. } => datatype.size == 1,
+        // The reader of datatypes bounds how deep they nest.
+        Class::Vlen(base) | Class::Array { base, .. } => may_hold(base),
+        Class::Compound(members) => members.iter().any(|member| may_hold(&member.datatype)),
         _ => false,
     }
 }
 
-fn is_byte(datatype: &Arc<Datatype>) -> bool {
-    datatype.size == 1 || matches!(datatype.class, Class::Str(_) | Class::Opaque { .. })
-}
-
-/// The bytes of each element; numbers of one byte are one run.
-fn elements(file: &Hdf5File, datatype: &Datatype, data: &[u8]) -> Result<Vec<Vec<u8>>> {
-    Ok(match &datatype.class {
-        Class::VlenStr | Class::Vlen(_) => match file.vlen_elements(datatype, data) {
-            Ok(elements) => elements,
-            Err(error) => fatal(&error).map(|()| Vec::new())?,
-        },
-        Class::Int { .. } => vec![data.to_vec()],
-        _ => {
-            let size = usize::try_from(datatype.size).unwrap_or(usize::MAX).max(1);
-            data.chunks_exact(size).map(<[u8]>::to_vec).collect()
-        }
-    })
+fn is_byte(datatype: &Datatype) -> bool {
+    datatype.size == 1
 }

@@ -1,9 +1,9 @@
-//! Files of joblib: a pickle with the bytes of arrays in it, each right behind the opcode that says
-//! what the array is (`NumpyArrayWrapper` in `joblib/numpy_pickle.py`). Nothing in a pickle says
-//! that it is so: the bytes are cut out where the wrapper has been given its state, and what is left
-//! is run anew.
+//! Files of joblib: a pickle with the bytes of arrays in it, each right behind a `BUILD` of what
+//! describes the array (`NumpyArrayUnpickler.load_build` in `joblib/numpy_pickle.py`). Nothing in a
+//! pickle says that it is so: the bytes are cut out behind each such `BUILD`, an empty array is put
+//! in place of what described it, as joblib does, and what is left is run anew.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use statelens_checkpoint::Result;
 use statelens_pickle::{BuiltObject, Node, NodeId, Pickle};
@@ -11,25 +11,30 @@ use statelens_pickle::{BuiltObject, Node, NodeId, Pickle};
 use super::super::section::{exactly, some};
 use super::{Blob, Search, Sure};
 
-/// What stands for an array.
+/// What describes an array.
 const WRAPPER: (&str, &str) = ("joblib.numpy_pickle", "NumpyArrayWrapper");
-/// Arrays in one file that are stepped over.
-const MOST: usize = 10_000;
+/// Puts an empty array in place of the wrapper on the stack; the memo keeps the wrapper.
+const ARRAY: &[u8] =
+    b"0cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R";
+/// Arrays in one file that are cut out.
+const MOST: u64 = 10_000;
 /// What is read of the pickle at first behind an array.
 const WINDOW: u64 = 4 << 10;
 
-/// Whether a pickle that breaks off does so for the bytes of an array.
+/// Whether joblib would read the bytes of an array in the middle of a pickle.
 pub(super) fn is_wrapped(pickle: &Pickle) -> bool {
-    wrappers(pickle).next().is_some()
+    pickle.globals().iter().any(|used| used.global.is(WRAPPER.0, WRAPPER.1))
+        && (wrappers(pickle).next().is_some() || is_handed_on(pickle))
 }
 
-/// The pickle without the bytes of its arrays, and where it ends in the blob; `None` if that is no
-/// pickle, either. Pickles in place of arrays are looked at on the way.
+/// Returns the pickle without the bytes of its arrays, and where it ends in the blob; `None` if it
+/// is not clear what joblib would read. Pickles in place of arrays are examined on the way.
 pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Option<(Pickle, u64)>> {
     let mut clean: Vec<u8> = Vec::new();
     let (mut next, mut window) = (at, WINDOW);
-    let mut known: HashSet<NodeId> = HashSet::new();
-    while known.len() < MOST {
+    let mut known: HashMap<NodeId, usize> = HashMap::new();
+    let mut arrays = 0;
+    while arrays < MOST {
         let rest = some(&*blob.source, next, window)?;
         let done = clean.len();
         clean.extend(&rest);
@@ -38,8 +43,11 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
         }
         let run = statelens_pickle::read(&clean, blob.base + at, search.limits);
         let pickle = run.as_ref().unwrap_or_else(|broken| &broken.pickle);
+        if is_handed_on(pickle) {
+            return Ok(None);
+        }
         // Even one that ends: what ends it may be a pickle in place of an array.
-        if wrappers(pickle).all(|(id, _)| known.contains(&id)) {
+        if fresh(pickle, &known).is_none() {
             match run {
                 Ok(pickle) => {
                     let end = next + pickle.end().saturating_sub(done as u64);
@@ -53,55 +61,102 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
                 Err(_) => return Ok(None),
             }
         }
-        // The shortest beginning that gives one more wrapper its state.
+        // The shortest beginning that sets one more state on a wrapper.
         let (mut few, mut enough) = (done, clean.len());
+        let mut found = None;
         while few + 1 < enough {
             let middle = few.midpoint(enough);
-            search.spend(middle as u64);
-            match fresh(search, &clean[..middle], &known) {
-                Some(_) => enough = middle,
+            if !search.spend(middle as u64) {
+                return Ok(None);
+            }
+            let pickle = beginning(search, &clean[..middle]);
+            match fresh(&pickle, &known) {
+                Some(id) => (enough, found) = (middle, Some((pickle, id))),
                 None => few = middle,
             }
         }
-        let Some((id, array)) = fresh(search, &clean[..enough], &known) else { return Ok(None) };
-        known.insert(id);
+        let (pickle, id) = match found {
+            Some(found) => found,
+            None => {
+                let pickle = beginning(search, &clean[..enough]);
+                let Some(id) = fresh(&pickle, &known) else { return Ok(None) };
+                (pickle, id)
+            }
+        };
+        let Some(object) = pickle.object(id) else { return Ok(None) };
+        known.insert(id, object.states.len());
+        arrays += 1;
         let start = next + (enough - done) as u64;
-        let Some(end) = array.end(search, blob, start)? else { return Ok(None) };
+        let Some(end) = Array::of(&pickle, &object).end(search, blob, start)? else {
+            return Ok(None);
+        };
         clean.truncate(enough);
+        clean.extend(ARRAY);
         (next, window) = (end, WINDOW);
     }
     Ok(None)
 }
 
-/// The first wrapper with a state that is not known yet, in the beginning of a pickle.
-fn fresh(search: &Search<'_>, bytes: &[u8], known: &HashSet<NodeId>) -> Option<(NodeId, Array)> {
-    let pickle = match statelens_pickle::read(bytes, 0, search.limits) {
+fn beginning(search: &Search<'_>, bytes: &[u8]) -> Pickle {
+    match statelens_pickle::read(bytes, 0, search.limits) {
         Ok(pickle) => pickle,
         Err(broken) => *broken.pickle,
-    };
-    let (id, object) = wrappers(&pickle).find(|(id, _)| !known.contains(id))?;
-    Some((id, Array::of(&pickle, &object)))
+    }
 }
 
+/// The first wrapper on which more states are set than is known.
+fn fresh(pickle: &Pickle, known: &HashMap<NodeId, usize>) -> Option<NodeId> {
+    let more = |(id, object): (NodeId, BuiltObject<'_>)| {
+        let known = known.get(&id).copied().unwrap_or_default();
+        (object.states.len() > known).then_some(id)
+    };
+    wrappers(pickle).find_map(more)
+}
+
+/// Wrappers with a state.
 fn wrappers(pickle: &Pickle) -> impl Iterator<Item = (NodeId, BuiltObject<'_>)> {
     pickle.nodes().filter_map(|(id, _)| {
         let object = pickle.object(id).filter(|object| !object.states.is_empty())?;
-        let global = pickle.global(object.callable)?;
-        global.is(WRAPPER.0, WRAPPER.1).then_some((id, object))
+        is_wrapper(pickle, object.callable).then_some((id, object))
     })
 }
 
-/// How the bytes of an array lie.
+/// Whether the class is used in another way than to be called: what comes of that may be a wrapper
+/// as well.
+fn is_handed_on(pickle: &Pickle) -> bool {
+    pickle.nodes().any(|(id, node)| match node {
+        Node::Dict(entries) => entries
+            .iter()
+            .any(|(key, value)| is_wrapper(pickle, *key) || is_wrapper(pickle, *value)),
+        Node::Set(items) => items.iter().any(|item| is_wrapper(pickle, *item)),
+        _ => {
+            let items = pickle.sequence(id).unwrap_or_default();
+            items.iter().any(|item| is_wrapper(pickle, *item))
+        }
+    })
+}
+
+fn is_wrapper(pickle: &Pickle, id: NodeId) -> bool {
+    matches!(pickle.node(id), Node::Global(global) if global.is(WRAPPER.0, WRAPPER.1))
+}
+
+/// How the bytes of an array are laid out.
 struct Array {
-    /// `None` for objects, which are a pickle.
+    /// In bytes; `None` for objects, which are a pickle.
     len: Option<u64>,
     padded: bool,
     clear: bool,
 }
 
 impl Array {
+    /// What the attributes of a wrapper say. Each state changes those that it names.
     fn of(pickle: &Pickle, object: &BuiltObject<'_>) -> Self {
-        let field = |name: &str| object.states.last().and_then(|state| pickle.field(*state, name));
+        let unclear = Self { len: None, padded: false, clear: false };
+        if object.states.iter().any(|state| pickle.dict(*state).is_none()) {
+            return unclear;
+        }
+        let field =
+            |name: &str| object.states.iter().rev().find_map(|state| pickle.field(*state, name));
         let padded = field("numpy_array_alignment_bytes");
         let padded = padded.is_some_and(|id| *pickle.node(id) != Node::None);
         let shape = field("shape").and_then(|id| pickle.sequence(id));
@@ -110,17 +165,17 @@ impl Array {
                 count.checked_mul(u64::try_from(pickle.int(*dim)?).ok()?)
             })
         });
-        let size = field("dtype").and_then(|id| itemsize(pickle, id));
+        let size = field("dtype").and_then(|id| element(pickle, id));
         match (size, count) {
-            (Some(None), _) => Self { len: None, padded: false, clear: true },
-            (Some(Some(size)), Some(count)) => {
+            (Some(Element::Object), _) => Self { len: None, padded: false, clear: true },
+            (Some(Element::Bytes(size)), Some(count)) => {
                 Self { len: Some(size.saturating_mul(count)), padded, clear: true }
             }
-            _ => Self { len: None, padded, clear: false },
+            _ => unclear,
         }
     }
 
-    /// Where the array that begins at `start` ends, if it lies in the blob.
+    /// Where the array that begins at `start` ends, if all of it is in the blob.
     fn end(&self, search: &mut Search<'_>, blob: &Blob, start: u64) -> Result<Option<u64>> {
         if !self.clear {
             return Ok(None);
@@ -137,20 +192,48 @@ impl Array {
     }
 }
 
-/// The bytes of an element of `numpy.dtype('f8', …)`; `Some(None)` if it is an object.
-fn itemsize(pickle: &Pickle, dtype: NodeId) -> Option<Option<u64>> {
+/// What an element of an array is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Element {
+    Object,
+    Bytes(u64),
+}
+
+/// The element of `numpy.dtype('f8', …)` with the state that numpy gives it; `None` where numpy could
+/// read it in another way.
+fn element(pickle: &Pickle, dtype: NodeId) -> Option<Element> {
     let (global, args) = pickle.call(dtype)?;
     let name = pickle.str(*args.first()?)?;
     if !global.is("numpy", "dtype") {
         return None;
     }
-    let state = pickle.state(dtype).and_then(|state| pickle.sequence(state));
-    let flags = state.and_then(|state| pickle.int(*state.last()?)).unwrap_or(0);
     let (kind, digits) = name.trim_start_matches(['<', '>', '|', '=']).split_at_checked(1)?;
-    match kind {
-        "O" => Some(None),
-        _ if flags & 1 != 0 => Some(None),
-        "U" => digits.parse::<u64>().ok().map(|letters| Some(letters.saturating_mul(4))),
-        _ => digits.parse().ok().map(Some),
+    let number = || digits.parse::<u64>().ok().filter(|_| !digits.starts_with('+'));
+    let size = match kind {
+        "O" if matches!(digits, "" | "8" | "4") => None,
+        "U" => Some(number()?.checked_mul(4)?),
+        "b" | "i" | "u" | "f" | "c" | "m" | "M" | "S" | "V" => Some(number()?),
+        _ => return None,
+    };
+    let flags = match pickle.object(dtype)?.states[..] {
+        [] => 0,
+        [state] => {
+            let state = pickle.sequence(state)?;
+            let version = pickle.int(*state.first()?)?;
+            // Version, order, subarray, names, fields, size, alignment, flags and of dates metadata.
+            if !matches!((version, state.len()), (3, 8) | (4, 8 | 9)) {
+                return None;
+            }
+            let stated = pickle.int(state[5])?;
+            if stated != -1 && u64::try_from(stated).ok() != size {
+                return None;
+            }
+            pickle.int(state[7])?
+        }
+        _ => return None,
+    };
+    match size {
+        Some(size) if flags & 1 == 0 => Some(Element::Bytes(size)),
+        _ => Some(Element::Object),
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use statelens_checkpoint::{ErrorKind, Finding, Global, Grade, Result};
 use statelens_pickle::{Broken, GlobalUse, Node, Pickle, is_harmless, is_stream};
 
+use super::super::findings::Region;
 use super::super::lacks_memory;
 use super::super::section::some;
 use super::window::Window;
@@ -78,6 +79,12 @@ impl Search<'_> {
             // The same bytes may be run from many places that no reader leads to.
             let weight = if led { 1 } else { 8 };
             self.work = self.work.saturating_sub(used * weight + 64 + len / 16);
+            let so_far = done.as_ref().unwrap_or_else(|broken| &broken.pickle);
+            // One that ends may do so in the bytes of an array.
+            if joblib::is_wrapped(so_far) {
+                self.tell(blob, so_far.scan(self.options));
+                return self.with_arrays(blob, at, region);
+            }
             match done {
                 Ok(pickle) => {
                     region.done();
@@ -99,21 +106,30 @@ impl Search<'_> {
         if lacks_memory(&broken.error) {
             return Err(broken.error);
         }
-        if joblib::is_wrapped(&broken.pickle)
-            && let Some((pickle, end)) = joblib::run(self, blob, at)?
-        {
-            region.done();
-            self.found = true;
-            self.spaces[blob.space].pickles.insert(start, blob.base + end);
-            self.tell(blob, pickle.scan(self.options));
-            self.indexed += pickle.indexed_tensors();
-            return Ok(Some((pickle, end)));
-        }
         let within = window.offset(broken.needed) <= blob.source.len() || blob.cut;
         let cut = broken.starved && within && (window.is_short() || blob.cut);
         self.broken_pickle(blob, at, sure, &broken, cut)?;
         region.done();
         Ok(None)
+    }
+
+    /// Runs a pickle that joblib reads arrays in.
+    fn with_arrays(
+        &mut self,
+        blob: &Blob,
+        at: u64,
+        region: Region,
+    ) -> Result<Option<(Pickle, u64)>> {
+        self.found = true;
+        let Some((pickle, end)) = joblib::run(self, blob, at)? else {
+            region.unread("It is not clear how many bytes joblib would read for an array in it.");
+            return Ok(None);
+        };
+        region.done();
+        self.spaces[blob.space].pickles.insert(blob.base + at, blob.base + end);
+        self.tell(blob, pickle.scan(self.options));
+        self.indexed += pickle.indexed_tensors();
+        Ok(Some((pickle, end)))
     }
 
     /// Adds the findings of a pickle that runs to its `STOP`. `first` is its first byte.

@@ -73,7 +73,9 @@ impl Search<'_> {
                 Ok(())
             }
             [b'u', ..] if here.starts_with(b"ustar") => match at.checked_sub(USTAR) {
-                Some(header) if tar::is_header(&*blob.source, header) => self.tar(blob, header),
+                Some(header) if tar::is_header(&*blob.source, header) => {
+                    self.tar(blob, header, false)
+                }
                 _ => Ok(()),
             },
             [0x89, ..] if here.starts_with(b"\x89HDF\r\n\x1a\n") => {

@@ -6,6 +6,9 @@ use statelens_pickle::{Node, storage_dtype};
 use super::super::section::exactly;
 use super::{Blob, Search, Sure};
 
+/// The members that torch unpickles.
+pub(super) const NAMES: [&str; 3] = ["storages", "tensors", "pickle"];
+
 /// Runs the pickles of a member in the order in which torch does.
 pub(super) fn member(search: &mut Search<'_>, blob: &Blob, name: &str) -> Result<()> {
     match name {

@@ -1,0 +1,70 @@
+//! Files of Zstandard: frames that follow each other, some of which hold nothing (RFC 8878).
+
+use std::io::{self, Read};
+
+use ruzstd::decoding::FrameDecoder;
+use ruzstd::decoding::StreamingDecoder;
+
+use super::super::section::SectionStream;
+
+/// Decompresses all frames of a file.
+pub(super) struct Zstd {
+    state: State,
+    /// The largest window that is allowed, in bytes.
+    window: u64,
+}
+
+enum State {
+    Between(SectionStream),
+    InFrame(Box<Decoder>),
+    Ended,
+}
+
+/// The magic number was read before the rest.
+type Decoder = StreamingDecoder<io::Chain<io::Cursor<[u8; 4]>, SectionStream>, FrameDecoder>;
+
+impl Zstd {
+    pub(super) fn new(source: SectionStream, window: u64) -> Self {
+        Self { state: State::Between(source), window }
+    }
+
+    fn frame(&self, mut source: SectionStream) -> io::Result<State> {
+        let mut magic = [0; 4];
+        if source.read(&mut magic[..1])? == 0 {
+            return Ok(State::Ended);
+        }
+        source.read_exact(&mut magic[1..])?;
+        if (0x184d_2a50..=0x184d_2a5f).contains(&u32::from_le_bytes(magic)) {
+            let mut len = [0; 4];
+            source.read_exact(&mut len)?;
+            let len = u64::from(u32::from_le_bytes(len));
+            let skipped = io::copy(&mut (&mut source).take(len), &mut io::sink())?;
+            return match skipped == len {
+                true => Ok(State::Between(source)),
+                false => Err(io::ErrorKind::UnexpectedEof.into()),
+            };
+        }
+        let source = io::Cursor::new(magic).chain(source);
+        let decoder = StreamingDecoder::new_with_max_window_size(source, self.window);
+        Ok(State::InFrame(Box::new(decoder.map_err(io::Error::other)?)))
+    }
+}
+
+impl Read for Zstd {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match std::mem::replace(&mut self.state, State::Ended) {
+                State::Between(source) => self.state = self.frame(source)?,
+                State::InFrame(mut decoder) => {
+                    let read = decoder.read(into)?;
+                    if read > 0 || into.is_empty() {
+                        self.state = State::InFrame(decoder);
+                        return Ok(read);
+                    }
+                    self.state = State::Between(decoder.into_inner().into_inner().1);
+                }
+                State::Ended => return Ok(0),
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Code that is no pickle: what configurations of models name, templates that programs fill in, and
+//! compiled libraries.
+
+use statelens_checkpoint::{FileSet, Finding, Grade, Result};
+
+use super::super::section::some;
+use super::{Blob, Search, SharedSource};
+use crate::json::{Document, Id, JsonNode, utf8};
+use crate::{gguf, keras, template};
+
+/// Texts that are longer configure no model.
+const LONGEST: u64 = 32 << 20;
+/// Findings of one kind of one text.
+const MOST: usize = 50;
+
+const ADVICE: &str = "Do not load the model before you know what that is.";
+
+/// Examines a run of bytes that begins with `head`.
+pub(super) fn look(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Result<()> {
+    if head.starts_with(gguf::detect::MAGIC) {
+        let region = search.region(blob, 0, "the metadata of a GGUF file");
+        let files = FileSet::single("", SharedSource(blob.source.clone()));
+        match gguf::read::read(files, search.limits, &mut search.quiet()) {
+            Ok(checkpoint) => {
+                search.tell(blob, checkpoint.findings);
+                region.done();
+            }
+            // That the file itself can't be opened is a finding of its own.
+            Err(_) if search.is_file(blob) => region.done(),
+            Err(error) => region.failed(&error)?,
+        }
+    }
+    // Python's zipfile ends a name at a NUL.
+    let name = search.name_of(blob).split('\0').next().unwrap_or_default().to_ascii_lowercase();
+    if is_native(head) && !name.is_empty() || is_library(&name) && !blob.name.is_empty() {
+        search.tell(blob, vec![native()]);
+    }
+    let is_json = utf8(head).trim_ascii_start().starts_with(b"{")
+        || name.ends_with(".json") && utf8(head).trim_ascii_start().starts_with(b"[");
+    let is_root = blob.name.is_empty();
+    let json = is_json && (name.ends_with(".json") || is_root);
+    let jinja = [".jinja", ".jinja2"].iter().any(|end| name.ends_with(end));
+    let yaml = [".yaml", ".yml"].iter().any(|end| name.ends_with(end));
+    if !(json || jinja || yaml) {
+        return Ok(());
+    }
+    if blob.source.len() > LONGEST {
+        // Names of tensors and their places have no bound.
+        if !is_json {
+            search.unseen(blob, "a configuration", "It is longer than any configuration.");
+        }
+        return Ok(());
+    }
+    let text = some(&*blob.source, 0, LONGEST)?;
+    let text = utf8(&text);
+    let findings = match () {
+        () if jinja => {
+            template::finding(&name, &String::from_utf8_lossy(&text)).into_iter().collect()
+        }
+        () if yaml => of_yaml(&String::from_utf8_lossy(&text)),
+        () => match Document::parse(&text) {
+            Ok(document) => {
+                let mut findings = keras::code::of_document(&document);
+                findings.extend(of_hub(&document));
+                findings
+            }
+            Err(_) if name.ends_with("config.json") => keras::code::findings(&text),
+            Err(_) => Vec::new(),
+        },
+    };
+    search.tell(blob, findings);
+    Ok(())
+}
+
+/// What the configuration of a model of Hugging Face, or of a program that builds on Hydra, runs.
+fn of_hub(document: &Document) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut open = vec![document.root()];
+    while let Some(id) = open.pop()
+        && found.len() < MOST
+    {
+        match document.node(id) {
+            JsonNode::Array(items) => open.extend(items),
+            JsonNode::Object(entries) => {
+                for (key, value) in entries {
+                    found.extend(entry(document, &key.to_lossy(), *value));
+                    open.push(*value);
+                }
+                found.extend(module(document, id));
+            }
+            _ => {}
+        }
+    }
+    found.dedup();
+    found
+}
+
+fn entry(document: &Document, key: &str, value: Id) -> Option<Finding> {
+    let text = |id: Id| document.node(id).text().map(|text| text.to_lossy().into_owned());
+    match (key, document.node(value)) {
+        ("auto_map" | "custom_pipelines", JsonNode::Object(entries)) if !entries.is_empty() => {
+            let detail = "transformers loads these classes from Python files of the repository if \
+                          it is told to trust them.";
+            Some(unknown("The model brings Python code along", detail))
+        }
+        ("trust_remote_code", JsonNode::Bool(true)) => {
+            let detail = "It is the switch by which libraries run Python files of a repository.";
+            Some(unknown("The configuration has `trust_remote_code` set", detail))
+        }
+        ("_class_name", JsonNode::Array(_)) => {
+            let detail = "diffusers loads the pipeline from a Python file of the repository.";
+            Some(unknown("The pipeline brings Python code along", detail))
+        }
+        ("_target_", _) => text(value).and_then(|target| target_of(&target)),
+        ("chat_template", JsonNode::Object(entries)) => entries
+            .iter()
+            .filter_map(|(_, id)| text(*id))
+            .find_map(|text| template::finding(key, &text)),
+        _ if key.ends_with("template") => {
+            text(value).and_then(|text| template::finding(key, &text))
+        }
+        _ => None,
+    }
+}
+
+/// An entry of `modules.json`, whose type sentence-transformers imports.
+fn module(document: &Document, id: Id) -> Option<Finding> {
+    let text = |name: &str| document.field(id, name).and_then(JsonNode::text);
+    let class = text("type")?.to_lossy().into_owned();
+    let is_module = text("path").is_some() && text("name").is_some() && class.contains('.');
+    let known = class.starts_with("sentence_transformers.");
+    (is_module && document.field(id, "idx").is_some() && !known).then(|| {
+        let title = format!("The configuration names the class `{class}`");
+        unknown(&title, "sentence-transformers imports it and makes an object of it.")
+    })
+}
+
+/// What a configuration of Hydra or NeMo names to be called.
+fn target_of(target: &str) -> Option<Finding> {
+    let target = target.trim().trim_matches(['"', '\'']);
+    let (module, class) = target.rsplit_once('.')?;
+    let is_class = class.starts_with(|first: char| first.is_ascii_uppercase());
+    let known = (module == "nemo" || module.starts_with("nemo.")) && is_class;
+    (!known).then(|| {
+        let title = format!("The configuration calls `{target}`");
+        unknown(&title, "Hydra imports what `_target_` names and calls it when the model is built.")
+    })
+}
+
+/// YAML: tags that make Python objects, and names that are called.
+fn of_yaml(text: &str) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if text.lines().any(|line| {
+        let tags = ["!!python/", "!python/", "tag:yaml.org,2002:python/", "%TAG"];
+        tags.iter().any(|tag| line.contains(tag)) || line.contains('!') && line.contains("%7")
+    }) {
+        let detail =
+            "A loader of YAML that is not the safe one makes the objects that such tags name.";
+        found.push(unknown("The configuration has tags that make Python objects", detail));
+    }
+    if text.contains("chat_template") {
+        found.extend(template::finding("chat_template", text));
+    }
+    for line in text.lines() {
+        let entry = line.trim_start().trim_start_matches(['-', '{', ' ', '?']);
+        let places = entry.match_indices("target").map(|(at, _)| &entry[at + 6..]);
+        for rest in places {
+            let rest = rest.strip_prefix('_').unwrap_or(rest).trim_start_matches(['"', '\'']);
+            let Some(value) = rest.trim_start().strip_prefix(':') else { continue };
+            let value = value.split([',', '}', '#']).next().unwrap_or_default();
+            found.extend(target_of(value));
+        }
+        if entry.contains("\\x5f") || entry.contains("\\u005f") || entry.contains("\\U0000005") {
+            let detail = "A key may be one that is called, `_target_`.";
+            found
+                .push(unknown("The configuration has letters that are written as numbers", detail));
+        }
+    }
+    found.truncate(MOST);
+    found
+}
+
+fn unknown(title: &str, detail: &str) -> Finding {
+    Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE)
+}
+
+fn native() -> Finding {
+    let detail = "Loading the model also loads this library, whose machine code runs with all rights of \
+                  the program. Archives of AOTInductor (`.pt2`) are made of them.";
+    unknown("The archive holds a compiled library", detail)
+}
+
+/// Whether a compiled library begins like that: ELF, Mach-O or a program of Windows.
+fn is_native(head: &[u8]) -> bool {
+    match head {
+        [0x7f, b'E', b'L', b'F', 1 | 2, 1 | 2, 1, ..]
+        | [0xfe, 0xed, 0xfa, 0xce | 0xcf, 0 | 1, ..]
+        | [0xce | 0xcf, 0xfa, 0xed, 0xfe, _, 0, 0, 0 | 1, ..]
+        | [0xca, 0xfe, 0xba, 0xbe, 0, 0, 0, 1..=40, ..] => true,
+        [b'M', b'Z', ..] => {
+            let at =
+                head.get(0x3c..0x40).map(|at| u32::from_le_bytes([at[0], at[1], at[2], at[3]]));
+            at.and_then(|at| head.get(at as usize..))
+                .is_some_and(|rest| rest.starts_with(b"PE\0\0"))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a name is one of a compiled library.
+fn is_library(name: &str) -> bool {
+    let base = name.rsplit('/').next().unwrap_or(name);
+    [".so", ".dll", ".dylib", ".pyd"].iter().any(|end| base.ends_with(end)) || base.contains(".so.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_that_lead_to_code_are_told() {
+        for (text, expected) in [
+            (r#"{"auto_map": {"AutoModel": "modeling.X"}}"#, 1),
+            (r#"{"auto_map": {}, "model_type": "llama"}"#, 0),
+            (r#"{"a": [{"trust_remote_code": true}]}"#, 1),
+            (r#"{"trust_remote_code": false}"#, 0),
+            (r#"{"chat_template": "{{ ''.__class__ }}"}"#, 1),
+            (r#"{"chat_template": [{"name": "x", "template": "{{ ''.__class__ }}"}]}"#, 1),
+            (r#"{"chat_template": "{{ messages[0]['content'] }}"}"#, 0),
+            (r#"{"_class_name": ["pipeline", "Mine"]}"#, 1),
+            (r#"{"_class_name": "StableDiffusionPipeline"}"#, 0),
+            (r#"{"model": {"_target_": "os.system"}}"#, 1),
+            (r#"[{"idx": 0, "name": "0", "path": "", "type": "os.Thing"}]"#, 1),
+            (
+                r#"[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Pooling"}]"#,
+                0,
+            ),
+        ] {
+            let found = of_hub(&Document::parse(text.as_bytes()).unwrap());
+            assert_eq!(found.len(), expected, "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn targets_and_tags_of_yaml_are_told() {
+        for (text, expected) in [
+            ("encoder:\n  _target_: nemo.collections.asr.modules.ConformerEncoder\n", 0),
+            ("encoder:\n  _target_: os.system\n", 1),
+            ("{encoder: {_target_: builtins.eval, x: 1}}", 1),
+            ("\"_target_\": subprocess.Popen\n", 1),
+            ("target: nemo.collections.asr.models.EncDecCTCModel\n", 0),
+            ("target: nemo.utils.model_utils.import_class_by_path\n", 1),
+            ("target: my.Model\n", 1),
+            ("\"\\x5ftarget\\x5f\": os.system\n", 1),
+            ("a: !!python/object/apply:os.system [id]\n", 1),
+            ("chat_template: \"{{ ''.__class__ }}\"\n", 1),
+            ("chat_template: \"{{ messages[0]['content'] }}\"\n", 0),
+            ("a: 1\nb: [2, 3]\n", 0),
+        ] {
+            let found = of_yaml(text);
+            assert_eq!(found.len().min(1), expected, "{text}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Sparse members: files with holes, of which the archive holds what is not a hole.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, ReadAt, Result};
+
+use super::super::section::{exactly, some};
+use super::numbers::{Number, field, python};
+use super::{BLOCK, LONGEST};
+
+/// Offset and length of each part that is in the archive, in bytes of the file.
+pub(super) type Map = Vec<(u64, u64)>;
+
+/// The most parts of one member.
+const MOST: usize = 65_536;
+
+/// Returns the map of a member of type `S`, where its data begin, and how long the file is.
+pub(super) fn old(
+    source: &dyn ReadAt,
+    header: &[u8; BLOCK as usize],
+    mut start: u64,
+) -> Option<(Map, u64, u64)> {
+    let mut map = Map::new();
+    let mut odd = false;
+    let mut read = |pairs: &[u8], empty: bool| {
+        for pair in pairs.chunks_exact(24) {
+            match (field(&pair[..12]), field(&pair[12..])) {
+                (Number::Plain(at), Number::Plain(len)) => {
+                    // The headers that follow the first have only those that are not empty.
+                    if empty || at != 0 && len != 0 {
+                        map.push((at, len));
+                    }
+                }
+                (Number::None, _) | (_, Number::None) => break,
+                _ => odd = true,
+            }
+        }
+    };
+    read(&header[386..482], true);
+    let mut more = header[482] != 0;
+    let mut blocks = 0;
+    while more {
+        let block = exactly::<{ BLOCK as usize }>(source, start)?;
+        read(&block[..504], false);
+        more = block[504] != 0;
+        start += BLOCK;
+        blocks += 1;
+        if blocks > MOST / 21 {
+            return None;
+        }
+    }
+    match field(&header[483..495]) {
+        Number::Plain(len) if !odd => Some((map, start, len)),
+        _ => None,
+    }
+}
+
+/// Reads the map in front of the data of a member of version 1.0: a count and that many pairs, each
+/// number on a line of its own, filled up to whole blocks.
+pub(super) fn new(source: &dyn ReadAt, start: &mut u64) -> Option<Map> {
+    let mut bytes = Vec::new();
+    let mut at = 0;
+    let mut blocks = 0;
+    let mut line = |start: &mut u64| {
+        // One block is read where no line is left, and no more than that.
+        if blocks == 0 || !bytes[at..].contains(&b'\n') {
+            bytes.extend(some(source, *start, BLOCK).ok()?);
+            *start += BLOCK;
+            blocks += 1;
+        }
+        let len = bytes[at..].iter().position(|byte| *byte == b'\n')?;
+        let line = bytes[at..at + len].to_vec();
+        at += len + 1;
+        match python(&line, 10) {
+            Number::Plain(number) if blocks * BLOCK <= LONGEST => Some(number),
+            _ => None,
+        }
+    };
+    let count = line(start)?;
+    let mut map = Map::new();
+    for _ in 0..count {
+        if map.len() >= MOST {
+            return None;
+        }
+        map.push((line(start)?, line(start)?));
+    }
+    Some(map)
+}
+
+/// A sparse file, with its holes as zeros.
+#[derive(Debug)]
+pub(in super::super) struct Sparse {
+    source: Arc<dyn ReadAt>,
+    /// Offset in the file, length, and offset in `source`, in their order.
+    parts: Vec<(u64, u64, u64)>,
+    len: u64,
+}
+
+impl Sparse {
+    /// Returns the file whose parts follow each other from `start` on. `None` if they are not in order,
+    /// or go past its end: what `tarfile` makes of those depends on how they are read.
+    pub(in super::super) fn new(
+        source: &Arc<dyn ReadAt>,
+        start: u64,
+        map: &[(u64, u64)],
+        len: u64,
+    ) -> Option<Self> {
+        let mut parts = Vec::new();
+        let (mut behind, mut at) = (0, start);
+        for (offset, size) in map {
+            let end = offset.checked_add(*size)?;
+            if *offset < behind || end > len {
+                return None;
+            }
+            if *size > 0 {
+                parts.push((*offset, *size, at));
+            }
+            at = at.checked_add(*size)?;
+            behind = end;
+        }
+        (at <= source.len()).then(|| Self { source: source.clone(), parts, len })
+    }
+}
+
+impl ReadAt for Sparse {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.len);
+        let end = end.ok_or_else(|| Error::io("a read past the end").at(offset))?;
+        buffer.fill(0);
+        let first = self.parts.partition_point(|(at, size, _)| at + size <= offset);
+        for (at, size, from) in &self.parts[first..] {
+            if *at >= end {
+                break;
+            }
+            let (low, high) = (offset.max(*at), end.min(at + size));
+            let into = &mut buffer[(low - offset) as usize..(high - offset) as usize];
+            self.source.read_at(from + (low - at), into)?;
+        }
+        Ok(())
+    }
+}

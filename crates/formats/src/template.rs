@@ -1,0 +1,574 @@
+//! Code in chat templates: Jinja that reaches into Python. Templates of models test roles, join texts
+//! and call a few helpers. What reaches further is an attribute or a key whose name begins with
+//! underscores, or one that is put together; both are told, and so is any filter, tag or way to spell
+//! letters that templates of models do not use.
+
+mod lexer;
+
+use std::collections::{HashMap, HashSet};
+
+use statelens_checkpoint::{Finding, Grade};
+
+use self::lexer::{Code, Token, code};
+
+/// Templates that are longer belong to no model.
+const LONGEST: usize = 1 << 20;
+
+/// Whether a key of the metadata holds a template that programs run.
+pub(crate) fn is_template(key: &str) -> bool {
+    key.starts_with("tokenizer.chat_template")
+}
+
+/// What a program that runs the template outside a sandbox would be made to do.
+pub(crate) fn finding(key: &str, template: &str) -> Option<Finding> {
+    let (grade, what) = suspicion(template)?;
+    let finding = match grade {
+        Grade::Danger => {
+            Finding::new(grade, format!("The chat template runs code: it uses {what}"))
+        }
+        _ => Finding::new(grade, format!("The chat template may hide code: it uses {what}")),
+    };
+    Some(
+        finding
+            .detail(
+                "Programs that fill in a chat template outside a sandbox would be led to Python's own \
+                 functions by that. No template of a model needs it.",
+            )
+            .place(key)
+            .advice("Do not chat with this file before you have read the template, or replace it."),
+    )
+}
+
+/// The gravest thing in a template that reaches into Python, and how sure that is.
+fn suspicion(template: &str) -> Option<(Grade, String)> {
+    if template.len() > LONGEST {
+        return Some((Grade::UnknownCode, "more text than any template has".to_owned()));
+    }
+    let code = code(template);
+    let built = Built::of(&code);
+    let found = code.iter().flat_map(|code| judge(code, &built));
+    found.reduce(|worst, next| if next.0 > worst.0 { next } else { worst })
+}
+
+/// Functions of Jinja and of programs for chats, which templates call and do nothing else with.
+const FUNCTIONS: [&str; 7] =
+    ["cycler", "dict", "joiner", "namespace", "raise_exception", "range", "strftime_now"];
+
+/// Attributes without an underscore in front that lead to frames and code.
+const LEADING: [&str; 12] = [
+    "mro",
+    "gi_frame",
+    "gi_code",
+    "cr_frame",
+    "cr_code",
+    "ag_frame",
+    "f_globals",
+    "f_builtins",
+    "tb_frame",
+    "func_globals",
+    "func_code",
+    "co_code",
+];
+
+/// Tags of templates.
+const TAGS: [&str; 25] = [
+    "block",
+    "break",
+    "call",
+    "continue",
+    "do",
+    "elif",
+    "else",
+    "endblock",
+    "endcall",
+    "endfilter",
+    "endfor",
+    "endgeneration",
+    "endif",
+    "endmacro",
+    "endraw",
+    "endset",
+    "endwith",
+    "filter",
+    "for",
+    "generation",
+    "if",
+    "macro",
+    "raw",
+    "set",
+    "with",
+];
+
+/// Filters of Jinja, but `attr`.
+const FILTERS: [&str; 54] = [
+    "abs",
+    "batch",
+    "capitalize",
+    "center",
+    "count",
+    "d",
+    "default",
+    "dictsort",
+    "e",
+    "escape",
+    "filesizeformat",
+    "first",
+    "float",
+    "forceescape",
+    "format",
+    "from_json",
+    "groupby",
+    "indent",
+    "int",
+    "items",
+    "join",
+    "last",
+    "length",
+    "list",
+    "lower",
+    "map",
+    "max",
+    "min",
+    "pprint",
+    "random",
+    "reject",
+    "rejectattr",
+    "replace",
+    "reverse",
+    "round",
+    "safe",
+    "select",
+    "selectattr",
+    "slice",
+    "sort",
+    "string",
+    "striptags",
+    "sum",
+    "title",
+    "tojson",
+    "trim",
+    "truncate",
+    "unique",
+    "upper",
+    "urlencode",
+    "urlize",
+    "wordcount",
+    "wordwrap",
+    "xmlattr",
+];
+
+/// Filters that take the name of an attribute or of another filter.
+const REACHING: [&str; 9] =
+    ["groupby", "map", "max", "min", "rejectattr", "selectattr", "sort", "sum", "unique"];
+
+/// Filters that put no text together.
+const KEEPING: [&str; 24] = [
+    "abs",
+    "capitalize",
+    "count",
+    "d",
+    "default",
+    "dictsort",
+    "e",
+    "first",
+    "float",
+    "int",
+    "items",
+    "last",
+    "length",
+    "list",
+    "lower",
+    "max",
+    "min",
+    "reverse",
+    "round",
+    "safe",
+    "sort",
+    "string",
+    "trim",
+    "upper",
+];
+
+/// Methods that put no text together.
+const KEEPING_METHODS: [&str; 18] = [
+    "append",
+    "capitalize",
+    "copy",
+    "endswith",
+    "find",
+    "get",
+    "items",
+    "keys",
+    "lower",
+    "lstrip",
+    "pop",
+    "rsplit",
+    "rstrip",
+    "split",
+    "startswith",
+    "strip",
+    "upper",
+    "values",
+];
+
+/// Words of the language that stand where a value may stand.
+const WORDS: [&str; 9] = ["and", "else", "if", "in", "is", "not", "or", "recursive", "set"];
+
+/// What is suspicious in a piece of code.
+fn judge(code: &Code, built: &Built) -> Vec<(Grade, String)> {
+    let tokens = &*code.tokens;
+    let mut found = Vec::new();
+    if let Some(tag) = tokens.first().and_then(Token::name).filter(|_| code.statement) {
+        match tag {
+            "import" | "include" | "extends" | "from" => {
+                found.push((Grade::UnknownCode, format!("`{tag}`, which runs another template")));
+            }
+            _ if TAGS.contains(&tag) => {}
+            _ => found.push((Grade::UnknownCode, format!("the tag `{tag}`"))),
+        }
+    }
+    for (at, token) in tokens.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|at| tokens.get(at));
+        let after = tokens.get(at + 1);
+        match token {
+            Token::Name(name) => found.extend(named(name, at, code, built)),
+            Token::Text { text, spelled } => found.extend(literal(text, *spelled)),
+            Token::Operator("[") if before.is_some_and(ends_value) => {
+                let key = &tokens[at + 1..closing(tokens, at)];
+                if !built.is_plain_key(key) {
+                    let what = "a key that is put together".to_owned();
+                    found.push((Grade::UnknownCode, what));
+                }
+            }
+            Token::Operator("*" | "**")
+                if before.is_none_or(|before| before.is("(") || before.is(","))
+                    && after.is_some() =>
+            {
+                found.push((Grade::UnknownCode, "arguments that are put together".to_owned()));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, String)> {
+    let tokens = &*code.tokens;
+    let before = at.checked_sub(1).and_then(|at| tokens.get(at));
+    let after = tokens.get(at + 1);
+    let is_called = after.is_some_and(|after| after.is("("));
+    let danger = |what: String| Some((Grade::Danger, what));
+    let unknown = |what: String| Some((Grade::UnknownCode, what));
+    if before.is_some_and(|before| before.is(".")) {
+        return match name {
+            _ if name.starts_with('_') || LEADING.contains(&name) => {
+                danger(format!("the attribute `{name}`"))
+            }
+            // Its braces reach into what it is given.
+            "format" | "format_map" => match at.checked_sub(2).map(|at| &tokens[at]) {
+                Some(Token::Text { text, .. }) if !text.contains(['.', '[']) => None,
+                _ => unknown(format!("the method `{name}`")),
+            },
+            _ => None,
+        };
+    }
+    if name.starts_with("__") {
+        return danger(format!("`{name}`"));
+    }
+    let block = code.statement && at == 1 && tokens[0].name() == Some("filter");
+    if block || before.is_some_and(|before| before.is("|")) {
+        if name == "attr" {
+            return danger("the filter `attr`".into());
+        }
+        if !FILTERS.contains(&name) {
+            return unknown(format!("the filter `{name}`"));
+        }
+        if REACHING.contains(&name) && is_called {
+            let arguments = &tokens[at + 2..closing(tokens, at + 1)];
+            let first = match arguments.first() {
+                Some(Token::Text { text, .. }) => Some(&**text),
+                _ => None,
+            };
+            if name == "map" && first == Some("attr") {
+                return danger("the filter `attr`".into());
+            }
+            if !built.is_plain_key(arguments) {
+                return unknown(format!("an attribute for `{name}` that is put together"));
+            }
+        }
+        return None;
+    }
+    // The name of an argument, or of what is set.
+    let is_target = after.is_some_and(|after| after.is("="));
+    let leads_on = after.is_some_and(|after| after.is(".") || after.is("["));
+    match name {
+        _ if is_target => None,
+        "lipsum" => danger("`lipsum`".into()),
+        "self" if !after.is_some_and(|after| after.is(".")) => unknown("`self`".into()),
+        _ if FUNCTIONS.contains(&name) && leads_on => danger(format!("attributes of `{name}`")),
+        _ if FUNCTIONS.contains(&name) && !is_called && !built.is_set(name) => {
+            // `x is not dict` and the like name no function, but neither does any template.
+            unknown(format!("`{name}` as a value"))
+        }
+        _ => None,
+    }
+}
+
+fn literal(text: &str, spelled: bool) -> Option<(Grade, String)> {
+    let leads = |part: &str| is_dunder(part) || LEADING.contains(&part);
+    if leads(text) || text.split(['.', ',', ' ']).any(is_dunder) {
+        return Some((Grade::Danger, format!("{text:?}")));
+    }
+    if spelled {
+        let what = format!("letters that are written as numbers, {text:?}");
+        return Some((Grade::UnknownCode, what));
+    }
+    is_fragment(text)
+        .then(|| (Grade::UnknownCode, format!("{text:?}, a piece of a name of Python's")))
+}
+
+/// `__class__` and the like.
+fn is_dunder(text: &str) -> bool {
+    let inner = text.strip_prefix("__").and_then(|text| text.strip_suffix("__"));
+    inner.is_some_and(|inner| {
+        !inner.is_empty() && inner.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+    })
+}
+
+/// `__cla`, `ss__`, `_`, `x__class__x`: what such a name is put together from, or cut out of.
+fn is_fragment(text: &str) -> bool {
+    let letters = text.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    letters && (text == "_" || text.contains("__"))
+}
+
+/// Whether a value ends with a token, so that a bracket behind it is a subscript.
+fn ends_value(token: &Token) -> bool {
+    match token {
+        Token::Name(name) => !WORDS.contains(&&**name),
+        Token::Text { .. } | Token::Number => true,
+        Token::Operator(operator) => matches!(*operator, ")" | "]" | "}"),
+        Token::Other => false,
+    }
+}
+
+/// Where the bracket at `open` is closed; the end if it is not.
+fn closing(tokens: &[Token], open: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().skip(open) {
+        match token {
+            Token::Operator("(" | "[" | "{") => depth += 1,
+            Token::Operator(")" | "]" | "}") => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => {}
+        }
+    }
+    tokens.len()
+}
+
+/// The variables of a template, and which of them may hold a text that it puts together.
+struct Built {
+    set: HashSet<String>,
+    built: HashSet<String>,
+}
+
+impl Built {
+    fn of(code: &[Code]) -> Self {
+        let mut given: Vec<(String, &[Token])> = Vec::new();
+        let mut built: HashSet<String> = HashSet::new();
+        let mut macros: HashMap<&str, Vec<String>> = HashMap::new();
+        for code in code {
+            let tokens = &*code.tokens;
+            match tokens.first().and_then(Token::name).filter(|_| code.statement) {
+                Some("set") => {
+                    let equals = tokens.iter().position(|token| token.is("="));
+                    let (targets, value) = tokens.split_at(equals.unwrap_or(tokens.len()));
+                    let targets = targets.iter().skip(1).filter_map(Token::name).map(str::to_owned);
+                    match value {
+                        // A block, whose text is put together.
+                        [] => built.extend(targets),
+                        value => given.extend(targets.map(|name| (name, value))),
+                    }
+                }
+                Some("for") => {
+                    let within = tokens.iter().position(|token| token.name() == Some("in"));
+                    let (targets, value) = tokens.split_at(within.unwrap_or(tokens.len()));
+                    let targets = targets.iter().skip(1).filter_map(Token::name);
+                    given.extend(targets.map(|name| (name.to_owned(), value)));
+                }
+                Some("macro") => {
+                    let names = tokens.iter().skip(2).filter_map(Token::name).map(str::to_owned);
+                    if let Some(name) = tokens.get(1).and_then(Token::name) {
+                        macros.insert(name, names.collect());
+                    }
+                }
+                Some("call") => {
+                    built.extend(tokens.iter().filter_map(Token::name).map(str::to_owned))
+                }
+                _ => {}
+            }
+        }
+        for code in code {
+            let tokens = &*code.tokens;
+            for (at, token) in tokens.iter().enumerate() {
+                let Some(name) = token.name() else { continue };
+                let after = tokens.get(at + 1);
+                if after.is_some_and(|after| after.is("=")) {
+                    // An argument, which ends with the next comma or the bracket around it.
+                    given.push((name.to_owned(), &tokens[at + 2..argument_end(tokens, at + 2)]));
+                }
+                if let Some(parameters) = macros.get(name)
+                    && after.is_some_and(|after| after.is("("))
+                    && tokens.first().and_then(Token::name) != Some("macro")
+                {
+                    let arguments = &tokens[at + 2..closing(tokens, at + 1)];
+                    given.extend(parameters.iter().map(|name| (name.clone(), arguments)));
+                }
+            }
+        }
+        let set = given.iter().map(|(name, _)| name.clone()).chain(built.iter().cloned()).collect();
+        let mut variables = Self { set, built };
+        // What is given something that is put together may hold that.
+        loop {
+            let before = variables.built.len();
+            for (name, value) in &given {
+                if !variables.built.contains(name) && !variables.keeps(value) {
+                    variables.built.insert(name.clone());
+                }
+            }
+            if variables.built.len() == before {
+                return variables;
+            }
+        }
+    }
+
+    /// Whether the template sets a variable of that name.
+    fn is_set(&self, name: &str) -> bool {
+        self.set.contains(name)
+    }
+
+    /// Whether an expression puts no text together.
+    fn keeps(&self, tokens: &[Token]) -> bool {
+        tokens.iter().enumerate().all(|(at, token)| {
+            let before = at.checked_sub(1).and_then(|at| tokens.get(at));
+            let after = tokens.get(at + 1);
+            let is_called = after.is_some_and(|after| after.is("("));
+            let number = |token: Option<&Token>| token == Some(&Token::Number);
+            match token {
+                Token::Operator("~" | "*" | "%" | "**") => false,
+                // Python adds numbers to numbers only.
+                Token::Operator("+") => number(before) || number(after),
+                Token::Name(name) if before.is_some_and(|before| before.is("|")) => {
+                    KEEPING.contains(&&**name)
+                }
+                Token::Name(name) if before.is_some_and(|before| before.is(".")) => {
+                    !self.built.contains(name) && (!is_called || KEEPING_METHODS.contains(&&**name))
+                }
+                Token::Name(name) => {
+                    !self.built.contains(name)
+                        && (!is_called || FUNCTIONS.contains(&&**name) || WORDS.contains(&&**name))
+                }
+                Token::Other => false,
+                _ => true,
+            }
+        })
+    }
+
+    /// Whether a key, or what a filter takes for one, is not put together. A slice is no key.
+    fn is_plain_key(&self, tokens: &[Token]) -> bool {
+        let mut depth = 0_usize;
+        let slice = tokens.iter().any(|token| {
+            match token {
+                Token::Operator("(" | "[" | "{") => depth += 1,
+                Token::Operator(")" | "]" | "}") => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            depth == 0 && token.is(":")
+        });
+        slice || self.keeps(tokens)
+    }
+}
+
+/// Where an argument that begins at `start` ends.
+fn argument_end(tokens: &[Token], start: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate().skip(start) {
+        match token {
+            Token::Operator(",") if depth == 0 => return at,
+            Token::Operator("(" | "[" | "{") => depth += 1,
+            Token::Operator(")" | "]" | "}") => match depth.checked_sub(1) {
+                Some(less) => depth = less,
+                None => return at,
+            },
+            _ => {}
+        }
+    }
+    tokens.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_of_models_are_fine() {
+        for template in [
+            "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}{{ '[INST] ' + message['content'] + ' [/INST]' }}{% endfor %}",
+            "{%- set ns = namespace(is_first=false, is_tool=false, system_prompt='') -%}{%- for message in messages %}{%- if message['role'] == 'system' %}{% set ns.system_prompt = message['content'] %}{%- endif %}{%- endfor %}{{ns.system_prompt}}",
+            "{% set content = message['content'].split('</think>')[-1].lstrip('\\n') %}{{- '<|im_start|>' + message.role + '\\n' + content | trim }}",
+            "{{ tools | map(attribute='function') | selectattr('name', 'equalto', 'x') | list | tojson(indent=4) }}{{ strftime_now('%d %b %Y') }}",
+            "{{ '<|start_header_id|>' ~ role ~ '<|end_header_id|>\\n\\n' }}{# a comment with __class__ #}text with __init__ and ''.__class__ outside of code",
+            "{% macro render(x, type_='a') %}{{ x.items() | list }}{{ param_type._private_is_not_used if false }}{% endmacro %}".replace("param_type._private_is_not_used if false", "param_type").as_str(),
+        ] {
+            assert_eq!(suspicion(template), None, "{template}");
+        }
+    }
+
+    #[test]
+    fn ways_out_of_a_template_are_told() {
+        for template in [
+            "{% for x in ().__class__.__base__.__subclasses__() %}{% endfor %}",
+            "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+            "{{ lipsum['__globals__']['os'].system('id') }}",
+            "{{ namespace.__init__ }}",
+            "{{ ''|attr('__class__') }}",
+            "{{ ''['\\x5f\\x5fclass\\x5f\\x5f'] }}",
+            "{{ x['__cla' ~ 'ss__'] }}",
+            "{{ messages|map(attribute='__class__')|list }}",
+            "{{ self._TemplateReference__context }}",
+            "{{ dict.mro() }}",
+            "{% import 'x' as y %}",
+            "{{ '}}' ~ x.__class__ }}",
+            "{{ x . __class__ }}",
+            "{# ' {{ ' #}{{ ''.__class__ }}{# ' #}",
+            "{% raw %}{{ ' {% endraw %}{{ ''.__class__ }}{% raw %} ' }}{% endraw %}",
+            "{%- raw -%}{% endraw{{ %}{%endraw%}{{ x.__class__ }}",
+            "{% set u='%c'%95 %}{% set d=u*2 %}{{ ''[d~'class'~d] }}",
+            "{% set u='a_b'[1] %}{% set d=u*2 %}{{ (cycler)[d~'init'~d][d~'globals'~d] }}",
+            "{% set d='x_x_'|replace('x','') %}{{ ''[d~'class'~d] }}",
+            "{% set u='a_b'[1] %}{% set k=u~u~'class'~u~u %}{{ ''[k] }}",
+            "{% set u='a_b'[1] %}{% set ns=namespace(k=u+u+'class'+u+u) %}{{ ''[ns.k] }}",
+            "{% set k %}{{ 'a_b'[1] }}{{ 'a_b'[1] }}class{% endset %}{{ ''[k] }}",
+            "{% macro m(k) %}{{ ''[k] }}{% endmacro %}{{ m('a_b'[1] ~ 'x') }}",
+            "{% for k in [u ~ 'x'] %}{{ ''[k] }}{% endfor %}",
+            "{% set k = ['a', 'b']|join('x') %}{{ x|map(attribute=k)|list }}",
+            "{{ x|map('attr', 'y')|list }}",
+            "{{ x|map('a' ~ 'ttr', 'y')|list }}",
+            "{{ x|groupby('a.__class__') }}",
+            "{{ '{0.a}'.format(x) }}",
+            "{{ (lipsum)|string }}",
+            "{% set c = cycler %}{{ c }}",
+            "{% filter attr('x') %}{% endfilter %}",
+            "{{ ''['\\137\\137class\\137\\137'] }}",
+            "{{ ''['x__class__x'.strip('x')] }}",
+            "{{ x|unheard_of }}",
+            "{{ f(**x) }}",
+            "{{ {'a': {'b': ''.__class__}} }}",
+        ] {
+            assert!(suspicion(template).is_some(), "{template}");
+        }
+    }
+}

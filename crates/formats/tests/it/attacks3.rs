@@ -1,0 +1,74 @@
+//! What scanning says of containers that Python reads in ways that are easily missed.
+
+use std::path::{Path, PathBuf};
+
+use statelens_checkpoint::{FileSet, Finding, Grade, Limits, Memory, Unwatched};
+use statelens_formats::ScanOptions;
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+}
+
+fn scan(name: &str, bytes: Vec<u8>) -> Vec<Finding> {
+    let files = FileSet::single(name, Memory::from(bytes));
+    statelens_formats::scan(files, &Limits::default(), &ScanOptions::default(), &mut Unwatched)
+        .unwrap()
+}
+
+/// Whether the command would end with 1.
+fn is_found(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.grade > Grade::Warning)
+}
+
+/// The folders of `attacks3` of which each file ends a scan with 1, and how many files there are.
+const FOUND: &[(&str, usize)] = &[
+    ("compressed", 2),
+    ("distcp/covered", 1),
+    ("distcp/slice", 1),
+    ("hdf5", 1),
+    ("joblib", 1),
+    ("keras", 4),
+    ("npy_headers", 2),
+    ("other_code", 2),
+    ("tar", 5),
+    ("templates", 4),
+    ("zip64", 1),
+];
+
+#[test]
+fn every_file_is_found() {
+    let mut missed = Vec::new();
+    for (folder, count) in FOUND {
+        let mut seen = 0;
+        for entry in std::fs::read_dir(fixtures().join("attacks3").join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            let findings = scan(&name, std::fs::read(&path).unwrap());
+            if !is_found(&findings) {
+                missed.push(format!("{folder}/{name}: {findings:?}"));
+            }
+            seen += 1;
+        }
+        assert_eq!(seen, *count, "{folder}");
+    }
+    assert_eq!(missed, Vec::<String>::new());
+}
+
+/// Bytes that begin something compressed again and again. That it is bounded is seen by the finding
+/// that ends it.
+#[test]
+fn what_is_compressed_without_end_is_found() {
+    let path = fixtures().join("attacks3/unbounded/xz_79_bytes.gz");
+    assert!(is_found(&scan("a.gz", std::fs::read(path).unwrap())));
+    let empty_xz = b"\xfd7zXZ\0\0\x01\x69\x22\xde\x36\0\0\0\0\x1c\xdf\x44\x21\x1f\xb6\xf3\x7d\x01\0\0\0\0\x01YZ";
+    for (name, part) in [
+        ("bzip2", &b"BZh91AY&SY\x01\x02\x03\x04\0"[..]),
+        ("zstd", b"\x28\xb5\x2f\xfd\x04\x58\xb9\0"),
+        ("empty xz", empty_xz),
+        ("gzip", b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x03\0\0\0\0\0\0\0\0\0"),
+    ] {
+        let bytes = part.repeat((2 << 20) / part.len());
+        let findings = scan("file", bytes);
+        assert!(is_found(&findings), "{name}: {findings:?}");
+    }
+}

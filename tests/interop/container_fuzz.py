@@ -1,0 +1,509 @@
+"""Fuzzer: containers that Python's readers find a pickle in, and `statelens scan` must find, too.
+
+    python container_fuzz.py --statelens BINARY [--seed N] [--cases N] [--keep FOLDER]
+
+Each case is a container with a pickle that names `statelens_marker.run`, changed at random. It goes through
+`tarfile`, `zipfile`, `gzip`, `bz2`, `lzma`, `zlib`, `numpy.load` and, where it is installed, `joblib.load`. Every name
+is only recorded: what a pickle gets instead is an inert object. Where a reader met the name, the scan of the same file
+must end with 1. Exit status 1 if one did not; its file is kept.
+"""
+
+import argparse
+import bz2
+import gzip
+import io
+import json
+import lzma
+import pickle
+import random
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+try:
+    import joblib.numpy_pickle
+except ImportError:
+    joblib = None
+
+warnings.simplefilter("ignore")
+MARKER = "statelens_marker"
+BATCH = 400
+MOST = 1 << 22
+# What a mutated length may make numpy and others take, in bytes.
+MEMORY = 2 << 30
+
+
+class Met(BaseException):
+    """The marker was named."""
+
+
+class Late(BaseException):
+    """A reader takes too long: `tarfile` of Python before 3.14 may go round for ever."""
+
+
+def late(*_):
+    raise Late
+
+
+class Inert:
+    """Stands for whatever a pickle names."""
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __call__(self, *args, **kwargs):
+        return Inert()
+
+    def __setstate__(self, state):
+        pass
+
+    def __setitem__(self, key, value):
+        pass
+
+    append = extend = __call__
+
+
+def find_class(module, name):
+    if module == MARKER:
+        raise Met
+    return Inert
+
+
+class Recorder(pickle._Unpickler):
+    def find_class(self, module, name):
+        return find_class(module, name)
+
+
+class Recording:
+    """Takes the place of the module `pickle`."""
+
+    def __getattr__(self, name):
+        return getattr(pickle, name)
+
+    @staticmethod
+    def load(file, **_):
+        return Recorder(file).load()
+
+
+np.lib._format_impl.pickle = np.lib.format.pickle = Recording()
+if joblib:
+    original = joblib.numpy_pickle.NumpyUnpickler.find_class
+
+    def find_in_joblib(self, module, name):
+        if module.startswith(("numpy", "joblib.numpy_pickle")):
+            return original(self, module, name)
+        return find_class(module, name)
+
+    joblib.numpy_pickle.NumpyUnpickler.find_class = find_in_joblib
+    joblib.numpy_pickle.pickle = Recording()
+
+
+# Payloads that no search for marks in all bytes finds, and two that one does.
+
+
+def payload(rng):
+    module, name = MARKER.encode(), b"run"
+    return rng.choice(
+        [
+            b"V%s\nV%s\n\x93)R." % (module, name),
+            b"X%sX%s\x93)R." % (struct.pack("<I", len(module)) + module, struct.pack("<I", 3) + name),
+            b"\x80\x04V%s\nV%s\n\x93)R." % (module, name),
+            b"c%s\n%s\n)R." % (module, name),
+            b"\x80\x02c%s\n%s\n)R." % (module, name),
+        ]
+    )
+
+
+def harmless(rng):
+    return pickle.dumps({"a": rng.random(), "b": [1] * rng.randrange(30)}, rng.randrange(6))
+
+
+# Containers.
+
+
+def number(rng, value, width):
+    """A number as the header of a tar member may have it."""
+    spellings = [
+        b"%0*o\0" % (width - 1, value),
+        b"%0*o " % (width - 1, value),
+        b" %o\0" % value,
+        b"\t%o " % value,
+        b"0o%o\0" % value,
+        b"0O_%o\0" % value,
+        b"0_%o\0" % value,
+        b"+%o\0" % value,
+        b"\x80" + value.to_bytes(width - 1, "big"),
+        b"\x1f%o\x0c" % value,
+    ]
+    text = rng.choice(spellings) if rng.random() < 0.4 else spellings[0]
+    return text[:width].ljust(width, b"\0")
+
+
+def tar_header(rng, name, size, kind, more=b""):
+    header = bytearray(512)
+    header[:100] = name[:100].ljust(100, b"\0")
+    header[100:108] = b"0000644\0"
+    header[124:136] = number(rng, size, 12)
+    header[136:148] = number(rng, 0, 12)
+    header[156:157] = kind
+    if rng.random() < 0.7:
+        header[257:265] = rng.choice([b"ustar\x0000", b"ustar  \0"])
+    header[386 : 386 + len(more)] = more
+    total = sum(header[:148]) + sum(header[156:]) + 256
+    header[148:156] = number(rng, total, 8)
+    return bytes(header)
+
+
+def padded(data):
+    return data + bytes(-len(data) % 512)
+
+
+def record(key, value):
+    body = b" %s=%s\n" % (key, value)
+    length = len(body) + 1
+    while len(b"%d" % length) + len(body) != length:
+        length += 1
+    return b"%d%s" % (length, body)
+
+
+def pax(rng, records):
+    data = b"".join(record(key, value) for key, value in records)
+    if rng.random() < 0.1:
+        data = data.replace(b"=", b"==", 1)
+    return tar_header(rng, b"pax", len(data), rng.choice([b"x", b"x", b"X", b"g"])) + padded(data)
+
+
+def tar(rng, data):
+    out = b""
+    names = [b"storages", b"tensors", b"pickle", b"sys_info", b"a.pkl", b"w", b"./x", b"d/", b""]
+    for at in range(rng.randrange(1, 4)):
+        body = data if at == 0 or rng.random() < 0.3 else harmless(rng)
+        name = rng.choice(names)
+        way = rng.randrange(9)
+        if way == 0:
+            size = rng.choice([b"%d" % len(body), b"+%d" % len(body), b" 0_%d" % len(body), b"-1", b"x"])
+            out += pax(rng, [(b"size", size)])
+            out += tar_header(rng, name, rng.choice([0, len(body), 512]), b"0") + padded(body)
+        elif way == 1:
+            cut = rng.randrange(len(body) + 1)
+            hole = rng.choice([0, 512, 7])
+            parts = [(0, cut), (cut + hole, len(body) - cut)]
+            more = b"".join(number(rng, n, 12) for part in parts for n in part).ljust(97, b"\0")
+            total = number(rng, len(body) + hole, 12)
+            out += tar_header(rng, name, len(body), b"S", more + total) + padded(body)
+        elif way == 2:
+            text = b",".join(b"%d" % n for n in (0, len(body)))
+            records = [(b"GNU.sparse.map", text), (b"GNU.sparse.size", b"%d" % len(body))]
+            rng.shuffle(records)
+            out += pax(rng, records) + tar_header(rng, name, len(body), b"0") + padded(body)
+        elif way == 3:
+            records = [
+                (b"GNU.sparse.size", b"%d" % len(body)),
+                (b"GNU.sparse.numblocks", b"1"),
+                (b"GNU.sparse.offset", b"0"),
+                (b"GNU.sparse.numbytes", b"%d" % len(body)),
+            ]
+            out += pax(rng, records) + tar_header(rng, name, len(body), b"0") + padded(body)
+        elif way == 4:
+            table = padded(b"1\n0\n%d\n" % len(body))
+            records = [
+                (b"GNU.sparse.major", b"1"),
+                (b"GNU.sparse.minor", b"0"),
+                (b"GNU.sparse.realsize", b"%d" % len(body)),
+            ]
+            size = len(table) + len(body)
+            out += pax(rng, records) + tar_header(rng, name, size, b"0") + table + padded(body)
+        elif way == 5:
+            long = b"n" * rng.randrange(90, 600) + b"\0"
+            out += tar_header(rng, b"././@LongLink", len(long), b"L") + padded(long)
+            out += tar_header(rng, name, len(body), b"0") + padded(body)
+        elif way == 6:
+            # What has no data, whatever its size says.
+            out += tar_header(rng, name, rng.choice([0, 512, 1024]), rng.choice([b"1", b"5", b"2", b"6"]))
+            out += tar_header(rng, name, len(body), b"0") + padded(body)
+        else:
+            out += tar_header(rng, name, len(body), rng.choice([b"0", b"\0", b"7", b"A"])) + padded(body)
+    return out + bytes(rng.choice([0, 512, 1024, 10240]))
+
+
+def zip_archive(rng, data):
+    file = io.BytesIO()
+    methods = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+    with zipfile.ZipFile(file, "w", rng.choice(methods)) as archive:
+        archive.writestr(rng.choice(["a/data.pkl", "x", "config.json", "w.npy"]), data)
+        for at in range(rng.randrange(3)):
+            archive.writestr(f"m{at}", harmless(rng), rng.choice(methods))
+        if rng.random() < 0.3:
+            archive.comment = bytes(rng.randrange(60))
+    bytes_ = bytearray(file.getvalue())
+    way = rng.randrange(7)
+    end = bytes_.rfind(b"PK\5\6")
+    size, offset = struct.unpack_from("<II", bytes_, end + 12)
+    if way == 0:
+        # All offsets are too large by the same, as Python allows.
+        shift = rng.randrange(1, 1000)
+        at = offset
+        while bytes_[at : at + 4] == b"PK\1\2":
+            (header,) = struct.unpack_from("<I", bytes_, at + 42)
+            struct.pack_into("<I", bytes_, at + 42, header + shift)
+            at += 46 + sum(struct.unpack_from("<HHH", bytes_, at + 28))
+        struct.pack_into("<I", bytes_, end + 16, offset + shift)
+    elif way == 1:
+        bytes_[:0] = harmless(rng) + bytes(rng.randrange(100))
+    elif way in (2, 3):
+        # Records for large archives: the right one before the locator, or where it points to.
+        good = zip64_record(size, offset)
+        other = zip64_record(rng.randrange(200), rng.randrange(200))
+        first, second = (good, other) if way == 2 else (other, good)
+        at = rng.choice([end, end + 56, rng.randrange(end + 60)])
+        locator = b"PK\6\7" + struct.pack("<IQI", 0, at, 1)
+        tail = bytes(bytes_[end:])
+        if rng.random() < 0.5:
+            tail = tail[:12] + b"\xff" * 8 + tail[20:]
+        bytes_[end:] = first + second + locator + tail
+    elif way == 4:
+        bytes_ += bytes_[: rng.randrange(len(bytes_))]
+    return bytes(bytes_)
+
+
+def zip64_record(size, offset):
+    return b"PK\6\6" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, 1, 1, size, offset)
+
+
+def compressed(rng, data):
+    alone = {"format": lzma.FORMAT_ALONE}
+    way = rng.randrange(9)
+    if way == 0:
+        cut = rng.randrange(len(data) + 1)
+        pack = rng.choice([gzip.compress, bz2.compress, lzma.compress])
+        return pack(data[:cut]) + pack(data[cut:])
+    if way == 1:
+        cut = rng.randrange(len(data) + 1)
+        return lzma.compress(data[:cut]) + lzma.compress(data[cut:], **alone)
+    if way == 2:
+        cut = rng.randrange(len(data) + 1)
+        return lzma.compress(data[:cut], **alone) + lzma.compress(data[cut:], **alone)
+    if way == 3:
+        props = {"id": lzma.FILTER_LZMA1, "dict_size": rng.choice([4096, 6144, 1 << 16, 3 << 20])}
+        props |= {"lc": rng.randrange(4), "lp": rng.randrange(2), "pb": rng.randrange(5)}
+        packed = bytearray(lzma.compress(data, filters=[props], **alone))
+        if rng.random() < 0.5:
+            struct.pack_into("<I", packed, 1, rng.choice([1 << 28, 1 << 30, 0xFFFFFFFF, 0x30000000, 12345]))
+        return bytes(packed)
+    if way == 4:
+        filters = [{"id": lzma.FILTER_DELTA, "dist": rng.randrange(1, 9)}] if rng.random() < 0.5 else []
+        filters += [{"id": rng.choice([lzma.FILTER_X86, lzma.FILTER_ARM])}] if rng.random() < 0.3 else []
+        filters += [{"id": lzma.FILTER_LZMA2, "preset": rng.randrange(7)}]
+        check = rng.choice([lzma.CHECK_NONE, lzma.CHECK_CRC32, lzma.CHECK_CRC64, lzma.CHECK_SHA256])
+        return lzma.compress(data, check=check, filters=filters) + bytes(4 * rng.randrange(3))
+    if way == 5:
+        return zlib.compress(data, rng.randrange(10))
+    if way == 6:
+        packer = zlib.compressobj(wbits=rng.choice([9, 11, 13, 15, 31]))
+        return packer.compress(data) + packer.flush()
+    if way == 7 and joblib:
+        length = hex(len(data)).encode()
+        return b"ZF" + length.ljust(19) + zlib.compress(data)
+    return gzip.compress(data) + bytes(rng.randrange(9))
+
+
+def array(rng, data):
+    descr = rng.choice(["'|O'", "'O'", "'|\\x4f'", "'\\117'", "'|' 'O'", "'object'", "[('a', 'O')]", "u'O'", "'<f4'"])
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (1,), }}"
+    text = text + " " * rng.randrange(80) + "\n"
+    version = rng.choice([1, 2, 3])
+    length = struct.pack("<H" if version == 1 else "<I", len(text))
+    return b"\x93NUMPY" + bytes([version, 0]) + length + text.encode() + data
+
+
+def with_arrays(rng, data):
+    """A file of joblib, with the payload in place of the end, and wrappers given their state again."""
+    file = io.BytesIO()
+    value = [np.arange(rng.randrange(5)), np.array(["ab"] * rng.randrange(3)), {"w": np.zeros(2)}]
+    joblib.dump(value[: rng.randrange(1, 4)], file)
+    made = file.getvalue()
+    body = data[2:-1] if data[:1] == b"\x80" else data[:-1]
+    way = rng.randrange(3)
+    if way == 0:
+        return made[:-1] + b"0" + body + b"."
+    where = made.find(b"numpy_array_alignment_bytes")
+    built = made.find(b"b", where)
+    if way == 1 or built < 0:
+        return made + data
+    # The wrapper is the last but two in the memo; its state is empty the second time.
+    return made[: built + 1] + made[built + 1 : -1] + b"0h\x00}b" + bytes(rng.randrange(40)) + b"0" + body + b"."
+
+
+def container(rng, data):
+    kinds = [tar, tar, zip_archive, zip_archive, compressed, compressed, array]
+    if joblib:
+        kinds.append(with_arrays)
+    made = rng.choice(kinds)(rng, data)
+    if rng.random() < 0.25:
+        made = rng.choice([tar, zip_archive, compressed])(rng, made)
+    if rng.random() < 0.3:
+        made = mutated(rng, made)
+    return made
+
+
+def mutated(rng, data):
+    data = bytearray(data)
+    for _ in range(rng.randrange(1, 4)):
+        at = rng.randrange(len(data) + 1)
+        way = rng.randrange(4)
+        if way == 0 and at < len(data):
+            data[at] = rng.choice([0, 0xFF, data[at] ^ 1 << rng.randrange(8), rng.randrange(256)])
+        elif way == 1:
+            data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 5)))
+        elif way == 2:
+            del data[at : at + rng.randrange(1, 5)]
+        else:
+            size = rng.choice([1, 16, 512])
+            data[at:at] = data[at : at + size]
+    return bytes(data)
+
+
+# Readers.
+
+
+def unpickle(file):
+    for _ in range(6):
+        Recorder(file).load()
+
+
+def by_tar(data):
+    for mode in ("r:", "r:*"):
+        with tarfile.open(fileobj=io.BytesIO(data), mode=mode) as archive:
+            for member in archive:
+                attempt(lambda member=member: each_member(archive.extractfile(member)))
+
+
+def each_member(file):
+    data = file.read(MOST)
+    attempt(lambda: unpickle(io.BytesIO(data)))
+    for reader in (by_zip, *STREAMS, by_numpy):
+        attempt(lambda reader=reader: reader(data))
+
+
+def by_zip(data):
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for info in archive.infolist():
+            attempt(lambda info=info: each_member(archive.open(info)))
+
+
+def by_numpy(data):
+    loaded = np.load(io.BytesIO(data), allow_pickle=True)
+    for name in getattr(loaded, "files", []):
+        attempt(lambda name=name: loaded[name])
+
+
+def stream(open_it):
+    def read(data):
+        attempt(lambda: unpickle(open_it(io.BytesIO(data))))
+        attempt(lambda: by_numpy(open_it(io.BytesIO(data)).read(MOST)))
+
+    return read
+
+
+STREAMS = [
+    stream(lambda file: gzip.GzipFile(fileobj=file)),
+    stream(bz2.BZ2File),
+    stream(lzma.LZMAFile),
+    stream(lambda file: lzma.LZMAFile(file, format=lzma.FORMAT_ALONE)),
+    stream(lambda file: io.BytesIO(zlib.decompressobj().decompress(file.read(), MOST))),
+]
+
+
+def by_joblib(data):
+    if joblib:
+        joblib.load(io.BytesIO(data))
+
+
+def attempt(read):
+    try:
+        read()
+    except Exception:
+        pass
+
+
+def is_met(data):
+    """Whether a reader met the marker, and which."""
+    readers = {
+        "pickle": lambda data: unpickle(io.BytesIO(data)),
+        "tarfile": by_tar,
+        "zipfile": by_zip,
+        "numpy": by_numpy,
+        "joblib": by_joblib,
+    }
+    readers |= {f"stream {at}": read for at, read in enumerate(STREAMS)}
+    for name, read in readers.items():
+        signal.alarm(3)
+        try:
+            attempt(lambda read=read: read(data))
+        except Met:
+            return name
+        except Late:
+            pass
+        finally:
+            signal.alarm(0)
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--statelens", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", type=int, default=4000)
+    parser.add_argument("--keep", type=Path, default=Path("container_fuzz_failures"))
+    options = parser.parse_args()
+    signal.signal(signal.SIGALRM, late)
+    rng = random.Random(options.seed)
+    met, missed, done = {}, 0, 0
+    unlimited = resource.getrlimit(resource.RLIMIT_AS)
+    while done < options.cases:
+        count = min(BATCH, options.cases - done)
+        with tempfile.TemporaryDirectory() as folder:
+            expected = {}
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, unlimited[1]))
+            for at in range(count):
+                data = container(rng, payload(rng))
+                path = Path(folder, f"{at}{rng.choice(['.pt', '.bin', '.joblib', '.nemo', '.npy', ''])}")
+                path.write_bytes(data)
+                reader = is_met(data)
+                if reader:
+                    met[reader] = met.get(reader, 0) + 1
+                    expected[str(path)] = reader
+            resource.setrlimit(resource.RLIMIT_AS, unlimited)
+            ran = subprocess.run(
+                [options.statelens, "scan", "--json", folder], capture_output=True, text=True, timeout=1800
+            )
+            lines = [json.loads(line) for line in ran.stdout.splitlines()]
+            if len(lines) != count:
+                sys.exit(f"{len(lines)} answers for {count} files: {ran.stderr[-2000:]}")
+            for line in lines:
+                bad = line["worst"] in ("damage", "unknown code", "danger")
+                path = Path(line["path"])
+                if str(path) in expected and not bad:
+                    missed += 1
+                    options.keep.mkdir(exist_ok=True)
+                    kept = options.keep / f"{options.seed}_{done}_{path.name}"
+                    shutil.copy(path, kept)
+                    print(f"missed, met by {expected[str(path)]}: {kept}", flush=True)
+        done += count
+    print(f"{done} containers, seed {options.seed}: the pickle was met in {sum(met.values())} {met}, {missed} missed")
+    return 1 if missed or not met else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
