@@ -212,7 +212,8 @@ const KEEPING_METHODS: [&str; 18] = [
 ];
 
 /// Words of the language that stand where a value may stand.
-const WORDS: [&str; 9] = ["and", "else", "if", "in", "is", "not", "or", "recursive", "set"];
+const WORDS: [&str; 10] =
+    ["and", "elif", "else", "if", "in", "is", "not", "or", "recursive", "set"];
 
 /// What is suspicious in a piece of code.
 fn judge(code: &Code, built: &Built) -> Vec<(Grade, String)> {

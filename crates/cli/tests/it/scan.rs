@@ -117,6 +117,7 @@ const REAL: &[(&str, &str, &str)] = &[
     ("cerebras/v2.4.0/custom.pt", "unknown code", CLASS),
     ("gguf/x_", "damage", BROKEN),
     ("keras/k3_sharded.weights.json.expected.json", "damage", "it looks like an index of shards"),
+    ("recipes/", "unknown code", "the configuration of a model with its own code"),
     ("safetensors/x_", "damage", BROKEN),
     ("tf/raw_missing_slice/", "damage", BROKEN),
     ("torch/legacy_full_module.pt", "unknown code", MODULE),

@@ -220,8 +220,7 @@ fn finish(growing: Growing, mut format: FormatInfo, files: FileSet) -> Result<Ch
         format.producer = format!("Keras {version}");
     }
     format.facts.extend(find("backend").map(|backend| ("Backend".to_owned(), backend)));
-    for name in ["model_config", "training_config"] {
-        let text = find(name).unwrap_or_default();
+    for text in ["model_config", "training_config"].into_iter().filter_map(find) {
         findings.extend(code::findings(text.as_bytes()));
     }
     let model = find("model_config").and_then(|text| Config::parse(text.as_bytes()).ok()?.model());

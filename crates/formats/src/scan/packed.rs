@@ -153,20 +153,20 @@ const OLD_JOBLIB: u64 = 2 + 19;
 /// The most bytes that a reader refers back to.
 const WINDOW: u64 = 128 << 20;
 
-/// Whether liblzma would take bytes for LZMA of any properties, as `lzma.open` does where they are not
-/// of xz (`lzma_alone_decoder.c`, which is picky there).
+/// Whether liblzma would take bytes for LZMA of any properties. Where `lzma.open` finds no xz, it asks for
+/// a round dictionary and a sensible length (`lzma_alone_decoder.c`, picky); asked for LZMA outright,
+/// it takes any dictionary, and of such only streams without a length are recognized here.
 fn is_lzma(head: &[u8]) -> bool {
     let [props, a, b, c, d, size @ ..] = head else { return false };
     let dictionary = u32::from_le_bytes([*a, *b, *c, *d]);
     let rest = dictionary & dictionary.wrapping_sub(1);
     let round = dictionary == u32::MAX || rest == 0 || rest == (dictionary ^ rest) << 1;
     let Some((size, code)) = size.split_first_chunk::<8>() else { return false };
-    let size = u64::from_le_bytes(*size);
-    *props < 9 * 5 * 5
-        && dictionary > 0
-        && round
-        && (size == u64::MAX || size < 1 << 38)
-        && code.first() == Some(&0)
+    let sound = match u64::from_le_bytes(*size) {
+        u64::MAX => true,
+        size => round && size < 1 << 38,
+    };
+    *props < 9 * 5 * 5 && dictionary > 0 && sound && code.first() == Some(&0)
 }
 
 /// A dictionary that is larger than the window is cut to it: what refers back farther fails.
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     /// The headers are those of `lzma.compress(…, format=FORMAT_ALONE)` of Python 3.11 and some that
-    /// `lzma.decompress` refuses.
+    /// `lzma.decompress` refuses or takes with that format only.
     #[test]
     fn lzma_is_recognized_by_its_header_as_by_python() {
         let header = |props: u8, dictionary: u32, size: u64| {
@@ -294,7 +294,8 @@ mod tests {
             (0x5e, 6 << 10, u64::MAX, true),
             (0x5d, 256 << 20, u64::MAX, true),
             (0x5d, u32::MAX, u64::MAX, true),
-            (0x5d, 5 << 10, u64::MAX, false),
+            (0x0a, 12_345, u64::MAX, true),
+            (0x5d, 5 << 10, 30, false),
             (0x5d, 4096, 1 << 38, false),
             (225, 4096, u64::MAX, false),
         ] {

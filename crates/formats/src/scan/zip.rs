@@ -74,25 +74,33 @@ pub(super) fn directories(source: &dyn ReadAt, end: u64) -> Vec<Directory> {
             found.push(directory);
         }
     };
-    let mut records = vec![(u64::from(u32_at(&record, 12)), u64::from(u32_at(&record, 16)), end)];
+    // Python's and torch's, each unless there is a record for large archives where it looks for one.
+    let (mut by_size, mut by_offset) = (true, true);
+    let (size, offset) = (u64::from(u32_at(&record, 12)), u64::from(u32_at(&record, 16)));
+    let mut records = Vec::new();
     if let Some(locator) = end.checked_sub(20).and_then(|at| exactly::<20>(source, at))
         && locator.starts_with(b"PK\x06\x07")
     {
         let before = end.checked_sub(76);
-        for at in [Some(u64_at(&locator, 8)), before].into_iter().flatten() {
-            if let Some(large) = exactly::<56>(source, at)
+        for (at, alone) in [(Some(u64_at(&locator, 8)), &mut by_offset), (before, &mut by_size)] {
+            if let Some(at) = at
+                && let Some(large) = exactly::<56>(source, at)
                 && large.starts_with(b"PK\x06\x06")
             {
+                *alone = false;
                 let (size, offset) = (u64_at(&large, 40), u64_at(&large, 48));
-                records.push((size, offset, at));
-                records.extend(before.map(|before| (size, offset, before)));
+                records.push((size, offset, at, true, true));
+                records.extend(before.map(|before| (size, offset, before, true, true)));
             }
         }
     }
-    for (size, offset, stop) in records {
-        // It may also be in the comment behind the end record.
-        add(offset, offset.saturating_add(size).max(stop), 0);
-        if let Some(start) = stop.checked_sub(size) {
+    records.push((size, offset, end, by_size, by_offset));
+    for (size, offset, stop, by_size, by_offset) in records {
+        if by_offset {
+            // It may also be in the comment behind the end record.
+            add(offset, offset.saturating_add(size).max(stop), 0);
+        }
+        if let Some(start) = stop.checked_sub(size).filter(|_| by_size) {
             // Python counts offsets from there even where that is before the file.
             add(start, stop, start.wrapping_sub(offset));
         }
