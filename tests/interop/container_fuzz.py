@@ -1,6 +1,6 @@
 """Fuzzer: containers that Python's readers find a pickle in, and `statelens scan` must find, too.
 
-    python container_fuzz.py --statelens BINARY [--seed N] [--cases N] [--keep FOLDER]
+    python container_fuzz.py --statelens BINARY --work FOLDER [--seed N] [--cases N]
 
 Each case is a container with a pickle that names `statelens_marker.run`, changed at random. It goes through
 `tarfile`, `zipfile`, `gzip`, `bz2`, `lzma`, `zlib`, `numpy.load` and, where it is installed, `joblib.load`. Every name
@@ -464,8 +464,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--statelens", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--cases", type=int, default=4000)
-    parser.add_argument("--keep", type=Path, default=Path("container_fuzz_failures"))
+    parser.add_argument("--cases", type=int, default=1200)
+    parser.add_argument("--work", type=Path, required=True)
     options = parser.parse_args()
     signal.signal(signal.SIGALRM, late)
     rng = random.Random(options.seed)
@@ -496,8 +496,8 @@ def main():
                 path = Path(line["path"])
                 if str(path) in expected and not bad:
                     missed += 1
-                    options.keep.mkdir(exist_ok=True)
-                    kept = options.keep / f"{options.seed}_{done}_{path.name}"
+                    options.work.mkdir(parents=True, exist_ok=True)
+                    kept = options.work / f"{options.seed}_{done}_{path.name}"
                     shutil.copy(path, kept)
                     print(f"missed, met by {expected[str(path)]}: {kept}", flush=True)
         done += count

@@ -41,6 +41,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         script("safetensors_files", &python.current),
         script("torch_sets", &python.current),
         script("harmless_pickles", &python.current),
+        script("container_fuzz", &python.current),
         script("models", &python.current),
         snippets,
         script("layouts", &python.current),
