@@ -9,7 +9,7 @@ use crate::common::{Folder, within};
 const ENOUGH: u64 = 400;
 
 /// The file claims this size, and has it: it is sparse.
-const CLAIMED: u64 = 2_000_000_000;
+const CLAIMED: u64 = 1_000_000_000;
 
 fn sparse(path: &Path, start: &[u8]) {
     fs::write(path, start).unwrap();
