@@ -251,7 +251,7 @@ def table(cells, changes):
         "form* or *lost* is listed before anything is written; what is lost needs `--lossy`, or a click.",
         "",
         "This page is printed by `tests/interop/matrix.py` and compared with what comes out in every",
-        "run of `cargo xtask test`.",
+        "run of `cargo xtask test --all`.",
         "",
         "| from \\ to | " + " | ".join(target[0] for target in TARGETS) + " |",
         "|---" * (len(TARGETS) + 1) + "|",

@@ -1,11 +1,11 @@
 //! Interop: what we read and write, compared with what the real libraries read and write.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::python;
+use crate::{python, shell};
 
 /// Runs `tests/interop` with the binary `statelens`; prints counts, fails on any difference.
 pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
@@ -23,7 +23,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     };
     let mut all = script("run", &python.current);
     all.arg("--cerebras").arg(&python.cerebras);
-    if let Some(h5dump) = h5dump() {
+    if let Some(h5dump) = shell::find("h5dump") {
         all.arg("--h5dump").arg(h5dump);
         // h5dump knows LZ4 only from the plugin that the Cerebras libraries bring along.
         all.envs(python::hdf5_plugins(&python.cerebras).map(|path| ("HDF5_PLUGIN_PATH", path)));
@@ -83,7 +83,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Runs a script that compares.
 fn compared(command: &mut Command) -> Result<(), String> {
-    let shown = crate::shell::shown(command);
+    let shown = shell::shown(command);
     let ran = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     let [out, err] = [&ran.stdout, &ran.stderr].map(|text| String::from_utf8_lossy(text));
     println!("$ {shown}\n{out}{err}");
@@ -93,20 +93,4 @@ fn compared(command: &mut Command) -> Result<(), String> {
             "what we read or write differs from the real libraries, see above: `{shown}`"
         )),
     }
-}
-
-/// `h5dump`, installed where that is possible without asking anybody.
-fn h5dump() -> Option<PathBuf> {
-    let present = || {
-        let path = std::env::var_os("PATH")?;
-        std::env::split_paths(&path).map(|folder| folder.join("h5dump")).find(|file| file.is_file())
-    };
-    present().or_else(|| {
-        println!("Installing hdf5-tools, for h5dump (works as root on Debian)");
-        let apt = |arguments: &[&str]| Command::new("apt-get").args(arguments).output();
-        // Without the right or the tool this fails, and run.py says what was not checked.
-        let _ = apt(&["update", "-qq"]);
-        let _ = apt(&["install", "-qq", "--yes", "--no-install-recommends", "hdf5-tools"]);
-        present()
-    })
 }

@@ -24,6 +24,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::page::PageTests;
+use crate::test::Tier;
+
 /// The tasks of the Statelens repository.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
@@ -42,11 +45,13 @@ enum Task {
     },
     /// Build the command (target/release/statelens) with the page in it.
     Build,
-    /// Run everything that guards the project. The last line counts the steps that passed and failed.
+    /// Run the tests before a pull request: format, clippy, cycles, unit and fixture tests, and the page's core
+    /// tests in a browser. The last line counts the steps that passed and failed.
     Test {
-        /// The inner loop: format, clippy, unit and fixture tests. No page, no interop, no fuzzing.
+        /// Everything, as CI does: also clippy for wasm32, packages, all damaged and hostile variants, all page
+        /// tests, interop with the real libraries, object stores, fuzzing, and the other builds of the page.
         #[arg(long)]
-        quick: bool,
+        all: bool,
     },
     /// Run the page's tests in a headless browser.
     TestPage {
@@ -100,18 +105,19 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Serve { port } => page::serve(port),
         Task::Build => page::build_all(),
-        Task::Test { quick } => return test::run(quick),
-        Task::TestPage { filter } => page::test(filter.as_deref()),
+        Task::Test { all } => return test::run(if all { Tier::All } else { Tier::Core }),
+        Task::TestPage { filter } => setup::prepare(setup::PAGE_TESTS)
+            .and_then(|()| page::test(filter.as_deref().map_or(PageTests::All, PageTests::Named))),
         Task::Pictures => page::pictures(),
         Task::Startup => page::startup(),
-        Task::Interop => test::interop(),
+        Task::Interop => setup::prepare(setup::INTEROP).and_then(|()| test::interop()),
         Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run(),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
         Task::Cycles { draw: true } => cycles::draw(),
         Task::Cycles { draw: false } => cycles::check(),
         Task::Fixtures { pack, unpack } => fixtures(pack.as_deref(), unpack.as_deref()),
-        Task::Setup => setup::everything(),
+        Task::Setup => setup::prepare(setup::ALL),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

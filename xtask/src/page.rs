@@ -1,6 +1,5 @@
 //! Serving the page, and testing and measuring it in a browser.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +10,8 @@ use statelens_serve::{ServedFolder, Server};
 use crate::site::Goal;
 use crate::{project, setup, shell, single, site};
 
-/// As many test files run again where a test in them failed; where more did, the page is broken.
-const AGAIN: usize = 3;
+/// Marks the page tests that `cargo xtask test` runs, at the end of their names.
+const CORE: &str = "(core)";
 
 /// Builds the fast page into `dist/`, unless it is up to date.
 pub(crate) fn build() -> Result<PathBuf> {
@@ -42,7 +41,7 @@ pub(crate) fn smoke_tests_of_other_builds() -> Result<()> {
     let (small, trunk) = (site::build(Goal::Small)?, site::build_with_trunk()?);
     let (browser, command) = (setup::page_tests()?, debug_command()?);
     statelens_fixtures::make().context("making target/fixtures")?;
-    let files = test_files(Some("smoke"))?;
+    let files = test_files(PageTests::Named("smoke"))?;
     for site in [small, trunk] {
         println!("\n== Smoke tests of {}", site.display());
         let server = start_server(&site, 0)?;
@@ -52,77 +51,55 @@ pub(crate) fn smoke_tests_of_other_builds() -> Result<()> {
     Ok(())
 }
 
+/// Which of the page's tests run.
+#[derive(Clone, Copy)]
+pub(crate) enum PageTests<'a> {
+    /// Those whose names end in `(core)`: the main job of each screen.
+    Core,
+    All,
+    /// The files whose names contain this.
+    Named(&'a str),
+}
+
 /// Builds the fast page if it is not up to date, and runs its tests.
-pub(crate) fn test(filter: Option<&str>) -> Result<()> {
+pub(crate) fn test(which: PageTests<'_>) -> Result<()> {
     let site = build()?;
     let browser = setup::page_tests()?;
     // Files that the page saves are compared with those that the command writes, and the command
     // serves the page itself.
     shell::run(&mut command_with_page(&site, &DEBUG_COMMAND))?;
     let command = project::target().join("debug").join("statelens");
-    let files = test_files(filter)?;
+    let files = test_files(which)?;
     statelens_fixtures::make().context("making target/fixtures")?;
     let single = single::build(&site)?;
     let server = start_server(&site, 0)?;
-    let run = |at_once: usize, files: &[PathBuf]| {
-        let mut node = node(&server, &browser, &command);
-        node.env("STATELENS_SINGLE", &single);
-        tests_run(node, at_once, files)
-    };
-    let failed = run(2, &files)?;
-    if failed.is_empty() {
-        return Ok(());
-    }
-    let again: BTreeSet<PathBuf> = failed.iter().map(|(file, _)| file.clone()).collect();
-    if again.len() > AGAIN {
-        bail!("{} of the page's tests failed:\n{}", failed.len(), told(&failed));
-    }
-    // A computer that is busy with other things may be too slow for what a test waits for. What
-    // fails on its own, too, is broken.
-    println!(
-        "\n== These failed, and their files run again, one test at a time:\n{}",
-        told(&failed)
-    );
-    let failed = run(1, &Vec::from_iter(again))?;
-    if !failed.is_empty() {
-        bail!("tests of the page failed twice:\n{}", told(&failed));
-    }
-    println!("\nAll of them passed the second time.");
-    Ok(())
-}
-
-/// Runs test files, so many at once, and gives those that failed: the file, and the name with the error.
-fn tests_run(
-    mut node: Command,
-    at_once: usize,
-    files: &[PathBuf],
-) -> Result<Vec<(PathBuf, String)>> {
     let list = project::target().join("page-failures.txt");
-    let reporter = project::root().join("tests/page/failures.mjs");
     fs::write(&list, "").context("writing target/page-failures.txt")?;
-    node.arg("--test").arg(format!("--test-concurrency={at_once}"));
+    let mut node = node(&server, &browser, &command);
+    node.env("STATELENS_SINGLE", &single).args(["--test", "--test-concurrency=2"]);
+    if let PageTests::Core = which {
+        node.arg(format!("--test-name-pattern={}$", CORE.replace(['(', ')'], ".")));
+    }
     node.args(["--test-reporter=spec", "--test-reporter-destination=stdout"]);
-    node.arg("--test-reporter").arg(reporter).arg("--test-reporter-destination").arg(&list);
+    node.arg("--test-reporter").arg(project::root().join("tests/page/failures.mjs"));
+    node.arg("--test-reporter-destination").arg(&list);
     let outcome = shell::run(node.args(files));
-    let lines = fs::read_to_string(&list).context("reading target/page-failures.txt")?;
-    let failed: Vec<(PathBuf, String)> = lines
-        .lines()
-        .filter_map(|line| line.split_once('\t'))
-        .map(|(file, error)| (PathBuf::from(file), error.to_owned()))
-        .collect();
-    match outcome {
-        Err(error) if failed.is_empty() => Err(error),
-        _ => Ok(failed),
+    let failed = fs::read_to_string(&list).context("reading target/page-failures.txt")?;
+    match failed.lines().count() {
+        0 => outcome,
+        count => bail!("{count} of the page's tests failed:\n{}", listed(&failed)),
     }
 }
 
-/// A line for each test that failed.
-fn told(failed: &[(PathBuf, String)]) -> String {
-    let lines = failed.iter().map(|(file, error)| {
-        let file = file.file_name().unwrap_or_default().to_string_lossy();
-        format!("    {file}: {error:.400}\n")
-    });
-    lines.collect()
+/// Makes a line for each test that failed: its file, its name and the error.
+fn listed(failed: &str) -> String {
+    let lines = failed.lines().filter_map(|line| line.split_once('\t'));
+    lines
+        .map(|(file, error)| {
+            let file = Path::new(file).file_name().unwrap_or_default().to_string_lossy();
+            format!("    {file}: {error:.400}\n")
+        })
+        .collect()
 }
 
 /// Measures the fast page and the small one in a browser, with files of very many keys that the given command makes.
@@ -181,7 +158,7 @@ pub(crate) fn pictures() -> Result<()> {
         "--test-reporter=spec",
         "--test-name-pattern=axe|every screen|what goes on|loading, findings",
     ]);
-    shell::run(tests.env("STATELENS_PICTURES", &folder).args(test_files(None)?))
+    shell::run(tests.env("STATELENS_PICTURES", &folder).args(test_files(PageTests::All)?))
 }
 
 /// Node, told where the site, the browser and the command are.
@@ -218,21 +195,23 @@ fn start_server(site: &Path, port: u16) -> Result<Server> {
     Ok(Server::start(folder, port)?)
 }
 
-fn test_files(filter: Option<&str>) -> Result<Vec<PathBuf>> {
+fn test_files(which: PageTests<'_>) -> Result<Vec<PathBuf>> {
     let folder = project::root().join("tests/page");
     let mut files = Vec::new();
     for entry in fs::read_dir(&folder).context("reading tests/page")? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.ends_with(".test.mjs") && filter.is_none_or(|part| name.contains(part)) {
+        let runs = match which {
+            PageTests::Core => fs::read_to_string(&path).is_ok_and(|text| text.contains(CORE)),
+            PageTests::All => true,
+            PageTests::Named(part) => name.contains(part),
+        };
+        if name.ends_with(".test.mjs") && runs {
             files.push(path);
         }
     }
     if files.is_empty() {
-        bail!(
-            "no file in tests/page ends in `.test.mjs` and matches `{}`",
-            filter.unwrap_or_default()
-        );
+        bail!("no file in tests/page has such a name and ends in `.test.mjs`");
     }
     files.sort();
     Ok(files)

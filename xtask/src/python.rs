@@ -76,6 +76,13 @@ pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
     Ok(Python { current, cerebras, tensorflow, jax, older })
 }
 
+/// Whether [`set_up`] has nothing to do.
+pub(crate) fn is_set_up(root: &Path) -> bool {
+    let ready = |name, version| Environment::new(root, name, version).is_ready();
+    ["current", "cerebras", "tensorflow", "jax"].iter().all(|name| ready(name, VERSION))
+        && (ready("cerebras-2.4", OLDER_VERSION) || base_interpreter(OLDER_VERSION).is_err())
+}
+
 /// Where the HDF5 filters (LZ4) of an environment are, for tools that load them by path.
 pub(crate) fn hdf5_plugins(interpreter: &Path) -> Option<PathBuf> {
     let environment = interpreter.parent()?.parent()?;

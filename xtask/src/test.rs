@@ -1,4 +1,4 @@
-//! Everything that guards the project, step by step.
+//! The tests of the project, step by step.
 
 use std::process::ExitCode;
 use std::thread;
@@ -6,67 +6,62 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
-use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, python, setup, shell};
+use crate::page::PageTests;
+use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell};
 
 /// How long each fuzz target runs here.
 const FUZZ_SECONDS: u32 = 5;
 
-/// Runs the steps, all of them even when one fails, and sums up.
-pub(crate) fn run(quick: bool) -> ExitCode {
+/// Makes the tests that try thousands of damaged or hostile variants try all of them.
+const DEEP: &str = "STATELENS_DEEP";
+
+/// How much is tested.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tier {
+    /// What a contributor runs before a pull request.
+    Core,
+    /// What CI runs: everything.
+    All,
+}
+
+/// Installs what is missing, runs the steps, all of them even when one fails, and sums up.
+pub(crate) fn run(tier: Tier) -> ExitCode {
     let mut report = TestReport::default();
+    let all = tier == Tier::All;
+    report.step("set up", || setup::prepare(if all { setup::ALL } else { setup::PAGE_TESTS }));
+    if report.failed() > 0 {
+        return report.sum_up();
+    }
     report.step("format", || {
         cargo(&["fmt", "--all", "--check"])?;
         cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
     });
-    report.step("clippy", || {
-        cargo(&[
-            "clippy",
-            "--locked",
-            "--profile",
-            "tools",
-            "--all-targets",
-            // With what few need, too: the tests compile the command without it.
-            "--features",
-            "statelens-cli/object-store",
-            "--",
-            "-D",
-            "warnings",
-        ])
-    });
-    report.step("clippy for wasm32", clippy_wasm);
+    report.step("clippy", || clippy(all));
     report.step("cycles of modules", cycles::check);
-    report.step("packages", || {
-        // What they hold and name, not that they compile: that is the step before.
-        let args =
-            ["package", "--locked", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
-        let except = ["statelens-web", "statelens-app", "statelens-fixtures", "xtask"]
-            .map(|name| ["--exclude", name]);
-        cargo(&[&args[..], except.as_flattened()].concat())
-    });
-    report.step("unit and fixture tests", || cargo(&["test", "--locked"]));
-    // The page's logic (folds, filter, tape, text) is plain Rust and needs no browser. Its many
-    // crates are compiled for nothing else here, so without optimisation.
-    report.step("unit tests of the page", || {
-        cargo(&["test", "--locked", "--profile", "tools", "--package", "statelens-web", "--lib"])
-    });
-    if !quick {
-        // Those are compiled; these are mostly downloaded and unpacked.
-        report.beside(
-            |report| report.step("tools", setup::tools::install_for_tests),
-            |report| report.step("real libraries", install_real_libraries),
-        );
-        // Linking and packing the page keeps one core busy for minutes.
-        report.beside(
-            |report| report.step("build of the page", || page::build().map(drop)),
-            |report| {
-                report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));
+    if all {
+        report.step("clippy for wasm32", clippy_wasm);
+        report.step("packages", packages);
+    }
+    report.step("unit and fixture tests", || tests(all));
+    // Linking the page keeps one core busy; the tests of its logic need no browser.
+    report.beside(
+        |report| report.step("build of the page", || page::build().map(drop)),
+        |report| {
+            report.step("unit tests of the page", page_logic);
+            if all {
                 report.step("object stores", object_stores);
-            },
-        );
-        report.step("budget", dist::budget);
-        report.step("smoke tests of other builds", page::smoke_tests_of_other_builds);
-        report.step("page in a browser", || page::test(None));
-        report.step("interop with the real libraries", interop);
+                report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));
+            }
+        },
+    );
+    match tier {
+        Tier::Core => report.step("page in a browser, core", || page::test(PageTests::Core)),
+        Tier::All => {
+            report.step("page in a browser", || page::test(PageTests::All));
+            report.step("budget", dist::budget);
+            report.step("smoke tests of other builds", page::smoke_tests_of_other_builds);
+            report.step("interop with the real libraries", interop);
+        }
     }
     report.sum_up()
 }
@@ -77,9 +72,36 @@ pub(crate) fn interop() -> Result<()> {
     real_libraries::run(project::root(), &command).map_err(Error::msg)
 }
 
-/// Installs the real libraries; interop, which comes last, looks whether they are there.
-fn install_real_libraries() -> Result<()> {
-    python::set_up(project::root()).map(drop).map_err(Error::msg)
+/// Lints everything that runs on this machine.
+fn clippy(all: bool) -> Result<()> {
+    let mut args = vec!["clippy", "--locked", "--all-targets"];
+    if all {
+        // With what few need, too: the tests compile the command without it.
+        args.extend(["--features", "statelens-cli/object-store"]);
+    }
+    args.extend(["--", "-D", "warnings"]);
+    cargo(&args)
+}
+
+/// Checks what packages hold and name. That they compile is another step.
+fn packages() -> Result<()> {
+    let args = ["package", "--locked", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
+    let except = ["statelens-web", "statelens-app", "statelens-fixtures", "xtask"];
+    cargo(&[&args[..], except.map(|name| ["--exclude", name]).as_flattened()].concat())
+}
+
+fn tests(deep: bool) -> Result<()> {
+    let mut cargo = shell::command("cargo");
+    if deep {
+        cargo.env(DEEP, "1");
+    }
+    shell::run(cargo.args(["test", "--locked"]))
+}
+
+/// The page's logic (filter, tape, text) is plain Rust. Its many crates are compiled for nothing else
+/// here, so without optimisation.
+fn page_logic() -> Result<()> {
+    cargo(&["test", "--locked", "--profile", "tools", "--package", "statelens-web", "--lib"])
 }
 
 /// The command with the feature that few need, against stores that its tests imitate.
@@ -114,7 +136,7 @@ fn clippy_wasm() -> Result<()> {
     shell::run(cargo.args(["--target", setup::wasm::TARGET, "--", "-D", "warnings"]))
 }
 
-/// What became of a step: its name, how long it took, and why it failed if it did.
+/// The name of a step, its duration, and why it failed if it did.
 type Ended = (&'static str, Duration, Option<String>);
 
 #[derive(Default)]
@@ -142,7 +164,11 @@ impl TestReport {
         self.steps.extend(beside.map_or_else(|_| vec![panicked], |report| report.steps));
     }
 
-    /// Prints a line for each step and the count; the exit code tells whether all passed.
+    fn failed(&self) -> usize {
+        self.steps.iter().filter(|(_, _, failure)| failure.is_some()).count()
+    }
+
+    /// Prints a line for each step, the time of all and the count; the exit code tells whether all passed.
     fn sum_up(&self) -> ExitCode {
         println!("\n==== summary");
         for (name, time, failure) in &self.steps {
@@ -152,7 +178,7 @@ impl TestReport {
                 println!("        {failure}");
             }
         }
-        let failed = self.steps.iter().filter(|(_, _, failure)| failure.is_some()).count();
+        let failed = self.failed();
         println!("{} passed, {failed} failed", self.steps.len() - failed);
         if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
@@ -165,7 +191,9 @@ fn ended(name: &'static str, work: impl FnOnce() -> Result<()>) -> Ended {
     if let Some(failure) = &failure {
         eprintln!("failed: {name}: {failure}");
     }
-    (name, start.elapsed(), failure)
+    let time = start.elapsed();
+    println!("==== {name}: {:.1} s", time.as_secs_f64());
+    (name, time, failure)
 }
 
 #[cfg(test)]

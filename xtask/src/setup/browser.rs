@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use super::{announce, apt};
 use crate::shell;
 
 /// Names the browser to use instead of the one that is found.
@@ -19,8 +18,8 @@ const MAC: [&str; 2] = [
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 ];
 
-/// The browser that the tests run in: the one that `STATELENS_CHROMIUM` names, one that is
-/// installed, or Debian's, which this installs.
+/// Returns the browser that the tests run in: the one that `STATELENS_CHROMIUM` names, or one that is
+/// installed.
 pub(crate) fn chromium() -> Result<PathBuf> {
     if let Some(path) = env::var_os(VARIABLE).map(PathBuf::from) {
         if path.is_file() {
@@ -31,16 +30,12 @@ pub(crate) fn chromium() -> Result<PathBuf> {
     if let Some(path) = installed() {
         return Ok(path);
     }
-    announce("Install Chromium", "The page's tests run in it, without a window.");
-    if apt::present() {
-        apt::install(&["chromium"])?;
-    }
-    match installed() {
-        Some(path) => Ok(path),
-        None => bail!(
-            "no Chromium or Chrome is installed here; install one, or name its program in {VARIABLE}"
-        ),
-    }
+    bail!("no Chromium or Chrome is installed here; install one, or name its program in {VARIABLE}")
+}
+
+/// Whether there is no browser yet. One that `STATELENS_CHROMIUM` names wrongly is another failure.
+pub(super) fn is_missing() -> bool {
+    env::var_os(VARIABLE).is_none() && installed().is_none()
 }
 
 fn installed() -> Option<PathBuf> {

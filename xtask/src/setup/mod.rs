@@ -1,5 +1,4 @@
-//! Brings what a task needs onto the machine: each step says what it does and why, does nothing
-//! when it was done before, and fails with what to do.
+//! Brings what a task needs onto the machine, before the task begins.
 
 pub(crate) mod apt;
 pub(crate) mod browser;
@@ -8,26 +7,131 @@ pub(crate) mod wasm;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Error, Result, bail};
+
+use crate::{project, python, shell};
 
 pub(crate) use wasm::wasm_env;
+
+/// Something from outside that a task needs.
+pub(crate) struct Need {
+    /// What it is, what needs it, its size, and how long it takes.
+    about: &'static str,
+    /// The Debian packages that bring it.
+    packages: &'static [&'static str],
+    is_missing: fn() -> bool,
+    /// Installs what is not a package, and fails with what to do if something is still missing.
+    install: fn() -> Result<()>,
+}
+
+/// What building and testing the page needs.
+pub(crate) const PAGE_TESTS: &[Need] = &[WASM, NODE, CHROMIUM];
+
+/// What interop needs.
+pub(crate) const INTEROP: &[Need] = &[H5DUMP, PYTHON];
+
+/// Everything.
+pub(crate) const ALL: &[Need] = &[WASM, NODE, CHROMIUM, CXX, H5DUMP, PYTHON, TOOLS];
+
+const WASM: Need = Need {
+    about: "Rust for WebAssembly, which the page is compiled with: 20 MB from rustup, seconds; or Debian's, 600 MB, minutes",
+    packages: &[],
+    is_missing: || !wasm::is_installed(),
+    install: || wasm::clippy_env().map(drop),
+};
+
+const NODE: Need = Need {
+    about: "playwright-core and axe-core from npm, which drive the page's tests: 15 MB, seconds",
+    packages: &[],
+    is_missing: tools::page_packages_missing,
+    install: tools::page_packages,
+};
+
+const CHROMIUM: Need = Need {
+    about: "Chromium, which the page's tests run in: 90 MB to download, 400 MB on disk, a minute",
+    packages: &["chromium"],
+    is_missing: browser::is_missing,
+    install: || browser::chromium().map(drop),
+};
+
+const CXX: Need = Need {
+    about: "a C++ compiler for libFuzzer: 60 MB to download, a minute",
+    packages: &["g++"],
+    is_missing: || shell::find("c++").is_none(),
+    install: tools::needs_cxx,
+};
+
+const H5DUMP: Need = Need {
+    about: "h5dump, which interop reads HDF5 files with: 5 MB, seconds",
+    packages: &["hdf5-tools"],
+    is_missing: || shell::find("h5dump").is_none(),
+    install: || match shell::find("h5dump") {
+        Some(_) => Ok(()),
+        None => bail!("h5dump is missing; install the tools of HDF5, then run this task again"),
+    },
+};
+
+const PYTHON: Need = Need {
+    about: "torch, cerebras-pytorch, tensorflow and jax for interop: 2.8 GB to download, 7.5 GB on disk, 2 minutes",
+    packages: &[],
+    is_missing: || !python::is_set_up(project::root()),
+    install: || python::set_up(project::root()).map(drop).map_err(Error::msg),
+};
+
+const TOOLS: Need = Need {
+    about: "Trunk, wasm-bindgen, wasm-opt and cargo-fuzz: 110 MB to download, 10 minutes to compile",
+    packages: &[],
+    is_missing: tools::missing_for_tests,
+    install: tools::install_for_tests,
+};
+
+/// Lists what is missing, and installs it. Without the right to install packages it fails with the line to type.
+pub(crate) fn prepare(needs: &[Need]) -> Result<()> {
+    let missing: Vec<&Need> = needs.iter().filter(|need| (need.is_missing)()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("\n== Set up what is missing on this machine");
+    missing.iter().for_each(|need| println!("   - {}", need.about));
+    let packages: Vec<&str> =
+        missing.iter().flat_map(|need| need.packages.iter().copied()).collect();
+    if !packages.is_empty() && apt::present() {
+        apt::install(&packages)?;
+    }
+    missing.iter().try_for_each(|need| (need.install)())
+}
 
 /// Announces a step that has to be done.
 pub(crate) fn announce(what: &str, why: &str) {
     println!("\n== {what}\n   {why}");
 }
 
-/// What testing the page needs: a browser, and the library that drives it.
+/// Returns the browser for the page's tests, and makes sure of the library that drives it.
 pub(crate) fn page_tests() -> Result<PathBuf> {
-    tools::page_packages()?;
+    prepare(PAGE_TESTS)?;
     browser::chromium()
 }
 
-/// Everything.
-pub(crate) fn everything() -> Result<()> {
-    wasm::clippy_env()?;
-    page_tests()?;
-    tools::install_for_tests()?;
-    println!("Everything is set up.");
-    Ok(())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_missing_is_installed_and_failures_stop_it() {
+        const THERE: Need = Need {
+            about: "there",
+            packages: &[],
+            is_missing: || false,
+            install: || bail!("it was installed again"),
+        };
+        const REFUSED: Need = Need {
+            about: "missing",
+            packages: &[],
+            is_missing: || true,
+            install: || bail!("type this line"),
+        };
+        assert!(prepare(&[THERE]).is_ok());
+        let error = prepare(&[THERE, REFUSED]).unwrap_err();
+        assert_eq!(error.to_string(), "type this line");
+    }
 }

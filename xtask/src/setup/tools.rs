@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::{announce, apt};
+use super::announce;
 use crate::project;
 use crate::shell;
 
@@ -52,17 +52,19 @@ pub(crate) fn install_for_tests() -> Result<()> {
     cargo_fuzz().map(drop)
 }
 
-/// cargo-fuzz, and the C++ compiler that builds libFuzzer.
-pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
+/// Fails with what to do if there is no C++ compiler.
+pub(super) fn needs_cxx() -> Result<()> {
     if shell::find("c++").is_none() {
-        announce("Install a C++ compiler", "The fuzz targets run on libFuzzer, which is C++.");
-        if !apt::present() {
-            bail!(
-                "no C++ compiler is installed here; install one that is called `c++`, then run this task again"
-            );
-        }
-        apt::install(&["g++"])?;
+        bail!(
+            "no C++ compiler is installed here; install one that is called `c++`, then run this task again"
+        );
     }
+    Ok(())
+}
+
+/// Returns cargo-fuzz, installed if needed. It builds libFuzzer with a C++ compiler.
+pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
+    needs_cxx()?;
     let built = install(&Tool {
         package: "cargo-fuzz",
         program: "cargo-fuzz",
@@ -86,18 +88,10 @@ pub(crate) fn wasm_opt() -> Result<PathBuf> {
 /// What the page's tests need of npm, as `tests/page/package-lock.json` pins it: the library that
 /// drives the browser, and the one that checks accessibility.
 pub(crate) fn page_packages() -> Result<()> {
-    let folder = project::root().join("tests/page");
-    let text = fs::read_to_string(folder.join("package.json"))
-        .context("reading tests/page/package.json")?;
-    let mut installed = true;
-    for package in ["playwright-core", "axe-core"] {
-        let wanted = field(&text, package)
-            .with_context(|| format!("tests/page/package.json does not name {package}"))?;
-        installed &= npm_version(&folder, package).as_deref() == Some(&wanted);
-    }
-    if installed {
+    if !page_packages_missing() {
         return Ok(());
     }
+    let folder = project::root().join("tests/page");
     announce(
         "Install playwright-core and axe-core for the page's tests",
         "They drive a headless browser, and check accessibility. They bring no browser.",
@@ -105,6 +99,22 @@ pub(crate) fn page_packages() -> Result<()> {
     needs_node()?;
     let mut npm = shell::command("npm");
     shell::run(npm.args(["ci", "--no-audit", "--no-fund", "--prefix"]).arg(&folder))
+}
+
+/// Whether some of the page's packages are missing or of another version.
+pub(super) fn page_packages_missing() -> bool {
+    let folder = project::root().join("tests/page");
+    let text = fs::read_to_string(folder.join("package.json")).unwrap_or_default();
+    ["playwright-core", "axe-core"].iter().any(|package| {
+        let wanted = field(&text, package);
+        wanted.is_none() || npm_version(&folder, package) != wanted
+    })
+}
+
+/// Whether some of what [`install_for_tests`] installs is missing.
+pub(super) fn missing_for_tests() -> bool {
+    let programs = ["trunk", "wasm-bindgen", "cargo-fuzz"];
+    programs.iter().any(|program| !project::tools().join("bin").join(program).is_file())
 }
 
 struct Tool<'a> {

@@ -110,6 +110,11 @@ pub(crate) fn clippy_env() -> Result<WasmEnv> {
     Ok(env)
 }
 
+/// Whether there is a toolchain for wasm32.
+pub(super) fn is_installed() -> bool {
+    has_target() || debian_env().is_some()
+}
+
 /// Whether the ordinary `rustc` has a compiled standard library for wasm32.
 fn has_target() -> bool {
     let rustc = shell::output(shell::command("rustc").args(["--print", "sysroot"]));
