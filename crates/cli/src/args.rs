@@ -221,7 +221,7 @@ read.
 Examples:
   statelens scan downloaded.bin && python train.py
   statelens scan ~/models extra.ckpt
-  statelens scan --json downloaded/ | jq -r 'select(.worst == \"danger\").file'
+  statelens scan --json downloaded/ | jq -r 'select(.worst == \"danger\").path'
   statelens scan model.pkl --allow sklearn.linear_model._base.LinearRegression")]
     Scan(Scan),
 

@@ -4,7 +4,6 @@ mod convert;
 mod dtype;
 mod expression;
 mod family;
-mod float;
 mod hooks;
 mod json;
 mod mup;

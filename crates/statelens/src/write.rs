@@ -1,4 +1,4 @@
-//! FileOptions the files of a plan to the disk.
+//! Writes the files of a plan to the disk.
 
 use std::fs;
 use std::path::PathBuf;

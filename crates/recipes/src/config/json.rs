@@ -2,8 +2,8 @@
 
 use statelens_checkpoint::{Error, Result};
 
+use super::MAX_DEPTH;
 use super::value::{List, Map, MapKey, Value};
-use super::{MAX_DEPTH, float};
 
 /// Reads one JSON value.
 pub(super) fn parse(text: &str) -> Result<Value> {
@@ -311,7 +311,7 @@ fn line(text: &mut String, depth: usize) {
 }
 
 fn number_text(number: f64) -> String {
-    match float::repr(number).as_str() {
+    match statelens_checkpoint::float_repr(number).as_str() {
         "nan" => "NaN".to_owned(),
         "inf" => "Infinity".to_owned(),
         "-inf" => "-Infinity".to_owned(),

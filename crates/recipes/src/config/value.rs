@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use indexmap::{Equivalent, IndexMap};
 use statelens_checkpoint::{Error, Result};
 
-use super::{MAX_NODES, float};
+use super::MAX_NODES;
 
 /// A value of a config, as Python has it after reading.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,7 +137,9 @@ impl Value {
                 Self::Text(text) if text.len() <= LONGEST => found.push((path, text.clone())),
                 Self::Bool(truth) => found.push((path, truth.to_string())),
                 Self::Int(number) => found.push((path, number.to_string())),
-                Self::Float(number) => found.push((path, float::repr(*number))),
+                Self::Float(number) => {
+                    found.push((path, statelens_checkpoint::float_repr(*number)))
+                }
                 Self::Text(_) | Self::Null | Self::BigInt(_) | Self::Date(_) => {}
             }
         }
@@ -188,7 +190,7 @@ impl Value {
             Self::Bool(false) => "False".to_owned(),
             Self::Int(number) => number.to_string(),
             Self::BigInt(digits) | Self::Date(digits) => digits.clone(),
-            Self::Float(number) => float::repr(*number),
+            Self::Float(number) => statelens_checkpoint::float_repr(*number),
             Self::Text(text) => text.clone(),
             Self::List(list) if list.is_empty() => "[]".to_owned(),
             Self::List(list) => {

@@ -1,4 +1,4 @@
-//! FileOptions a plan to a file that appears when it is complete.
+//! Writes a plan to a file that appears when it is complete.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use super::resolve::{self, ScalarType};
-use crate::config::float;
 use crate::config::value::{Map, MapKey, Value};
 
 /// Writes one document; each level is set in by `step`.
@@ -471,7 +470,7 @@ fn cut_break(line: &str) -> impl Iterator<Item = &str> {
 }
 
 fn float_text(number: f64) -> String {
-    let text = float::repr(number);
+    let text = statelens_checkpoint::float_repr(number);
     match text.as_str() {
         "nan" => ".nan".to_owned(),
         "inf" => ".inf".to_owned(),
