@@ -175,8 +175,10 @@ impl Adapter {
                     }
                 }
                 None if name.contains(".lora_") => {
-                    return Err(Error::unsupported(format!("folding `{key}`"))
-                        .expected("lora_A and lora_B alone: no DoRA and no bias of their own"));
+                    return Err(Error::unsupported(format!(
+                        "`{key}` can't be folded into the weights"
+                    ))
+                    .expected("lora_A and lora_B alone: no DoRA and no bias of their own"));
                 }
                 None => {
                     let own = name.replace(".base_layer.", ".").replace(".modules_to_save.", ".");

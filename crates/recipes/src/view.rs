@@ -31,7 +31,7 @@ impl View {
     pub fn of(tensor: &Tensor) -> Result<Self> {
         let plain = !matches!(tensor.stored, DType::Blocks(_)) && tensor.quantizer.is_none();
         if !plain {
-            return Err(Error::unsupported("moving the elements of a quantised tensor")
+            return Err(Error::unsupported("the elements of a quantised tensor can't be moved")
                 .advice("Dequantise it first: `statelens convert --to safetensors`."));
         }
         let numel = tensor.numel().ok_or_else(too_large)?;
@@ -218,8 +218,8 @@ impl View {
                     .all(|dim| dim == axis || view.shape()[dim] == first.shape()[dim]);
             if !same || view.dtype() != first.dtype() {
                 return Err(Error::unsupported(format!(
-                    "putting together tensors of shapes {:?} ({}) and {:?} ({}) along dimension \
-                     {axis}",
+                    "tensors of shapes {:?} ({}) and {:?} ({}) can't be put together along \
+                     dimension {axis}",
                     first.shape(),
                     first.dtype(),
                     view.shape(),

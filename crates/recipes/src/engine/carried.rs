@@ -125,7 +125,7 @@ fn masks(
     Ok(())
 }
 
-/// For each parameter of the groups that count steps, the step by the group's number.
+/// For each parameter of the groups that count steps, the step, under `index`.
 fn steps_of_groups(
     source: &Checkpoint,
     sparsity: ValueId,
@@ -137,7 +137,7 @@ fn steps_of_groups(
         return Ok(None);
     };
     let mut found: Vec<(DictKey, ValueId)> = Vec::new();
-    for (index, group) in groups.items.iter().enumerate() {
+    for group in &groups.items {
         let group = source.resolve(*group);
         let step = dict(source, group, "sparsity").and_then(|of| dict(source, of, "step"));
         let names = dict(source, group, "param_names").map(|id| source.value(id));
@@ -145,8 +145,8 @@ fn steps_of_groups(
         for name in &names.items {
             let Value::Str(name) = source.value(source.resolve(*name)) else { continue };
             let step = assembly.value(source.value(step).clone())?;
-            let index = DictKey::Str(index.to_string().as_str().into());
-            let by_group = assembly.dict(vec![(index, step)])?;
+            // The original's own word, whatever the group.
+            let by_group = assembly.dict(vec![(DictKey::from("index"), step)])?;
             found.push((DictKey::Str(name.clone()), by_group));
         }
     }

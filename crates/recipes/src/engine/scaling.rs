@@ -72,12 +72,8 @@ impl<'a> Factors<'a> {
             }
             return Ok(steps);
         }
-        let head = ["lm_head.weight", "mlm_head", "cls_head"]
-            .iter()
-            .any(|name| key.contains(name) && key.ends_with("weight"));
-        let embedding = key.contains("embedding_layer.word_embeddings")
-            || key.contains("embedding_layer.position_embeddings");
-        if head && is_output(key) {
+        let is_bert = key.starts_with("bert");
+        if is_scaled_head(key) {
             if self.style == Style::Scales {
                 return Ok(vec![Arithmetic::Multiply(self.needed("output_logits_scale")?)]);
             }
@@ -88,8 +84,19 @@ impl<'a> Factors<'a> {
             let alpha = self.number("output_logits_alpha", 1.0);
             return Ok(vec![Arithmetic::Multiply(alpha / width)]);
         }
-        let normed = self.truth("embedding_layer_norm", false);
-        let scaled = if normed { key.contains("embedding_ln_f") } else { embedding };
+        // BERT's embeddings have a norm unless the config says otherwise, those of decoders only if it
+        // does. What is scaled is what comes out of the norm (`embeddings_scale` in
+        // `BertModelConfig` of the Cerebras Model Zoo).
+        let scaled = match (self.truth("embedding_layer_norm", is_bert), is_bert) {
+            (true, true) => key.contains("embed_ln_f"),
+            (true, false) => key.contains("embedding_ln_f"),
+            (false, _) => {
+                let scaled =
+                    |name: &&str| key.contains(&format!("embedding_layer.{name}_embeddings"));
+                ["word", "position"].iter().any(|name| scaled(name))
+                    || is_bert && scaled(&"segment")
+            }
+        };
         match self.config.as_map().and_then(|map| map.get("embeddings_scale")) {
             Some(scale) if scaled && !scale.is_null() => {
                 let scale = scale.as_f64().ok_or_else(|| not_a_number("embeddings_scale"))?;
@@ -152,11 +159,56 @@ impl<'a> Factors<'a> {
     }
 }
 
-/// The classifier of a head, not the layers before it.
-fn is_output(key: &str) -> bool {
-    key == "lm_head.weight" || key.contains("classifier")
+/// Whether a tensor makes logits, which muP scales: with their bias, where BERT's heads have one
+/// (`BertPretrainModel.forward` of the Cerebras Model Zoo).
+fn is_scaled_head(key: &str) -> bool {
+    let of_bert = key.contains("mlm_head") || key.contains("cls_head");
+    key == "lm_head.weight" || of_bert && key.contains("classifier")
 }
 
 fn not_a_number(key: &str) -> Error {
     Error::refused(format!("the muP model's config does not say {key} as a number above 0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(config: &str, key: &str) -> Vec<Arithmetic> {
+        let config = crate::config::parse(config, crate::config::Language::Json).unwrap();
+        Factors::of(TensorScaling::Decoder, &config).unwrap().steps(key).unwrap()
+    }
+
+    /// `tests/interop/bert_mup.py` compares logits with those of transformers.
+    #[test]
+    fn of_bert_the_norm_of_the_embeddings_and_both_heads_are_scaled() {
+        let config = r#"{"mup_base_hidden_size": 4, "hidden_size": 8, "num_heads": 2, "embeddings_scale": 10.0}"#;
+        let by = |number: f64| vec![Arithmetic::Multiply(number)];
+        for (key, expected) in [
+            ("model.bert_encoder.embedding_layer.word_embeddings.weight", vec![]),
+            ("model.bert_encoder.embedding_layer.position_embeddings.embed.weight", vec![]),
+            ("model.bert_encoder.embedding_layer.segment_embeddings.weight", vec![]),
+            ("model.bert_encoder.embed_ln_f.weight", by(10.0)),
+            ("model.bert_encoder.embed_ln_f.bias", by(10.0)),
+            ("model.bert_mlm_head.mlm_transform.ffn.ffn.0.linear_layer.weight", vec![]),
+            ("model.bert_mlm_head.classifier.ffn.0.linear_layer.weight", by(0.5)),
+            ("model.bert_mlm_head.classifier.ffn.0.linear_layer.bias", by(0.5)),
+            ("model.bert_cls_head.classifier.ffn.0.linear_layer.weight", by(0.5)),
+            ("model.bert_cls_head.classifier.ffn.0.linear_layer.bias", by(0.5)),
+            ("model.bert_encoder.pooler.pooler.ffn.0.linear_layer.weight", vec![]),
+        ] {
+            assert_eq!(steps(config, key), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn of_decoders_the_embeddings_are_scaled_unless_they_have_a_norm() {
+        let plain = r#"{"mup_base_hidden_size": 4, "hidden_size": 8, "num_heads": 2, "embeddings_scale": 10.0}"#;
+        let by = |number: f64| vec![Arithmetic::Multiply(number)];
+        assert_eq!(steps(plain, "model.embedding_layer.word_embeddings.weight"), by(10.0));
+        assert_eq!(steps(plain, "model.lm_head.weight"), by(0.5));
+        let normed = r#"{"mup_base_hidden_size": 4, "hidden_size": 8, "num_heads": 2, "embeddings_scale": 10.0, "embedding_layer_norm": true}"#;
+        assert_eq!(steps(normed, "model.embedding_layer.word_embeddings.weight"), vec![]);
+        assert_eq!(steps(normed, "model.embedding_ln_f.bias"), by(10.0));
+    }
 }

@@ -356,11 +356,7 @@ fn check_value(key: &str, value: &Value, expected: &serde_json::Value) -> Result
 }
 
 pub(crate) fn part_text(part: &statelens_checkpoint::KeyPart) -> String {
-    match part {
-        statelens_checkpoint::KeyPart::Index(index) => index.to_string(),
-        statelens_checkpoint::KeyPart::Field(key) => key.to_string(),
-        statelens_checkpoint::KeyPart::Inside(text) => text.to_string(),
-    }
+    part.text().to_string()
 }
 
 fn say(error: statelens_checkpoint::Error) -> String {
