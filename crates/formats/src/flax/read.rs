@@ -142,7 +142,7 @@ impl FlaxReader<'_> {
             Head::Nil => DictKey::None,
             Head::Float(float) => DictKey::Float(float),
             Head::Array(_) | Head::Map(_) | Head::Ext(..) => {
-                return Err(Error::unsupported("a map whose keys are not plain values").at(at));
+                return Err(Error::unsupported("a map has keys that are not plain values").at(at));
             }
         })
     }
@@ -180,7 +180,7 @@ impl FlaxReader<'_> {
         let made = match kind {
             1 | 3 => self.array(end).and_then(|array| self.tensor(array, kind == 3)),
             2 => self.complex(),
-            _ => Err(Error::unsupported(format!("an extension of the type {kind}"))),
+            _ => Err(Error::unsupported(format!("an extension of the type {kind} can't be read"))),
         };
         let made = match made {
             Ok(_) if self.cursor.at != end => {
@@ -244,7 +244,7 @@ impl FlaxReader<'_> {
         let count = shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim));
         let whole =
             count.and_then(|count| len.checked_div(count).filter(|size| size * count == len));
-        let error = || Error::unsupported(format!("an array of the dtype {name:?}"));
+        let error = || Error::unsupported(format!("an array of the dtype {name:?} can't be read"));
         let size = whole.filter(|size| (1..=LONGEST_ELEMENT).contains(size)).ok_or_else(error)?;
         if self.foreign.insert(name.to_owned()) && self.findings.len() < MOST_FINDINGS {
             let title = format!("The dtype {name} is not known here");
@@ -310,7 +310,9 @@ impl FlaxReader<'_> {
     /// Tells keys that a map has more than once: in Python the last of them counts.
     fn about_twice(&mut self, entries: &[(DictKey, ValueId)]) {
         let mut seen = HashSet::with_capacity(entries.len());
-        let again = entries.iter().filter(|(key, _)| !seen.insert(key.to_string()));
+        // `0` and `'0'` are two keys in Python.
+        let is_text = |key: &DictKey| matches!(key, DictKey::Str(_));
+        let again = entries.iter().filter(|(key, _)| !seen.insert((is_text(key), key.to_string())));
         for (key, _) in again {
             if self.findings.len() < MOST_FINDINGS {
                 let key = key.to_string();

@@ -42,7 +42,12 @@ fn is_hdf5(probe: &Probe<'_>, name: &str) -> Result<bool> {
     }
     let root = file.object(file.root()?)?;
     let legacy = ["layer_names", "layer_names0", "keras_version", "model_config"];
-    if legacy.iter().any(|name| root.attribute(name).is_some()) {
+    // Keras before 0.3 numbers its layers.
+    let numbered = || {
+        root.attribute("nb_layers").is_some()
+            && file.links(&root).is_ok_and(|links| links.iter().any(|link| link.name == "layer_0"))
+    };
+    if legacy.iter().any(|name| root.attribute(name).is_some()) || numbered() {
         return Ok(true);
     }
     // Keras 3 says nothing about itself: a model has variables of its own, an optimizer too, and

@@ -1,7 +1,7 @@
 //! The order of the model, and the groups that hold no weights.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{Builder, Dict, DictKey, Text, Value, ValueId, order};
 
@@ -50,28 +50,57 @@ impl PathOrder {
         }
     }
 
-    /// The place of each value that was named.
+    /// The place of each value that was named. The weights that a layer names come right behind the
+    /// layer, before the layers that its own group also holds.
     fn ranks(&self, builder: &Builder) -> HashMap<ValueId, usize> {
+        let mut paths: HashMap<ValueId, Vec<&str>> = HashMap::new();
+        for (group, path) in &self.paths {
+            paths.entry(*group).or_default().push(path);
+        }
         let mut ranks = HashMap::new();
         let mut tables: HashMap<ValueId, HashMap<Text, ValueId>> = HashMap::new();
-        for (place, (group, path)) in self.paths.iter().enumerate() {
-            let mut at = *group;
-            for part in path.split('/').filter(|part| !part.is_empty()) {
-                let Some(Value::Dict(dict)) = builder.value(at) else { break };
-                let child = match dict.entries.len() {
-                    // Looking at a few costs less than a table.
-                    ..=16 => dict.entries.iter().find(|(key, _)| is(key, part)).map(|(_, id)| *id),
-                    _ => {
-                        let table = tables.entry(at).or_insert_with(|| named(dict));
-                        table.get(part.as_bytes()).copied()
-                    }
+        let mut begun = HashSet::new();
+        let mut place = 0;
+        for (first, _) in &self.paths {
+            // Groups whose names are being given places, and how many have one.
+            let mut open = Vec::new();
+            if begun.insert(*first) {
+                open.push((*first, 0));
+            }
+            while let Some((group, count)) = open.last_mut() {
+                let Some(path) = paths.get(group).and_then(|paths| paths.get(*count)) else {
+                    open.pop();
+                    continue;
                 };
-                let Some(child) = child else { break };
-                ranks.entry(child).or_insert(place);
-                at = child;
+                *count += 1;
+                let mut at = *group;
+                for part in path.split('/').filter(|part| !part.is_empty()) {
+                    let Some(child) = child(builder, at, part, &mut tables) else { break };
+                    ranks.entry(child).or_insert(place);
+                    at = child;
+                }
+                place += 1;
+                if paths.contains_key(&at) && begun.insert(at) {
+                    open.push((at, 0));
+                }
             }
         }
         ranks
+    }
+}
+
+/// The entry of a group by its name.
+fn child(
+    builder: &Builder,
+    group: ValueId,
+    name: &str,
+    tables: &mut HashMap<ValueId, HashMap<Text, ValueId>>,
+) -> Option<ValueId> {
+    let Some(Value::Dict(dict)) = builder.value(group) else { return None };
+    match dict.entries.len() {
+        // Looking at a few costs less than a table.
+        ..=16 => dict.entries.iter().find(|(key, _)| is(key, name)).map(|(_, id)| *id),
+        _ => tables.entry(group).or_insert_with(|| named(dict)).get(name.as_bytes()).copied(),
     }
 }
 
