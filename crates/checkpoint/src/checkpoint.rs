@@ -1,6 +1,6 @@
 //! A checkpoint: values, tensors, files, and what the format said about itself.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use crate::pieces::Pieces;
@@ -39,6 +39,7 @@ pub struct Checkpoint {
     attributes: HashMap<ValueId, ValueId>,
     stored_keys: HashMap<ValueId, Text>,
     raw_attributes: RawAttributes,
+    outside_state: HashSet<ValueId>,
     holds_tensor: Vec<bool>,
     unfolded: Unfolded,
 }
@@ -104,6 +105,17 @@ impl Checkpoint {
         self.raw_attributes.get(id)
     }
 
+    /// Whether a pickled module holds the value, with all below it, beside what its `state_dict()`
+    /// returns. It is listed, and converted only where it is selected.
+    pub fn is_outside_state(&self, id: ValueId) -> bool {
+        self.outside_state.contains(&id)
+    }
+
+    /// Whether any value is outside the state dict of its module.
+    pub fn has_outside_state(&self) -> bool {
+        !self.outside_state.is_empty()
+    }
+
     /// Whether there is a tensor or array, or a link to one, at or below the value.
     pub fn holds_tensor(&self, id: ValueId) -> bool {
         self.holds_tensor.get(id.0 as usize).copied().unwrap_or(false)
@@ -129,6 +141,7 @@ impl Checkpoint {
             attributes: self.attributes.clone(),
             stored_keys: self.stored_keys.clone(),
             raw_attributes: self.raw_attributes.clone(),
+            outside_state: self.outside_state.clone(),
             alike: VecDeque::new(),
             limits: Limits::none(),
         }
@@ -186,6 +199,7 @@ pub struct Builder {
     attributes: HashMap<ValueId, ValueId>,
     stored_keys: HashMap<ValueId, Text>,
     raw_attributes: RawAttributes,
+    outside_state: HashSet<ValueId>,
     /// Lists of them that were set not long ago: those of most values are alike.
     alike: VecDeque<u32>,
     limits: Limits,
@@ -268,6 +282,14 @@ impl Builder {
         self.tensors.len() as u32
     }
 
+    /// See [`Checkpoint::is_outside_state`].
+    pub fn set_outside_state(&mut self, id: ValueId, outside: bool) {
+        match outside {
+            true => self.outside_state.insert(id),
+            false => self.outside_state.remove(&id),
+        };
+    }
+
     /// See [`Checkpoint::raw_attributes`].
     pub fn set_raw_attributes(&mut self, id: ValueId, attributes: Vec<(Text, Text)>) {
         if attributes.is_empty() {
@@ -320,6 +342,7 @@ impl Builder {
         let keys = part.stored_keys.iter().map(|(id, key)| (moved(id), key.clone()));
         self.stored_keys.extend(keys);
         self.raw_attributes.append(&part.raw_attributes, values);
+        self.outside_state.extend(part.outside_state.iter().map(moved));
         Ok(moved(&part.root))
     }
 
@@ -334,7 +357,8 @@ impl Builder {
     ) -> Result<Checkpoint> {
         self.flatten_links()?;
         let holds_tensor = self.mark_tensors()?;
-        let Self { values, tensors, attributes, stored_keys, raw_attributes, limits, .. } = self;
+        let Self { values, tensors, attributes, stored_keys, raw_attributes, .. } = self;
+        let Self { outside_state, limits, .. } = self;
         let mut checkpoint = Checkpoint {
             format,
             files,
@@ -345,6 +369,7 @@ impl Builder {
             attributes,
             stored_keys,
             raw_attributes,
+            outside_state,
             holds_tensor,
             unfolded: Unfolded::default(),
         };
@@ -408,7 +433,7 @@ impl Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, Dict, DictKey, Form, Global, Layout, List, Opaque};
+    use crate::{DType, Dict, DictKey, Layout, List};
 
     fn finish(builder: Builder, root: ValueId) -> Checkpoint {
         builder.finish(root, FormatInfo::default(), FileSet::default(), Vec::new()).unwrap()
@@ -447,28 +472,39 @@ mod tests {
     }
 
     #[test]
-    fn tensors_inside_objects_are_listed_after_the_object() {
+    fn what_is_outside_the_state_dict_is_listed_as_such() {
         let mut builder = Builder::new(&Limits::default());
-        let tensor = Tensor::new(DType::F32, vec![2], Layout::Fill([0; 4].into()));
-        let tensor = builder.push_tensor(tensor).unwrap();
-        let weight = builder.push(Value::Tensor(tensor)).unwrap();
-        let flag = builder.push(Value::Bool(true)).unwrap();
-        let state = builder.push(dict(&[("training", flag), ("weight", weight)])).unwrap();
-        let module = builder
-            .push(Value::Opaque(Box::new(Opaque {
-                global: Global::new("torch.nn", "Linear"),
-                form: Form::Instance,
-                args: vec![],
-                state: Some(state),
-                items: vec![],
-                entries: vec![],
-                repr: None,
-            })))
-            .unwrap();
-        let root = builder.push(dict(&[("m", module)])).unwrap();
+        let weight = builder.push(Value::Int(1i64.into())).unwrap();
+        let stride = builder.push(Value::Int(8i64.into())).unwrap();
+        let strides = builder.push(dict(&[("x", stride)])).unwrap();
+        let root = builder.push(dict(&[("weight", weight), ("stride", strides)])).unwrap();
+        builder.set_outside_state(strides, true);
         let checkpoint = finish(builder, root);
-        assert_eq!(flat(&checkpoint), ["m object", "m.weight tensor"]);
-        assert!(checkpoint.leaves()[1].inside_object);
+        let outside: Vec<_> = checkpoint
+            .leaves()
+            .iter()
+            .map(|leaf| (leaf.flat.clone(), leaf.outside_state))
+            .collect();
+        assert_eq!(outside, [("weight".into(), false), ("stride.x".into(), true)]);
+    }
+
+    #[test]
+    fn keys_that_differ_only_in_type_have_names_of_their_own() {
+        let mut builder = Builder::new(&Limits::default());
+        let keys = [
+            DictKey::Int(0i64.into()),
+            DictKey::from("0"),
+            DictKey::from("'0'"),
+            DictKey::from("1"),
+            DictKey::None,
+            DictKey::from("None"),
+        ];
+        let entries =
+            keys.into_iter().map(|key| (key, builder.push(Value::Bool(true)).unwrap())).collect();
+        let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
+        let names: Vec<_> =
+            finish(builder, root).leaves().into_iter().map(|leaf| leaf.flat).collect();
+        assert_eq!(names, ["0", "''0''", "'0'", "1", "None", "'None'"]);
     }
 
     #[test]

@@ -7,10 +7,37 @@ use crate::{DictKey, Text};
 pub enum KeyPart {
     /// A key of a dict.
     Field(DictKey),
+    /// An attribute of an object that was not built.
+    Attribute(DictKey),
     /// A position in a list, tuple or set.
     Index(u64),
-    /// Something inside an object that was not built: `args`, `state`, an attribute.
-    Inside(Text),
+    /// A text key of a dict that has another key which prints alike: `'0'` beside `0`.
+    Quoted {
+        /// The key.
+        key: DictKey,
+        /// Its text in quotes.
+        text: Text,
+    },
+}
+
+impl KeyPart {
+    /// Returns the text that stands between the dots of a key.
+    pub fn text(&self) -> Text {
+        match self {
+            Self::Field(DictKey::Str(text)) | Self::Attribute(DictKey::Str(text)) => text.clone(),
+            Self::Quoted { text, .. } => text.clone(),
+            Self::Field(key) | Self::Attribute(key) => key.to_string().into(),
+            Self::Index(index) => index.to_string().into(),
+        }
+    }
+
+    /// Returns the key of the dict that the step leads through; `None` for an index.
+    pub fn dict_key(&self) -> Option<&DictKey> {
+        match self {
+            Self::Field(key) | Self::Attribute(key) | Self::Quoted { key, .. } => Some(key),
+            Self::Index(_) => None,
+        }
+    }
 }
 
 /// The path of a leaf from the root of the state dict.
@@ -24,7 +51,9 @@ impl Key {
     /// The parts joined with `.`, as the Cerebras format flattens a state dict. Not a way back:
     /// a name that holds a dot looks like nesting here, and only here.
     pub fn flat(&self) -> Text {
-        if let [KeyPart::Field(DictKey::Str(text)) | KeyPart::Inside(text)] = &self.parts[..] {
+        if let [KeyPart::Field(DictKey::Str(text)) | KeyPart::Attribute(DictKey::Str(text))] =
+            &self.parts[..]
+        {
             return text.clone();
         }
         let mut bytes = Vec::new();
@@ -32,13 +61,7 @@ impl Key {
             if index > 0 {
                 bytes.push(b'.');
             }
-            match part {
-                KeyPart::Field(DictKey::Str(text)) | KeyPart::Inside(text) => {
-                    bytes.extend_from_slice(text.as_bytes());
-                }
-                KeyPart::Field(key) => bytes.extend_from_slice(key.to_string().as_bytes()),
-                KeyPart::Index(index) => bytes.extend_from_slice(index.to_string().as_bytes()),
-            }
+            bytes.extend_from_slice(part.text().as_bytes());
         }
         // Joining proper texts with dots can't make improper ones: a surrogate keeps its bytes.
         Text::from_surrogatepass(&bytes).unwrap_or_else(|_| "".into())

@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::iter::Enumerate;
-use std::{slice, vec};
+use std::slice;
 
 use crate::unfolded::text_len;
 use crate::{
-    Checkpoint, Dict, DictKey, Key, KeyPart, Limits, List, Opaque, Result, Set, Text, Tuple,
+    Checkpoint, Dict, DictClass, DictKey, Key, KeyPart, Limits, List, Result, Set, Text, Tuple,
     Unfolded, Value, ValueId, room,
 };
 
@@ -24,9 +24,9 @@ pub struct Leaf {
     pub target: ValueId,
     /// The flat key of the target, if this is a link.
     pub alias_of: Option<Text>,
-    /// It hangs inside an object that was not built (a pickled module, say), which is a leaf of
-    /// its own before this one. Only tensors and arrays are listed from there.
-    pub inside_object: bool,
+    /// It belongs to a pickled module, whose `state_dict()` leaves it out: the class, plain
+    /// attributes, buffers that are not persistent. See [`Checkpoint::is_outside_state`].
+    pub outside_state: bool,
 }
 
 impl Leaf {
@@ -153,7 +153,7 @@ impl Iterator for Leaves<'_> {
         let target = checkpoint.resolve(reached.id);
         let alias_of = (target != reached.id)
             .then(|| self.names.get(&target).cloned().unwrap_or_else(|| "".into()));
-        Some(Leaf { key, flat, id: reached.id, target, alias_of, inside_object: reached.inside })
+        Some(Leaf { key, flat, id: reached.id, target, alias_of, outside_state: reached.outside })
     }
 }
 
@@ -174,23 +174,26 @@ struct OpenContainer<'a> {
     children: Children<'a>,
     /// Length of its path.
     depth: usize,
-    /// Whether its children are inside an object.
-    within: bool,
+    /// Whether its children are outside the state dict.
+    outside: bool,
 }
 
 /// The children of a value that are still to come, and the step that leads to each.
 #[derive(Debug)]
 enum Children<'a> {
     Items(Enumerate<slice::Iter<'a, ValueId>>),
-    Entries(slice::Iter<'a, (DictKey, ValueId)>),
-    Made(vec::IntoIter<(Option<KeyPart>, ValueId)>),
+    Entries {
+        entries: slice::Iter<'a, (DictKey, ValueId)>,
+        quoted: HashMap<&'a Text, Text>,
+        is_object: bool,
+    },
 }
 
 /// A value that the walk has reached.
 struct Reached {
     id: ValueId,
     is_leaf: bool,
-    inside: bool,
+    outside: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -206,10 +209,10 @@ impl<'a> Walk<'a> {
             let open = self.open.last_mut()?;
             match open.children.next() {
                 Some((part, id)) => {
-                    let within = open.within;
+                    let outside = open.outside;
                     self.path.truncate(open.depth);
-                    self.path.extend(part);
-                    return Some(self.enter(id, within));
+                    self.path.push(part);
+                    return Some(self.enter(id, outside));
                 }
                 None => self.open.pop(),
             };
@@ -217,35 +220,28 @@ impl<'a> Walk<'a> {
     }
 
     /// Enters a value, whose children come next.
-    fn enter(&mut self, id: ValueId, inside: bool) -> Reached {
-        let checkpoint = self.checkpoint;
-        let value = checkpoint.value(id);
-        let opaque = matches!(value, Value::Opaque(_));
-        let children = Children::of(checkpoint, value);
-        let is_leaf = if inside {
-            let itself = checkpoint.value(checkpoint.resolve(id));
-            matches!(itself, Value::Tensor(_) | Value::Array(_))
-        } else {
-            opaque || !value.is_container() || children.is_empty()
-        };
-        let within = inside || opaque;
-        if !children.is_empty() && (!within || checkpoint.holds_tensor(id)) {
-            self.open.push(OpenContainer { children, depth: self.path.len(), within });
+    fn enter(&mut self, id: ValueId, outside: bool) -> Reached {
+        let outside = outside || self.checkpoint.is_outside_state(id);
+        let children = Children::of(self.checkpoint.value(id));
+        let is_leaf = children.is_empty();
+        if !is_leaf {
+            self.open.push(OpenContainer { children, depth: self.path.len(), outside });
         }
-        Reached { id, is_leaf, inside }
+        Reached { id, is_leaf, outside }
     }
 }
 
 impl<'a> Children<'a> {
-    /// Those of a value. An object's state dict needs no step of its own: its keys are the
-    /// attributes.
-    fn of(checkpoint: &Checkpoint, value: &'a Value) -> Self {
+    fn of(value: &'a Value) -> Self {
         match value {
             Value::List(List { items, .. })
             | Value::Tuple(Tuple { items, .. })
             | Value::Set(Set { frozen: false, items }) => Self::Items(items.iter().enumerate()),
-            Value::Dict(Dict { entries, .. }) => Self::Entries(entries.iter()),
-            Value::Opaque(opaque) => Self::Made(inside(checkpoint, opaque).into_iter()),
+            Value::Dict(Dict { class, entries }) => Self::Entries {
+                entries: entries.iter(),
+                quoted: quoted(entries),
+                is_object: matches!(class, DictClass::Object(_)),
+            },
             _ => Self::Items([].iter().enumerate()),
         }
     }
@@ -253,55 +249,73 @@ impl<'a> Children<'a> {
     fn is_empty(&self) -> bool {
         match self {
             Self::Items(items) => items.len() == 0,
-            Self::Entries(entries) => entries.len() == 0,
-            Self::Made(made) => made.len() == 0,
+            Self::Entries { entries, .. } => entries.len() == 0,
         }
     }
 
-    fn next(&mut self) -> Option<(Option<KeyPart>, ValueId)> {
+    fn next(&mut self) -> Option<(KeyPart, ValueId)> {
         match self {
             Self::Items(items) => {
-                items.next().map(|(index, id)| (Some(KeyPart::Index(index as u64)), *id))
+                items.next().map(|(index, id)| (KeyPart::Index(index as u64), *id))
             }
-            Self::Entries(entries) => {
-                entries.next().map(|(key, id)| (Some(KeyPart::Field(key.clone())), *id))
-            }
-            Self::Made(made) => made.next(),
+            Self::Entries { entries, quoted, is_object } => entries.next().map(|(key, id)| {
+                let quoted = match key {
+                    DictKey::Str(text) => quoted.get(text),
+                    _ => None,
+                };
+                let part = match quoted {
+                    Some(quoted) => KeyPart::Quoted { key: key.clone(), text: quoted.clone() },
+                    None if *is_object => KeyPart::Attribute(key.clone()),
+                    None => KeyPart::Field(key.clone()),
+                };
+                (part, *id)
+            }),
         }
     }
+}
+
+/// The text keys of a dict that print like another key of another type, as `'0'` beside `0`: each
+/// with the quoted text by which it is told apart.
+fn quoted(entries: &[(DictKey, ValueId)]) -> HashMap<&Text, Text> {
+    let is_text = |key: &DictKey| matches!(key, DictKey::Str(_));
+    let count = entries.iter().filter(|(key, _)| is_text(key)).count();
+    let mut quoted = HashMap::new();
+    if count == 0 || count == entries.len() {
+        return quoted;
+    }
+    let others = entries.iter().filter(|(key, _)| !is_text(key));
+    let mut taken: HashSet<Text> = others.map(|(key, _)| key.to_string().into()).collect();
+    let texts = || {
+        entries.iter().filter_map(|(key, _)| match key {
+            DictKey::Str(text) => Some(text),
+            _ => None,
+        })
+    };
+    let alike: Vec<&Text> = texts().filter(|text| taken.contains(*text)).collect();
+    if alike.is_empty() {
+        return quoted;
+    }
+    taken.extend(texts().cloned());
+    for text in alike {
+        let mut name = text.clone();
+        while taken.contains(&name) {
+            let bytes = [b"'", name.as_bytes(), b"'"].concat();
+            name = Text::from_surrogatepass(&bytes).unwrap_or_else(|_| name.clone());
+        }
+        taken.insert(name.clone());
+        quoted.insert(text, name);
+    }
+    quoted
 }
 
 /// Bytes that a step takes in a flat key.
 fn flat_len(part: &KeyPart) -> u64 {
     let len = match part {
-        KeyPart::Field(DictKey::Str(text)) | KeyPart::Inside(text) => text.as_bytes().len(),
-        KeyPart::Field(key) => key.to_string().len(),
+        KeyPart::Field(DictKey::Str(text))
+        | KeyPart::Attribute(DictKey::Str(text))
+        | KeyPart::Quoted { text, .. } => text.as_bytes().len(),
+        KeyPart::Field(key) | KeyPart::Attribute(key) => key.to_string().len(),
         KeyPart::Index(_) => 20,
     };
     len as u64
-}
-
-fn inside(checkpoint: &Checkpoint, opaque: &Opaque) -> Vec<(Option<KeyPart>, ValueId)> {
-    let named = |name: String| Some(KeyPart::Inside(name.into()));
-    let mut children: Vec<_> = (0..)
-        .zip(&opaque.args)
-        .map(|(index, id): (u32, _)| (named(format!("args[{index}]")), *id))
-        .collect();
-    if let Some(state) = opaque.state {
-        let part = match checkpoint.value(state) {
-            Value::Dict(_) => None,
-            _ => named("state".into()),
-        };
-        children.push((part, state));
-    }
-    children.extend((0..).zip(&opaque.items).map(|(index, id)| (Some(KeyPart::Index(index)), *id)));
-    for (key, id) in &opaque.entries {
-        let part = match checkpoint.value(*key) {
-            Value::Str(text) => KeyPart::Inside(text.clone()),
-            Value::Int(int) => KeyPart::Inside(int.to_string().into()),
-            _ => KeyPart::Inside("?".into()),
-        };
-        children.push((Some(part), *id));
-    }
-    children
 }

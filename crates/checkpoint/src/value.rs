@@ -133,6 +133,9 @@ pub enum DictClass {
     Counter,
     /// A subclass, or an object that was filled like a dict.
     Other(Arc<Global>),
+    /// An object that was not built: its attributes, and what else it would be made from. The
+    /// entry `__class__` is its class, `__reduce__` the function that would return it.
+    Object(Arc<Global>),
 }
 
 /// A key of a dict; keeps its type.
@@ -278,6 +281,17 @@ impl Value {
                     each(*value);
                 }
             }
+            _ => {}
+        }
+    }
+
+    /// Gives the items of a container, to be changed: a list, tuple, set or dict.
+    pub fn each_child_mut(&mut self, mut each: impl FnMut(&mut ValueId)) {
+        match self {
+            Self::List(List { items, .. })
+            | Self::Tuple(Tuple { items, .. })
+            | Self::Set(Set { items, .. }) => items.iter_mut().for_each(each),
+            Self::Dict(dict) => dict.entries.iter_mut().for_each(|(_, id)| each(id)),
             _ => {}
         }
     }

@@ -12,6 +12,7 @@ mod cutter;
 mod edit;
 mod losses;
 mod merge;
+mod missing;
 mod origins;
 mod parcels;
 mod pattern;
@@ -55,6 +56,7 @@ pub fn plan(
         return plan_edited(source, &[], target, name);
     }
     let (edited, changes) = edit.apply_and_preview(&source)?;
+    edit::refuse_outside(edit, &source, &edited)?;
     plan_edited(Arc::new(edited), &changes, target, name)
 }
 
@@ -65,9 +67,19 @@ pub fn plan_edited(
     target: &WriteTarget,
     name: &str,
 ) -> Result<Plan> {
+    let (edited, outside) = match edit::state_only(&edited)? {
+        Some((state, loss)) => (Arc::new(state), Some(loss)),
+        None => (edited, None),
+    };
+    let (edited, missing) = match missing::without_missing(&edited)? {
+        Some((rest, loss)) => (Arc::new(rest), Some(loss)),
+        None => (edited, None),
+    };
     let casts = losses::of_casts(&edited);
     let mut plan = statelens_formats::plan(edited, target, name)?;
     let optimizer = losses::of_optimizer(changes, &plan);
+    plan.losses.extend(outside);
+    plan.losses.extend(missing);
     plan.losses.extend(casts);
     plan.losses.extend(optimizer);
     Ok(plan)

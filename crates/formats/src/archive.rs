@@ -364,6 +364,11 @@ pub(crate) fn is_zip(head: &[u8]) -> bool {
     head.starts_with(ZIP) || head.starts_with(b"PK\x05\x06")
 }
 
+/// Whether the file ends as a zip archive does; one that is cut short does not.
+pub(crate) fn has_end(source: &dyn ReadAt, archive: Span) -> Result<bool> {
+    end::size(source, archive).map(|size| size.is_some())
+}
+
 /// The name of the first member of a zip archive, from the first bytes of the file.
 pub(crate) fn first_name(head: &[u8]) -> Option<&[u8]> {
     let len = match head.get(26..28)? {
@@ -410,9 +415,11 @@ fn unreadable(record: &Record, what: &str) -> Error {
         .advice("The library that wrote the file does not do that: unpack the archive and pack it again uncompressed.")
 }
 
-fn damaged(error: impl std::fmt::Display) -> Error {
-    Error::damaged(format!("the directory at the end of the zip archive can't be read ({error})"))
-        .advice("The file may be cut short: compare its size with the original.")
+fn damaged(_: zip::result::ZipError) -> Error {
+    Error::damaged("the directory at the end of the zip archive is missing or damaged").advice(
+        "The file may be cut short, or a program changed its line ends or its encoding. Compare its \
+         size with the original, and copy or download it again.",
+    )
 }
 
 /// A part of a source as `Read` and `Seek`, which the crate `zip` wants.

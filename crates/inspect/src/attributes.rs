@@ -34,7 +34,7 @@ pub fn group(checkpoint: &Checkpoint, key: &str) -> Option<Leaf> {
         id,
         target: id,
         alias_of: None,
-        inside_object: false,
+        outside_state: false,
     })
 }
 

@@ -257,8 +257,8 @@ pub fn indexed(key: &Key) -> Option<String> {
     for part in &key.parts {
         let index = match part {
             KeyPart::Index(index) => index.to_string(),
-            KeyPart::Field(key) => literal(key, 0)?,
-            KeyPart::Inside(_) => return None,
+            KeyPart::Field(key) | KeyPart::Quoted { key, .. } => literal(key, 0)?,
+            KeyPart::Attribute(_) => return None,
         };
         let _ = write!(out, "[{index}]");
     }
@@ -292,17 +292,8 @@ fn literal(key: &DictKey, depth: usize) -> Option<String> {
 
 /// Groups and dataset, as HDF5 names them.
 fn inside(key: &Key) -> String {
-    let parts: Vec<String> = key
-        .parts
-        .iter()
-        .map(|part| match part {
-            KeyPart::Field(DictKey::Str(name)) | KeyPart::Inside(name) => {
-                name.to_lossy().into_owned()
-            }
-            KeyPart::Field(key) => key.to_string(),
-            KeyPart::Index(index) => index.to_string(),
-        })
-        .collect();
+    let parts: Vec<String> =
+        key.parts.iter().map(|part| part.text().to_lossy().into_owned()).collect();
     parts.join("/")
 }
 
@@ -364,7 +355,7 @@ mod tests {
         assert_eq!(key(vec![field(pair)]).unwrap(), "[(True, 1.5)]");
         assert_eq!(key(vec![field(DictKey::Tuple(vec![DictKey::None]))]).unwrap(), "[(None,)]");
         assert_eq!(key(vec![field(DictKey::Bytes([0, b'"'].into()))]).unwrap(), "[b\"\\x00\\\"\"]");
-        assert_eq!(key(vec![KeyPart::Inside("state".into())]), None);
+        assert_eq!(key(vec![KeyPart::Attribute("state".into())]), None);
         assert_eq!(key(vec![field(DictKey::Other("object()".into()))]), None);
     }
 }

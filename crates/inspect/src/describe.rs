@@ -12,6 +12,8 @@ use crate::{element_text, visible};
 
 /// The longest text of a value, in characters; what is longer ends in `…`.
 const WIDTH: usize = 80;
+/// Arguments that the text of an object shows.
+pub(crate) const SHOWN_ARGS: usize = 6;
 
 /// The word for what a leaf is, links followed: `tensor`, `int`, `object`, …
 pub fn kind_of(checkpoint: &Checkpoint, leaf: &Leaf) -> &'static str {
@@ -72,7 +74,7 @@ pub fn type_name(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
             DictClass::Ordered => "collections.OrderedDict".into(),
             DictClass::Default(_) => "collections.defaultdict".into(),
             DictClass::Counter => "collections.Counter".into(),
-            DictClass::Other(global) => global.to_string(),
+            DictClass::Other(global) | DictClass::Object(global) => global.to_string(),
         },
         Value::Tensor(_) => match &checkpoint.tensor_of(id)?.1.class {
             TensorClass::Tensor => return None,
@@ -169,7 +171,12 @@ fn opaque_text(checkpoint: &Checkpoint, opaque: &Opaque) -> String {
         Form::Reference => name,
         Form::Call | Form::Instance => {
             let few: Vec<_> =
-                opaque.args.iter().take(6).map(|arg| scalar(checkpoint, *arg)).collect();
+                opaque.args.iter().take(SHOWN_ARGS).map(|arg| scalar(checkpoint, *arg)).collect();
+            if opaque.global.is("numpy", "ndarray") {
+                let items = opaque.items.iter().take(WIDTH / 2);
+                let items: Vec<_> = items.map(|item| scalar(checkpoint, *item)).collect();
+                return format!("array([{}], dtype=object)", items.join(", "));
+            }
             format!("{name}({})", few.join(", "))
         }
     }

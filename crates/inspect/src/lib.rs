@@ -3,24 +3,26 @@
 //! for; writes into strings and sinks, never to a terminal or a file.
 
 use statelens_checkpoint::{Error, ErrorKind, Result};
-pub use statelens_checkpoint::{counted, grouped, listed};
+pub use statelens_checkpoint::{counted, grouped, listed, size_text};
 pub use statelens_fold as fold;
 
 mod attributes;
 pub mod check;
 mod code;
 pub mod compare;
+mod contents;
 mod csv;
 mod dates;
 mod describe;
 mod element;
+mod entry;
 mod grade;
 mod json;
 mod manifest;
 pub mod model;
 mod natural;
-mod numbers;
 mod optimizer;
+mod parameters;
 pub mod picture;
 mod pieces;
 mod read_back;
@@ -51,8 +53,8 @@ pub use grade::grade_word;
 pub use json::{Json, finding_json};
 pub use manifest::{ManifestWriter, Unread, write_manifest, write_manifest_lines};
 pub use natural::natural_order;
-pub use numbers::size_text;
 pub use optimizer::{Parameter, Parameters};
+pub use parameters::ParameterCount;
 pub use read_back::ReadBack;
 pub use reading::{Repetition, missing};
 pub use statistics::{Statistician, SummaryStatistics};

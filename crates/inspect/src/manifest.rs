@@ -22,7 +22,8 @@
 //! - `bool`: `value`, a JSON bool. `complex`: `value`, two strings: real, imaginary.
 //! - `bytes`: `nbytes`, `sha256`. `none` has nothing more.
 //! - `object`: `type`, a dotted name: what could not be or was not built, and what is no plain
-//!   value (a dtype, a device, a frozen set).
+//!   value (a dtype, a device, a frozen set). `value` is its text, or if that does not tell all of
+//!   it, `sha256` is a hash of its contents.
 //! - `dict`, `list`, `tuple`, `set`: empty containers.
 //!
 //! Bytes that can't be read have `error`, which says why, instead of the hash.
@@ -39,6 +40,7 @@ use statelens_checkpoint::{
 };
 use statelens_tensor::{BUFFER, Buffer, drive};
 
+use crate::contents::{contents_hash, is_told};
 use crate::reading::{Hashed, Hashing, Readable, TakesHashes, hex, missing, tensors_of};
 use crate::work::InOrder;
 use crate::{Json, dtype_of, shape_text, text_of, type_name};
@@ -222,6 +224,9 @@ fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4]
         (_, Value::Str(text)) if text.as_bytes().len() > SHORT => {
             hex(&Sha256::digest(text.as_bytes()))
         }
+        (_, value) if !shows(value) && !is_told(checkpoint, leaf.target) => {
+            contents_hash(checkpoint, leaf.target)
+        }
         // Not as a link: formats differ in what they link.
         _ => text_of(checkpoint, leaf.target),
     };
@@ -229,6 +234,12 @@ fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4]
     let dtype = dtype_of(checkpoint, leaf.target).map_or(kind, |dtype| dtype.name());
     let shape = crate::shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text);
     [value, dtype.to_owned(), shape, crate::visible(&leaf.flat.to_lossy())]
+}
+
+/// Whether a value has no line of its own to be cut: tensors, whose hash is known or missing, and
+/// containers, which stand for their kind.
+fn shows(value: &Value) -> bool {
+    matches!(value, Value::Tensor(_) | Value::Array(_) | Value::Sparse(_)) || value.is_container()
 }
 
 /// The hash of one tensor or byte string that belongs to a value.
@@ -331,6 +342,10 @@ fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, alias: bool, fac
         }
         _ if value.kind() == "object" => {
             json.name("type").str(&type_name(checkpoint, leaf.target).unwrap_or_default());
+            match is_told(checkpoint, leaf.target) {
+                true => json.name("value").str(&text_of(checkpoint, leaf.target)),
+                false => json.name("sha256").str(&contents_hash(checkpoint, leaf.target)),
+            }
         }
         _ => {}
     }
@@ -505,7 +520,7 @@ mod tests {
             serde_json::json!({"key": "c", "kind": "complex", "value": ["1.0", "-inf"]}),
             serde_json::json!({"key": "y", "kind": "bytes", "nbytes": 0, "sha256":
                 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}),
-            serde_json::json!({"key": "o", "kind": "object", "type": "a.B.C"}),
+            serde_json::json!({"key": "o", "kind": "object", "type": "a.B.C", "value": "a.B.C()"}),
             serde_json::json!({"key": "l", "kind": "list"}),
         ];
         assert_eq!(*entries, expected);

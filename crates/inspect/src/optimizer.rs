@@ -197,7 +197,7 @@ fn model(
     // A state dict of an optimizer alone.
     let own = prefix.split_once('.')?.0;
     let mut states: BTreeMap<String, Vec<(String, Vec<u64>)>> = BTreeMap::new();
-    for leaf in leaves.iter().filter(|leaf| leaf.alias_of.is_none() && !leaf.inside_object) {
+    for leaf in leaves.iter().filter(|leaf| leaf.alias_of.is_none() && !leaf.outside_state) {
         let state = leaf.state('.');
         let Some((_, tensor)) = checkpoint.tensor_of(leaf.target) else { continue };
         if state != own && trained(&tensor.dtype) {

@@ -211,11 +211,8 @@ impl<'a> ReportedLosses<'a> {
         Self { lost: keys(false), form: keys(true) }
     }
 
-    /// Of a link, what is said of its target, too; in an object that is lost, nothing is sure.
+    /// Of a link, what is said of its target, too.
     fn of_leaf(&self, leaf: &Leaf) -> How {
-        if leaf.inside_object && !self.lost.is_empty() {
-            return How::Lost;
-        }
         let target = leaf.alias_of.as_ref().map_or(How::Exact, |target| self.of(target));
         self.of(&leaf.flat).max(target)
     }

@@ -7,6 +7,7 @@ use statelens_checkpoint::{
     Checkpoint, DictKey, Finding, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
 };
 
+use crate::parameters::ParameterCount;
 use crate::{Json, finding_json};
 
 /// Totals of a checkpoint. Tied tensors are counted once: a link adds nothing.
@@ -119,17 +120,23 @@ impl CheckpointSummary {
     }
 
     /// As JSON, findings included.
-    pub fn json(&self, checkpoint: &Checkpoint) -> String {
+    pub fn json(&self, checkpoint: &Checkpoint, parameters: &ParameterCount) -> String {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
-            self.write(checkpoint, &[], json);
+            self.write(checkpoint, parameters, &[], json);
         });
         json.take()
     }
 
     /// The fields of [`CheckpointSummary::json`], with further findings.
-    pub fn write(&self, checkpoint: &Checkpoint, more: &[Finding], json: &mut Json) {
+    pub fn write(
+        &self,
+        checkpoint: &Checkpoint,
+        parameters: &ParameterCount,
+        more: &[Finding],
+        json: &mut Json,
+    ) {
         json.name("format").object(|json| {
             json.name("name").str(self.format.id);
             json.name("title").str(self.format.name);
@@ -153,10 +160,7 @@ impl CheckpointSummary {
         json.name("links").number(self.links);
         json.name("missing").number(self.missing);
         self.all.fields(json);
-        match self.model() {
-            Some((_, state)) => json.name("model_params").number(state.tensors.elements),
-            None => json.name("model_params").null(),
-        }
+        json.name("model_params").number(parameters.model);
         let unfolded = checkpoint.unfolded();
         json.name("unfolded").object(|json| {
             json.name("stored_bytes").number(unfolded.stored_bytes);
@@ -231,7 +235,7 @@ fn is_nested(checkpoint: &Checkpoint) -> bool {
     let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { return false };
     root.entries.iter().any(|(key, id)| {
         let named = matches!(key, DictKey::Str(name) if name.as_str().is_some_and(|name| MODELS.contains(&name)));
-        named && matches!(checkpoint.value(checkpoint.resolve(*id)), Value::Dict(_) | Value::Opaque(_))
+        named && matches!(checkpoint.value(checkpoint.resolve(*id)), Value::Dict(_))
     })
 }
 
@@ -388,7 +392,8 @@ mod tests {
         let states: Vec<_> =
             summary.by_state.iter().map(|(name, state)| (name.as_str(), state.leaves)).collect();
         assert_eq!(states, [("step", 1), ("model", 3)]);
-        let json: serde_json::Value = serde_json::from_str(&summary.json(&checkpoint)).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&summary.json(&checkpoint, &ParameterCount::default())).unwrap();
         assert_eq!(json["bytes"], 14);
         assert_eq!(json["dtypes"][1]["dtype"], "bfloat16");
         assert_eq!(json["findings"][0]["grade"], "warning");

@@ -13,6 +13,9 @@ use statelens_formats::sets::{CheckpointFiles, ORBAX};
 /// A folder with more entries than this is not looked through for files that are linked to.
 const MOST_SIBLINGS: usize = 4_096;
 
+/// Files that the folder of an unpacked checkpoint's storages may hold.
+const MOST_STORAGES: usize = 1 << 16;
+
 /// Folders in a folder that are looked into: a SavedModel has its variables in one.
 const MOST_DEPTH: usize = 2;
 
@@ -46,6 +49,11 @@ pub fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
         let source = FileSource::new(path)?;
         source.file()?;
         opened.push(source);
+    }
+    for (path, name) in unpacked(path) {
+        if let Ok(source) = FileSource::new(&path) {
+            opened.push_named(name, source);
+        }
     }
     let given: HashSet<String> = opened.files.iter().map(|(_, file)| file.name.clone()).collect();
     for path in siblings(path) {
@@ -371,6 +379,20 @@ fn siblings(path: &Path) -> Vec<PathBuf> {
             found.push(entry.path());
         }
     }
+    found.sort();
+    found
+}
+
+/// The storages beside the pickle of an unpacked checkpoint of torch, with the names by which they
+/// are found.
+fn unpacked(path: &Path) -> Vec<(PathBuf, String)> {
+    if path.file_name() != Some("data.pkl".as_ref()) {
+        return Vec::new();
+    }
+    let Ok(entries) = fs::read_dir(path.with_file_name("data")) else { return Vec::new() };
+    let entries = entries.flatten().take(MOST_STORAGES);
+    let mut found: Vec<(PathBuf, String)> =
+        entries.map(|entry| (entry.path(), format!("data/{}", file_name(&entry.path())))).collect();
     found.sort();
     found
 }

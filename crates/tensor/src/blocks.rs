@@ -101,7 +101,7 @@ pub(crate) fn units(
         tensor.layout,
         Layout::Span(_) | Layout::Packed(_) | Layout::Inline(_) | Layout::Missing(_)
     ) {
-        return Err(Error::unsupported("a view of quantised blocks"));
+        return Err(Error::unsupported("quantised blocks can't be read through a view"));
     }
     let units = range.start / block.elements..range.end.div_ceil(block.elements);
     let before = range.start - units.start * block.elements;
@@ -109,7 +109,7 @@ pub(crate) fn units(
         let whole = before == 0 && range.end.is_multiple_of(block.elements);
         return match whole || range.is_empty() {
             true => Ok((shape, units, None)),
-            false => Err(Error::unsupported("a part of a quantised block")),
+            false => Err(Error::unsupported("a part of a quantised block can't be read")),
         };
     }
     let size = tensor.dtype.itemsize();

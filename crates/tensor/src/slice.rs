@@ -43,7 +43,7 @@ impl Slice {
     /// or an index lies outside.
     pub fn of(&self, tensor: &Tensor) -> Result<Tensor> {
         if [&tensor.dtype, &tensor.stored].iter().any(|it| matches!(it, DType::Blocks(_))) {
-            return Err(Error::unsupported("a slice of quantised blocks")
+            return Err(Error::unsupported("quantised blocks can't be sliced")
                 .advice("Read the tensor as a whole."));
         }
         let taken = self.taken(&tensor.shape)?;

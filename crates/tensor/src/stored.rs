@@ -189,7 +189,11 @@ impl LayoutMachine {
             Layout::Packed(packed) => packed.len,
             Layout::Inline(bytes) => bytes.len() as u64,
             Layout::Missing(why) => return Err(missing(why)),
-            _ => return Err(Error::unsupported("a view of a storage that is itself in parts")),
+            _ => {
+                return Err(Error::unsupported(
+                    "a view of a storage that is itself in parts can't be read",
+                ));
+            }
         };
         if len > there || range.end > len {
             return Err(Error::damaged(format!(

@@ -52,7 +52,7 @@ impl Transform {
                 Some(blocks) => (Some(blocks), &DType::F32),
                 None => {
                     return Err(Error::unsupported(format!(
-                        "the values of {} blocks",
+                        "the values of {} blocks can't be read",
                         tensor.stored
                     )));
                 }
@@ -152,7 +152,7 @@ fn signs(tensor: &Tensor) -> Result<Vec<Sign>> {
     }
     let wide_float = dtype.is_float() && size > 1;
     if !(complex || wide_float || dtype.is_int()) {
-        return Err(Error::unsupported(format!("negated elements of dtype {dtype}")));
+        return Err(Error::unsupported(format!("elements of dtype {dtype} can't be negated")));
     }
     let real = Sign { offset: 0, size, integer: dtype.is_int() };
     let imaginary = Sign { offset: size, ..real };

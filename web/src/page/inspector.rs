@@ -67,10 +67,13 @@ fn whole(props: &InspectorProps, actor: &Actor) -> Html {
         ("keys", fmt::exact(work.rows.len() as u64)),
         ("tensors", fmt::exact(work.sums.tensors)),
         ("values", fmt::exact(work.sums.values)),
-        ("params", fmt::exact(opened.model_params.unwrap_or(work.sums.params))),
+        ("params", fmt::exact(opened.model_params)),
         (
             "elements in all",
-            opened.model_params.map_or(String::new(), |_| fmt::exact(work.sums.params)),
+            match opened.model_params == work.sums.params {
+                true => String::new(),
+                false => fmt::exact(work.sums.params),
+            },
         ),
         ("bytes of tensors", fmt::exact(work.sums.bytes)),
         ("bytes on disk", fmt::exact(opened.size)),

@@ -298,7 +298,7 @@ fn seen(work: &OpenWork, shared: &SharedSummary) -> Html {
     html! {
         <>
             <div class="who"><b class="m">{ visible(&base_name(&opened.name)) }</b><span class="badge">{ format!("{} {}", opened.format, opened.version).trim().to_owned() }</span></div>
-            <div class="m sums"><span>{ fmt::count(work.sums.params) }<span class="dim">{ " params" }</span></span>
+            <div class="m sums"><span>{ fmt::count(work.opened.model_params) }<span class="dim">{ " params" }</span></span>
                 <span>{ fmt::bytes(work.sums.bytes) }</span>
                 <span>{ fmt::exact(work.sums.tensors) }<span class="dim">{ " tensors" }</span></span></div>
             // The tape names states.

@@ -156,10 +156,10 @@ fn top(actor: &Actor, work: &OpenWork, instrument: &Instrument, oncompare: &Call
             <span class="badge only-l">{ badge }</span>
             <span class="facts">
                 <span class="only-s">{ format }</span>
-                if let Some(params) = opened.model_params {
-                    <span title={format!("Of the model; {} in all tensors", fmt::plural(work.sums.params, "element"))}><b>{ fmt::count(params) }</b>{ " params" }</span>
+                if opened.model_params > 0 {
+                    <span title={format!("Of the model; {} in all tensors", fmt::plural(work.sums.params, "element"))}><b>{ fmt::count(opened.model_params) }</b>{ " params" }</span>
                 } else if work.sums.params > 0 {
-                    <span><b>{ fmt::count(work.sums.params) }</b>{ " params" }</span>
+                    <span title="In all tensors; none of them is known to be a parameter"><b>{ fmt::count(work.sums.params) }</b>{ " elements" }</span>
                 }
                 <span><b>{ fmt::bytes(if work.sums.bytes > 0 { work.sums.bytes } else { opened.size }) }</b></span>
                 <span class="only-l"><b>{ fmt::exact(work.sums.tensors) }</b>{ if work.sums.tensors == 1 { " tensor" } else { " tensors" } }</span>

@@ -68,8 +68,8 @@ pub struct Opened {
     pub unfolds: Option<(u64, u64)>,
     /// True if this is a summary from a link: there are no files, and no values.
     pub summary: bool,
-    /// Parameters of the model alone, where it is known and there is more than it.
-    pub model_params: Option<u64>,
+    /// Parameters of the model: tied tensors once, without buffers and optimizer.
+    pub model_params: u64,
 }
 
 /// What has been fetched of a remote checkpoint.

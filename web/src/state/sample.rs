@@ -99,7 +99,7 @@ pub(crate) fn work(rows: Vec<Row>) -> OpenWork {
         looked: (0, 0),
         unfolds: None,
         summary: false,
-        model_params: None,
+        model_params: 0,
     };
     OpenWork::new(opened, rows)
 }

@@ -35,8 +35,8 @@ pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<Inspected> {
     if let Some(stored) = checkpoint.stored_key(leaf.id).filter(|stored| **stored != leaf.flat) {
         facts.push(fact("stored as", visible(&stored.to_lossy()), ""));
     }
-    if leaf.inside_object {
-        facts.push(fact("inside", "an object that was not built".into(), ""));
+    if leaf.outside_state {
+        facts.push(fact("state dict", "not part of it".into(), "an attribute of a module"));
     }
     let own = checkpoint.raw_attributes(leaf.id);
     let raw = if own.is_empty() { checkpoint.raw_attributes(leaf.target) } else { own };

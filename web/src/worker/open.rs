@@ -7,7 +7,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     Checkpoint, Error, FileId, FileSet, Layout, Leaf, Limits, Unwatched, order,
 };
-use statelens_inspect::CheckpointSummary;
+use statelens_inspect::model::parameters;
 use statelens_inspect::share::LeafSummary;
 use statelens_recipes::adapter;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
@@ -264,9 +264,7 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         looked: (0, 0),
         unfolds: None,
         summary: false,
-        model_params: CheckpointSummary::new(checkpoint, &leaves)
-            .model()
-            .map(|(_, state)| state.tensors.elements),
+        model_params: parameters(checkpoint, &leaves).model,
     };
     (opened, leaves)
 }

@@ -182,7 +182,7 @@ pub fn open(fragment: &str) -> Result<(MadeSummary, Opened), Box<ErrorText>> {
         looked: (0, 0),
         unfolds: None,
         summary: true,
-        model_params: None,
+        model_params: outline.parameters().model,
         offers: Vec::new(),
     };
     Ok((MadeSummary::new(outline), opened))

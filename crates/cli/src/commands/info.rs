@@ -1,6 +1,7 @@
 //! `statelens info`.
 
-use statelens_inspect::{CheckpointSummary, Json, grade_word};
+use statelens_inspect::model::parameters;
+use statelens_inspect::{CheckpointSummary, Json, ParameterCount, grade_word};
 
 use crate::args::{Info, Inputs};
 use crate::commands::{model, several};
@@ -21,16 +22,17 @@ pub(crate) fn run(args: &Info) -> CommandResult {
         return Ok(true);
     }
     let summary = CheckpointSummary::of(checkpoint);
+    let parameters = parameters(checkpoint, &checkpoint.leaves());
     if inputs.common.json {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
-            summary.write(checkpoint, &model.findings(), json);
+            summary.write(checkpoint, &parameters, &model.findings(), json);
             json.name("model").object(|json| model.write(json));
         });
         printer.line(&json.take())?;
     } else {
-        facts(&summary, &model.line(), &mut printer)?;
+        facts(&summary, &parameters, &model.line(), &mut printer)?;
         counts(&summary, &mut printer)?;
         let findings = [checkpoint.findings.clone(), model.findings()].concat();
         if !findings.is_empty() {
@@ -54,20 +56,26 @@ fn table(args: &Inputs) -> CommandResult {
             (Some(worst), 1) => grade_word(worst).to_owned(),
             (Some(worst), count) => format!("{}, {count} in all", grade_word(worst)),
         };
-        let params = summary.model().map_or(&summary.all, |(_, state)| &state.tensors);
+        let parameters = parameters(&checkpoint, &checkpoint.leaves());
         let cells = vec![
             format!("{} {}", summary.format.name, summary.format.version).trim_end().to_owned(),
             grouped(summary.all.tensors),
-            grouped(params.elements),
+            grouped(parameters.model),
             grouped(summary.all.bytes),
             findings,
         ];
-        let json = Box::new(move |json: &mut Json| summary.write(&checkpoint, &[], json));
+        let json =
+            Box::new(move |json: &mut Json| summary.write(&checkpoint, &parameters, &[], json));
         Ok(several::FileRow { cells, json, answer: true })
     })
 }
 
-fn facts(summary: &CheckpointSummary, model: &str, printer: &mut Printer) -> Result<(), Failure> {
+fn facts(
+    summary: &CheckpointSummary,
+    parameters: &ParameterCount,
+    model: &str,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
     let mut table = TextTable::new(&["", ""]);
     let format = &summary.format;
     let mut row = |name: &str, text: String| {
@@ -91,16 +99,7 @@ fn facts(summary: &CheckpointSummary, model: &str, printer: &mut Printer) -> Res
     };
     row("leaves", format!("{}{links}", grouped(summary.leaves)));
     row("tensors", grouped(summary.all.tensors));
-    let all = grouped(summary.all.elements);
-    row(
-        "parameters",
-        match summary.model() {
-            Some((name, state)) => {
-                format!("{} in `{name}`, of {all} in all tensors", grouped(state.tensors.elements))
-            }
-            None => all,
-        },
-    );
+    row("parameters", parameters.text());
     row("bytes", exact(summary.all.bytes));
     if summary.missing > 0 {
         row("missing", format!("the bytes of {}", counted(summary.missing, "tensor")));
@@ -111,7 +110,7 @@ fn facts(summary: &CheckpointSummary, model: &str, printer: &mut Printer) -> Res
 fn counts(summary: &CheckpointSummary, printer: &mut Printer) -> Result<(), Failure> {
     if !summary.by_dtype.is_empty() {
         printer.line("")?;
-        let mut table = TextTable::new(&["dtype", ">tensors", ">parameters", ">bytes"]);
+        let mut table = TextTable::new(&["dtype", ">tensors", ">elements", ">bytes"]);
         for (name, count) in &summary.by_dtype {
             table.row(vec![
                 name.clone(),
@@ -124,7 +123,7 @@ fn counts(summary: &CheckpointSummary, printer: &mut Printer) -> Result<(), Fail
     }
     if !summary.by_state.is_empty() {
         printer.line("")?;
-        let mut table = TextTable::new(&["state", ">leaves", ">tensors", ">parameters", ">bytes"]);
+        let mut table = TextTable::new(&["state", ">leaves", ">tensors", ">elements", ">bytes"]);
         for (name, state) in summary.by_state.iter().take(MOST_STATES) {
             table.row(vec![
                 name.clone(),

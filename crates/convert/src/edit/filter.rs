@@ -14,9 +14,11 @@ use crate::{Edit, Pattern};
 const NAMED: usize = 12;
 
 /// For each value, whether it is a leaf to keep or above one.
+///
+/// A pattern of `select` that matches keys of a module's state dict takes those; what the module
+/// holds besides is taken by a pattern that matches nothing else.
 pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
-    let mut leaves = source.leaves();
-    leaves.retain(|leaf| !leaf.inside_object);
+    let leaves = source.leaves();
     let flats: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
     let dot = separator(source.format.id, &mut flats.iter().map(|flat| &**flat));
     check_states(edit, &leaves, dot)?;
@@ -24,6 +26,14 @@ pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
     let mut kept = vec![false; source.values().len()];
     let parents = super::parents(source);
     let mut any = false;
+    let in_state: Vec<bool> = edit
+        .select
+        .iter()
+        .map(|pattern| {
+            let mut own = leaves.iter().zip(&flats).filter(|(leaf, _)| !leaf.outside_state);
+            source.has_outside_state() && own.any(|(_, key)| matches_key(pattern, key))
+        })
+        .collect();
     for (leaf, key) in leaves.iter().zip(&flats) {
         if !edit.states.is_empty() {
             let state = leaf.state(dot);
@@ -31,11 +41,11 @@ pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
                 continue;
             }
         }
-        let matches = |pattern: &Pattern| pattern.matches(key) || pattern.matches(known_key(key));
+        let matches = |pattern: &Pattern| matches_key(pattern, key);
         let mut selected = edit.select.is_empty();
-        for (pattern, used) in edit.select.iter().zip(&mut used) {
+        for ((pattern, used), in_state) in edit.select.iter().zip(&mut used).zip(&in_state) {
             if matches(pattern) {
-                selected = true;
+                selected |= !(leaf.outside_state && *in_state);
                 *used = true;
             }
         }
@@ -59,6 +69,10 @@ pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
         true => Ok(kept),
         false => Err(Error::refused("nothing is left: every selected key is excluded too")),
     }
+}
+
+fn matches_key(pattern: &Pattern, key: &str) -> bool {
+    pattern.matches(key) || pattern.matches(known_key(key))
 }
 
 fn check_states(edit: &Edit, leaves: &[Leaf], dot: char) -> Result<()> {
@@ -94,7 +108,14 @@ pub(super) fn no_match(pattern: &Pattern) -> Error {
 
 /// Takes what is not kept out of the containers that are. What is taken out stays as it was, for
 /// a link may still lead to it.
-pub(super) fn filter(builder: &mut Builder, source: &Checkpoint, kept: &[bool]) {
+///
+/// What was selected is written, also if the state dict of its module leaves it out.
+pub(super) fn filter(builder: &mut Builder, source: &Checkpoint, kept: &[bool], is_selected: bool) {
+    if is_selected && source.has_outside_state() {
+        for (index, _) in kept.iter().enumerate().filter(|(_, kept)| **kept) {
+            builder.set_outside_state(ValueId(index as u32), false);
+        }
+    }
     let keep = |id: &ValueId| kept.get(id.0 as usize).copied().unwrap_or(false);
     for (index, _) in kept.iter().enumerate().filter(|(_, kept)| **kept) {
         let id = ValueId(index as u32);

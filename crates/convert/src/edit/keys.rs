@@ -37,12 +37,8 @@ pub(super) struct Dot {
 pub(super) fn new_keys(edit: &Edit, source: &Checkpoint) -> Result<Vec<NewKey>> {
     let parents = super::parents(source);
     let nested = Nested::new(source);
-    let mut keys: Vec<NewKey> = source
-        .leaves()
-        .into_iter()
-        .filter(|leaf| !leaf.inside_object)
-        .map(|leaf| NewKey::old(leaf, &parents))
-        .collect();
+    let mut keys: Vec<NewKey> =
+        source.leaves().into_iter().map(|leaf| NewKey::old(leaf, &parents)).collect();
     strip_prefix(&mut keys, &edit.strip_prefix)?;
     for key in &mut keys {
         for rename in &edit.rename {
@@ -100,10 +96,10 @@ impl Nested {
 }
 
 impl NewKey {
-    /// Whether it belongs to the checkpoint and not to a state, as `__metadata__` does: then it
-    /// has no prefix of a model, and gets none.
+    /// Whether it belongs to no state dict, as `__metadata__` and the attributes of a module do:
+    /// then it has no prefix of a model, and gets none.
     fn is_apart(&self) -> bool {
-        self.text.starts_with("__")
+        self.leaf.outside_state || self.text.starts_with("__")
     }
 
     /// The key that a leaf has.
@@ -123,7 +119,7 @@ impl NewKey {
                 dots.push(Dot { at: text.len(), into: (index < above.len()).then_some(index) });
                 text.push('.');
             }
-            text.push_str(&part_text(part));
+            text.push_str(&part.text().to_lossy());
         }
         Self { leaf, above, text, dots, changed: false }
     }
@@ -198,8 +194,11 @@ impl NewKey {
         let mut start = 0;
         for step in self.steps() {
             let plain = match self.kept_part(&step) {
-                Some(KeyPart::Field(key)) => matches!(key, DictKey::Str(_)),
-                _ => true,
+                Some(KeyPart::Field(key) | KeyPart::Attribute(key)) => {
+                    matches!(key, DictKey::Str(_))
+                }
+                Some(KeyPart::Quoted { .. }) => false,
+                Some(KeyPart::Index(_)) | None => true,
             };
             if plain {
                 let inner = step.text.match_indices('.');
@@ -237,7 +236,7 @@ impl NewKey {
 
     /// The step of the old key that a new one is: from the same container, by the same text.
     pub(super) fn kept_part(&self, step: &KeyStep<'_>) -> Option<&KeyPart> {
-        self.old_part(step).filter(|part| part_text(part) == step.text)
+        self.old_part(step).filter(|part| part.text().to_lossy() == step.text)
     }
 
     /// The step of the old key from the container that a new one is from.
@@ -254,13 +253,4 @@ pub(super) struct KeyStep<'a> {
     pub(super) from: Option<usize>,
     /// What it leads into was this one.
     pub(super) into: Option<usize>,
-}
-
-/// A step as text, as [`statelens_checkpoint::Key::flat`] has it.
-pub(super) fn part_text(part: &KeyPart) -> String {
-    match part {
-        KeyPart::Field(DictKey::Str(text)) | KeyPart::Inside(text) => text.to_lossy().into_owned(),
-        KeyPart::Field(key) => key.to_string(),
-        KeyPart::Index(index) => index.to_string(),
-    }
 }

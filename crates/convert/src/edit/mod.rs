@@ -5,6 +5,7 @@ mod filter;
 mod keys;
 mod names;
 mod replacement;
+mod state;
 mod tree;
 mod untie;
 mod unused;
@@ -19,6 +20,7 @@ use statelens_checkpoint::{
 use crate::Pattern;
 
 pub use cast::{CastRule, dtype_named};
+pub(crate) use state::{refuse_outside, state_only};
 pub use unused::Unused;
 
 /// What is taken of a checkpoint, under which keys, and as what. The default takes all as it is.
@@ -218,7 +220,7 @@ impl Edit {
             !(self.states.is_empty() && self.select.is_empty() && self.exclude.is_empty());
         if filtered {
             let kept = filter::keep(self, source)?;
-            filter::filter(&mut builder, source, &kept);
+            filter::filter(&mut builder, source, &kept, !self.select.is_empty());
         }
         let (reached, moved) = filter::place_links(&mut builder, source)?;
         filter::clear(&mut builder, &reached);
@@ -256,7 +258,9 @@ fn changes(
     moved: &HashMap<ValueId, ValueId>,
 ) -> Vec<Change> {
     let own = |leaf: Leaf| (leaf.id, leaf.flat);
-    let leaves: HashMap<ValueId, Text> = edited.leaves().into_iter().map(own).collect();
+    // What is outside the state dict of a module is not written.
+    let written = edited.leaves().into_iter().filter(|leaf| !leaf.outside_state);
+    let leaves: HashMap<ValueId, Text> = written.map(own).collect();
     let places: HashSet<ValueId> = moved.values().copied().collect();
     // A link to a whole dict may have become that dict, which is no leaf.
     let containers = edited.flat_keys(&places);
@@ -275,7 +279,7 @@ fn changes(
             new,
         }
     };
-    source.leaves().iter().filter(|leaf| !leaf.inside_object).map(change).collect()
+    source.leaves().iter().map(change).collect()
 }
 
 fn dtype_of(checkpoint: &Checkpoint, id: ValueId) -> Option<DType> {

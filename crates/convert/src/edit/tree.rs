@@ -72,6 +72,9 @@ pub(super) fn moved(checkpoint: &Checkpoint, keys: &[NewKey]) -> Result<Checkpoi
             *slot = value;
         }
     }
+    for key in keys.iter().filter(|key| key.leaf.outside_state) {
+        builder.set_outside_state(key.leaf.id, true);
+    }
     for key in keys.iter().filter(|key| key.changed) {
         if checkpoint.stored_key(key.leaf.id).is_some() {
             builder.set_stored_key(key.leaf.id, Text::from(key.text.as_str()));
@@ -115,8 +118,8 @@ fn grow(keys: &[NewKey]) -> Result<Vec<NewContainer>> {
             let part = key.kept_part(step);
             let name = match part {
                 Some(KeyPart::Index(_)) => StepType::Index,
-                Some(KeyPart::Field(DictKey::Str(_))) | None => StepType::Text,
-                Some(_) => StepType::Other,
+                Some(part) if !matches!(part.dict_key(), Some(DictKey::Str(_))) => StepType::Other,
+                Some(_) | None => StepType::Text,
             };
             in_place &= part.is_some() && step.from == Some(depth) && step.into == Some(depth + 1);
             let last = depth + 1 == steps.len();
@@ -163,10 +166,10 @@ fn both(one: &NewKey, other: &NewKey) -> Error {
 
 /// The key in a dict that a step becomes. Numbers stay numbers where the dict had such.
 fn dict_key(key: &NewKey, step: &KeyStep<'_>) -> DictKey {
-    if let Some(KeyPart::Field(kept)) = key.kept_part(step) {
+    if let Some(kept) = key.kept_part(step).and_then(KeyPart::dict_key) {
         return kept.clone();
     }
-    if let Some(KeyPart::Field(DictKey::Int(_))) = key.old_part(step)
+    if let Some(DictKey::Int(_)) = key.old_part(step).and_then(KeyPart::dict_key)
         && let Ok(number) = step.text.parse::<i64>()
         && number.to_string() == step.text
     {

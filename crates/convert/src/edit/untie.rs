@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::{
-    Array, Builder, Checkpoint, Quantizer, Result, Tensor, TensorId, Value, ValueId,
+    Array, Builder, Checkpoint, Leaf, Limits, Quantizer, Result, Tensor, TensorId, Value, ValueId,
 };
 
 /// The checkpoint with a tensor of its own for each name of one, which shares its memory with no
-/// other. Containers that hang in two places stay links, for they hold no bytes.
+/// other. A container that has two places becomes two; one that holds itself stays a link there.
 pub(super) fn untie(source: &Checkpoint) -> Result<Checkpoint> {
+    let parted = part_containers(source)?;
+    let source = parted.as_ref().unwrap_or(source);
     let mut untying = Untying { source, builder: source.edit(), met: HashSet::new() };
     for leaf in source.leaves() {
         match source.value(leaf.target) {
@@ -36,6 +38,78 @@ pub(super) fn untie(source: &Checkpoint) -> Result<Checkpoint> {
         }
     }
     builder.rebuild(source)
+}
+
+/// Most values that copies of containers may come to.
+const MOST_COPIES: u64 = 1 << 22;
+
+/// The checkpoint with a copy of a container that holds tensors in the place of each link to it;
+/// `None` if there are no such links.
+fn part_containers(source: &Checkpoint) -> Result<Option<Checkpoint>> {
+    let is_shared = |leaf: &Leaf| {
+        let target = source.value(leaf.target);
+        leaf.target != leaf.id && target.is_container() && source.holds_tensor(leaf.target)
+    };
+    let shared: Vec<Leaf> = source.each_leaf().filter(is_shared).collect();
+    if shared.is_empty() {
+        return Ok(None);
+    }
+    let parents = super::parents(source);
+    let mut builder = source.edit();
+    let mut copies = 0;
+    for leaf in shared {
+        // The containers around a link can't be copied into it.
+        let mut around = HashSet::new();
+        let mut at = parents.get(leaf.id.0 as usize).copied().flatten();
+        while let Some(id) = at {
+            around.insert(id);
+            at = parents.get(id.0 as usize).copied().flatten();
+        }
+        if around.contains(&leaf.target) {
+            continue;
+        }
+        let mut tasks = vec![Copying::Enter { from: leaf.target, to: leaf.id }];
+        while let Some(task) = tasks.pop() {
+            let (from, to) = match task {
+                Copying::Enter { from, to } => (from, to),
+                Copying::Leave(id) => {
+                    around.remove(&id);
+                    continue;
+                }
+            };
+            let mut value = source.value(from).clone();
+            if value.is_container() && around.insert(from) {
+                tasks.push(Copying::Leave(from));
+                let mut result = Ok(());
+                value.each_child_mut(|child| {
+                    if result.is_ok() {
+                        result = builder.push(Value::None).map(|id| {
+                            builder.set_outside_state(id, source.is_outside_state(*child));
+                            tasks.push(Copying::Enter { from: source.resolve(*child), to: id });
+                            *child = id;
+                            copies += 1;
+                        });
+                    }
+                });
+                result?;
+                Limits::check("values in copies of tied containers", copies, MOST_COPIES)?;
+            } else if !value.children().is_empty() || source.tensor_of(from).is_some() {
+                value = Value::Link(from);
+            }
+            if let Some(place) = builder.value_mut(to) {
+                *place = value;
+            }
+        }
+    }
+    builder.rebuild(source).map(Some)
+}
+
+/// A step of copying a container without recursion.
+enum Copying {
+    /// Puts a copy of a value in the place of another.
+    Enter { from: ValueId, to: ValueId },
+    /// Everything in this container is copied.
+    Leave(ValueId),
 }
 
 struct Untying<'a> {

@@ -38,7 +38,7 @@ pub(super) fn room(source: &dyn ReadAt, archive: Span) -> Result<()> {
 }
 
 /// How long the directory is said to be; `None` if there is no end record where one may be.
-fn size(source: &dyn ReadAt, archive: Span) -> Result<Option<u64>> {
+pub(super) fn size(source: &dyn ReadAt, archive: Span) -> Result<Option<u64>> {
     let within = (LARGE_LEN + LOCATOR_LEN + END_LEN + MOST_COMMENT).min(archive.len);
     let mut tail = room::zeros(within)?;
     source.read_at(archive.offset + (archive.len - within), &mut tail)?;

@@ -160,8 +160,9 @@ impl NumpyWriter<'_> {
             }
         };
         let shape: Vec<u64> = tensor.shape.iter().copied().chain(further).collect();
-        let len =
-            tensor.nbytes().ok_or_else(|| Error::unsupported("more bytes than fit 64 bits"))?;
+        let len = tensor
+            .nbytes()
+            .ok_or_else(|| Error::unsupported("an array has more bytes than 64 bits can count"))?;
         self.member(key, Body::Led(header::header(&descr, &shape)?, id, len))
     }
 

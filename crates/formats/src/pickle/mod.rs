@@ -5,6 +5,7 @@
 //! one.
 
 pub mod detect;
+mod folder;
 pub mod read;
 #[cfg(test)]
 mod tests;

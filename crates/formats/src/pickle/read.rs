@@ -5,6 +5,8 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Broken, NoStorages, ScanOptions};
 
+use super::folder::FolderStorages;
+
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
@@ -28,11 +30,16 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
         );
     }
     let mut builder = Builder::new(limits);
-    let lowered = pickle.lower(&mut builder, &mut NoStorages::default())?;
+    let unpacked = FolderStorages::of(&files)?;
+    let name = if unpacked.is_some() { "PyTorch, unpacked" } else { "Python pickle" };
+    let lowered = match unpacked {
+        Some(mut storages) => pickle.lower(&mut builder, &mut storages)?,
+        None => pickle.lower(&mut builder, &mut NoStorages::default())?,
+    };
     findings.extend(lowered.findings);
     let format = FormatInfo {
         id: "pickle",
-        name: "Python pickle",
+        name,
         version: pickle.protocol().to_string(),
         ..FormatInfo::default()
     };

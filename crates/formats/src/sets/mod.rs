@@ -33,7 +33,7 @@ type SetRule = fn(&UnclaimedNames<'_>) -> Vec<CheckpointFiles>;
 
 /// The kinds of sets. What one has found, the next ones don't see.
 const RULES: &[SetRule] =
-    &[sharded::find, tensorflow, tensorflow_v1, distributed, keras_shards, orbax];
+    &[sharded::find, tensorflow, tensorflow_v1, distributed, keras_shards, orbax, torch_unpacked];
 
 /// Takes many files apart into checkpoints, those of several files first, each lot by name. Files
 /// that no format claims are in none.
@@ -181,6 +181,30 @@ fn is_count(text: &str) -> bool {
 /// Whether a file is one of those that a SavedModel has beside its variables.
 fn is_part(name: &str) -> bool {
     ["saved_model.pb", "fingerprint.pb", "keras_metadata.pb"].contains(&base(name))
+}
+
+/// `data.pkl` with `data/0` and on: what was a zip file of `torch.save`.
+fn torch_unpacked(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
+    let set = |main: &str| {
+        let top = folder(main);
+        let data = format!("{top}data/");
+        let beside = ["version", "byteorder", ".format_version", ".storage_alignment"];
+        let is_member = |name: &str| {
+            let rest = name.strip_prefix(top).unwrap_or_default();
+            rest.starts_with("data/") || rest.starts_with(".data/") || beside.contains(&rest)
+        };
+        let mut members: Vec<String> =
+            names.iter().filter(|name| is_member(name)).map(str::to_owned).collect();
+        if !members.iter().any(|name| name.starts_with(&data)) {
+            return None;
+        }
+        members.push(main.to_owned());
+        order::natural(&mut members);
+        let name = base(top.trim_end_matches('/'));
+        let name = if name.is_empty() { base(main) } else { name }.to_owned();
+        Some(CheckpointFiles { name, main: main.to_owned(), members })
+    };
+    names.iter().filter(|name| base(name) == "data.pkl").filter_map(set).collect()
 }
 
 /// `.metadata` with `__0_0.distcp` and on, as `torch.distributed.checkpoint` writes them.

@@ -1,5 +1,6 @@
 //! Reading.
 
+mod cut;
 mod export;
 mod first;
 mod folder;
@@ -17,7 +18,7 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Lowered, Pickle, ScanOptions};
 
-use crate::archive::Archive;
+use crate::archive::{Archive, has_end};
 use crate::damage;
 
 /// Opens it.
@@ -33,7 +34,13 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let span = Span { file: main, offset: 0, len: files.len(main) };
     let source = files.structure(main)?;
     first::tell(&files, limits, progress)?;
-    let (mut archive, findings) = folder::open(source.clone(), span, limits)?;
+    let (mut archive, findings) = match folder::open(source.clone(), span, limits) {
+        Ok(opened) => opened,
+        Err(error) if !has_end(&*source, span)? => {
+            return cut::read(&files, limits)?.ok_or(error);
+        }
+        Err(error) => return Err(error),
+    };
     progress.check(0, 0)?;
     if archive.find("data.pkl").is_none() && export::enter(&mut archive) {
         return export::read(files, source, &archive, findings, limits);

@@ -82,7 +82,7 @@ pub fn expected_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Expected> {
         dtype: dtype_of(checkpoint, leaf.target).map(ToString::to_string),
         shape: shape_of(checkpoint, leaf.target).map(<[u64]>::to_vec),
     };
-    leaves.iter().filter(|leaf| !leaf.inside_object).map(item).collect()
+    leaves.iter().filter(|leaf| !leaf.outside_state).map(item).collect()
 }
 
 /// Whether the checkpoint has a top-level state of that name, with something below it.

@@ -144,12 +144,30 @@ impl Matching<'_> {
             }
             _ => {
                 if !same_value(self.left, l, self.right, r, self.options) {
+                    let (part, l, r) = self.first_item(l, r);
                     let left = value_text(self.left, l);
                     let right = value_text(self.right, r);
-                    self.report.differ(order, key, "", DifferenceKind::Value { left, right });
+                    self.report.differ(order, key, &part, DifferenceKind::Value { left, right });
                 }
             }
         }
+    }
+
+    /// Of two arrays of objects, the first items that differ, and where they are; else the values
+    /// themselves.
+    fn first_item(&self, l: ValueId, r: ValueId) -> (String, ValueId, ValueId) {
+        if let (Value::Opaque(one), Value::Opaque(two)) = (self.left.value(l), self.right.value(r))
+            && one.items.len() == two.items.len()
+        {
+            let mut items = one.items.iter().zip(&two.items).enumerate();
+            let differ = items.find(|(_, (one, two))| {
+                !same_value(self.left, **one, self.right, **two, self.options)
+            });
+            if let Some((index, (one, two))) = differ {
+                return (format!("[{index}]"), self.left.resolve(*one), self.right.resolve(*two));
+            }
+        }
+        (String::new(), l, r)
     }
 
     fn tensor(&mut self, order: usize, key: &Text, part: &str, l: ValueId, r: ValueId) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::share::LeafSummary;
+use crate::entry::LeafSummary;
 
 /// The config of a model: of Hugging Face, of Cerebras, of Meta, or the metadata of a GGUF file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -6,6 +6,7 @@
 
 mod config;
 mod contradictions;
+mod count;
 mod experts;
 mod facts;
 mod family;
@@ -21,16 +22,18 @@ mod tests;
 mod weights;
 mod write;
 
-use statelens_checkpoint::{Checkpoint, FileId, Layout, Leaf};
+use statelens_checkpoint::{Checkpoint, FileId, Leaf};
 
 pub use config::Config;
+pub use count::parameters;
+pub(crate) use count::parameters_among;
 pub use memory::MemoryEstimate;
 pub use packed::Quantised;
 pub use parts::PartSum;
 pub use roles::ModelComponent;
 
+use crate::entry::LeafSummary;
 use crate::optimizer::Parameters;
-use crate::share::LeafSummary;
 use crate::summary::CheckpointSummary;
 use weights::Weights;
 
@@ -105,16 +108,7 @@ pub struct Resolved {
 impl Model {
     /// Finds out; reads no tensor. `leaves` are those of `checkpoint`.
     pub fn of(checkpoint: &Checkpoint, leaves: &[Leaf], config: Option<&Config>) -> Self {
-        let entries: Vec<LeafSummary> =
-            leaves.iter().map(|leaf| LeafSummary::new(checkpoint, leaf)).collect();
-        let places = leaves.iter().map(|leaf| {
-            let (_, tensor) = checkpoint.tensor_of(leaf.target)?;
-            match &tensor.layout {
-                Layout::Span(span) if span.len > 0 => Some((span.file, span.offset)),
-                _ => None,
-            }
-        });
-        let places: Vec<Option<(FileId, u64)>> = places.collect();
+        let (entries, places) = count::model_entries(checkpoint, leaves);
         let summary = CheckpointSummary::new(checkpoint, leaves);
         let state = summary.model().map(|(name, _)| name);
         let mut model = Self::read(&entries, &places, state, config);

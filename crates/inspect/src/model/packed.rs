@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::config::Config;
 use super::key::Parsed;
-use crate::share::LeafSummary;
+use crate::entry::LeafSummary;
 
 /// Weights that are quantised in one way.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,7 +9,7 @@ use super::config::Config;
 use super::key::Parsed;
 use super::packed::{self, Quantised};
 use super::roles::{self, ModelComponent, Role};
-use crate::share::LeafSummary;
+use crate::entry::LeafSummary;
 use crate::summary::MODELS;
 use crate::weights::is_moment;
 

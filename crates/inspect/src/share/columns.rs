@@ -10,7 +10,7 @@ use statelens_checkpoint::{DType, Error, Result};
 
 use super::LeafSummary;
 use super::bytes::{Unpacker, cut, put, put_signed};
-use super::entry::is_tensor;
+use crate::entry::is_tensor;
 
 /// Stands for a number in a text: a byte that UTF-8 does not use.
 const HOLE: u8 = 0xff;

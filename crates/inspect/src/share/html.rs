@@ -19,6 +19,7 @@ pub fn write_html(outline: &Outline) -> String {
     let structure = structure_fingerprint(&outline.entries).short;
     let title = escape(&outline.name);
     let mut data = pack(outline, Precision::Whole);
+    put(&mut data, outline.parameters().model);
     put_folded(&lines(outline), &mut data);
     let data = link::text(&data);
     let (script, style) = (hash(SCRIPT), hash(STYLE));

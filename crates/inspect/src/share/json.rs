@@ -29,6 +29,7 @@ pub fn write_json(outline: &Outline) -> String {
         json.name("leaves").number(totals.leaves);
         json.name("links").number(totals.links);
         count(json, &totals.all);
+        json.name("model_params").number(outline.parameters().model);
     });
     json.name("dtypes").array(|json| {
         for (name, tensors) in &totals.by_dtype {

@@ -82,6 +82,8 @@ pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
         }
     });
     Outline {
+        // Coded keys tell no more what is a parameter.
+        parameters: Some(outline.parameters().model),
         entries: entries.collect(),
         findings: if plain && options.findings { outline.findings.clone() } else { Vec::new() },
         content: None,

@@ -3,11 +3,9 @@
 
 use statelens_checkpoint::{Finding, grouped, order};
 
-use crate::summary::model_among;
 use crate::{grade_word, shape_text, visible};
 
-use super::outline::Totals;
-use super::words::{code, count, plain, size};
+use super::words::{code, plain, size};
 use super::{FoldedLine, lines};
 use super::{Outline, structure_fingerprint};
 
@@ -130,7 +128,7 @@ fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("format", outline.format_text()),
         ("producer", outline.producer.clone()),
-        ("parameters", parameters(&totals)),
+        ("parameters", outline.parameters().text()),
         ("tensors", format!("{}, {}", grouped(totals.all.tensors), size(totals.all.bytes))),
         ("keys", grouped(totals.leaves)),
         ("files", size(outline.size)),
@@ -144,20 +142,6 @@ fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Those of the model, where it is known; `90,400 (90.4 k)`, once where both are the same.
-fn parameters(totals: &Totals) -> String {
-    let all = totals.all.elements;
-    if let Some((name, state)) = model_among(&totals.by_state, false) {
-        return format!(
-            "{} in `{name}`, of {} in all tensors",
-            grouped(state.tensors.elements),
-            grouped(all)
-        );
-    }
-    let (exact, short) = (grouped(all), count(all));
-    if exact == short { exact } else { format!("{exact} ({short})") }
-}
-
 fn worst_first(outline: &Outline) -> Vec<&Finding> {
     let mut findings: Vec<&Finding> = outline.findings.iter().collect();
     order::by_key(&mut findings, |finding| std::cmp::Reverse(finding.grade));
@@ -168,7 +152,7 @@ fn worst_first(outline: &Outline) -> Vec<&Finding> {
 fn counts(outline: &Outline) -> Vec<Vec<Vec<String>>> {
     let totals = outline.totals();
     let head = |first: &str| {
-        [first, "tensors", "parameters", "bytes"].into_iter().map(str::to_owned).collect()
+        [first, "tensors", "elements", "bytes"].into_iter().map(str::to_owned).collect()
     };
     let row = |name: &str, count: &crate::Count| {
         vec![name.to_owned(), grouped(count.tensors), grouped(count.elements), grouped(count.bytes)]

@@ -4,7 +4,6 @@
 
 mod bytes;
 mod columns;
-mod entry;
 mod fingerprint;
 mod folded;
 mod html;
@@ -18,7 +17,7 @@ mod pack;
 mod tests;
 mod words;
 
-pub use entry::LeafSummary;
+pub use crate::entry::LeafSummary;
 pub use fingerprint::{Fingerprint, structure_fingerprint};
 pub use folded::{FoldedLine, lines};
 pub use html::write_html;

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Finding, Leaf, separator};
 
-use crate::summary::slot;
+use crate::model::{parameters, parameters_among};
+use crate::parameters::ParameterCount;
+use crate::summary::{model_among, slot};
 use crate::{CheckpointSummary, Count, StateSummary};
 
 use super::{Fingerprint, LeafSummary};
@@ -30,6 +32,8 @@ pub struct Outline {
     pub findings: Vec<Finding>,
     /// The fingerprint of the content, if the content was read.
     pub content: Option<Fingerprint>,
+    /// [`ParameterCount::model`], where it was counted with more than the entries tell.
+    pub parameters: Option<u64>,
 }
 
 /// What a list of entries comes to.
@@ -70,7 +74,23 @@ impl Outline {
             entries: leaves.iter().map(|leaf| LeafSummary::new(checkpoint, leaf)).collect(),
             findings: findings.collect(),
             content: None,
+            parameters: Some(parameters(checkpoint, leaves).model),
         }
+    }
+
+    /// Returns how many parameters there are.
+    pub fn parameters(&self) -> ParameterCount {
+        let totals = self.totals();
+        let state = model_among(&totals.by_state, false).map(|(name, _)| name.to_owned());
+        let model = self.parameters.unwrap_or_else(|| self.parameters_of_leaves());
+        ParameterCount { model, all: totals.all.elements, state }
+    }
+
+    /// Returns how many parameters the model has, as far as its leaves tell.
+    pub(super) fn parameters_of_leaves(&self) -> u64 {
+        let totals = self.totals();
+        let state = model_among(&totals.by_state, false).map(|(name, _)| name);
+        parameters_among(&self.entries, &[], state)
     }
 
     /// Counts.

@@ -1,6 +1,7 @@
 //! An outline as bytes, which links and HTML pages hold deflated.
 //!
-//! In order: name, format id, format, version, producer; size of the files; leaves (`columns.rs`);
+//! In order: name, format id, format, version, producer; size of the files; how many parameters
+//! the model has and 1, or 0 if the leaves tell it; leaves (`columns.rs`);
 //! findings; statistics. Numbers and texts are as in `bytes.rs`.
 
 use statelens_checkpoint::{Finding, Grade, LoaderCall, Result};
@@ -26,6 +27,7 @@ pub(super) fn pack(outline: &Outline, precision: Precision) -> Vec<u8> {
         put_bytes(&mut out, text.as_bytes());
     }
     put(&mut out, outline.size);
+    put(&mut out, told_parameters(outline));
     columns::write(&outline.entries, &mut out);
     put(&mut out, outline.findings.len() as u64);
     outline.findings.iter().for_each(|finding| put_finding(&mut out, finding));
@@ -43,6 +45,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Outline> {
         version: from.text()?,
         producer: from.text()?,
         size: from.number()?,
+        parameters: from.number()?.checked_sub(1),
         entries: columns::read(&mut from)?,
         ..Outline::default()
     };
@@ -51,6 +54,14 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Outline> {
     }
     read_statistics(&mut from, &mut outline)?;
     if from.rest.is_empty() { Ok(outline) } else { Err(cut()) }
+}
+
+/// The number of parameters and 1, or 0 if the leaves tell it.
+fn told_parameters(outline: &Outline) -> u64 {
+    match outline.parameters {
+        Some(told) if told != outline.parameters_of_leaves() => told.saturating_add(1),
+        _ => 0,
+    }
 }
 
 fn head(outline: &Outline) -> [&str; 5] {

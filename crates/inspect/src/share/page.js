@@ -47,6 +47,7 @@ const template = () => {
 };
 const [name, , format, version, producer] = [text(), text(), text(), text(), text()];
 const length = number();
+number();
 const patterns = several(() => {
   const head = bytes[at++], kind = KINDS[head & 15], flags = head >> 4;
   const p = { key: template(), kind, dtype: "", shape: null, params: 0, bytes: 0, value: [""], link: null };
@@ -99,6 +100,7 @@ known.forEach((r, i) => {
   r.stats = { min, max, mean, std, zeros: zeros[i], nan: nans[i], inf: infs[i], count: counts[i] };
 });
 at += planes * 4 * measured;
+const params = number();
 // Layers that repeat are told once: by the first of their rows.
 const folded = several(() => {
   const first = rows[number()], times = number();
@@ -110,13 +112,13 @@ const folded = several(() => {
 
 const tensors = rows.filter((r) => r.tensor && !r.link);
 const total = (of) => of.reduce((sum, r) => [sum[0] + r.params, sum[1] + r.bytes], [0, 0]);
-const [params, weight] = total(tensors);
+const [elements, weight] = total(tensors);
 const fact = (label, value) => make("div", "", make("span", "dim", label), make("b", "", value));
 const head = make("header", "", make("h1", "", name));
 const facts = make("div", "facts");
 if (format) facts.append(fact("format", `${format} ${version}`.trim()));
 if (producer) facts.append(fact("producer", producer));
-facts.append(fact("params", scaled(params, ["", "k", "M", "B", "T"]).trim()), fact("tensors", grouped(tensors.length)),
+facts.append(fact("params", scaled(params, ["", "k", "M", "B", "T"]).trim()), ...(elements === params ? [] : [fact("elements in all", scaled(elements, ["", "k", "M", "B", "T"]).trim())]), fact("tensors", grouped(tensors.length)),
   fact("bytes", size(weight)), fact("keys", grouped(rows.length)), fact("files", size(length)),
   fact("structure fingerprint", place.dataset.structure));
 if (place.dataset.content) facts.append(fact("content fingerprint", place.dataset.content));

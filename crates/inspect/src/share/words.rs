@@ -6,12 +6,6 @@ pub(super) fn size(bytes: u64) -> String {
     scaled(bytes, &UNITS)
 }
 
-/// `6.74 B` for elements.
-pub(super) fn count(number: u64) -> String {
-    const UNITS: [&str; 7] = ["", "k", "M", "B", "T", "Q", "Qi"];
-    scaled(number, &UNITS).trim_end().to_owned()
-}
-
 fn scaled(number: u64, units: &[&str; 7]) -> String {
     let mut at = 0;
     let mut unit = 1u64;
@@ -93,8 +87,6 @@ mod tests {
         ] {
             assert_eq!(size(bytes), text);
         }
-        assert_eq!(count(6_740_000_000), "6.74 B");
-        assert_eq!(count(12), "12");
     }
 
     #[test]

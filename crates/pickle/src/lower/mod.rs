@@ -5,16 +5,19 @@
 //! ([`python`], [`numpy`], [`torch`]); what is not recognised becomes a [`Value::Opaque`].
 
 mod keys;
+mod modules;
 mod numpy;
+mod objects;
 mod python;
 mod release;
 mod torch;
+mod unused;
 
 pub(crate) use torch::dtype;
 pub use torch::view;
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -25,6 +28,7 @@ use statelens_checkpoint::{
 };
 
 use release::ObjectHolders;
+use unused::StorageUses;
 
 use crate::python2::Spelled;
 use crate::storages::StorageName;
@@ -123,6 +127,12 @@ struct LoweringState {
     nested: HashMap<Spelled, Option<(StorageName, Storage)>>,
     /// Tensors that were looked up by a key, and where first.
     looked_up: HashMap<Text, NodeId>,
+    /// What tensors use of storages.
+    uses: StorageUses,
+    /// Entries of modules that are there once more.
+    copies: usize,
+    /// Modules of torch that were found.
+    modules: HashSet<NodeId>,
     problems: Problems,
     work: Cell<usize>,
     /// Where objects are let go on the way.
@@ -139,6 +149,9 @@ impl Default for LoweringState {
             dtypes: HashMap::new(),
             nested: HashMap::new(),
             looked_up: HashMap::new(),
+            uses: StorageUses::default(),
+            copies: 0,
+            modules: HashSet::new(),
             problems: Problems::default(),
             work: Cell::new(WORK),
             release: None,
@@ -148,7 +161,9 @@ impl Default for LoweringState {
 
 impl LoweringState {
     fn lowered(self, root: ValueId) -> Lowered {
-        Lowered { root, findings: self.problems.findings() }
+        let mut findings = self.problems.findings();
+        findings.extend(self.uses.finding());
+        Lowered { root, findings }
     }
 
     /// Notes that a part of the container on top of the stack is lowered.
@@ -172,6 +187,7 @@ const NOT_YET: ValueId = ValueId(u32::MAX);
 
 /// A value whose parts are being lowered.
 struct LoweringFrame {
+    node: NodeId,
     value: ValueId,
     assembly: Assembly,
     parts: Vec<NodeId>,
@@ -189,10 +205,12 @@ impl fmt::Display for KeyPath<'_> {
         for frame in self.0 {
             let Some(at) = frame.ids.len().checked_sub(1) else { continue };
             match &frame.assembly {
-                Assembly::Dict(_, entries) => match entries.get(at) {
-                    Some((key, _)) => write!(f, "{dot}{key}")?,
-                    None => continue,
-                },
+                Assembly::Dict(_, entries) | Assembly::Object { entries, .. } => {
+                    match entries.get(at) {
+                        Some((key, _)) => write!(f, "{dot}{key}")?,
+                        None => continue,
+                    }
+                }
                 Assembly::List(_) | Assembly::Tuple(_) => write!(f, "{dot}{at}")?,
                 _ => continue,
             }
@@ -239,12 +257,24 @@ enum Assembly {
         tensor: Box<Tensor>,
         scalar: bool,
     },
-    /// Parts: arguments, state, items, keys and values in turn.
+    /// Parts: the values of the entries. The class goes before the first entry that is outside the
+    /// state dict of a module, or before all.
+    Object {
+        class: Box<Opaque>,
+        entries: Entries,
+        /// Of a module: how many entries its state dict has, which come first.
+        state: Option<usize>,
+    },
+    /// An array with a mask. Parts: what stands for masked elements.
+    Masked {
+        data: Box<Tensor>,
+        mask: Box<Tensor>,
+    },
+    /// Parts: arguments, state, items.
     Opaque {
         opaque: Box<Opaque>,
         args: usize,
         state: bool,
-        items: usize,
     },
 }
 
@@ -297,9 +327,11 @@ impl Lowering<'_> {
         let mut node = node;
         // A few steps are enough for what libraries write; a longer chain is not followed.
         for _ in 0..8 {
-            if let Some(id) = self.state.done.get(&node) {
-                let link = Value::Link(*id);
-                return self.builder.push(link);
+            if let Some(id) = self.state.done.get(&node).copied() {
+                return match self.shared_module(node) {
+                    Some((assembly, parts)) => self.begin(node, assembly, parts, false),
+                    None => self.builder.push(Value::Link(id)),
+                };
             }
             match self.shape(node)? {
                 LoweredNode::Plain(value) => return self.builder.push(value),
@@ -308,12 +340,14 @@ impl Lowering<'_> {
                     self.remember(node, id)?;
                     return Ok(id);
                 }
-                LoweredNode::Parts(assembly, parts) => return self.begin(node, assembly, parts),
+                LoweredNode::Parts(assembly, parts) => {
+                    return self.begin(node, assembly, parts, true);
+                }
                 LoweredNode::With(assembly, parts, attributes) => {
                     if let Some(release) = &mut self.state.release {
                         release.keep(attributes);
                     }
-                    let id = self.begin(node, assembly, parts)?;
+                    let id = self.begin(node, assembly, parts, true)?;
                     self.state.attributes.push((id, attributes));
                     return Ok(id);
                 }
@@ -327,16 +361,24 @@ impl Lowering<'_> {
         room::insert(&mut self.state.done, node, value).map(drop)
     }
 
-    /// Gives the value its place before its parts are known, so that they can link to it.
-    fn begin(&mut self, node: NodeId, assembly: Assembly, parts: Vec<NodeId>) -> Result<ValueId> {
-        // An object and its state are two levels here, and one step of a key.
-        let allowed = self.builder.limits().depth.saturating_mul(2);
+    /// Gives the value its place before its parts are known, so that they can link to it; `is_first`
+    /// if it is not there yet.
+    fn begin(
+        &mut self,
+        node: NodeId,
+        assembly: Assembly,
+        parts: Vec<NodeId>,
+        is_first: bool,
+    ) -> Result<ValueId> {
+        let allowed = self.builder.limits().depth;
         Limits::check("nesting of containers", self.state.stack.len() as u64, allowed)?;
         let is_open = self.open(node, &assembly)?;
         let value = self.builder.push(Value::None)?;
-        self.remember(node, value)?;
+        if is_first {
+            self.remember(node, value)?;
+        }
         let ids = room::vec(parts.len() as u64)?;
-        self.state.stack.push(LoweringFrame { value, assembly, parts, ids, is_open });
+        self.state.stack.push(LoweringFrame { node, value, assembly, parts, ids, is_open });
         Ok(value)
     }
 
@@ -385,15 +427,29 @@ impl Lowering<'_> {
             Assembly::Array { tensor, scalar } => {
                 Value::Array(Array { tensor: self.builder.push_tensor(*tensor)?, scalar })
             }
-            Assembly::Opaque { mut opaque, args, state, items } => {
+            Assembly::Object { class, entries, state } => {
+                self.assemble_object(*class, entries, state, &ids)?
+            }
+            Assembly::Masked { data, mask } => {
+                let class = Global::new("numpy.ma", "MaskedArray");
+                let class = empty(class, Form::Instance);
+                let mut entries: Entries = Vec::with_capacity(3);
+                for (name, tensor) in [("data", data), ("mask", mask)] {
+                    let tensor = self.builder.push_tensor(*tensor)?;
+                    let array = Value::Array(Array { tensor, scalar: false });
+                    entries.push((name.into(), self.builder.push(array)?));
+                }
+                let fill = ids.first().map(|id| ("fill_value".into(), *id));
+                entries.extend(fill);
+                let places: Vec<ValueId> = entries.iter().map(|(_, id)| *id).collect();
+                self.assemble_object(class, entries, None, &places)?
+            }
+            Assembly::Opaque { mut opaque, args, state } => {
                 let (args, rest) = ids.split_at(args);
-                let (state, rest) = rest.split_at(usize::from(state));
-                let (items, entries) = rest.split_at(items);
+                let (state, items) = rest.split_at(usize::from(state));
                 opaque.args = args.to_vec();
                 opaque.state = state.first().copied();
                 opaque.items = items.to_vec();
-                let (entries, _) = entries.as_chunks::<2>();
-                opaque.entries = entries.iter().map(|[key, value]| (*key, *value)).collect();
                 Value::Opaque(opaque)
             }
         })
@@ -476,48 +532,7 @@ impl Lowering<'_> {
         if let Some(shape) = self.torch(id)? {
             return Ok(shape);
         }
-        Ok(self.opaque(id, object))
-    }
-
-    fn opaque(&mut self, id: NodeId, object: &BuiltObject<'_>) -> LoweredNode {
-        let pickle = self.pickle;
-        let mut parts = Vec::new();
-        let global = match pickle.global(object.callable) {
-            Some(global) => (*global).clone(),
-            // The function is itself the result of a call, which is kept as the first argument.
-            None => {
-                parts.push(object.callable);
-                self.made_class(object.callable).unwrap_or_else(|| Global::new("?", "call"))
-            }
-        };
-        match pickle.sequence(object.args) {
-            Some(args) => parts.extend(args),
-            None => parts.push(object.args),
-        }
-        let args = parts.len();
-        let state = match *object.states {
-            [] => false,
-            [.., last] => {
-                parts.push(self.fields(last));
-                true
-            }
-        };
-        parts.extend(&object.items);
-        let items = object.items.len();
-        let keywords = object.kwargs.and_then(|kwargs| pickle.dict(kwargs)).unwrap_or_default();
-        parts.extend(object.entries.iter().chain(keywords).flat_map(|(key, value)| [*key, *value]));
-        let opaque =
-            Box::new(Opaque { repr: self.repr(id).map(Into::into), ..empty(global, object.form) });
-        LoweredNode::Parts(Assembly::Opaque { opaque, args, state, items }, parts)
-    }
-
-    /// A state without the wrapping that it has where a class names its fields in `__slots__`.
-    fn fields(&self, state: NodeId) -> NodeId {
-        let Node::Tuple(parts) = self.pickle.node(state) else { return state };
-        let [dict, slots] = self.pickle.items(*parts) else { return state };
-        let none = matches!(self.pickle.node(*dict), Node::None);
-        let empty = none || self.pickle.dict(*dict).is_some_and(<[_]>::is_empty);
-        if empty && self.pickle.dict(*slots).is_some() { *slots } else { state }
+        Ok(self.unknown(id, object))
     }
 
     /// The name of a class that `dill` makes anew: `_create_type(type, 'Name', bases, dict)`.

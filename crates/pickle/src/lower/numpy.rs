@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    ByteOrder, DType, Field, Form, Global, Grade, Layout, Strided, Tensor, Value, fortran_strides,
+    ByteOrder, DType, DictKey, Field, Form, Global, Grade, Layout, Strided, Tensor, Value,
+    fortran_strides,
 };
 
+use super::objects::{Fields, object_of, opaque_of};
 use super::torch::RANK;
 use super::{Assembly, LoweredNode, Lowering};
 use crate::graph::is_dill;
@@ -48,6 +50,7 @@ impl Lowering<'_> {
                 let function = self.pickle.global(*function)?;
                 (&*function.name == "_reconstruct").then(|| self.array(*state))?
             }
+            ("numpy.ma.core" | "numpy.ma", "_mareconstruct") => self.masked(self.pickle.state(id)?),
             ("numpy.core.numeric" | "numpy._core.numeric", "_frombuffer") => {
                 let [data, dtype, shape, order] = args else { return None };
                 let fortran = self.pickle.str(*order)? == "F";
@@ -73,18 +76,88 @@ impl Lowering<'_> {
             && self.pickle.int(*fortran)? != 0;
         let element = self.element(*dtype)?;
         if element.objects {
-            return self.object_array(*shape, *data);
+            return self.object_array(*shape, *dtype, *data);
         }
         self.dense(*dtype, *shape, *data, fortran)
     }
 
-    /// Objects: nothing in the vocabulary is an array of those, so it stays one that was not
-    /// built, its shape as argument, its elements as items.
-    fn object_array(&self, shape: NodeId, data: NodeId) -> Option<LoweredNode> {
-        let items = self.pickle.sequence(data)?;
-        let opaque = Box::new(super::empty(Global::new("numpy", "ndarray"), Form::Call));
-        let assembly = Assembly::Opaque { opaque, args: 1, state: false, items: items.len() };
-        Some(LoweredNode::Parts(assembly, [&[shape], items].concat()))
+    /// An array with a mask, by the state of `_mareconstruct(MaskedArray, ndarray, (0,), b'b')`:
+    /// that of its data, the mask as bytes in the same order, what stands for masked elements
+    /// (`numpy/ma/core.py`, `MaskedArray.__getstate__`).
+    fn masked(&mut self, state: NodeId) -> Option<LoweredNode> {
+        let state = self.pickle.sequence(state)?;
+        let [_version, shape, dtype, fortran, data, mask, fill] = state else { return None };
+        let fortran = self.pickle.int(*fortran)? != 0;
+        let LoweredNode::Parts(Assembly::Array { tensor: data, .. }, _) =
+            self.dense(*dtype, *shape, *data, fortran)?
+        else {
+            return None;
+        };
+        let mask = self.bytes_of(*mask)?;
+        // A record has a mask for each field.
+        let count = data.numel()?;
+        let each = (mask.len() as u64).checked_div(count).unwrap_or(1).max(1);
+        if count.checked_mul(each)? != mask.len() as u64 {
+            return None;
+        }
+        let (element, mut dims) = (DType::Bool, data.shape.clone());
+        if each > 1 {
+            dims.push(each);
+        }
+        let layout = match fortran && dims.len() > 1 && each == 1 {
+            true => Layout::Strided(Strided {
+                storage: Arc::new(Layout::Inline(mask.clone())),
+                storage_len: mask.len() as u64,
+                offset: 0,
+                strides: fortran_strides(&dims)?,
+            }),
+            false => Layout::Inline(mask),
+        };
+        let mask = Box::new(Tensor::new(element, dims, layout));
+        Some(LoweredNode::Parts(Assembly::Masked { data, mask }, vec![*fill]))
+    }
+
+    /// An array of objects: one leaf if all are plain, with its shape as argument. Else its items in C
+    /// order are leaves, beside its shape unless that is their number.
+    fn object_array(&self, shape: NodeId, dtype: NodeId, data: NodeId) -> Option<LoweredNode> {
+        let items = self.pickle.sequence(data).filter(|items| self.afford(items.len()))?;
+        if items.iter().all(|item| self.is_plain(*item)) {
+            let array = super::empty(Global::new("numpy", "ndarray"), Form::Call);
+            let args = match self.is_string_dtype(dtype) {
+                true => vec![shape, dtype],
+                false => vec![shape],
+            };
+            return Some(opaque_of(array, args, None, items));
+        }
+        let mut fields = Fields::default();
+        if self.pickle.sequence(shape).is_none_or(|shape| shape.len() != 1) {
+            fields.add("shape".into(), shape, "shape");
+        }
+        for (index, item) in (0u64..).zip(items) {
+            fields.add(DictKey::Int(index.into()), *item, "items");
+        }
+        Some(object_of(Global::new("numpy", "ndarray"), Form::Instance, fields, None))
+    }
+
+    /// Whether a dtype is `numpy.dtypes.StringDType`, whose arrays are pickled as lists of strings.
+    fn is_string_dtype(&self, id: NodeId) -> bool {
+        self.pickle.call(id).is_some_and(|(global, _)| {
+            matches!(&*global.module, "numpy._core._internal" | "numpy.core._internal")
+                && &*global.name == "_convert_to_stringdtype_kwargs"
+        })
+    }
+
+    /// Whether a value has no parts.
+    fn is_plain(&self, id: NodeId) -> bool {
+        matches!(
+            self.pickle.node(id),
+            Node::None
+                | Node::Bool(_)
+                | Node::Int(_)
+                | Node::Float(_)
+                | Node::Str(_)
+                | Node::Bytes(_)
+        )
     }
 
     fn scalar(&mut self, dtype: NodeId, data: NodeId) -> Option<LoweredNode> {
@@ -176,6 +249,10 @@ impl Lowering<'_> {
     }
 
     fn parse_element(&mut self, id: NodeId, depth: usize) -> Option<NumpyElement> {
+        if self.is_string_dtype(id) {
+            let (dtype, order) = (DType::U8, ByteOrder::Little);
+            return Some(NumpyElement { dtype, order, objects: true });
+        }
         let (global, args) = self.pickle.call(id)?;
         if !global.is("numpy", "dtype") {
             return None;

@@ -6,7 +6,7 @@ use statelens_checkpoint::{DictClass, Form, Global, ListClass, TupleClass, Value
 
 use super::{Assembly, LoweredNode, Lowering, bytes, reference};
 use crate::graph::is_dill;
-use crate::{BuiltObject, Node, NodeId};
+use crate::{BuiltObject, Node, NodeId, Pickle};
 
 impl Lowering<'_> {
     pub(super) fn python(&mut self, id: NodeId, object: &BuiltObject<'_>) -> Option<LoweredNode> {
@@ -24,7 +24,7 @@ impl Lowering<'_> {
             ("collections", "deque") => self.deque(object, args),
             ("builtins", _) => self.builtin(id, object, name, args),
             ("_codecs", "encode") => self.bytes_of(id).map(|data| LoweredNode::Plain(bytes(data))),
-            ("copyreg", "_reconstructor") => self.reconstructor(id, object, args),
+            ("copyreg", "_reconstructor") => self.reconstructor(object, args),
             ("copyreg", "__newobj__") => {
                 let (class, rest) = args.split_first()?;
                 let class = self.pickle.global(*class)?;
@@ -121,7 +121,7 @@ impl Lowering<'_> {
         args: &[NodeId],
         class: DictClass,
     ) -> Option<LoweredNode> {
-        if !object.items.is_empty() {
+        if !object.items.is_empty() || has_fields(self.pickle, object) {
             return None;
         }
         let mut entries = match args {
@@ -145,6 +145,9 @@ impl Lowering<'_> {
     }
 
     fn deque(&self, object: &BuiltObject<'_>, args: &[NodeId]) -> Option<LoweredNode> {
+        if has_fields(self.pickle, object) {
+            return None;
+        }
         let (items, maxlen) = match args {
             [] => (Vec::new(), None),
             [items] => (self.members(*items)?, None),
@@ -162,16 +165,11 @@ impl Lowering<'_> {
     }
 
     /// What protocols 0 and 1 make of an instance: class, built-in base, value of that base.
-    fn reconstructor(
-        &self,
-        id: NodeId,
-        object: &BuiltObject<'_>,
-        args: &[NodeId],
-    ) -> Option<LoweredNode> {
+    fn reconstructor(&self, object: &BuiltObject<'_>, args: &[NodeId]) -> Option<LoweredNode> {
         let [class, base, value] = args else { return None };
         let class = self.pickle.global(*class)?;
         let base = self.pickle.global(*base)?;
-        if &*base.module != "builtins" {
+        if &*base.module != "builtins" || has_fields(self.pickle, object) {
             return None;
         }
         match (&*base.name, self.pickle.node(*value)) {
@@ -186,11 +184,6 @@ impl Lowering<'_> {
             ("tuple", Node::Tuple(items)) => {
                 let class = TupleClass::Named(class);
                 Some(with_state(object, Assembly::Tuple(class), self.pickle.items(*items).to_vec()))
-            }
-            ("object", _) => self.plain_instance(id, object, &class, &[]),
-            // A kind of number or string is made from its value, as protocol 2 would say.
-            ("int" | "float" | "str" | "bytes" | "complex", _) => {
-                self.plain_instance(id, object, &class, &[*value])
             }
             _ => None,
         }
@@ -218,30 +211,13 @@ impl Lowering<'_> {
 
     /// An object that was made from nothing and then filled by key is a kind of dict.
     fn filled(&self, object: &BuiltObject<'_>, class: &Arc<Global>) -> Option<LoweredNode> {
-        if object.entries.is_empty() || !object.items.is_empty() || object.kwargs.is_some() {
+        let is_filled = !object.entries.is_empty() && object.items.is_empty();
+        if !is_filled || object.kwargs.is_some() || has_fields(self.pickle, object) {
             return None;
         }
         let (keys, values) = self.entries(&object.entries);
         let class = DictClass::Other(class.clone());
         Some(with_state(object, Assembly::Dict(class, keys), values))
-    }
-
-    /// An instance as protocol 2 would have written it.
-    fn plain_instance(
-        &self,
-        id: NodeId,
-        object: &BuiltObject<'_>,
-        class: &Arc<Global>,
-        args: &[NodeId],
-    ) -> Option<LoweredNode> {
-        let mut parts = args.to_vec();
-        parts.extend(object.states.last());
-        let mut opaque = Box::new(super::empty((**class).clone(), Form::Instance));
-        opaque.repr = self.repr(id).map(Into::into);
-        let state = parts.len() > args.len();
-        let untouched = object.items.is_empty() && object.entries.is_empty();
-        let assembly = Assembly::Opaque { opaque, args: args.len(), state, items: 0 };
-        untouched.then_some(LoweredNode::Parts(assembly, parts))
     }
 
     /// TorchScript marks lists with their element type: `build_intlist([1, 2])`,
@@ -268,6 +244,16 @@ impl Lowering<'_> {
             }
         }
     }
+}
+
+/// Whether attributes are set on an object that is else a dict or list, besides what a state dict
+/// says of its modules.
+fn has_fields(pickle: &Pickle, object: &BuiltObject<'_>) -> bool {
+    object.states.iter().any(|state| match pickle.dict(*state) {
+        Some([]) => false,
+        Some([(name, _)]) => pickle.str(*name) != Some("_metadata"),
+        _ => true,
+    })
 }
 
 fn with_state(object: &BuiltObject<'_>, assembly: Assembly, parts: Vec<NodeId>) -> LoweredNode {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    ByteOrder, DType, Form, Global, Grade, Layout, Limits, Quantizer, Result, Span, Strided,
-    Tensor, TensorClass, Text, TupleClass, Value, contiguous_strides,
+    ByteOrder, DType, Global, Grade, Layout, Limits, Quantizer, Result, Span, Strided, Tensor,
+    TensorClass, Text, TupleClass, Value, contiguous_strides,
 };
 
 use super::{Assembly, LoweredNode, Lowering, reference};
@@ -409,6 +409,9 @@ impl Lowering<'_> {
             );
         }
         let layout = view(&storage.layout, storage.len, itemsize, offset, &shape, &strides)?;
+        if !missing {
+            self.note_use(&storage, itemsize, offset, &shape, &strides);
+        }
         let mut tensor = Tensor::new(dtype, shape, layout);
         tensor.storage = Some(storage.number);
         tensor.byte_order = self.storages.byte_order();
@@ -416,6 +419,31 @@ impl Lowering<'_> {
             tensor.byte_order = ByteOrder::Little;
         }
         Ok(tensor)
+    }
+
+    /// Notes which bytes of a storage a view uses; it lies inside.
+    fn note_use(
+        &mut self,
+        storage: &Storage,
+        itemsize: u64,
+        offset: u64,
+        shape: &[u64],
+        strides: &[i64],
+    ) {
+        if shape.contains(&0) {
+            return;
+        }
+        let (mut first, mut last, mut elements) = (offset, offset, itemsize);
+        for (dim, stride) in shape.iter().zip(strides) {
+            let reach = (dim - 1).saturating_mul(stride.unsigned_abs());
+            match *stride < 0 {
+                true => first = first.saturating_sub(reach),
+                false => last = last.saturating_add(reach),
+            }
+            elements = elements.saturating_mul(if *stride == 0 { 1 } else { *dim });
+        }
+        let range = (first * itemsize, last.saturating_add(1).saturating_mul(itemsize));
+        self.state.uses.add(storage.number, storage.len, range, elements);
     }
 
     fn without_data(
@@ -494,9 +522,7 @@ impl Lowering<'_> {
                 format!("All ranks together hold shape {:?}", size.unwrap_or_default()),
             );
         }
-        let opaque = Box::new(super::empty((*class).clone(), Form::Instance));
-        let assembly = Assembly::Opaque { opaque, args: 0, state: true, items: 0 };
-        Some(LoweredNode::Parts(assembly, vec![self.fields(state)]))
+        Some(self.with_fields((*class).clone(), state))
     }
 
     fn is_sparse(&self, id: NodeId) -> bool {

@@ -1,6 +1,6 @@
 //! Pickles as Python's libraries write them, byte for byte, and what they are read as.
 
-use statelens_checkpoint::{Builder, Checkpoint, FileSet, FormatInfo, Limits, Value};
+use statelens_checkpoint::{Builder, Checkpoint, DictClass, FileSet, FormatInfo, Limits, Value};
 use statelens_pickle::{NoStorages, is_stream, read};
 
 fn lowered(bytes: &[u8]) -> Checkpoint {
@@ -12,6 +12,13 @@ fn lowered(bytes: &[u8]) -> Checkpoint {
 
 fn keys(checkpoint: &Checkpoint) -> Vec<String> {
     checkpoint.leaves().iter().map(|leaf| leaf.flat.to_string()).collect()
+}
+
+/// The class of the object that is the root.
+fn class(checkpoint: &Checkpoint) -> String {
+    let Value::Dict(dict) = checkpoint.value(checkpoint.root()) else { panic!() };
+    let DictClass::Object(class) = &dict.class else { panic!("{:?}", dict.class) };
+    class.to_string()
 }
 
 #[test]
@@ -76,8 +83,7 @@ fn a_module_is_named_by_its_class_where_the_class_comes_with_its_source() {
         b"\x80\x02(X\x06\x00\x00\x00modulectorch.nn.modules.linear\nLinear\nX\x01\x00\x00\x00fX\x01\x00\x00\x00stQ)\x81\
 }X\x01\x00\x00\x00aK\x01sb.",
     );
-    let Value::Opaque(opaque) = checkpoint.value(checkpoint.root()) else { panic!() };
-    assert_eq!(opaque.global.to_string(), "torch.nn.modules.linear.Linear");
+    assert_eq!(class(&checkpoint), "torch.nn.modules.linear.Linear");
 }
 
 #[test]
@@ -121,8 +127,8 @@ fn an_object_of_a_class_that_dill_makes_anew_has_the_name_of_the_class() {
         b"\x80\x02cdill._dill\n_create_type\n(cdill._dill\n_load_type\nX\x04\x00\x00\x00type\x85RX\x06\x00\x00\x00Config)\
 }X\x0a\x00\x00\x00__module__X\x08\x00\x00\x00__main__stR)\x81}X\x02\x00\x00\x00lrK\x01sb.",
     );
-    let Value::Opaque(opaque) = checkpoint.value(checkpoint.root()) else { panic!() };
-    assert_eq!(opaque.global.to_string(), "__main__.Config");
+    assert_eq!(class(&checkpoint), "__main__.Config");
+    assert_eq!(keys(&checkpoint), ["__class__", "lr"]);
 }
 
 #[test]
@@ -151,7 +157,6 @@ ctorch\ndevice\nX\x03\x00\x00\x00cpu\x85R\x88t}X\x0d\x00\x00\x00_local_tensorcto
     let (_, tensor) = whole.tensor_of(whole.root()).unwrap();
     assert_eq!((tensor.shape.as_slice(), tensor.requires_grad), ([2, 3].as_slice(), true));
     let part = saved(1);
-    assert_eq!(keys(&part), ["", "_local_tensor"]);
-    let Value::Opaque(opaque) = part.value(part.root()) else { panic!() };
-    assert_eq!(opaque.global.to_string(), "torch.distributed.tensor.DTensor");
+    assert_eq!(keys(&part), ["__class__", "_local_tensor"]);
+    assert_eq!(class(&part), "torch.distributed.tensor.DTensor");
 }

@@ -150,7 +150,7 @@ fn what_is_used_again_is_still_there() {
         e.reduce();
         e.empty_dict();
         e.mark();
-        set_str(e, "version", |e| e.float(2.5));
+        set_str(e, "_metadata", |e| e.float(2.5));
         e.setitems();
         e.build();
         e.setitems();

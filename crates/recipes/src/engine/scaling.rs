@@ -93,8 +93,7 @@ impl<'a> Factors<'a> {
             (false, _) => {
                 let scaled =
                     |name: &&str| key.contains(&format!("embedding_layer.{name}_embeddings"));
-                ["word", "position"].iter().any(|name| scaled(name))
-                    || is_bert && scaled(&"segment")
+                ["word", "position"].iter().any(scaled) || is_bert && scaled(&"segment")
             }
         };
         match self.config.as_map().and_then(|map| map.get("embeddings_scale")) {

@@ -4,4 +4,6 @@
 mod early;
 mod examples;
 mod library;
+mod modules;
+mod parameters;
 mod workers;

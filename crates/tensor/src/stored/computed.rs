@@ -259,7 +259,7 @@ impl Compute {
             },
             other => {
                 return Err(Error::unsupported(format!(
-                    "computing with elements of dtype {other}"
+                    "elements of dtype {other} can't be computed with"
                 ))
                 .expected("float16, bfloat16, float32 or float64"));
             }

@@ -178,11 +178,23 @@ impl ObjectWriter<'_> {
                 self.global(&factory.module, &factory.name)?;
                 self.call(TupleLen::One);
             }
-            DictClass::Other(class) => return Err(unknown(class)),
+            DictClass::Object(class) if is_known(class) => {
+                self.global(&class.module, &class.name)?;
+                self.out.empty_tuple();
+                match dict.entries.iter().any(|(key, _)| *key == DictKey::from("__reduce__")) {
+                    true => self.out.reduce(),
+                    false => self.out.newobj(),
+                }
+                self.out.empty_dict();
+                self.tasks.push(WriteTask::Do(Encoder::build));
+            }
+            DictClass::Other(class) | DictClass::Object(class) => return Err(unknown(class)),
         }
         self.out.mark();
         self.tasks.push(WriteTask::Do(Encoder::setitems));
-        for (key, id) in dict.entries.iter().rev() {
+        let source = self.source;
+        for entry in dict.entries.iter().rev().filter(|entry| !names_class(source, dict, entry)) {
+            let (key, id) = entry;
             self.tasks.push(WriteTask::Value(*id));
             self.tasks.push(WriteTask::Key(key.clone()));
         }
@@ -318,6 +330,14 @@ fn unknown(class: &Global) -> Why {
         return "an object of a class that its pickle makes by running code".into();
     }
     format!("an object of the class {class}, which runs code when it is loaded").into()
+}
+
+/// Whether an entry of an object is its class.
+pub(super) fn names_class(source: &Checkpoint, dict: &Dict, entry: &(DictKey, ValueId)) -> bool {
+    let (key, id) = entry;
+    let DictClass::Object(class) = &dict.class else { return false };
+    let is_named = *key == DictKey::from("__class__") || *key == DictKey::from("__reduce__");
+    is_named && matches!(source.value(*id), Value::Opaque(opaque) if opaque.global == **class)
 }
 
 /// Classes and functions whose objects are data, and that every Python has.

@@ -157,22 +157,34 @@ impl OutlineContainer {
                 }
                 FormatFamily::V04 => None,
             },
-            Value::Dict(dict) => Some(Self::dict(dict, family, report, key)),
+            // A namespace of plain values is pickled as one.
+            Value::Dict(dict) if is_namespace(dict) && !source.holds_tensor(id) => None,
+            Value::Dict(dict) => Some(Self::dict(source, dict, family, report, key)),
             _ => None,
         }
     }
 
     fn dict(
+        source: &Checkpoint,
         dict: &Dict,
         family: FormatFamily,
         report: &mut LossReport,
         key: &dyn Fn() -> Text,
     ) -> Self {
+        let without_class;
+        let dict = if let DictClass::Object(_) = dict.class {
+            let mut plain = dict.clone();
+            plain.entries.retain(|entry| !super::objects::names_class(source, dict, entry));
+            without_class = plain;
+            &without_class
+        } else {
+            dict
+        };
         let mut steps: Vec<Vec<u8>> = dict.entries.iter().map(|(key, _)| step(key)).collect();
         let class = match &dict.class {
             DictClass::Dict => ContainerClass::Dict,
             DictClass::Ordered => ContainerClass::Ordered,
-            DictClass::Counter | DictClass::Other(_) => {
+            DictClass::Counter | DictClass::Other(_) | DictClass::Object(_) => {
                 report.lose(report::DICT, &key());
                 ContainerClass::Dict
             }
@@ -194,6 +206,12 @@ impl OutlineContainer {
         let children = steps.into_iter().zip(dict.entries.iter().map(|(_, id)| *id)).collect();
         Self { class, keys: keys(dict, family, report, key), children }
     }
+}
+
+/// Whether an object is a namespace, which every Python has.
+fn is_namespace(dict: &Dict) -> bool {
+    let DictClass::Object(class) = &dict.class else { return false };
+    class.is("argparse", "Namespace") || class.is("types", "SimpleNamespace")
 }
 
 /// The keys as they are written: what the structure can't hold becomes a string.

@@ -102,6 +102,6 @@ pub(super) fn header(descr: &str, shape: &[u64]) -> Result<Vec<u8>> {
     };
     let text = padded(12, text);
     let len = u32::try_from(text.len())
-        .map_err(|_| Error::unsupported("a record with more fields than a header can name"))?;
+        .map_err(|_| Error::unsupported("a record has more fields than a header can name"))?;
     Ok([MAGIC, &[version, 0], &len.to_le_bytes(), &text].concat())
 }

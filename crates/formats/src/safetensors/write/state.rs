@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, Key, KeyPart, Layout, Leaf, Loss, Result, TensorClass, TensorId,
-    Text, Value, ValueId, order,
+    Checkpoint, DType, Error, Key, Layout, Leaf, Loss, Result, TensorClass, TensorId, Text, Value,
+    ValueId, order,
 };
 
 use super::{WrittenTensor, stored_as};
@@ -66,7 +66,6 @@ const FROZEN: LossReason = lost("frozensets are left out", TENSORS_ONLY);
 const NUMPY_DTYPE: LossReason = lost("numpy dtypes become their names", TENSORS_ONLY);
 const OBJECT: LossReason =
     lost("objects become the text that Python prints for them", TENSORS_ONLY);
-const MODULE: LossReason = lost("of objects only their tensors are written", TENSORS_ONLY);
 const LONG_INT: LossReason =
     lost("integers of thousands of digits are left out", "Python would not read them.");
 
@@ -149,7 +148,6 @@ impl Sorter<'_> {
                 if leaf.key.parts.is_empty()
                     && self.source.value(leaf.target).children().is_empty() => {}
             Value::Set(set) if set.frozen => self.lose(FROZEN, name),
-            Value::Opaque(_) if self.source.holds_tensor(leaf.target) => self.lose(MODULE, name),
             Value::Opaque(_) => {
                 self.lose(OBJECT, name);
                 self.values.push((name.clone(), leaf.target));
@@ -382,11 +380,6 @@ impl TensorView {
 
 /// A key's path, with its steps apart.
 fn path(key: &Key) -> String {
-    let step = |part: &KeyPart| match part {
-        KeyPart::Field(key) => key.to_string(),
-        KeyPart::Index(index) => index.to_string(),
-        KeyPart::Inside(text) => text.to_string(),
-    };
-    let steps: Vec<String> = key.parts.iter().map(|part| format!("`{}`", step(part))).collect();
+    let steps: Vec<String> = key.parts.iter().map(|part| format!("`{}`", part.text())).collect();
     steps.join(" > ")
 }

@@ -82,7 +82,6 @@ pub(super) const BIG_INT: LossKind =
 pub(super) const TEXT: LossKind = lost("dtypes and devices become their names", TENSORS);
 pub(super) const OBJECT: LossKind =
     lost("objects become the text that Python prints for them", TENSORS);
-pub(super) const MODULE: LossKind = lost("of objects, only the tensors in them are kept", TENSORS);
 
 /// That a checkpoint that is one value gets a name for it.
 pub(super) fn named() -> Loss {

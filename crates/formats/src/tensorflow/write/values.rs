@@ -180,7 +180,7 @@ impl Items<'_> {
         for (name, id) in &sparse.parts {
             if let Some((tensor, _)) = self.source.tensor_of(*id) {
                 let mut key = leaf.key.clone();
-                key.parts.push(KeyPart::Inside((*name).into()));
+                key.parts.push(KeyPart::Field((*name).into()));
                 self.tensor(leaf, &key, tensor);
             }
         }
@@ -190,11 +190,6 @@ impl Items<'_> {
         let source = self.source.clone();
         if let Some((shape, strings)) = string_array(&source, opaque) {
             self.strings(leaf, shape, &strings);
-            return;
-        }
-        if source.holds_tensor(leaf.target) {
-            // They are leaves of their own.
-            self.losses.add(&losses::MODULE, &leaf.flat);
             return;
         }
         let text = opaque.repr.clone().unwrap_or_else(|| opaque.global.to_string().into());

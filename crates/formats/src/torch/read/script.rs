@@ -1,7 +1,7 @@
 //! TorchScript: what an archive of `torch.jit.save` has beside the tree of its module.
 
 use statelens_checkpoint::{
-    Builder, ByteOrder, Dict, DictKey, Finding, Grade, Limits, Opaque, Result, Value, ValueId,
+    Builder, ByteOrder, Dict, DictKey, Finding, Grade, Limits, Result, Value, ValueId,
 };
 
 use statelens_pickle::ScanOptions;
@@ -53,12 +53,8 @@ pub(super) fn constants(
         .map(|(index, id): (u64, _)| (DictKey::from(format!("c{index}").as_str()), id));
     let dict = Dict { entries: named.collect(), ..Dict::default() };
     let dict = builder.push(Value::Dict(dict))?;
-    let name = builder.push(Value::Str(NAME.into()))?;
     match builder.value_mut(root) {
-        Some(Value::Opaque(module)) => {
-            let Opaque { entries, .. } = &mut **module;
-            entries.push((name, dict));
-        }
+        Some(Value::Dict(module)) => module.entries.push((DictKey::from(NAME), dict)),
         _ => findings.push(
             Finding::new(Grade::Warning, "The constants of the code are not shown")
                 .detail("The archive holds no module that they could belong to."),

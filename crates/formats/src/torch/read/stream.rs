@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Builder, Checkpoint, Error, FileId, FileSet, FormatInfo, Layout, Limits, Progress, ReadAt,
-    Result, Span,
+    Builder, Checkpoint, Error, FileId, FileSet, Finding, FormatInfo, Grade, Layout, Limits,
+    Progress, ReadAt, Result, Span, grouped,
 };
 use statelens_pickle::{Broken, PickleStream, ScanOptions, Storage, Storages, read_stream};
 
@@ -18,6 +18,7 @@ pub(super) fn read(
     progress.check(0, 0)?;
     let mut findings = stream.scan(&ScanOptions::default());
     let mut storages = StreamStorages::read(&files, &stream, limits)?;
+    findings.extend(storages.cut.take());
     let mut builder = Builder::new(limits);
     let lowered = stream.pickle.lower(&mut builder, &mut storages)?;
     findings.extend(lowered.findings);
@@ -52,6 +53,8 @@ fn pickles(files: &FileSet, limits: &Limits) -> Result<Result<PickleStream, Brok
 /// Where each storage lies.
 struct StreamStorages {
     storages: HashMap<String, Storage>,
+    /// That the file ends before the last of them does.
+    cut: Option<Finding>,
 }
 
 impl StreamStorages {
@@ -64,13 +67,8 @@ impl StreamStorages {
         let mut at = stream.end;
         let mut storages = HashMap::with_capacity(stream.storages.len());
         for (number, (key, unit)) in (0..).zip(&stream.storages) {
-            let cut = |at: u64| {
-                Error::damaged(format!("the file ends inside storage {key}"))
-                    .at(at)
-                    .advice("The file is cut short: compare its size with the original.")
-            };
             let mut numel = [0; 8];
-            let data = at.checked_add(8).filter(|data| *data <= end).ok_or_else(|| cut(at))?;
+            let Some(data) = at.checked_add(8).filter(|data| *data <= end) else { break };
             source.read_at(at, &mut numel)?;
             let numel = u64::from_le_bytes(numel);
             let Some(unit) = unit else {
@@ -79,12 +77,26 @@ impl StreamStorages {
                 ))
                 .at(at));
             };
-            let len = numel.checked_mul(*unit).ok_or_else(|| cut(at))?;
-            at = data.checked_add(len).filter(|next| *next <= end).ok_or_else(|| cut(at))?;
+            let len = numel.checked_mul(*unit);
+            let next = len.and_then(|len| data.checked_add(len)).filter(|next| *next <= end);
+            let (Some(len), Some(next)) = (len, next) else { break };
+            at = next;
             let layout = Layout::Span(Span { file: FileId(main.0), offset: data, len });
             storages.insert(key.clone(), Storage { number, layout, len });
         }
-        Ok(Self { storages })
+        let (whole, all) = (storages.len(), stream.storages.len());
+        let cut = (whole < all).then(|| {
+            Finding::new(Grade::Damage, "The file is cut short")
+                .detail(format!(
+                    "{} of {} storages are whole, and their tensors can be used. torch refuses the \
+                     file.",
+                    grouped(whole as u64),
+                    grouped(all as u64)
+                ))
+                .place(format!("byte {at}"))
+                .advice("Copy or download it again.")
+        });
+        Ok(Self { storages, cut })
     }
 }
 
@@ -94,7 +106,7 @@ impl Storages for StreamStorages {
             return storage.clone();
         }
         let number = self.storages.len() as u32;
-        let layout = Layout::Missing(format!("the file has no storage {key:?}").into());
+        let layout = Layout::Missing(format!("the file has no whole storage {key:?}").into());
         let storage = Storage { number, layout, len };
         self.storages.insert(key.to_owned(), storage.clone());
         storage

@@ -341,8 +341,10 @@ impl<'a> Pickler<'a> {
                 self.encoder.reduce();
             }
             class => {
-                if *class != DictClass::Dict {
-                    self.losses.add(losses::DICT, id);
+                match class {
+                    DictClass::Dict => {}
+                    DictClass::Object(_) => self.losses.add(losses::MODULE, id),
+                    _ => self.losses.add(losses::DICT, id),
                 }
                 self.encoder.empty_dict();
             }

@@ -104,15 +104,7 @@ fn units(source: &Checkpoint, leaves: &[Leaf]) -> Result<Vec<Unit>> {
             ))
             .advice("Write one file, or leave it out with --exclude."));
         }
-        match units.last_mut().filter(|_| leaf.inside_object) {
-            Some(object) => {
-                object.tensors.extend(tensors);
-                object.bytes = object.bytes.saturating_add(bytes);
-            }
-            None => {
-                units.push(Unit { key: leaf.flat.clone(), id: leaf.id, tensors, bytes });
-            }
-        }
+        units.push(Unit { key: leaf.flat.clone(), id: leaf.id, tensors, bytes });
     }
     Ok(units)
 }
@@ -173,7 +165,7 @@ fn refuse_twins(units: &[Unit]) -> Result<()> {
 
 /// Nesting is given up: files that are apart can't share a dict.
 fn losses(source: &Checkpoint, leaves: &[Leaf]) -> Vec<Loss> {
-    let nested = leaves.iter().filter(|leaf| leaf.key.parts.len() > 1 && !leaf.inside_object);
+    let nested = leaves.iter().filter(|leaf| leaf.key.parts.len() > 1);
     let keys: Vec<String> = nested.map(|leaf| leaf.flat.to_string()).collect();
     if keys.is_empty() {
         return Vec::new();

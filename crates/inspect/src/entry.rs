@@ -103,7 +103,7 @@ impl Foldable for LeafSummary {
 }
 
 /// Whether what is of this kind has a dtype and a shape.
-pub(super) fn is_tensor(kind: &str) -> bool {
+pub(crate) fn is_tensor(kind: &str) -> bool {
     matches!(kind, "tensor" | "ndarray" | "sparse")
 }
 

@@ -1,0 +1,70 @@
+//! Whole modules: what their `state_dict()` returns is written, the rest is left out.
+
+use statelens_checkpoint::{Checkpoint, Error, Loss, Result, Value, ValueId};
+
+use super::{Edit, filter};
+
+/// The checkpoint without what is outside the state dicts of its modules, and what that loses;
+/// `None` if there is nothing to leave out.
+pub(crate) fn state_only(source: &Checkpoint) -> Result<Option<(Checkpoint, Loss)>> {
+    if !source.has_outside_state() {
+        return Ok(None);
+    }
+    let outside = source.each_leaf().filter(|leaf| leaf.outside_state);
+    let keys: Vec<String> = outside.map(|leaf| leaf.flat.to_lossy().into_owned()).collect();
+    if keys.is_empty() {
+        return Ok(None);
+    }
+    let mut builder = source.edit();
+    for index in 0..source.values().len() {
+        if let Some(Value::Dict(dict)) = builder.value_mut(ValueId(index as u32)) {
+            dict.entries.retain(|(_, id)| !source.is_outside_state(*id));
+        }
+    }
+    let (reached, _) = filter::place_links(&mut builder, source)?;
+    filter::clear(&mut builder, &reached);
+    let mut state = builder.rebuild(source)?;
+    filter::forget(source, &mut state);
+    let loss = Loss {
+        keys,
+        what: "what a module holds beside its state dict is left out".into(),
+        why: "Its `state_dict()` does not return classes, attributes and buffers that are not \
+              persistent. A key that is selected is written."
+            .into(),
+        harmless: false,
+    };
+    Ok(Some((state, loss)))
+}
+
+/// Refuses new names and dtypes that would be for nothing but what is left out.
+pub(crate) fn refuse_outside(edit: &Edit, source: &Checkpoint, edited: &Checkpoint) -> Result<()> {
+    if !edited.has_outside_state() {
+        return Ok(());
+    }
+    for rename in &edit.rename {
+        let matched = |outside: bool| {
+            let mut leaves = source.each_leaf().filter(|leaf| leaf.outside_state == outside);
+            leaves.any(|leaf| !rename.places(&leaf.flat.to_lossy()).is_empty())
+        };
+        if matched(true) && !matched(false) {
+            return Err(only_outside(&format!("the replacement `{}`", rename.as_str())));
+        }
+    }
+    for pattern in edit.casts.iter().filter_map(|cast| cast.pattern.as_ref()) {
+        let matched = |outside: bool| {
+            let mut leaves = edited.each_leaf().filter(|leaf| leaf.outside_state == outside);
+            leaves.any(|leaf| pattern.matches(&leaf.flat.to_lossy()))
+        };
+        if matched(true) && !matched(false) {
+            return Err(only_outside(&format!("the cast of `{}`", pattern.as_str())));
+        }
+    }
+    Ok(())
+}
+
+fn only_outside(what: &str) -> Error {
+    Error::refused(format!(
+        "{what} matches only what a module holds beside its state dict, which is not written"
+    ))
+    .advice("Select the key as well, and it is written.")
+}

@@ -1,0 +1,54 @@
+//! Tensors whose bytes are nowhere: what is there is written without them, which is a loss.
+
+use std::collections::HashSet;
+
+use statelens_checkpoint::{
+    Checkpoint, Dict, Layout, List, Loss, Result, Set, Tuple, TupleClass, Value, ValueId,
+};
+
+/// The checkpoint without the tensors that have no data, and what that loses; `None` if there are
+/// none, or no others.
+pub(crate) fn without_missing(source: &Checkpoint) -> Result<Option<(Checkpoint, Loss)>> {
+    let missing = |id: ValueId| match &source.tensor_of(id)?.1.layout {
+        Layout::Missing(why) => Some(why.clone()),
+        _ => None,
+    };
+    let (mut keys, mut gone) = (Vec::new(), HashSet::new());
+    let (mut first, mut others) = (None, false);
+    for leaf in source.each_leaf() {
+        match missing(leaf.target) {
+            Some(why) => {
+                first.get_or_insert(why);
+                gone.insert(leaf.id);
+                keys.push(leaf.flat.to_lossy().into_owned());
+            }
+            None => others |= source.tensor_of(leaf.target).is_some(),
+        }
+    }
+    let Some(why) = first.filter(|_| others) else { return Ok(None) };
+    let mut builder = source.edit();
+    let keep = |id: &ValueId| !gone.contains(id);
+    for index in 0..source.values().len() {
+        match builder.value_mut(ValueId(index as u32)) {
+            Some(Value::Dict(Dict { entries, .. })) => entries.retain(|(_, id)| keep(id)),
+            Some(Value::List(List { items, .. }) | Value::Set(Set { items, .. })) => {
+                items.retain(keep);
+            }
+            Some(Value::Tuple(Tuple { class, items })) => {
+                let before = items.len();
+                items.retain(keep);
+                if items.len() < before {
+                    *class = TupleClass::Tuple;
+                }
+            }
+            _ => {}
+        }
+    }
+    let loss = Loss {
+        keys,
+        what: "tensors without data are left out".into(),
+        why: format!("Of the first: {why}. If their bytes are in other files, open those as well."),
+        harmless: false,
+    };
+    builder.rebuild(source).map(|rest| Some((rest, loss)))
+}

@@ -1,0 +1,83 @@
+//! How many parameters there are is one number, wherever it stands.
+
+use std::path::{Path, PathBuf};
+
+use statelens::open;
+use statelens_inspect::model::{Model, parameters};
+use statelens_inspect::share::{
+    KeysAs, LinkOptions, Outline, link, open_link, write_json, write_markdown,
+};
+use statelens_inspect::{CheckpointSummary, grouped};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            match entry.path().is_dir() {
+                true => open.push(entry.path()),
+                // Files that are made to take long.
+                false if entry.path().to_string_lossy().contains("attacks") => {}
+                false => found.push(entry.path()),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_face_gives_the_same_number_for_every_fixture() {
+    let mut opened = 0;
+    for path in files(&fixtures()) {
+        let Ok(checkpoint) = open(&path) else { continue };
+        opened += 1;
+        let name = path.display();
+        let inner = checkpoint.inner();
+        let leaves = inner.leaves();
+        let count = parameters(inner, &leaves);
+        let fact = Model::of(inner, &leaves, None).number("parameters");
+        assert_eq!(fact, Some(count.model), "the inspector: {name}");
+        let summary = CheckpointSummary::of(inner).json(inner, &count);
+        let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+        assert_eq!(summary["model_params"], count.model, "info --json: {name}");
+        let outline = Outline::new(inner, &leaves);
+        assert_eq!(outline.parameters().model, count.model, "the summary: {name}");
+        let text = count.text();
+        let markdown = write_markdown(&outline);
+        let line = markdown.lines().find(|line| line.starts_with("| parameters |"));
+        let line = line.unwrap_or_else(|| panic!("{name}: {markdown}"));
+        assert!(line.contains(&grouped(count.model)), "{name}: {line}, not {text}");
+        let json: serde_json::Value = serde_json::from_str(&write_json(&outline)).unwrap();
+        assert_eq!(json["totals"]["model_params"], count.model, "JSON: {name}");
+        // More do not fit a link.
+        let kinds: &[KeysAs] = match outline.entries.len() {
+            ..5_000 => &[KeysAs::Plain, KeysAs::Hidden],
+            _ => &[],
+        };
+        for keys in kinds.iter().copied() {
+            let Ok(link) = link(&outline, &LinkOptions { keys, ..LinkOptions::default() }) else {
+                continue;
+            };
+            let shared = open_link(&link).unwrap();
+            assert_eq!(shared.parameters().model, count.model, "a link: {name}");
+        }
+    }
+    assert!(opened > 250, "{opened} fixtures were opened");
+}
+
+#[test]
+fn the_optimizer_and_ties_and_buffers_do_not_count() {
+    for (name, model, all) in
+        [("keras/k3_seq_compiled.keras", 218, 656), ("trainer/gpt2/pytorch_model.bin", 1952, 2080)]
+    {
+        let checkpoint = open(fixtures().join(name)).unwrap();
+        let count = parameters(checkpoint.inner(), &checkpoint.inner().leaves());
+        assert_eq!((count.model, count.all), (model, all), "{name}");
+    }
+}
