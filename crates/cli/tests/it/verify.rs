@@ -251,7 +251,7 @@ fn what_is_wrong_is_named_with_its_place_and_what_was_expected() {
 #[test]
 fn where_nothing_has_a_checksum_nothing_is_said_to_be_sound() {
     for name in
-        ["pickle/numpy_proto2.pkl", "flax/flax_model.msgpack", "numpy/f4.npy", "gguf/types_v3.gguf"]
+        ["pickle/numpy_proto2.pkl", "flax/flax_model.msgpack", "numpy/f4.npy", "gguf/quants.gguf"]
     {
         let said = run(["verify", fixture(name).to_str().unwrap()]).ok();
         assert!(
