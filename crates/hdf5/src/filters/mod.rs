@@ -235,7 +235,8 @@ mod tests {
         let plain: Vec<u8> = (0..64).collect();
         let mut stored = Vec::new();
         lz4::encode(&shuffle::encode(&plain, 4), &mut stored).unwrap();
-        let pipeline = [filter(id::SHUFFLE), filter(id::LZ4)];
+        let shuffle = FilterDescription { client_data: vec![4], ..filter(id::SHUFFLE) };
+        let pipeline = [shuffle, filter(id::LZ4)];
         let mut out = Vec::new();
         decode(&pipeline, 0, &stored, 4, 64, &mut out).unwrap();
         assert_eq!(out, plain);
