@@ -117,6 +117,7 @@ fn main() -> ExitCode {
         Task::Cycles { draw: true } => cycles::draw(),
         Task::Cycles { draw: false } => cycles::check(),
         Task::Fixtures { pack, unpack } => fixtures(pack.as_deref(), unpack.as_deref()),
+        Task::Styles => styles::check(),
         Task::Setup => setup::prepare(setup::ALL),
     };
     match result {

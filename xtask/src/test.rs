@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Error, Result};
 
 use crate::page::PageTests;
-use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell};
+use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell, styles};
 
 /// How long each fuzz target runs here.
 const FUZZ_SECONDS: u32 = 5;
@@ -38,6 +38,7 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
     });
     report.step("clippy", || clippy(all));
     report.step("cycles of modules", cycles::check);
+    report.step("style sheets of the page", styles::check);
     if all {
         report.step("clippy for wasm32", clippy_wasm);
         report.step("packages", packages);
