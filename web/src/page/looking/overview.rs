@@ -158,7 +158,7 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
         |(row, column)| block_text(map, row, column),
     );
     html! {
-        <div class={classes(&["over", when(square.is_some(), "square")])} {style} ref={outer}>
+        <div class={classes(&["overview", when(square.is_some(), "square")])} {style} ref={outer}>
             <span></span>
             <div class="profile" aria-hidden="true">{ profile(&map.columns, looking.profile, false) }</div>
             <span></span>

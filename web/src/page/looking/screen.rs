@@ -10,7 +10,7 @@ use super::grid::Grid;
 use super::overview::{Overview, legend};
 use super::ranked;
 use super::side::Side;
-use crate::page::hooks::use_media;
+use crate::page::hooks::{touches, use_media};
 use crate::page::marks::{Copy, cap, dtype, logo, wrapped_key};
 use crate::page::model::actor::Actor;
 use crate::page::taking::sliced_key;
@@ -87,7 +87,7 @@ pub fn Expanded(props: &ExpandedProps) -> Html {
                     if let (Some(map), Some(colours)) = (&*map, &*colours) {
                         <Overview looking={looking.clone()} map={map.clone()} colours={colours.clone()} />
                     } else if looking.failed.is_none() {
-                        <div class="over waiting" role="status">{ "Reading\u{2026}" }</div>
+                        <div class="overview waiting" role="status">{ "Reading\u{2026}" }</div>
                     }
                     <Grid looking={looking.clone()} {dark} bytes={row.bytes} />
                     { ranked::tiles(&actor, looking, dark) }
@@ -133,7 +133,8 @@ fn what(
             format!("each cell is the {what} of a {high} \u{d7} {wide} block")
         }
     };
-    format!("{of} \u{b7} click, drag, or use the arrow keys")
+    let act = if touches() { "tap or drag" } else { "click, drag, or use the arrow keys" };
+    format!("{of} \u{b7} {act}")
 }
 
 fn progress(actor: &Actor, looking: &Looking) -> Html {
