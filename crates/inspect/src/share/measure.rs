@@ -41,9 +41,7 @@ impl<'a> Measuring<'a> {
         if let Some(found) = statistics {
             outline.take_statistics(checkpoint, leaves, |id| found.get(&id).copied());
         }
-        let mut hashes = Hashes::new(checkpoint, hashes);
-        let line = |leaf| hashes.columns(leaf).join("\t") + "\n";
-        outline.content = Some(of_lines(leaves.iter().map(line).collect()));
+        outline.take_hashes(checkpoint, leaves, hashes);
         Ok(())
     }
 }
@@ -60,6 +58,18 @@ impl TakesHashes for LeafValues<'_> {
 }
 
 impl Outline {
+    /// Sets the fingerprint of the content from the SHA-256 of all tensors, in hexadecimal.
+    pub fn take_hashes(
+        &mut self,
+        checkpoint: &Checkpoint,
+        leaves: &[Leaf],
+        hashes: HashMap<TensorId, String>,
+    ) {
+        let mut hashes = Hashes::new(checkpoint, hashes);
+        let line = |leaf| hashes.columns(leaf).join("\t") + "\n";
+        self.content = Some(of_lines(leaves.iter().map(line).collect()));
+    }
+
     /// Takes in what is known of tensors' values, and the finding that some are no finite numbers.
     pub fn take_statistics(
         &mut self,

@@ -19,19 +19,20 @@ mod tests;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use statelens_checkpoint::{
     Checkpoint, DType, Error, FileId, Grade, Layout, Leaf, Progress, Result, Span, Tensor,
     TensorId, order,
 };
 use statelens_formats::checks::{Check, Checks};
+use statelens_stats::{Accumulator, Summary};
 use statelens_tensor::{Buffer, Pour, drive, elements, grain, verbatim_span};
 
 use crate::pieces::Pieces;
 use crate::reading::{Repetition, tensors_of};
 use crate::work::{InOrder, Work};
-use passing::{Passed, Passing};
+use passing::{Passed, PassedTensor, Passing};
 use spans::Places;
 use table::PerTensor;
 use tally::Tally;
@@ -69,11 +70,14 @@ pub struct Verifying {
     pieces: Pieces,
     /// Whether hashes are wanted, too.
     hashing: bool,
+    /// Accumulators that no job uses now, if statistics are wanted, too: each is large.
+    accumulators: Option<Mutex<Vec<Accumulator>>>,
 }
 
 /// What a [`Verification`] has found.
 pub struct VerificationResults {
     hashes: HashMap<TensorId, String>,
+    summaries: Vec<(TensorId, Box<Summary>)>,
     not_finite: PerTensor<NonFinite>,
     report: VerificationReport,
     /// Of the job whose last piece is still to come.
@@ -127,12 +131,38 @@ impl Verification {
             jobs: Vec::new(),
             pieces: Pieces::default(),
             hashing,
+            accumulators: None,
         };
         verifying.plan(&order, places, &mut report);
         Self::of(
             verifying,
-            VerificationResults { hashes: HashMap::new(), not_finite, report, begun: None },
+            VerificationResults {
+                hashes: HashMap::new(),
+                summaries: Vec::new(),
+                not_finite,
+                report,
+                begun: None,
+            },
         )
+    }
+
+    /// Also makes statistics of the tensors' values, from the same bytes. Tensors whose values are not numbers, such
+    /// as quantised blocks, have none; nor do constants, unless hashes are wanted.
+    #[must_use]
+    pub fn with_statistics(mut self) -> Self {
+        self.work.accumulators = Some(Mutex::default());
+        self
+    }
+
+    /// Takes the statistics that were made since the last call.
+    pub fn take_summaries(&mut self) -> Vec<(TensorId, Box<Summary>)> {
+        std::mem::take(&mut self.sum.summaries)
+    }
+
+    /// Returns the SHA-256 of the tensors that were read, in hexadecimal, if hashes are wanted.
+    #[must_use]
+    pub fn hashes(&self) -> &HashMap<TensorId, String> {
+        &self.sum.hashes
     }
 
     /// What was found; complete once nothing is needed any more. Hashes were asked for if there
@@ -263,6 +293,12 @@ impl Verifying {
         (check, job.tensors.first().map(|inner| inner.tensor))
     }
 
+    /// An accumulator for a job, if statistics are wanted.
+    fn accumulator(&self) -> Option<Accumulator> {
+        let mut pool = self.accumulators.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(pool.pop().unwrap_or_default())
+    }
+
     /// Whether a tensor is a constant that is not gone through: its one element tells.
     fn told_by_one(&self, tensor: &Tensor) -> bool {
         matches!(tensor.layout, Layout::Fill(_)) && !self.hashing
@@ -348,6 +384,7 @@ impl Work for Verifying {
             let summing = check.map(|check| check.algorithm.begin());
             let start = self.bytes_of(part).start;
             Passing::new(checkpoint.clone(), job.tensors.clone(), summing, self.hashing, start)
+                .counting(self.accumulator())
         };
         let pour = match (check, tensor) {
             (Some(check), None) if check.found.is_some() => return Ok(None),
@@ -369,14 +406,23 @@ impl Work for Verifying {
     }
 
     fn end(&self, part: usize, machine: Option<Self::Part>, read: Result<()>) -> Passed {
-        if let Some(pour) = machine {
-            return pour.into.finish(read);
+        if let Some(mut pour) = machine {
+            let passed = pour.into.finish(read);
+            if let (Some(pool), Some(spare)) = (&self.accumulators, pour.into.take_accumulator()) {
+                pool.lock().unwrap_or_else(PoisonError::into_inner).push(spare);
+            }
+            return passed;
         }
         let mut passed = Passed { outcome: read.map(|()| None), tensors: Vec::new() };
         let job = &self.jobs[self.pieces.item(part)];
         if let (None, Some(id), Ok(_)) = (job.check, self.of(job).1, &passed.outcome) {
             match self.constant(id) {
-                Ok(found) => passed.tensors.extend(found.map(|found| (id, found, None))),
+                Ok(found) => passed.tensors.extend(found.map(|not_finite| PassedTensor {
+                    tensor: id,
+                    not_finite,
+                    hash: None,
+                    summary: None,
+                })),
                 Err(error) => passed.outcome = Err(error),
             }
         }
@@ -384,15 +430,16 @@ impl Work for Verifying {
     }
 
     fn take(&self, sum: &mut VerificationResults, part: usize, found: Passed) -> Result<()> {
-        let VerificationResults { hashes, not_finite, report, begun } = sum;
+        let VerificationResults { hashes, summaries, not_finite, report, begun } = sum;
         let Some(Ok(found)) = self.pieces.join(part, begun, Ok(found), Passed::merge) else {
             return Ok(());
         };
-        for (id, found, hash) in found.tensors {
-            if found.first.is_some() {
-                not_finite.set(id, found);
+        for PassedTensor { tensor, not_finite: odd, hash, summary } in found.tensors {
+            if odd.first.is_some() {
+                not_finite.set(tensor, odd);
             }
-            hashes.extend(hash.map(|hash| (id, hash)));
+            hashes.extend(hash.map(|hash| (tensor, hash)));
+            summaries.extend(summary.map(|summary| (tensor, summary)));
         }
         let job = &self.jobs[self.pieces.item(part)];
         match (found.outcome, self.of(job).0) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Result, TensorId};
+use statelens_stats::{Accumulator, Summary};
 use statelens_tensor::Receive;
 use statelens_tensor::crc::Summing;
 
@@ -20,15 +21,30 @@ pub struct Passing {
     /// The first tensor of the job that has not passed.
     inner: usize,
     tally: Option<Tally>,
-    found: Vec<(TensorId, NonFinite, Option<String>)>,
+    /// Counts the values of one tensor after the other, if statistics are wanted.
+    accumulator: Option<Accumulator>,
+    /// Whether the values of the tensor that is being read are numbers that it counts.
+    counts: bool,
+    found: Vec<PassedTensor>,
+}
+
+/// A tensor that was read, or a piece of it.
+pub(super) struct PassedTensor {
+    pub(super) tensor: TensorId,
+    /// Its numbers that are not finite.
+    pub(super) not_finite: NonFinite,
+    /// Its hash, if that is wanted.
+    pub(super) hash: Option<String>,
+    /// What its values are like, if that is wanted and they are numbers.
+    pub(super) summary: Option<Box<Summary>>,
 }
 
 /// What came of a job.
 pub struct Passed {
     /// The sum of its bytes, if that was made; or why they can't be read.
     pub(super) outcome: Result<Option<u32>>,
-    /// Its tensors that were read to their end, with their hashes if those are wanted.
-    pub(super) tensors: Vec<(TensorId, NonFinite, Option<String>)>,
+    /// Its tensors that were read to their end.
+    pub(super) tensors: Vec<PassedTensor>,
 }
 
 impl Passing {
@@ -41,19 +57,41 @@ impl Passing {
         at: u64,
     ) -> Self {
         let (inner, tally, found) = (0, None, Vec::new());
-        Self { checkpoint, tensors, summing, hashing, at, inner, tally, found }
+        let (accumulator, counts) = (None, false);
+        Self { checkpoint, tensors, summing, hashing, at, inner, tally, accumulator, counts, found }
     }
 
-    pub(super) fn finish(mut self, read: Result<()>) -> Passed {
+    /// Also makes statistics of the tensors.
+    pub(super) fn counting(mut self, accumulator: Option<Accumulator>) -> Self {
+        self.accumulator = accumulator;
+        self
+    }
+
+    /// The accumulator, for the next job.
+    pub(super) fn take_accumulator(&mut self) -> Option<Accumulator> {
+        self.accumulator.take()
+    }
+
+    /// What the values of the tensor that has passed are like.
+    fn summary(&mut self) -> Option<Box<Summary>> {
+        let counted = std::mem::take(&mut self.counts);
+        let accumulator = self.accumulator.as_mut().filter(|_| counted)?;
+        Some(Box::new(accumulator.finish()))
+    }
+
+    pub(super) fn finish(&mut self, read: Result<()>) -> Passed {
         // What has no bytes is not passed by any.
         let outcome = read.and_then(|()| self.receive(&[]));
         if let (Ok(()), Some(tally)) = (&outcome, self.tally.take())
-            && let Some(inner) = self.tensors.get(self.inner)
+            && let Some(tensor) = self.tensors.get(self.inner).map(|inner| inner.tensor)
         {
             // The rest of it is another piece.
-            self.found.push((inner.tensor, tally.finish().0, None));
+            let (not_finite, _) = tally.finish();
+            let summary = self.summary();
+            self.found.push(PassedTensor { tensor, not_finite, hash: None, summary });
         }
-        Passed { outcome: outcome.map(|()| self.summing.map(Summing::value)), tensors: self.found }
+        let outcome = outcome.map(|()| self.summing.take().map(Summing::value));
+        Passed { outcome, tensors: std::mem::take(&mut self.found) }
     }
 }
 
@@ -63,10 +101,15 @@ impl Passed {
         match (&self.outcome, next.outcome) {
             (Ok(_), Err(error)) => *self = Self { outcome: Err(error), tensors: Vec::new() },
             (Ok(_), Ok(_)) => {
-                for (id, found, _) in next.tensors {
-                    match self.tensors.iter_mut().find(|(known, ..)| *known == id) {
-                        Some((_, all, _)) => all.merge(found),
-                        None => self.tensors.push((id, found, None)),
+                for piece in next.tensors {
+                    match self.tensors.iter_mut().find(|known| known.tensor == piece.tensor) {
+                        Some(all) => {
+                            all.not_finite.merge(piece.not_finite);
+                            if let (Some(all), Some(piece)) = (&mut all.summary, &piece.summary) {
+                                all.merge(piece);
+                            }
+                        }
+                        None => self.tensors.push(PassedTensor { hash: None, ..piece }),
                     }
                 }
             }
@@ -90,21 +133,30 @@ impl Receive for Passing {
                 let tensor = self.checkpoint.tensor(*id)?;
                 let before = here.start.saturating_sub(range.start);
                 self.tally = Some(Tally::new(tensor, self.hashing).behind(before));
+                if let Some(accumulator) = &mut self.accumulator {
+                    let first = before / tensor.dtype.itemsize().max(1);
+                    self.counts = accumulator.begin(&tensor.dtype, first);
+                }
             }
             let (from, to) = (range.start.max(here.start), range.end.min(here.end));
             if from < to
                 && let Some(tally) = &mut self.tally
             {
                 // Both lie within the bytes that are here.
-                tally.update(&bytes[(from - here.start) as usize..(to - here.start) as usize]);
+                let piece = &bytes[(from - here.start) as usize..(to - here.start) as usize];
+                tally.update(piece);
+                if let Some(accumulator) = self.accumulator.as_mut().filter(|_| self.counts) {
+                    accumulator.feed(piece);
+                }
             }
             if range.end > here.end {
                 return Ok(());
             }
             self.inner += 1;
             let Some(tally) = self.tally.take() else { continue };
-            let (found, hash) = tally.finish();
-            self.found.push((*id, found, hash));
+            let (tensor, (not_finite, hash)) = (*id, tally.finish());
+            let summary = self.summary();
+            self.found.push(PassedTensor { tensor, not_finite, hash, summary });
         }
         Ok(())
     }

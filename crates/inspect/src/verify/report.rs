@@ -209,7 +209,7 @@ impl VerificationReport {
         let held = self.manifest.is_some() || self.is_covered();
         let mut text = match (self.answer(finite), self.problems.len() as u64) {
             (true, _) if held && self.numbers.is_empty() && self.unread.is_empty() => {
-                "it is sound".to_owned()
+                "no damage found".to_owned()
             }
             (true, _) => "structure sound".to_owned(),
             (false, 0) => "it is not finite".to_owned(),

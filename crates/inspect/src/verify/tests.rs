@@ -187,3 +187,48 @@ fn a_manifest_is_met_entry_by_entry() {
     }
     assert_eq!(Text::from("a"), found.leaves()[0].flat);
 }
+
+#[test]
+fn one_read_also_gives_the_statistics_and_the_hashes() {
+    let found = checkpoint(&[
+        ("a", span(0, 16), 4, None),
+        ("b", span(16, 32), 8, None),
+        ("c", Layout::Fill(1f32.to_le_bytes().into()), 3, None),
+    ]);
+    let ids: Vec<TensorId> =
+        found.leaves().iter().map(|leaf| found.tensor_of(leaf.target).unwrap().0).collect();
+    // A checksum of both tensors, and one that is wrong.
+    let checks = vec![check("storage", 0, 48, sum(0, 48)), check("rest", 48, 16, 1)];
+    let checks = Checks { checks, ..Checks::default() };
+    let mut all = Verification::new(found.clone(), checks, true).with_statistics();
+    drive(&mut all, &mut Buffer::new(7), &mut Unwatched).unwrap();
+
+    let mut survey = crate::weights::Survey::new(found.clone(), ids.iter().copied());
+    drive(&mut survey, &mut Buffer::new(BUFFER), &mut Unwatched).unwrap();
+    let expected: Vec<_> = survey
+        .take()
+        .into_iter()
+        .map(|(id, outcome)| match outcome {
+            crate::weights::TensorOutcome::Read(summary) => (id, summary.statistics()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let mut summaries = all.take_summaries();
+    summaries.sort_by_key(|(id, _)| ids.iter().position(|one| one == id));
+    let told: Vec<_> = summaries.iter().map(|(id, summary)| (*id, summary.statistics())).collect();
+    assert_eq!(told, expected);
+    assert_eq!(told[1].1.nan, 1);
+
+    let leaves = found.leaves();
+    let mut measuring = crate::share::Measuring::new(&found, &leaves, false);
+    drive(&mut measuring, &mut Buffer::new(BUFFER), &mut Unwatched).unwrap();
+    let (mut one, mut other) =
+        (crate::share::Outline::new(&found, &leaves), crate::share::Outline::new(&found, &leaves));
+    measuring.finish(&mut one).unwrap();
+    other.take_hashes(&found, &leaves, all.hashes().clone());
+    assert_eq!(other.content, one.content);
+
+    let report = all.into_report(None).unwrap();
+    assert_eq!(troubles(&report), [(Trouble::Checksum, "rest")]);
+    assert_eq!(report.numbers.len(), 1);
+}
