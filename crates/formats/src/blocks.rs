@@ -75,7 +75,7 @@ pub(crate) fn expand(
         losses.push(loss(widened, what, why, true));
     }
     if !raw.is_empty() {
-        let why = "The target has no such blocks, and what they stand for is not known here.";
+        let why = "The target can't store this quantisation, and Statelens can't decode it.";
         losses.push(loss(raw, "quantised blocks become their bytes, as uint8", why, false));
     }
     Ok((Arc::new(builder.rebuild(&source)?), losses))

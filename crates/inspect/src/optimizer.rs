@@ -172,9 +172,11 @@ impl Optimizer {
             };
             for (id, at) in ids.values().zip(only_way(&wanted, &candidates)?) {
                 let basis = match model.len() - count {
-                    0 => format!("by order: all {count} shapes agree"),
-                    1 => "by order and shape: 1 key of the model has no entry".to_owned(),
-                    more => format!("by order and shape: {more} keys of the model have no entry"),
+                    0 => format!("matched by order; all {count} shapes agree"),
+                    1 => "matched by order and shape; 1 key of the model has no entry".to_owned(),
+                    more => format!(
+                        "matched by order and shape; {more} keys of the model have no entry"
+                    ),
                 };
                 found.push((*id, Parameter { key: candidates[at].0.clone(), basis }));
             }

@@ -28,6 +28,13 @@ pub fn is_cerebras(checkpoint: &Checkpoint) -> bool {
         .is_some_and(|model| matches!(checkpoint.value(model), Value::Dict(_)))
 }
 
+/// Whether its state `model` has the keys of one of Hugging Face's models, as a training loop in plain PyTorch saves
+/// it: no release is named in it, and more of the keys are known as Hugging Face's than as Cerebras's.
+pub fn is_training_state(checkpoint: &Checkpoint, unwrap: bool) -> bool {
+    let known = |hf| by_keys(checkpoint, hf, unwrap).first().map_or(0, |guess| guess.known);
+    is_cerebras(checkpoint) && release(checkpoint).is_none() && known(true) > known(false)
+}
+
 /// Whether it has the state of an optimizer.
 pub fn has_optimizer(checkpoint: &Checkpoint) -> bool {
     optimizer::dict(checkpoint).is_some()

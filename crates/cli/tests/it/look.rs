@@ -311,7 +311,7 @@ fn show_tells_which_parameter_an_optimizers_number_is() {
     assert_eq!(shown("optimizer.state.27.exp_avg")["parameter"]["key"], "model.model.ln_f.bias");
     assert!(shown("model.model.wte.weight")["parameter"].is_null());
     let said = run(["show", &file, "optimizer.state.4.exp_avg"]).ok();
-    assert!(said.contains(" model.model.blocks.0.qkv.weight (by order"), "{said}");
+    assert!(said.contains(" model.model.blocks.0.qkv.weight (matched by order"), "{said}");
 }
 
 #[test]

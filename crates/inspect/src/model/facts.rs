@@ -24,14 +24,14 @@ pub(super) fn all(
     let hidden = heads::hidden(weights, stacks);
     let wide =
         hidden.as_ref().and_then(|(hidden, _)| heads::intermediate(weights, stacks, *hidden));
-    let shape = "no norm or embedding tells";
+    let shape = "can't be inferred: no norm or embedding";
     facts.push(asked.number("hidden_size", "hidden size", &HIDDEN, hidden, shape));
     facts.push(asked.number(
         "intermediate_size",
         "feed-forward size",
         &INTERMEDIATE,
         wide,
-        "no matrix is known to be of a feed-forward layer",
+        "no feed-forward matrix recognised",
     ));
     facts.extend(asked.heads());
     facts.push(asked.vocabulary());
@@ -154,7 +154,7 @@ impl FactInputs<'_> {
 
     fn heads(&self) -> Vec<Fact> {
         let told = heads::heads(self.weights, self.stacks);
-        let missing = "not in the file; a config would say";
+        let missing = "not stored in the file; add config.json";
         let mut facts = Vec::new();
         let queries = self.number("heads", "heads", &HEADS, told.queries, missing);
         let read = self.config.and_then(|config| config.number(&KEY_HEADS));
@@ -176,7 +176,7 @@ impl FactInputs<'_> {
             let value = FactValue::Number(share);
             facts.push(fact(
                 "heads_per_kv_head",
-                "heads per key and value head",
+                "query heads per KV head",
                 value,
                 FactSource::Inferred(basis),
             ));
@@ -229,8 +229,13 @@ impl FactInputs<'_> {
             "n_ctx",
             "context_length",
         ];
-        let mut fact =
-            self.number("max_positions", "positions", &keys, told, "positions are not learned");
+        let mut fact = self.number(
+            "max_positions",
+            "positions",
+            &keys,
+            told,
+            "no learned position embeddings",
+        );
         // OPT and RoBERTa have two rows in front.
         if fact.doubt.is_empty() {
             return fact;
@@ -266,7 +271,7 @@ impl FactInputs<'_> {
                 let basis = format!("{} is stored on its own", head.key);
                 fact(name, label, FactValue::Flag(false), FactSource::Inferred(basis))
             }
-            (None, None) => unknown(name, label, "the file holds no head; a config would say"),
+            (None, None) => unknown(name, label, "no output head in the file; add config.json"),
         };
         if found.value == FactValue::Flag(true)
             && let Some(head) = apart
@@ -292,7 +297,7 @@ impl FactInputs<'_> {
             return Vec::new();
         }
         let some = experts::per_token(self.config);
-        let missing = "not in the file; a config would say";
+        let missing = "not stored in the file; add config.json";
         vec![fact, of_number("experts_per_token", "experts per token", some, None, missing)]
     }
 }

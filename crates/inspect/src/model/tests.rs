@@ -53,7 +53,7 @@ fn llama(layers: u64) -> Vec<LeafSummary> {
 fn names_and_shapes_tell_what_llama_is_and_not_its_heads() {
     let model = Model::of_entries(&llama(32), None);
     let family = model.fact("family").unwrap();
-    assert_eq!(family.text(), "Llama or alike, decoder only");
+    assert_eq!(family.text(), "Llama-like, decoder only");
     assert_eq!(family.source.word(), "inferred");
     for (name, number) in [
         ("layers", 32),
@@ -175,7 +175,7 @@ fn stages_are_no_layers_and_buffers_no_parameters() {
         ],
         None,
     );
-    assert_eq!(model.fact("family").unwrap().text(), "ResNet or alike, convolutional");
+    assert_eq!(model.fact("family").unwrap().text(), "ResNet-like, convolutional");
     assert!(!model.fact("layers").unwrap().is_known());
     assert_eq!(model.number("parameters"), Some(64 * 3 * 49 + 64 + 2 * 4096 + 64 + 640));
     let unet = of(

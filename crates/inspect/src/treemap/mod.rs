@@ -20,7 +20,7 @@ const MOST: usize = 320;
 /// Those in one box, the rest of them included.
 const EACH: usize = 48;
 /// How deep boxes lie in each other.
-const DEEPEST: usize = 2;
+const DEEPEST: usize = 5;
 /// The height of the line that says what a box holds.
 const HEAD: f64 = 17.0;
 /// What lies between a box and those in it.

@@ -125,7 +125,7 @@ fn not_finite(tensors: &[Read<'_>], groups: &SiblingGroups) -> Vec<Noticed> {
             };
         }
         text += ".";
-        let advice = "A model that computes with it gives NaN, too. Go back to a checkpoint before it, or look at what wrote it.";
+        let advice = "Any forward pass through it yields NaN. Use an earlier checkpoint, or check the job that wrote this one.";
         all.push(Noticed {
             advice: advice.to_owned(),
             element,

@@ -45,7 +45,10 @@ impl RequestedConversion {
             config: source.config.as_ref(),
             guesses: &guesses,
             unwrap: args.unwrap,
-            of_trainer: source.of_trainer || !source.parts.is_empty(),
+            of_trainer: source.of_trainer
+                || !source.parts.is_empty()
+                || args.src_fmt.is_none()
+                    && recognise::is_training_state(&source.checkpoint, args.unwrap),
             parts: &source.parts,
         };
         let asked = args.src_fmt.as_deref();
