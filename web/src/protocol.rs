@@ -31,7 +31,7 @@ use self::conversion::{ConvertOptions, Done, Planned, Running, SaveTo};
 use self::error::ErrorText;
 use self::inspected::{FormattedValues, Inspected};
 use self::job::{Ended, JobKind};
-use self::opened::{Agreed, Fetched, FileName, Opened};
+use self::opened::{Agreed, Fetched, FileName, FoundCheckpoint, Opened};
 use self::run::{OpenCheck, RunValues};
 use self::share::{ShareOptions, SharedSummary, SummaryKind};
 use crate::rows::PackedRows;
@@ -95,11 +95,6 @@ pub enum ToWorker {
         /// As which.
         kind: SummaryKind,
     },
-    /// Read all values, for the statistics of tensors and the fingerprint of the content.
-    Measure {
-        /// False stops it.
-        go: bool,
-    },
     /// Tell everything about one row.
     Inspect {
         /// The row, as numbered by [`Opened::rows`].
@@ -136,8 +131,9 @@ pub enum ToWorker {
     Cancel,
     /// About comparing with a second checkpoint.
     Compare(compare::CompareRequest),
-    /// Read everything once and tell whether it is sound, also against the manifest that may come
-    /// beside this message; with `true` only if all numbers are finite. `None` stops that.
+    /// Read everything once: tell whether it is sound, also against the manifest that may come beside this message, and
+    /// keep the statistics and hashes of all tensors. With `true` it is sound only if all numbers are finite. `None`
+    /// stops that.
     Verify(Option<bool>),
     /// About the values of tensors.
     Weights(weights::WeightsRequest),
@@ -146,6 +142,14 @@ pub enum ToWorker {
     /// Open the structure of some of the files that come beside this message, one after the
     /// other, to tell what is wrong with them. Nothing else is open then.
     Look {
+        /// Names and sizes, in the order of the `File`s.
+        files: Vec<FileName>,
+        /// Those to open.
+        asked: Vec<u32>,
+    },
+    /// Open the structure of some of the files that come beside this message, one after the other, to tell which
+    /// are damaged. What is open stays open.
+    CheckFiles {
         /// Names and sizes, in the order of the `File`s.
         files: Vec<FileName>,
         /// Those to open.
@@ -174,9 +178,9 @@ impl ToWorker {
         match self {
             Self::Open { .. } | Self::OpenAddress { .. } | Self::OpenLink { .. } => JobKind::Open,
             Self::Look { .. } => JobKind::Look,
+            Self::CheckFiles { .. } => JobKind::CheckFiles,
             Self::Run { .. } => JobKind::Write,
             Self::RunValues { asked, .. } if !asked.is_empty() => JobKind::Scan,
-            Self::Measure { go: true } => JobKind::Measure,
             Self::Verify(Some(_)) => JobKind::Verify,
             Self::Weights(weights::WeightsRequest::Scan(true)) => JobKind::Scan,
             Self::Weights(weights::WeightsRequest::Read(Some(_))) => JobKind::Read,
@@ -197,7 +201,6 @@ impl ToWorker {
             Self::Share { .. } => JobKind::Share,
             Self::Allow { .. }
             | Self::Summarize { .. }
-            | Self::Measure { go: false }
             | Self::Cancel
             | Self::RunValues { .. }
             | Self::Compare(_)
@@ -238,6 +241,8 @@ pub enum FromWorker {
         /// Reads made so far.
         calls: u64,
     },
+    /// Several checkpoints were found among the files that are being opened.
+    Checkpoints(Vec<FoundCheckpoint>),
     /// The first tensors of what is being opened.
     Found(PackedRows),
     /// What has been fetched of a remote checkpoint so far.
@@ -257,15 +262,6 @@ pub enum FromWorker {
         /// What is in it.
         text: String,
     },
-    /// All values are being read.
-    Measuring {
-        /// Bytes of tensors that were read.
-        done: u64,
-        /// All of them.
-        total: u64,
-    },
-    /// The answer to [`ToWorker::Measure`]: whether it was not stopped, or why it failed.
-    Measured(Result<bool, ErrorText>),
     /// Everything about a row.
     Inspected(Inspected),
     /// Values of a tensor.
@@ -306,7 +302,7 @@ pub enum FromWorker {
     Looking(looking::LookingReply),
     /// The answer to [`ToWorker::Understand`].
     Understood(Box<understanding::Understood>),
-    /// A file of [`ToWorker::Look`] was opened, or can't be.
+    /// A file of [`ToWorker::Look`] or [`ToWorker::CheckFiles`] was opened, or can't be.
     Looked(OpenCheck),
     /// About the values of a run folder.
     RunValues(RunValues),

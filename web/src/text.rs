@@ -8,12 +8,13 @@ use crate::protocol::finding::Severity;
 use crate::state::fmt::exact;
 
 /// What options of the command are called on the page.
-const OPTIONS: [(&str, &str); 27] = [
+const OPTIONS: [(&str, &str); 28] = [
     ("--drop-unmatched-keys", "\u{201c}Leave them out\u{201d}"),
     ("--src-fmt hf", "Hugging Face under \u{201c}From\u{201d}"),
     ("--src-fmt cs-2.4", "2.4 under \u{201c}From\u{201d}"),
     ("--recipe FILE", "\u{201c}Edit rules\u{201d}"),
     ("--model", "\u{201c}Model\u{201d}"),
+    ("Name it by --config.", "Choose its config.json in the row \u{201c}Config\u{201d}."),
     ("--config", "\u{201c}Config\u{201d}"),
     ("--unwrap", "\u{201c}Unwrap\u{201d}"),
     ("--format-version 0.4", "\u{201c}Version\u{201d} 0.4"),

@@ -16,6 +16,7 @@ mod setup;
 mod shell;
 mod single;
 mod site;
+mod styles;
 mod test;
 
 use std::fs;
@@ -82,6 +83,8 @@ enum Task {
         /// Only targets whose name contains this.
         filter: Option<String>,
     },
+    /// Fail if two of the page's style sheets define one class.
+    Styles,
     /// Fail if modules use each other in a circle, or print who uses whom as a drawing (Mermaid).
     Cycles {
         /// Print the drawing.

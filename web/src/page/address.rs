@@ -1,10 +1,11 @@
-//! Opening from an address: the sheet that asks, and `?url=`.
+//! Opening a URL: the dialog, `?url=`, and pasted URLs.
 
 use statelens_remote::Address;
-use wasm_bindgen::JsValue;
+use wasm_bindgen::{JsCast as _, JsValue};
+use web_sys::{ClipboardEvent, Element, Event};
 use yew::prelude::*;
 
-use crate::page::hooks::use_focus_trap;
+use crate::page::hooks::{use_focus_trap, use_window_event};
 use crate::page::marks::{cross, good, severity, typed};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Sheet};
@@ -32,6 +33,12 @@ impl Actor {
         } else {
             self.act(Action::AskAddress(url.into()));
         }
+    }
+
+    /// Sets how many bytes one action may fetch.
+    pub fn allow(&self, cap: u64) {
+        self.ask(&ToWorker::Allow { cap });
+        self.act(Action::Allow(cap));
     }
 
     /// Opens the checkpoint at an address.
@@ -67,6 +74,35 @@ pub fn open_address_of_page(actor: &Actor) -> bool {
         actor.ask_address(url);
     }
     named.is_some()
+}
+
+/// Opens a URL that is pasted anywhere but into a field.
+#[hook]
+pub fn use_pasted_address(model: &UseReducerHandle<PageModel>, actor: &Actor) {
+    let (model, actor) = (model.clone(), actor.clone());
+    let listen = Callback::from(move |event: Event| {
+        let in_field = event.target().and_then(|target| target.dyn_into::<Element>().ok());
+        let in_field = in_field.is_some_and(|target| {
+            matches!(target.tag_name().as_str(), "INPUT" | "TEXTAREA" | "SELECT")
+        });
+        if in_field || model.pending.is_some() {
+            return;
+        }
+        let pasted = event.dyn_ref::<ClipboardEvent>().and_then(ClipboardEvent::clipboard_data);
+        let text = pasted.and_then(|data| data.get_data("text/plain").ok()).unwrap_or_default();
+        if let Some(url) = pasted_url(&text) {
+            event.prevent_default();
+            actor.ask_address(url);
+        }
+    });
+    use_window_event("paste", listen);
+}
+
+/// The URL that a pasted text consists of, if it is one.
+fn pasted_url(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let is_url = text.starts_with("https://") || text.starts_with("http://");
+    (is_url && !text.contains(char::is_whitespace)).then_some(text)
 }
 
 /// The page's own site, as `https://example.org`; of a page from the disk, nothing.
@@ -132,14 +168,14 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
         <>
             <div class="scrim" onclick={close.clone()}></div>
             <div class="center">
-                <div ref={node} class="dlg address" id="address" role="dialog" aria-modal="true" aria-label="Open address" tabindex="-1">
+                <div ref={node} class="dlg address" id="address" role="dialog" aria-modal="true" aria-label="Open URL" tabindex="-1">
                     <header>
-                        <h2>{ "Open address" }</h2>
+                        <h2>{ "Open URL" }</h2>
                         <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close.clone()}>{ cross() }</button>
                     </header>
                     <div class="ask">
                         <label class="inp">
-                            <input type="url" value={(*text).clone()} {oninput} {onkeydown} aria-label="Address of a checkpoint"
+                            <input type="url" data-focus="true" value={(*text).clone()} {oninput} {onkeydown} aria-label="URL of a checkpoint"
                                 placeholder="https://huggingface.co/…/model.safetensors" autocomplete="off" autocapitalize="off" spellcheck="false" />
                         </label>
                         { about(&text, &asked) }
@@ -149,7 +185,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
                         <button class="btn" onclick={close}>{ "Cancel" }</button>
                         <button class="btn pri" id="address-open" {onclick} disabled={asked.is_err()}>
                             { match &asked {
-                                Ok(address) => format!("Ask {}", address.host()),
+                                Ok(address) => format!("Fetch from {}", address.host()),
                                 Err(_) => "Open".to_owned(),
                             } }
                         </button>
@@ -167,7 +203,7 @@ fn judged(text: &str) -> Result<Address, String> {
         format!("{} {advice}", crate::text::sentence(error.what()))
     })?;
     if address.is_open_road() && origin().starts_with("https:") {
-        return Err("A page that came by https can\u{2019}t ask servers by plain http: the browser forbids it. Use the https address of the file, or the command.".into());
+        return Err("The browser does not let an https page fetch from plain http. Use the https URL of the file, or the command.".into());
     }
     Ok(address)
 }
@@ -176,20 +212,20 @@ fn judged(text: &str) -> Result<Address, String> {
 fn about(text: &str, asked: &Result<Address, String>) -> Html {
     match asked {
         Err(_) if text.is_empty() => html! {
-            <p>{ "The address of a checkpoint, or of the index of its shards, on a server that answers range requests. Links to files on Hugging Face are understood." }</p>
+            <p>{ "URL of a checkpoint or of its shard index. The server must support range requests. Hugging Face links work." }</p>
         },
         Err(why) => {
             html! { <p class="why" role="alert">{ severity(Severity::Warning) }<span>{ why }</span></p> }
         }
         Ok(address) => html! {
             <>
-                <p>{ "Parts of the file are fetched from " }<b class="m">{ address.host().to_owned() }</b>
-                    if address.leads_on() { { " and from the servers at " }<b class="m">{ "hf.co" }</b>{ " where it keeps large files" } }
-                    { ", as many as are needed to show what is in it and what you look at: not more than 64 MB for one action. \
-                       If it names further files, these are fetched from beside it." }</p>
-                <p>{ "The server learns which parts you ask for, and from where, as with any download. Nothing else is sent." }</p>
+                <p>{ "Fetches parts of the file from " }<b class="m">{ address.host().to_owned() }</b>
+                    if address.leads_on() { { " and from " }<b class="m">{ "hf.co" }</b>{ ", where it keeps large files" } }
+                    { ": the structure, and the tensors that you open. Limit: 64 MB per action. \
+                       Files that it names, such as shards, are fetched from the same folder." }</p>
+                <p>{ "The server sees your IP address and which parts are requested, as with any download. Nothing else is sent." }</p>
                 if address.is_open_road() {
-                    <p class="why">{ severity(Severity::Note) }<span>{ "The connection is not encrypted: others on the way can see and change what comes." }</span></p>
+                    <p class="why">{ severity(Severity::Note) }<span>{ "The connection is not encrypted: others on the network can read and change the data." }</span></p>
                 }
             </>
         },
@@ -203,8 +239,7 @@ pub fn fetched(actor: &Actor, fetched: &Fetched, most: u64) -> Html {
         let select = event.target_dyn_into::<web_sys::HtmlSelectElement>();
         if let Some((cap, _)) = select.and_then(|select| CAPS.get(select.selected_index() as usize))
         {
-            actor.ask(&ToWorker::Allow { cap: *cap });
-            actor.act(Action::Allow(*cap));
+            actor.allow(*cap);
         }
     });
     let via = if fetched.via.is_empty() || fetched.via == fetched.host {
@@ -221,12 +256,85 @@ pub fn fetched(actor: &Actor, fetched: &Fetched, most: u64) -> Html {
         <>
             <span id="fetched" class="opt">{ good() }
                 { format!("{} fetched from {}{via} {how}", fmt::bytes(fetched.bytes), fetched.host) }</span>
-            <label class="opt limit">{ "at most" }
-                <select {onchange} aria-label="How much one action may fetch">
+            <label class="opt limit">{ "fetch limit per action:" }
+                <select id="fetch-limit" {onchange} aria-label="Fetch limit per action">
                     { for CAPS.iter().map(|(cap, name)| html! {
                         <option selected={*cap == most}>{ *name }</option>
                     }) }
-                </select>{ "at a time" }</label>
+                </select></label>
+        </>
+    }
+}
+
+/// The name of a limit that allows so many bytes, and the limit.
+fn limit_for(needed: u64) -> (u64, &'static str) {
+    CAPS.into_iter().find(|(cap, _)| *cap >= needed).unwrap_or(CAPS[CAPS.len() - 1])
+}
+
+/// What the button says that raises the limit to this one.
+fn raise_to(name: &str) -> String {
+    if name == CAPS[2].1 { "Remove the limit".to_owned() } else { format!("Raise to {name}") }
+}
+
+/// The properties of a limit that is too low.
+#[derive(Properties, PartialEq)]
+pub struct LimitProps {
+    /// How many bytes are needed.
+    pub needed: u64,
+    /// How many bytes one action may fetch.
+    pub cap: u64,
+}
+
+impl LimitProps {
+    fn text(&self, what: &str) -> String {
+        let (needed, cap) = (fmt::bytes(self.needed), fmt::bytes(self.cap));
+        format!("{what} needs {needed}; the limit is {cap}.")
+    }
+}
+
+/// Says that the limit is too low, with a button that raises it.
+#[component]
+pub fn RaiseLimit(props: &LimitProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let (cap, name) = limit_for(props.needed);
+    let onclick = Callback::from(move |_: MouseEvent| actor.allow(cap));
+    html! {
+        <span class="over-limit" role="status">{ severity(Severity::Note) }<span>{ props.text("Reading everything") }</span>
+            <button class="btn" id="raise-limit" {onclick}>{ raise_to(name) }</button></span>
+    }
+}
+
+/// Asks for a higher limit before a scan begins.
+#[component]
+pub fn LimitDialog(props: &LimitProps) -> Html {
+    let node = use_node_ref();
+    use_focus_trap(&node);
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let close = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.act(Action::Show(None)))
+    };
+    let (cap, name) = limit_for(props.needed);
+    let go = Callback::from(move |_: MouseEvent| {
+        actor.allow(cap);
+        actor.act(Action::Show(None));
+        actor.scan();
+    });
+    html! {
+        <>
+            <div class="scrim" onclick={close.clone()}></div>
+            <div class="center">
+                <div ref={node} class="dlg address" id="limit" role="dialog" aria-modal="true" aria-label="Fetch limit" tabindex="-1">
+                    <header><h2>{ "Fetch limit" }</h2>
+                        <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close.clone()}>{ cross() }</button></header>
+                    <div class="ask"><p>{ props.text("Scanning") }</p></div>
+                    <footer>
+                        <span class="grow"></span>
+                        <button class="btn" onclick={close}>{ "Cancel" }</button>
+                        <button class="btn pri" id="raise-and-scan" data-focus="true" onclick={go}>{ format!("{} and scan", raise_to(name)) }</button>
+                    </footer>
+                </div>
+            </div>
         </>
     }
 }

@@ -7,7 +7,7 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Event, HtmlInputElement};
 use yew::prelude::*;
 
-use crate::page::address::{self, use_address_of_page};
+use crate::page::address::{self, LimitDialog, use_address_of_page, use_pasted_address};
 use crate::page::arriving::{dropover, take, use_drops};
 use crate::page::bridge::Bridge;
 use crate::page::compare::{self, BesideDialog, CompareScreen};
@@ -28,6 +28,7 @@ use crate::page::model::comparison::Compare;
 use crate::page::model::verification::VerificationStage;
 use crate::page::model::{Action, PageModel, Screen, Sheet};
 use crate::page::offline::NewVersion;
+use crate::page::rail;
 use crate::page::recovery::use_recovery;
 use crate::page::remembered::use_desktop_files;
 use crate::page::run::{self, RunScreen};
@@ -46,6 +47,7 @@ use crate::protocol::looking::LookingReply as Looked;
 use crate::protocol::opened::Agreed;
 use crate::protocol::{FromWorker, Posted, ToWorker};
 use crate::state::fmt;
+use crate::state::instrument::Scan;
 
 /// The page.
 #[component]
@@ -76,6 +78,7 @@ pub fn App() -> Html {
     use_looking(&model, &actor, small);
     compare::use_compare(&model, &actor);
     run::use_run(&model, &actor);
+    rail::use_rail(&model, &actor);
     use_title(&model);
     use_open_name(&model);
     stopping::use_closing(&model, &actor);
@@ -86,6 +89,7 @@ pub fn App() -> Html {
     use_links(&actor);
     use_recovery(&model, &actor);
     use_address_of_page(&actor);
+    use_pasted_address(&model, &actor);
     use_link_of_page(&actor);
     use_desktop_files({
         let (model, actor) = (model.clone(), actor.clone());
@@ -147,11 +151,12 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
             Some(compare) => {
                 let (model, actor) = (model.clone(), actor.clone());
                 let names = side_names(&model, compare);
+                let title = title(&model);
                 let (tab, compare) = (model.tab, compare.clone());
                 let privacy = privacy(&model);
                 let onswap = (!model.files.is_empty())
                     .then(|| Callback::from(move |()| compare::swap(&model, &actor)));
-                html! { <CompareScreen {work} {names} {compare} {tab} {onswap} {privacy} /> }
+                html! { <CompareScreen {work} {title} {names} {compare} {tab} {onswap} {privacy} /> }
             }
             None => html! {},
         },
@@ -165,6 +170,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
                     error,
                     name: loading_name(model),
                     size: loading_size(model),
+                    rail: model.rail.clone().map(|rail| (rail, model.files.clone(), model.asked)),
                     others: model.files.len(),
                     address: model.address.as_ref(),
                     agreed: model.agreed,
@@ -184,7 +190,8 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
         (Screen::Work | Screen::Loading, Some(work)) => html! {
             <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} understood={model.understood.clone()} treemap={model.treemap.clone()} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}
-                privacy={privacy(model)} verifying={model.verification.stage.clone()} instrument={model.instrument.clone()} />
+                privacy={privacy(model)} verifying={model.verification.stage.clone()} instrument={model.instrument.clone()}
+                title={title(model)} rail={model.rail.clone()} files={model.files.clone()} run={run_name(model)} />
         },
         _ => start_screen(actor, model.over, model.wanted.as_deref()),
     }
@@ -228,6 +235,27 @@ fn side_names(model: &PageModel, second: &Compare) -> (AttrValue, AttrValue) {
     let second = compare::SideName { name: second.name(), path: path(file), file };
     let (first, second) = compare::apart(&first, &second);
     (first.into(), second.into())
+}
+
+/// The name of what is open: of several checkpoints with the folder that tells them apart, of shards the folder.
+fn title(model: &PageModel) -> AttrValue {
+    let Some(work) = &model.work else { return AttrValue::default() };
+    let opened = &work.opened;
+    let entry = model.rail.as_ref().and_then(|rail| rail.entries.get(rail.find(opened.main)?));
+    if let Some(entry) = entry {
+        return entry.name.clone().into();
+    }
+    let file = model.files.get(opened.main as usize).filter(|_| opened.shards > 0);
+    let folder = file.and_then(|file| file.name.path.rsplit_once('/'));
+    let folder = folder.map(|(folder, _)| folder.rsplit('/').next().unwrap_or(folder));
+    folder.map_or_else(|| opened.name.clone(), |folder| format!("{folder}/")).into()
+}
+
+/// The name of the run folder, while one of its checkpoints is open.
+fn run_name(model: &PageModel) -> Option<AttrValue> {
+    let view = model.run.as_ref()?;
+    let folder = view.folder.rsplit('/').next().unwrap_or_default();
+    Some(if folder.is_empty() { "run".into() } else { folder.to_owned().into() })
 }
 
 fn oncompare(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Callback<()> {
@@ -289,7 +317,9 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
             html! { <ConvertSheet work={work.clone()} convert={convert.clone()} {raise} /> }
         }
         (Some(Sheet::Share), _) => {
-            html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} measure={model.measure.clone()}
+            let cap = model.address.as_ref().map(|_| model.agreed.cap);
+            let scanned = matches!(model.instrument.scan, Scan::Done(_));
+            html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} verification={model.verification.clone()} {scanned} rate={model.instrument.rate} {cap}
             host={model.fetched.as_ref().map(|fetched| AttrValue::from(fetched.host.clone()))} /> }
         }
         (Some(Sheet::Findings), _) => {
@@ -301,9 +331,12 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
                 VerificationStage::Failed(error) => raise(model, actor, error),
                 _ => None,
             };
-            html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} {raise} /> }
+            html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} rate={model.instrument.rate} {raise} /> }
         }
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
+        (Some(Sheet::Limit), _) => {
+            html! { <LimitDialog needed={work.sums.bytes} cap={model.agreed.cap} /> }
+        }
         (Some(Sheet::Beside), _) => {
             html! { <BesideDialog work={work.clone()} files={model.files.clone()} /> }
         }

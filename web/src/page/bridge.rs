@@ -88,8 +88,7 @@ impl Bridge {
 
     /// The jobs that would be lost if something else were opened.
     pub fn long_jobs(&self) -> Vec<JobKind> {
-        let long =
-            [JobKind::Write, JobKind::Measure, JobKind::Verify, JobKind::Scan, JobKind::Compare];
+        let long = [JobKind::Write, JobKind::Verify, JobKind::Scan, JobKind::Compare];
         long.into_iter().filter(|kind| self.is_doing(*kind)).collect()
     }
 
@@ -334,7 +333,6 @@ fn died(message: &str) -> crate::protocol::error::ErrorText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::error::ErrorText;
     use crate::protocol::job::Ended;
 
     fn inner() -> BridgeState {
@@ -359,7 +357,7 @@ mod tests {
             let heard = inner.hears(&Posted { session, job, message });
             (heard, inner.jobs.len())
         };
-        let measured = || FromWorker::Measured(Ok::<bool, ErrorText>(true));
+        let measured = || FromWorker::Stopped { error: None };
         assert_eq!(hears(3, 8, measured()), (true, 2));
         assert_eq!(hears(2, 8, measured()), (false, 2), "another session");
         assert_eq!(hears(3, 7, measured()), (false, 2), "a job that was replaced");

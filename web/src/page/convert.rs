@@ -8,7 +8,6 @@ use yew::prelude::*;
 use crate::page::controls::{change, choices};
 use crate::page::conversion::{Convert, Phase};
 use crate::page::edits;
-use crate::page::error::what;
 use crate::page::family;
 use crate::page::files;
 use crate::page::marks::{classes, copy, good, one_of, prose, severity, when};
@@ -103,7 +102,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
 }
 
 /// What is written for a family.
-const FAMILY: &str = "Keys, shapes and config as that implementation of the model has them. Tensors are renamed, transposed, cut and joined as they are copied.";
+const FAMILY: &str = "Writes keys, shapes and config as that release expects. Tensors are renamed, transposed, split or merged on the way.";
 
 fn targets(actor: &Actor, work: &OpenWork, convert: &Convert, chosen: &TargetFormat) -> Html {
     let plain = convert.options.family.target.is_none();
@@ -178,7 +177,9 @@ fn name(actor: &Actor, convert: &Convert) -> Html {
 fn plan_side(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
     match &convert.plan {
         None => html! { <div class="lab">{ "Planning\u{2026}" }</div> },
-        Some(Err(error)) => html! { <>{ refused(error) }{ family::verdict(convert) }</> },
+        Some(Err(error)) => {
+            html! { <>{ refused(error) }{ family::missing_config(actor, convert) }{ family::verdict(convert) }</> }
+        }
         Some(Ok(plan)) => {
             html! { <>{ planned(actor, work, convert, plan) }{ family::verdict(convert) }</> }
         }
@@ -188,7 +189,11 @@ fn plan_side(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
 fn refused(error: &Rc<ErrorText>) -> Html {
     html! {
         <div class="refused" role="alert">
-            { what(error, "", false) }
+            <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ "Can\u{2019}t convert yet" }</span></div>
+            <h3>{ prose(&error.title) }</h3>
+            if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
+            if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
+            { for error.next.iter().map(|(text, _)| html! { <p>{ prose(text) }</p> }) }
         </div>
     }
 }
@@ -222,9 +227,9 @@ fn planned(actor: &Actor, work: &OpenWork, convert: &Convert, plan: &Planned) ->
             <ul class="checks">
                 { for plan.notes.iter().map(|note| html! { <li>{ severity(Severity::Note) }<span>{ prose(note) }</span></li> }) }
                 if plan.losses.is_empty() {
-                    <li>{ good() }<span>{ if plan.narrows { "nothing else is lost" } else { "nothing is lost" } }</span></li>
+                    <li>{ good() }<span>{ if plan.narrows || leaves_out(convert, plan) { "nothing else is lost" } else { "nothing is lost" } }</span></li>
                 }
-                <li>{ severity(Severity::Note) }<span>{ format!("needs {} free: a page can\u{2019}t see how much there is", fmt::bytes(plan.size)) }</span></li>
+                <li>{ severity(Severity::Note) }<span>{ format!("Needs {} of disk space (the browser can\u{2019}t check)", fmt::bytes(plan.size)) }</span></li>
             </ul>
             if !plan.losses.is_empty() {
                 <div class="losshead"><h3>{ "What this loses" }</h3>
@@ -233,6 +238,11 @@ fn planned(actor: &Actor, work: &OpenWork, convert: &Convert, plan: &Planned) ->
             }
         </div>
     }
+}
+
+/// Whether something is left out, by choice or because of the target: then it is not nothing that is lost.
+fn leaves_out(convert: &Convert, plan: &Planned) -> bool {
+    !plan.notes.is_empty() || !convert.without.is_empty() || plan.preview.left_out > 0
 }
 
 fn loss_line(actor: &Actor, convert: &Convert, loss: &Loss) -> Html {
@@ -273,7 +283,7 @@ fn foot(actor: &Actor, convert: &Convert) -> Html {
     };
     let ready = plan.is_some() && !convert.planning && open == 0;
     let text = match (&plan, open) {
-        (None, _) => "No plan yet".to_owned(),
+        (None, _) => "Write".to_owned(),
         (Some(_), 1) => "Acknowledge 1 loss to write".to_owned(),
         (Some(_), open) if open > 1 => format!("Acknowledge {open} losses to write"),
         (Some(plan), _) => format!("Write {}", fmt::bytes(plan.size)),
@@ -283,6 +293,7 @@ fn foot(actor: &Actor, convert: &Convert) -> Html {
             <span class="grow cmdline">
                 <span class="m dim only-l">{ if command.is_empty() { String::new() } else { format!("$ {command}") } }</span>
                 if let Some(plan) = &plan { <span class="only-s m">{ format!("{} bytes", fmt::exact(plan.size)) }</span> }
+                if let Some(Err(error)) = &convert.plan { <span class="mid-ink cut" id="why-not" title={error.title.clone()}>{ prose(&error.title) }</span> }
             </span>
             if !command.is_empty() { <button class="btn quiet only-l" onclick={oncopy}>{ "Copy command" }</button> }
             <button class={classes(&["btn", when(ready, "pri")])} id="write" disabled={!ready} onclick={run}>{ text }</button>

@@ -6,7 +6,7 @@ use yew::prelude::*;
 use crate::page::controls::{change, choices};
 use crate::page::conversion::Convert;
 use crate::page::marks::holdings;
-use crate::page::marks::{classes, good, key, typed, when};
+use crate::page::marks::{changed_key, classes, good, key, typed, when};
 use crate::page::model::actor::Actor;
 use crate::protocol::conversion::{KeyChange, Preview};
 use crate::protocol::opened::TargetFormat;
@@ -109,7 +109,7 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
             { lines("Rename", &options.rename, "regex=>replacement, with $1 for a group; one per line", |convert, list| convert.options.rename = list) }
             { text("Add prefix", &options.prefix, "e.g. model.", |convert, text| convert.options.prefix = text) }
             { check("Nest", "nest", options.nest, "Split names at their dots into dicts", |convert| convert.options.nest = !convert.options.nest) }
-            { check("Untie", "untie", options.untie, "Write a copy of its own for each name of tied tensors", |convert| convert.options.untie = !convert.options.untie) }
+            { check("Untie", "untie", options.untie, "Store a separate copy for each tied name", |convert| convert.options.untie = !convert.options.untie) }
             if let Some(Ok(plan)) = &convert.plan { { table(&plan.preview) } }
         </div></div>
     }
@@ -148,15 +148,19 @@ fn table(preview: &Preview) -> Html {
         return html! {};
     }
     let row = |change: &KeyChange| {
+        let old = match &change.new {
+            Some(new) if *new != change.old => changed_key(&change.old, new),
+            _ => key(&change.old),
+        };
         let new = match &change.new {
-            Some(new) => key(new),
+            Some(new) => changed_key(new, &change.old),
             None => html! { <span class="dim">{ "left out" }</span> },
         };
         html! {
             <tr class={classes(&[when(change.new.is_none(), "out")])}>
                 <td title={change.old.clone()}>
-                    { key(&change.old) }
-                    if change.times > 1 { <span class="x">{ format!(" \u{d7}{}", fmt::exact(change.times)) }</span> }
+                    <span class="times">{ old }
+                    if change.times > 1 { <span class="x">{ format!(" \u{d7}{}", fmt::exact(change.times)) }</span> }</span>
                 </td>
                 <td class="ar">{ if change.new.is_some() { "\u{2192}" } else { "" } }</td>
                 <td title={change.new.clone()}>{ new }</td>

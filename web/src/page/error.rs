@@ -1,15 +1,20 @@
 //! A file that could not be opened: what it is, what is wrong, where, and what to do next.
 
+use std::rc::Rc;
+
 use yew::prelude::*;
 
 use crate::page::address;
+use crate::page::drop::Dropped;
 use crate::page::marks::{Copy, cap, logo, prose, severity};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
+use crate::page::rail::RailPane;
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::finding::Severity;
 use crate::protocol::opened::Agreed;
 use crate::state::fmt;
+use crate::state::rail::Rail;
 
 /// A file that could not be opened.
 pub struct Failed<'a> {
@@ -21,6 +26,8 @@ pub struct Failed<'a> {
     pub size: u64,
     /// How many files were dropped with it.
     pub others: usize,
+    /// The checkpoints of the drop with the dropped files, if there are several, and the one that was to be opened.
+    pub rail: Option<(Rc<Rail>, Rc<Vec<Dropped>>, Option<u32>)>,
     /// Its address, if it is a remote one.
     pub address: Option<&'a AttrValue>,
     /// What the user agreed to about it.
@@ -123,14 +130,16 @@ pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
                         { address::again(&again, address, failed.agreed, error.kind) }
                     }
                     { higher(failed.raise.clone()) }
-                    <div class="hint"><span>{ "You have another copy of it" }</span>
-                        <button class="btn" onclick={choose}>{ "Open it" }</button></div>
+                    <div class="hint"><span>{ "Try another copy" }</span>
+                        <button class="btn" id="open-copy" onclick={choose}>{ "Open\u{2026}" }</button></div>
                     <div class="hint"><span>{ "Think this is a mistake?" }</span>
                         <span class="copyline">{ "Copy a report" }
                             <Copy text={report(error, &failed.name, failed.size)} what="report" /></span></div>
                 </div>
-                if failed.others > 1 {
-                    <p class="dim">{ format!("It is one of {} files of this drop; none of them could be opened as a checkpoint.", failed.others) }</p>
+                if let Some((rail, files, at)) = &failed.rail {
+                    <div class="error-rail"><RailPane rail={rail.clone()} files={files.clone()} at={*at} /></div>
+                } else if failed.others > 1 {
+                    <p class="dim">{ format!("1 of the {} files you dropped.", failed.others) }</p>
                 }
             </div></main>
         </div>

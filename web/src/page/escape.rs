@@ -44,6 +44,12 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
             }
             _ => actor.expand(false),
         },
+        Screen::Work if target.is_some_and(|target| target.id() == "go-to") => {
+            if let Some(input) = target.and_then(|target| target.dyn_ref::<web_sys::HtmlElement>())
+            {
+                let _ = input.blur();
+            }
+        }
         Screen::Work if model.treemap.is_some() => {
             if let Some(view) = &model.treemap {
                 actor.leave_treemap(view);

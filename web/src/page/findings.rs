@@ -4,6 +4,7 @@ use statelens_checkpoint::order;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
+use crate::page::error::what;
 use crate::page::marks::{self, cap, chip, classes, prose, severity, severity_word, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
@@ -45,7 +46,13 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     let read = match &props.scan {
         Scan::Done(scanned) if scanned.left == 0 => "The structure was read, and all values.",
         Scan::Done(_) => "The structure was read, and some of the values.",
-        _ => "The structure was read. Values of tensors were not.",
+        _ => "The structure was read. The values of tensors were not.",
+    };
+    let failed = match &props.scan {
+        Scan::Failed(error) => {
+            html! { <article class="find warn scan-error"><div></div><div>{ what(error, "", false) }</div></article> }
+        }
+        _ => html! {},
     };
     let chip = |grade: Option<Severity>, name: &'static str, number: usize| {
         let only = only.clone();
@@ -66,9 +73,10 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     html! {
         <SheetFrame title="Findings" class="findings" aside={html! { <span class="m dim">{ visible(&props.work.opened.name) }</span> }}>
             <div class="sheetbody">
+                { failed }
                 if findings.is_empty() && noticed.is_empty() {
-                    <div class="allgood">{ marks::good() }<div><h3>{ "Nothing to report" }</h3>
-                        <p class="mid-ink">{ "The structure is whole, and nothing in it would run or reach anything." }</p></div></div>
+                    <div class="allgood">{ marks::good() }<div><h3>{ "No findings" }</h3>
+                        <p class="mid-ink">{ "The structure is intact, and loading would run no code." }</p></div></div>
                 } else {
                     <div class="summary"><span class="chips" role="group" aria-label="Show">
                         { chip(None, "all", findings.len() + noticed.len()) }
@@ -86,7 +94,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
                 { for opened.offers.iter().filter(|offer| offer.finding.is_none()).map(|offer| repair::article(&actor, &props.work, offer)) }
             </div>
             <footer><span class="grow dim">{ read }</span>
-                if !opened.summary { <button class="btn" onclick={verify}>{ "Verify all of it " }{ cap("V") }</button> }</footer>
+                if !opened.summary { <button class="btn" onclick={verify}>{ "Read everything " }{ cap("V") }</button> }</footer>
         </SheetFrame>
     }
 }

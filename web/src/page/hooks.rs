@@ -83,6 +83,13 @@ pub fn use_size(node: &NodeRef) -> (f64, f64) {
     *size
 }
 
+/// Whether the main pointer is a finger.
+pub fn touches() -> bool {
+    let query =
+        web_sys::window().and_then(|window| window.match_media("(pointer: coarse)").ok()?);
+    query.is_some_and(|query| query.matches())
+}
+
 /// True while the window is 720 px wide or narrower.
 #[hook]
 pub fn use_small() -> bool {
@@ -121,7 +128,8 @@ pub fn use_media(query: &'static str) -> bool {
     *small
 }
 
-/// Keeps Tab inside an element while it is there, focuses it, and gives focus back afterwards.
+/// Keeps Tab inside an element while it is shown, and returns the focus to where it was afterwards. Focuses the
+/// descendant that has the attribute `data-focus`, else the element itself.
 #[hook]
 pub fn use_focus_trap(node: &NodeRef) {
     let node = node.clone();
@@ -130,7 +138,9 @@ pub fn use_focus_trap(node: &NodeRef) {
         let before = document.as_ref().and_then(web_sys::Document::active_element);
         let element = node.cast::<web_sys::HtmlElement>();
         if let Some(element) = &element {
-            let _ = element.focus();
+            let first = element.query_selector("[data-focus]").ok().flatten();
+            let first = first.and_then(|first| first.dyn_into::<web_sys::HtmlElement>().ok());
+            let _ = first.as_ref().unwrap_or(element).focus();
         }
         let trapped = element.clone();
         let closure =

@@ -10,7 +10,7 @@ use crate::page::code::CodeSection;
 use crate::page::hooks::use_size;
 use crate::page::looking;
 use crate::page::marks::holdings;
-use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, when, wrapped_key};
+use crate::page::marks::{Copy, breakable, copy, cut_text, dtype, value_kind, when, wrapped_key};
 use crate::page::model::actor::{Actor, VALUES};
 use crate::page::taking::{SaveAs, how_far};
 use crate::page::understanding;
@@ -64,6 +64,7 @@ fn whole(props: &InspectorProps, actor: &Actor) -> Html {
     let facts = [
         ("format", format!("{} {}", opened.format, opened.version).trim().to_owned()),
         ("written by", opened.producer.clone()),
+        ("shards", if opened.shards > 0 { fmt::exact(opened.shards) } else { String::new() }),
         ("keys", fmt::exact(work.rows.len() as u64)),
         ("tensors", fmt::exact(work.sums.tensors)),
         ("values", fmt::exact(work.sums.values)),
@@ -86,11 +87,13 @@ fn whole(props: &InspectorProps, actor: &Actor) -> Html {
             </dl></section>
             if !work.dtypes.is_empty() {
                 <section>
-                    <div class="hd"><h3>{ "Dtypes" }</h3><span class="lab">{ "tensors" }</span></div>
-                    <dl class="kv">{ for work.dtypes.iter().map(|(word, count)| html! { <><dt class="m">{ word }</dt><dd>{ fmt::exact(*count) }</dd></> }) }</dl>
+                    <div class="hd"><h3>{ "Dtypes" }</h3><span class="lab">{ "bytes \u{b7} tensors" }</span></div>
+                    <dl class="kv" id="dtypes">{ for work.dtypes.iter().map(|(word, sums)| html! {
+                        <><dt class="m">{ word }</dt><dd>{ fmt::bytes(sums.bytes) }<span class="dim">{ format!(" \u{b7} {}", fmt::exact(sums.tensors)) }</span></dd></>
+                    }) }</dl>
                 </section>
             }
-            <section class="quiet"><p class="dim">{ "Choose a key to see what it is and where it is stored." }</p></section>
+            <section class="quiet"><p class="dim">{ "Select a key to see its values and location." }</p></section>
             // It comes a moment later, so it stands last: nothing moves.
             if let Some(told) = &props.understood { { understanding::all(actor, told) } }
         </>
@@ -147,7 +150,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                     <dt>{ "is" }</dt><dd>{ target_link(work, actor, target) }</dd>
                 }
                 if let Some((key, basis)) = inspected.and_then(|inspected| inspected.parameter.as_ref()) {
-                    <dt>{ "of" }</dt><dd>{ target_link(work, actor, key) } <span class="dim">{ format!(" {basis}") }</span></dd>
+                    <dt>{ "belongs to" }</dt><dd>{ target_link(work, actor, key) } <span class="dim">{ format!(" {basis}") }</span></dd>
                 }
                 if let Some(inspected) = inspected {
                     { for inspected.facts.iter().map(|fact| html! {
@@ -227,7 +230,7 @@ fn target_link(work: &OpenWork, actor: &Actor, target: &str) -> Html {
     let actor = actor.clone();
     let onclick =
         Callback::from(move |_: MouseEvent| actor.work(move |work| work.look_at_row(row)));
-    html! { <button class="textlink m" {onclick}>{ cut_text(target) }</button> }
+    html! { <button class="textlink m keylink" {onclick}>{ breakable(target) }</button> }
 }
 
 /// Steps through layers.

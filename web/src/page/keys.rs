@@ -1,6 +1,5 @@
 //! The keyboard: what each key does where nothing else has it.
 
-use statelens_checkpoint::order;
 use wasm_bindgen::JsCast;
 use web_sys::{Event, KeyboardEvent};
 use yew::prelude::*;
@@ -11,7 +10,7 @@ use crate::page::hooks::use_window_event;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Screen, Sheet};
-use crate::page::{compare, looking, run, share, treemap};
+use crate::page::{compare, looking, rail, run, share, treemap};
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
@@ -78,18 +77,25 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
                 _ => compare::press(model, actor, &key, &tag, inside),
             };
         }
+        "[" | "]" if matches!(model.screen, Screen::Work | Screen::Error) => {
+            return rail::step_file(model, actor, key == "]");
+        }
         _ if model.screen != Screen::Work => return false,
         key if looking::press(model, actor, key, event.shift_key()) => {}
         "g" if model.looking.is_some() => return focus("go-to"),
         _ if model.looking.is_some() => return false,
         "t" => return treemap::toggle(model, actor),
-        "e" => actor.expand(true),
+        "e" => match model.work.as_ref().and_then(OpenWork::row) {
+            Some(_) => actor.expand(true),
+            None => {
+                actor.act(Action::Tell("Select a tensor first: E shows it as a heatmap.".into()))
+            }
+        },
         "d" => compare::offer(model, actor),
         "c" => actor.act(Action::StartConvert),
         "f" => actor.act(Action::Show(Some(Sheet::Findings))),
         "s" => actor.act(Action::Show(Some(Sheet::Share))),
         "v" if compare::can_compare(model) => actor.act(Action::Show(Some(Sheet::Verify))),
-        "[" | "]" => return step_file(model, actor, key == "]"),
         "ArrowDown" | "ArrowUp" if event.shift_key() && is_table(target.as_ref()) => {
             let by = if key == "ArrowDown" { 1 } else { -1 };
             actor.work(move |work| work.pick_on(by));
@@ -185,21 +191,6 @@ fn arrow_in_group(target: &web_sys::Element, key: &str) -> bool {
         let _ = next.focus();
     }
     next.is_some()
-}
-
-/// Opens the next checkpoint of the same drop.
-fn step_file(model: &PageModel, actor: &Actor, forward: bool) -> bool {
-    let Some(work) = &model.work else { return false };
-    let mut all = work.opened.others.clone();
-    all.push(work.opened.main);
-    order::natural(&mut all);
-    let at = all.iter().position(|&file| file == work.opened.main).unwrap_or(0);
-    let next = if forward { (at + 1) % all.len() } else { (at + all.len() - 1) % all.len() };
-    if all.len() < 2 {
-        return false;
-    }
-    actor.open(model.files.as_ref().clone(), Some(all[next]));
-    true
 }
 
 /// Copies the first values as text, unless some text of the page is selected.

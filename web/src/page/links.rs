@@ -233,8 +233,8 @@ pub fn wanted(link: &PageLink) -> Html {
     if was_open(&link.file) {
         return html! {
             <p class="wanted" id="wanted" role="status">
-                { file }{ " was open here" }{ with }{ ": drop it again to go on" }
-                if leads.is_empty() { { " where you were" } } else { { " at " }{ key(leads) } }
+                { "You had " }{ file }{ " open" }{ with }{ ". Drop it again to pick up where you left off" }
+                if !leads.is_empty() { { ", at " }{ key(leads) } }
                 { "." }
             </p>
         };
@@ -244,7 +244,7 @@ pub fn wanted(link: &PageLink) -> Html {
             { "This link leads to " }
             if !leads.is_empty() { { key(leads) }{ " in " } }
             { file }{ with }
-            { ". Drop that file here, or open it: a link holds no file." }
+            { ". Drop that file here, or open it. A link contains no file." }
         </p>
     }
 }

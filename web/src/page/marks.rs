@@ -170,6 +170,42 @@ pub fn key(text: &str) -> Html {
     }
 }
 
+/// A key of which the segments that differ from another key are marked and always shown whole.
+pub fn changed_key(text: &str, other: &str) -> Html {
+    let (start, end) = changed_part(text, other);
+    let (head, changed, tail) = (&text[..start], &text[start..end], &text[end..]);
+    html! {
+        <span class="key">
+            if !head.is_empty() { <span class="a">{ visible(head) }</span> }
+            if !changed.is_empty() { <mark class="chg">{ visible(changed) }</mark> }
+            if !tail.is_empty() { <span class="z rest">{ visible(tail) }</span> }
+        </span>
+    }
+}
+
+/// Where the segments begin and end in which a key differs from another one.
+fn changed_part(text: &str, other: &str) -> (usize, usize) {
+    let parts = |key: &str| key.split_inclusive('.').map(str::len).collect::<Vec<_>>();
+    let (own, others) = (parts(text), parts(other));
+    let (mut start, mut start_other) = (0, 0);
+    for (one, another) in own.iter().zip(&others) {
+        if text.get(start..start + one) != other.get(start_other..start_other + another) {
+            break;
+        }
+        (start, start_other) = (start + one, start_other + another);
+    }
+    let (mut end, mut end_other) = (text.len(), other.len());
+    for (one, another) in own.iter().rev().zip(others.iter().rev()) {
+        let same = text.get(end.saturating_sub(*one)..end)
+            == other.get(end_other.saturating_sub(*another)..end_other);
+        if !same || end - one < start || end_other - another < start_other {
+            break;
+        }
+        (end, end_other) = (end - one, end_other - another);
+    }
+    (start, end)
+}
+
 /// Where the last number begins that is a part of a key by itself; the end if there is none.
 fn layer_at(head: &str) -> usize {
     let mut at = head.len();
@@ -220,14 +256,23 @@ pub fn cut_text(text: &str) -> Html {
     }
 }
 
+/// A key that wraps after its dots only, as far as that goes; of a very long one, its ends.
+pub fn breakable(text: &str) -> Html {
+    let text = &visible(text);
+    match ends(text, LONG) {
+        Some(_) => cut_text(text),
+        None => pieces(text),
+    }
+}
+
+fn pieces(text: &str) -> Html {
+    let parts = text.split_inclusive(['.', '/']);
+    parts.map(|part| html! { <>{ part.to_owned() }<wbr /></> }).collect()
+}
+
 fn whole_key(text: &str) -> Html {
     let (head, tail) = key_parts(text);
     let rest = &text[head.len() + tail.len()..];
-    let pieces = |text: &str| -> Html {
-        text.split_inclusive(['.', '/'])
-            .map(|part| html! { <>{ part.to_owned() }<wbr /></> })
-            .collect()
-    };
     html! {
         <div class="wrapkey">
             <span class="a">{ pieces(head) }</span>{ pieces(tail) }<span class="a">{ pieces(rest) }</span>
@@ -309,5 +354,31 @@ pub fn holdings(sums: &Sums) -> String {
         (tensors, values) => {
             format!("{}, {}", fmt::plural(tensors, "tensor"), fmt::plural(values, "value"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_segments_that_changed_are_found() {
+        let changed = |text: &str, other: &str| {
+            let (start, end) = changed_part(text, other);
+            text[start..end].to_owned()
+        };
+        let (old, new) = ("model.layers.0.self_attn.q.weight", "model.layers.0.attention.q.weight");
+        assert_eq!(
+            (changed(old, new), changed(new, old)),
+            ("self_attn.".into(), "attention.".into())
+        );
+        assert_eq!(
+            (changed("model.a.b", "a.b"), changed("a.b", "model.a.b")),
+            ("model.".into(), String::new())
+        );
+        assert_eq!(changed("a.b", "a.b"), "");
+        assert_eq!(changed("a.a", "a.a.a"), "");
+        assert_eq!(changed("a.a.a", "a.a"), "a.");
+        assert_eq!(changed("weight", "bias"), "weight");
     }
 }

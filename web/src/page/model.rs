@@ -29,6 +29,7 @@ use crate::protocol::{FromWorker, Posted};
 use crate::state::instrument::Instrument;
 use crate::state::link::PageLink;
 use crate::state::looking::Looking;
+use crate::state::rail::Rail;
 use crate::state::treemap::TreemapView;
 use crate::state::view::MatrixView;
 use crate::state::work::OpenWork;
@@ -68,6 +69,8 @@ pub enum Sheet {
     Beside,
     /// Verifying.
     Verify,
+    /// Scanning would fetch more than one action may.
+    Limit,
 }
 
 /// Which pane a small screen shows.
@@ -79,19 +82,6 @@ pub enum Tab {
     Keys,
     /// The inspector.
     Tensor,
-}
-
-/// Reading all values.
-#[derive(Debug, Clone, PartialEq)]
-pub enum MeasureStage {
-    /// Not asked for.
-    No,
-    /// Bytes that were read, and all of them.
-    Now(u64, u64),
-    /// They were read.
-    Done,
-    /// Some can't be read.
-    Failed(Rc<ErrorText>),
 }
 
 /// How far a checkpoint is opened.
@@ -203,8 +193,6 @@ pub struct PageModel {
     pub treemap: Option<TreemapView>,
     /// What can be shared.
     pub shared: Option<Rc<SharedSummary>>,
-    /// Whether all values were read, or how far that is.
-    pub measure: MeasureStage,
     /// Reading everything to see whether it is sound.
     pub verification: Verification,
     /// Reading the values of tensors.
@@ -213,6 +201,8 @@ pub struct PageModel {
     pub looking: Option<Looking>,
     /// The convert sheet.
     pub convert: Option<Convert>,
+    /// The checkpoints of the last drop, if there are several.
+    pub rail: Option<Rc<Rail>>,
     /// The comparison with a second checkpoint.
     pub compare: Option<Rc<Compare>>,
     /// The run folder that was dropped; kept while one of its checkpoints is open.
@@ -245,8 +235,6 @@ pub enum Action {
     Allow(u64),
     /// Opening takes longer than a moment.
     ShowLoading,
-    /// All values are being read.
-    Measure,
     /// Back to the first screen, or to what was open before.
     Leave,
     /// Back to the first screen.
@@ -257,6 +245,8 @@ pub enum Action {
     Interrupt(Vec<JobKind>, bool),
     /// The notice was read.
     Noticed,
+    /// Tells something until it is read.
+    Tell(AttrValue),
     /// Asks before what is being written is stopped, or does not ask any more.
     Ask(Option<Pending>),
     /// An error that did not come from the worker.
@@ -292,6 +282,8 @@ pub enum Action {
     Convert(Box<dyn FnOnce(&mut Convert)>),
     /// A conversion begins.
     Run,
+    /// Ticks a checkpoint of the drop to compare it, or removes the tick.
+    Tick(u32),
     /// A second checkpoint is being opened.
     Beside(Vec<Dropped>, Option<u32>),
     /// What is dragged would be compared, or opened.
@@ -334,11 +326,11 @@ impl Default for PageModel {
             understood: None,
             treemap: None,
             shared: None,
-            measure: MeasureStage::No,
             verification: Verification::default(),
             instrument: Instrument::default(),
             looking: None,
             convert: None,
+            rail: None,
             compare: None,
             run: None,
             over_beside: false,
@@ -363,6 +355,9 @@ impl Reducible for PageModel {
                 if !next.is_of_run(&files) {
                     next.run = None;
                 }
+                if *next.files != files {
+                    next.rail = None;
+                }
                 next.files = Rc::new(files);
                 (next.address, next.fetched) = (None, None);
                 next.asked = main;
@@ -378,7 +373,7 @@ impl Reducible for PageModel {
             Action::OpenAddress(address, agreed) => {
                 next.sheet = None;
                 next.files = Rc::default();
-                next.fetched = None;
+                (next.fetched, next.rail) = (None, None);
                 (next.address, next.agreed) = (Some(address), agreed);
                 (next.asked, next.crashed) = (None, false);
                 (next.compare, next.run) = (None, None);
@@ -388,12 +383,17 @@ impl Reducible for PageModel {
             Action::Allow(cap) => next.agreed.cap = cap,
             Action::Interrupt(jobs, opened) => next.interrupt(&jobs, opened),
             Action::Noticed => next.notice = None,
+            Action::Tell(text) => next.notice = Some(text),
             Action::Ask(pending) => {
                 next.over = None;
                 next.pending = pending;
             }
             Action::ShowLoading => next.loading.shown = true,
-            Action::Measure => next.measure = MeasureStage::Now(0, 0),
+            Action::Tick(main) => {
+                if let Some(rail) = &mut next.rail {
+                    Rc::make_mut(rail).tick(main);
+                }
+            }
             Action::Beside(files, main) => next.beside(files, main),
             Action::OpenRun(view) => next.open_run(*view),
             Action::RunFolder(change) => {
@@ -518,7 +518,6 @@ impl PageModel {
     pub(super) fn forget(&mut self) {
         self.shared = None;
         (self.understood, self.treemap) = (None, None);
-        self.measure = MeasureStage::No;
         self.verification = Verification::default();
         self.instrument = Instrument::default();
         self.looking = None;
@@ -562,8 +561,7 @@ impl PageModel {
                     let written = self.convert.as_ref().map(|convert| &convert.options.name);
                     Some(format!("writing {}", written.unwrap_or(&name)))
                 }
-                JobKind::Measure => Some(format!("reading all values of {name}")),
-                JobKind::Verify => Some(format!("verifying {name}")),
+                JobKind::Verify => Some(format!("reading all of {name}")),
                 JobKind::Scan => Some(format!("scanning the values of {scanned}")),
                 JobKind::Compare => Some(format!("comparing {name}")),
                 _ => None,

@@ -78,7 +78,7 @@ fn Served(props: &ServedProps) -> Html {
     }
     let Some(actor) = actor else { return html! {} };
     match &*listing {
-        None => html! { <div class="lab exhead">{ "Looking through the folder" }</div> },
+        None => html! { <div class="lab exhead">{ "Reading the folder\u{2026}" }</div> },
         Some(Err(why)) => html! { <p class="priv" role="alert">{ why }</p> },
         Some(Ok(listing)) if listing.checkpoints.is_empty() => html! {
             <div class="lab exhead">{ format!("{} holds no checkpoint that Statelens knows", listing.folder) }</div>
@@ -128,7 +128,7 @@ fn RecentOrExamples() -> Html {
     let list = match recent.as_slice() {
         [] => html! {
             <>
-                <div class="lab exhead">{ "Or look at one now" }</div>
+                <div class="lab exhead">{ "Try an example" }</div>
                 { for EXAMPLES.iter().map(|&(name, about, size)| {
                     let actor = actor.clone();
                     row(name, about, size, Callback::from(move |_| actor.open_example(name)))
@@ -157,8 +157,8 @@ fn RecentOrExamples() -> Html {
             { list }
             if can {
                 <label class="priv keep">
-                    <input type="checkbox" checked={remembers()} onchange={turn} />
-                    <span>{ "Remember, in this browser only, which files I open. Unticked, all are forgotten." }</span>
+                    <input type="checkbox" class="cb" checked={remembers()} onchange={turn} />
+                    <span>{ "Remember, in this browser only, which files I open. Untick to forget them all." }</span>
                 </label>
             }
         </>

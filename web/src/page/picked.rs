@@ -51,7 +51,7 @@ pub(super) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) ->
                     }) }</span>
             }
             if !work.opened.summary {
-                <button class="btn small" id="compare-picked" onclick={beside}>{ "Compare these" }</button>
+                <button class="btn small" id="compare-picked" onclick={beside}>{ "Compare these with\u{2026}" }</button>
             }
             <span class="grow"></span>
             <button class="textlink" id="clear-picked" onclick={clear}>{ "Clear" }</button>

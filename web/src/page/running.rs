@@ -93,7 +93,7 @@ pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u6
                 </div>
                 if !now.key.is_empty() { <div class="nowkey">{ key(&now.key) }</div> }
                 { chart(past) }
-                <p class="dim">{ "Cancel removes what was written. You can look around in the checkpoint meanwhile; progress stays in the bar at the bottom." }</p>
+                <p class="dim">{ "Cancel removes what was written. You can keep browsing the checkpoint; progress stays in the bar at the bottom." }</p>
             </div>
             <footer>
                 <span class="grow dim">{ "Keep this tab open until it is done." }</span>
@@ -171,9 +171,7 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
         Callback::from(move |_: MouseEvent| actor.open(vec![Dropped::new(file.clone())], None))
     });
     let how = match done.how {
-        How::Composed => {
-            "Composed of slices of your file. The browser copies them as it saves, and shows how far it is."
-        }
+        How::Composed => "Saved by the browser from your file; see its download list for progress.",
         How::Private => {
             "Written by the page, then handed to the browser, which saves it with your downloads."
         }
@@ -231,8 +229,8 @@ fn read_back(wrong: Option<&ErrorText>) -> Html {
                 <span class="mid-ink">{ prose(&error.title) }{ " " }{ prose(&error.text) }</span></p>
         },
         None => html! {
-            <p class="verdict" id="read-back"><span class="w-good">{ good() }{ " Read back. " }</span>
-                <span class="mid-ink">{ "The structure is as planned: keys, dtypes, shapes, plain values and ties. The values of tensors were not compared." }</span></p>
+            <p class="verdict" id="read-back"><span class="w-good">{ good() }{ " Checked. " }</span>
+                <span class="mid-ink">{ "Keys, dtypes, shapes, values and ties are as planned. The values of tensors were not compared." }</span></p>
         },
     }
 }

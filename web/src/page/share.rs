@@ -7,13 +7,15 @@ use statelens_inspect::visible;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
+use crate::page::everything::ReadEverything;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{Copy, cap, classes, copy, key, one_of, when};
+use crate::page::model::Action;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, MeasureStage};
+use crate::page::model::verification::{Verification, VerificationStage};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
-use crate::page::verify::far_more;
+use crate::page::verify::{self, far_more};
 use crate::protocol::ToWorker;
 use crate::protocol::share::{LinkKeys, ShareOptions, SharedSummary};
 use crate::state::fmt;
@@ -74,8 +76,14 @@ pub struct ShareProps {
     pub work: OpenWork,
     /// The last that the worker made.
     pub shared: Option<Rc<SharedSummary>>,
-    /// Whether all values were read, or how far that is.
-    pub measure: MeasureStage,
+    /// Reading everything.
+    pub verification: Verification,
+    /// Whether all tensors were read, which changes what can be shared.
+    pub scanned: bool,
+    /// Bytes that were read in a millisecond, if that was measured.
+    pub rate: Option<f64>,
+    /// For a remote checkpoint, how many bytes one action may fetch.
+    pub cap: Option<u64>,
     /// The server that the checkpoint is on, if it is a remote one.
     pub host: Option<AttrValue>,
 }
@@ -89,13 +97,12 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     });
     {
         let asker = actor.clone();
-        let measured = props.measure == MeasureStage::Done;
-        use_effect_with((*options, measured), move |(options, _)| {
+        let read = matches!(props.verification.stage, VerificationStage::Done(_));
+        use_effect_with((*options, props.scanned, read), move |(options, ..)| {
             asker.ask(&ToWorker::Share { options: *options })
         });
     }
     let copied = use_state(|| false);
-    let sure = use_state(|| false);
     let work = &props.work;
     let aside = html! { <span class="m dim cut">{ visible(&work.opened.name) }</span> };
     let Some(shared) = &props.shared else {
@@ -130,7 +137,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                         <div class="states one">
                             { part("name, format, size", shared.parts[0], true, None) }
                             { part("keys, dtypes and shapes, layers folded", shared.parts[1], true, None) }
-                            { part(if shared.measured { "statistics, rounded" } else { "statistics, once all values are read" }, shared.parts[2], options.statistics,
+                            { part(if shared.measured { "statistics, rounded" } else { "statistics, after reading everything" }, shared.parts[2], options.statistics,
                                 shared.measured.then(|| set(|options| options.statistics = !options.statistics).reform(|_: Event| ()))) }
                             { part("findings", shared.parts[3], options.findings && plain, tick(|options| options.findings = !options.findings)) }
                             { part("values that are not tensors", shared.parts[4], options.values && plain, tick(|options| options.values = !options.values)) }
@@ -155,7 +162,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                         <p class="dim">{ "The HTML is one page that opens offline. Files hold all keys, values and findings, as " }
                             <code>{ "statelens summary" }</code>{ " writes them." }</p>
                     </div></div>
-                    { statistics(&actor, props, &sure) }
+                    { statistics(&actor, props) }
                     <div class="fs"><span class="lab">{ "Fingerprint" }</span><div>
                         <span class="m print">{ &shared.structure }</span><Copy text={shared.structure.clone()} what="fingerprint" />
                         if let Some(content) = &shared.content {
@@ -182,49 +189,45 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     }
 }
 
-/// Reading all values, where they are at hand.
-fn statistics(actor: &Actor, props: &ShareProps, sure: &UseStateHandle<bool>) -> Html {
-    let bytes = props.work.sums.bytes;
-    if props.work.opened.summary || bytes == 0 {
+/// Reading everything, for what the summary has of values.
+fn statistics(actor: &Actor, props: &ShareProps) -> Html {
+    let work = &props.work;
+    if work.opened.summary || work.sums.bytes == 0 {
         return html! {};
     }
-    let measure = |go: bool| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            if go {
-                actor.act(Action::Measure);
-            }
-            actor.ask(&ToWorker::Measure { go });
-        })
-    };
-    let unfolds = props.work.opened.unfolds;
-    let onsure = {
-        let sure = sure.clone();
-        Callback::from(move |_: Event| sure.set(!*sure))
-    };
-    let body = match &props.measure {
-        MeasureStage::No => html! {
-            <>
-            if let Some(unfolds) = unfolds { { far_more(unfolds, **sure, onsure) } }
-            <button class="btn" disabled={unfolds.is_some() && !**sure} onclick={measure(true)}>{ "Read all values" }<span class="m dim">{ format!(" {}", fmt::bytes(bytes)) }</span></button>
-            if props.shared.as_ref().is_some_and(|shared| shared.measured) { <p>{ "The statistics of what was scanned are in it already." }</p> }
-            <p class="dim">{ "Puts smallest and largest value, mean and deviation of each tensor into the files, and the link if you like, and gives the content a fingerprint." }
-                if let Some(host) = &props.host { <b>{ format!(" This fetches about {} from {host}.", fmt::bytes(bytes)) }</b> }</p></>
-        },
-        MeasureStage::Now(done, total) => {
-            let percent = fmt::percent(*done, *total);
-            html! {
-                <div class="long">
-                    <span class="big" role="progressbar" aria-label="Reading values" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>{ format!("{percent} %") }</span>
-                    <span class="dim">{ "read" }</span>
-                    <button class="btn" onclick={measure(false)}>{ "Stop" }</button></div>
-            }
-        }
-        MeasureStage::Done => {
+    let shared = props.shared.as_ref();
+    let body = match &props.verification.stage {
+        _ if shared.is_some_and(|shared| shared.content.is_some()) => {
             html! { <p>{ "The files hold the statistics of each tensor, and the link can." }</p> }
         }
-        MeasureStage::Failed(error) => {
-            html! { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
+        VerificationStage::Now(now, _) => {
+            let percent = fmt::percent(now.done, now.total.max(1));
+            let actor = actor.clone();
+            let stop = Callback::from(move |_: MouseEvent| verify::stop(&actor));
+            html! {
+                <div class="long">
+                    <span class="big" role="progressbar" aria-label="Reading everything" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>{ format!("{percent} %") }</span>
+                    <span class="dim">{ "read" }</span>
+                    <button class="btn" onclick={stop}>{ "Stop" }</button></div>
+            }
+        }
+        stage => {
+            let sure = {
+                let actor = actor.clone();
+                Callback::from(move |_: Event| {
+                    actor.verify(|verification| verification.sure = !verification.sure);
+                })
+            };
+            html! {
+                <>
+                    if let VerificationStage::Failed(error) = stage { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
+                    if let Some(unfolds) = work.opened.unfolds { { far_more(unfolds, props.verification.sure, sure) } }
+                    <ReadEverything id="read-all" work={work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
+                    if shared.is_some_and(|shared| shared.measured) { <p>{ "The statistics from the scan are included already." }</p> }
+                    <p class="dim">{ "Adds minimum, maximum, mean and deviation of each tensor to the files, optionally to the link, and a fingerprint of the content." }
+                        if let Some(host) = &props.host { <b>{ format!(" Fetches about {} from {host}.", fmt::bytes(work.sums.bytes)) }</b> }</p>
+                </>
+            }
         }
     };
     html! { <div class="fs"><span class="lab">{ "Statistics" }</span><div>{ body }</div></div> }

@@ -17,9 +17,9 @@ const GROUPS: [&[ShortcutGroup]; 3] = [
             &[
                 ("Open files", &["O"]),
                 ("Open folder", &["\u{21e7}", "O"]),
-                ("Open address", &["U"]),
+                ("Open URL", &["U"]),
                 ("Close sheet, cancel", &["Esc"]),
-                ("Next, previous open file", &["]", "["]),
+                ("Next, previous file of the drop", &["]", "["]),
             ],
         ),
         (
@@ -29,8 +29,8 @@ const GROUPS: [&[ShortcutGroup]; 3] = [
                 ("Compare", &["D"]),
                 ("Share", &["S"]),
                 ("Findings", &["F"]),
-                ("Verify", &["V"]),
-                ("All values as a picture", &["E"]),
+                ("Read everything, verify", &["V"]),
+                ("View as heatmap", &["E"]),
                 ("Where the bytes are", &["T"]),
                 ("Shortcuts", &["?"]),
             ],

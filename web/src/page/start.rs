@@ -25,6 +25,11 @@ const READS: [(&str, &str); 5] = [
     ("PyTorch DCP", ".distcp"),
 ];
 
+/// What the page does.
+const ABOUT: &str = "A file, its shards, or a whole folder. Statelens shows what is in it, checks it and converts it. It reads only the structure first, so 100 GB opens as fast as 100 kB.";
+/// What becomes of a file that is dragged over the page.
+const DRAGGED: &str = "Read in place. Nothing is copied or uploaded. Shards that belong together open as one checkpoint.";
+
 /// The first screen, with how many things are dragged over the page.
 pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLink>) -> Html {
     let over = dragged.is_some();
@@ -44,21 +49,25 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLin
                 </button>
             </header>
             <div class="say">
-                <h1 aria-live="polite">{ heading(dragged) }</h1>
-                if over {
-                    <p>{ "They are read in place: nothing is copied, nothing is sent. Files that link to each other are opened together." }</p>
-                } else {
-                    <p>{ "A file, its shards, or a whole folder. Statelens shows what is in it, checks it and converts it. It reads the structure, not the weights, so 100 GB opens as fast as 100 kB." }</p>
-                }
+                // Both texts have one place, so that nothing below moves while a file is dragged.
+                <div class="texts">
+                    <div class="text">
+                        <h1 aria-live="polite">{ heading(dragged) }</h1>
+                        <p>{ if over { DRAGGED } else { ABOUT } }</p>
+                    </div>
+                    if over {
+                        <div class="text held" aria-hidden="true"><p class="hero">{ heading(None) }</p><p>{ ABOUT }</p></div>
+                    }
+                </div>
                 { link.map(links::wanted).unwrap_or_default() }
                 <div class="rest">
                     <div class="go">
                         <button class="btn pri lg" onclick={on(Actor::choose_files)}>{ "Open files " }{ cap("O") }</button>
                         <button class="btn lg" onclick={on(Actor::choose_folder)}>{ "Open folder " }{ cap("\u{21e7}O") }</button>
-                        <button class="btn lg quiet" id="open-address" onclick={on(|actor| actor.act(Action::AskAddress(AttrValue::default())))}>{ "Address " }{ cap("U") }</button>
+                        <button class="btn lg quiet" id="open-address" onclick={on(|actor| actor.act(Action::AskAddress(AttrValue::default())))}>{ "Open URL " }{ cap("U") }</button>
                     </div>
                     { offers() }
-                    <p class="priv">{ good() }<span>{ "Your files stay on this computer: nothing of them is sent, and the page works offline." }</span></p>
+                    <p class="priv">{ good() }<span>{ "Your files never leave this computer. The page works offline." }</span></p>
                 </div>
             </div>
             <footer><div class="fmts">

@@ -66,16 +66,16 @@ fn StopDialog(props: &StopProps) -> Html {
             "Keep writing",
             "Stop",
         ),
-        (false, Why::Open) => ("It is complete now.", "Stay", "Open"),
+        (false, Why::Open) => ("It is complete.", "Stay", "Open"),
         (false, Why::Leave) => ("It is complete now.", "Stay", "Close"),
         (false, Why::Stop) => ("It is complete now.", "Stay", "OK"),
     };
     html! {
         <>
-            <div class="scrim" onclick={stay.clone()}></div>
-            <div class="center">
+            <div class="scrim above" onclick={stay.clone()}></div>
+            <div class="center above">
                 <div ref={node} class="dlg" id="stop" role="alertdialog" aria-modal="true" aria-labelledby="stop-title" tabindex="-1">
-                    <header><h2 id="stop-title">{ format!("{} is being written", props.name) }</h2></header>
+                    <header><h2 id="stop-title">{ if props.writes { format!("{} is being written", props.name) } else { format!("{} is written", props.name) } }</h2></header>
                     <div class="ask"><p>{ text }</p></div>
                     <footer>
                         <span class="grow"></span>
@@ -111,7 +111,7 @@ pub fn notice(model: &PageModel, actor: &Actor) -> Html {
 pub fn privacy(host: Option<&str>) -> Html {
     match host {
         Some(host) => html! {
-            <span class="opt" id="privacy">{ severity(Severity::Note) }{ format!("{host} is asked for parts of the file") }</span>
+            <span class="opt" id="privacy">{ severity(Severity::Note) }{ format!("fetching from {host}") }</span>
         },
         None => {
             html! { <span class="opt" id="privacy">{ good() }{ "nothing leaves this page" }</span> }

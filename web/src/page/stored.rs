@@ -43,6 +43,40 @@ pub fn keep_columns(shown: u16) {
     }
 }
 
+/// The name under which it has how fast everything was read.
+const RATE: &str = "bytes in a millisecond";
+
+/// Returns how many bytes were read in a millisecond when everything was read the last time.
+#[must_use]
+pub fn kept_rate() -> Option<f64> {
+    let known = storage()?.get_item(RATE).ok()??;
+    known.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0)
+}
+
+/// Keeps that rate.
+pub fn keep_rate(rate: f64) {
+    if let Some(storage) = storage() {
+        let _ = storage.set_item(RATE, &rate.to_string());
+    }
+}
+
+/// Returns the width that a pane was given, now or in an earlier visit, in pixels.
+#[must_use]
+pub fn kept_width(pane: &str) -> Option<f64> {
+    let known = storage()?.get_item(&format!("width of {pane}")).ok()??;
+    known.parse::<f64>().ok().filter(|width| width.is_finite())
+}
+
+/// Keeps the width of a pane; `None` forgets it.
+pub fn keep_width(pane: &str, width: Option<f64>) {
+    let Some(storage) = storage() else { return };
+    let name = format!("width of {pane}");
+    let _ = match width {
+        Some(width) => storage.set_item(&name, &width.to_string()),
+        None => storage.remove_item(&name),
+    };
+}
+
 fn tab() -> Option<Storage> {
     web_sys::window()?.session_storage().ok()?
 }

@@ -18,6 +18,7 @@ use crate::state::filter::Filter;
 use crate::state::fmt;
 use crate::state::table::{Column, Fold, FoldPattern, Table, TableLine, common_kind};
 use crate::state::work::{OpenWork, Spot};
+use crate::text::sentence;
 
 /// The table.
 #[derive(Properties, PartialEq)]
@@ -70,7 +71,7 @@ pub fn TablePane(props: &TableProps) -> Html {
     let resting = (*use_memo((), |()| Resting::default())).clone();
     let [onpointerdown, onpointermove, ended] = resting.listeners(&actor);
     html! {
-        <div class={classes(&["gridbox", when(work.sums.values == 0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={weights::widths(work)}
+        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={weights::widths(work)}
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             { head(&actor, work) }
             <div class="scroller" role="rowgroup" ref={node} onscroll={sight.onscroll} oncontextmenu={resting.menu()}
@@ -158,6 +159,7 @@ fn line(
             )
         }
     };
+    let odd = work.view.weights.any().then(|| first_odd(work, item)).flatten();
     let look = {
         let (actor, resting) = (actor.clone(), resting.clone());
         let some = work.picked.count() > 0;
@@ -173,7 +175,11 @@ fn line(
                 event.prevent_default();
                 return actor.work(move |work| work.pick(at, reach));
             }
-            actor.work(move |work| work.look_at_line(at));
+            match odd {
+                // What the mark is about, and not the first layer.
+                Some(row) => actor.work(move |work| work.look_at_row(row)),
+                None => actor.work(move |work| work.look_at_line(at)),
+            }
             if !matches!(item, TableLine::Fold(_)) {
                 actor.act(Action::Tab(Tab::Tensor));
             }
@@ -189,10 +195,7 @@ fn line(
         }
         _ => None,
     };
-    let bad = work.view.weights.any() && {
-        let sum = work.view.weights.sum(table.all_rows_of(item));
-        sum.nan + sum.infinite > 0
-    };
+    let bad = odd.is_some();
     let last_kid = class == "kid"
         && !matches!(table.items.get(at + 1), Some(TableLine::Kid(..) | TableLine::Member(..)));
     let picked = work.picked.has(table, item);
@@ -204,6 +207,14 @@ fn line(
             { cells }
         </div>
     }
+}
+
+/// The first leaf of a line that holds NaN or infinity; `None` of a line that is looked at already.
+fn first_odd(work: &OpenWork, item: TableLine) -> Option<u32> {
+    let is_odd = |row: &u32| {
+        work.view.weights.get(*row).is_some_and(|values| values.nan + values.infinite > 0)
+    };
+    work.table.all_rows_of(item).find(is_odd)
 }
 
 fn state_row(work: &OpenWork, state: usize, place: Option<(usize, f64)>) -> Html {
@@ -422,8 +433,9 @@ fn nothing(actor: &Actor, work: &OpenWork) -> Html {
     let unread = of_values && !work.view.weights.any();
     html! {
         <div role="row"><p class="empty" role="gridcell">
-            { format!("No key matches \u{2018}{}\u{2019}. ", work.filter) }
-            if unread { { "It asks about values, and the values were not read: scan them first. " } }
+            if let Some(error) = &work.filter_error { { sentence(error) }{ " " } }
+            else { { format!("No key matches \u{2018}{}\u{2019}. ", work.filter) } }
+            if unread { { "This filter is about values, which were not read yet: scan them first. " } }
             if let Some(hint) = Filter::hint(&work.filter) { { hint }{ " " } }
             <button class="textlink" onclick={clear}>{ "Clear filter" }</button>
         </p></div>

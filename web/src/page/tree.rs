@@ -22,6 +22,9 @@ pub struct TreeProps {
     pub work: OpenWork,
     /// What the model is.
     pub understood: Option<Rc<Understood>>,
+    /// What stands above the tree.
+    #[prop_or_default]
+    pub children: Html,
 }
 
 /// The tree.
@@ -61,7 +64,8 @@ pub fn TreePane(props: &TreeProps) -> Html {
     let active = at.filter(|at| (sight.first..sight.end).contains(at));
     html! {
         <nav class="tree" aria-label="Tree">
-            <div class="pane-h"><b>{ "State" }</b><span class="lab">{ "bytes" }</span></div>
+            { props.children.clone() }
+            <div class="pane-h state-h"><b>{ "State" }</b><span class="lab">{ "bytes" }</span></div>
             <div class="lines" ref={node} role="tree" aria-label="State" tabindex="0" onkeydown={keys} onscroll={sight.onscroll}
                 aria-activedescendant={active.map(|at| format!("branch-{at}"))}>
                 <ul role="presentation" style={format!("height:{total}px")}>

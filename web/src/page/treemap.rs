@@ -135,7 +135,7 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
             }
         })
     };
-    let cells = map.cells.iter().enumerate().map(|(index, _)| {
+    let cells = map.cells.iter().enumerate().map(|(index, cell)| {
         let of_cell = |callback: &Callback<usize>| {
             let callback = callback.clone();
             Callback::from(move |event: MouseEvent| {
@@ -143,7 +143,9 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
                 callback.emit(index);
             })
         };
-        draw(&map, index, at == Some(index), of_cell(&choose), of_cell(&enter))
+        // What holds others is gone into, as by Enter; a leaf is shown in the inspector.
+        let act = if cell.deep { &enter } else { &choose };
+        draw(&map, index, at == Some(index), of_cell(act))
     });
     html! {
         <>
@@ -211,6 +213,7 @@ fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -
             <nav class="mapway" aria-label="Where you are">
                 <button class="textlink" onclick={by(view.by_dtype)}>{ "all" }</button>
                 { for way }
+                <span class="dim only-l">{ "click a box to zoom in, Esc to go back" }</span>
                 <span class="num">{ fmt::bytes(map.sums.bytes) }</span>
             </nav>
             <button class="textlink only-l" onclick={save("svg")}>{ "SVG" }</button>
@@ -220,13 +223,7 @@ fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -
     }
 }
 
-fn draw(
-    map: &Treemap,
-    index: usize,
-    selected: bool,
-    onclick: Callback<MouseEvent>,
-    ondblclick: Callback<MouseEvent>,
-) -> Html {
+fn draw(map: &Treemap, index: usize, selected: bool, onclick: Callback<MouseEvent>) -> Html {
     let cell = &map.cells[index];
     let rect = cell.rect;
     let style = format!(
@@ -237,6 +234,7 @@ fn draw(
     let class = classes(&[
         "box",
         when(cell.open, "open"),
+        when(cell.deep, "deep"),
         when(selected, "sel"),
         family(&cell.dtype).class(),
     ]);
@@ -245,18 +243,19 @@ fn draw(
     let typed = named && !cell.open && rect.high >= 32.0;
     html! {
         <div key={index} id={format!("box-{index}")} {class} {style} role="option" title={text.clone()}
-            aria-selected={selected.to_string()} {onclick} {ondblclick}>
-            if named { <span class="t" aria-hidden="true">{ label(cell) }</span> }
+            aria-selected={selected.to_string()} {onclick}>
+            if named { <span class="t" aria-hidden="true">{ label(cell, map.sums.bytes) }</span> }
             if typed { <span class="dt" aria-hidden="true">{ short(&cell.dtype) }{ if cell.mixed { " +" } else { "" } }</span> }
             <span class="unseen">{ text }</span>
         </div>
     }
 }
 
-fn label(cell: &Cell) -> Html {
+fn label(cell: &Cell, all: u64) -> Html {
     let times = if cell.times > 1 { format!(" \u{d7}{}", cell.times) } else { String::new() };
     // A name that runs from right to left would turn the number around.
-    html! { <><bdi>{ visible(&cell.name) }</bdi>{ format!("{times}  {}", fmt::bytes(cell.sums.bytes)) }</> }
+    let share = fmt::percent(cell.sums.bytes, all);
+    html! { <><bdi>{ visible(&cell.name) }</bdi>{ format!("{times}  {} \u{b7} {share} %", fmt::bytes(cell.sums.bytes)) }</> }
 }
 
 /// The same as a table, for those who don't see it.

@@ -144,10 +144,17 @@ fn fact(line: &FactLine) -> Html {
     html! {
         <>
             <dt>{ &line.label }</dt>
-            <dd class={classes(&[when(!known, "dim")])} title={line.basis.clone()}>{ &line.value }
-                if known && !line.source.is_empty() { <span class="src">{ &line.source }</span> }</dd>
+            <dd class={classes(&[when(!known, "dim"), when(!line.doubt.is_empty(), "w-warn")])} title={line.basis.clone()}>{ &line.value }
+                if known && !line.source.is_empty() { <span class="src">{ source_word(line) }</span> }
+                if !line.doubt.is_empty() { <span class="src doubt">{ &line.doubt }</span> }</dd>
         </>
     }
+}
+
+/// Where a fact comes from: a config or the file's own metadata name it, or names and shapes tell it.
+fn source_word(line: &FactLine) -> String {
+    let of_config = [".json", ".yaml", ".yml"].iter().any(|end| line.basis.contains(end));
+    line.source.replace("read", if of_config { "from config" } else { "from the file" })
 }
 
 fn fact_with_basis(line: &FactLine) -> Html {

@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use statelens_inspect::visible;
-use wasm_bindgen::JsValue;
 use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
 use crate::page::drop::{Dropped, save_text};
 use crate::page::error::{higher, what};
+use crate::page::everything::ReadEverything;
 use crate::page::marks::{Copy, cap, check, good, key, prose, severity};
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::verification::{Verification, VerificationStage};
@@ -26,7 +26,8 @@ use crate::state::work::OpenWork;
 use crate::text::title;
 
 impl Actor {
-    fn verify(&self, change: impl FnOnce(&mut Verification) + 'static) {
+    /// Changes what is verified, or how far that is.
+    pub(in crate::page) fn verify(&self, change: impl FnOnce(&mut Verification) + 'static) {
         self.act(Action::Verify(Box::new(change)));
     }
 }
@@ -97,8 +98,10 @@ pub struct VerifyProps {
     pub work: OpenWork,
     /// What is asked for, and how far it is.
     pub verification: Verification,
-    /// How many bytes one action may fetch, if all of it is fetched.
+    /// For a remote checkpoint, how many bytes one action may fetch.
     pub cap: Option<u64>,
+    /// Bytes that were read in a millisecond, if that was measured.
+    pub rate: Option<f64>,
     /// Opens what was over a limit within ten times as much.
     pub raise: Option<Callback<MouseEvent>>,
 }
@@ -116,22 +119,6 @@ pub fn VerifySheet(props: &VerifyProps) -> Html {
         VerificationStage::Failed(error) => failed(&actor, error, props.raise.clone()),
     };
     html! { <SheetFrame title="Verify" class="findings" {aside}>{ body }</SheetFrame> }
-}
-
-fn begin(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> {
-    let (actor, manifest) = (actor.clone(), verification.manifest.clone());
-    let finite = verification.finite;
-    Callback::from(move |_: MouseEvent| {
-        let files: js_sys::Array =
-            manifest.iter().map(|file| JsValue::from(file.clone())).collect();
-        let verify = ToWorker::Verify(Some(finite));
-        if actor.ask_with(&verify, &files, &JsValue::UNDEFINED) {
-            let now = Running { done: 0, total: 0, millis: 0.0, key: String::new() };
-            actor.verify(|verification| {
-                verification.stage = VerificationStage::Now(now, Rc::default())
-            });
-        }
-    })
 }
 
 fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
@@ -157,7 +144,6 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
             actor.verify(|verification| verification.finite = !verification.finite);
         })
     };
-    let bytes = fmt::bytes(props.work.sums.bytes);
     let sure = {
         let actor = actor.clone();
         Callback::from(move |_: Event| {
@@ -168,13 +154,14 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
     html! {
         <>
             <div class="sheetbody" id="verify-form">
-                <div class="fs"><span class="lab">{ "Looks at" }</span><div>
+                <div class="fs"><span class="lab">{ "Checks" }</span><div>
                     <ul class="changes">
-                        <li>{ "every checksum that the files have of their bytes" }</li>
+                        <li>{ "every checksum stored in the files" }</li>
                         <li>{ "numbers that are NaN or infinite" }</li>
-                        <li>{ "tensors that overlap in the file, or run past its end" }</li>
+                        <li>{ "tensors that overlap in the file, or end beyond it" }</li>
                         <li>{ "data that can\u{2019}t be unpacked or decoded" }</li>
                     </ul>
+                    <p class="dim">{ "The same read gives the statistics of all tensors, the findings about values, and the fingerprint of the content." }</p>
                 </div></div>
                 <div class="fs"><span class="lab">{ "Manifest" }</span><div>
                     <input ref={chosen.clone()} id="choose-manifest" type="file" hidden={true} {onchange} />
@@ -184,7 +171,7 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                     } else {
                         <button class="btn" onclick={choose}>{ "Choose a manifest\u{2026}" }</button>
                     }
-                    <p class="dim">{ prose("Tells whether the checkpoint has changed since `statelens manifest FILE -o MANIFEST` was run on it. The rest does without.") }</p>
+                    <p class="dim">{ prose("Optional. Tells whether the checkpoint has changed since `statelens manifest FILE -o MANIFEST` was run on it.") }</p>
                 </div></div>
                 <div class="fs"><span class="lab">{ "Numbers" }</span><div>
                     { check("finite", props.verification.finite, "Count NaN and infinity as a problem", finite) }
@@ -193,14 +180,10 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                 if let Some(unfolds) = unfolds {
                     <div class="fs"><span class="lab">{ "Unfolds" }</span><div>{ far_more(unfolds, props.verification.sure, sure) }</div></div>
                 }
-                if let Some(cap) = props.cap {
-                    <div class="fs"><span class="lab">{ "Fetches" }</span><p>
-                        { format!("all of it, from where it is. One action may fetch {} now: at the bottom of the page you can allow more.", fmt::bytes(cap)) }</p></div>
-                }
             </div>
             <footer>
-                <span class="grow dim">{ "Reads everything once." }</span>
-                <button class="btn pri" id="verify-begin" disabled={unfolds.is_some() && !props.verification.sure} onclick={begin(actor, &props.verification)}>{ format!("Verify {bytes}") }</button>
+                <span class="grow"></span>
+                <ReadEverything id="verify-begin" work={props.work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
             </footer>
         </>
     }
@@ -210,7 +193,7 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
 pub fn far_more((bytes, stored): (u64, u64), sure: bool, onchange: Callback<Event>) -> Html {
     html! {
         <label class="check one"><input type="checkbox" class="cb far-more" checked={sure} {onchange} />
-            <span>{ format!("Go through {} that the file has in {}: that can take very long", fmt::bytes(bytes), fmt::bytes(stored)) }</span></label>
+            <span>{ format!("Unpack {} from {} in the file. This can take very long", fmt::bytes(bytes), fmt::bytes(stored)) }</span></label>
     }
 }
 
@@ -232,7 +215,7 @@ fn running(actor: &Actor, work: &OpenWork, now: &Running, past: &[(u64, f64)]) -
                 <div role="progressbar" aria-label="Verifying" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>
                     if work.sums.bytes > 0 { <TapeView parts={work.parts.clone()} done={Some(done as u64)} /> }
                 </div>
-                <p class="dim">{ "You can look around in the checkpoint meanwhile; progress stays in the bar at the bottom." }</p>
+                <p class="dim">{ "You can keep browsing the checkpoint; progress stays in the bar at the bottom." }</p>
             </div>
             <footer>
                 <span class="grow dim">{ "Keep this tab open until it is done." }</span>
@@ -267,9 +250,9 @@ fn result(actor: &Actor, work: &OpenWork, done: &Rc<Verified>) -> Html {
                     else if done.sound { <span class="w-good">{ good() }{ " " }{ title(&done.verdict) }</span> }
                     else { <span class="w-danger">{ severity(Severity::Danger) }{ " " }{ title(&done.verdict) }</span> }
                 </h3>
-                if done.sound && done.grade == Severity::Note { <p class="mid-ink">{ "Everything was read, and nothing is wrong with it." }</p> }
+                if done.sound && done.grade == Severity::Note { <p class="mid-ink">{ "Everything was read." }</p> }
                 <div class="block runhead">
-                    { figure("looked at", fmt::bytes(done.bytes)) }
+                    { figure("read", fmt::bytes(done.bytes)) }
                     { figure("in", fmt::seconds(done.millis)) }
                     { figure("rate", fmt::rate(done.bytes, done.millis)) }
                 </div>
@@ -326,7 +309,7 @@ fn failed(actor: &Actor, error: &ErrorText, raise: Option<Callback<MouseEvent>>)
                 { what(error, "failed", false) }
                 { higher(raise) }
             </div>
-            <footer><span class="grow dim">{ "It was not read to its end: this says nothing about the rest." }</span>{ again(actor) }</footer>
+            <footer><span class="grow dim">{ "Reading stopped early. The rest was not checked." }</span>{ again(actor) }</footer>
         </>
     }
 }

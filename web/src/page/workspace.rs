@@ -8,6 +8,7 @@ use wasm_bindgen::JsCast;
 use yew::prelude::*;
 
 use crate::page::address;
+use crate::page::drop::Dropped;
 use crate::page::filter_menu::{FilterMenu, meant, underlined};
 use crate::page::focus::enter_table;
 use crate::page::inspector::Inspector;
@@ -18,7 +19,10 @@ use crate::page::marks::{
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::VerificationStage;
 use crate::page::model::{Action, Sheet, Tab};
+use crate::page::open_menu::OpenMenu;
+use crate::page::panes::{Pane, PaneEdge};
 use crate::page::picked;
+use crate::page::rail::RailPane;
 use crate::page::table::TablePane;
 use crate::page::tape::TapeView;
 use crate::page::tree::TreePane;
@@ -31,6 +35,7 @@ use crate::protocol::opened::Fetched;
 use crate::protocol::understanding::Understood;
 use crate::state::fmt;
 use crate::state::instrument::Instrument;
+use crate::state::rail::Rail;
 use crate::state::table::Column;
 use crate::state::tape::{row_at, row_beside};
 use crate::state::treemap::TreemapView;
@@ -67,6 +72,14 @@ pub struct WorkspaceProps {
     pub instrument: Instrument,
     /// Asks for a second checkpoint.
     pub oncompare: Callback<()>,
+    /// The name in the header.
+    pub title: AttrValue,
+    /// The checkpoints of the drop, if there are several.
+    pub rail: Option<Rc<Rail>>,
+    /// The files of the drop.
+    pub files: Rc<Vec<Dropped>>,
+    /// The name of the run folder that the checkpoint was opened from.
+    pub run: Option<AttrValue>,
 }
 
 /// The workspace.
@@ -103,7 +116,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
     };
     html! {
         <main class="app ws" id="work">
-            { top(&actor, work, &props.instrument, &props.oncompare) }
+            { top(&actor, props) }
             if work.sums.bytes > 0 {
                 <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} {lens} onpick={Some(onpick)} onstep={Some(onstep)} {at} /></div>
             } else {
@@ -111,9 +124,9 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
             }
             { tabs(&actor, props.tab, &[(Tab::Tree, "Tree"), (Tab::Keys, "Keys"), (Tab::Tensor, "Tensor")]) }
             <div class={classes(&["cols", view, when(props.tree_shown, "with-tree")])}>
-                <TreePane work={work.clone()} understood={props.understood.clone()} />
+                <TreePane work={work.clone()} understood={props.understood.clone()}>{ rail(props) }</TreePane>
                 <section class="mid" aria-label="Keys">
-                    { notice(&actor, work) }
+                    if work.opened_grave { { notice(&actor, work) } }
                     if work.opened.summary {
                         <p class="notice summary-only">{ "This is a summary from a link: keys, dtypes and shapes, no values. The file, with its weights, is with whoever sent it." }</p>
                     }
@@ -121,18 +134,39 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                         <TreemapPane work={work.clone()} view={view.clone()} understood={props.understood.clone()} />
                     } else {
                         <FilterBar work={work.clone()} />
-                        { picked::strip(&actor, work, &props.oncompare) }
                         <TablePane work={work.clone()} />
+                        { picked::strip(&actor, work, &props.oncompare) }
                     }
+                    // What comes after opening stands below, where it moves no row.
+                    if !work.opened_grave { { notice(&actor, work) } }
                 </section>
                 <Inspector work={work.clone()} understood={props.understood.clone()} inspected={props.inspected.clone()} values={props.values.clone()} instrument={props.instrument.clone()} />
+                <PaneEdge pane={Pane::Tree} />
+                <PaneEdge pane={Pane::Inspector} />
             </div>
             { status(&actor, work, props) }
         </main>
     }
 }
 
-fn top(actor: &Actor, work: &OpenWork, instrument: &Instrument, oncompare: &Callback<()>) -> Html {
+/// The checkpoints of the drop, or the steps of the run.
+fn rail(props: &WorkspaceProps) -> Html {
+    let rail = props.rail.clone().map(|rail| {
+        html! { <RailPane {rail} files={props.files.clone()} at={props.work.opened.main} /> }
+    });
+    rail.unwrap_or_default()
+}
+
+/// The button that leads back to where the screen was opened from.
+pub(super) fn back(to: &str, title: &'static str, onclick: Callback<MouseEvent>) -> Html {
+    html! {
+        <button class="btn quiet back" id="back" {title} {onclick}>
+            <span aria-hidden="true">{ "\u{2039}" }</span><span class="cut">{ visible(to) }</span></button>
+    }
+}
+
+fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
+    let WorkspaceProps { work, instrument, oncompare, .. } = props;
     let opened = &work.opened;
     let on = |act: fn(&Actor)| {
         let actor = actor.clone();
@@ -146,28 +180,30 @@ fn top(actor: &Actor, work: &OpenWork, instrument: &Instrument, oncompare: &Call
     };
     html! {
         <header class="top">
-            <button class="home" onclick={on(Actor::leave)} aria-label="Statelens: close and go to the first screen"
+            <button class="home" onclick={on(Actor::go_home)} aria-label="Statelens: close and go to the first screen"
                 title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
-            <span class="name" title={visible(&opened.name)}>{ visible(&opened.name) }</span>
-            if !opened.others.is_empty() {
-                <span class="tag only-l">{ format!("1 of {} files ", opened.others.len() + 1) }{ cap("]") }</span>
+            if let Some(run) = &props.run { { back(run, "Back to the run (Esc)", on(Actor::leave)) } }
+            <span class="name" title={visible(&opened.name)}>{ visible(&props.title) }</span>
+            if let Some((at, count)) = place(props) {
+                <button class="btn quiet small rail-button" id="show-rail" title="Files of this drop ([ and ])" onclick={on(Actor::show_rail)}>
+                    { format!("{at} of {count}") }</button>
             }
+            if opened.shards > 0 { <span class="tag only-l" id="shards">{ format!("{} shards", fmt::exact(opened.shards)) }</span> }
             <span class="badge only-l">{ badge }</span>
             <span class="facts">
                 <span class="only-s">{ format }</span>
+                if opened.shards > 0 { <span class="only-s">{ format!("{} shards", fmt::exact(opened.shards)) }</span> }
                 if opened.model_params > 0 {
                     <span title={format!("Of the model; {} in all tensors", fmt::plural(work.sums.params, "element"))}><b>{ fmt::count(opened.model_params) }</b>{ " params" }</span>
                 } else if work.sums.params > 0 {
                     <span title="In all tensors; none of them is known to be a parameter"><b>{ fmt::count(work.sums.params) }</b>{ " elements" }</span>
                 }
                 <span><b>{ fmt::bytes(if work.sums.bytes > 0 { work.sums.bytes } else { opened.size }) }</b></span>
-                <span class="only-l"><b>{ fmt::exact(work.sums.tensors) }</b>{ if work.sums.tensors == 1 { " tensor" } else { " tensors" } }</span>
-                <span class="only-l"><b>{ fmt::exact(work.sums.values) }</b>{ if work.sums.values == 1 { " value" } else { " values" } }</span>
             </span>
             <span class="acts">
-                <span class="only-l">{ weights::scan_button(actor, work, instrument) }</span>
-                <button class="btn only-l" onclick={on(Actor::choose_files)}>{ "Open " }{ cap("O") }</button>
+                <span class="only-l">{ weights::scan_button(actor, work, instrument, fetch_cap(props)) }</span>
+                <span class="only-l"><OpenMenu /></span>
                 <button class="btn only-l" onclick={on(|actor| actor.act(Action::Show(Some(Sheet::Share))))}>{ "Share " }{ cap("S") }</button>
                 if !opened.summary {
                     <button class="btn" id="compare-with" onclick={oncompare.reform(|_| ())}>{ "Compare " }{ cap("D") }</button>
@@ -178,6 +214,17 @@ fn top(actor: &Actor, work: &OpenWork, instrument: &Instrument, oncompare: &Call
             </span>
         </header>
     }
+}
+
+/// How many bytes one action may fetch, of a remote checkpoint.
+fn fetch_cap(props: &WorkspaceProps) -> Option<u64> {
+    props.fetched.as_ref().map(|_| props.cap)
+}
+
+/// Which of the checkpoints of the drop is open, counted from 1, and how many there are.
+fn place(props: &WorkspaceProps) -> Option<(usize, usize)> {
+    let rail = props.rail.as_ref()?;
+    Some((rail.find(props.work.opened.main)? + 1, rail.entries.len()))
 }
 
 /// Which pane a small screen shows. A screen of two has no tree.
@@ -195,7 +242,7 @@ pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Ht
     }
 }
 
-/// The gravest finding, where nobody can miss it; notes wait in the bar at the bottom.
+/// Shows the gravest finding; notes are counted in the bar at the bottom.
 fn notice(actor: &Actor, work: &OpenWork) -> Html {
     let found = work.opened.findings.iter().map(|finding| (finding.severity, &finding.title));
     let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
@@ -318,8 +365,8 @@ fn FilterBar(props: &FilterProps) -> Html {
                 <input id="filter" type="text" value={work.filter.clone()} {oninput} {onkeydown} {onfocus} onblur={onleave.clone()} placeholder="filter, as in: weight shape:[4096,*]"
                     aria-label="Filter keys" autocomplete="off" autocapitalize="off" spellcheck="false"
                     aria-invalid={work.filter_error.is_some().to_string()} />
-                if let Some(error) = &work.filter_error {
-                    <span class="hits w-warn" role="status" title={error.clone()}>{ error }</span>
+                if work.filter_error.is_some() {
+                    <span class="hits w-warn">{ "not understood" }</span>
                 } else if let Some(meant) = meant(&actor, &work.filter) {
                     { meant }
                 } else if let Some(asked) = work.searching() {
@@ -330,7 +377,9 @@ fn FilterBar(props: &FilterProps) -> Html {
                     <kbd class="car">{ "/" }</kbd>
                 }
             </label>
-            if *asked { <FilterMenu work={work.clone()} {onchoose} {onleave} /> }
+            if let Some(error) = &work.filter_error {
+                <span class="filter-error" role="status">{ severity(Severity::Warning) }<span>{ error }</span></span>
+            } else if *asked { <FilterMenu work={work.clone()} {onchoose} {onleave} /> }
             <span class="chips" role="group" aria-label="Filters">
                 { chip(work.view.fold, FOLD, fold, html! { "fold layers" }) }
                 <span class="chips">
@@ -434,7 +483,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
                 if Severity::ALL.into_iter().all(|grade| count(grade) == 0) { <span>{ good() }{ "no findings" }</span> }
             </button>
             if !opened.summary { { verify::status(actor, &props.verifying) } }
-            { weights::status(actor, work, &props.instrument) }
+            { weights::status(actor, work, &props.instrument, fetch_cap(props)) }
             if let Some(percent) = props.running {
                 <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>
             }

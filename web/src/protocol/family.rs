@@ -71,6 +71,8 @@ pub struct Looks {
     pub unknown: Option<ErrorText>,
     /// The name of the config that was used; empty if there is none.
     pub config: String,
+    /// How the config contradicts names and shapes: it is of another model. Mostly empty.
+    pub mismatch: String,
     /// The formats that it can be converted to, the likeliest first.
     pub targets: Vec<Choice>,
     /// The formats that it may be in.

@@ -10,10 +10,10 @@ pub enum JobKind {
     Open,
     /// Opening the files of a run folder.
     Look,
+    /// Opening the other files of a drop, to tell which are damaged.
+    CheckFiles,
     /// Writing a conversion.
     Write,
-    /// Reading all values.
-    Measure,
     /// Verifying.
     Verify,
     /// Reading the values of all tensors.

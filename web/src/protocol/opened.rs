@@ -26,6 +26,17 @@ pub struct FileName {
     pub size: u64,
 }
 
+/// A checkpoint that was found among files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FoundCheckpoint {
+    /// The file that opens it, as an index into the files.
+    pub main: u32,
+    /// What it is called: the path of the file, or of a set of shards without their numbers.
+    pub name: String,
+    /// The files that it consists of.
+    pub members: Vec<u32>,
+}
+
 /// An open checkpoint.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Opened {
@@ -45,6 +56,8 @@ pub struct Opened {
     pub producer: String,
     /// Length of all files that the checkpoint is made of.
     pub size: u64,
+    /// The number of its files of tensors, if it is cut into several.
+    pub shards: u64,
     /// One row per leaf, in file order.
     pub rows: PackedRows,
     /// What should be known about it.

@@ -34,6 +34,8 @@ pub struct FactLine {
     pub source: String,
     /// What tells it.
     pub basis: String,
+    /// What contradicts it; may be empty.
+    pub doubt: String,
     /// What part of all it is, from 0 to 1.
     pub share: f64,
 }

@@ -5,6 +5,7 @@
 pub mod compare;
 pub mod dtype;
 pub mod filter;
+pub mod fit;
 pub mod fmt;
 pub mod glob;
 pub mod instrument;
@@ -12,6 +13,7 @@ pub mod link;
 pub mod looking;
 pub mod picked;
 mod picking;
+pub mod rail;
 pub mod run;
 pub mod search;
 pub mod share;

@@ -11,11 +11,13 @@ use statelens_checkpoint::{order, separator};
 use statelens_inspect::fold::{Sums, Trie, sums};
 
 use self::layers::layer_starts;
+use crate::protocol::finding::{Finding, Severity};
 use crate::protocol::opened::Opened;
 use crate::protocol::weights::{Noticed, RowValues};
 use crate::rows::Row;
 use crate::state::dtype::DTypeFamily;
 use crate::state::filter::Filter;
+use crate::state::fit::ColumnWidths;
 use crate::state::picked::Picked;
 use crate::state::search::{Search, SearchText};
 use crate::state::table::{Column, Fold, Sorted, Table, TableLine, TableView};
@@ -35,6 +37,15 @@ pub enum Spot {
     Row(u32),
     /// A fold, by [`Fold::name`].
     Fold(String),
+}
+
+/// What the tensors of a dtype come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DtypeSums {
+    /// How many there are.
+    pub tensors: u64,
+    /// Their bytes; those of tied tensors count once.
+    pub bytes: u64,
 }
 
 /// An open checkpoint and how it is shown.
@@ -59,14 +70,18 @@ pub struct OpenWork {
     /// Top-level keys with their sums, in order; none where they are too many to choose from, as
     /// in a flat dict.
     pub states: Rc<Vec<(String, Sums)>>,
-    /// Dtypes by short word, with how many tensors have each.
-    pub dtypes: Rc<Vec<(String, u64)>>,
+    /// Dtypes by short word, the one with the most bytes first.
+    pub dtypes: Rc<Vec<(String, DtypeSums)>>,
+    /// Widths of the table's columns.
+    pub widths: ColumnWidths,
     /// How the table is arranged.
     pub view: TableView,
     /// What stands in the filter box.
     pub filter: String,
     /// Why the filter is not understood.
     pub filter_error: Option<String>,
+    /// Whether a finding that was known when it was opened is graver than a note.
+    pub opened_grave: bool,
     /// What about the values should be looked at; `None` until they were read.
     pub noticed: Option<Rc<Vec<Noticed>>>,
     /// What is looked at.
@@ -142,6 +157,7 @@ impl OpenWork {
             }
         };
         Self {
+            opened_grave: opened.findings.iter().any(|one| one.severity != Severity::Note),
             opened: Rc::new(opened),
             sums: sums(&rows),
             parts: Rc::new(tape::parts(&rows, dot)),
@@ -149,6 +165,7 @@ impl OpenWork {
             layers: Rc::new(layers),
             states: Rc::new(states),
             dtypes: Rc::new(dtypes(&rows)),
+            widths: ColumnWidths::of(&rows),
             table: Rc::new(table),
             tree: Rc::new(tree),
             view,
@@ -471,19 +488,23 @@ fn targets(rows: &[Row]) -> HashMap<String, u32> {
     found
 }
 
-fn dtypes(rows: &[Row]) -> Vec<(String, u64)> {
-    let mut out: Vec<(String, u64)> = Vec::new();
+fn dtypes(rows: &[Row]) -> Vec<(String, DtypeSums)> {
+    let mut out: Vec<(String, DtypeSums)> = Vec::new();
     for run in rows.chunk_by(|one, other| one.kind == other.kind && one.dtype == other.dtype) {
         if !run[0].kind.has_shape() {
             continue;
         }
-        let (word, count) = (crate::state::dtype::word(&run[0]), run.len() as u64);
-        match out.iter_mut().find(|entry| entry.0 == word) {
-            Some(entry) => entry.1 += count,
-            None => out.push((word, count)),
-        }
+        let word = crate::state::dtype::word(&run[0]);
+        let at = out.iter().position(|entry| entry.0 == word).unwrap_or_else(|| {
+            out.push((word, DtypeSums::default()));
+            out.len() - 1
+        });
+        let sums = &mut out[at].1;
+        sums.tensors += run.len() as u64;
+        let bytes = run.iter().filter(|row| row.link.is_none()).map(|row| row.bytes);
+        sums.bytes = bytes.fold(sums.bytes, u64::saturating_add);
     }
-    order::by_key(&mut out, |entry| std::cmp::Reverse(entry.1));
+    order::by_key(&mut out, |entry| std::cmp::Reverse((entry.1.bytes, entry.1.tensors)));
     out
 }
 

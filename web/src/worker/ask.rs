@@ -72,7 +72,7 @@ fn fact(label: &str, value: String, note: &str) -> Fact {
 fn layout_facts(files: &FileSet, tensor: &Tensor, facts: &mut Vec<Fact>) {
     match &tensor.layout {
         Layout::Span(span) => {
-            facts.push(fact("stored in", visible(files.name(span.file)), "in one piece"));
+            facts.push(fact("stored in", visible(files.name(span.file)), "(contiguous)"));
             facts.push(fact("at byte", exact(span.offset), ""));
         }
         Layout::Packed(packed) => {
@@ -168,7 +168,9 @@ pub fn values(
     let code = of.map(|of| code(&open.checkpoint, leaf, Some(&of))).unwrap_or_default();
     let values = match statelens_tensor::numbers(tensor) {
         Some(tensor) => elements(&open.checkpoint.files, &tensor, &slice, start, u64::from(count)),
-        None => Err(Error::unsupported(format!("{} blocks are shown by size only", tensor.dtype))),
+        None => {
+            Err(Error::unsupported(format!("Statelens can\u{2019}t decode {} yet", tensor.dtype)))
+        }
     };
     let values = values.map_err(|error| text::error(&error));
     Some(FormattedValues { row, slice, start, values, code })

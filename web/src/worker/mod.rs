@@ -177,7 +177,9 @@ fn hear(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
                 job.post(&FromWorker::Valued(values));
             }
         }
-        ToWorker::Look { files, asked } => run::look(job.clone(), files, asked, data),
+        ToWorker::Look { files, asked } | ToWorker::CheckFiles { files, asked } => {
+            run::look(job.clone(), files, asked, data);
+        }
         ToWorker::Close => {}
         ToWorker::OpenLink { fragment } => match share::open(&fragment) {
             Ok((summary, opened)) => {
@@ -191,8 +193,6 @@ fn hear(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
                 job.post(&FromWorker::Shared(Box::new(summary.shared(options))));
             }
         }
-        ToWorker::Measure { go: false } => session.borrow().jobs.stop(JobKind::Measure),
-        ToWorker::Measure { go: true } => share::measure(session, job.clone()),
         ToWorker::Summarize { kind } => {
             if let Some(summary) = session.borrow_mut().summary() {
                 let (name, text) = summary.file(kind);

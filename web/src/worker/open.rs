@@ -13,9 +13,10 @@ use statelens_recipes::adapter;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use web_sys::File;
 
+use crate::protocol::FromWorker;
 use crate::protocol::error::ErrorText;
 use crate::protocol::finding::{Finding, Severity};
-use crate::protocol::opened::{Agreed, FileName, Opened};
+use crate::protocol::opened::{Agreed, FileName, FoundCheckpoint, Opened};
 use crate::rows::{PackedRows, Row};
 use crate::text;
 use crate::worker::job::Job;
@@ -43,6 +44,9 @@ pub fn open(
     let set = sources.set(names);
     let mut watch = Watch::new(job, Some(sources.spent()));
     let order = candidates(&set, asked);
+    if order.len() > 1 {
+        job.post(&FromWorker::Checkpoints(found_among(&set, &order)));
+    }
     // So far they were looked at to see which are checkpoints.
     let looked = sources.spent().so_far().0;
     let mut failed: Option<(FileId, ErrorText)> = None;
@@ -109,6 +113,20 @@ pub async fn open_address(
     let limits = Limits::times(agreed.times);
     let checkpoint = (found.checkpoint, &limits);
     Ok(finished(checkpoint, Rc::new(found.sources), opened, effort, began))
+}
+
+/// The checkpoints that can be opened, for the page's list.
+fn found_among(set: &FileSet, order: &[Candidate]) -> Vec<FoundCheckpoint> {
+    let ids: HashMap<&str, u32> = set.iter().map(|(id, file)| (&*file.name, id.0)).collect();
+    let found = |candidate: &Candidate| {
+        let members = candidate.members.iter().filter_map(|name| ids.get(name.as_str()).copied());
+        // Names of sets come without their folder.
+        let folder = set.name(candidate.main).rsplit_once('/').map_or("", |(folder, _)| folder);
+        let base = candidate.name.rsplit('/').next().unwrap_or_default();
+        let name = if folder.is_empty() { base.to_owned() } else { format!("{folder}/{base}") };
+        FoundCheckpoint { main: candidate.main.0, name, members: members.collect() }
+    };
+    order.iter().map(found).collect()
 }
 
 /// The open checkpoint, with what it took to open it.
@@ -253,6 +271,7 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         version: checkpoint.format.version.clone(),
         producer: checkpoint.format.producer.clone(),
         size: 0,
+        shards: shards(checkpoint),
         rows: PackedRows::pack(&rows),
         findings,
         offers,
@@ -267,6 +286,19 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         model_params: parameters(checkpoint, &leaves).model,
     };
     (opened, leaves)
+}
+
+/// The number of files that hold the tensors of a checkpoint; 0 if that is one.
+fn shards(checkpoint: &Checkpoint) -> u64 {
+    let files: HashSet<FileId> = checkpoint
+        .tensors()
+        .iter()
+        .filter_map(|tensor| match &tensor.layout {
+            Layout::Span(span) => Some(span.file),
+            _ => None,
+        })
+        .collect();
+    if files.len() > 1 { files.len() as u64 } else { 0 }
 }
 
 #[cfg(test)]

@@ -190,7 +190,9 @@ impl Session {
     /// All values were asked for: what was found of them is shared from now on.
     pub(super) fn scanned(&mut self) {
         self.found.borrow_mut().scanned = true;
-        self.summary.take_if(|summary| !summary.is_measured());
+        if self.open.is_some() {
+            self.summary = None;
+        }
     }
 
     /// Statistics of a row that the summary has.

@@ -1,17 +1,16 @@
 //! Summaries: made for the share sheet, and opened from links.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
-use statelens_checkpoint::float_repr;
+use statelens_checkpoint::{Layout, TensorId, float_repr};
 use statelens_inspect::share::lines;
 use statelens_inspect::share::{
-    KeysAs, LeafSummary, LinkOptions, LinkParts, Measuring, Outline, link, open_link,
-    structure_fingerprint, without_link, write_html, write_json, write_markdown,
+    KeysAs, LeafSummary, LinkOptions, LinkParts, Outline, link, open_link, structure_fingerprint,
+    without_link, write_html, write_json, write_markdown,
 };
 use statelens_inspect::{SummaryStatistics, shape_text};
-use statelens_tensor::Machine as _;
 
-use crate::protocol::FromWorker;
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::Opened;
 use crate::protocol::share::{LinkKeys, ShareOptions, SharedLine, SharedSummary, SummaryKind};
@@ -19,11 +18,8 @@ use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::dtype::{DTypeFamily, family};
 use crate::state::fmt::cell;
 use crate::text;
-use crate::worker::job::Job;
 use crate::worker::measurements::Measurements;
 use crate::worker::opened::OpenCheckpoint;
-use crate::worker::reading::drive;
-use crate::worker::session::SharedSession;
 
 /// Lines of a link that are shown.
 const SHOWN: usize = 200;
@@ -49,7 +45,8 @@ impl MadeSummary {
         Self { outline: Rc::new(outline), sizes }
     }
 
-    /// Of an open checkpoint, with what a scan found of its values.
+    /// Of an open checkpoint, with what is known of its values: statistics, and the fingerprint of the content once all
+    /// tensors are hashed.
     pub(super) fn of(open: &OpenCheckpoint, measurements: &Measurements) -> Self {
         let mut outline = Outline::new(&open.checkpoint, &open.leaves);
         if measurements.scanned {
@@ -61,33 +58,10 @@ impl MadeSummary {
             };
             outline.take_statistics(&open.checkpoint, &open.leaves, known);
         }
+        if let Some(hashes) = hashes(open, measurements) {
+            outline.take_hashes(&open.checkpoint, &open.leaves, hashes);
+        }
         Self::new(outline)
-    }
-
-    /// Whether it has what all values tell.
-    pub(super) fn is_measured(&self) -> bool {
-        self.outline.content.is_some()
-    }
-
-    /// Of an open checkpoint, with what all values tell: statistics, and the fingerprint of the content.
-    ///
-    /// # Errors
-    /// If some of them can't be read, or it was stopped.
-    pub async fn measured(open: &OpenCheckpoint, job: &Job) -> statelens_checkpoint::Result<Self> {
-        let mut measuring = Measuring::new(&open.checkpoint, &open.leaves, true);
-        // How much it takes was agreed to when it was asked for.
-        job.agrees_to_all();
-        drive(&mut measuring, &[&open.sources], job, |measuring, time| {
-            if time {
-                let (done, total) = measuring.progress();
-                job.post(&FromWorker::Measuring { done, total });
-                open.tell_fetched(job);
-            }
-        })
-        .await?;
-        let mut outline = Outline::new(&open.checkpoint, &open.leaves);
-        measuring.finish(&mut outline)?;
-        Ok(Self::new(outline))
     }
 
     /// Statistics of a row, if they were computed.
@@ -156,6 +130,23 @@ impl MadeSummary {
     }
 }
 
+/// The SHA-256 of all tensors, in hexadecimal; `None` until all are known.
+fn hashes(open: &OpenCheckpoint, measurements: &Measurements) -> Option<HashMap<TensorId, String>> {
+    let checkpoint = &open.checkpoint;
+    let ids = open.leaves.iter().filter_map(|leaf| checkpoint.tensor_of(leaf.target));
+    let mut hashes = HashMap::new();
+    for (id, tensor) in ids {
+        match measurements.hashes.get(&id) {
+            Some(hash) => {
+                hashes.insert(id, hash.iter().map(|byte| format!("{byte:02x}")).collect());
+            }
+            None if matches!(tensor.layout, Layout::Missing(_)) => {}
+            None => return None,
+        }
+    }
+    (!hashes.is_empty()).then_some(hashes)
+}
+
 /// Opens what the page's address holds behind its `#`.
 ///
 /// # Errors
@@ -172,6 +163,7 @@ pub fn open(fragment: &str) -> Result<(MadeSummary, Opened), Box<ErrorText>> {
         version: outline.version.clone(),
         producer: outline.producer.clone(),
         size: outline.size,
+        shards: 0,
         rows: PackedRows::pack(&rows),
         findings: outline.findings.iter().map(text::finding).collect(),
         targets: Vec::new(),
@@ -232,24 +224,4 @@ fn kind(word: &str) -> LeafKind {
         "link" => LeafKind::Link,
         _ => LeafKind::Object,
     }
-}
-
-/// Reads the values of all tensors for the summary, and posts the result.
-pub(super) fn measure(session: &SharedSession, job: Job) {
-    let Some(open) = session.borrow().open.clone() else { return };
-    let session = Rc::downgrade(session);
-    job.clone().spawn(async move {
-        let measured = MadeSummary::measured(&open, &job).await;
-        job.post(&FromWorker::Measured(match measured {
-            Ok(summary) => {
-                // The session is gone when something else was opened meanwhile.
-                if let Some(session) = session.upgrade() {
-                    session.borrow_mut().share(summary);
-                }
-                Ok(true)
-            }
-            Err(error) => text::failure(&error).map_or(Ok(false), Err),
-        }));
-        open.tell_fetched(&job);
-    });
 }

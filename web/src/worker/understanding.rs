@@ -78,6 +78,7 @@ fn fact(fact: &Fact) -> FactLine {
         value: fact.text(),
         source: fact.source.word().to_owned(),
         basis: fact.basis(),
+        doubt: fact.doubt.clone(),
         share: 0.0,
     }
 }

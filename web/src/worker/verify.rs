@@ -1,8 +1,12 @@
-//! Verifies the open checkpoint: all of it passes through one machine, from a stream.
+//! Reads everything of the open checkpoint once: checksums, the values of tensors, and their hashes. What was found
+//! is kept with the session, so that the table, the findings and shared summaries have it, too.
+
+use std::rc::Rc;
 
 use statelens_checkpoint::{Error, FileId, FileSet, Result};
 use statelens_formats::checks;
 use statelens_inspect::verify::{Manifest, ReportLine, Verification};
+use statelens_inspect::weights::Measured;
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
@@ -11,14 +15,16 @@ use crate::protocol::FromWorker;
 use crate::protocol::conversion::Running;
 use crate::protocol::job::JobKind;
 use crate::protocol::verify::{Verified, VerifyReply};
+use crate::protocol::weights::WeightsReply;
 use crate::text;
 use crate::worker::blob::BlobSource;
 use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
+use crate::worker::measurements::SharedMeasurements;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
 use crate::worker::session::SharedSession;
-use crate::worker::{files_of, now};
+use crate::worker::{files_of, now, weights};
 
 /// The longest manifest that is read.
 const LONGEST: u64 = 256 << 20;
@@ -28,10 +34,27 @@ const SHOWN: usize = 200;
 /// Begins, with the manifest that may come beside the message; or stops.
 pub(super) fn answer(session: &SharedSession, job: Job, finite: Option<bool>, data: &JsValue) {
     let Some(finite) = finite else { return session.borrow().jobs.stop(JobKind::Verify) };
-    let Some(open) = session.borrow().open.clone() else { return };
+    let (open, found) = {
+        let session = session.borrow();
+        let Some(open) = session.open.clone() else { return };
+        (open, session.found.clone())
+    };
     let manifest = files_of(data).into_iter().next();
+    let session = Rc::downgrade(session);
     job.clone().spawn(async move {
-        let ended = verify(&open, manifest, finite, &job).await;
+        let mut ended = verify(&open, &found, manifest, finite, &job).await;
+        if ended.is_ok() && job.check().is_ok() {
+            // What only the survey of values reads, such as quantised blocks, is little.
+            match weights::scan(&open, &found, &job).await {
+                Ok(scanned) => {
+                    if let Some(session) = session.upgrade() {
+                        session.borrow_mut().scanned();
+                    }
+                    weights::tell(&job, WeightsReply::Scanned(Ok(Box::new(scanned))));
+                }
+                Err(error) => ended = Err(error),
+            }
+        }
         if job.check().is_ok() {
             let ended = ended.map(Box::new).map_err(|error| text::error(&error));
             tell(&job, VerifyReply::Ended(ended));
@@ -46,6 +69,7 @@ fn tell(job: &Job, reply: VerifyReply) {
 
 async fn verify(
     open: &OpenCheckpoint,
+    found: &SharedMeasurements,
     manifest: Option<File>,
     finite: bool,
     job: &Job,
@@ -55,8 +79,16 @@ async fn verify(
     let name = manifest.as_ref().map(File::name);
     let manifest = manifest.map(read).transpose()?;
     let checks = checks(checkpoint, &open.limits)?;
-    let mut verification = Verification::new(checkpoint.clone(), checks, manifest.is_some());
+    let mut verification = Verification::new(checkpoint.clone(), checks, true).with_statistics();
+    let keep = |verification: &mut Verification| {
+        let mut found = found.borrow_mut();
+        for (id, summary) in verification.take_summaries() {
+            found.unread.remove(&id);
+            found.measured.insert(id, Measured::of(&summary).into());
+        }
+    };
     drive(&mut verification, &[&open.sources], job, |verification, time| {
+        keep(verification);
         if time {
             let (done, total) = verification.progress();
             let millis = now() - began;
@@ -65,6 +97,11 @@ async fn verify(
         }
     })
     .await?;
+    keep(&mut verification);
+    found
+        .borrow_mut()
+        .hashes
+        .extend(verification.hashes().iter().filter_map(|(id, hash)| Some((*id, hash_of(hash)?))));
     let (bytes, _) = verification.progress();
     let report = verification.into_report(manifest.as_ref())?;
     let lines = report.lines(finite);
@@ -87,6 +124,15 @@ async fn verify(
         bytes,
         millis: now() - began,
     })
+}
+
+/// The bytes of a SHA-256 in hexadecimal.
+fn hash_of(text: &str) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    for (at, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(hash)
 }
 
 fn read(file: File) -> Result<Manifest> {

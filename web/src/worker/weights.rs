@@ -115,7 +115,7 @@ fn is_quick(open: &OpenCheckpoint, tensor: &Tensor) -> bool {
         && open.sources.server().is_none()
 }
 
-fn tell(job: &Job, reply: WeightsReply) {
+pub(super) fn tell(job: &Job, reply: WeightsReply) {
     job.post(&FromWorker::Weights(reply));
 }
 
@@ -136,7 +136,12 @@ fn rows(open: &OpenCheckpoint) -> Vec<(TensorId, u32)> {
         .collect()
 }
 
-async fn scan(open: &OpenCheckpoint, found: &SharedMeasurements, job: &Job) -> Result<Scanned> {
+/// Reads all tensors whose values are not known yet.
+pub(super) async fn scan(
+    open: &OpenCheckpoint,
+    found: &SharedMeasurements,
+    job: &Job,
+) -> Result<Scanned> {
     let began = now();
     let rows = rows(open);
     let mut of: HashMap<TensorId, Vec<u32>> = HashMap::new();

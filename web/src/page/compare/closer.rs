@@ -121,7 +121,7 @@ pub(super) fn CloserSection(props: &CloserProps) -> Html {
     };
     html! {
         <section id="closer">
-            <div class="hd"><h3>{ "A and B beside each other" }</h3>{ aside }</div>
+            <div class="hd"><h3>{ "A vs. B" }</h3>{ aside }</div>
             { body }
         </section>
     }
@@ -204,7 +204,7 @@ fn OutlinesView(props: &OutlinesProps) -> Html {
     let chart = Chart {
         title: "A and B".into(),
         across: if *log { "bin by magnitude" } else { "value" }.into(),
-        up: "% of values in a bin".into(),
+        up: "% of values per bin".into(),
         lines: vec![line("A", &of.counts[0]), line("B", &of.counts[1])],
         ..Chart::default()
     };

@@ -34,7 +34,7 @@ pub(super) fn Detail(props: &DetailProps) -> Html {
     html! {
         <aside class="insp" aria-label="Details">
             if let Some((known, pair)) = looked { { of_pair(&actor, compare, known, &pair) } }
-            else if compare.listed.is_none() { <section><p class="dim">{ "Choose a key to see how far apart the two are." }</p></section> }
+            else if compare.listed.is_none() { <section><p class="dim">{ "Select a key to see how far apart the two are." }</p></section> }
             { loads(&actor, compare) }
         </aside>
     }
@@ -129,7 +129,7 @@ fn difference(found: &Difference, row: &Row) -> Html {
         DifferenceKind::Shape => "Of other shapes",
         DifferenceKind::DType => "Of other dtypes",
         DifferenceKind::Value => "Other values",
-        DifferenceKind::Elements => "Other elements",
+        DifferenceKind::Elements => "Element differences",
         DifferenceKind::Nan => "NaN on one side",
         DifferenceKind::Unreadable => "Can\u{2019}t be compared",
     };

@@ -73,16 +73,19 @@ fn told(checked: &Checked) -> String {
         1 => "1 key matches".to_owned(),
         keys => format!("{} keys match", fmt::exact(keys)),
     };
-    for (count, what) in
-        [(missing, "missing"), (unexpected, "unexpected"), (shapes, "of other shapes")]
-    {
+    for (count, what) in [(missing, "missing"), (unexpected, "unexpected")] {
         if count > 0 {
             text += &format!(", {} {what}", fmt::exact(count));
         }
     }
+    match shapes {
+        0 => {}
+        1 => text += ", 1 shape mismatch",
+        shapes => text += &format!(", {} shape mismatches", fmt::exact(shapes)),
+    }
     text += &of;
     if !checked.strict && missing + unexpected > 0 {
-        text += "; keys that don\u{2019}t match are skipped";
+        text += "; mismatched keys are skipped";
     }
     if checked.prefixed {
         text += ". The trainer puts model. before the keys of A by itself";

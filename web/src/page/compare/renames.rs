@@ -39,7 +39,7 @@ pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
             html! { <p class="dim">{ "Keys of A have new names from a list. " }{ forget(actor) }</p> }
         }
         None => html! {
-            <p class="dim">{ "Tensors that are on one side only may have another key on the other. " }
+            <p class="dim">{ "Some tensors exist on one side only. " }
                 <button class="textlink" id="find-renames" onclick={look}>{ "Look for them" }</button></p>
         },
         Some(Renaming::Now(done, total)) => {

@@ -15,7 +15,8 @@ use crate::page::marks::{cap, classes, logo, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::{Compare, ComparisonStage};
 use crate::page::model::{Action, Sheet, Tab};
-use crate::page::workspace::tabs;
+use crate::page::panes::{Pane, PaneEdge};
+use crate::page::workspace::{back, tabs};
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
 use crate::protocol::error::ErrorText;
@@ -29,6 +30,8 @@ use crate::state::work::OpenWork;
 pub struct CompareProps {
     /// The first; `None` while it is being opened.
     pub work: Option<OpenWork>,
+    /// The name of the first, for the way back to it.
+    pub title: AttrValue,
     /// What the two are called.
     pub names: (AttrValue, AttrValue),
     /// The comparison.
@@ -72,6 +75,7 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
                     }
                 </section>
                 <Detail compare={compare.clone()} />
+                <PaneEdge pane={Pane::Inspector} />
             </div>
             { status(&actor, compare, props.privacy.clone()) }
         </main>
@@ -80,9 +84,13 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
 
 fn top(actor: &Actor, props: &CompareProps) -> Html {
     let compare = &props.compare;
-    let home = {
+    let leave = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| super::leave(&actor))
+    };
+    let home = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.go_home())
     };
     let swap = props.onswap.as_ref().map(|onswap| onswap.reform(|_: MouseEvent| ()));
     let matching = {
@@ -103,8 +111,9 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
         matches!(compare.reading, ComparisonStage::Done { .. }) && compare.error.is_none();
     html! {
         <header class="top">
-            <button class="home" onclick={home} aria-label="Statelens: back to the first checkpoint" title="Back to the first checkpoint (Esc)">{ logo() }</button>
+            <button class="home" onclick={home} aria-label="Statelens: close and go to the first screen" title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
+            { back(if props.title.is_empty() { "Back" } else { &props.title }, "Back to the first checkpoint (Esc)", leave) }
             <div class="ab">
                 { side("A", &props.names.0, props.work.as_ref().map(|work| &*work.opened), false) }
                 { side("B", &props.names.1, compare.opened.as_deref(), compare.listed.is_some()) }

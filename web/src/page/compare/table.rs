@@ -6,14 +6,16 @@ use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::hooks::use_small;
-use crate::page::marks::{self, FOLD, classes, dtype, key, value_kind, when};
+use crate::page::marks::{self, FOLD, classes, dtype, key, severity, value_kind, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
 use crate::page::model::{Action, Tab};
 use crate::page::rows::Rows;
 use crate::protocol::compare::DifferenceKind;
+use crate::protocol::finding::Severity;
 use crate::rows::Row;
 use crate::state::compare::{CompareLine, CompareOrder, MARKS, Mark, Pairs};
+use crate::state::fit::ColumnWidths;
 use crate::state::fmt;
 use crate::state::weights::number;
 
@@ -95,14 +97,17 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
                 <input id="filter" type="text" value={view.filter.clone()} {oninput} placeholder="filter, as in: weight dtype:bf16"
                     aria-label="Filter keys" autocomplete="off" autocapitalize="off" spellcheck="false"
                     aria-invalid={compare.filter_error.is_some().to_string()} />
-                if let Some(error) = &compare.filter_error {
-                    <span class="hits w-warn" role="status" title={error.clone()}>{ error }</span>
+                if compare.filter_error.is_some() {
+                    <span class="hits w-warn">{ "not understood" }</span>
                 } else if !view.filter.is_empty() {
                     <span class="hits" role="status">{ fmt::plural(hits, "key") }</span>
                 } else {
                     <kbd class="car">{ "/" }</kbd>
                 }
             </label>
+            if let Some(error) = &compare.filter_error {
+                <span class="filter-error" role="status">{ severity(Severity::Warning) }<span>{ error }</span></span>
+            }
             <span class="chips" role="group" aria-label="Show">
                 { marks::chip(view.fold, FOLD, fold, html! { "fold layers" }) }
                 { marks::chip(view.hide_equal, Some("Equal keys as one line (E)"), hide, html! { "hide equal" }) }
@@ -127,12 +132,25 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
         })
     };
     html! {
-        <div class="gridbox" role="grid" aria-label="Differences" tabindex="0" aria-rowcount={count.to_string()}
+        <div class="gridbox" style={widths(compare)} role="grid" aria-label="Differences" tabindex="0" aria-rowcount={count.to_string()}
             aria-activedescendant={(count > 0).then(|| format!("line-{}", compare.at))}>
             { head(&actor, compare) }
             <Rows {count} height={each} at={compare.at} scroll={compare.scroll} {row}>{ nothing(&actor, compare) }</Rows>
         </div>
     }
+}
+
+/// Widths of columns, from what they hold: the key gets the rest.
+fn widths(compare: &Compare) -> String {
+    let Some(known) = &compare.known else { return String::new() };
+    let mut style = ColumnWidths::of(&known.a).style();
+    if known.found.iter().any(|one| one.what == DifferenceKind::DType) {
+        style += "--ckinds:72px;";
+    }
+    if compare.lines.iter().any(|line| line.spread.iter().any(|count| *count > 0)) {
+        style += "--cdelta:196px;";
+    }
+    style
 }
 
 fn head(actor: &Actor, compare: &Compare) -> Html {

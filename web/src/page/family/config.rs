@@ -5,9 +5,11 @@ use yew::prelude::*;
 use crate::page::conversion::Convert;
 use crate::page::drop::save_text;
 use crate::page::family::asking::set;
-use crate::page::marks::{classes, prose, when};
+use crate::page::family::files::{self, Choose};
+use crate::page::marks::{classes, prose, severity, when};
 use crate::page::model::actor::Actor;
-use crate::protocol::family::{ConfigLines, FamilyReply};
+use crate::protocol::family::{ConfigLines, FamilyReply, NamedText};
+use crate::protocol::finding::Severity;
 use crate::state::fmt::plural;
 
 /// Which config is used.
@@ -17,15 +19,25 @@ pub(super) fn chosen(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> H
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| set(&actor, |asked| asked.config = None))
     };
+    let choose = {
+        let actor = actor.clone();
+        Callback::from(move |text: NamedText| files::config(&actor, text))
+    };
     html! {
         <div class="fs"><span class="lab">{ "Config" }</span><div class="line" id="family-config-name">
             if reply.looks.config.is_empty() {
-                <span class="mid-ink">{ "none beside the checkpoint" }</span>
+                <span class="mid-ink">{ "No config.json next to the checkpoint." }</span>
             } else {
                 <span class="m">{ &reply.looks.config }</span>
-                <span class="dim">{ if given { "as you gave it" } else { "beside the checkpoint" } }</span>
+                <span class="dim">{ if given { "chosen by you" } else { "next to the checkpoint" } }</span>
             }
-            if given { <button class="textlink" {onclick}>{ "take it away" }</button> }
+            if given { <button class="textlink" id="config-remove" {onclick}>{ "Remove" }</button> }
+            <Choose id="config-choose" class="btn small" label={if reply.looks.config.is_empty() { "Choose\u{2026}" } else { "Choose another\u{2026}" }}
+                accept=".json,.yaml,.yml" onfile={choose} />
+            <span class="dim">{ "or drop it on this sheet" }</span>
+            if !reply.looks.mismatch.is_empty() {
+                <p class="w-warn" id="config-mismatch">{ severity(Severity::Warning) }{ " " }{ prose(&reply.looks.mismatch) }</p>
+            }
         </div></div>
     }
 }
@@ -60,4 +72,15 @@ pub(super) fn both(configs: &ConfigLines) -> Html {
             }
         </div></div>
     }
+}
+
+/// The button for the config that a conversion of the model lacks.
+pub fn missing_config(actor: &Actor, convert: &Convert) -> Html {
+    let lacks = convert.family.as_ref().is_some_and(|told| told.looks.config.is_empty());
+    if convert.options.family.target.is_none() || !lacks {
+        return html! {};
+    }
+    let actor = actor.clone();
+    let onfile = Callback::from(move |text: NamedText| files::config(&actor, text));
+    html! { <p class="refused"><Choose id="config-missing" class="btn" label="Choose config.json\u{2026}" accept=".json,.yaml,.yml" {onfile} /></p> }
 }

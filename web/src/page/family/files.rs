@@ -104,6 +104,12 @@ async fn read(file: &File) -> Option<NamedText> {
 /// A button for a file.
 #[derive(Properties, PartialEq)]
 pub struct ChooseProps {
+    /// The id of the button.
+    #[prop_or_default]
+    pub id: Option<&'static str>,
+    /// Its class.
+    #[prop_or("textlink")]
+    pub class: &'static str,
     /// What it says.
     pub label: AttrValue,
     /// Which files the dialog shows.
@@ -137,7 +143,7 @@ pub fn Choose(props: &ChooseProps) -> Html {
     };
     html! {
         <>
-            <button class="textlink" {onclick}>{ props.label.clone() }</button>
+            <button class={props.class} id={props.id} {onclick}>{ props.label.clone() }</button>
             <input ref={input} type="file" hidden={true} accept={props.accept.clone()} {onchange} tabindex="-1" aria-hidden="true" />
         </>
     }

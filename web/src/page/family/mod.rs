@@ -10,6 +10,7 @@ pub mod table;
 mod target;
 mod verdict;
 
+pub use config::missing_config;
 pub use fields::fields;
 pub use files::{takes, use_families};
 pub use target::{looks, names_stay, targets};

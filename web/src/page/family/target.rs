@@ -14,6 +14,9 @@ use crate::protocol::family::{Looks, NamedText};
 use crate::protocol::finding::Severity;
 use crate::protocol::opened::Choice;
 
+/// What the worker says of a model that was chosen.
+const SET_BY_USER: &str = "set by you";
+
 /// Targets that have a button; the others are in a list.
 const BUTTONS: usize = 3;
 
@@ -117,36 +120,46 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
 fn said(looks: &Looks) -> Html {
     if looks.model.is_empty() {
         let text = match &looks.unknown {
-            Some(error) if error.kind == ErrorKind::Io => "Its family is not known.",
+            Some(error) if error.kind == ErrorKind::Io => "Model not recognised.",
             // Which they are is said with it.
             Some(error) if !error.text.is_empty() => {
-                "Several families have these keys: choose the model, or add its config. With the keys as they are, any format above can be written."
+                "Several model families match. Choose the model, or add its config."
             }
             _ => {
-                "No family has all of these keys. With the keys as they are, any format above can be written."
+                "No known model family matches. You can still convert the format; keys stay as they are."
             }
         };
         return html! { <p class="looks">{ text }</p> };
     }
-    let sure = if looks.certain { "certain" } else { "likely" };
     let source = looks.sources.iter().find(|one| one.id == looks.source);
     let from = source.map(|source| format!(" \u{b7} {}", source.name)).unwrap_or_default();
     html! {
         <p class="looks">
-            { "looks like " }<b>{ &looks.title }</b>{ from }
+            { "Looks like " }<b>{ &looks.title }</b>{ from }
             if !looks.by.is_empty() {
-                <span class="mid-ink">{ " \u{b7} " }if looks.certain { { good() }{ " " } }{ format!("{sure}: {}", looks.by.join(", ")) }</span>
+                <span class="mid-ink">{ " \u{b7} " }if looks.certain { { good() }{ " " } }{ basis(looks) }</span>
             }
         </p>
+    }
+}
+
+/// What says which model it is.
+fn basis(looks: &Looks) -> String {
+    let by = looks.by.join(" and ");
+    match (looks.by.as_slice(), looks.certain) {
+        ([only], _) if only == SET_BY_USER => only.clone(),
+        (_, true) => format!("confirmed by {by}"),
+        (_, false) => format!("likely, from {by}"),
     }
 }
 
 fn unknown(error: &ErrorText, looks: &Looks) -> Html {
     html! {
         <div class="refused small" role="status">
-            <p>{ severity(Severity::Note) }<span>{ " " }{ prose(&error.title) }
-                if !error.text.is_empty() { { " " }{ prose(&error.text) } }
-                if looks.model.is_empty() && error.kind != ErrorKind::Io { { " Choose the model, or open a recipe of your own." } }</span></p>
+            <p>{ severity(Severity::Note) }<span>
+                if looks.model.is_empty() && error.kind != ErrorKind::Io { { "Model not recognised. " } } else { { prose(&error.title) }{ " " } }
+                if !error.text.is_empty() { { prose(&error.text) }{ " " } }
+                if looks.model.is_empty() && error.kind != ErrorKind::Io { { "Choose one, or load a custom recipe." } }</span></p>
             { for error.next.iter().filter(|(_, command)| !command.is_empty()).map(|(text, command)| html! {
                 <p>{ prose(text) }{ ": " }<code>{ command }</code></p>
             }) }
@@ -177,7 +190,7 @@ fn source(actor: &Actor, convert: &Convert, looks: &Looks) -> Html {
 
 /// What is called what was recognised.
 fn recognised(own: Option<&str>) -> String {
-    own.map_or_else(String::new, |own| format!("{own}, ")) + "as recognised"
+    own.map_or_else(|| "not recognised".to_owned(), |own| format!("{own} (recognised)"))
 }
 
 /// A list of ids and names below a first choice that is none of them, with a word before it.
@@ -235,7 +248,7 @@ fn openers(actor: &Actor) -> Html {
         html! { <Choose label={kind} {accept} {onfile} /> }
     };
     html! {
-        <p class="dim openers">{ "Drop a config.json, a params.yaml or a .recipe on this sheet, or choose a " }
+        <p class="dim openers">{ "Drop a config.json, params.yaml or .recipe on this sheet, or choose a " }
             { open("config", ".json,.yaml,.yml", super::files::config) }{ " or a " }
             { open("recipe", ".recipe,.txt", super::files::recipe) }{ "." }</p>
     }
@@ -248,9 +261,9 @@ pub fn names_stay(actor: &Actor, convert: &Convert) -> Html {
         return html! {};
     }
     let (whose, reader, wanted) = match (&*looks.source, &*convert.options.to) {
-        ("hf", "cerebras") => ("Hugging Face\u{2019}s", "the Model Zoo", "cs-"),
+        ("hf", "cerebras") => ("Hugging Face", "the Model Zoo", "cs-"),
         (source, "safetensors" | "torch") if source.starts_with("cs-") => {
-            ("Cerebras\u{2019}s", "Transformers", "hf")
+            ("Cerebras", "Transformers", "hf")
         }
         _ => return html! {},
     };
@@ -261,7 +274,7 @@ pub fn names_stay(actor: &Actor, convert: &Convert) -> Html {
     let onclick = Callback::from(move |_: MouseEvent| choose(&actor, Some(id.clone())));
     html! {
         <div class="stay" id="names-stay">
-            <p>{ severity(Severity::Note) }<span>{ format!("The names stay {whose}: {reader} knows {} by others.", looks.title) }</span></p>
+            <p>{ severity(Severity::Note) }<span>{ format!("Keys keep their {whose} names; {reader} expects different ones.") }</span></p>
             <button class="btn" {onclick}>{ format!("Convert to {} instead", target.name) }</button>
         </div>
     }

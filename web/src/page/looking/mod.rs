@@ -130,7 +130,7 @@ pub fn button(actor: &Actor) -> Html {
     let actor = actor.clone();
     let onclick = Callback::from(move |_: MouseEvent| actor.expand(true));
     html! {
-        <button class="ico" id="expand" aria-label="Look at all values as a picture" title="Look at all values as a picture (E)" {onclick}>
+        <button class="ico" id="expand" aria-label="View as heatmap" title="View as heatmap (E)" {onclick}>
             <svg width="12" height="12" viewBox="0 0 12 12" fill="none" stroke="currentColor" stroke-width="1.2" aria-hidden="true">
                 <path d="M7 1h4v4M5 11H1V7M11 1 7 5M1 11l4-4" />
             </svg>

@@ -10,7 +10,7 @@ use yew::prelude::*;
 
 use crate::page::bridge::Bridge;
 use crate::page::drop::{self, Dropped};
-use crate::page::model::{Action, PageModel, Pending, Why};
+use crate::page::model::{Action, PageModel, Pending, Tab, Why};
 use crate::page::remembered;
 use crate::protocol::ToWorker;
 use crate::protocol::conversion::{Planned, SaveTo};
@@ -81,6 +81,20 @@ impl Actor {
             actor.stop_jobs();
             actor.act(Action::Leave);
         });
+    }
+
+    /// Closes everything and goes to the first screen.
+    pub fn go_home(&self) {
+        self.unless_written(Why::Leave, |actor| {
+            actor.stop_jobs();
+            actor.act(Action::Home);
+        });
+    }
+
+    /// Shows the list of files, where it is not in sight.
+    pub fn show_rail(&self) {
+        self.act(Action::ToggleTree);
+        self.act(Action::Tab(Tab::Tree));
     }
 
     /// Changes how the checkpoint is shown.

@@ -4,13 +4,15 @@ use std::rc::Rc;
 
 use web_sys::File;
 
-use super::{Loading, MeasureStage, PageModel, Screen, Tab};
+use super::{Loading, PageModel, Screen, Tab};
 use crate::page::conversion::Phase;
 use crate::page::stored::shown_columns;
 use crate::protocol::FromWorker;
+use crate::protocol::compare::CompareReply;
 use crate::protocol::error::ErrorText;
-use crate::protocol::opened::Opened;
+use crate::protocol::opened::{FileName, Opened};
 use crate::rows::PackedRows;
+use crate::state::rail::Rail;
 use crate::state::work::OpenWork;
 
 impl PageModel {
@@ -18,17 +20,16 @@ impl PageModel {
         match message {
             FromWorker::Ready | FromWorker::Summary { .. } | FromWorker::Ended(_) => {}
             FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
-            FromWorker::Measuring { done, total } => self.measure = MeasureStage::Now(done, total),
-            FromWorker::Measured(ended) => {
-                self.measure = match ended {
-                    Ok(true) => MeasureStage::Done,
-                    Ok(false) => MeasureStage::No,
-                    Err(error) => MeasureStage::Failed(Rc::new(error)),
-                }
-            }
             FromWorker::Opening { doing, keys, read, calls } => {
                 let before = std::mem::take(&mut self.loading);
                 self.loading = Loading { doing, keys, read, calls, ..before };
+            }
+            FromWorker::Checkpoints(found) => {
+                let names: Vec<FileName> =
+                    self.files.iter().map(|file| file.name.clone()).collect();
+                if self.rail.is_none() {
+                    self.rail = Rail::new(found, &names).map(Rc::new);
+                }
             }
             FromWorker::Found(rows) => self.found(&rows),
             FromWorker::Fetched(fetched) => {
@@ -41,6 +42,9 @@ impl PageModel {
             FromWorker::Crashed(_) => {}
             FromWorker::OpenFailed(error) => {
                 (self.wanted, self.revived) = (None, None);
+                if let (Some(rail), Some(asked)) = (&mut self.rail, self.asked) {
+                    Rc::make_mut(rail).set_wrong(asked, error.title.clone());
+                }
                 self.error = Some(Rc::new(error));
                 self.work = None;
                 self.forget();
@@ -95,6 +99,10 @@ impl PageModel {
                     convert.phase = Phase::Done { done, file };
                 }
             }
+            FromWorker::Compare(CompareReply::Report(_)) => {
+                let told = "comparison.json was saved: JSON, as `statelens diff --json` prints it.";
+                self.notice = Some(told.replace('`', "").into());
+            }
             FromWorker::Compare(told) => self.hear_compare(told),
             FromWorker::Verify(told) => self.verification.hear(told),
             FromWorker::Looking(told) => {
@@ -112,6 +120,9 @@ impl PageModel {
                 }
             }
             FromWorker::Looked(looked) => {
+                if let Some(rail) = &mut self.rail {
+                    Rc::make_mut(rail).hear(&looked);
+                }
                 if let Some(view) = &mut self.run {
                     Rc::make_mut(view).hear(looked);
                 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use web_sys::File;
 
+use crate::page::stored::keep_rate;
 use crate::protocol::conversion::Running;
 use crate::protocol::error::ErrorText;
 use crate::protocol::verify::{Verified, VerifyReply};
@@ -46,7 +47,13 @@ impl Verification {
                 past.push((now.done, now.millis));
                 VerificationStage::Now(now, Rc::new(past))
             }
-            VerifyReply::Ended(Ok(verified)) => VerificationStage::Done(Rc::new(*verified)),
+            VerifyReply::Ended(Ok(verified)) => {
+                // A shorter time says little about a long one.
+                if verified.millis > 300.0 {
+                    keep_rate(verified.bytes as f64 / verified.millis);
+                }
+                VerificationStage::Done(Rc::new(*verified))
+            }
             VerifyReply::Ended(Err(error)) => VerificationStage::Failed(Rc::new(error)),
         };
     }

@@ -16,6 +16,7 @@ use crate::page::marks::{cap, classes, good, logo, severity, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
 use crate::page::model::{Action, Sheet, Tab};
+use crate::page::panes::{Pane, PaneEdge};
 use crate::page::rows::Rows;
 use crate::page::stopping;
 use crate::page::workspace::tabs;
@@ -33,7 +34,7 @@ pub struct RunProps {
 }
 
 /// What is said of the checkpoint that the trainer loads by itself.
-const LOADED: &str = "the trainer would load it";
+const LOADED: &str = "the trainer would resume from it";
 
 const COLUMNS: [(&str, &str); 7] = [
     ("file", "ck"),
@@ -59,7 +60,7 @@ pub fn RunScreen(props: &RunProps) -> Html {
     };
     let pane = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
     html! {
-        <main class="app ws run" id="run">
+        <main class={classes(&["app", "ws", "run", when(!has_timestamps(view), "undated")])} id="run">
             { top(&actor, view) }
             <div class="tops"><Timeline view={view.clone()} /><ValuesSection view={view.clone()} /></div>
             { tabs(&actor, props.tab, &[(Tab::Keys, "Files"), (Tab::Tensor, "Details")]) }
@@ -75,10 +76,16 @@ pub fn RunScreen(props: &RunProps) -> Html {
                     </div>
                 </section>
                 <Aside view={view.clone()} />
+                <PaneEdge pane={Pane::Inspector} />
             </div>
             { status(&actor, view) }
         </main>
     }
+}
+
+/// Whether the name of a checkpoint says when it was written.
+fn has_timestamps(view: &RunView) -> bool {
+    view.sorted.run.entries.iter().any(|entry| timestamp(entry).is_some())
 }
 
 fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
@@ -145,6 +152,16 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
         let (actor, view) = (actor.clone(), view.clone());
         Callback::from(move |_: MouseEvent| super::open_row(&view, &actor, row))
     };
+    let look = |row: usize| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.run_folder(move |view| {
+                view.look_at(row);
+                view.scroll += 1;
+            });
+            actor.act(Action::Tab(Tab::Tensor));
+        })
+    };
     let name = |row: usize| {
         let entry =
             view.sorted.rows.get(row).and_then(|row| view.sorted.run.entries.get(row.entry));
@@ -155,12 +172,12 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
         Some(row) => {
             let how = if view.is_damaged(row) { "is damaged" } else { "lacks a state" };
             html! {
-                <span class="beside">{ severity(Severity::Warning) }<button class="textlink" id="open-loaded" onclick={open(row)}
-                    title={name(row).map(|name| format!("Open {name} all the same"))}>{ format!("{} {how}: {LOADED}", view.label_of(row)) }</button></span>
+                <span class="loaded">{ severity(Severity::Warning) }<button class="textlink" id="show-loaded" onclick={look(row)}
+                    title={name(row).map(|name| format!("Show what is wrong with {name}"))}>{ format!("Step {} {how}, and {LOADED}", view.label_of(row)) }</button></span>
             }
         }
         None if !pick.is_sound => html! {
-            <span class="beside" id="none-sound">{ severity(Severity::Warning) }<span>{ "no checkpoint is sound" }</span></span>
+            <span class="loaded" id="none-sound">{ severity(Severity::Warning) }<span>{ "no checkpoint is sound" }</span></span>
         },
         None => html! {},
     };

@@ -162,7 +162,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
             { body }
             if view.values.now.is_none() {
                 <p><button class="textlink" id="save-values" onclick={save}>{ "Save these values" }</button>
-                    <span class="dim">{ " to put them beside the checkpoints: they are not read again then" }</span></p>
+                    <span class="dim">{ " next to the checkpoints to skip re-reading" }</span></p>
             }
             <div class="scales">
                 <span class="seg small" role="radiogroup" aria-label="Lines are of">{ grouping(Grouping::State, "state") }{ grouping(Grouping::Role, "role") }</span>

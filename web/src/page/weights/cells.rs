@@ -17,7 +17,7 @@ pub(super) const VALUES: [(Option<Column>, &str, &str); 7] = [
     (Some(Column::Measure(RowMeasure::Min)), "min", "wmn num"),
     (Some(Column::Measure(RowMeasure::Max)), "max", "wmm num"),
     (Some(Column::Measure(RowMeasure::Zeros)), "zeros", "wzr num"),
-    (Some(Column::Measure(RowMeasure::Nan)), "NaN", "wnn num"),
+    (Some(Column::Measure(RowMeasure::Nan)), "NaN, Inf", "wnn num"),
 ];
 
 /// The columns: once values were read, those of values take the place of the last.
@@ -46,12 +46,12 @@ fn shown(work: &OpenWork) -> impl Iterator<Item = (Option<Column>, &'static str,
     (0..).zip(VALUES).filter(move |(at, _)| bits >> at & 1 == 1).map(|(_, column)| column)
 }
 
-/// The widths of those, for the style of the table.
+/// Widths of all columns, for the style of the table.
 pub fn widths(work: &OpenWork) -> String {
     let width = |(_, _, class): (_, _, &str)| {
         format!("var(--{}) ", class.split(' ').next().unwrap_or_default())
     };
-    format!("--wcols:{}", shown(work).map(width).collect::<String>())
+    format!("{}--wcols:{}", work.widths.style(), shown(work).map(width).collect::<String>())
 }
 
 /// The cells of a leaf that is a tensor.

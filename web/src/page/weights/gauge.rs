@@ -12,20 +12,42 @@ use crate::state::fmt;
 use crate::state::instrument::{Instrument, Scan};
 use crate::state::work::OpenWork;
 
-/// The button, or the gauge in its place.
-pub fn scan_button(actor: &Actor, work: &OpenWork, instrument: &Instrument) -> Html {
+/// Scans, or asks for a higher limit first if that would fetch more than one action may.
+fn begin(actor: &Actor, work: &OpenWork, cap: Option<u64>) {
+    if cap.is_some_and(|cap| work.sums.bytes > cap) {
+        actor.act(Action::Show(Some(Sheet::Limit)));
+    } else {
+        actor.scan();
+    }
+}
+
+/// The button, or the gauge in its place. Of a remote checkpoint one action may fetch `cap` bytes.
+pub fn scan_button(
+    actor: &Actor,
+    work: &OpenWork,
+    instrument: &Instrument,
+    cap: Option<u64>,
+) -> Html {
     if work.opened.summary || work.sums.tensors == 0 {
         return html! {};
     }
     let begin = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.scan())
+        let (actor, work) = (actor.clone(), work.clone());
+        Callback::from(move |_: MouseEvent| begin(&actor, &work, cap))
     };
     let show = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))))
     };
-    let title = "Read all tensors once: deviations, extremes, zeros, NaN";
+    let title = match cap {
+        Some(_) => {
+            format!(
+                "Fetch {} and read all tensors: deviations, extremes, zeros, NaN",
+                fmt::bytes(work.sums.bytes)
+            )
+        }
+        None => "Read all tensors once: deviations, extremes, zeros, NaN".to_owned(),
+    };
     match &instrument.scan {
         Scan::No => {
             html! { <button class="btn scan" id="scan" {title} onclick={begin}>{ "Scan values" }</button> }
@@ -44,7 +66,7 @@ pub fn scan_button(actor: &Actor, work: &OpenWork, instrument: &Instrument) -> H
         },
         Scan::Failed(error) => html! {
             <span class="scan">
-                <span class="w-warn cut" role="alert" title={format!("{} {}", error.title, error.text)}>{ severity(Severity::Warning) }{ " " }{ &error.title }</span>
+                <button class="textrow w-warn" id="scan-failed" onclick={show} title={format!("{} {}", error.title, error.text)}><span role="alert">{ severity(Severity::Warning) }{ "scan failed" }</span></button>
                 <button class="btn" id="scan" {title} onclick={begin}>{ "Scan again" }</button>
             </span>
         },
@@ -52,20 +74,23 @@ pub fn scan_button(actor: &Actor, work: &OpenWork, instrument: &Instrument) -> H
 }
 
 /// The same in the bar at the bottom of a small screen.
-pub fn status(actor: &Actor, work: &OpenWork, instrument: &Instrument) -> Html {
+pub fn status(actor: &Actor, work: &OpenWork, instrument: &Instrument, cap: Option<u64>) -> Html {
     if work.opened.summary || work.sums.tensors == 0 {
         return html! {};
     }
-    let (text, act): (String, fn(&Actor)) = match &instrument.scan {
+    let (text, stops) = match &instrument.scan {
         Scan::Now(now, ..) => {
-            (format!("Stop at {} %", fmt::percent(now.done, now.total.max(1))), Actor::stop_scan)
+            (format!("Stop at {} %", fmt::percent(now.done, now.total.max(1))), true)
         }
         Scan::Done(done) if done.left == 0 => return html! {},
-        Scan::Done(_) => ("Scan the rest".into(), Actor::scan),
-        _ => ("Scan values".into(), Actor::scan),
+        Scan::Done(_) => ("Scan the rest".to_owned(), false),
+        _ => ("Scan values".to_owned(), false),
     };
-    let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| act(&actor));
+    let (actor, work) = (actor.clone(), work.clone());
+    let onclick = Callback::from(move |_: MouseEvent| match stops {
+        true => actor.stop_scan(),
+        false => begin(&actor, &work, cap),
+    });
     html! { <button class="textrow only-s scan-small" {onclick}><b>{ text }</b></button> }
 }
 

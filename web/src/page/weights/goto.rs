@@ -103,7 +103,10 @@ pub fn number(text: &str, shape: &[u64]) -> Result<u64, String> {
         let dim_len = i128::from(dim);
         let index = if typed < 0 { typed + dim_len } else { typed };
         if !(0..dim_len).contains(&index) {
-            return Err(format!("{word} is not below {dim}."));
+            return Err(format!(
+                "Index {word} is out of range (0\u{2013}{}).",
+                dim.saturating_sub(1)
+            ));
         }
         at = at.saturating_mul(dim).saturating_add(index as u64);
     }
@@ -120,8 +123,8 @@ mod tests {
             assert_eq!(number(text, &[200, 1000]), Ok(120_576), "{text}");
         }
         assert_eq!(number("7", &[8]), Ok(7));
-        assert_eq!(number("8", &[8]), Err("8 is not below 8.".into()));
-        assert_eq!(number("-9", &[8]), Err("-9 is not below 8.".into()));
+        assert_eq!(number("8", &[8]), Err("Index 8 is out of range (0\u{2013}7).".into()));
+        assert_eq!(number("-9", &[8]), Err("Index -9 is out of range (0\u{2013}7).".into()));
         assert_eq!(number("1", &[8, 8]), Err("An index has 2 numbers here.".into()));
         assert_eq!(number("a", &[8]), Err("\u{2018}a\u{2019} is not a number.".into()));
         assert!(number("99999999999999999999999999999999999999999", &[8]).is_err());

@@ -102,7 +102,7 @@ pub fn HistogramView(props: &HistogramProps) -> Html {
     };
     html! {
         <div class="histogram">
-            <div class="scales"><span class="lab">{ format!("values in each of {count} bins") }</span><span class="grow"></span>
+            <div class="scales"><span class="lab">{ format!("histogram, {count} bins") }</span><span class="grow"></span>
                 <span class="seg small" role="radiogroup" aria-label="Scale">{ scale(false, "linear") }{ scale(true, "\u{b1} log") }</span></div>
             <svg class={family(&props.dtype).class()} width={format!("{}", right + 2.0)} height={HEIGHT.to_string()} role="img" tabindex="0" aria-label={sentence(values)}
                 onmousemove={pick} onmouseleave={leave} {onkeydown}>

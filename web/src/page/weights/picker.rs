@@ -23,7 +23,7 @@ pub fn picker(actor: &Actor, work: &OpenWork) -> Html {
             keep_columns(next);
             actor.work(move |work| work.view.shown = next);
         });
-        html! { <label><input type="checkbox" checked={shown & bit != 0} {onchange} />{ name }</label> }
+        html! { <label><input type="checkbox" class="cb" checked={shown & bit != 0} {onchange} />{ name }</label> }
     };
     // It is shut when the focus goes elsewhere, and by Escape.
     let onfocusout = Callback::from(|event: FocusEvent| {

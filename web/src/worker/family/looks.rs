@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Result};
+use statelens_inspect::model::{Config, Fact, Model};
 use statelens_recipes::config::{Families, Guess, Language, Value, parse};
 use statelens_recipes::conversion::{Leg, route};
 use statelens_recipes::language::Recipe;
@@ -52,6 +53,9 @@ pub(in crate::worker) fn looks(
             (SourceModel { checkpoint: open.checkpoint.clone(), of_trainer: false }, Some(error))
         }
     };
+    let of_trainer = model.of_trainer
+        || request.source.is_none()
+            && recognise::is_training_state(&model.checkpoint, request.unwrap);
     let checkpoint = &*model.checkpoint;
     let models = library::catalog().models().map(str::to_owned).collect();
     let mut looks = Looks { models, ..Looks::default() };
@@ -62,12 +66,16 @@ pub(in crate::worker) fn looks(
         Err(error) => (None, Some(error)),
     };
     looks.config = config.as_ref().map(|config| config.name.clone()).unwrap_or_default();
+    looks.mismatch = match (&config, &value) {
+        (Some(config), Some(value)) => mismatch(open, config, value),
+        _ => String::new(),
+    };
     let known = Families::known();
     let guesses = match (&value, &known) {
         (Some(value), Ok(known)) => known.recognise(value),
         _ => Vec::new(),
     };
-    let cerebras = !model.of_trainer && recognise::is_cerebras(checkpoint);
+    let cerebras = !of_trainer && recognise::is_cerebras(checkpoint);
     let adapter = files::adapter(&open.checkpoint.files).filter(|_| ranked.is_none());
     let adapter = adapter.map(|id| open.checkpoint.files.name(id).to_owned());
     looks.adapter = adapter.filter(|_| !cerebras).unwrap_or_default();
@@ -82,7 +90,7 @@ pub(in crate::worker) fn looks(
         config: value.as_ref(),
         guesses: &guesses,
         unwrap: request.unwrap,
-        of_trainer: model.of_trainer,
+        of_trainer,
         parts: &[],
     };
     let towards = if cerebras { ModelFormat::HuggingFace } else { ModelFormat::CURRENT };
@@ -150,6 +158,25 @@ pub(in crate::worker) fn looks(
     }
 }
 
+/// Numbers of a config that names and shapes contradict only if it is of another model.
+const TELLING: [&str; 5] = ["layers", "hidden_size", "intermediate_size", "vocabulary", "experts"];
+
+/// How a config contradicts names and shapes; empty if it does not.
+fn mismatch(open: &OpenCheckpoint, config: &NamedText, value: &Value) -> String {
+    let told = Config::new(config.name.clone(), value.scalars());
+    let model = Model::of(&open.checkpoint, &open.leaves, Some(&told));
+    let doubted = |fact: &&Fact| TELLING.contains(&fact.name) && !fact.doubt.is_empty();
+    let line = |fact: &Fact| {
+        let counted = fact.doubt.split(':').next().unwrap_or_default();
+        format!("{} {}, but {counted}", fact.label, fact.text())
+    };
+    let lines: Vec<String> = model.facts.iter().filter(doubted).map(line).collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    format!("`{}` belongs to another model: it says {}.", config.name, lines.join("; "))
+}
+
 /// The format that a checkpoint of this one is converted to first of all.
 fn towards_of(source: ModelFormat) -> ModelFormat {
     if source.is_hf() { ModelFormat::CURRENT } else { ModelFormat::HuggingFace }
@@ -180,7 +207,7 @@ fn clues_of(
         return (true, vec![rules.name.clone()]);
     }
     if asked.model.is_some() {
-        return (true, vec!["your choice".to_owned()]);
+        return (true, vec!["set by you".to_owned()]);
     }
     let mut by = Vec::new();
     let family = families::find(&looks.model).map(|recipe| recipe.family).unwrap_or_default();

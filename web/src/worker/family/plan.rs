@@ -85,7 +85,14 @@ pub(in crate::worker) fn table(
     inputs: &ConversionInputs,
 ) -> (Result<Ready>, Shown) {
     let mut shown = Shown { recipe: inputs.rules.clone(), ..Shown::default() };
-    let ready = converted(options, target, inputs, &mut shown);
+    let ready = converted(options, target, inputs, &mut shown).map_err(|error| {
+        // What a config of another model leads to says less than that it is one.
+        match inputs.looks.mismatch.is_empty() || is_of_rules(&error) {
+            true => error,
+            false => Error::refused(inputs.looks.mismatch.trim_end_matches('.').to_owned())
+                .advice("Choose the config of this model."),
+        }
+    });
     if let Err(error) = &ready
         && is_of_rules(error)
     {

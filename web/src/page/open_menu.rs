@@ -1,0 +1,69 @@
+//! The menu that opens files, a folder or a URL.
+
+use wasm_bindgen::JsCast as _;
+use web_sys::Element;
+use yew::prelude::*;
+
+use crate::page::marks::cap;
+use crate::page::model::Action;
+use crate::page::model::actor::Actor;
+
+/// What can be opened, with the keys that do the same.
+const CHOICES: [(&str, &str, fn(&Actor)); 3] = [
+    ("Files\u{2026}", "O", Actor::choose_files),
+    ("Folder\u{2026}", "\u{21e7}O", Actor::choose_folder),
+    ("URL\u{2026}", "U", ask_address),
+];
+
+fn ask_address(actor: &Actor) {
+    actor.act(Action::AskAddress(AttrValue::default()));
+}
+
+/// The menu. It is closed when something is chosen, when the focus goes elsewhere, and by Escape.
+#[component]
+pub fn OpenMenu() -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let node = use_node_ref();
+    let close = {
+        let node = node.clone();
+        move || {
+            if let Some(menu) = node.cast::<Element>() {
+                let _ = menu.remove_attribute("open");
+            }
+        }
+    };
+    let onfocusout = {
+        let (node, close) = (node.clone(), close.clone());
+        Callback::from(move |event: FocusEvent| {
+            let next = event.related_target().and_then(|next| next.dyn_into::<Element>().ok());
+            let inside = node.cast::<Element>().is_some_and(|menu| menu.contains(next.as_deref()));
+            if !inside {
+                close();
+            }
+        })
+    };
+    let onkeydown = {
+        let (node, close) = (node.clone(), close.clone());
+        Callback::from(move |event: KeyboardEvent| {
+            let is_open = node.cast::<Element>().is_some_and(|menu| menu.has_attribute("open"));
+            if event.key() == "Escape" && is_open {
+                event.prevent_default();
+                close();
+            }
+        })
+    };
+    let choice = |(name, key, act): (&'static str, &'static str, fn(&Actor))| {
+        let (actor, close) = (actor.clone(), close.clone());
+        let onclick = Callback::from(move |_: MouseEvent| {
+            close();
+            act(&actor);
+        });
+        html! { <button {onclick}>{ name }{ cap(key) }</button> }
+    };
+    html! {
+        <details class="openmenu" id="open-menu" ref={node} {onfocusout} {onkeydown}>
+            <summary class="btn">{ "Open " }<span aria-hidden="true">{ "\u{25be}" }</span></summary>
+            <div>{ for CHOICES.into_iter().map(choice) }</div>
+        </details>
+    }
+}

@@ -1,0 +1,221 @@
+//! The checkpoints of a drop: a list to choose from.
+
+use std::rc::Rc;
+
+use crate::protocol::opened::{FileName, FoundCheckpoint};
+use crate::protocol::run::OpenCheck;
+
+/// A checkpoint among those that were dropped.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RailEntry {
+    /// The file that opens it, as an index into the dropped files.
+    pub main: u32,
+    /// The other files that belong to it.
+    pub members: Rc<Vec<u32>>,
+    /// Its path without the folders that all entries share.
+    pub name: String,
+    /// The training step in its path.
+    pub step: Option<u64>,
+    /// The length of its files in bytes.
+    pub bytes: u64,
+    /// The number of its files.
+    pub files: u64,
+    /// What opening it gave: what is wrong with it, empty for nothing; `None` until it was opened.
+    pub wrong: Option<String>,
+}
+
+/// The checkpoints of a drop, in the order of their names.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rail {
+    /// The checkpoints.
+    pub entries: Vec<RailEntry>,
+    /// Those that are ticked to be compared, at most two, by [`RailEntry::main`].
+    pub ticked: Vec<u32>,
+}
+
+impl Rail {
+    /// Lists the checkpoints that were found among files; `None` if there is only one.
+    #[must_use]
+    pub fn new(found: Vec<FoundCheckpoint>, files: &[FileName]) -> Option<Self> {
+        if found.len() < 2 {
+            return None;
+        }
+        let shared = shared_folders(&found);
+        let entry = |found: FoundCheckpoint| RailEntry {
+            main: found.main,
+            step: step(&found.name),
+            name: found.name.get(shared..).unwrap_or(&found.name).to_owned(),
+            bytes: found
+                .members
+                .iter()
+                .filter_map(|member| files.get(*member as usize))
+                .fold(0, |sum, file| sum.saturating_add(file.size)),
+            files: found.members.len() as u64,
+            members: Rc::new(found.members),
+            wrong: None,
+        };
+        let mut entries: Vec<RailEntry> = found.into_iter().map(entry).collect();
+        statelens_checkpoint::order::by(&mut entries, |one, other| {
+            (one.step, natural(&one.name)).cmp(&(other.step, natural(&other.name)))
+        });
+        Some(Self { entries, ticked: Vec::new() })
+    }
+
+    /// The entry that a file belongs to.
+    #[must_use]
+    pub fn find(&self, file: u32) -> Option<usize> {
+        let is_it = |entry: &RailEntry| entry.main == file || entry.members.contains(&file);
+        self.entries.iter().position(is_it)
+    }
+
+    /// The entry after or before another one; the first after the last.
+    #[must_use]
+    pub fn beside(&self, file: u32, forward: bool) -> Option<u32> {
+        let count = self.entries.len();
+        let at = self.find(file).unwrap_or(0);
+        let next = if forward { at + 1 } else { (at + count).saturating_sub(1) };
+        self.entries.get(next.checked_rem(count)?).map(|entry| entry.main)
+    }
+
+    /// Takes in what opening a file gave.
+    pub fn hear(&mut self, check: &OpenCheck) {
+        self.set_wrong(check.file, check.wrong.clone());
+    }
+
+    /// Notes what is wrong with the checkpoint of a file; empty for nothing.
+    pub fn set_wrong(&mut self, file: u32, wrong: String) {
+        if let Some(at) = self.find(file) {
+            self.entries[at].wrong = Some(wrong);
+        }
+    }
+
+    /// The files that open those whose state is not known yet.
+    #[must_use]
+    pub fn unchecked(&self) -> Vec<u32> {
+        let unknown = self.entries.iter().filter(|entry| entry.wrong.is_none());
+        unknown.map(|entry| entry.main).collect()
+    }
+
+    /// Ticks an entry, or removes its tick. Of three, the one that was ticked first loses its tick.
+    pub fn tick(&mut self, main: u32) {
+        match self.ticked.iter().position(|one| *one == main) {
+            Some(at) => drop(self.ticked.remove(at)),
+            None => self.ticked.push(main),
+        }
+        if self.ticked.len() > 2 {
+            self.ticked.remove(0);
+        }
+    }
+
+    /// The two to be compared, in the order of the list: those that are ticked, or the only two.
+    #[must_use]
+    pub fn pair(&self) -> Option<(u32, u32)> {
+        let wanted = |entry: &&RailEntry| {
+            self.ticked.contains(&entry.main) || self.entries.len() == 2 && self.ticked.is_empty()
+        };
+        let mut both = self.entries.iter().filter(wanted).map(|entry| entry.main);
+        Some((both.next()?, both.next()?))
+    }
+}
+
+/// The length of the folders that all names begin with, the last slash included.
+fn shared_folders(found: &[FoundCheckpoint]) -> usize {
+    let Some(first) = found.first() else { return 0 };
+    let shared = |length: usize, other: &FoundCheckpoint| {
+        let pairs = first.name.bytes().zip(other.name.bytes()).take(length);
+        pairs.take_while(|(one, other)| one == other).count()
+    };
+    let length = found.iter().fold(first.name.len(), shared);
+    first.name.as_bytes()[..length].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)
+}
+
+/// The training step in a path: the number behind `step`, `checkpoint` or `iter`, of the last component that has one.
+#[must_use]
+pub fn step(path: &str) -> Option<u64> {
+    const WORDS: [&str; 5] = ["global_step", "step", "checkpoint", "ckpt", "iter"];
+    let lower = path.to_ascii_lowercase();
+    let of = |part: &str| {
+        WORDS.iter().find_map(|word| {
+            let (_, rest) = part.rsplit_once(word)?;
+            let rest = rest.trim_start_matches(['-', '_', '=']);
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            rest[..digits].parse().ok()
+        })
+    };
+    lower.rsplit('/').find_map(of)
+}
+
+/// Parts of a name, so that numbers are compared as such.
+fn natural(name: &str) -> Vec<(&str, u64)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let text = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest[text..].bytes().take_while(u8::is_ascii_digit).count();
+        parts.push((&rest[..text], rest[text..text + digits].parse().unwrap_or(u64::MAX)));
+        rest = &rest[text + digits..];
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rail(names: &[&str]) -> Option<Rail> {
+        let file = |path: &&str| FileName { path: (*path).to_owned(), size: 10 };
+        let found = names.iter().enumerate().map(|(at, name)| FoundCheckpoint {
+            main: at as u32,
+            name: (*name).to_owned(),
+            members: vec![at as u32],
+        });
+        Rail::new(found.collect(), &names.iter().map(file).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn one_checkpoint_needs_no_list() {
+        assert_eq!(rail(&["a.pt"]), None);
+    }
+
+    #[test]
+    fn names_are_told_apart_and_ordered_by_step() {
+        let rail = rail(&["run/checkpoint-1000/model.pt", "run/checkpoint-200/model.pt"]).unwrap();
+        let told: Vec<_> = rail.entries.iter().map(|one| (&*one.name, one.step)).collect();
+        assert_eq!(
+            told,
+            [("checkpoint-200/model.pt", Some(200)), ("checkpoint-1000/model.pt", Some(1000))]
+        );
+        assert_eq!(rail.beside(1, true), Some(0));
+        assert_eq!(rail.beside(0, true), Some(1), "the first follows the last");
+        assert_eq!(rail.beside(1, false), Some(0));
+    }
+
+    #[test]
+    fn steps_are_read_as_trainers_write_them() {
+        for (path, expected) in [
+            ("run/checkpoint_100.pt", Some(100)),
+            ("run/checkpoint-500/pytorch_model.bin", Some(500)),
+            ("epoch=3-step=1200.ckpt", Some(1200)),
+            ("ds/global_step20/mp_rank_00_model_states.pt", Some(20)),
+            ("iter_0000100/mp_rank_00/model.pt", Some(100)),
+            ("model-00001-of-00002.safetensors", None),
+            ("steps.pt", None),
+        ] {
+            assert_eq!(step(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn two_are_compared_by_themselves_and_others_once_they_are_ticked() {
+        let mut two = rail(&["a.pt", "b.pt"]).unwrap();
+        assert_eq!(two.pair(), Some((0, 1)));
+        two.tick(1);
+        assert_eq!(two.pair(), None);
+        let mut three = rail(&["a.pt", "b.pt", "c.pt"]).unwrap();
+        assert_eq!(three.pair(), None);
+        [2, 0, 1].into_iter().for_each(|main| three.tick(main));
+        assert_eq!((three.pair(), &three.ticked[..]), (Some((0, 1)), &[0, 1][..]));
+        three.hear(&OpenCheck { file: 2, wrong: "cut".into(), states: Vec::new() });
+        assert_eq!(three.unchecked(), [0, 1]);
+    }
+}
