@@ -111,8 +111,8 @@ for (const [width, height] of SIZES) {
       await sound("verified");
       await page.keyboard.press("Escape");
       await page.keyboard.press("s");
-      await page.getByRole("button", { name: /^Read all values/ }).click();
-      await page.getByRole("progressbar", { name: "Reading values" }).waitFor();
+      await page.click("#read-all");
+      await page.getByRole("progressbar", { name: "Reading everything" }).waitFor();
       await sound("reading values");
       await page.getByText("The files hold the statistics").waitFor({ timeout: 60_000 });
       await sound("values read");

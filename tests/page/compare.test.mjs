@@ -246,7 +246,7 @@ for (const [first, second] of [
         await page.waitForFunction((answer) => document.querySelector("#loads")?.textContent.includes(answer), answer);
         const said = await page.textContent("#loads");
         assert.ok(said.includes(`${json.matching.toLocaleString("en")} key`), said);
-        for (const [list, word] of [[json.missing, "missing"], [json.unexpected, "unexpected"], [json.shapes, "of other shapes"]]) {
+        for (const [list, word] of [[json.missing, "missing"], [json.unexpected, "unexpected"], [json.shapes, "shape mismatch"]]) {
           assert.equal(said.includes(`${list.length.toLocaleString("en")} ${word}`), list.length > 0, said);
         }
       }

@@ -120,7 +120,7 @@ test("an outlier in a large matrix is the darkest block, and is reached by a cli
     assert.deepEqual(best.odds, [[0, 0]], "the block with NaN is told apart");
     assert.match(await page.getAttribute("#overview", "aria-label"), /the largest magnitude is -7\.5, in rows 1\d+ to 1\d+, columns 6\d+ to 6\d+; 1 cell has NaN/);
     await page.mouse.move(...(await block(page, best)));
-    await page.waitForFunction(() => /largest −7\.5 · mean \|x\|/.test(document.querySelector(".over .read").textContent));
+    await page.waitForFunction(() => /largest −7\.5 · mean \|x\|/.test(document.querySelector(".overview .read").textContent));
     await page.mouse.click(...(await block(page, best)));
     await page.waitForFunction(() => /\[12345, 6790\] −7\.5 bits c0f00000/.test(document.querySelector("#told").textContent));
     assert.match(await at(page), /byte 987,627,160 of 1,600,000,000/);

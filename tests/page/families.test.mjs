@@ -76,8 +76,8 @@ test("a Llama in shards becomes one of Cerebras's, as the command writes it, and
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
     const looks = await page.textContent("#family .looks");
-    assert.match(looks, /looks like LLaMA · Hugging Face/);
-    assert.match(looks, /certain: keys, config\.json/);
+    assert.match(looks, /Looks like LLaMA · Hugging Face/);
+    assert.match(looks, /confirmed by keys and config\.json/);
     await target(page, "Cerebras 2.9");
     await page.waitForSelector("#loads .w-good");
     assert.match(await page.textContent("#loads .answer"), /Yes: (\d+) of \1 keys/);
@@ -111,7 +111,7 @@ for (const [kind, flags] of [
     const expected = filesOf(join(output, "pytorch_model_to_cs-2.9_to_hf"));
     await withPage(browser, async (page) => {
       await sheet(page, filesOf(folder, (name) => made.includes(name)));
-      assert.match(await page.textContent("#family .looks"), /looks like LLaMA · Cerebras 2\.9/);
+      assert.match(await page.textContent("#family .looks"), /Looks like LLaMA · Cerebras 2\.9/);
       await target(page, "Hugging Face");
       await page.waitForSelector("#family-keys");
       await page.click(`[aria-label^="Files"] [role="radio"]:has-text("${kind}")`);
@@ -199,7 +199,7 @@ for (const [layout, from, opens] of [
       await page.waitForSelector("#work .row");
       await page.keyboard.press("c");
       await page.waitForSelector('#family .looks:has-text("file names")');
-      assert.match(await page.textContent("#family .looks"), new RegExp(`\u00b7 ${layout}.*certain`));
+      assert.match(await page.textContent("#family .looks"), new RegExp(`\u00b7 ${layout}.*confirmed`));
       await target(page, "Hugging Face");
       await page.waitForSelector("#family-table");
       const files = await written(page, expected.length);
@@ -241,7 +241,7 @@ test("gpt-oss in OpenAI's files is recognised and becomes Hugging Face's and bac
   await withPage(browser, async (page) => {
     await sheet(page, source);
     await page.waitForSelector('#family .looks:has-text("gpt-oss")');
-    assert.match(await page.textContent("#family .looks"), /looks like gpt-oss in OpenAI's files \u00b7 openai/);
+    assert.match(await page.textContent("#family .looks"), /Looks like gpt-oss in OpenAI's files \u00b7 openai/);
     await convert(page, "Hugging Face", expected);
   });
   await withPage(browser, async (page) => {
@@ -460,14 +460,14 @@ test("a config that asks for more says that it would not load", async () => {
     await target(page, "Cerebras 2.9");
     await page.waitForSelector("#loads .w-danger");
     assert.match(await page.textContent("#loads"), /missing keys: `?transformer_decoder\.layers\.2\./);
-    assert.match(await page.textContent("#family-config-name"), /as you gave it/);
+    assert.match(await page.textContent("#family-config-name"), /chosen by you/);
   });
 });
 
 test("what no family knows is told, and a recipe of one's own can be dropped", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, [{ name: "own.safetensors", bytes: safetensors(["first.kernel", "second.kernel"]) }]);
-    assert.match(await page.textContent("#family"), /No family has all of these keys/);
+    assert.match(await page.textContent("#family"), /No known model family matches/);
     assert.equal(await page.$(".famtargets"), null);
     const recipe = "family mine\nbetween hf and cs-2.9\n{any}.kernel <-> net.{any}.weight\n";
     await drop(page, "body", [{ name: "mine.recipe", bytes: recipe }]);
@@ -522,7 +522,7 @@ test("plain conversion says that the names stay, and offers the family", async (
     await sheet(page, filesOf(fixture(SHARDS)));
     await page.click('[role="radio"]:has-text("Cerebras")');
     await page.waitForSelector("#names-stay");
-    assert.match(await page.textContent("#names-stay"), /The names stay Hugging Face’s/);
+    assert.match(await page.textContent("#names-stay"), /Keys keep their Hugging Face names/);
     await page.click("#names-stay button");
     await page.waitForSelector("#family-keys");
     assert.equal(await page.textContent('.famtargets [aria-checked="true"]'), "Cerebras 2.10");

@@ -34,7 +34,7 @@ test("an optimizer's number is told by its parameter, and leads to it", async ()
     await lookAt(page, TRAINER, "optimizer.state.4.exp_avg");
     await page.locator(".top .facts", { hasText: "32.19 k params" }).waitFor();
     // Told by the worker when the key is already shown.
-    const facts = page.locator(".insp .facts", { hasText: "by order and shape: 1 key of the model has no entry" });
+    const facts = page.locator(".insp .facts", { hasText: "matched by order and shape; 1 key of the model has no entry" });
     await facts.waitFor();
     await facts.locator(".textlink", { hasText: "qkv.weight" }).click();
     await page.locator(".insp .wrapkey", { hasText: "model.model.blocks.0.qkv.weight" }).waitFor();

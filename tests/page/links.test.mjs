@@ -160,7 +160,7 @@ test("a slice of a link that the tensor does not have is told and ignored", asyn
       ["[0:9223372036854775807:9223372036854775807,:]", null],
       ["[]", /2 numbers/],
       ["[1:3,:]&at=[7]", /2 numbers/],
-      ["[1:3,:]&at=[2,99]", /99 is not below 30/],
+      ["[1:3,:]&at=[2,99]", /Index 99 is out of range \(0–29\)/],
     ]) {
       await go("[0:2,:]");
       await becomes(() => slice(page), "[0:2, :]");
@@ -188,11 +188,11 @@ test("a page that is loaded anew says what was open in it", async () => {
     await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&filter=layers.3`);
     await page.reload();
     await page.waitForSelector("#wanted");
-    assert.equal(await page.textContent("#wanted"), "small model.safetensors was open here: drop it again to go on at model.layers.3.mlp.weight.");
+    assert.equal(await page.textContent("#wanted"), "You had small model.safetensors open. Drop it again to pick up where you left off, at model.layers.3.mlp.weight.");
     assert.deepEqual(await accessibility(page, "was open"), []);
     // Loaded once more, it still says so.
     await page.reload();
-    assert.match(await page.textContent("#wanted"), /^small model\.safetensors was open here/);
+    assert.match(await page.textContent("#wanted"), /^You had small model\.safetensors open/);
     await give(page);
     await page.waitForSelector("#work .row.sel");
     assert.equal(await key(page), "model.layers.3.mlp.weight");

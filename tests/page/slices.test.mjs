@@ -304,7 +304,7 @@ for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 1440,
         const { width: wide, height: high } = await page.locator("#overview canvas").boundingBox();
         assert.ok(Math.abs(wide / 3 - high / 4) < 1, `${wide} x ${high}`);
         const left = async (selector) => Math.round((await page.locator(selector).first().boundingBox()).x);
-        assert.equal(await left("#overview"), await left(".over .profile"), "what is along the edges is of these columns");
+        assert.equal(await left("#overview"), await left(".overview .profile"), "what is along the edges is of these columns");
         await page.keyboard.press("Escape");
         if (width < 1000) await page.getByRole("tab", { name: /Keys/ }).click();
         await find(page, "tiny.weight");

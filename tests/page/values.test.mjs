@@ -310,7 +310,7 @@ test("a value is gone to by its index", async () => {
     assert.equal(await page.textContent(".vals .here"), "42.0");
     await page.fill("#go-to", "200, 0");
     await page.press("#go-to", "Enter");
-    assert.match(await page.textContent(".goto [role=alert]"), /200 is not below 200/);
+    assert.match(await page.textContent(".goto [role=alert]"), /Index 200 is out of range \(0–199\)/);
     assert.equal(await page.textContent(".vals .here"), "42.0");
     await page.fill("#go-to", "-1 -1");
     await page.press("#go-to", "Enter");

@@ -219,7 +219,7 @@ export function silent() {
     if (width * height < 26 * 26 || width < 12 || height < 8) continue;
     const named = picture.closest('[role="img"], [role="slider"], [role="group"][aria-label], [role="listbox"][aria-label], button[aria-label]');
     const text = named && [named.getAttribute("aria-label"), named.getAttribute("aria-valuetext")].join(" ");
-    const beside = picture.closest(".over")?.querySelector(".map[aria-label]")?.getAttribute("aria-label");
+    const beside = picture.closest(".overview")?.querySelector(".map[aria-label]")?.getAttribute("aria-label");
     if (!numbers(text) && !numbers(beside)) found.push(`${picture.tagName}.${picture.getAttribute("class")} in .${picture.parentElement.className}: ${text ?? "no text"}`);
   }
   return [...new Set(found)];

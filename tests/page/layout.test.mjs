@@ -1,0 +1,262 @@
+// Where things stand: they stay in their places while a file is dragged and while rows are chosen, nothing is cut off at any
+// width, and keys have the room that the other columns don't need.
+
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { choosing, drop, launch, withPage, withSlowPage } from "./harness.mjs";
+import { floats, safetensors } from "./make.mjs";
+import { rest, screens, shownFiles } from "./screens.mjs";
+import * as ways from "./ways.mjs";
+
+let browser;
+let folder;
+let files;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-layout-"));
+  files = shownFiles(folder);
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+/** Holds a file over the page, or takes it away again. */
+async function drag(page, event) {
+  await page.evaluate((event) => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File(["x"], "x.pt"));
+    const target = document.querySelector("main") ?? document.body;
+    const names = event === "over" ? ["dragenter", "dragover"] : ["dragleave"];
+    for (const name of names) target.dispatchEvent(new DragEvent(name, { dataTransfer: transfer, bubbles: true, cancelable: true }));
+  }, event);
+}
+
+/** The boxes of header, main and footer. */
+const boxes = (page) =>
+  page.evaluate(() =>
+    Object.fromEntries(
+      ["header", "main", "footer", "main > *:nth-child(2)"].map((name) => {
+        const box = document.querySelector(name)?.getBoundingClientRect();
+        return [name, box && [box.left, box.top, box.width, box.height].map(Math.round)];
+      }),
+    ),
+  );
+
+/** Fails if anything moves while a file is held over the page. */
+async function stays(page, state) {
+  const before = await boxes(page);
+  assert.ok(before.main, `${state}: there is a main`);
+  await drag(page, "over");
+  await page.waitForSelector("#start.over, .dropover");
+  assert.deepEqual(await boxes(page), before, `${state}: nothing moves while a file is dragged`);
+  await drag(page, "leave");
+  await page.waitForSelector("#start.over, .dropover", { state: "detached" });
+  assert.deepEqual(await boxes(page), before, `${state}: nothing has moved afterwards`);
+}
+
+for (const viewport of [
+  { width: 1440, height: 900 },
+  { width: 390, height: 844 },
+]) {
+  test(`at ${viewport.width} header, main and footer stay in their places while a file is dragged over the page`, async () => {
+    await withPage(
+      browser,
+      async (page) => {
+        await stays(page, "empty");
+        await drop(page, "body", [{ name: "x.pt", bytes: "nothing" }]);
+        await page.waitForSelector("#error");
+        await stays(page, "failing");
+        await page.keyboard.press("Escape");
+        await page.setInputFiles("#choose-files", files.model);
+        await page.waitForSelector("#work .row");
+        await stays(page, "workspace");
+      },
+      { viewport },
+    );
+    await withSlowPage(
+      browser,
+      { reads: 400 },
+      async (page) => {
+        await page.setInputFiles("#choose-files", { name: "many.safetensors", mimeType: "", buffer: safetensors(Array.from({ length: 40_000 }, (_, at) => `layers.${at}.weight`)) });
+        await page.waitForSelector("#loading");
+        await stays(page, "loading");
+      },
+      { viewport },
+    );
+  });
+}
+
+for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
+  test(`at ${width} pixels nothing is cut off`, async () => {
+    await withPage(
+      browser,
+      async (page) => {
+        page.setDefaultTimeout(20_000);
+        const found = [];
+        await screens(page, files, async (screen) => {
+          await rest(page);
+          const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+          if (wide > width) found.push(`${screen}: the page is ${wide} wide`);
+          for (const told of [...(await page.evaluate(ways.beyond)), ...(await page.evaluate(ways.unreachable))]) found.push(`${screen}: ${told}`);
+        });
+        assert.deepEqual(found, []);
+      },
+      { viewport: { width, height: width < 700 ? 844 : 1000 } },
+    );
+  });
+}
+
+/** Which keys of the table are cut. */
+const cutKeys = (page, rows) =>
+  page.$$eval(`${rows} .ck .key > *`, (parts) => parts.filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.parentElement.textContent));
+
+test("keys are shown whole while other columns are empty, and a value has the room of the columns that it does not use", async () => {
+  const names = ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "post_attention_layernorm.weight", "mlp.gate_proj.weight"];
+  const tensors = Object.fromEntries([0, 1, 2].flatMap((layer) => names.map((name) => [`model.layers.${layer}.${name}`, [[1, 2]]])));
+  const path = join(folder, "keys.safetensors");
+  writeFileSync(path, floats(tensors));
+  await withPage(
+    browser,
+    async (page) => {
+      await page.setInputFiles("#choose-files", path);
+      await page.waitForSelector("#work .row");
+      await page.keyboard.press("l");
+      await page.waitForSelector("#work .row:not(.grp):nth-child(12)");
+      assert.deepEqual(await cutKeys(page, "#work"), []);
+      assert.equal(await page.locator("#work .head .cv").isVisible(), false, "no value, no column");
+    },
+    { viewport: { width: 1440, height: 900 } },
+  );
+});
+
+test("the panes beside the table are resized by their edges, which is kept", async () => {
+  await withPage(
+    browser,
+    async (page) => {
+      await page.setInputFiles("#choose-files", files.model);
+      await page.waitForSelector("#work .row");
+      const wide = async (pane) => (await page.locator(pane).boundingBox()).width;
+      const before = await wide(".insp");
+      const edge = await page.locator(".splitter.of-insp").boundingBox();
+      await page.mouse.move(edge.x + 4, edge.y + 200);
+      await page.mouse.down();
+      await page.mouse.move(edge.x - 96, edge.y + 200, { steps: 4 });
+      await page.mouse.up();
+      assert.equal(await wide(".insp"), before + 100);
+      await page.locator(".splitter.of-tree").press("ArrowLeft");
+      assert.equal(await wide(".tree"), 240);
+      await page.reload();
+      await page.setInputFiles("#choose-files", files.model);
+      await page.waitForSelector("#work .row");
+      assert.deepEqual([await wide(".insp"), await wide(".tree")], [before + 100, 240]);
+      await page.locator(".splitter.of-insp").dblclick();
+      assert.equal(await wide(".insp"), before);
+    },
+    { viewport: { width: 1440, height: 900 } },
+  );
+});
+
+test("a click anywhere in the head of a column sorts by it", async () => {
+  await withPage(
+    browser,
+    async (page) => {
+      await page.setInputFiles("#choose-files", files.model);
+      await page.waitForSelector("#work .row");
+      const cell = page.locator("#work .head .cb");
+      const box = await cell.boundingBox();
+      // Far from the word, which stands at the right.
+      await page.mouse.click(box.x + 14, box.y + box.height - 4);
+      await page.waitForSelector('#work .head .cb[aria-sort="descending"]');
+      assert.equal(await cell.locator("button").evaluate((button) => getComputedStyle(button).cursor), "pointer");
+    },
+    { viewport: { width: 1440, height: 900 } },
+  );
+});
+
+test("rows stay where they are when some are picked, and when values turn out to be NaN", async () => {
+  const path = join(folder, "nan.safetensors");
+  writeFileSync(path, floats({ a: [1, 2], b: [NaN, 2], c: [3, 4], d: [5, 6] }));
+  await withPage(
+    browser,
+    async (page) => {
+      await page.setInputFiles("#choose-files", path);
+      await page.waitForSelector("#work .row");
+      const tops = () => page.$$eval("#work .scroller .row", (rows) => rows.map((row) => Math.round(row.getBoundingClientRect().top)));
+      const before = await tops();
+      await page.locator("#work .row").nth(1).click({ modifiers: ["Control"] });
+      await page.waitForSelector("#picked");
+      assert.deepEqual(await tops(), before);
+      await page.click("#scan");
+      await page.waitForSelector("#work .notice.warn");
+      assert.deepEqual(await tops(), before);
+      assert.ok((await page.locator("#work .notice.warn").boundingBox()).y > before.at(-1));
+    },
+    { viewport: { width: 1440, height: 900 } },
+  );
+});
+
+test("a rename shows whole what it changes", async () => {
+  await withPage(
+    browser,
+    async (page) => {
+      await page.setInputFiles("#choose-files", files.model);
+      await page.waitForSelector("#work .row");
+      await page.keyboard.press("c");
+      await page.waitForSelector("#write:not([disabled])");
+      await page.locator('.field:has-text("Rename") textarea').fill("self_attn=>attention");
+      await page.waitForSelector("#preview .chg");
+      const marks = await page.$$eval("#preview tbody tr:first-child .chg", (marks) => marks.map((mark) => [mark.textContent, mark.scrollWidth <= mark.clientWidth + 1]));
+      assert.deepEqual(marks, [
+        ["self_attn.", true],
+        ["attention.", true],
+      ]);
+      const lines = await page.$$eval("#preview tbody tr", (rows) => rows.map((row) => Math.round(row.getBoundingClientRect().height)));
+      assert.equal(new Set(lines).size, 1, "how often it repeats stands in the same line");
+    },
+    { viewport: { width: 1440, height: 900 } },
+  );
+});
+
+test("E without a selection says what to do, and Escape leaves the go-to box before it clears what is picked", async () => {
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-files", files.model);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("e");
+    await page.waitForSelector("#notice");
+    await page.click("#notice button");
+    await page.locator("#work .row", { hasText: "embed_tokens" }).first().click();
+    await page.locator("#work .row", { hasText: "embed_tokens" }).first().click({ modifiers: ["Control"] });
+    await page.waitForSelector("#picked");
+    await page.keyboard.press("g");
+    await page.waitForFunction(() => document.activeElement?.id === "go-to");
+    await page.keyboard.press("Escape");
+    await page.waitForFunction(() => document.activeElement?.id !== "go-to");
+    assert.equal(await page.locator("#picked").count(), 1);
+  });
+});
+
+test("the menu Open has files, a folder and a URL", async () => {
+  await withPage(
+    browser,
+    async (page) => {
+      await page.setInputFiles("#choose-files", files.model);
+      await page.waitForSelector("#work .row");
+      await page.click("#open-menu summary");
+      await page.locator("#open-menu button", { hasText: "URL" }).click();
+      await page.waitForSelector("#address");
+      await page.keyboard.press("Escape");
+      await page.click("#open-menu summary");
+      const chooser = await choosing(page, () => page.locator("#open-menu button", { hasText: "Files" }).click());
+      await chooser.setFiles(files.smaller);
+      await page.waitForFunction(() => document.querySelector(".top .name").textContent.includes("bf16"));
+      await page.click("#open-menu summary");
+      await page.keyboard.press("Escape");
+      assert.equal(await page.locator("#open-menu[open]").count(), 0);
+    },
+    { viewport: { width: 1440, height: 900 } },
+  );
+});

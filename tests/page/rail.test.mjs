@@ -1,0 +1,147 @@
+// The checkpoints of a drop: a list that says which are damaged, leads to each and compares two; and the ways back.
+
+import assert from "node:assert/strict";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { becomes, drop, dropped, fixture, launch, withPage } from "./harness.mjs";
+
+let browser;
+let folder;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-rail-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+const whole = dropped("torch/zip_training_ckpt.pt");
+const example = dropped("cerebras/v2.10.0/gpt_small.mdl");
+
+/** Three checkpoints, the middle one cut short. */
+const three = [
+  { ...whole, name: "a.pt" },
+  { name: "b.pt", bytes: whole.bytes.subarray(0, 900) },
+  { ...example, name: "c.mdl" },
+];
+
+const states = (page) => page.$$eval("#rail li", (lines) => lines.map((line) => [line.querySelector(".n").textContent, line.dataset.state, line.classList.contains("at")]));
+
+test("several files are a list: which is open, which is damaged, and a click or a key leads to each", async () => {
+  await withPage(browser, async (page) => {
+    await drop(page, "body", three);
+    await page.waitForSelector("#work #rail");
+    await becomes(() => states(page), [
+      ["a.pt", "sound", true],
+      ["b.pt", "damaged", false],
+      ["c.mdl", "sound", false],
+    ]);
+    assert.equal(await page.textContent("#show-rail"), "1 of 3");
+    await page.locator("#rail button", { hasText: "c.mdl" }).click();
+    await page.waitForFunction(() => document.querySelector("#work .top .name")?.textContent === "c.mdl");
+    await page.keyboard.press("]");
+    await page.waitForFunction(() => document.querySelector("#work .top .name")?.textContent === "a.pt");
+    await page.keyboard.press("]");
+    await page.waitForSelector("#error #rail");
+    assert.deepEqual(await states(page), [
+      ["a.pt", "sound", false],
+      ["b.pt", "damaged", true],
+      ["c.mdl", "sound", false],
+    ]);
+    assert.doesNotMatch(await page.textContent("#error"), /none of them/);
+    await page.keyboard.press("[");
+    await page.waitForFunction(() => document.querySelector("#work .top .name")?.textContent === "a.pt");
+  });
+});
+
+test("two that are ticked are compared, and a button leads back", async () => {
+  await withPage(browser, async (page) => {
+    await drop(page, "body", three);
+    await page.waitForSelector("#work #rail");
+    assert.equal(await page.locator("#compare-ticked").count(), 0);
+    for (const name of ["a.pt", "c.mdl"]) await page.locator("#rail li", { hasText: name }).locator("input").check();
+    await page.click("#compare-ticked");
+    await page.waitForSelector("#compare .row");
+    assert.deepEqual(await page.$$eval("#compare .ab .name", (names) => names.map((name) => name.textContent)), ["a.pt", "c.mdl"]);
+    await page.click("#back");
+    await page.waitForSelector("#work #rail");
+  });
+});
+
+test("two dropped files offer to compare them", async () => {
+  await withPage(browser, async (page) => {
+    await drop(page, "body", [three[0], three[2]]);
+    await page.waitForSelector("#work #rail");
+    await page.click("#compare-ticked");
+    await page.waitForSelector("#compare .row");
+  });
+});
+
+test("checkpoints of a trainer's folders are told apart by their folder, in the list and in the header", async () => {
+  const run = join(folder, "out");
+  for (const step of [100, 20]) {
+    mkdirSync(join(run, `part-${step}`), { recursive: true });
+    copyFileSync(fixture("torch/zip_training_ckpt.pt"), join(run, `part-${step}`, "pytorch_model.bin"));
+  }
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-folder", run);
+    await page.waitForSelector("#work #rail");
+    const names = await page.$$eval("#rail .n", (names) => names.map((name) => name.textContent));
+    assert.deepEqual(names, ["part-20/pytorch_model.bin", "part-100/pytorch_model.bin"]);
+    await page.locator("#rail button", { hasText: "part-100" }).click();
+    await page.waitForFunction(() => document.querySelector("#work .top .name")?.textContent === "part-100/pytorch_model.bin");
+  });
+});
+
+test("a button leads from a step back to its run, and the logo to the first screen", async () => {
+  const run = join(folder, "run");
+  mkdirSync(run);
+  for (const step of [500, 1000]) copyFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl"), join(run, `checkpoint_${step}.mdl`));
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-folder", run);
+    await page.waitForSelector("#run .row");
+    await page.click("#open-step:not([disabled])");
+    await page.waitForSelector("#work .row");
+    assert.match(await page.textContent("#back"), /run/);
+    await page.click("#back");
+    await page.waitForSelector("#run .row");
+    await page.click("#open-step:not([disabled])");
+    await page.waitForSelector("#work .row");
+    await page.click(".home");
+    await page.waitForSelector("#start");
+  });
+});
+
+test("a set of shards says its folder and how many there are", async () => {
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-folder", fixture("hf_sharded_safetensors"));
+    await page.waitForSelector("#work .row");
+    assert.equal(await page.textContent("#work .top .name"), "hf_sharded_safetensors/");
+    assert.match(await page.textContent("#shards"), /^\d+ shards$/);
+  });
+});
+
+test("one read serves verifying, the table, the findings and the summary", async () => {
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-files", { ...example, mimeType: "", buffer: readFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl")) });
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("v");
+    assert.match(await page.textContent("#verify-begin"), /^Read everything · /);
+    await page.click("#verify-begin");
+    await page.waitForSelector("#verify-done");
+    await page.keyboard.press("Escape");
+    // The table has the values, and nothing is left to scan.
+    await page.waitForSelector("#work .head .wsd");
+    assert.match(await page.textContent("#scanned"), /all values are read/);
+    await page.keyboard.press("f");
+    await page.waitForSelector('[role="dialog"]');
+    assert.match(await page.textContent('[role="dialog"] footer'), /and all values/);
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("s");
+    await page.waitForSelector('[role="dialog"] .content');
+    assert.equal(await page.locator("#read-all").count(), 0);
+  });
+});
