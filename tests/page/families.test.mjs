@@ -7,7 +7,7 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { command, drop, fixture, launch, withPage } from "./harness.mjs";
+import { choosing, command, drop, fixture, launch, withPage } from "./harness.mjs";
 import { floats, safetensors } from "./make.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -526,6 +526,39 @@ test("plain conversion says that the names stay, and offers the family", async (
     await page.click("#names-stay button");
     await page.waitForSelector("#family-keys");
     assert.equal(await page.textContent('.famtargets [aria-checked="true"]'), "Cerebras 2.10");
+  });
+});
+
+test("the row Config has a control, and a config of another model is named as such (core)", async () => {
+  await withPage(browser, async (page) => {
+    const files = filesOf(fixture(SHARDS));
+    const config = JSON.parse(readFileSync(fixture(`${SHARDS}/config.json`), "utf8"));
+    await sheet(page, files.filter(({ name }) => !name.endsWith("config.json")));
+    await target(page, "Cerebras 2.9");
+    await page.waitForSelector("#config-choose");
+    assert.ok(await page.locator("#write").isDisabled());
+    assert.match(await page.textContent("#write"), /^Write$/);
+    assert.match(await page.textContent("#why-not"), /config/);
+    const other = { ...config, num_hidden_layers: 40, hidden_size: 512 };
+    const chooser = await choosing(page, () => page.click("#config-choose"));
+    await chooser.setFiles({ name: "config.json", mimeType: "", buffer: Buffer.from(JSON.stringify(other)) });
+    await page.waitForSelector("#config-mismatch");
+    assert.match(await page.textContent("#config-mismatch"), /config\.json belongs to another model: it says layers 40, but the file says \d+; hidden size 512, but the file says \d+\./);
+    await page.waitForFunction(() => document.querySelector(".refused")?.textContent.includes("belongs to another model"));
+    await page.click("#config-remove");
+    await page.waitForSelector("#config-mismatch", { state: "detached" });
+    await drop(page, "body", [{ name: "config.json", bytes: JSON.stringify(config) }]);
+    await page.waitForSelector("#loads .w-good");
+  });
+});
+
+test("a model of Hugging Face's in a training state is recognised as in a file of its own (core)", async () => {
+  await withPage(browser, async (page) => {
+    const config = { name: "config.json", bytes: readFileSync(fixture(`${SHARDS}/config.json`)) };
+    await sheet(page, [{ name: "training_state.pt", bytes: readFileSync(fixture("trainer/plain/training_state.pt")) }, config]);
+    assert.match(await page.textContent("#family .looks"), /Looks like LLaMA · Hugging Face/);
+    await target(page, "Cerebras 2.9");
+    await page.waitForSelector("#loads .w-good");
   });
 });
 

@@ -62,7 +62,7 @@ for (const viewport of [
   { width: 1440, height: 900 },
   { width: 390, height: 844 },
 ]) {
-  test(`at ${viewport.width} header, main and footer stay in their places while a file is dragged over the page`, async () => {
+  test(`at ${viewport.width} header, main and footer stay in their places while a file is dragged over the page (core)`, async () => {
     await withPage(
       browser,
       async (page) => {
@@ -91,7 +91,7 @@ for (const viewport of [
 }
 
 for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
-  test(`at ${width} pixels nothing is cut off`, async () => {
+  test(`at ${width} pixels nothing is cut off${[390, 768, 1440].includes(width) ? " (core)" : ""}`, async () => {
     await withPage(
       browser,
       async (page) => {
@@ -114,7 +114,7 @@ for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
 const cutKeys = (page, rows) =>
   page.$$eval(`${rows} .ck .key > *`, (parts) => parts.filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.parentElement.textContent));
 
-test("keys are shown whole while other columns are empty, and a value has the room of the columns that it does not use", async () => {
+test("keys are shown whole while other columns are empty, and a column without values is not there (core)", async () => {
   const names = ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "post_attention_layernorm.weight", "mlp.gate_proj.weight"];
   const tensors = Object.fromEntries([0, 1, 2].flatMap((layer) => names.map((name) => [`model.layers.${layer}.${name}`, [[1, 2]]])));
   const path = join(folder, "keys.safetensors");
@@ -160,7 +160,7 @@ test("the panes beside the table are resized by their edges, which is kept", asy
   );
 });
 
-test("a click anywhere in the head of a column sorts by it", async () => {
+test("a click anywhere in the head of a column sorts by it (core)", async () => {
   await withPage(
     browser,
     async (page) => {
@@ -177,7 +177,7 @@ test("a click anywhere in the head of a column sorts by it", async () => {
   );
 });
 
-test("rows stay where they are when some are picked, and when values turn out to be NaN", async () => {
+test("rows stay where they are when some are picked, and when values turn out to be NaN (core)", async () => {
   const path = join(folder, "nan.safetensors");
   writeFileSync(path, floats({ a: [1, 2], b: [NaN, 2], c: [3, 4], d: [5, 6] }));
   await withPage(

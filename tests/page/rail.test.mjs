@@ -30,7 +30,7 @@ const three = [
 
 const states = (page) => page.$$eval("#rail li", (lines) => lines.map((line) => [line.querySelector(".n").textContent, line.dataset.state, line.classList.contains("at")]));
 
-test("several files are a list: which is open, which is damaged, and a click or a key leads to each", async () => {
+test("several files are a list: which is open, which is damaged, and a click or a key leads to each (core)", async () => {
   await withPage(browser, async (page) => {
     await drop(page, "body", three);
     await page.waitForSelector("#work #rail");
@@ -57,7 +57,7 @@ test("several files are a list: which is open, which is damaged, and a click or 
   });
 });
 
-test("two that are ticked are compared, and a button leads back", async () => {
+test("two that are ticked are compared, and a button leads back (core)", async () => {
   await withPage(browser, async (page) => {
     await drop(page, "body", three);
     await page.waitForSelector("#work #rail");
@@ -124,7 +124,7 @@ test("a set of shards says its folder and how many there are", async () => {
   });
 });
 
-test("one read serves verifying, the table, the findings and the summary", async () => {
+test("one read serves verifying, the table, the findings and the summary (core)", async () => {
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", { ...example, mimeType: "", buffer: readFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl")) });
     await page.waitForSelector("#work .row");

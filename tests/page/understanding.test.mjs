@@ -55,6 +55,23 @@ test("what is read, what is inferred and what is unknown are told apart", () =>
     assert.deepEqual(await accessibility(page, "understanding"), []);
   }));
 
+test("a config that contradicts the tensors is a warning with both numbers, and moves no row (core)", () =>
+  withPage(browser, async (page) => {
+    const said = JSON.parse(readFileSync(config, "utf8"));
+    const other = { name: "config.json", mimeType: "", buffer: Buffer.from(JSON.stringify({ ...said, n_layer: 40, n_embd: 512 })) };
+    await page.setInputFiles("#choose-files", [{ name: "pytorch_model.bin", mimeType: "", buffer: readFileSync(model) }, other]);
+    await page.waitForSelector("#work .row");
+    const top = (await page.locator("#work .scroller .row").first().boundingBox()).y;
+    await page.waitForSelector("#work .notice.warn");
+    assert.equal((await page.locator("#work .scroller .row").first().boundingBox()).y, top);
+    assert.match(await page.textContent(".status"), /1 warning/);
+    await page.keyboard.press("f");
+    await page.waitForSelector(".find.warn");
+    const text = await page.textContent(".find.warn");
+    assert.match(text, /config\.json contradicts the tensors/);
+    assert.match(text, new RegExp(`layers 40, but the file says ${said.n_layer}`));
+  }));
+
 test("whoever types right after opening is not kept waiting by what the model is", () =>
   withPage(browser, async (page) => {
     const asked = () => page.evaluate(() => window.asked);

@@ -19,6 +19,9 @@ use crate::state::work::OpenWork;
 pub struct ReadEverythingProps {
     /// The id of the button.
     pub id: &'static str,
+    /// Its classes.
+    #[prop_or("btn pri")]
+    pub class: &'static str,
     /// The open checkpoint.
     pub work: OpenWork,
     /// The manifest, and what counts as a problem.
@@ -45,7 +48,7 @@ pub fn ReadEverything(props: &ReadEverythingProps) -> Html {
     html! {
         <>
             if let Some(cap) = over { <RaiseLimit needed={bytes} {cap} /> }
-            <button class="btn pri" id={props.id} disabled={unsure || over.is_some()} {onclick}>
+            <button class={props.class} id={props.id} disabled={unsure || over.is_some()} {onclick}>
                 { format!("Read everything \u{b7} {}{time}", fmt::bytes(bytes)) }</button>
         </>
     }

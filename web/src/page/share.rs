@@ -222,7 +222,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
                 <>
                     if let VerificationStage::Failed(error) = stage { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
                     if let Some(unfolds) = work.opened.unfolds { { far_more(unfolds, props.verification.sure, sure) } }
-                    <ReadEverything id="read-all" work={work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
+                    <ReadEverything id="read-all" class="btn" work={work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
                     if shared.is_some_and(|shared| shared.measured) { <p>{ "The statistics from the scan are included already." }</p> }
                     <p class="dim">{ "Adds minimum, maximum, mean and deviation of each tensor to the files, optionally to the link, and a fingerprint of the content." }
                         if let Some(host) = &props.host { <b>{ format!(" Fetches about {} from {host}.", fmt::bytes(work.sums.bytes)) }</b> }</p>

@@ -244,18 +244,19 @@ fn draw(map: &Treemap, index: usize, selected: bool, onclick: Callback<MouseEven
     html! {
         <div key={index} id={format!("box-{index}")} {class} {style} role="option" title={text.clone()}
             aria-selected={selected.to_string()} {onclick}>
-            if named { <span class="t" aria-hidden="true">{ label(cell, map.sums.bytes) }</span> }
-            if typed { <span class="dt" aria-hidden="true">{ short(&cell.dtype) }{ if cell.mixed { " +" } else { "" } }</span> }
+            if named { <span class="t" aria-hidden="true">{ label(cell, (!typed).then_some(map.sums.bytes)) }</span> }
+            if typed { <span class="dt" aria-hidden="true">{ short(&cell.dtype) }{ if cell.mixed { " +" } else { "" } }{ format!(" \u{b7} {} %", fmt::percent(cell.sums.bytes, map.sums.bytes)) }</span> }
             <span class="unseen">{ text }</span>
         </div>
     }
 }
 
-fn label(cell: &Cell, all: u64) -> Html {
+fn label(cell: &Cell, all: Option<u64>) -> Html {
     let times = if cell.times > 1 { format!(" \u{d7}{}", cell.times) } else { String::new() };
     // A name that runs from right to left would turn the number around.
-    let share = fmt::percent(cell.sums.bytes, all);
-    html! { <><bdi>{ visible(&cell.name) }</bdi>{ format!("{times}  {} \u{b7} {share} %", fmt::bytes(cell.sums.bytes)) }</> }
+    let share = all.map(|all| format!(" \u{b7} {} %", fmt::percent(cell.sums.bytes, all)));
+    let (bytes, share) = (fmt::bytes(cell.sums.bytes), share.unwrap_or_default());
+    html! { <><bdi>{ visible(&cell.name) }</bdi>{ format!("{times}  {bytes}{share}") }</> }
 }
 
 /// The same as a table, for those who don't see it.

@@ -41,8 +41,7 @@ impl ColumnWidths {
                 link = link.max(last.chars().count() + 4).min(LONGEST.1);
             }
         }
-        // Folded rows say "shapes differ".
-        let shape = shape.clamp(if rows.len() > 1 { 13 } else { 5 }, LONGEST.0);
+        let shape = shape.min(LONGEST.0);
         let value = match (link, has_values) {
             (0, false) => 0.0,
             (0, true) => 64.0,
@@ -51,10 +50,11 @@ impl ColumnWidths {
         Self { kind: pixels(kind) + GAUGE, shape: pixels(shape), value }
     }
 
-    /// The properties of a style that the rows of the table go by.
+    /// The properties of a style that the rows of the table use. Folded rows may say "shapes differ".
     #[must_use]
-    pub fn style(&self) -> String {
-        let Self { kind, shape, value } = self;
+    pub fn style(&self, folded: bool) -> String {
+        let Self { kind, value, .. } = self;
+        let shape = self.shape.max(pixels(if folded { 13 } else { 6 }));
         format!("--cd:{kind:.0}px;--cs:{shape:.0}px;--cv:{value:.0}px;")
     }
 }
@@ -82,6 +82,9 @@ mod tests {
             vec![tensor("a.weight", "bfloat16", &[32000, 4096]), tensor("b", "float32", &[8])];
         let widths = ColumnWidths::of(&rows);
         assert_eq!((widths.kind, widths.shape, widths.value), (53.0, 107.0, 0.0));
+        assert!(
+            widths.style(true).contains("--cs:107px") && widths.style(false).contains("--cs:107px")
+        );
         rows[1].link = Some("model.layers.0.mlp.up_proj.weight".into());
         assert_eq!(ColumnWidths::of(&rows).value, 85.0);
         rows[1].link = None;

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::original::Case;
+use statelens_checkpoint::{FileSet, Limits, Memory, Unwatched};
 use statelens_recipes::config::Families;
 use statelens_recipes::proposal::{Clues, parts_in};
-use statelens_recipes::{ModelFormat, families};
+use statelens_recipes::{ModelFormat, families, recognise};
 
 /// Of these another model is taken, or it has to be named; and why.
 const NOT_TOLD: &[(&str, &str, &str)] = &[
@@ -88,4 +89,29 @@ fn recognised(
     // Releases between which nothing differs are not told apart.
     let format = if format.is_cerebras() && from.is_cerebras() { from } else { format };
     (format, clues.model(format, to).map_err(|error| error.to_string()))
+}
+
+#[test]
+fn a_training_state_with_the_keys_of_hugging_face_is_told_from_one_of_cerebras() {
+    let open = |name: &str| {
+        let bytes = std::fs::read(statelens_fixtures::path(name)).unwrap();
+        let files = FileSet::single(name, Memory::from(bytes));
+        statelens_formats::open(files, &Limits::default(), &mut Unwatched).unwrap()
+    };
+    let state = open("trainer/plain/training_state.pt");
+    assert!(recognise::is_cerebras(&state), "it has a state `model`");
+    assert!(recognise::is_training_state(&state, false));
+    let clues = |of_trainer| Clues {
+        checkpoint: &state,
+        config: None,
+        guesses: &[],
+        unwrap: false,
+        of_trainer,
+        parts: &[],
+    };
+    let target = ModelFormat::CURRENT;
+    let format = clues(true).source(None, target).unwrap();
+    assert!(format.is_hf());
+    assert_eq!(clues(true).model(format, target).unwrap(), "llama");
+    assert!(!recognise::is_training_state(&open("cerebras/v2.10.0/gpt_small.mdl"), false));
 }

@@ -143,7 +143,7 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
 /// Widths of columns, from what they hold: the key gets the rest.
 fn widths(compare: &Compare) -> String {
     let Some(known) = &compare.known else { return String::new() };
-    let mut style = ColumnWidths::of(&known.a).style();
+    let mut style = ColumnWidths::of(&known.a).style(true);
     if known.found.iter().any(|one| one.what == DifferenceKind::DType) {
         style += "--ckinds:72px;";
     }

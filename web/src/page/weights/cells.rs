@@ -43,7 +43,12 @@ pub fn columns(work: &OpenWork) -> Vec<(Option<Column>, &'static str, &'static s
 /// The columns of values that are shown.
 fn shown(work: &OpenWork) -> impl Iterator<Item = (Option<Column>, &'static str, &'static str)> {
     let bits = work.view.shown;
-    (0..).zip(VALUES).filter(move |(at, _)| bits >> at & 1 == 1).map(|(_, column)| column)
+    // A line over layers is of folded rows only.
+    let folded = !work.table.folds.is_empty();
+    let wanted = move |(at, (_, _, class)): &(i32, (_, _, &str))| {
+        bits >> at & 1 == 1 && (folded || *class != "wly")
+    };
+    (0..).zip(VALUES).filter(wanted).map(|(_, column)| column)
 }
 
 /// Widths of all columns, for the style of the table.
@@ -51,7 +56,8 @@ pub fn widths(work: &OpenWork) -> String {
     let width = |(_, _, class): (_, _, &str)| {
         format!("var(--{}) ", class.split(' ').next().unwrap_or_default())
     };
-    format!("{}--wcols:{}", work.widths.style(), shown(work).map(width).collect::<String>())
+    let folded = !work.table.folds.is_empty();
+    format!("{}--wcols:{}", work.widths.style(folded), shown(work).map(width).collect::<String>())
 }
 
 /// The cells of a leaf that is a tensor.
