@@ -156,6 +156,25 @@ pub fn finding(finding: &Finding) -> protocol::finding::Finding {
     }
 }
 
+/// What is said of a model's config that is opened without its weights; `None` for any other file.
+#[must_use]
+pub fn config_alone(path: &str) -> Option<ErrorText> {
+    const CONFIGS: [&str; 4] =
+        ["config.json", "generation_config.json", "params.yaml", "params.json"];
+    let name = path.rsplit('/').next().unwrap_or(path);
+    CONFIGS.contains(&name).then(|| ErrorText {
+        kind: protocol::error::ErrorKind::NotACheckpoint,
+        title: "This is the config of a model, without its weights.".to_owned(),
+        text: String::new(),
+        place: path.to_owned(),
+        lines: Vec::new(),
+        next: vec![(
+            "Drop it together with the weights, or the whole folder.".to_owned(),
+            String::new(),
+        )],
+    })
+}
+
 /// [`error`], with the first lines of a small text that is where the checkpoint should be: they show why.
 #[must_use]
 pub fn explained(of: &Error, head: &[u8]) -> ErrorText {
@@ -221,6 +240,13 @@ mod tests {
         ] {
             assert_eq!(of_page(text), expected);
         }
+    }
+
+    #[test]
+    fn a_config_alone_says_what_it_is() {
+        let told = config_alone("model/config.json").unwrap();
+        assert!(told.title.contains("config of a model") && told.next[0].0.contains("weights"));
+        assert!(config_alone("model.safetensors").is_none());
     }
 
     #[test]

@@ -9,6 +9,9 @@ use crate::protocol::conversion::ConvertOptions;
 use crate::protocol::opened::{Opened, TargetFormat};
 use crate::protocol::rewrite::Rewrite;
 
+/// The most states that the name of a file lists.
+const NAMED: usize = 2;
+
 /// The name of what is written. Of a task that is no conversion: the one that its command gives.
 /// Of a subset of the states: `{states}_{name}`, as trainers call it. Never the source's own.
 pub fn default_name(opened: &Opened, options: &ConvertOptions) -> String {
@@ -43,8 +46,11 @@ fn converted_name(base: &str, extension: &str, states: &[String]) -> String {
         _ => base,
     };
     let name = format!("{stem}.{extension}");
-    if !states.is_empty() {
-        return format!("{}_{name}", states.join("_"));
+    // As trainers call it; of many, the name would only list what was not left out.
+    match states {
+        [] => {}
+        few if few.len() <= NAMED => return format!("{}_{name}", few.join("_")),
+        many => return format!("{stem}_{}_states.{extension}", many.len()),
     }
     if name == base { format!("{stem}-converted.{extension}") } else { name }
 }
@@ -82,6 +88,8 @@ mod tests {
         let states = ["model".to_owned(), "optimizer".to_owned()];
         assert_eq!(converted_name("a_1.mdl", "mdl", &states[..1]), "model_a_1.mdl");
         assert_eq!(converted_name("a_1.mdl", "pt", &states), "model_optimizer_a_1.pt");
+        let many = ["model", "optimizer", "args"].map(str::to_owned);
+        assert_eq!(converted_name("a_1.mdl", "pt", &many), "a_1_3_states.pt");
         assert_eq!(converted_name("a_1.mdl", "pt", &[]), "a_1.pt");
         assert_eq!(converted_name("a_1.mdl", "mdl", &[]), "a_1-converted.mdl");
         assert_eq!(converted_name(".mdl", "pt", &[]), ".mdl.pt");

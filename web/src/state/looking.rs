@@ -210,6 +210,15 @@ impl Looking {
         (self.matrix.0.min(most), self.matrix.1.min(most))
     }
 
+    /// The indices in the tensor of a row and a column; of a folded vector, those in the picture.
+    #[must_use]
+    pub fn indices(&self, (row, column): RowColumn) -> RowColumn {
+        match self.frame.fold {
+            Some(_) => (row, column),
+            None => (self.view.row_index(row), self.view.column_index(column)),
+        }
+    }
+
     /// The number in the tensor of a value.
     #[must_use]
     pub fn number(&self, place: RowColumn) -> u64 {

@@ -151,6 +151,18 @@ impl MatrixView {
         Slice::new(self.dims.iter().enumerate().map(axis))
     }
 
+    /// The index in the tensor of a row of the matrix.
+    #[must_use]
+    pub fn row_index(&self, row: u64) -> u64 {
+        self.rows.map_or(row, |dim| self.dims[dim].index(row))
+    }
+
+    /// The index in the tensor of a column of the matrix.
+    #[must_use]
+    pub fn column_index(&self, column: u64) -> u64 {
+        self.columns.map_or(column, |dim| self.dims[dim].index(column))
+    }
+
     /// Whether a dimension is rows or columns.
     #[must_use]
     pub fn is_drawn(&self, dim: usize) -> bool {
@@ -281,6 +293,7 @@ mod tests {
         assert_eq!((some.drawn(), some.is_usual()), (some.asked(), false));
         assert_eq!(some.drawn().to_string(), "0, :, 3, 2:7:2");
         assert_eq!(some.number((2, 1), None), (2 * 10 + 3) * 20 + 4);
+        assert_eq!((some.row_index(2), some.column_index(1)), (2, 4));
         // Within the slice it stays; out of it, the dimension is whole.
         assert_eq!(some.go((2 * 10 + 9) * 20 + 4), (2, 1));
         assert_eq!(some.drawn().to_string(), "0, :, 9, 2:7:2");

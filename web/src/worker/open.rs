@@ -194,7 +194,7 @@ fn explained(set: &FileSet, file: FileId, error: &Error) -> ErrorText {
     // Of a set, it is a file that something is wrong with.
     let file = error.file().and_then(|name| set.find(name)).unwrap_or(file);
     let head = set.read_vec(file, 0, set.len(file).min(1024)).unwrap_or_default();
-    text::explained(error, &head)
+    text::config_alone(set.name(file)).unwrap_or_else(|| text::explained(error, &head))
 }
 
 /// The first file that is named like a checkpoint and belongs to none.

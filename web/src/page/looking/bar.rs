@@ -10,6 +10,7 @@ use crate::page::model::actor::Actor;
 use crate::page::weights::{Goal, HINT};
 use crate::state::fmt;
 use crate::state::looking::{Looking, Profile};
+use crate::state::view::MatrixView;
 use crate::state::work::layers::Layer;
 
 const SHOWS: [(Show, &str); 3] =
@@ -67,6 +68,9 @@ pub(super) fn Bar(props: &BarProps) -> Html {
                     title={HINT} aria-invalid={wrong.is_some().to_string()} autocomplete="off" spellcheck="false" /><kbd>{ "G" }</kbd></label>
             if let Some(why) = &*wrong { <span class="w-warn" role="alert">{ prose(why) }</span> }
             { dims(&actor, looking) }
+            if !looking.view.is_usual() {
+                <button class="btn quiet small" id="look-whole" onclick={on(|it| it.show(MatrixView::new(&it.view.shape)))}>{ "whole tensor" }</button>
+            }
             <span class="vr only-l"></span>
             <span class="step" role="group" aria-label="Zoom">
                 <button aria-label="Fewer pixels per value" title="Smaller (\u{2212})" onclick={on(|it| it.magnify(-1))}>{ "\u{2212}" }</button>

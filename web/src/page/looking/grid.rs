@@ -133,13 +133,18 @@ pub(super) fn Grid(props: &GridProps) -> Html {
     let ask = |what: &'static str| {
         if turned { if what == "row" { "column" } else { "row" } } else { what }
     };
-    let range = |at: u64, size: u64| format!("{}\u{2013}{}", at, (at + size).saturating_sub(1));
+    // Rows and columns have the numbers that they have in the tensor, also of a slice of it.
+    let row_of = |row: u64| turn(looking.indices(turn((row, lens.1)))).0;
+    let column_of = |column: u64| turn(looking.indices(turn((lens.0, column)))).1;
+    let range = |of: &dyn Fn(u64) -> u64, at: u64, size: u64| {
+        format!("{}\u{2013}{}", of(at), of((at + size).saturating_sub(1)))
+    };
     let heard = format!(
         "{}s {}, {}s {}, colours to \u{b1}{}; values are in the table",
         ask("row"),
-        range(lens.0, window.0),
+        range(&row_of, lens.0, window.0),
         ask("column"),
-        range(lens.1, window.1),
+        range(&column_of, lens.1, window.1),
         number(limit)
     );
     let shown = (*under).filter(|place| looking.cell(*place).is_some()).unwrap_or(looking.at);
@@ -160,10 +165,10 @@ pub(super) fn Grid(props: &GridProps) -> Html {
                     <span class="lab">{ "copy as " }<button class="textlink" onclick={copied("\t")}>{ "text" }</button>{ " " }<button class="textlink" onclick={copied(",")}>{ "CSV" }</button></span></div>
                 <table class="grid" {onwheel}>
                     <thead><tr><td></td>{ for (left..left + columns).map(|column| html! {
-                        <th scope="col" class={when(column == at.1, "at")} aria-label={format!("{} {column}", ask("column"))}>{ column }</th>
+                        <th scope="col" class={when(column == at.1, "at")} aria-label={format!("{} {}", ask("column"), column_of(column))}>{ column_of(column) }</th>
                     }) }</tr></thead>
                     <tbody>{ for (top..top + rows).map(|row| html! {
-                        <tr><th scope="row" class={when(row == at.0, "at")} aria-label={format!("{} {row}", ask("row"))}>{ row }</th>
+                        <tr><th scope="row" class={when(row == at.0, "at")} aria-label={format!("{} {}", ask("row"), row_of(row))}>{ row_of(row) }</th>
                             { for (left..left + columns).map(|column| {
                                 let place = turn((row, column));
                                 cell(&actor, looking, place, colour(place), &under)

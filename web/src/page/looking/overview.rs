@@ -153,9 +153,13 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
         // A strip of few rows is not stretched to a square.
         None => format!("--rows:{}", map.size.0),
     };
+    // Rows and columns have the numbers that they have in the tensor, also of a slice of it.
+    let turn = |(one, other): RowColumn| if turned { (other, one) } else { (one, other) };
+    let row_of = |row: u64| turn(looking.indices(turn((row, 0)))).0;
+    let column_of = |column: u64| turn(looking.indices(turn((0, column)))).1;
     let read = (*under).map_or_else(
         || map.text().replace(" x ", " \u{d7} "),
-        |(row, column)| block_text(map, row, column),
+        |(row, column)| block_text(map, (row, column), (&row_of, &column_of)),
     );
     html! {
         <div class={classes(&["overview", when(square.is_some(), "square")])} {style} ref={outer}>
@@ -164,7 +168,7 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
             <span></span>
             <svg class="axis rows" aria-hidden="true">
                 { for ticks(rows, high, 36.0).into_iter().map(|row| html! {
-                    <text x="38" y={format!("{:.1}", row as f64 / tall * high + 9.0)} text-anchor="end">{ row }</text>
+                    <text x="38" y={format!("{:.1}", row as f64 / tall * high + 9.0)} text-anchor="end">{ row_of(row) }</text>
                 }) }
             </svg>
             <div class="map" id="overview" ref={node} role="group" tabindex="0" aria-label={format!("Whole tensor: {}", map.text())}
@@ -176,7 +180,7 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
             <span></span>
             <svg class="axis columns" aria-hidden="true">
                 { for ticks(columns, wide, 70.0).into_iter().map(|column| html! {
-                    <text x={format!("{:.1}", column as f64 / broad * wide)} y="11">{ column }</text>
+                    <text x={format!("{:.1}", column as f64 / broad * wide)} y="11">{ column_of(column) }</text>
                 }) }
             </svg>
             <span></span>
@@ -202,16 +206,24 @@ fn cell_of((rows, columns): (usize, usize), (high, wide): (f64, f64)) -> Option<
     (cell >= SQUARE.0).then_some(cell.min(SQUARE.1))
 }
 
+/// Gives the number that a row or column of the picture has in the tensor.
+type NumberOf<'a> = &'a dyn Fn(u64) -> u64;
+
 /// What is in a block, in words.
-fn block_text(map: &BlockMap, row: usize, column: usize) -> String {
+fn block_text(
+    map: &BlockMap,
+    (row, column): (usize, usize),
+    (row_of, column_of): (NumberOf<'_>, NumberOf<'_>),
+) -> String {
     let at = row * map.size.1 + column;
-    let range = |at: usize, block: u64, of: u64| {
+    let range = |number: NumberOf<'_>, at: usize, block: u64, of: u64| {
         let start = at as u64 * block;
         let end = (start + block).min(of).saturating_sub(1);
-        if start == end { start.to_string() } else { format!("{start}\u{2013}{end}") }
+        let (first, last) = (number(start), number(end));
+        if start == end { first.to_string() } else { format!("{first}\u{2013}{last}") }
     };
-    let rows = range(row, map.block.0, map.matrix.0);
-    let columns = range(column, map.block.1, map.matrix.1);
+    let rows = range(row_of, row, map.block.0, map.matrix.0);
+    let columns = range(column_of, column, map.block.1, map.matrix.1);
     let Some(marks) = map.marks.get(at).filter(|marks| **marks != 0) else {
         return format!("rows {rows}, columns {columns}: not read yet");
     };
