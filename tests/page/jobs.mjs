@@ -57,30 +57,6 @@ export const run = (...args) => {
 
 /** What can be done at once: begins it and leaves it alone; whether it is still at it; waits for what comes of it. */
 export const jobs = {
-  measure: {
-    async begin(page) {
-      await page.keyboard.press("s");
-      await page.getByRole("button", { name: /^Read all values/ }).click();
-      await page.getByRole("progressbar", { name: "Reading values" }).waitFor();
-      await page.keyboard.press("Escape");
-      await page.waitForSelector(".sheet", { state: "detached" });
-    },
-    async end(page) {
-      await page.keyboard.press("s");
-      await page.getByText("The files hold the statistics").waitFor({ timeout: LONG });
-      const json = await saved(page, () => page.getByRole("button", { name: /^JSON/ }).click());
-      await page.keyboard.press("Escape");
-      return json;
-    },
-    async is_going(page) {
-      await page.keyboard.press("s");
-      await page.waitForSelector(".sheet.sharing");
-      const going = await page.getByRole("progressbar", { name: "Reading values" }).isVisible();
-      await page.keyboard.press("Escape");
-      return going;
-    },
-    expected: ({ a }) => run("summary", a, "--to", "json", "--stats"),
-  },
   verify: {
     async begin(page) {
       await page.keyboard.press("v");

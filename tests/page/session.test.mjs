@@ -63,10 +63,10 @@ test("a conversion that goes on when values were read writes its own file, whate
   await slowTab({ streams: [40, 150] }, async (page) => {
     await open(page, a);
     await jobs.write.prepare(page);
-    await jobs.measure.begin(page);
+    await jobs.verify.begin(page);
     // So far that it ends first.
     await page.keyboard.press("s");
-    await page.waitForFunction(() => Number(document.querySelector("[aria-label='Reading values']")?.ariaValueNow) >= 85, null, { timeout: LONG });
+    await page.waitForFunction(() => Number(document.querySelector("[aria-label='Reading everything']")?.ariaValueNow) >= 85, null, { timeout: LONG });
     await page.keyboard.press("Escape");
     await jobs.write.begin(page);
     await page.keyboard.press("s");
@@ -88,7 +88,7 @@ test("a conversion that goes on when values were read writes its own file, whate
   });
 });
 
-for (const job of ["measure", "verify", "write"]) {
+for (const job of ["scan", "verify", "write"]) {
   test(`what is asked during ${job} is answered as ever, and changes nothing about it`, async () => {
     const given = files();
     await slowed(async (page) => {
@@ -128,8 +128,8 @@ test("what is stopped stops, and what goes on beside it is whole", async () => {
 });
 
 for (const [job, words] of [
-  ["measure", /Reading all values of a\.safetensors was stopped because another file was opened/],
-  ["verify", /Verifying a\.safetensors was stopped because another file was opened/],
+  ["scan", /Scanning the values of a\.safetensors was stopped because another file was opened/],
+  ["verify", /Reading all of a\.safetensors was stopped because another file was opened/],
   ["write", /Writing a\.pt was stopped because another file was opened\. What was written is removed/],
 ]) {
   test(`opening another file stops ${job}, and says so; of the other nothing is missing`, async () => {

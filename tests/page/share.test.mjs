@@ -313,6 +313,11 @@ test("the HTML page opens from disk, filters, sorts and folds, and asks for noth
     await rows.first().waitFor();
     assert.equal(await rows.count(), 167);
     assert.match(await page.locator("header").textContent(), /A92Q-SNGB-Q7MA-DQGK/);
+    // All columns are in the window, and none of them is empty.
+    await page.setViewportSize({ width: 1440, height: 900 });
+    const [shown, whole] = await page.locator(".scroll").evaluate((table) => [table.clientWidth, table.scrollWidth]);
+    assert.ok(whole <= shown, `the table is ${whole} px wide in ${shown} px`);
+    assert.equal(await page.getByRole("columnheader", { name: "inf", exact: true }).count(), 0);
     await page.getByText("fold layers").click();
     assert.ok((await rows.count()) < 130);
     await page.getByRole("searchbox").fill("ln_f");

@@ -70,11 +70,11 @@ test("columns of values can be chosen, and are so the next time", async () => {
     await open(page);
     await scan(page);
     const heads = () => page.locator('.head [role="columnheader"]').evaluateAll((all) => all.map((one) => one.textContent.split(" \u00b7")[0].trim()));
-    assert.deepEqual((await heads()).slice(4), ["\u03c3", "by layer", "|x| max", "zeros", "NaN"]);
+    assert.deepEqual((await heads()).slice(4), ["\u03c3", "by layer", "|x| max", "zeros", "NaN, Inf"]);
     await page.click("#columns summary");
     await page.check('#columns label:has-text("min") input');
     await page.uncheck('#columns label:has-text("zeros") input');
-    const wanted = ["\u03c3", "by layer", "|x| max", "min", "NaN"];
+    const wanted = ["\u03c3", "by layer", "|x| max", "min", "NaN, Inf"];
     await becomes(async () => (await heads()).slice(4), wanted);
     // In file order the first row is the state, the next the fold of the layers: its least value is that of the last one.
     assert.equal(await page.locator(".row.fold .wmn").textContent(), "\u2212500");

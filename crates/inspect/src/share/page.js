@@ -164,11 +164,17 @@ const bar = make("div", "bar", search);
 if (folded.length < rows.length) bar.append(make("label", "", fold, "fold layers"));
 bar.append(hits);
 
-const short = (n) => Number.isFinite(n) ? String(Number(n.toPrecision(4))).replace("-", "\u2212") : "";
+const short = (n) => {
+  if (!Number.isFinite(n)) return "";
+  const tiny = n !== 0 && Math.abs(n) < 1e-4;
+  return (tiny ? n.toExponential(2) : String(Number(n.toPrecision(4)))).replaceAll("-", "\u2212");
+};
 const columns = [["key", (r) => r.key], ["kind", (r) => r.dtype], ["shape", (r) => r.shape], ["params", (r) => r.params, 1],
   ["bytes", (r) => r.bytes, 1]];
-if (measured) for (const one of ["min", "max", "mean", "std", "zeros", "nan", "inf"]) columns.push([one, (r) => r.stats ? r.stats[one] : NaN, 2]);
-columns.push(["value", (r) => r.link ? "= " + r.link : r.value]);
+// A column that would be empty takes no room.
+const counted = (one) => !["nan", "inf"].includes(one) || known.some((r) => r.stats[one]);
+for (const one of measured ? ["min", "max", "mean", "std", "zeros", "nan", "inf"].filter(counted) : []) columns.push([one, (r) => r.stats ? r.stats[one] : NaN, 2]);
+if (rows.some((r) => r.link || r.value)) columns.push(["value", (r) => r.link ? "= " + r.link : r.value]);
 const body = make("tbody"), heads = make("tr");
 let sort = null, most = 500;
 const collator = new Intl.Collator("en", { numeric: true });
