@@ -24,6 +24,7 @@ import pickle
 import random
 import re
 import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -243,12 +244,15 @@ def run(unpickler, data, encoding, buffers):
     TRACE = Trace()
     file = io.BytesIO(data)
     copyreg._extension_cache.clear()
+    signal.alarm(10)
     try:
         for _ in range(3):
-            buffer = iter([bytearray(b"one"), b"two"]) if buffers else None
+            views = [memoryview(bytearray(b"one")), memoryview(b"two")]
+            buffer = iter(views) if buffers else None
             unpickler(file, encoding=encoding, buffers=buffer).load()
     except Exception:
         pass
+    signal.alarm(0)
     return TRACE
 
 
@@ -456,7 +460,8 @@ def corpus():
     """Pickles of the fixtures, and of values of all kinds."""
     found = []
     for path in sorted(FIXTURES.rglob("*")):
-        if not path.is_file() or path.suffix in (".json", ".md", ".tsv", ".py"):
+        # Hashing what is nested to be large takes Python for ever.
+        if not path.is_file() or "laughs" in path.name or path.suffix in (".json", ".md", ".tsv", ".py"):
             continue
         data = path.read_bytes()
         if data[:2] == b"PK":
@@ -547,6 +552,10 @@ def compared(batch, data, options):
     return wrong or fast and f"{fast} (in C)", True
 
 
+def too_slow(*_):
+    raise TimeoutError
+
+
 def shortened(batch, data, options):
     size = max(1, len(data) // 2)
     while size:
@@ -565,6 +574,7 @@ def work(options):
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     sys.setrecursionlimit(2000)
     warnings.simplefilter("ignore")
+    signal.signal(signal.SIGALRM, too_slow)
     rng = random.Random(options.seed)
     batch = Batch(options.batch)
     start, done, harmless, named_cases, differences = time.monotonic(), 0, 0, 0, []

@@ -5,7 +5,14 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+<<<<<<< HEAD
 use crate::{python, shell};
+=======
+use crate::{project, python};
+
+/// How long random pickles are compared in a run of all tests.
+const FUZZ_SECONDS: u32 = 30;
+>>>>>>> 4d2d1e24 (Compare scan with CPython's unpicklers on random pickles, meet each limit in a test, and run pickles that share a memo as one)
 
 /// Runs `tests/interop` with the binary `statelens`; prints counts, fails on any difference.
 pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
@@ -52,6 +59,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         script("torch_older", &python.cerebras),
         script("torch_older", &python.current),
     ];
+    scripts.push(pickle_fuzz(root, &python, FUZZ_SECONDS, 1));
     match &python.older {
         Ok(interpreter) => scripts.push(script("older", interpreter)),
         Err(why) => println!("Release 2.4 of cerebras-pytorch is left out: {why}"),
@@ -59,6 +67,22 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     // All of them, so that one run tells everything that differs.
     let failed = at_once(scripts);
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+/// Runs random pickles through the unpicklers of CPython and through `scan`, with the example
+/// `scan_batch` that was built beside the command.
+pub(crate) fn fuzz_pickles(root: &Path, seconds: u32, seed: u32) -> Result<(), String> {
+    compared(&mut pickle_fuzz(root, &python::set_up(root)?, seconds, seed))
+}
+
+/// Half of the time for each of the two versions of Python.
+fn pickle_fuzz(root: &Path, python: &python::Python, seconds: u32, seed: u32) -> Command {
+    let mut command = Command::new(&python.current);
+    command.arg(root.join("tests/interop/pickle_fuzz.py"));
+    command.arg("--batch").arg(project::target().join("debug/examples/scan_batch"));
+    command.args(["--seconds", &seconds.to_string(), "--seed", &seed.to_string(), "--python"]);
+    command.arg(&python.current).args(&python.older);
+    command
 }
 
 /// Runs scripts that compare, two at a time: each keeps one core busy. What they print is shown when

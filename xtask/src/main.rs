@@ -85,6 +85,15 @@ enum Task {
     },
     /// Fail if two of the page's style sheets define one class.
     Styles,
+    /// Compare what CPython's unpicklers do with what `scan` says of it, on random pickles.
+    FuzzPickles {
+        /// Seconds for all versions of Python together.
+        #[arg(long, default_value_t = 3600)]
+        seconds: u32,
+        /// Begins the random numbers: another seed gives other pickles.
+        #[arg(long, default_value_t = 1)]
+        seed: u32,
+    },
     /// Fail if modules use each other in a circle, or print who uses whom as a drawing (Mermaid).
     Cycles {
         /// Print the drawing.
@@ -117,6 +126,7 @@ fn main() -> ExitCode {
         Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run(),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
+        Task::FuzzPickles { seconds, seed } => test::fuzz_pickles(seconds, seed),
         Task::Cycles { draw: true } => cycles::draw(),
         Task::Cycles { draw: false } => cycles::check(),
         Task::Fixtures { pack, unpack } => fixtures(pack.as_deref(), unpack.as_deref()),

@@ -172,7 +172,8 @@ fn node(server: &Server, browser: &Path, command: &Path) -> Command {
 
 /// The command compiled quickly rather than to be quick. With it comes an example: then crates have the features that
 /// only tests ask of them, as they have in `cargo test`, and what was compiled for that serves here.
-const DEBUG_COMMAND: [&str; 4] = ["--bin", "statelens", "--example", "list"];
+const DEBUG_COMMAND: [&str; 6] =
+    ["--bin", "statelens", "--example", "list", "--example", "scan_batch"];
 
 /// The command `statelens` as tests use it.
 pub(crate) fn debug_command() -> Result<PathBuf> {

@@ -199,6 +199,9 @@ pub struct Broken {
     /// The name that the bytes end in, if they end in `GLOBAL`: the unpickler in Python drops the
     /// last byte and imports it.
     pub cut_name: Option<Global>,
+    /// Whether it breaks off at a memo entry that was never set: an `Unpickler` that has loaded
+    /// another pickle before it has the entries of that one.
+    pub unset_memo: bool,
     /// What came before in it; has no root.
     pub pickle: Box<Pickle>,
     /// The dicts that were being filled where it broke off, the outermost first, each with the key

@@ -7,7 +7,7 @@ mod numbers;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
+use statelens_checkpoint::{Error, ErrorKind, Form, Global, Int, Limits, Result, Text, room};
 
 use self::input::Input;
 use self::memo::Memo;
@@ -30,6 +30,20 @@ const NAME_BYTES: u64 = 32 << 20;
 /// [`Limit`](statelens_checkpoint::ErrorKind::Limit) says that CPython may go on; any other says
 /// that every CPython stops there, too, or earlier.
 pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> {
+    run(bytes, base, limits, false)
+}
+
+/// Reads all pickles that follow each other in `bytes` as one `Unpickler` loads them that keeps its
+/// memo. Returns what they describe together as a pickle without a root, and whether more bytes
+/// might go on with it.
+pub fn read_joined(bytes: &[u8], base: u64, limits: &Limits) -> (Pickle, bool) {
+    match run(bytes, base, limits, true) {
+        Ok(pickle) => (pickle, false),
+        Err(broken) => (*broken.pickle, broken.starved || broken.error.kind() == ErrorKind::Limit),
+    }
+}
+
+fn run(bytes: &[u8], base: u64, limits: &Limits, joined: bool) -> Result<Pickle, Broken> {
     let mut machine = Machine {
         input: Input { bytes, at: 0, starved: false, needed: 0 },
         limits,
@@ -43,6 +57,8 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
         buffers: 0,
         frame_end: 0,
         cut_name: None,
+        unset_memo: false,
+        joined,
         protocol: 0,
         small: Small::default(),
     };
@@ -64,6 +80,7 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
                 starved: machine.input.starved,
                 needed: machine.input.needed,
                 cut_name: machine.cut_name,
+                unset_memo: machine.unset_memo,
                 pickle: Box::new(pickle),
                 open,
                 before: Vec::new(),
@@ -91,6 +108,10 @@ struct Machine<'a> {
     frame_end: usize,
     /// See [`Broken::cut_name`].
     cut_name: Option<Global>,
+    /// See [`Broken::unset_memo`].
+    unset_memo: bool,
+    /// Whether to go on behind `STOP`.
+    joined: bool,
     /// What the last `PROTO` said: below 3, Python takes names for those of Python 2.
     protocol: u8,
     small: Small,
@@ -113,6 +134,12 @@ impl Machine<'_> {
             let opcode = self.input.byte()?;
             if opcode == op::STOP {
                 let root = self.pop()?;
+                if self.joined {
+                    self.stack.clear();
+                    self.marks.clear();
+                    self.protocol = 0;
+                    continue;
+                }
                 self.pickle.end = self.input.at as u64;
                 if self.frame_end > self.input.at {
                     self.pickle.note(Oddity::FrameBehindStop, *start as u64);
@@ -460,10 +487,17 @@ impl Machine<'_> {
             _ => {
                 let index = numbers::memo_index(self.input.line()?)?;
                 let id = self.memo.get_int(&index);
-                return self.push(id.ok_or_else(|| damaged("a memo entry was never set"))?);
+                return self.push_memo(id, &index.to_string());
             }
         };
-        let id = self.memo.get(index);
+        match self.memo.get(index) {
+            Some(id) => self.push(id),
+            None => self.push_memo(None, &index.to_string()),
+        }
+    }
+
+    fn push_memo(&mut self, id: Option<NodeId>, index: &str) -> Result<()> {
+        self.unset_memo |= id.is_none();
         self.push(id.ok_or_else(|| damaged(format!("memo {index} was never set")))?)
     }
 

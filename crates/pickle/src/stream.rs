@@ -113,6 +113,7 @@ fn broken(before: Vec<Pickle>, what: &str) -> Broken {
         starved: false,
         needed: 0,
         cut_name: None,
+        unset_memo: false,
         pickle: Box::default(),
         open: Vec::new(),
         before,

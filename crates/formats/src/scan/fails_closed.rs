@@ -4,6 +4,7 @@ use std::path::Path;
 
 use statelens_checkpoint::{FileSet, Finding, Grade, Limits, Memory, Unwatched};
 
+use super::tests::{ZipMember, gzip, member, tar, zip};
 use crate::ScanOptions;
 
 fn scan_with(name: &str, bytes: Vec<u8>, limits: &Limits) -> Vec<Finding> {
@@ -135,6 +136,17 @@ fn a_name_at_the_end_of_a_file_is_called_without_its_line_feed() {
     }
 }
 
+/// One `Unpickler` keeps its memo when it loads again.
+#[test]
+fn a_pickle_that_uses_the_memo_of_the_one_before_is_run_with_it() {
+    let first = b"Vos\np0\n0Vsystem\np1\n.".to_vec();
+    let second = b"h\x00h\x01\x93(Vid\ntR.";
+    assert_eq!(worst("x.bin", [&first, &second[..]].concat()), Some(Grade::Danger));
+    // The number of elements of a storage, by chance.
+    let stream = [b"\x80\x02N.", &b"h\0\0\0\0\0\0\0"[..], &[0; 416]].concat();
+    assert_eq!(worst("x.bin", stream), None);
+}
+
 /// Two lines of a text behind a `c` are an import, and no reason to fear the text.
 #[test]
 fn a_text_that_begins_like_a_pickle_is_a_warning() {
@@ -145,4 +157,127 @@ fn a_text_that_begins_like_a_pickle_is_a_warning() {
     {
         assert_eq!(worst("readme.md", text.into()), Some(Grade::Note), "{text}");
     }
+}
+
+/// Small limits, so that small files meet them.
+fn small_limits() -> Limits {
+    let mut limits = Limits::default();
+    (limits.values, limits.structure, limits.string, limits.members) = (1_000, 64 << 10, 1_000, 2);
+    limits
+}
+
+/// A limit or a reader that stops before the end, the source file, what its check says, and a file
+/// that meets it. All files call nothing as far as they are examined.
+fn what_stops() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let (machine, numbers) = ("pickle/src/machine.rs", "pickle/src/machine/numbers.rs");
+    let (pickles, torch) =
+        ("formats/src/scan/search/pickles.rs", "formats/src/scan/search/torch.rs");
+    let (search, members) = ("formats/src/scan/search.rs", "formats/src/scan/search/members.rs");
+    let long = [&b"X\x40\x9c\0\0"[..], &[b'a'; 40_000]].concat();
+    let tar = |name: &str, bytes: &[u8]| tar(&[("sys_info", b"N."), (name, bytes)], true);
+    vec![
+        (machine, "objects in a pickle", b"]".repeat(2_000)),
+        (machine, "values on a pickle's stack", b"N".repeat(2_000)),
+        (machine, "values on a pickle's stack", b"(".repeat(2_000)),
+        (machine, "memo entries of a pickle", [b"N".to_vec(), b"\x94".repeat(2_000)].concat()),
+        (machine, "items in all containers of a pickle", {
+            let row = [b"(".to_vec(), b"N".repeat(900), b"e".to_vec()].concat();
+            [b"]".to_vec(), row.repeat(6)].concat()
+        }),
+        (machine, "bytes of all names in a pickle", {
+            // Longer than a string may be, so that only the default limits let it pass.
+            let name = [&b"X\0\0\x10\0"[..], &vec![b'a'; 1 << 20], b"\x94"].concat();
+            [name, b"h\0h\0\x930".repeat(20)].concat()
+        }),
+        (machine, "bytes of one string", [&b"V"[..], &[b'a'; 70_000]].concat()),
+        (
+            numbers,
+            "digits of one integer",
+            [b"L".to_vec(), b"1".repeat(5_000), b"\n".to_vec()].concat(),
+        ),
+        (pickles, "all that looks like a pickle", b"\x80\x02(".repeat(1 << 15)),
+        (pickles, "A pickle is too large to examine whole", {
+            let line = [b"V", &[b'a'; 900][..], b"\n0"].concat();
+            [b"(".to_vec(), line.repeat(100)].concat()
+        }),
+        (
+            pickles,
+            "uses the memo of another",
+            [&b"K\x01q\x00."[..], &long.repeat(2), b".h\x000."].concat(),
+        ),
+        (torch, "storages of an archive", tar("storages", b"K\x01.(K\x00K\x00K\x00t.")),
+        (torch, "storages of an archive", tar("storages", b"].")),
+        (torch, "tensors of an archive", tar("tensors", b"K\x01.N.")),
+        (torch, "tensors of an archive", tar("tensors", b"N.")),
+        (search, "the rest of the archives", zip(&[member("a", b"1"); 6])),
+        (search, "does not unpack", b"7z\xbc\xaf\x27\x1c\0\0and so on".to_vec()),
+        (search, "packed in too many others", (0..6).fold(b"N.".to_vec(), |bytes, _| gzip(&bytes))),
+        (search, "the metadata of a GGUF file", zip(&[member("a.gguf", b"GGUF\x03\0\0\0\x01")])),
+        (search, "an archive", {
+            let hidden = zip(&[ZipMember { deflated: true, ..member("data.pkl", b"N.") }]);
+            gzip(&[vec![0; 20 << 20], hidden].concat())
+        }),
+        (members, "The member of the archive", {
+            let mut zip = zip(&[member("a", b"N.")]);
+            let directory = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+            zip[directory + 8] |= 1;
+            zip
+        }),
+    ]
+}
+
+#[test]
+fn every_limit_and_every_reader_that_stops_is_a_finding() {
+    let mut silent = Vec::new();
+    for (file, what, bytes) in what_stops() {
+        let limits = if what.contains("all names") { Limits::default() } else { small_limits() };
+        let findings = scan_with("x.bin", bytes, &limits);
+        let says = |finding: &Finding| finding.grade > Grade::Warning;
+        if !findings.iter().any(says) {
+            silent.push(format!("{file}: {what}: {findings:?}"));
+        }
+    }
+    assert_eq!(silent, Vec::<String>::new());
+}
+
+/// Who adds a place where a scan stops adds a file above that meets it.
+#[test]
+fn every_place_where_a_scan_stops_has_a_file_that_meets_it() {
+    // Of those in `pickle`, the limit of a tuple's length is above what fits into memory.
+    let known = [
+        ("pickle/src/graph.rs", 1),
+        ("pickle/src/machine.rs", 6),
+        ("pickle/src/machine/numbers.rs", 1),
+        ("formats/src/scan/search.rs", 6),
+        ("formats/src/scan/search/hdf5.rs", 1),
+        ("formats/src/scan/search/members.rs", 1),
+        ("formats/src/scan/search/pickles.rs", 2),
+        ("formats/src/scan/search/torch.rs", 2),
+    ];
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = Vec::new();
+    for folder in
+        ["pickle/src", "pickle/src/machine", "formats/src/scan", "formats/src/scan/search"]
+    {
+        for entry in std::fs::read_dir(crates.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if !name.ends_with(".rs")
+                || ["fails_closed.rs", "findings.rs", "tests.rs"].contains(&&*name)
+            {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let stops =
+                ["Limits::check(", ".unseen(", ".region(blob, 0, \"", ".region(blob, at, \""];
+            let count: usize = stops.iter().map(|stop| text.matches(stop).count()).sum();
+            if count > 0 {
+                found.push((format!("{folder}/{name}"), count));
+            }
+        }
+    }
+    found.sort();
+    let mut known: Vec<_> = known.map(|(name, count)| (name.to_owned(), count)).to_vec();
+    known.sort();
+    assert_eq!(found, known, "add a file to `what_stops` for each place, and count it here");
 }

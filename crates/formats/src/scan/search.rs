@@ -127,6 +127,8 @@ pub(super) struct Search<'a> {
     name: String,
     /// Whether the name of the file says that it is a pickle.
     promised: bool,
+    /// Whether the pickle that was run last breaks off at a memo entry that was never set.
+    unset_memo: bool,
     /// Bytes that may still be unpacked, and run as pickles, and members that may be looked at.
     unpack: u64,
     work: u64,
@@ -152,6 +154,7 @@ impl<'a> Search<'a> {
             file: String::new(),
             name: String::new(),
             promised: false,
+            unset_memo: false,
             unpack: 0,
             work: 0,
             entries: 0,

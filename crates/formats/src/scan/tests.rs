@@ -35,18 +35,19 @@ fn calls_system(findings: &[Finding]) -> bool {
 }
 
 /// One member of an archive: its name, its method, what the directory calls it, and its bytes.
-struct ZipMember<'a> {
-    name: &'a str,
-    listed: &'a str,
-    deflated: bool,
-    bytes: &'a [u8],
+#[derive(Clone, Copy)]
+pub(super) struct ZipMember<'a> {
+    pub(super) name: &'a str,
+    pub(super) listed: &'a str,
+    pub(super) deflated: bool,
+    pub(super) bytes: &'a [u8],
 }
 
-fn member<'a>(name: &'a str, bytes: &'a [u8]) -> ZipMember<'a> {
+pub(super) fn member<'a>(name: &'a str, bytes: &'a [u8]) -> ZipMember<'a> {
     ZipMember { name, listed: name, deflated: false, bytes }
 }
 
-fn zip(members: &[ZipMember<'_>]) -> Vec<u8> {
+pub(super) fn zip(members: &[ZipMember<'_>]) -> Vec<u8> {
     let (mut zip, mut directory) = (Vec::new(), Vec::new());
     for member in members {
         let stored = if member.deflated { deflated(member.bytes) } else { member.bytes.to_vec() };
@@ -81,7 +82,7 @@ fn zip(members: &[ZipMember<'_>]) -> Vec<u8> {
     zip
 }
 
-fn tar(members: &[(&str, &[u8])], ustar: bool) -> Vec<u8> {
+pub(super) fn tar(members: &[(&str, &[u8])], ustar: bool) -> Vec<u8> {
     let mut tar = Vec::new();
     for (name, bytes) in members {
         let mut header = [0; 512];
@@ -108,7 +109,7 @@ fn deflated(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()

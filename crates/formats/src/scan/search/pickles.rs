@@ -17,6 +17,8 @@ const WINDOW: u64 = 4 << 10;
 const GLANCE: u64 = 512;
 /// Bytes that are a pickle by chance, `N.` and the like.
 const SHORTEST: u64 = 4;
+/// What is run at most of a pickle that uses the memo of the one before.
+const JOINED: u64 = 1 << 20;
 /// The opcode that pickles of protocol 2 and later begin with.
 const PROTO: u8 = statelens_pickle::opcode::PROTO;
 
@@ -28,13 +30,44 @@ impl Search<'_> {
         if sure == Sure::Yes && is_stream(&some(&*blob.source, at, 64)?) {
             due = 5;
         }
+        let first = at;
         while at < blob.source.len() {
-            let Some((_, end)) = self.pickle(blob, at, sure)? else { return Ok(()) };
+            self.unset_memo = false;
+            let Some((_, end)) = self.pickle(blob, at, sure)? else {
+                return if at > first && self.unset_memo {
+                    self.joined(blob, first, at)
+                } else {
+                    Ok(())
+                };
+            };
             at = end;
             due -= i32::from(due > 0);
             if due == 0 {
                 sure = Sure::Perhaps;
             }
+        }
+        Ok(())
+    }
+
+    /// Runs all pickles from `first` on as an `Unpickler` loads them that keeps its memo. The one at
+    /// `at` uses an entry of one before.
+    fn joined(&mut self, blob: &Blob, first: u64, at: u64) -> Result<()> {
+        let region = self.region(blob, at, "a pickle that uses the memo of another");
+        let len = (at - first).saturating_add(JOINED).min(blob.source.len() - first);
+        if len > self.limits.structure || !self.spend(len) {
+            region.unread("There is too much of it.");
+            return Ok(());
+        }
+        let bytes = some(&*blob.source, first, len)?;
+        let (pickle, goes_on) =
+            statelens_pickle::read_joined(&bytes, blob.base + first, self.limits);
+        if makes_calls(&pickle) || pickle.is_odd() {
+            self.tell(blob, pickle.scan(self.options));
+        }
+        if goes_on && first + len < blob.source.len() {
+            region.unread("There is too much of it.");
+        } else {
+            region.done();
         }
         Ok(())
     }
@@ -106,6 +139,7 @@ impl Search<'_> {
         if lacks_memory(&broken.error) {
             return Err(broken.error);
         }
+        self.unset_memo = broken.unset_memo;
         let within = window.offset(broken.needed) <= blob.source.len() || blob.cut;
         let cut = broken.starved && within && (window.is_short() || blob.cut);
         self.broken_pickle(blob, at, sure, &broken, cut)?;
