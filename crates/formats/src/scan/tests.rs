@@ -270,6 +270,11 @@ fn a_pickle_is_found_whatever_it_hides_in() {
         ("pickle behind weights", join(&[&weights, MARKED])),
         ("bare pickle behind weights", join(&[&weights, BARE])),
         ("stacked names behind weights", join(&[&weights, &STACKED[2..]])),
+        ("lines of names behind weights", join(&[&weights, b"Vos\np0\nVsystem\n\x93(Vid\ntR."])),
+        (
+            "long names behind weights",
+            join(&[&weights, b"X\x02\0\0\0osq\0U\x06systemr\x01\0\0\0\x93(Vid\ntR."]),
+        ),
         ("instance behind weights", join(&[&weights, b"(S'true'\nios\nsystem\n."])),
         (
             "after one that breaks off",
