@@ -5,14 +5,10 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-<<<<<<< HEAD
-use crate::{python, shell};
-=======
-use crate::{project, python};
+use crate::{project, python, shell};
 
 /// How long random pickles are compared in a run of all tests.
 const FUZZ_SECONDS: u32 = 30;
->>>>>>> 4d2d1e24 (Compare scan with CPython's unpicklers on random pickles, meet each limit in a test, and run pickles that share a memo as one)
 
 /// Runs `tests/interop` with the binary `statelens`; prints counts, fails on any difference.
 pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {

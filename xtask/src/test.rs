@@ -73,7 +73,6 @@ pub(crate) fn interop() -> Result<()> {
     real_libraries::run(project::root(), &command).map_err(Error::msg)
 }
 
-<<<<<<< HEAD
 /// Lints everything that runs on this machine.
 fn clippy(all: bool) -> Result<()> {
     let mut args = vec!["clippy", "--locked", "--all-targets"];
@@ -104,17 +103,12 @@ fn tests(deep: bool) -> Result<()> {
 /// here, so without optimisation.
 fn page_logic() -> Result<()> {
     cargo(&["test", "--locked", "--profile", "tools", "--package", "statelens-web", "--lib"])
-=======
+}
+
 /// Compares the unpicklers of CPython with `scan` on random pickles.
 pub(crate) fn fuzz_pickles(seconds: u32, seed: u32) -> Result<()> {
     page::debug_command()?;
     real_libraries::fuzz_pickles(project::root(), seconds, seed).map_err(Error::msg)
-}
-
-/// Installs the real libraries; interop, which comes last, looks whether they are there.
-fn install_real_libraries() -> Result<()> {
-    python::set_up(project::root()).map(drop).map_err(Error::msg)
->>>>>>> 4d2d1e24 (Compare scan with CPython's unpicklers on random pickles, meet each limit in a test, and run pickles that share a memo as one)
 }
 
 /// The command with the feature that few need, against stores that its tests imitate.
