@@ -203,6 +203,11 @@ export async function becomes(read, expected) {
   }
 }
 
+/** Waits until the page has drawn twice: whatever it was about to do at once is done. */
+export async function drawn(page) {
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)))));
+}
+
 /** Whether an address is one of the site's, or made by the page itself. */
 function ours(url) {
   return url.startsWith(site) || url.startsWith(`blob:${site}`) || url.startsWith("data:");

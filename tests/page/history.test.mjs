@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { choosing, fixture, launch, site, withPage, withSlowPage } from "./harness.mjs";
+import { choosing, drawn, fixture, launch, site, withPage, withSlowPage } from "./harness.mjs";
 import { denseCheckpoint, manyKeys } from "./make.mjs";
 
 let browser;
@@ -40,7 +40,7 @@ test("an address that is typed and entered is opened, and nothing is thrown on t
   // `withPage` fails on errors that nobody caught.
   await withPage(browser, async (page) => {
     await ask(page, example);
-    await page.waitForTimeout(100);
+    await drawn(page);
   });
 });
 
