@@ -88,6 +88,7 @@ pub(crate) fn work(rows: Vec<Row>) -> OpenWork {
         version: String::new(),
         producer: String::new(),
         size: 0,
+        shards: 0,
         rows: PackedRows::default(),
         findings: Vec::new(),
         offers: Vec::new(),
