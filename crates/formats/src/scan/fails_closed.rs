@@ -244,16 +244,22 @@ fn every_limit_and_every_reader_that_stops_is_a_finding() {
 #[test]
 fn every_place_where_a_scan_stops_has_a_file_that_meets_it() {
     // Of those in `pickle`, the limit of a tuple's length is above what fits into memory.
-    let known = [
+    let met_above = [
         ("pickle/src/graph.rs", 1),
         ("pickle/src/machine.rs", 6),
         ("pickle/src/machine/numbers.rs", 1),
-        ("formats/src/scan/search.rs", 6),
-        ("formats/src/scan/search/hdf5.rs", 1),
         ("formats/src/scan/search/members.rs", 1),
         ("formats/src/scan/search/pickles.rs", 2),
         ("formats/src/scan/search/torch.rs", 2),
     ];
+    // Some of these are met above, the rest by the files of `attacks3` and by `container_fuzz.py`.
+    let met_elsewhere = [
+        ("formats/src/scan/search.rs", 7),
+        ("formats/src/scan/search/hdf5.rs", 4),
+        ("formats/src/scan/search/tarred.rs", 4),
+        ("formats/src/scan/search/texts.rs", 2),
+    ];
+    let known = [&met_above[..], &met_elsewhere[..]].concat();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = Vec::new();
     for folder in
@@ -277,7 +283,8 @@ fn every_place_where_a_scan_stops_has_a_file_that_meets_it() {
         }
     }
     found.sort();
-    let mut known: Vec<_> = known.map(|(name, count)| (name.to_owned(), count)).to_vec();
+    let mut known: Vec<_> =
+        known.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
     known.sort();
     assert_eq!(found, known, "add a file to `what_stops` for each place, and count it here");
 }
