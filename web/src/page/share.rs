@@ -306,7 +306,7 @@ fn seen(work: &OpenWork, shared: &SharedSummary) -> Html {
                 <span>{ fmt::exact(work.sums.tensors) }<span class="dim">{ " tensors" }</span></span></div>
             // The tape names states.
             if work.sums.bytes > 0 && shared.options.keys == LinkKeys::Plain { <TapeView parts={work.parts.clone()} layers={work.layers.clone()} /> }
-            <ul class="held" tabindex="0" aria-label="Keys">
+            <ul class="shared-keys" tabindex="0" aria-label="Keys">
                 { for shared.lines.iter().map(|line| html! {
                     <li>{ key(&line.key) }
                         if line.times > 1 { <span class="dim">{ format!("\u{d7}{}", fmt::exact(line.times)) }</span> }

@@ -11,7 +11,7 @@ use statelens_checkpoint::{order, separator};
 use statelens_inspect::fold::{Sums, Trie, sums};
 
 use self::layers::layer_starts;
-use crate::protocol::finding::{Finding, Severity};
+use crate::protocol::finding::Severity;
 use crate::protocol::opened::Opened;
 use crate::protocol::weights::{Noticed, RowValues};
 use crate::rows::Row;

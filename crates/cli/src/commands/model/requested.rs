@@ -9,7 +9,7 @@ use statelens_recipes::config::{Converted, Families};
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use statelens_recipes::language::{ConfigSide, Recipe};
 use statelens_recipes::proposal::Clues;
-use statelens_recipes::{ModelFormat, ranks};
+use statelens_recipes::{ModelFormat, ranks, recognise};
 
 use super::beside::{stem, weights};
 use super::files::{self, TextFile};
