@@ -22,8 +22,10 @@ pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
     let mut checks = Checks { summed: hdf5.is_some(), structure, ..Checks::default() };
     let mut used: BTreeSet<FileId> = checkpoint.tensors().iter().flat_map(files_of).collect();
     used.insert(main);
-    // The archives of torch may follow something else, which their readers step over.
-    let behind = matches!(checkpoint.format.id, "torch-zip" | "torch-export");
+    // The archives of torch may follow something else, which their readers step over. The main file of
+    // a set is its index, which is no archive.
+    let is_set = used.len() > 1 || head.first() == Some(&b'{');
+    let behind = matches!(checkpoint.format.id, "torch-zip" | "torch-export") && !is_set;
     for file in used {
         let len = files.len(file);
         checks.archive(files, Span { file, offset: 0, len }, behind && file == main, limits)?;

@@ -30,7 +30,8 @@ pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) 
 #[cfg(target_os = "linux")]
 pub(crate) fn within(mebibytes: u64, args: &[&str]) -> Ran {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -v {} -t 60; exec \"$0\" \"$@\"", mebibytes << 10)]);
+    command
+        .args(["-c", &format!("ulimit -v {}; ulimit -t 60; exec \"$0\" \"$@\"", mebibytes << 10)]);
     // Under such a limit glibc would try in vain to map an arena at each allocation of a thread.
     command.env("MALLOC_ARENA_MAX", "1");
     command.arg(env!("CARGO_BIN_EXE_statelens")).args(args).stdin(Stdio::null());

@@ -25,8 +25,15 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ),
     ("cerebras/v2.4.0/keys_collide.mdl", "a.b", ONE_DATASET),
     ("cerebras/v2.4.0/keys_int_str_collide.mdl", "0", ONE_DATASET),
-    ("torch/legacy_full_module.pt", "_modules.0._parameters.weight", MODULE),
-    ("torch/zip_full_torchnn_module.pt", "_modules.0._parameters.weight", MODULE),
+    ("cerebras/v2.10.0/custom.mdl", "c", OBJECT),
+    ("cerebras/v2.10.0-special/dirty.mdl", "o", OBJECT),
+    ("cerebras/v2.10.0-special/link_external.mdl", "x.o", OBJECT),
+    ("cerebras/v2.10.0-special/link_materialized.mdl", "x.o", OBJECT),
+    ("cerebras/v2.10.0-special/link_target.mdl", "o", OBJECT),
+    ("cerebras/v2.4.0/custom.mdl", "c", OBJECT),
+    ("numpy/object.npy", "", OBJECT),
+    ("torch/legacy_full_module.pt", "", OBJECT),
+    ("torch/zip_full_torchnn_module.pt", "", OBJECT),
     (
         "torch/zip_rng_states.pt",
         "npgen",
@@ -64,11 +71,10 @@ const NOT_LISTED: &str = "numpy's list of arrays leaves out members that are not
 const OPAQUE: &str = "h5py gave bytes; the attribute `dtype` says that they are bfloat16";
 const BIG_ENDIAN: &str = "the expectation hashed the bytes as they are in the file, big-endian";
 const ONE_DATASET: &str = "two leaves with one flat key: the file holds one, and the other is it";
-const MODULE: &str = "the expectation has no entries for a pickled module; its tensors are listed";
+const OBJECT: &str = "the expectation has one value for an object of Python; we list its fields";
 
 /// Fixtures that we refuse, and why that is right.
 const REFUSED: &[(&str, &str)] = &[
-    ("torch_crafted/truncated.pt", "cut short: its expectation is a placeholder"),
     ("torch_crafted/zero_bytes.pt", "empty: its expectation is a placeholder"),
     (
         "torch_crafted/lfs_pointer.bin",
@@ -126,6 +132,9 @@ fn keras() {
     compare("keras", 11);
 }
 
+/// Fixtures that open in part, and whose expectations are placeholders.
+const PARTIAL: &[&str] = &["torch_crafted/truncated.pt"];
+
 /// Compares all files of a folder; so many of them have expectations.
 fn compare(folder: &str, count: usize) {
     let mut report = String::new();
@@ -139,6 +148,7 @@ fn compare(folder: &str, count: usize) {
         let actual =
             open_fixture(&path).and_then(|checkpoint| manifest(&checkpoint, &mut Unwatched));
         let actual = match (actual, refused) {
+            (Ok(_), None) if PARTIAL.contains(&name.as_str()) => continue,
             (Ok(text), None) => parse(&text),
             (Err(_), Some(_)) => continue,
             (Ok(_), Some(_)) => {

@@ -3,7 +3,8 @@
 //! that does not check them reads and writes outside of the tensor.
 
 use statelens_checkpoint::{
-    Checkpoint, DType, FileSet, Finding, Grade, Result, Sparse, Tensor, Value,
+    Checkpoint, DType, Dict, DictClass, DictKey, FileSet, Finding, Grade, Result, Sparse, Tensor,
+    Value,
 };
 
 use super::fatal;
@@ -23,10 +24,16 @@ pub(super) fn check(
         let reader = Reader { checkpoint, files };
         let sound = match value {
             Value::Sparse(sparse) => reader.sparse(sparse),
-            Value::Opaque(opaque) if opaque.global.is("torch._utils", "_rebuild_nested_tensor") => {
-                let parts = opaque.args.iter().map(|id| Some(checkpoint.tensor_of(*id)?.1));
-                match parts.collect::<Option<Vec<_>>>().as_deref() {
-                    Some([buffer, sizes, strides, offsets]) => {
+            Value::Dict(Dict { class: DictClass::Object(class), entries })
+                if class.is("torch._utils", "_rebuild_nested_tensor") =>
+            {
+                let part = |index: usize| {
+                    let key = DictKey::from(format!("args[{index}]").as_str());
+                    let (_, id) = entries.iter().find(|(name, _)| *name == key)?;
+                    Some(checkpoint.tensor_of(*id)?.1)
+                };
+                match [part(0), part(1), part(2), part(3)] {
+                    [Some(buffer), Some(sizes), Some(strides), Some(offsets)] => {
                         reader.nested(buffer, [sizes, strides, offsets])
                     }
                     _ => Ok(None),

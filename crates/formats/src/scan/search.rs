@@ -33,7 +33,7 @@ use crate::numpy;
 /// Compressed files within each other.
 const DEEPEST: u32 = 4;
 /// What may be unpacked at most, in bytes, beside what grows with the file.
-const UNPACKED: u64 = 256 << 20;
+const UNPACKED: u64 = 512 << 20;
 /// The same for each byte of the file.
 const UNPACKED_PER_BYTE: u64 = 64;
 /// What beginning to unpack counts for, in bytes.

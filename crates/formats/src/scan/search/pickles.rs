@@ -215,7 +215,8 @@ impl Search<'_> {
                 let alarming = findings.iter().any(|finding| finding.grade > Grade::Warning);
                 marked && (named || substance(broken))
                     || alarming && makes_calls(&broken.pickle)
-                    || findings.iter().any(|finding| finding.grade == Grade::Danger)
+                    || may_resolve(&broken.pickle)
+                        && findings.iter().any(|finding| finding.grade == Grade::Danger)
                     || broken.pickle.is_odd()
             }
             Sure::Marked => named,
@@ -268,6 +269,13 @@ fn names_something(pickle: &Pickle) -> bool {
         !used.computed && is_name(&used.global.module) && is_name(&used.global.name)
     };
     pickle.globals().iter().any(plain)
+}
+
+/// Returns whether Python may find what a pickle names: `import os, sys` is `INST` of a module whose name
+/// no file has.
+fn may_resolve(pickle: &Pickle) -> bool {
+    let may = |used: &GlobalUse| used.computed || is_name(&used.global.module);
+    pickle.globals().iter().any(may)
 }
 
 /// Whether a text can be the dotted name of a module or of what is in it.
