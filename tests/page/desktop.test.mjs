@@ -140,7 +140,7 @@ test("files are remembered only when that is asked for, and forgotten when it is
     // Off: all are forgotten.
     await start();
     await box.uncheck();
-    await page.waitForFunction(() => document.querySelector(".exhead").textContent === "Or look at one now");
+    await page.waitForFunction(() => document.querySelector(".exhead").textContent === "Try an example");
     assert.equal(await stored(), 0);
     await start();
     assert.equal(await box.isChecked(), false);

@@ -86,7 +86,7 @@ test("a pair is looked at more closely when it is chosen, with the numbers of th
     assert.ok((await wide("#differences svg")) > 0.8 * (await wide("#differences")), "the histogram of the differences is as wide as its room");
     const svg = await saved(page, '#outlines button:has-text("SVG")');
     assert.match(svg, /stroke-dasharray="6 3"/);
-    assert.match(await page.getAttribute("#outlines svg", "aria-label"), /A and B: % of values in a bin by value\. A: .* B: /);
+    assert.match(await page.getAttribute("#outlines svg", "aria-label"), /A and B: % of values per bin by value\. A: .* B: /);
     // The largest difference is where the command says: its cell is found by keys, and by a click.
     const [down, across] = expected.difference.abs_max_at;
     const map = page.locator("#where .map");

@@ -25,13 +25,17 @@ const EXCEPTIONS: &[(&str, &str)] = &[
         "v2.10.0-special/full_tensors none",
         "saved without values: the library gives whatever is in memory",
     ),
-    ("v2.10.0-special/dirty", "the pickled object in it has a line for each attribute here"),
-    (
-        "v2.10.0-special/link_external",
-        "the pickled object in it has a line for each attribute here",
-    ),
+    ("v2.10.0-special/dirty", OBJECT),
+    ("v2.10.0-special/link_external", OBJECT),
+    ("v2.10.0-special/link_materialized", OBJECT),
+    ("v2.10.0-special/link_target", OBJECT),
+    ("v2.10.0/custom", OBJECT),
+    ("v2.4.0/custom", OBJECT),
+    ("v2.4.0/keys_int_str_collide 0", "the text `0` is told from the integer by quotes"),
     ("v2.10.0-special/graph_tensor g", "the library fails to load it, too; shown without data"),
 ];
+
+const OBJECT: &str = "the pickled object in it has a line for each attribute here";
 
 fn folder() -> PathBuf {
     statelens_fixtures::path("cerebras")

@@ -1,6 +1,6 @@
 //! Bytes of storages that no tensor uses: `torch.save` of a view writes all of the storage behind it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{Finding, Grade, size_text};
 
@@ -9,7 +9,13 @@ const FEW: u64 = 1024;
 
 /// What tensors use of each storage.
 #[derive(Default)]
-pub(super) struct StorageUses(HashMap<u32, StorageUse>);
+pub(super) struct StorageUses {
+    /// Storages that one view uses whole, which are most.
+    whole: HashSet<u32>,
+    whole_bytes: u64,
+    /// Storages that views use in parts.
+    partial: HashMap<u32, StorageUse>,
+}
 
 #[derive(Default)]
 struct StorageUse {
@@ -25,7 +31,13 @@ impl StorageUses {
     /// Adds a view of a storage of `len` bytes: where it begins and ends in it, and the bytes of its
     /// elements.
     pub(super) fn add(&mut self, number: u32, len: u64, range: (u64, u64), elements: u64) {
-        let usage = self.0.entry(number).or_default();
+        if range == (0, len) && elements >= len {
+            if self.whole.insert(number) {
+                self.whole_bytes = self.whole_bytes.saturating_add(len);
+            }
+            return;
+        }
+        let usage = self.partial.entry(number).or_default();
         usage.len = len;
         usage.elements = usage.elements.saturating_add(elements);
         if usage.ranges.last() != Some(&range) {
@@ -33,10 +45,11 @@ impl StorageUses {
         }
     }
 
-    /// Tells how much is not used, if that is a tenth of the storages or more.
+    /// Returns a finding with the unused bytes, if they are a tenth of the storages or more.
     pub(super) fn finding(mut self) -> Option<Finding> {
-        let (mut all, mut unused) = (0u64, 0u64);
-        for usage in self.0.values_mut() {
+        let (mut all, mut unused) = (self.whole_bytes, 0u64);
+        self.partial.retain(|number, _| !self.whole.contains(number));
+        for usage in self.partial.values_mut() {
             all = all.saturating_add(usage.len);
             unused = unused.saturating_add(usage.unused());
         }

@@ -335,7 +335,7 @@ fn a_large_index_has_several_blocks() {
         set.push(name.clone(), sources[sources.len() - 1].clone());
     }
     let again = crate::open(set, &Limits::default(), &mut Unwatched).unwrap();
-    sources[0].assert_read_at_most(2, "the index");
+    sources[0].assert_read_at_most(3, "the index");
     assert_eq!(again.findings, []);
     let leaves = again.leaves();
     assert_eq!(leaves.len(), 20_000);
