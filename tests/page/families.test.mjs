@@ -534,6 +534,9 @@ test("the row Config has a control, and a config of another model is named as su
     const files = filesOf(fixture(SHARDS));
     const config = JSON.parse(readFileSync(fixture(`${SHARDS}/config.json`), "utf8"));
     await sheet(page, files.filter(({ name }) => !name.endsWith("config.json")));
+    // Without a config, three families have these keys.
+    await page.waitForSelector('#family:has-text("one of llama, mistral, qwen2")');
+    await page.selectOption("#family-model", "llama");
     await target(page, "Cerebras 2.9");
     await page.waitForSelector("#config-choose");
     assert.ok(await page.locator("#write").isDisabled());
@@ -556,6 +559,7 @@ test("a model of Hugging Face's in a training state is recognised as in a file o
   await withPage(browser, async (page) => {
     const config = { name: "config.json", bytes: readFileSync(fixture(`${SHARDS}/config.json`)) };
     await sheet(page, [{ name: "training_state.pt", bytes: readFileSync(fixture("trainer/plain/training_state.pt")) }, config]);
+    await page.waitForSelector('#family .looks:has-text("LLaMA")');
     assert.match(await page.textContent("#family .looks"), /Looks like LLaMA · Hugging Face/);
     await target(page, "Cerebras 2.9");
     await page.waitForSelector("#loads .w-good");

@@ -415,7 +415,7 @@ test("the config beside a remote model is fetched once it is to be converted as 
     await page.waitForSelector("#work .row");
     assert.equal(asked(), 0, "nobody has asked for it yet");
     await page.keyboard.press("c");
-    await page.waitForSelector('#family .looks:has-text("keys, config.json")');
+    await page.waitForSelector('#family .looks:has-text("keys and config.json")');
     await page.click('.famtargets [role="radio"]:has-text("Cerebras 2.9")');
     await page.waitForSelector("#loads .w-good");
     assert.match(await page.textContent("#family-config-name"), /config\.json *next to the checkpoint/);
@@ -456,7 +456,7 @@ test("the config is asked for once, whatever is chosen while it is on its way", 
     const before = answers.length;
     answers.forEach((answer) => answer());
     answers = { push: (answer) => answer() };
-    await page.waitForSelector('#family .looks:has-text("keys, config.json")');
+    await page.waitForSelector('#family .looks:has-text("keys and config.json")');
     await page.waitForSelector("#write:not([disabled])");
     assert.equal(before, 1);
   });
