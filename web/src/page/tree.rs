@@ -10,7 +10,7 @@ use crate::page::hooks::use_small;
 use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
 use crate::page::understanding;
-use crate::page::window::{Lines, reveal, use_sight};
+use crate::page::window::{Lines, reveal, shows, use_sight};
 use crate::protocol::understanding::Understood;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -38,12 +38,18 @@ pub fn TreePane(props: &TreeProps) -> Html {
     let lines = Lines::Even { count: work.tree.lines.len(), each };
     let sight = use_sight(&node, &lines);
     let total = lines.total();
+    let last = use_mut_ref(|| (None, 0.0));
     {
-        // The line that holds what is looked at stays in sight.
-        let node = node.clone();
-        use_effect_with(at, move |at| {
-            if let (Some(at), Some(element)) = (*at, node.cast::<web_sys::Element>()) {
-                reveal(&element, &lines, at, MARGIN, 2.0 * MARGIN);
+        // The line that holds what is looked at stays in sight, also when what stands below the tree comes later. One
+        // that was scrolled out of sight stays out of it.
+        let (node, last) = (node.clone(), last.clone());
+        use_effect_with((at, sight.height), move |&(at, height)| {
+            let (before, was) = last.replace((at, height));
+            if let (Some(at), Some(element)) = (at, node.cast::<web_sys::Element>()) {
+                let away = before == Some(at) && was > 0.0 && !shows(&element, &lines, at, was);
+                if !away {
+                    reveal(&element, &lines, at, MARGIN, 2.0 * MARGIN);
+                }
             }
         });
     }

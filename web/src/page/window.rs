@@ -74,6 +74,8 @@ impl Lines {
 pub struct Sight {
     /// How far it is scrolled.
     pub top: f64,
+    /// How high what is in sight is; 0 until that is known.
+    pub height: f64,
     /// The first line to show.
     pub first: usize,
     /// The one after the last.
@@ -96,7 +98,7 @@ pub fn use_sight(node: &NodeRef, lines: &Lines) -> Sight {
         })
     };
     let (first, end) = in_sight(lines, *top, height);
-    Sight { top: *top, first, end, onscroll }
+    Sight { top: *top, height, first, end, onscroll }
 }
 
 fn in_sight(lines: &Lines, top: f64, height: f64) -> (usize, usize) {
@@ -107,6 +109,12 @@ fn in_sight(lines: &Lines, top: f64, height: f64) -> (usize, usize) {
     let top = top.min((lines.total() - height).max(0.0));
     let first = lines.at((top - SPARE).max(0.0));
     (first, lines.at(top + height.max(LEAST) + SPARE) + 1)
+}
+
+/// Whether a line is in sight when the element is that high.
+pub fn shows(element: &Element, lines: &Lines, at: usize, height: f64) -> bool {
+    let from = f64::from(element.scroll_top());
+    lines.top(at) >= from && lines.top(at + 1) <= from + height
 }
 
 /// Scrolls as little as shows a line, with that much free above it and below.

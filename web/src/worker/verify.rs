@@ -43,7 +43,10 @@ pub(super) fn answer(session: &SharedSession, job: Job, finite: Option<bool>, da
     let session = Rc::downgrade(session);
     job.clone().spawn(async move {
         let mut ended = verify(&open, &found, manifest, finite, &job).await;
-        if ended.is_ok() && job.check().is_ok() {
+        // A scan that goes on beside it tells the values itself, and what it found.
+        let scans =
+            session.upgrade().is_some_and(|session| session.borrow().jobs.is_doing(JobKind::Scan));
+        if ended.is_ok() && job.check().is_ok() && !scans {
             // What only the survey of values reads, such as quantised blocks, is little.
             match weights::scan(&open, &found, &job).await {
                 Ok(scanned) => {

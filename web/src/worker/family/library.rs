@@ -38,17 +38,26 @@ pub(in crate::worker) fn needed(open: &OpenCheckpoint, request: &FamilyRequest) 
         names.push(ranked.family.to_owned());
     }
     if names.is_empty() && request.recipe.is_none() {
-        let hf = !recognise::is_cerebras(&open.checkpoint);
+        let checkpoint = &*open.checkpoint;
+        let hf = !recognise::is_cerebras(checkpoint);
+        // A training loop in plain PyTorch has a state `model`, too, with Hugging Face's keys: the families of both
+        // sides are needed to tell it from a checkpoint of Cerebras's.
+        let both = !hf && recognise::release(checkpoint).is_none();
+        let sides: &[bool] = if both { &[false, true] } else { &[hf] };
         let families = |unwrap| {
-            let keys = recognise::keys(&open.checkpoint, hf, unwrap);
-            catalog.families(&keys, hf).into_iter().map(str::to_owned).collect::<Vec<_>>()
+            let mut names = Vec::new();
+            for hf in sides {
+                let keys = recognise::keys(checkpoint, *hf, unwrap);
+                names.extend(catalog.families(&keys, *hf).into_iter().map(str::to_owned));
+            }
+            names
         };
         names = families(request.unwrap);
         if names.is_empty() {
             names = families(true);
         }
         if names.is_empty() {
-            let keys = recognise::keys(&open.checkpoint, hf, request.unwrap);
+            let keys = recognise::keys(checkpoint, hf, request.unwrap);
             names = catalog.layouts(&keys).into_iter().map(str::to_owned).collect();
         }
     }

@@ -86,8 +86,8 @@ pub(in crate::worker) fn table(
 ) -> (Result<Ready>, Shown) {
     let mut shown = Shown { recipe: inputs.rules.clone(), ..Shown::default() };
     let ready = converted(options, target, inputs, &mut shown).map_err(|error| {
-        // What a config of another model leads to says less than that it is one.
-        match inputs.looks.mismatch.is_empty() || is_of_rules(&error) {
+        // What a config of another model leads to says less than that it is one, also where a rule fails.
+        match inputs.looks.mismatch.is_empty() || is_of_text(&error) {
             true => error,
             false => Error::refused(inputs.looks.mismatch.trim_end_matches('.').to_owned())
                 .advice("Choose the config of this model."),
@@ -110,8 +110,13 @@ pub(in crate::worker) fn table(
 
 /// Whether an error is about a line of the rules.
 fn is_of_rules(error: &Error) -> bool {
-    let advice = error.next_step().unwrap_or_default();
-    ["The line reads: ", "The rule is in line "].iter().any(|start| advice.starts_with(start))
+    is_of_text(error)
+        || error.next_step().is_some_and(|advice| advice.starts_with("The rule is in line "))
+}
+
+/// Whether the text of the rules can't be read.
+fn is_of_text(error: &Error) -> bool {
+    error.next_step().is_some_and(|advice| advice.starts_with("The line reads: "))
         || error.expectation().is_some_and(|text| text.contains("docs/recipes.md"))
 }
 
