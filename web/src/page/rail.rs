@@ -5,12 +5,12 @@ use std::rc::Rc;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
-use crate::page::compare;
 use crate::page::drop::Dropped;
 use crate::page::hooks::Same;
 use crate::page::marks::{classes, good, severity, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel};
+use crate::page::pair;
 use crate::protocol::ToWorker;
 use crate::protocol::finding::Severity;
 use crate::state::fmt;
@@ -54,7 +54,7 @@ pub fn RailPane(props: &RailProps) -> Html {
         let (actor, files) = (actor.clone(), props.files.clone());
         Callback::from(move |_: MouseEvent| {
             let of = |file| (files.as_ref().clone(), Some(file));
-            compare::begin_pair(&actor, of(first), of(second));
+            pair::begin_pair(&actor, of(first), of(second));
         })
     });
     let damaged = props.rail.entries.iter().filter(|entry| is_damaged(entry)).count() as u64;

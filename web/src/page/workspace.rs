@@ -8,6 +8,7 @@ use wasm_bindgen::JsCast;
 use yew::prelude::*;
 
 use crate::page::address;
+use crate::page::bars::{back, menu, tabs};
 use crate::page::drop::Dropped;
 use crate::page::filter_menu::{FilterMenu, meant, underlined};
 use crate::page::focus::enter_table;
@@ -157,14 +158,6 @@ fn rail(props: &WorkspaceProps) -> Html {
     rail.unwrap_or_default()
 }
 
-/// The button that leads back to where the screen was opened from.
-pub(super) fn back(to: &str, title: &'static str, onclick: Callback<MouseEvent>) -> Html {
-    html! {
-        <button class="btn quiet back" id="back" {title} {onclick}>
-            <span aria-hidden="true">{ "\u{2039}" }</span><span class="cut">{ visible(to) }</span></button>
-    }
-}
-
 fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
     let WorkspaceProps { work, instrument, oncompare, .. } = props;
     let opened = &work.opened;
@@ -225,21 +218,6 @@ fn fetch_cap(props: &WorkspaceProps) -> Option<u64> {
 fn place(props: &WorkspaceProps) -> Option<(usize, usize)> {
     let rail = props.rail.as_ref()?;
     Some((rail.find(props.work.opened.main)? + 1, rail.entries.len()))
-}
-
-/// Which pane a small screen shows. A screen of two has no tree.
-pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Html {
-    let two = panes.len() == 2;
-    let tab = if two && tab == Tab::Tree { Tab::Keys } else { tab };
-    html! {
-        <div class={classes(&["tabs", when(two, "two")])} role="tablist" aria-label="Panes">
-            { for panes.iter().map(|&(this, name)| {
-                let (actor, on) = (actor.clone(), tab == this);
-                let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Tab(this)));
-                one_of("tab", on, name, onclick)
-            }) }
-        </div>
-    }
 }
 
 /// Shows the gravest finding; notes are counted in the bar at the bottom.
@@ -430,30 +408,6 @@ fn current(filter: &str, family: &str) -> String {
         .find_map(|word| word.strip_prefix(family))
         .unwrap_or_default()
         .to_owned()
-}
-
-/// A chip that is a menu: a real select, drawn as a chip.
-pub(super) fn menu(
-    name: &'static str,
-    choices: &[String],
-    current: String,
-    onchange: Callback<Event>,
-) -> Html {
-    let any = match name {
-        "state" => "all",
-        "sort" => "file order",
-        _ => "any",
-    };
-    let label = if name == "sort" { "sort by".to_owned() } else { format!("{name} filter") };
-    html! {
-        <label class={classes(&["chip", "menu", when(!current.is_empty(), "on")])}>
-            { name }
-            <select {onchange} aria-label={label}>
-                <option value="" selected={current.is_empty()}>{ any }</option>
-                { for choices.iter().map(|choice| html! { <option value={choice.clone()} selected={*choice == current}>{ visible(choice) }</option> }) }
-            </select>
-        </label>
-    }
 }
 
 fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {

@@ -13,6 +13,7 @@ const CODE: &str = "a class with its code";
 const CLASS: &str = "a class by name";
 /// A module that was pickled whole: a call of each of its layers, which torch's weights-only loader
 /// refuses, too.
+const OTHER: &str = "a class or function of another program";
 const MODULE: &str = "a whole module of layers";
 
 /// Real checkpoints that name code which nobody here knows, and why. Everything else must be without
@@ -29,6 +30,19 @@ const UNKNOWN: &[(&str, &str)] = &[
     ("cerebras/v2.10.0/custom.pt", CLASS),
     ("cerebras/v2.4.0/custom.mdl", CODE),
     ("cerebras/v2.4.0/custom.pt", CLASS),
+    ("reports/modules/best.pt", MODULE),
+    ("reports/modules/network.pkl", OTHER),
+    ("reports/modules/zoo.pkl", MODULE),
+    ("reports/modules/zoo.pt", MODULE),
+    ("reports/modules/zoo0.pkl", MODULE),
+    ("reports/modules/zoo_dp.pt", MODULE),
+    ("reports/modules/zoo_legacy.pt", MODULE),
+    ("reports/objects/net_a.pt", MODULE),
+    ("reports/objects/net_b.pt", MODULE),
+    ("reports/objects/objs_a.pt", OTHER),
+    ("reports/objects/objs_b.pt", OTHER),
+    ("reports/objects/opt_a.pt", OTHER),
+    ("reports/objects/opt_b.pt", OTHER),
     ("torch/legacy_full_module.pt", MODULE),
     ("torch/zip_full_torchnn_module.pt", MODULE),
     ("torch/zip_python_objects.pt", CLASS),
@@ -132,6 +146,10 @@ fn real_checkpoints_name_nothing_unknown() {
         match *why {
             CODE => assert!(said("dill._dill._create_type"), "{name}"),
             MODULE => assert!(said("torch.nn.modules."), "{name}"),
+            OTHER => assert!(
+                ["lib.cfg.", "torch.optim.", "torch_utils."].into_iter().any(said),
+                "{name}"
+            ),
             _ => assert!(said("__main__."), "{name}"),
         }
     }

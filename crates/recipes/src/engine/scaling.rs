@@ -178,7 +178,6 @@ mod tests {
         Factors::of(TensorScaling::Decoder, &config).unwrap().steps(key).unwrap()
     }
 
-    /// `tests/interop/bert_mup.py` compares logits with those of transformers.
     #[test]
     fn of_bert_the_norm_of_the_embeddings_and_both_heads_are_scaled() {
         let config = r#"{"mup_base_hidden_size": 4, "hidden_size": 8, "num_heads": 2, "embeddings_scale": 10.0}"#;

@@ -3,10 +3,10 @@
 use statelens_inspect::visible;
 use yew::prelude::*;
 
+use crate::page::bars::menu;
 use crate::page::marks::{Copy, chip, chosen, good, key, prose, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
-use crate::page::workspace::menu;
 use crate::protocol::compare::Checked;
 use crate::protocol::finding::Severity;
 use crate::state::fmt;

@@ -14,7 +14,6 @@ mod table;
 
 use std::rc::Rc;
 
-use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
 pub use beside::BesideDialog;
@@ -27,36 +26,10 @@ use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
 use crate::page::model::{Action, PageModel, Screen, Sheet, Tab};
+pub use crate::page::pair::{begin, begin_pair};
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
 use crate::protocol::job::JobKind;
-
-/// Compares the open checkpoint with what these files are.
-pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {
-    if files.is_empty() {
-        actor.act(Action::Over(None));
-        return;
-    }
-    let handles: js_sys::Array =
-        files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
-    let names = files.iter().map(|dropped| dropped.name.clone()).collect();
-    actor.act(Action::Beside(files, main));
-    let ask = CompareRequest::Open { files: names, main };
-    actor.bridge.post_with(&ToWorker::Compare(ask), &handles, &JsValue::UNDEFINED);
-}
-
-/// Compares two checkpoints, neither of which needs to be open.
-pub fn begin_pair(
-    actor: &Actor,
-    first: (Vec<Dropped>, Option<u32>),
-    second: (Vec<Dropped>, Option<u32>),
-) {
-    actor.instead(move |actor| {
-        let (first, second) = (first.clone(), second.clone());
-        actor.open_now(first.0, first.1);
-        begin(actor, second.0, second.1);
-    });
-}
 
 /// Opens the second instead, and compares it with the first.
 pub fn swap(model: &PageModel, actor: &Actor) {

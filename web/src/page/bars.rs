@@ -1,0 +1,55 @@
+//! Controls that several screens have in their bars.
+
+use statelens_inspect::visible;
+use yew::prelude::*;
+
+use crate::page::marks::{classes, one_of, when};
+use crate::page::model::actor::Actor;
+use crate::page::model::{Action, Tab};
+
+/// Shows the button that leads back to where the screen was opened from.
+pub(super) fn back(to: &str, title: &'static str, onclick: Callback<MouseEvent>) -> Html {
+    html! {
+        <button class="btn quiet back" id="back" {title} {onclick}>
+            <span aria-hidden="true">{ "\u{2039}" }</span><span class="cut">{ visible(to) }</span></button>
+    }
+}
+
+/// Shows the tabs that choose the pane of a small screen. A screen of two panes has no tree.
+pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Html {
+    let two = panes.len() == 2;
+    let tab = if two && tab == Tab::Tree { Tab::Keys } else { tab };
+    html! {
+        <div class={classes(&["tabs", when(two, "two")])} role="tablist" aria-label="Panes">
+            { for panes.iter().map(|&(this, name)| {
+                let (actor, on) = (actor.clone(), tab == this);
+                let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Tab(this)));
+                one_of("tab", on, name, onclick)
+            }) }
+        </div>
+    }
+}
+
+/// Shows a `select` drawn as a chip.
+pub(super) fn menu(
+    name: &'static str,
+    choices: &[String],
+    current: String,
+    onchange: Callback<Event>,
+) -> Html {
+    let any = match name {
+        "state" => "all",
+        "sort" => "file order",
+        _ => "any",
+    };
+    let label = if name == "sort" { "sort by".to_owned() } else { format!("{name} filter") };
+    html! {
+        <label class={classes(&["chip", "menu", when(!current.is_empty(), "on")])}>
+            { name }
+            <select {onchange} aria-label={label}>
+                <option value="" selected={current.is_empty()}>{ any }</option>
+                { for choices.iter().map(|choice| html! { <option value={choice.clone()} selected={*choice == current}>{ visible(choice) }</option> }) }
+            </select>
+        </label>
+    }
+}

@@ -1,0 +1,36 @@
+//! Opens a second checkpoint to compare.
+
+use wasm_bindgen::JsValue;
+
+use crate::page::drop::Dropped;
+use crate::page::model::Action;
+use crate::page::model::actor::Actor;
+use crate::protocol::ToWorker;
+use crate::protocol::compare::CompareRequest;
+
+/// Compares the open checkpoint with that of these files.
+pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {
+    if files.is_empty() {
+        actor.act(Action::Over(None));
+        return;
+    }
+    let handles: js_sys::Array =
+        files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+    let names = files.iter().map(|dropped| dropped.name.clone()).collect();
+    actor.act(Action::Beside(files, main));
+    let request = CompareRequest::Open { files: names, main };
+    actor.bridge.post_with(&ToWorker::Compare(request), &handles, &JsValue::UNDEFINED);
+}
+
+/// Compares two checkpoints, neither of which needs to be open.
+pub fn begin_pair(
+    actor: &Actor,
+    first: (Vec<Dropped>, Option<u32>),
+    second: (Vec<Dropped>, Option<u32>),
+) {
+    actor.instead(move |actor| {
+        let (first, second) = (first.clone(), second.clone());
+        actor.open_now(first.0, first.1);
+        begin(actor, second.0, second.1);
+    });
+}
