@@ -49,7 +49,7 @@ enum Task {
     /// Run the tests before a pull request: format, clippy, cycles, unit and fixture tests, and the page's core
     /// tests in a browser. The last line counts the steps that passed and failed.
     Test {
-        /// Everything, as CI does: also clippy for wasm32, packages, all damaged and hostile variants, all page
+        /// Everything: also clippy for wasm32, packages, all damaged and hostile variants, all page
         /// tests, interop with the real libraries, object stores, fuzzing, and the other builds of the page.
         #[arg(long)]
         all: bool,

@@ -18,9 +18,9 @@ const DEEP: &str = "STATELENS_DEEP";
 /// How much is tested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
-    /// What a contributor runs before a pull request.
+    /// What a contributor runs before a pull request, and CI.
     Core,
-    /// What CI runs: everything.
+    /// Everything, before a release.
     All,
 }
 
