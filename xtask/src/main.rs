@@ -58,6 +58,9 @@ enum Task {
     TestPage {
         /// Only test files whose name contains this, for example `smoke`.
         filter: Option<String>,
+        /// Only the tests that `test` runs, whose names end in `(core)`.
+        #[arg(long, conflicts_with = "filter")]
+        core: bool,
     },
     /// Take pictures of every screen, in both widths and colours, into target/pictures, and those of the
     /// documents into docs/images.
@@ -118,8 +121,13 @@ fn main() -> ExitCode {
         Task::Serve { port } => page::serve(port),
         Task::Build => page::build_all(),
         Task::Test { all } => return test::run(if all { Tier::All } else { Tier::Core }),
-        Task::TestPage { filter } => setup::prepare(setup::PAGE_TESTS)
-            .and_then(|()| page::test(filter.as_deref().map_or(PageTests::All, PageTests::Named))),
+        Task::TestPage { filter, core } => setup::prepare(setup::PAGE_TESTS).and_then(|()| {
+            page::test(match filter.as_deref() {
+                Some(name) => PageTests::Named(name),
+                None if core => PageTests::Core,
+                None => PageTests::All,
+            })
+        }),
         Task::Pictures => page::pictures(),
         Task::Startup => page::startup(),
         Task::Interop => setup::prepare(setup::INTEROP).and_then(|()| test::interop()),
