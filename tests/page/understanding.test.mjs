@@ -68,8 +68,9 @@ test("a config that contradicts the tensors is a warning with both numbers, and 
     await page.keyboard.press("f");
     await page.waitForSelector(".find.warn");
     const text = await page.textContent(".find.warn");
-    assert.match(text, /config\.json contradicts the tensors/);
-    assert.match(text, new RegExp(`layers 40, but the file says ${said.n_layer}`));
+    assert.match(text, /config\.json does not fit this checkpoint/i);
+    assert.match(text, new RegExp(`layers: 40 in config\\.json: n_layer, but the file says ${said.n_layer}\\b`));
+    assert.match(text, new RegExp(`hidden size: 512 in config\\.json: n_embd, but the file says ${said.n_embd}\\b`));
   }));
 
 test("whoever types right after opening is not kept waiting by what the model is", () =>

@@ -164,7 +164,7 @@ test("filters ask about values", async () => {
       return page.textContent(".filterbar .hits");
     };
     assert.equal(await hits("nan>0"), "0 keys");
-    assert.match(await page.textContent(".empty"), /values were not read/i);
+    assert.match(await page.textContent(".empty"), /values, which were not read yet/i);
     await page.fill("#filter", "");
     await scan(page);
     assert.equal(await hits("nan>0"), "1 key");
@@ -172,7 +172,9 @@ test("filters ask about values", async () => {
     assert.equal(await hits("zeros>50%"), "10 keys");
     assert.equal(await hits("std<1e-6"), "20 keys");
     assert.equal(await hits("std<1e-6 -zeros>50%"), "10 keys");
-    assert.match(await hits("nan>many"), /needs a number/);
+    await hits("nan>many");
+    assert.equal(await page.getAttribute("#filter", "aria-invalid"), "true");
+    assert.match(await page.textContent(".filter-error"), /needs a number/);
   });
 });
 
