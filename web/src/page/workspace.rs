@@ -14,8 +14,7 @@ use crate::page::filter_menu::{FilterMenu, meant, underlined};
 use crate::page::focus::enter_table;
 use crate::page::inspector::Inspector;
 use crate::page::marks::{
-    FOLD, cap, chip, chosen, classes, good, logo, one_of, prose, severity, severity_count, typed,
-    when,
+    FOLD, cap, chip, chosen, classes, good, logo, prose, severity, severity_count, typed, when,
 };
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::VerificationStage;
