@@ -1,4 +1,4 @@
-//! Tensors whose bytes are nowhere: what is there is written without them, which is a loss.
+//! Leaves out tensors without data and reports them as a loss.
 
 use std::collections::HashSet;
 

@@ -116,7 +116,7 @@ impl Packing {
         }
     }
 
-    /// What was done to the stream, for people.
+    /// Returns the past participle of the compression for messages, for example `deflated`.
     pub fn past(self) -> &'static str {
         match self {
             Self::Deflate => "deflated",

@@ -183,7 +183,7 @@ fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> TextTable {
     table
 }
 
-/// The names of a record's fields, or of an enum's values; empty if there are none.
+/// Returns the names of a record's fields or of an enum's values; empty for other dtypes.
 fn names(checkpoint: &Checkpoint, leaf: &Leaf) -> String {
     if let Some(fields) = dtype_of(checkpoint, leaf.target).and_then(fields_text) {
         return shortened(&fields);

@@ -25,8 +25,7 @@ pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) 
     Ran::from(statelens().args(args).output().expect("the command starts"))
 }
 
-/// Runs it with so many MiB of memory, beyond which the system refuses, and a minute of processor time, after
-/// which it is killed.
+/// Runs the command with at most `mebibytes` MiB of address space and one minute of processor time.
 #[cfg(target_os = "linux")]
 pub(crate) fn within(mebibytes: u64, args: &[&str]) -> Ran {
     let mut command = Command::new("sh");

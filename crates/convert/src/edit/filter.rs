@@ -109,7 +109,7 @@ pub(super) fn no_match(pattern: &Pattern) -> Error {
 /// Takes what is not kept out of the containers that are. What is taken out stays as it was, for
 /// a link may still lead to it.
 ///
-/// What was selected is written, also if the state dict of its module leaves it out.
+/// Keeps selected entries, even those that are not part of the module's state dict.
 pub(super) fn filter(builder: &mut Builder, source: &Checkpoint, kept: &[bool], is_selected: bool) {
     if is_selected && source.has_outside_state() {
         for (index, _) in kept.iter().enumerate().filter(|(_, kept)| **kept) {

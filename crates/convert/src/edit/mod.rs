@@ -258,7 +258,7 @@ fn changes(
     moved: &HashMap<ValueId, ValueId>,
 ) -> Vec<Change> {
     let own = |leaf: Leaf| (leaf.id, leaf.flat);
-    // What is outside the state dict of a module is not written.
+    // Attributes of a module that are not part of its state dict are not written.
     let written = edited.leaves().into_iter().filter(|leaf| !leaf.outside_state);
     let leaves: HashMap<ValueId, Text> = written.map(own).collect();
     let places: HashSet<ValueId> = moved.values().copied().collect();

@@ -4,8 +4,8 @@ use statelens_checkpoint::{Checkpoint, Error, Loss, Result, Value, ValueId};
 
 use super::{Edit, filter};
 
-/// The checkpoint without what is outside the state dicts of its modules, and what that loses;
-/// `None` if there is nothing to leave out.
+/// Returns the checkpoint with only the state dicts of its modules, and the loss; `None` if there is nothing
+/// to leave out.
 pub(crate) fn state_only(source: &Checkpoint) -> Result<Option<(Checkpoint, Loss)>> {
     if !source.has_outside_state() {
         return Ok(None);
@@ -36,7 +36,7 @@ pub(crate) fn state_only(source: &Checkpoint) -> Result<Option<(Checkpoint, Loss
     Ok(Some((state, loss)))
 }
 
-/// Refuses new names and dtypes that would be for nothing but what is left out.
+/// Refuses renames and casts that match only entries that are left out.
 pub(crate) fn refuse_outside(edit: &Edit, source: &Checkpoint, edited: &Checkpoint) -> Result<()> {
     if !edited.has_outside_state() {
         return Ok(());
