@@ -302,6 +302,11 @@ impl Pickle {
         !self.oddities.is_empty()
     }
 
+    /// Whether a frame claims more bytes than there are.
+    pub fn frame_goes_on(&self) -> bool {
+        self.frame_lies.is_some()
+    }
+
     /// Notes what no pickler writes.
     pub(crate) fn note(&mut self, oddity: Oddity, offset: u64) {
         if self.oddities.iter().all(|(known, _)| *known != oddity) {

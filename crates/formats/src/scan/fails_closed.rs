@@ -147,6 +147,22 @@ fn a_pickle_that_uses_the_memo_of_the_one_before_is_run_with_it() {
     assert_eq!(worst("x.bin", stream), None);
 }
 
+/// joblib reads an array behind the frame that its wrapper is in; what is left of the frame is run.
+#[test]
+fn opcodes_between_an_array_of_joblib_and_the_end_of_its_frame_are_told() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/joblib");
+    let bytes = std::fs::read(folder.join("plain.joblib")).unwrap();
+    assert!(worst("m.joblib", bytes.clone()) <= Some(Grade::Note));
+    // The first frame goes on for one more byte, and for as long as a call takes.
+    for more in [1, 40] {
+        let mut longer = bytes.clone();
+        let frame = longer.iter().position(|byte| *byte == 0x95).unwrap() + 1;
+        let len = u64::from_le_bytes(longer[frame..frame + 8].try_into().unwrap());
+        longer[frame..frame + 8].copy_from_slice(&(len + more).to_le_bytes());
+        assert!(worst("m.joblib", longer) > Some(Grade::Warning), "{more}");
+    }
+}
+
 /// Two lines of a text behind a `c` are an import, and no reason to fear the text.
 #[test]
 fn a_text_that_begins_like_a_pickle_is_a_warning() {

@@ -83,6 +83,10 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
                 (pickle, id)
             }
         };
+        // joblib reads the array where the frame ends, and Python runs what is before that.
+        if pickle.frame_goes_on() {
+            return Ok(None);
+        }
         let Some(object) = pickle.object(id) else { return Ok(None) };
         known.insert(id, object.states.len());
         arrays += 1;
