@@ -7,6 +7,8 @@
 //!
 //! It is not a library for others: the binary, which is both page and worker, is its only user.
 
+#![allow(missing_docs, reason = "an application: the names have no other users")]
+
 pub mod messages;
 pub mod page;
 pub mod protocol;
