@@ -1,4 +1,5 @@
-//! How fast elements are counted: `cargo run --release -p statelens-stats --example speed`.
+//! Measures how fast elements are counted: `cargo run --release -p statelens-stats --example
+//! speed`.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::io::Read as _;

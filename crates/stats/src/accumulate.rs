@@ -1,5 +1,5 @@
-//! The loops over the elements: each block of them is looked through twice while it is in the
-//! cache, once for what can be done to many elements at a time, once to count.
+//! The loops over elements. Each block is read twice while it is in the cache: once for work that
+//! can be vectorized, once to count.
 
 use statelens_checkpoint::DType;
 
@@ -10,57 +10,58 @@ use crate::kind::{ElementKind, Int};
 use crate::spread::{KEPT, Spread};
 use crate::tables::CountTables;
 
-/// Whether [`Accumulator`] takes elements of this dtype: floats, complex numbers, integers and
-/// booleans; not bits, strings, records, nor blocks that are not dequantised.
+/// Returns whether [`Accumulator`] accepts elements of this dtype: floats, complex numbers,
+/// integers and booleans, but not bits, strings, records or quantised blocks.
 pub fn has_statistics(dtype: &DType) -> bool {
     ElementKind::of(dtype).is_some()
 }
 
-/// Makes a [`Summary`] of logical bytes as they come. It holds up to 5 MB, and is used for one
-/// tensor, or part of one, after the other.
+/// Makes a [`Summary`] of logical bytes as they arrive. It uses up to 5 MB of memory and can be
+/// reused for further tensors or parts of tensors.
 #[derive(Debug, Default)]
 pub struct Accumulator {
     kind: Option<ElementKind>,
     summary: Summary,
     tables: CountTables,
-    /// The number of the element that is read next.
+    /// The index of the element that is read next.
     at: u64,
     begun: Begun,
-    /// All bytes so far, while they are few.
+    /// All bytes so far, as long as they are few.
     kept: Vec<u8>,
-    /// They were more, and are counted as they come.
+    /// Whether there were too many bytes for `kept`, so that they are counted as they arrive.
     streaming: bool,
-    /// Elements that are counted in the tables.
+    /// Number of elements counted in the tables.
     counted: u64,
 }
 
-/// Bytes that are looked at at a time.
+/// Bytes that are processed at a time.
 const BLOCK: usize = 16 << 10;
 
-/// Elements that the tables can count before one of their sums may be too large.
+/// Number of elements that the tables can count before one of their sums may overflow.
 const MOST: u64 = 1 << 21;
 
-/// So few elements that the places in the tables where they are counted are looked up one by one.
+/// Up to this number of elements, only the table entries that they use are visited when the tables
+/// are flushed.
 const FEW: usize = 1 << 13;
 
 impl Accumulator {
-    /// One without a tensor.
+    /// Returns an accumulator without a tensor.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins with a tensor of this dtype, at the element of this number, counted in C order. What
-    /// was fed before is forgotten. `false` for elements that are no numbers.
+    /// Begins with a tensor of this dtype at the element index `start` (in C order). Discards
+    /// everything fed before. Returns `false` if the elements are not numeric.
     pub fn begin(&mut self, dtype: &DType, start: u64) -> bool {
         self.finish();
         let kind = ElementKind::of(dtype);
-        // Elements of two values count as two.
+        // An element of two values counts as two.
         self.at = start.saturating_mul(kind.as_ref().map_or(1, ElementKind::values));
         self.kind = kind;
         self.kind.is_some()
     }
 
-    /// Takes the next bytes.
+    /// Processes the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         let Some(kind) = self.kind.take() else { return };
         if !self.streaming {
@@ -78,8 +79,8 @@ impl Accumulator {
         self.kind = Some(kind);
     }
 
-    /// What is known of what was fed since [`Accumulator::begin`]. An element whose end has not come
-    /// is left out.
+    /// Returns the summary of the bytes fed since [`Accumulator::begin`]. An incomplete element at
+    /// the end is ignored.
     pub fn finish(&mut self) -> Summary {
         if let Some(kind) = self.kind.take() {
             let kept = std::mem::take(&mut self.kept);
@@ -104,7 +105,7 @@ impl Accumulator {
         self.begun = begun;
     }
 
-    /// Counts whole elements.
+    /// Counts complete elements.
     fn blocks(&mut self, kind: &ElementKind, elements: &[u8]) {
         for block in elements.chunks(BLOCK) {
             let mut into =
@@ -139,8 +140,8 @@ impl Accumulator {
         }
     }
 
-    /// Moves what the tables have into the summary. `few` are all elements that they count, where
-    /// those are few.
+    /// Moves the contents of the tables into the summary. `few` holds all counted elements if they
+    /// are few.
     fn flush(&mut self, kind: &ElementKind, few: Option<&[u8]>) {
         self.counted = 0;
         let (summary, tables) = (&mut self.summary, &mut self.tables);

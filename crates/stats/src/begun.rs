@@ -1,11 +1,11 @@
-//! Elements out of bytes that come in pieces of any length.
+//! Splits bytes that arrive in pieces of any length into elements.
 
-/// The beginning of an element whose end has not come yet.
+/// The bytes of an element that has not fully arrived.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Begun(Vec<u8>);
 
 impl Begun {
-    /// Passes what is whole of these bytes on, in elements of `size` bytes, and keeps the rest.
+    /// Passes the complete elements of `size` bytes in these bytes on and keeps the rest.
     pub(crate) fn feed(&mut self, size: usize, bytes: &[u8], whole: &mut impl FnMut(&[u8])) {
         let mut rest = bytes;
         if !self.0.is_empty() {
@@ -23,7 +23,7 @@ impl Begun {
         self.0.extend_from_slice(begun);
     }
 
-    /// Forgets it.
+    /// Discards the incomplete element.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,26 +1,26 @@
-//! Where values lie that are too many to be kept: bins of 1/128 of their size. A bin holds the
-//! numbers of one sign whose exponent and first seven bits behind the leading one are the same,
-//! however small they are.
+//! Bins for values that are too many to keep: each is 1/128 of its magnitude wide. A bin holds the
+//! numbers of one sign with the same exponent and the same first seven bits after the leading one,
+//! including subnormal numbers.
 
-/// The number of a bin: 0 for zero, `1 + m` for positive numbers and `-1 - m` for negative ones,
-/// where `m` counts bins from the smallest magnitude on. So numbers are ordered as values are.
+/// The number of a bin: 0 for zero, `1 + m` for positive and `-1 - m` for negative numbers, where
+/// `m` is the index of the bin by magnitude. Bin numbers sort like the values.
 pub(crate) type BinNumber = i32;
 
-/// Bits of a magnitude that tell its bin within an exponent.
+/// Bits of a magnitude that select its bin within an exponent.
 pub(crate) const BITS: u32 = 7;
 
-/// Bins of one sign: 52 exponents of subnormal numbers, and 2,046 others.
+/// Number of bins of one sign: 52 exponents of subnormal numbers, and 2,046 others.
 pub(crate) const BINS: usize = (52 + 2046) << BITS;
 
-/// The first bin of normal numbers less what its exponent field of 1 adds.
+/// The first bin of normal numbers, minus the contribution of its exponent field of 1.
 pub(crate) const NORMAL: u64 = 51 << BITS;
 
-/// The bin of a finite magnitude other than zero, from its bits as a double.
+/// Returns the bin of a finite nonzero magnitude, given as the bits of a double.
 pub(crate) fn bin(magnitude: u64) -> usize {
     let bin = match magnitude >> 52 {
         0 => {
             let leading = 63 - (magnitude | 1).leading_zeros();
-            // The leading bit is shifted to the place behind the seven.
+            // Shifts the leading bit to just above the seven.
             let seven = match leading.checked_sub(BITS) {
                 Some(down) => magnitude >> down,
                 None => magnitude << (BITS - leading),
@@ -32,7 +32,7 @@ pub(crate) fn bin(magnitude: u64) -> usize {
     bin as usize
 }
 
-/// The bin of a finite number.
+/// Returns the bin number of a finite number.
 pub(crate) fn key(value: f64) -> BinNumber {
     if value == 0.0 {
         return 0;
@@ -41,7 +41,7 @@ pub(crate) fn key(value: f64) -> BinNumber {
     if value < 0.0 { -key } else { key }
 }
 
-/// The smallest and the largest number of a bin.
+/// Returns the smallest and the largest number of a bin.
 pub(crate) fn range(key: BinNumber) -> (f64, f64) {
     if key == 0 {
         return (0.0, 0.0);
@@ -52,7 +52,7 @@ pub(crate) fn range(key: BinNumber) -> (f64, f64) {
     if key > 0 { (low, high) } else { (-high, -low) }
 }
 
-/// The bits of the smallest magnitude of a bin, as a double.
+/// Returns the bits of the smallest magnitude of a bin, as a double.
 fn edge(bin: u64) -> u64 {
     let (exponent, seven) = (bin >> BITS, bin & ((1 << BITS) - 1));
     match exponent.checked_sub(52) {
@@ -64,10 +64,10 @@ fn edge(bin: u64) -> u64 {
     }
 }
 
-/// Counts by bins, in order, each bin once and none empty.
+/// Counts per bin in ascending order: each bin once, none with a count of 0.
 pub(crate) type Counts<K> = Vec<(K, u64)>;
 
-/// Both together.
+/// Returns the sum of two sets of counts.
 pub(crate) fn merged<K: Ord + Copy>(one: &Counts<K>, other: &Counts<K>) -> Counts<K> {
     let mut all = Vec::with_capacity(one.len().max(other.len()));
     let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
@@ -100,7 +100,7 @@ pub(crate) fn merged<K: Ord + Copy>(one: &Counts<K>, other: &Counts<K>) -> Count
     }
 }
 
-/// Puts counts in order, and those of one bin together.
+/// Sorts counts and adds up those of the same bin.
 pub(crate) fn sorted<K: Ord + Copy>(mut counts: Counts<K>) -> Counts<K> {
     counts.sort_unstable();
     counts.dedup_by(|next, kept| {

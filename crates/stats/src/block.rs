@@ -1,27 +1,28 @@
-//! A block of elements, counted.
+//! Counts blocks of elements.
 
 use crate::Summary;
 use crate::bins::{self, BINS, NORMAL};
 use crate::kind::Half;
 use crate::tables::{COUNT, CountTables, HALVES, Power, Single, sized};
 
-/// Where a block of elements is counted.
+/// The summary and tables that a block of elements is counted in.
 pub(crate) struct BlockTally<'a> {
     pub(crate) summary: &'a mut Summary,
     pub(crate) tables: &'a mut CountTables,
-    /// The number of the first value.
+    /// The index of the block's first value in the tensor.
     pub(crate) at: u64,
 }
 
 impl BlockTally<'_> {
-    /// Elements of one byte, each with a value or two.
+    /// Counts elements of one byte, each of which holds one or two values.
     pub(crate) fn bytes(
         &mut self,
         values: &[f64; 256],
         seconds: Option<&[f64; 256]>,
         block: &[u8],
     ) {
-        // Several tables, so that equal elements one after the other do not wait for each other.
+        // Several tables, so that consecutive equal elements do not wait for each other's
+        // increment.
         let mut counts = [[0u32; 256]; 8];
         let (eights, rest) = block.as_chunks::<8>();
         for eight in eights {
@@ -59,7 +60,7 @@ impl BlockTally<'_> {
         }
     }
 
-    /// Elements of two bytes.
+    /// Counts elements of two bytes.
     pub(crate) fn halves(&mut self, half: Half, block: &[[u8; 2]]) {
         match half {
             Half::F16 => self.codes(half, block, 0x7c00, |code| code & 0x7fff),
@@ -85,7 +86,7 @@ impl BlockTally<'_> {
             let finite = block.iter().map(of).filter(|it| *it < infinity);
             most = finite.fold(0, u16::max);
         }
-        // All may be infinite; then 0 is nowhere to be found, and that is right.
+        // If all values are infinite, the search finds nothing, which is right.
         let value = if floats { half.value(most) } else { most.into() };
         self.largest(value, || block.iter().position(|it| of(it) == most));
         let (one, other) = sized(&mut self.tables.halves, 2 * HALVES).split_at_mut(HALVES);
@@ -102,7 +103,7 @@ impl BlockTally<'_> {
         rest.iter().for_each(|it| one[usize::from(u16::from_le_bytes(*it))] += 1);
     }
 
-    /// Floats of 32 bits.
+    /// Counts 32-bit floats.
     pub(crate) fn singles(&mut self, block: &[[u8; 4]]) {
         const INFINITY: u32 = 0x7f80_0000;
         const NORMAL: u32 = 0x0080_0000;
@@ -116,7 +117,7 @@ impl BlockTally<'_> {
             let table = sized(&mut self.tables.singles, HALVES);
             let Some(table) = table.first_chunk_mut::<HALVES>() else { return };
             count_singles(table, block);
-            // Zeros are counted already.
+            // Zeros are counted above.
             (table[0], table[HALVES / 2]) = ([0; 2], [0; 2]);
         } else {
             let (mut nan, mut inf) = (0, [0u64; 2]);
@@ -166,7 +167,7 @@ impl BlockTally<'_> {
         }
     }
 
-    /// Doubles by their bits; those whose magnitude is below `normal` are subnormal in their dtype.
+    /// Counts doubles given as bits. Magnitudes below `normal` are subnormal in the tensor's dtype.
     pub(crate) fn doubles(&mut self, normal: f64, numbers: impl Iterator<Item = u64> + Clone) {
         const INFINITY: u64 = 0x7ff << 52;
         let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -212,7 +213,7 @@ impl BlockTally<'_> {
         }
     }
 
-    /// Whole numbers.
+    /// Counts integers.
     pub(crate) fn ints<const N: usize>(
         &mut self,
         block: &[[u8; N]],
@@ -247,14 +248,15 @@ impl BlockTally<'_> {
             let whole = summary.whole.map_or((low, high), |it| (it.0.min(low), it.1.max(high)));
             summary.whole = Some(whole);
             summary.extend(low as f64, high as f64);
-            // As doubles, so that it does not matter which of two that round to one come together.
+            // Compared as doubles, so that the result does not depend on which of two integers that
+            // round to the same double comes first.
             let most = low.unsigned_abs().max(high.unsigned_abs()) as f64;
             let at = || block.iter().position(|it| value(*it).unsigned_abs() as f64 == most);
             self.largest(most, at);
         }
     }
 
-    /// Notes where the first NaN and the first infinity are, if this block has some.
+    /// Records the positions of the first NaN and the first infinity, if this block has any.
     fn first(
         &mut self,
         nan: bool,
@@ -271,7 +273,7 @@ impl BlockTally<'_> {
         }
     }
 
-    /// Notes the largest magnitude of this block, if none before was as large.
+    /// Records the largest magnitude of this block if it exceeds all earlier ones.
     fn largest(&mut self, most: f64, find: impl FnOnce() -> Option<usize>) {
         if self.summary.largest.is_none_or(|(before, _)| most > before)
             && let Some(found) = find()
@@ -281,7 +283,7 @@ impl BlockTally<'_> {
     }
 }
 
-/// The tables of doubles.
+/// The tables that doubles are counted in.
 struct Wide<'a> {
     bins: &'a mut [u32],
     powers: &'a mut [Power],
@@ -293,7 +295,7 @@ impl<'a> Wide<'a> {
         Self { bins: sized(&mut tables.wide, 2 * BINS), powers: sized(&mut tables.powers, 4096) }
     }
 
-    /// Counts a finite double other than zero, by its bits.
+    /// Counts a finite nonzero double, given as bits.
     fn add(&mut self, bits: u64) {
         let magnitude = bits & (u64::MAX >> 1);
         let fraction = bits & ((1 << 52) - 1);
@@ -308,9 +310,9 @@ impl<'a> Wide<'a> {
     }
 }
 
-/// The least and the largest of floats that are all normal numbers, and no zeros; `None` if others are
-/// among them, or if they are not whole vectors: what is looked for in lanes beside each other is compiled
-/// to vector instructions.
+/// Returns the minimum, the maximum and a zero count of 0 for floats that are all normal numbers.
+/// Returns `None` if there are zeros or other values among them, or if the block is not a whole
+/// number of vectors. The comparison by lanes lets the compiler use vector instructions.
 fn normal_range(block: &[[u8; 4]]) -> Option<(f32, f32, u32)> {
     const LANES: usize = 16;
     let (vectors, []) = block.as_chunks::<LANES>() else { return None };
@@ -320,11 +322,11 @@ fn normal_range(block: &[[u8; 4]]) -> Option<(f32, f32, u32)> {
         for lane in 0..LANES {
             let value = f32::from_le_bytes(vector[lane]);
             let size = value.abs();
-            // `min` of the standard library takes three instructions, for the sake of NaN.
+            // The standard library's `min` takes three instructions because it handles NaN.
             low[lane] = if value < low[lane] { value } else { low[lane] };
             high[lane] = if value > high[lane] { value } else { high[lane] };
             least[lane] = if size < least[lane] { size } else { least[lane] };
-            // Of NaN and the infinities this is NaN.
+            // NaN for NaN and the infinities, else zero.
             nothing[lane] += 0.0 * value;
         }
     }
@@ -335,8 +337,8 @@ fn normal_range(block: &[[u8; 4]]) -> Option<(f32, f32, u32)> {
     })
 }
 
-/// The least and the largest of floats that are all normal numbers or zeros, where -0 is less than 0, and
-/// the number of zeros; `None` if others are among them.
+/// Returns the minimum, the maximum and the number of zeros of floats that are all normal numbers
+/// or zeros, where -0 is less than 0. Returns `None` if there are other values among them.
 fn range_and_zeros(block: &[[u8; 4]]) -> Option<(f32, f32, u32)> {
     let (mut low, mut high) = (i32::MAX, i32::MIN);
     let (mut zeros, mut small) = (0u32, 0u32);
@@ -351,19 +353,19 @@ fn range_and_zeros(block: &[[u8; 4]]) -> Option<(f32, f32, u32)> {
     }
     let number = |it: i32| f32::from_bits((it ^ ((it >> 31) as u32 >> 1) as i32) as u32);
     let (min, max) = (number(low), number(high));
-    // Both are finite only if all are: NaN is beyond the infinities.
+    // Both are finite only if all values are: in this order, NaN is beyond the infinities.
     (min.is_finite() && max.is_finite() && small == zeros).then_some((min, max, zeros))
 }
 
-/// Counts floats that are neither infinite nor NaN nor subnormal.
+/// Counts floats that are not infinite, NaN or subnormal.
 ///
-/// By itself, so that it is compiled as it stands: four at a time, all that does not need the table
-/// first, which takes half as long.
+/// Not inlined, so that the compiler keeps this structure: four elements at a time, with all work
+/// that does not need the table done first. That takes half the time.
 #[inline(never)]
 fn count_singles(table: &mut [Single; HALVES], block: &[[u8; 4]]) {
     let (fours, rest) = block.as_chunks::<4>();
     for four in fours {
-        // Written out: mapping an array is not always made into straight code.
+        // Written as a loop because mapping an array is not always compiled to straight-line code.
         let (mut bins, mut counts, mut squares) = ([0; 4], [0; 4], [0; 4]);
         for at in 0..4 {
             let bits = u32::from_le_bytes(four[at]);

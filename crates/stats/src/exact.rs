@@ -1,24 +1,23 @@
-//! Sums without rounding: integers that are as long as they need to be, in units of the smallest
-//! number that a double has. So no order of adding up, and no way of cutting the values, changes
-//! anything, and only what is asked for in the end is rounded, once.
+//! Exact sums: big integers in units of the smallest positive double. The order of addition and the
+//! split of the values therefore make no difference, and only the final results are rounded, once.
 
 use num_bigint::BigUint;
 
-/// The sum of some numbers, of their magnitudes and of their squares.
+/// The sums of numbers, of their magnitudes and of their squares.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ExactSums {
-    /// Of the positive and of the negative ones, in units of 2^-1074.
+    /// The sums of the magnitudes of positive and of negative numbers, in units of 2^-1074.
     positive: BigUint,
     negative: BigUint,
-    /// In units of 2^-2148.
+    /// The sum of squares, in units of 2^-2148.
     squares: BigUint,
 }
 
-/// What the sums of some numbers come to.
+/// Figures computed from exact sums.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Moments {
     pub(crate) mean: f64,
-    /// What was rounded off the mean.
+    /// The exact mean minus `mean`, which is rounded.
     pub(crate) rest: f64,
     pub(crate) std: f64,
     pub(crate) l1: f64,
@@ -26,12 +25,12 @@ pub(crate) struct Moments {
     pub(crate) abs_mean: f64,
 }
 
-/// The exponent of the unit.
+/// The exponent of the unit of sums.
 pub(crate) const UNIT: i64 = -1074;
 
 impl ExactSums {
-    /// Adds whole numbers of the same sign in units of 2^(`shift` - 1074): the sum of their
-    /// magnitudes, and that of their squares, which is `squares + carries * 2^128`.
+    /// Adds a group of integers of the same sign in units of 2^(`shift` - 1074), given by the sum
+    /// of their magnitudes and the sum of their squares, which is `squares + carries * 2^128`.
     pub(crate) fn add(
         &mut self,
         shift: u32,
@@ -51,8 +50,8 @@ impl ExactSums {
         }
     }
 
-    /// Adds numbers of at most 17 significant bits, none of them a subnormal double; quickest if
-    /// those of one exponent stand together.
+    /// Adds numbers of at most 17 significant bits, none of which is a subnormal double. Fastest if
+    /// numbers with the same exponent are adjacent.
     pub(crate) fn add_short(&mut self, values: impl Iterator<Item = (f64, u64)>) {
         const CUT: u32 = 36;
         let (mut of, mut sum, mut squares) = ((0, false), 0u128, 0u128);
@@ -76,7 +75,7 @@ impl ExactSums {
         self.squares += &other.squares;
     }
 
-    /// Of `count` numbers; `None` if there are none.
+    /// Computes the figures of `count` numbers; `None` if `count` is 0.
     pub(crate) fn moments(&self, count: u64) -> Option<Moments> {
         if count == 0 {
             return None;
@@ -95,7 +94,7 @@ impl ExactSums {
             true => ratio(&(&sum - rounded), &many, UNIT),
             false => -ratio(&(rounded - &sum), &many, UNIT),
         };
-        // count² times the variance; never negative, for nothing was rounded.
+        // count² times the variance. Never negative, because the sums are exact.
         let spread = &many * &self.squares - &sum * &sum;
         Some(Moments {
             mean: if negative { -mean } else { mean },
@@ -108,7 +107,7 @@ impl ExactSums {
     }
 }
 
-/// A finite number's magnitude as `mantissa * 2^(shift - 1074)`.
+/// Splits the magnitude of a finite number into `mantissa * 2^(shift - 1074)`.
 fn parts(value: f64) -> (u64, u32) {
     let bits = value.to_bits();
     let field = (bits >> 52 & 0x7ff) as u32;
@@ -119,7 +118,7 @@ fn parts(value: f64) -> (u64, u32) {
     }
 }
 
-/// `over / under * 2^exponent`, rounded to the nearest double.
+/// Returns `over / under * 2^exponent`, rounded to the nearest double.
 fn ratio(over: &BigUint, under: &BigUint, exponent: i64) -> f64 {
     let shift = (66 + under.bits()).saturating_sub(over.bits());
     let scaled = over << shift;
@@ -128,8 +127,8 @@ fn ratio(over: &BigUint, under: &BigUint, exponent: i64) -> f64 {
     round(&quotient, rest, exponent - shift as i64)
 }
 
-/// The square root of `over / under * 2^exponent`, rounded to the nearest double. The exponent is
-/// even.
+/// Returns the square root of `over / under * 2^exponent`, rounded to the nearest double.
+/// `exponent` must be even.
 fn root(over: &BigUint, under: &BigUint, exponent: i64) -> f64 {
     let shift = (130 + under.bits()).saturating_sub(over.bits()).next_multiple_of(2);
     let scaled = over << shift;
@@ -139,14 +138,15 @@ fn root(over: &BigUint, under: &BigUint, exponent: i64) -> f64 {
     round(&root, rest, (exponent - shift as i64) / 2)
 }
 
-/// `whole * 2^exponent` as the nearest double, ties to even; with `rest`, it is a little more.
+/// Rounds `whole * 2^exponent` to the nearest double, ties to even. `rest` means that the exact
+/// number is slightly larger.
 fn round(whole: &BigUint, rest: bool, exponent: i64) -> f64 {
     let drop = whole.bits().saturating_sub(64);
     let top = (whole >> drop).iter_u64_digits().next().unwrap_or(0);
     let rest = rest || whole.trailing_zeros().is_some_and(|zeros| zeros < drop);
     let exponent = exponent + drop as i64;
     let len = i64::from(64 - top.leading_zeros());
-    // The exponent of the last bit that a double of this size has.
+    // The exponent of the lowest bit of a double of this magnitude.
     let last = (exponent + len - 53).max(UNIT);
     let away = last - exponent;
     let kept = match away {
@@ -162,12 +162,12 @@ fn round(whole: &BigUint, rest: bool, exponent: i64) -> f64 {
     };
     match last {
         1024.. => f64::INFINITY,
-        // Both factors and the product are doubles, so nothing is rounded again.
+        // Both factors and the product are doubles, so there is no second rounding.
         _ => kept as f64 * power_of_two(last),
     }
 }
 
-/// 2 to a power between -1074 and 1023.
+/// Returns 2 to a power between -1074 and 1023.
 pub(crate) fn power_of_two(power: i64) -> f64 {
     match power {
         ..-1022 => f64::from_bits(1u64 << (power + 1074).clamp(0, 51)),
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(of(&[1e300, 1.0, -1e300, 2.0]).mean, 0.75);
         let large = of(&[f64::MAX, f64::MAX, -f64::MAX]);
         assert_eq!((large.mean, large.l1), (f64::MAX / 3.0, f64::INFINITY));
-        // Deviations of 1 about 1e15: sqrt(2/3).
+        // Deviations of 1 around 1e15: sqrt(2/3).
         let far = of(&[1e15 - 1.0, 1e15, 1e15 + 1.0]);
         assert_eq!((far.mean, far.std), (1e15, (2f64 / 3.0).sqrt()));
         let small = of(&[5e-324, -5e-324]);
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn squares_carry_beyond_128_bits() {
         let mut sums = ExactSums::default();
-        // Five times 2^63, as `u64` has it: squares of 2^126.
+        // Five values of 2^63, the largest power of two of `u64`: 5 * 2^126 = 2^126 + 2^128.
         sums.add(1074, false, 5 << 63, 1 << 126, 1);
         assert_eq!(sums.moments(5).unwrap().l2, 5f64.sqrt() * 2f64.powi(63));
     }

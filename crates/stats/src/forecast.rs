@@ -1,4 +1,4 @@
-//! What a cast would do, known before a byte is written.
+//! Predicts the effect of a cast before any bytes are written.
 
 use statelens_checkpoint::DType;
 use statelens_tensor::{Cast, CastReport};
@@ -6,12 +6,12 @@ use statelens_tensor::{Cast, CastReport};
 use crate::Summary;
 
 impl Summary {
-    /// What casting the values to `to` would do to them; `None` if that is no cast that is known.
+    /// Returns the effect of casting the values to `to`; `None` if that cast is not supported.
     ///
-    /// Exact where each value is known ([`Summary::is_exact`]), but that zeros are taken to be
-    /// positive; else told by the middles of bins, of which nearly every one would be changed by a
-    /// cast that drops digits. Complex numbers are taken by their modulus, which is not what a cast
-    /// does: not for those.
+    /// Exact if each value is known ([`Summary::is_exact`]), except that all zeros count as
+    /// positive. Otherwise each value is represented by the middle of its bin, so a cast that drops
+    /// digits appears to change nearly all of them. Not applicable to complex numbers: a summary
+    /// has their moduli, which is not what a cast converts.
     pub fn forecast(&self, to: &DType) -> Option<CastReport> {
         let mut cast = Cast::new(&DType::F64, to).ok()?;
         let mut all = CastReport::default();

@@ -1,35 +1,35 @@
-//! How the elements of a dtype are read.
+//! How the elements of each dtype are decoded.
 
 use half::{bf16, f16};
 use statelens_checkpoint::DType;
 use statelens_tensor::{Cast, plain};
 
-/// How elements are read, by how their values are counted.
+/// The kinds of elements, by how their values are counted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ElementKind {
-    /// One byte: each code is counted.
+    /// One byte; counted by code.
     Bytes(Box<Codes>),
-    /// Two bytes: each code is counted.
+    /// Two bytes; counted by code.
     Halves(Half),
     F32,
     F64,
-    /// Whole numbers of 4 or 8 bytes.
+    /// Integers of 4 or 8 bytes.
     Ints(Int),
-    /// Complex numbers of two such parts: their moduli.
+    /// Complex numbers of two such components; their moduli are counted.
     Complex(Component),
 }
 
-/// What the codes of one byte stand for.
+/// The values of the codes of one byte.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Codes {
     pub(crate) values: [f64; 256],
-    /// The second value, where a byte holds two.
+    /// The second values, if a byte holds two.
     pub(crate) seconds: Option<[f64; 256]>,
-    /// The smallest magnitude that is normal; 0 where there are no others.
+    /// The smallest normal magnitude; 0 if the dtype has no subnormal numbers.
     pub(crate) normal: f64,
 }
 
-/// Numbers of two bytes.
+/// Numeric types of two bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Half {
     F16,
@@ -38,7 +38,7 @@ pub(crate) enum Half {
     U16,
 }
 
-/// Whole numbers of more.
+/// Integers of 4 or 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Int {
     I32,
@@ -47,7 +47,7 @@ pub(crate) enum Int {
     U64,
 }
 
-/// What a complex number is two of.
+/// The type of the two components of a complex number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Component {
     F16,
@@ -57,7 +57,8 @@ pub(crate) enum Component {
 }
 
 impl ElementKind {
-    /// `None` for what is no number: bits, strings, records, blocks that are not dequantised.
+    /// Returns the kind of a dtype; `None` if it is not numeric: bits, strings, records, quantised
+    /// blocks.
     pub(crate) fn of(dtype: &DType) -> Option<Self> {
         Some(match dtype {
             DType::F32 => Self::F32,
@@ -78,7 +79,7 @@ impl ElementKind {
         })
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Bytes(_) => 1,
@@ -91,7 +92,7 @@ impl ElementKind {
         }
     }
 
-    /// Values in an element.
+    /// Returns the number of values in an element.
     pub(crate) fn values(&self) -> u64 {
         match self {
             Self::Bytes(codes) if codes.seconds.is_some() => 2,
@@ -99,14 +100,14 @@ impl ElementKind {
         }
     }
 
-    /// The finite values of whole elements as doubles, the nearest ones.
+    /// Returns the finite values of complete elements as the nearest doubles.
     pub(crate) fn doubles(&self, elements: &[u8]) -> Vec<f64> {
         let mut values = self.all(elements);
         values.retain(|value| value.is_finite());
         values
     }
 
-    /// All values of whole elements as doubles, the nearest ones.
+    /// Returns all values of complete elements as the nearest doubles.
     pub(crate) fn all(&self, elements: &[u8]) -> Vec<f64> {
         match self {
             Self::Bytes(codes) => {
@@ -145,7 +146,7 @@ impl Codes {
                 codes.for_each(|(code, value)| *value = (code as i8).into())
             }
             DType::F4E2M1FNX2 => {
-                // torch keeps the first of the two in the low bits.
+                // torch keeps the first of the two values in the low bits.
                 codes.for_each(|(code, value)| *value = four_bits(code & 15));
                 let mut seconds = [0f64; 256];
                 (0..=255u8)
@@ -165,13 +166,13 @@ impl Codes {
             }
             _ => return None,
         }
-        // The first code above those whose exponent is zero.
+        // The code after those with an exponent of zero.
         let normal = mantissa(dtype).map_or(0.0, |bits| values[1 << bits]);
         Some(Self { values, seconds: None, normal })
     }
 }
 
-/// The bits of the mantissa of a float of one byte, of those that have subnormal numbers.
+/// Returns the number of mantissa bits of a one-byte float that has subnormal numbers.
 fn mantissa(dtype: &DType) -> Option<u32> {
     match dtype {
         DType::F8E4M3FN | DType::F8E4M3FNUZ => Some(3),
@@ -187,7 +188,7 @@ fn mantissa(dtype: &DType) -> Option<u32> {
     }
 }
 
-/// `F4E2M1FN`: sign, two bits of exponent with bias 1, one bit of mantissa.
+/// Decodes `F4E2M1FN`: a sign, two exponent bits with bias 1, one mantissa bit.
 fn four_bits(bits: u8) -> f64 {
     const MAGNITUDES: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let magnitude = MAGNITUDES[usize::from(bits & 7)];
@@ -195,7 +196,7 @@ fn four_bits(bits: u8) -> f64 {
 }
 
 impl Half {
-    /// The number that a code stands for; exact.
+    /// Returns the value of a code; exact.
     pub(crate) fn value(self, code: u16) -> f64 {
         match self {
             Self::F16 => f16::from_bits(code).to_f64(),
@@ -205,7 +206,7 @@ impl Half {
         }
     }
 
-    /// The smallest magnitude that is normal; 0 where there are no others.
+    /// Returns the smallest normal magnitude; 0 if the type has no subnormal numbers.
     pub(crate) fn normal(self) -> f64 {
         match self {
             Self::F16 => f16::MIN_POSITIVE.to_f64(),
@@ -216,19 +217,20 @@ impl Half {
 }
 
 impl Component {
-    /// The modulus of one number; NaN if either part is, else infinite if either part is.
+    /// Returns the modulus of a number: NaN if either component is NaN, else infinite if either is
+    /// infinite.
     pub(crate) fn modulus(self, bytes: &[u8]) -> f64 {
         let (one, other) = bytes.split_at(bytes.len() / 2);
         let (one, other) = (self.value(one), self.value(other));
         match self {
             _ if one.is_nan() || other.is_nan() => f64::NAN,
             Self::F64 => one.hypot(other),
-            // Squares of smaller floats are doubles, and so is their sum but for one rounding.
+            // Squares of the smaller floats are exact as doubles, and their sum is rounded once.
             _ => (one * one + other * other).sqrt(),
         }
     }
 
-    /// The smallest magnitude that is normal.
+    /// Returns the smallest normal magnitude.
     pub(crate) fn normal(self) -> f64 {
         match self {
             Self::F16 => Half::F16.normal(),

@@ -1,10 +1,10 @@
-//! Statistics of tensors in one pass: mergeable, and the same to the last bit however the bytes
-//! are cut, whatever the number of workers.
+//! Statistics of tensors in one pass. Results merge, and are identical to the last bit however the
+//! bytes are split and however many workers there are.
 //!
-//! Values of up to 16 bits are counted by their own bits, wider ones by bins of 1/128 of their size
-//! ([`Summary`]); both add up over pieces, workers and machines. Sums are kept without rounding, so
-//! that means, deviations and norms are the nearest doubles. [`Accumulator`] takes the logical bytes
-//! of a tensor, in pieces of any size.
+//! Values of up to 16 bits are counted per bit pattern, wider ones in bins that are 1/128 of their
+//! magnitude wide ([`Summary`]). Both kinds of counts add up across pieces, workers and machines.
+//! Sums are exact, so means, deviations and norms are the nearest doubles. [`Accumulator`] takes
+//! the logical bytes of a tensor in pieces of any size.
 //!
 //! ```
 //! use statelens_checkpoint::DType;

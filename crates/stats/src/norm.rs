@@ -1,24 +1,24 @@
-//! Sums of squares that neither overflow nor vanish: those of very large and very small values are
-//! kept apart, scaled.
+//! Sums of squares that neither overflow nor underflow: squares of very large and of very small
+//! values are summed separately, scaled.
 
 /// A sum of squares.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Norm {
     plain: f64,
-    /// Of values over [`SCALE`].
+    /// Squares of values above [`LARGE`], divided by [`SCALE`].
     large: f64,
-    /// Of values times [`SCALE`].
+    /// Squares of values below [`SMALL`], multiplied by [`SCALE`].
     small: f64,
 }
 
-/// Two to the 571: with it the squares of the largest and of the smallest doubles are doubles.
+/// 2^571: scaled by this, the squares of the largest and of the smallest doubles are doubles.
 const SCALE: f64 = f64::from_bits((1023 + 571) << 52);
-/// Beyond this, and below its inverse, squares are not plain doubles.
+/// Squares of values outside these limits may overflow or underflow.
 const LARGE: f64 = 1e140;
 const SMALL: f64 = 1e-140;
 
 impl Norm {
-    /// Adds a finite magnitude.
+    /// Adds the square of a finite magnitude.
     pub(crate) fn add(&mut self, magnitude: f64) {
         if (SMALL..=LARGE).contains(&magnitude) {
             self.plain += magnitude * magnitude;
@@ -38,7 +38,7 @@ impl Norm {
         self.small += other.small;
     }
 
-    /// The root of the sum.
+    /// Returns the square root of the sum.
     pub(crate) fn root(&self) -> f64 {
         let (plain, large, small) = (self.plain.sqrt(), self.large.sqrt(), self.small.sqrt());
         if large > 0.0 {

@@ -1,5 +1,5 @@
-//! A matrix of any size as a picture of bounded size: cut into blocks, and of each block what is
-//! largest in it.
+//! A matrix of any size as an image of limited size: the matrix is split into blocks, and each
+//! block is represented by its largest value.
 
 use statelens_checkpoint::{DType, Result};
 use statelens_tensor::Receive;
@@ -9,20 +9,21 @@ use crate::kind::ElementKind;
 use crate::norm::Norm;
 use crate::rows::MatrixLine;
 
-/// A matrix in a tensor: elements that follow each other in C order, in rows.
+/// A matrix within a tensor: consecutive elements in C order, arranged in rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Matrix {
-    /// The number of its first element in the tensor.
+    /// The index of its first element in the tensor.
     pub first: u64,
-    /// How many elements it has; the last row may be a part of one.
+    /// Number of elements; the last row may be incomplete.
     pub len: u64,
-    /// Elements in a row.
+    /// Number of elements per row.
     pub columns: u64,
 }
 
 impl Matrix {
-    /// The last two dimensions of a tensor at an index of those before them; of one dimension, one
-    /// row. `None` if there is no such index, or no element.
+    /// Returns the last two dimensions of a tensor at the index `leading` of the other dimensions;
+    /// a tensor of one dimension is one row. Returns `None` if the index is out of range or the
+    /// matrix is empty.
     pub fn of(shape: &[u64], leading: &[u64]) -> Option<Self> {
         let (before, last) = shape.split_at(shape.len().saturating_sub(2));
         if before.len() != leading.len() || shape.contains(&0) {
@@ -38,50 +39,50 @@ impl Matrix {
         Some(Self { first, len, columns: last.last().copied().unwrap_or(1) })
     }
 
-    /// The same elements in rows of so many.
+    /// Returns the same elements in rows of `columns` elements.
     #[must_use]
     pub fn folded(self, columns: u64) -> Self {
         Self { columns: columns.clamp(1, self.len.max(1)), ..self }
     }
 
-    /// How many rows there are, with one that is not whole.
+    /// Returns the number of rows, including an incomplete one.
     pub fn rows(&self) -> u64 {
         self.len.div_ceil(self.columns.max(1))
     }
 }
 
-/// What is known of a block of a matrix.
+/// A summary of one block of a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Tile {
-    /// How many values of it were seen.
+    /// Number of values seen so far.
     pub count: u64,
-    /// Those that are NaN.
+    /// Number of NaN values.
     pub nan: u64,
-    /// Those that are infinite.
+    /// Number of infinite values.
     pub infinite: u64,
-    /// The finite value of largest magnitude, and its number in the matrix; of equal magnitudes, the
-    /// one of the lowest number.
+    /// The finite value of the largest magnitude, and its index in the matrix. Among equal
+    /// magnitudes, the one with the lowest index.
     pub largest: Option<(f64, u64)>,
-    /// The first value that is not finite, by its number in the matrix.
+    /// The index in the matrix of the first value that is not finite.
     pub first_odd: Option<u64>,
     sum: f64,
     norm: Norm,
 }
 
 impl Tile {
-    /// The mean magnitude of the finite values; `None` if there is none, or their sum is more than a
-    /// double holds.
+    /// Returns the mean magnitude of the finite values; `None` if there are none, or if their sum
+    /// overflows a double.
     pub fn mean(&self) -> Option<f64> {
         let finite = self.count - self.nan - self.infinite;
         (finite > 0 && self.sum.is_finite()).then(|| self.sum / finite as f64)
     }
 
-    /// The root of the sum of squares of the finite values.
+    /// Returns the square root of the sum of squares of the finite values.
     pub fn norm(&self) -> f64 {
         self.norm.root()
     }
 
-    /// Adds values one after the other, so that it does not matter how they are cut.
+    /// Adds values one by one, so that the result does not depend on how they are split.
     fn add(&mut self, values: &[f64], first: u64) {
         self.count += values.len() as u64;
         let (mut sum, mut norm) = (self.sum, self.norm);
@@ -126,31 +127,31 @@ impl Tile {
     }
 }
 
-/// Blocks that there are at most: 100 MB of them.
+/// Maximum number of blocks: they take 100 MB.
 pub const MOST_TILES: u64 = 1 << 20;
 
-/// A matrix in blocks of one size, looked at in one pass over its bytes, in pieces of any size. Parts
-/// of it add up ([`Overview::merge`]): what is largest and the counts are the same whatever the parts,
-/// means and norms but for the rounding of their sums.
+/// A matrix in blocks of one size, computed in one pass over its bytes, which may arrive in pieces
+/// of any size. Overviews of parts can be merged ([`Overview::merge`]). Counts and largest values
+/// do not depend on the split; means and norms do, but only by the rounding of their sums.
 #[derive(Debug, Clone)]
 pub struct Overview {
     kind: ElementKind,
-    /// In values, not in elements: some have two.
+    /// Measured in values, not in elements: some elements hold two values.
     matrix: Matrix,
-    /// Rows and columns of a block.
+    /// Number of rows and of columns of a block.
     block: (u64, u64),
-    /// Blocks down and across.
+    /// Number of blocks down and across.
     size: (usize, usize),
     tiles: Vec<Tile>,
-    /// The number in the matrix of the value that is fed next.
+    /// The index in the matrix of the next value.
     at: u64,
-    /// The beginning of an element whose end has not come yet.
+    /// The bytes of an element that has not fully arrived.
     begun: Begun,
 }
 
 impl Overview {
-    /// Of at most so many blocks across and down; `None` if the elements are no numbers, or there are
-    /// none, or too many blocks are asked for.
+    /// Returns an empty overview of at most `across` by `down` blocks. Returns `None` if the
+    /// elements are not numeric, if the matrix is empty, or if there are too many blocks.
     pub fn new(dtype: &DType, matrix: Matrix, across: u32, down: u32) -> Option<Self> {
         let kind = ElementKind::of(dtype)?;
         let each = kind.values();
@@ -170,13 +171,13 @@ impl Overview {
         Some(Self { kind, matrix, block, size, tiles, at: 0, begun: Begun::default() })
     }
 
-    /// The bytes that come next begin with the element of this number in the matrix.
+    /// Sets the index in the matrix of the element that the next bytes start with.
     pub fn seek(&mut self, element: u64) {
         self.begun.clear();
         self.at = element.saturating_mul(self.kind.values());
     }
 
-    /// Takes the next bytes; what lies beyond the matrix is left.
+    /// Processes the next bytes; ignores those beyond the matrix.
     pub fn feed(&mut self, bytes: &[u8]) {
         let mut begun = std::mem::take(&mut self.begun);
         begun.feed(self.kind.size(), bytes, &mut |whole| {
@@ -185,7 +186,7 @@ impl Overview {
         self.begun = begun;
     }
 
-    /// Adds what was found of another part of the same matrix, cut into the same blocks.
+    /// Merges the overview of another part of the same matrix with the same blocks.
     pub fn merge(&mut self, other: &Self) {
         if (self.matrix, self.size) != (other.matrix, other.size) {
             return;
@@ -195,7 +196,8 @@ impl Overview {
         }
     }
 
-    /// This one, and where nothing was seen yet what another one of the same blocks has.
+    /// Returns this overview with its empty tiles filled from `other`, if `other` has the same
+    /// blocks.
     #[must_use]
     pub fn over(&self, other: &Self) -> Self {
         let mut both = self.clone();
@@ -209,38 +211,38 @@ impl Overview {
         both
     }
 
-    /// The values of elements of this dtype, one after the other, as all else here has them; of those
-    /// that are no numbers, none.
+    /// Returns the values of elements of this dtype, converted as in statistics; empty if the
+    /// elements are not numeric.
     pub fn values(dtype: &DType, elements: &[u8]) -> Vec<f64> {
         ElementKind::of(dtype).map_or_else(Vec::new, |kind| kind.all(elements))
     }
 
-    /// The matrix, in values.
+    /// Returns the matrix, measured in values.
     pub fn matrix(&self) -> Matrix {
         self.matrix
     }
 
-    /// Rows and columns of a block; those at the end may have fewer.
+    /// Returns the number of rows and of columns of a block; blocks at the end may have fewer.
     pub fn block(&self) -> (u64, u64) {
         self.block
     }
 
-    /// Blocks down and across.
+    /// Returns the number of blocks down and across.
     pub fn size(&self) -> (usize, usize) {
         self.size
     }
 
-    /// The blocks, row by row.
+    /// Returns the blocks, row by row.
     pub fn tiles(&self) -> &[Tile] {
         &self.tiles
     }
 
-    /// What the rows of blocks are like, each as one line.
+    /// Summarizes each row of blocks as one line.
     pub fn rows(&self) -> Vec<MatrixLine> {
         self.tiles.chunks(self.size.1).map(|tiles| line(tiles.iter())).collect()
     }
 
-    /// What the columns of blocks are like, each as one line.
+    /// Summarizes each column of blocks as one line.
     pub fn columns(&self) -> Vec<MatrixLine> {
         let across = self.size.1;
         (0..across).map(|at| line(self.tiles.iter().skip(at).step_by(across))).collect()
@@ -266,7 +268,7 @@ impl Overview {
     }
 }
 
-/// Bytes whose values are held at a time.
+/// Number of bytes that are converted to values at a time.
 const PIECE: usize = 16 << 10;
 
 fn line<'a>(tiles: impl Iterator<Item = &'a Tile>) -> MatrixLine {
@@ -301,14 +303,15 @@ mod tests {
         all
     }
 
-    /// 7 rows of 5: what is left over at both ends.
+    /// 7 rows of 5 values, so that blocks at both ends are incomplete.
     fn odd() -> Vec<f32> {
         (0..35u16).map(|at| f32::from((at * 17) % 35) - 17.0).collect()
     }
 
     #[test]
     fn each_block_holds_what_is_largest_in_it() {
-        // As numpy has it: a = ((np.arange(35) * 17) % 35 - 17).reshape(7, 5); blocks of 3 rows, 2 columns.
+        // Expected values from numpy: a = ((np.arange(35) * 17) % 35 - 17).reshape(7, 5), in blocks
+        // of 3 rows and 2 columns.
         let found = of(&odd(), &[7, 5], 3, 3);
         assert_eq!((found.size(), found.block()), ((3, 3), (3, 2)));
         let values = odd();
@@ -433,7 +436,7 @@ mod tests {
         assert_eq!(largest(&DType::I8, &[0x80, 0x7f], 2), Some((-128.0, 0)));
         assert_eq!(largest(&DType::Bool, &[0, 1], 2), Some((1.0, 1)));
         assert_eq!(largest(&DType::I64, &(-9i64).to_le_bytes(), 1), Some((-9.0, 0)));
-        // Two values in an element.
+        // An element of two values.
         assert_eq!(largest(&DType::F4E2M1FNX2, &[0xf2], 1), Some((-6.0, 1)));
         let complex: Vec<u8> = [3f32, -4.0].iter().flat_map(|it| it.to_le_bytes()).collect();
         assert_eq!(largest(&DType::C64, &complex, 1), Some((5.0, 0)));

@@ -1,4 +1,4 @@
-//! What the rows and columns of a matrix are like, on demand.
+//! Statistics of the rows and columns of a matrix, computed on request.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,36 +11,36 @@ use crate::begun::Begun;
 use crate::kind::ElementKind;
 use crate::norm::Norm;
 
-/// A row or a column.
+/// Statistics of a row or a column.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct MatrixLine {
     /// The largest finite magnitude.
     pub abs_max: f64,
-    /// The root of the sum of squares of the finite values.
+    /// The square root of the sum of squares of the finite values.
     pub norm: f64,
-    /// Values that are NaN or infinite.
+    /// Number of values that are NaN or infinite.
     pub not_finite: u64,
 }
 
-/// What [`Rows`] found.
+/// The result of [`Rows`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MatrixLines {
-    /// The rows, as far as they were whole; empty if there are more than [`MOST_LINES`].
+    /// The complete rows; empty if there are more than [`MOST_LINES`].
     pub rows: Vec<MatrixLine>,
     /// The columns; empty if there are more than [`MOST_LINES`].
     pub columns: Vec<MatrixLine>,
-    /// Rows that are all zero.
+    /// Number of rows that are all zero.
     pub zero_rows: u64,
-    /// The numbers of the first [`NAMED`] of them.
+    /// The indices of the first [`NAMED`] of them.
     pub zero: Vec<u64>,
-    /// Rows that are equal, bit for bit, to one before them, those of zeros left out.
+    /// Number of rows that equal an earlier row bit for bit, not counting rows of zeros.
     pub copied_rows: u64,
-    /// The numbers of the first [`NAMED`] of them, each with that of the row that it is like.
+    /// The indices of the first [`NAMED`] of them, each with that of the earlier row.
     pub copied: Vec<(u64, u64)>,
 }
 
 impl MatrixLines {
-    /// The rows, or columns, by norm, the largest first; of equal ones, that of the lowest number.
+    /// Returns the indices of rows or columns by descending norm; equal norms in ascending order.
     pub fn ranked(lines: &[MatrixLine]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..lines.len()).collect();
         order.sort_by(|one, other| {
@@ -49,33 +49,33 @@ impl MatrixLines {
         order
     }
 
-    /// The norm in the middle of all.
+    /// Returns the median norm, given the [ranking](Self::ranked) of the lines.
     pub fn median(lines: &[MatrixLine], ranked: &[usize]) -> Option<f64> {
         ranked.get(ranked.len() / 2).and_then(|at| lines.get(*at)).map(|line| line.norm)
     }
 }
 
-/// Rows, or columns, that are told one by one.
+/// Maximum number of rows or columns that are reported individually.
 pub const MOST_LINES: usize = 1 << 22;
 
-/// Rows of zeros, and copied ones, that are told by number.
+/// Maximum number of zero rows, and of copied rows, that are listed by index.
 pub const NAMED: usize = 1 << 12;
 
-/// Looks at a matrix row by row, as its logical bytes come, in pieces of any size. Its sums are those
-/// of the order of the values, so it is one for the whole matrix.
+/// Reads a matrix row by row as its logical bytes arrive, in pieces of any size. Its sums depend on
+/// the order of the values, so one instance must read the whole matrix.
 #[derive(Debug)]
 pub struct Rows {
     kind: ElementKind,
-    /// Bytes of a row.
+    /// Size of a row in bytes.
     width: usize,
     begun: Begun,
     lines: RowScan,
 }
 
-/// All that goes on while the bytes of rows come.
+/// State of reading the rows.
 #[derive(Debug)]
 struct RowScan {
-    /// Where in the row the next byte is, and the next value.
+    /// The positions within the row of the next byte and of the next value.
     at: usize,
     value: usize,
     row: LineAccumulator,
@@ -86,7 +86,7 @@ struct RowScan {
     rows: usize,
 }
 
-/// What is known of a line.
+/// Running statistics of a row or a column.
 #[derive(Debug, Clone, Copy, Default)]
 struct LineAccumulator {
     norm: Norm,
@@ -95,7 +95,8 @@ struct LineAccumulator {
 }
 
 impl Rows {
-    /// Of rows of so many elements; `None` if they are no numbers, or there are none in a row.
+    /// Returns a reader of rows of `columns` elements; `None` if the elements are not numeric or
+    /// `columns` is 0.
     pub fn new(dtype: &DType, columns: u64) -> Option<Self> {
         let kind = ElementKind::of(dtype)?;
         let values = usize::try_from(columns.checked_mul(kind.values())?).ok()?;
@@ -117,7 +118,7 @@ impl Rows {
         Some(Self { kind, width, begun: Begun::default(), lines })
     }
 
-    /// Takes the next bytes.
+    /// Processes the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         let Self { kind, width, begun, lines } = self;
         begun.feed(kind.size(), bytes, &mut |whole: &[u8]| {
@@ -133,7 +134,7 @@ impl Rows {
         });
     }
 
-    /// What was found.
+    /// Returns the statistics.
     pub fn finish(self) -> MatrixLines {
         let mut found = self.lines.found;
         found.columns = self.lines.columns.iter().map(LineAccumulator::line).collect();
@@ -148,11 +149,11 @@ impl Receive for Rows {
     }
 }
 
-/// Bytes whose values are held at a time: whole elements of every size.
+/// Number of bytes that are converted to values at a time; a multiple of every element size.
 const PIECE: usize = 16 << 10;
 
 impl RowScan {
-    /// Takes elements of one row.
+    /// Processes elements of the current row.
     fn take(&mut self, kind: &ElementKind, elements: &[u8]) {
         self.hasher.write(elements);
         let values = kind.all(elements);

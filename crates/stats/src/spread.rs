@@ -1,13 +1,13 @@
-//! How the finite values of a tensor are spread.
+//! The distribution of the finite values of a tensor.
 
 use crate::bins::{self, BinNumber, Counts};
 
-/// Values and how often they are there.
+/// Values and their counts.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Spread {
-    /// Each value that there is, by [`ordered`].
+    /// Each distinct value, as its [`ordered`] key.
     Exact(Counts<i64>),
-    /// By bins; and the values themselves, in no order, where they are few.
+    /// Counts per bin and, if there are only a few values, the values themselves, unordered.
     Binned { counts: Counts<BinNumber>, kept: Option<Vec<f64>> },
 }
 
@@ -17,19 +17,20 @@ impl Default for Spread {
     }
 }
 
-/// Values that are kept one by one.
+/// Number of values that are kept individually.
 pub(crate) const KEPT: u64 = 1 << 16;
 
-/// Different values that are told apart: as many as two bytes can say, and some.
+/// Number of distinct values that are counted individually: more than two bytes can represent.
 const DIFFERENT: usize = 1 << 17;
 
-/// The bits of a finite number so that their order is that of the numbers; both zeros are one.
+/// Returns the bits of a finite number as an integer that sorts like the number. Both zeros have
+/// the same key.
 pub(crate) fn ordered(value: f64) -> i64 {
     let bits = if value == 0.0 { 0 } else { value.to_bits() as i64 };
     turned(bits)
 }
 
-/// The number again.
+/// Returns the number of an [`ordered`] key.
 pub(crate) fn number(ordered: i64) -> f64 {
     f64::from_bits(turned(ordered) as u64)
 }
@@ -39,7 +40,7 @@ fn turned(bits: i64) -> i64 {
 }
 
 impl Spread {
-    /// Adds the values of another; `all` is how many both have together.
+    /// Adds the values of `other`; `all` is the number of values in both together.
     pub(crate) fn merge(&mut self, other: &Self, all: u64) {
         *self = match (&mut *self, other) {
             (Self::Exact(one), other) if one.is_empty() => other.clone().within(all),
@@ -66,12 +67,12 @@ impl Spread {
         };
     }
 
-    /// Whether each value is known, not its bin alone.
+    /// Returns whether each value is known, and not just its bin.
     pub(crate) fn is_exact(&self) -> bool {
         !matches!(self, Self::Binned { kept: None, .. })
     }
 
-    /// The value that `rank` others stand before when all are in order; of a bin its middle.
+    /// Returns the value at index `rank` in ascending order, or the middle of its bin.
     pub(crate) fn at(&self, rank: u64) -> Option<f64> {
         match self {
             Self::Exact(counts) => nth(counts, rank).map(number),
@@ -84,7 +85,8 @@ impl Spread {
         }
     }
 
-    /// Each value, or the middle of its bin, with how often it is there; in no order.
+    /// Calls `visit` with each value, or the middle of its bin, and its count, in no particular
+    /// order.
     pub(crate) fn each(&self, mut visit: impl FnMut(f64, u64)) {
         match self {
             Self::Exact(counts) => counts.iter().for_each(|(key, n)| visit(number(*key), *n)),
@@ -95,9 +97,9 @@ impl Spread {
         }
     }
 
-    /// How many values lie between each two edges; the last bin has its upper edge, too. What lies
-    /// outside is not counted. Where only bins are known, their values are taken to lie evenly in
-    /// them, between `min` and `max`.
+    /// Returns the number of values between each two adjacent edges; the last bin includes its
+    /// upper edge. Values outside the edges are not counted. Where only bins are known, their
+    /// values are assumed to be evenly distributed within the bin, between `min` and `max`.
     pub(crate) fn histogram(&self, edges: &[f64], (min, max): (f64, f64)) -> Vec<u64> {
         let mut counts = vec![0; edges.len().saturating_sub(1)];
         let (Some(first), Some(last)) = (edges.first(), edges.last()) else { return counts };
@@ -119,7 +121,7 @@ impl Spread {
             if high < *first || low > *last {
                 continue;
             }
-            // How many of them lie below an edge.
+            // The number of the bin's values that are below an edge.
             let below = |edge: f64| match edge {
                 edge if edge <= low => 0,
                 edge if edge > high => *n,
@@ -142,7 +144,7 @@ impl Spread {
         counts
     }
 
-    /// The same without what is not kept of so many values.
+    /// Drops the individual values if `all` is more than are kept.
     fn within(mut self, all: u64) -> Self {
         if let Self::Binned { kept, .. } = &mut self
             && all > KEPT

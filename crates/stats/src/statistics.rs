@@ -1,82 +1,83 @@
-//! The numbers that people read.
+//! The figures that are shown to users.
 
 use crate::Summary;
 use crate::exact::Moments;
 
-/// What the values of a tensor are like: what is not said of all is said of the finite ones. What
-/// there is no value for is `None`.
+/// Statistics of the values of a tensor. Unless stated otherwise they cover the finite values only.
+/// A figure is `None` if there is no value to compute it from.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Statistics {
-    /// All values.
+    /// Number of all values.
     pub count: u64,
-    /// Those that are no number.
+    /// Number of NaN values.
     pub nan: u64,
-    /// Infinities.
+    /// Number of values that are positive infinity.
     pub pos_inf: u64,
-    /// Negative ones.
+    /// Number of values that are negative infinity.
     pub neg_inf: u64,
-    /// Zeros, of either sign.
+    /// Number of zeros of either sign.
     pub zeros: u64,
-    /// Those that are so small that their dtype holds them with fewer digits.
+    /// Number of values that are subnormal in their dtype, which holds them with fewer digits.
     pub subnormal: u64,
-    /// The smallest.
+    /// The smallest value.
     pub min: Option<f64>,
-    /// The largest.
+    /// The largest value.
     pub max: Option<f64>,
-    /// The smallest and the largest of whole numbers, which doubles may not hold.
+    /// The smallest and the largest value if all are integers, which doubles may not hold exactly.
     pub whole: Option<(i128, i128)>,
     /// The mean.
     pub mean: Option<f64>,
-    /// The standard deviation, as numpy has it: divided by their number, not by one less.
+    /// The standard deviation with numpy's default: divided by the count, not by the count minus
+    /// one.
     pub std: Option<f64>,
-    /// The sum of magnitudes.
+    /// The sum of the magnitudes.
     pub l1: Option<f64>,
-    /// The root of the sum of squares.
+    /// The square root of the sum of squares.
     pub l2: Option<f64>,
-    /// The mean of magnitudes.
+    /// The mean of the magnitudes.
     pub abs_mean: Option<f64>,
-    /// The largest magnitude, and the number of the first value that has it, counted in C order.
+    /// The largest magnitude, and the index in C order of the first value that has it.
     pub abs_max: Option<(f64, u64)>,
-    /// The first NaN.
+    /// The index of the first NaN.
     pub first_nan: Option<u64>,
-    /// The first infinity of either sign.
+    /// The index of the first infinity of either sign.
     pub first_inf: Option<u64>,
-    /// Values at [`QUANTILES`].
+    /// The values at [`QUANTILES`].
     pub quantiles: Option<[f64; QUANTILES.len()]>,
-    /// Whether quantiles are exact; else they are within 1/256.
+    /// Whether quantiles are exact; otherwise they are within 1/256.
     pub exact: bool,
-    /// How many lie more than six standard deviations from the mean.
+    /// Number of values that are more than six standard deviations from the mean.
     pub beyond_6_std: u64,
-    /// The fourth moment over the square of the second, less 3, so that it is 0 of a normal
-    /// distribution; `None` also if the values lie so close together that it is not known.
+    /// Excess kurtosis: the fourth moment divided by the square of the second, minus 3, so that a
+    /// normal distribution has 0. Also `None` if the values are too close together to compute it.
     pub kurtosis: Option<f64>,
 }
 
-/// The parts that quantiles are told of.
+/// The fractions at which quantiles are reported.
 pub const QUANTILES: [f64; 5] = [0.01, 0.25, 0.5, 0.75, 0.99];
 
 impl Statistics {
-    /// How many values are finite.
+    /// Returns the number of finite values.
     pub fn finite(&self) -> u64 {
         self.count - self.nan - self.pos_inf - self.neg_inf
     }
 
-    /// Whether all values are one number, or one infinity.
+    /// Returns whether all values are the same number or the same infinity.
     pub fn all_equal(&self) -> bool {
         let infinite = self.pos_inf.max(self.neg_inf);
-        // Two whole numbers may be one double, and then they deviate.
+        // Two different integers may be the same double, but then their deviation is not 0.
         let one = self.finite() == self.count && self.min == self.max && self.std == Some(0.0);
         self.count > 0 && (infinite == self.count || one)
     }
 
-    /// Whether all values are zero.
+    /// Returns whether all values are zero.
     pub fn all_zero(&self) -> bool {
         self.count > 0 && self.zeros == self.count
     }
 }
 
 impl Summary {
-    /// What it comes to.
+    /// Computes the statistics.
     pub fn statistics(&self) -> Statistics {
         let summary = self;
         let finite = summary.finite();
@@ -111,7 +112,7 @@ impl Summary {
     }
 }
 
-/// What needs mean and deviation first.
+/// Figures that can only be computed once the mean and the deviation are known.
 struct TailStatistics {
     beyond: u64,
     kurtosis: Option<f64>,
@@ -123,7 +124,7 @@ impl TailStatistics {
         if std == 0.0 || !std.is_finite() {
             return None;
         }
-        // Whole numbers add up to the same in any order.
+        // Sums of integers are the same in any order.
         let (mut beyond, mut fourth, mut second) = (0, 0u128, 0u128);
         const ONE: f64 = (1u64 << 40) as f64;
         summary.each(|value, count| {
@@ -139,7 +140,7 @@ impl TailStatistics {
             second = second.saturating_add(times(square));
         });
         let many = summary.finite() as f64;
-        // 1 but for what is lost where only bins are known.
+        // This is 1, except for the error that comes from values known only by their bins.
         let variance = second as f64 / ONE / many;
         let kurtosis = fourth as f64 / ONE / many - 3.0;
         let known = (variance - 1.0).abs() < 0.01;

@@ -1,12 +1,12 @@
-//! What is known of some values: it adds up, over the pieces of a tensor, and over tensors.
+//! Mergeable summaries of values: they add up across the pieces of a tensor and across tensors.
 
 use crate::exact::ExactSums;
 use crate::spread::{Spread, number, ordered};
 
-/// What is known of the values of a tensor, of a part of one, or of several.
+/// A summary of the values of a tensor, of a part of one, or of several.
 ///
-/// Summaries of parts are [merged](Summary::merge); in which order, and how the values were cut
-/// into parts, changes nothing, not even the last bit.
+/// Summaries of parts can be [merged](Summary::merge). Neither the order of merging nor the split
+/// into parts changes the result, not even in the last bit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
     pub(crate) count: u64,
@@ -15,11 +15,11 @@ pub struct Summary {
     pub(crate) neg_inf: u64,
     pub(crate) zeros: u64,
     pub(crate) subnormal: u64,
-    /// Of the finite values.
+    /// The smallest and the largest finite value.
     pub(crate) extremes: Option<(f64, f64)>,
-    /// The same of whole numbers that a double may not hold.
+    /// The exact extremes if all values are integers, which a double may not hold.
     pub(crate) whole: Option<(i128, i128)>,
-    /// The largest finite magnitude, and where it is first.
+    /// The largest finite magnitude, and the index of the first value that has it.
     pub(crate) largest: Option<(f64, u64)>,
     pub(crate) first_nan: Option<u64>,
     pub(crate) first_inf: Option<u64>,
@@ -27,41 +27,41 @@ pub struct Summary {
     pub(crate) spread: Spread,
 }
 
-/// How the bins of a histogram lie.
+/// The spacing of a histogram's bins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// All of one width.
+    /// All bins have the same width.
     Linear,
-    /// By magnitude, to both sides of zero; around it one bin for what is too small.
+    /// Logarithmic by magnitude on both sides of zero, with one bin around zero for small values.
     Log,
 }
 
-/// Values counted by bins.
+/// Value counts per bin.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Histogram {
-    /// The edges, one more than bins; a value on an edge is in the bin above it, on the last edge in
-    /// the last bin. Empty if there is no finite value.
+    /// The edges, one more than there are bins. A value on an edge is counted in the bin above it,
+    /// a value on the last edge in the last bin. Empty if there are no finite values.
     pub edges: Vec<f64>,
-    /// How many finite values are in each bin.
+    /// Number of finite values in each bin.
     pub counts: Vec<u64>,
 }
 
-/// A logarithmic histogram shows magnitudes down to this part of the largest.
+/// The smallest magnitude that a logarithmic histogram shows, as a fraction of the largest.
 const DEPTH: f64 = 1e-9;
 
 impl Summary {
-    /// One of no values.
+    /// Returns a summary of no values.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds what is known of other values.
+    /// Adds the summary of other values.
     pub fn merge(&mut self, other: &Self) {
         self.whole = match (self.whole, other.whole) {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
             (one, other_whole) if one.is_none() && self.extremes.is_none() => other_whole,
             (one, None) if other.extremes.is_none() => one,
-            // Numbers that are not whole are among them.
+            // One side has values that are not integers.
             _ => None,
         };
         self.count += other.count;
@@ -81,19 +81,19 @@ impl Summary {
         self.spread.merge(&other.spread, self.count);
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many of them are finite.
+    /// Returns the number of finite values.
     pub fn finite(&self) -> u64 {
         self.count - self.nan - self.pos_inf - self.neg_inf
     }
 
-    /// The value that so large a part of the finite ones lies below, by the "lower" rule of numpy: a
-    /// value that there is, the one before if it lies between two. Exact for values of up to 16 bits
-    /// and wherever there are up to 65,536 of them, else within 1/256.
+    /// Returns the quantile at the fraction `part` of the finite values, with numpy's "lower" rule:
+    /// if it is between two values, the lower one. Exact for dtypes of up to 16 bits and for up to
+    /// 65,536 values, otherwise within 1/256.
     pub fn quantile(&self, part: f64) -> Option<f64> {
         let last = self.finite().checked_sub(1)?;
         let (min, max) = self.extremes?;
@@ -104,12 +104,13 @@ impl Summary {
         }
     }
 
-    /// Whether quantiles and histograms are exact.
+    /// Returns whether quantiles and histograms are exact.
     pub fn is_exact(&self) -> bool {
         self.spread.is_exact()
     }
 
-    /// The finite values counted in so many bins (at least one) between the smallest and the largest.
+    /// Counts the finite values in `bins` bins (at least one) between the smallest and the largest
+    /// value.
     pub fn histogram(&self, scale: Scale, bins: usize) -> Histogram {
         let Some((min, max)) = self.extremes else { return Histogram::default() };
         let edges = match scale {
@@ -119,13 +120,14 @@ impl Summary {
         self.histogram_between(edges)
     }
 
-    /// The finite values counted between edges that are in order.
+    /// Counts the finite values between the given edges, which must be in ascending order.
     pub fn histogram_between(&self, edges: Vec<f64>) -> Histogram {
         let Some(extremes) = self.extremes else { return Histogram::default() };
         Histogram { counts: self.spread.histogram(&edges, extremes), edges }
     }
 
-    /// Each finite value that there is, or the middle of its bin, with how often; in no order.
+    /// Calls `visit` with each distinct finite value, or the middle of its bin, and its count, in
+    /// no particular order.
     pub fn each(&self, visit: impl FnMut(f64, u64)) {
         self.spread.each(visit);
     }
@@ -142,7 +144,8 @@ impl Summary {
         if most == 0.0 || bins < 3 {
             return linear(min, max, bins);
         }
-        // One side has all bins but that around zero, which is there if anything lies in it.
+        // If all values have the same sign, that side gets all bins except the one around zero,
+        // which is present only if there are values in it.
         let mut edges = match (min < -least, max > least) {
             (true, true) => {
                 let (below, above) = ((bins - 1) / 2, bins - 1 - (bins - 1) / 2);
@@ -179,7 +182,7 @@ impl Summary {
         edges
     }
 
-    /// Counts a value that is not finite, or is zero, or is so small that it is not normal.
+    /// Counts a value if it is not finite, zero or subnormal (below `normal`).
     pub(crate) fn note(&mut self, value: f64, count: u64, normal: f64) {
         self.count += count;
         if value.is_nan() {
@@ -195,7 +198,7 @@ impl Summary {
         }
     }
 
-    /// Adds values of at most 17 significant bits whose places are noted elsewhere.
+    /// Adds values of at most 17 significant bits, whose positions are recorded elsewhere.
     pub(crate) fn add_values(&mut self, values: impl Iterator<Item = (f64, u64)>, normal: f64) {
         let mut counts = Vec::new();
         for (value, count) in values.filter(|(_, count)| *count > 0) {
@@ -212,9 +215,9 @@ impl Summary {
         self.spread.merge(&Spread::Exact(counts), self.count);
     }
 
-    /// Takes finite extremes in.
+    /// Extends the range of finite values.
     pub(crate) fn extend(&mut self, min: f64, max: f64) {
-        // Minus zero becomes zero, so that the order in which both come does not matter.
+        // Adding 0 turns -0 into 0, so that the order in which both arrive does not matter.
         let new = Some((min + 0.0, max + 0.0));
         self.extremes = both(self.extremes, new, |a, b| (a.0.min(b.0), a.1.max(b.1)));
     }
@@ -227,9 +230,9 @@ fn both<T>(one: Option<T>, other: Option<T>, join: impl FnOnce(T, T) -> T) -> Op
     }
 }
 
-/// Edges at the same distance; the first and the last are as given.
+/// Returns evenly spaced edges; the first and the last are exactly as given.
 fn linear(min: f64, max: f64, bins: usize) -> Vec<f64> {
-    // Of one value: a bin around it.
+    // If all values are equal, a bin around that value.
     let (min, max) = match min == max {
         true => {
             let half = (min.abs() * 1e-3).max(0.5);
@@ -244,7 +247,7 @@ fn linear(min: f64, max: f64, bins: usize) -> Vec<f64> {
     edges
 }
 
-/// Edges whose ratios are the same, between two positive numbers.
+/// Returns edges between two positive numbers, each the same ratio from the next.
 fn powers(least: f64, most: f64, bins: usize) -> Vec<f64> {
     let (low, high) = (least.log2(), most.log2());
     let part = |at: usize| at as f64 / bins.max(1) as f64;

@@ -5,47 +5,49 @@ use crate::bins::{self, BINS, BITS, BinNumber, Counts, NORMAL};
 use crate::kind::{Codes, Half};
 use crate::spread::Spread;
 
-/// Tables, each made when it is needed, and all zero when what it counted was moved on.
+/// Count tables. Each is allocated on first use, and zeroed when its contents are moved to the
+/// summary.
 #[derive(Debug, Default)]
 pub(crate) struct CountTables {
-    /// By the code of a byte.
+    /// Counts by the code of one byte.
     pub(crate) bytes: Vec<u64>,
-    /// By the code of two bytes, twice, so that two equal elements one after the other do not wait
-    /// for each other.
+    /// Counts by the code of two bytes. There are two tables, so that consecutive equal elements do
+    /// not wait for each other's increment.
     pub(crate) halves: Vec<u32>,
-    /// By the upper 16 bits of a 32-bit float that is not subnormal: see [`Single`].
+    /// Counts and sums by the upper 16 bits of 32-bit floats that are not subnormal: see
+    /// [`Single`].
     pub(crate) singles: Vec<Single>,
-    /// By bins of positive and then of negative numbers.
+    /// Counts by bin: first those of positive, then those of negative numbers.
     pub(crate) wide: Vec<u32>,
-    /// Whether `wide` counts anything.
+    /// Whether `wide` has any counts.
     pub(crate) some_wide: bool,
-    /// By sign and exponent of a double.
+    /// Sums by sign and exponent of a double.
     pub(crate) powers: Vec<Power>,
-    /// Zeros, of elements that are counted in `singles` or `wide`.
+    /// Number of zeros among the elements that are counted in `singles` or `wide`.
     pub(crate) zeros: u64,
-    /// Whole numbers, positive and negative ones.
+    /// Sums of positive and of negative integers.
     pub(crate) whole: [Whole; 2],
 }
 
-/// Codes of two bytes.
+/// Number of two-byte codes.
 pub(crate) const HALVES: usize = 1 << 16;
 
-/// How many floats there are of a bin, and the sum of the lower 16 bits of all, in the lower 40
-/// bits; and the sum of the squares of those. That gives the sum and the sum of squares of the
-/// floats, exactly.
+/// Of the floats in one bin: the count, above the sum of their lower 16 bits in the lower 40 bits;
+/// and the sum of the squares of those lower bits. The exact sum and sum of squares of the floats
+/// follow from these.
 pub(crate) type Single = [u64; 2];
 
-/// Where the number of floats stands in a [`Single`].
+/// The bit position of the count in a [`Single`].
 pub(crate) const COUNT: u32 = 40;
 
-/// The sum of the mantissas of doubles of one sign and exponent, and of their squares.
+/// The sum of the mantissas of doubles of one sign and exponent, and the sum of their squares.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Power {
     pub(crate) sum: u128,
     pub(crate) squares: u128,
 }
 
-/// The sum of magnitudes, and of their squares, which may be more than 128 bits.
+/// The sum of magnitudes, and the sum of their squares, which may exceed 128 bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Whole {
     pub(crate) sum: u128,
@@ -53,7 +55,7 @@ pub(crate) struct Whole {
     pub(crate) carries: u64,
 }
 
-/// The table, made if it is not there yet.
+/// Returns the table, allocated on first use.
 pub(crate) fn sized<T: Clone + Default>(table: &mut Vec<T>, len: usize) -> &mut [T] {
     if table.len() < len {
         table.resize(len, T::default());
@@ -112,7 +114,7 @@ impl CountTables {
                 .for_each(|it: &[u8; 4]| look(u16::from_le_bytes([it[2], it[3]]))),
             None => (0..=u16::MAX).for_each(look),
         }
-        // Those of one exponent are added up before they become long numbers.
+        // Sums of one exponent are added up before they are converted to big integers.
         let (mut of, mut sum, mut squares) = ((0, false), 0u128, 0u128);
         for (at, _) in bins::sorted(used) {
             let [packed, low_squares] = std::mem::take(&mut self.singles[usize::from(at)]);
@@ -122,7 +124,7 @@ impl CountTables {
             let high = u128::from(1 << BITS | seven) << 16;
             let bin = ((u64::from(exponent) + 896) << BITS | seven) + NORMAL;
             counts.push((signed(bin as usize, negative), count));
-            // A float of 32 bits is its mantissa times 2^(exponent - 150).
+            // A 32-bit float is its mantissa times 2^(exponent - 150).
             let next = (exponent + 1074 - 150, negative);
             if next != of {
                 summary.sums.add(of.0, of.1, sum, squares, 0);
@@ -136,7 +138,7 @@ impl CountTables {
         self.flush_spread(counts, summary);
     }
 
-    /// Takes the counts by bins; `few` are the values that are counted, where those are few.
+    /// Takes the counts per bin. `few` holds the counted values if they are few.
     pub(crate) fn flush_wide(
         &mut self,
         few: Option<&[f64]>,
@@ -162,7 +164,7 @@ impl CountTables {
         }
         for (at, power) in self.powers.iter_mut().enumerate().filter(|(_, power)| power.sum > 0) {
             let Power { sum, squares } = std::mem::take(power);
-            // Subnormal numbers have the exponent of the smallest others.
+            // Subnormal numbers have the same exponent as the smallest normal ones.
             let shift = (at as u32 & 0x7ff).max(1) - 1;
             summary.sums.add(shift, at >= 0x800, sum, squares, 0);
         }
@@ -184,7 +186,7 @@ impl CountTables {
     }
 }
 
-/// The number of the bin.
+/// Returns the bin number for a bin and a sign.
 fn signed(bin: usize, negative: bool) -> BinNumber {
     let key = 1 + bin as BinNumber;
     if negative { -key } else { key }

@@ -1,4 +1,5 @@
-//! Held against what numpy says of `tests/fixtures/stats`, whose README line tells how it was made.
+//! Compares with numpy's results in `tests/fixtures/stats`; its line in the README describes how
+//! they were made.
 
 use std::path::Path;
 
@@ -42,7 +43,7 @@ fn cases() -> Vec<Case> {
         let at = |index: usize| entry["data_offsets"][index].as_u64().unwrap() as usize;
         Case {
             key: key.clone(),
-            // Safetensors has no complex128: its parts are a dimension there.
+            // Safetensors does not have complex128: there, the components are a dimension.
             dtype: dtype(key.split_once('.').unwrap().0),
             bytes: data[at(0)..at(1)].to_vec(),
             expected: expected[key].clone(),
@@ -58,7 +59,7 @@ fn summary(dtype: &DType, bytes: &[u8], piece: usize) -> Summary {
     accumulator.finish()
 }
 
-/// The same from `parts` parts, which are merged in another order.
+/// Summarizes the bytes in `parts` parts and merges them out of order.
 fn by_parts(dtype: &DType, bytes: &[u8], parts: usize) -> Summary {
     let size = dtype.itemsize() as usize;
     let part = (bytes.len() / size).div_ceil(parts).max(1) * size;
@@ -69,7 +70,7 @@ fn by_parts(dtype: &DType, bytes: &[u8], parts: usize) -> Summary {
         accumulator.feed(piece);
         found.push(accumulator.finish());
     }
-    // Every third one first.
+    // Every third part first.
     let order = (0..3).flat_map(|start| (start..found.len()).step_by(3));
     order.fold(Summary::new(), |mut all, index| {
         all.merge(&found[index]);
@@ -77,7 +78,7 @@ fn by_parts(dtype: &DType, bytes: &[u8], parts: usize) -> Summary {
     })
 }
 
-/// Floats are texts there, for not every reader of JSON reads them to the last bit.
+/// Floats are strings in that file, because not every JSON parser is exact to the last bit.
 fn float(value: &Value) -> Option<f64> {
     value.as_str().map(|text| text.parse().unwrap())
 }
@@ -86,7 +87,7 @@ fn close(found: Option<f64>, expected: &Value, within: f64) -> bool {
     match (found, float(expected)) {
         (None, None) => true,
         (Some(found), Some(expected)) => (found - expected).abs() <= within * expected.abs(),
-        // JSON has no infinities.
+        // JSON can't represent infinities.
         (Some(found), None) => found.is_infinite() && expected.is_null(),
         _ => false,
     }
@@ -121,7 +122,7 @@ fn statistics_are_those_of_numpy() {
             (float(&expected["min"]), float(&expected["max"])),
             "{text}"
         );
-        // Rounded once, so the very doubles.
+        // Rounded once, so the doubles must be equal.
         assert_eq!(found.mean, float(&expected["mean"]), "{text}");
         assert!(close(found.std, &expected["std"], 3e-16), "{text}");
         assert!(close(found.l1, &expected["l1"], 0.0), "{text}");
@@ -139,7 +140,7 @@ fn statistics_are_those_of_numpy() {
         }
         let kurtosis = float(&expected["kurtosis"]);
         let near = |it: f64| (it - kurtosis.unwrap()).abs() <= 1e-6 * (it.abs() + 1.0);
-        // Doubles are too coarse for a deviation of their smallest unit, or far less than the mean.
+        // Doubles are too coarse for deviations of their smallest unit, or far below the mean.
         let least = found.mean.unwrap().abs() * 1e-16;
         let unknown = kurtosis.is_none() || found.std <= Some(least.max(1e-320));
         let equal = found.finite() == found.count && expected["std"] == "0.0";
@@ -167,7 +168,7 @@ fn neither_cuts_nor_workers_change_a_bit() {
     }
 }
 
-/// Values of all sizes, more than are kept, without end.
+/// Values of all magnitudes, more than are kept individually.
 fn many(dtype: &DType, count: usize) -> Vec<u8> {
     let mut seed = 7u64;
     let mut next = || {
@@ -208,7 +209,7 @@ fn many_values_are_counted_in_bins() {
         for parts in [2, 5, 9] {
             assert_eq!(by_parts(&dtype, &bytes, parts), whole, "{dtype} in {parts} parts");
         }
-        // The same values one by one.
+        // The same values, sorted.
         let kind = crate::kind::ElementKind::of(&dtype).unwrap();
         let mut values = kind.doubles(&bytes);
         values.sort_unstable_by(f64::total_cmp);
@@ -284,7 +285,8 @@ fn of_nothing_there_is_nothing() {
 
 #[test]
 fn what_a_cast_would_lose_is_known_before() {
-    // All codes of bfloat16, cast to float16: what the cast itself says of them.
+    // All codes of bfloat16, cast to float16 and others: the forecast must match the cast's own
+    // report.
     let codes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
     for to in [DType::F16, DType::F8E4M3FN, DType::F8E5M2, DType::F8E8M0FNU, DType::I8] {
         let mut cast = statelens_tensor::Cast::new(&DType::BF16, &to).unwrap();
@@ -292,7 +294,7 @@ fn what_a_cast_would_lose_is_known_before() {
         let found = summary(&DType::BF16, &codes, 1_001).forecast(&to).unwrap();
         let wanted = cast.report();
         assert_eq!((found.elements, found.nonzero), (wanted.elements, wanted.nonzero), "{to}");
-        // Of zeros only one sign is known.
+        // The signs of zeros are not known.
         let zeros = wanted.changed.abs_diff(found.changed);
         assert!(zeros <= 1, "{to}: {found:?} {wanted:?}");
         let lost = (found.overflowed, found.flushed, found.worst);
@@ -326,7 +328,7 @@ fn rows_and_columns_are_told_on_demand() {
     let found = rows.finish();
     assert!((found.rows[0].norm / 5e300 - 1.0).abs() < 1e-15);
     assert!((found.rows[1].norm / 5e-320 - 1.0).abs() < 1e-3);
-    // Two values in a byte: rows of two bytes are rows of four values.
+    // Two values per byte: rows of two bytes are rows of four values.
     let mut rows = Rows::new(&DType::F4E2M1FNX2, 2).unwrap();
     rows.feed(&[0x02, 0x00, 0x00, 0x70]);
     let found = rows.finish();
@@ -335,8 +337,8 @@ fn rows_and_columns_are_told_on_demand() {
     assert!(Rows::new(&DType::Bits8, 3).is_none() && Rows::new(&DType::F32, 0).is_none());
 }
 
-/// Whole vectors are looked at in another way than what is no vector, and one odd number among them is
-/// seen in every lane.
+/// Blocks of whole vectors take a different path than others. A single abnormal value must be
+/// detected in every lane.
 #[test]
 fn one_odd_number_among_vectors_of_normal_ones_is_seen() {
     let odd = [0.0, -0.0, 1e-40, -1e-45, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN];

@@ -1,22 +1,23 @@
-//! All singular values: reflections make a triangle of the rows as they come, of the triangle a
-//! matrix of two diagonals, and whose singular values are counted.
+//! All singular values: reflections reduce the rows to a triangular matrix as they arrive, then
+//! reduce that to a bidiagonal matrix, whose singular values are found by bisection.
 
 use statelens_checkpoint::{Result, room};
 
 use super::columns::{Columns, add, dot, reflect, reflector};
 
-/// The triangle that rows come to, a block of them at a time.
+/// The triangular matrix that rows are reduced to, one block of rows at a time.
 #[derive(Debug)]
 pub(super) enum Triangle {
-    /// Of more rows than columns: the rows of the triangle, as columns.
+    /// For matrices with at least as many rows as columns: the rows of the triangle, stored as
+    /// columns.
     Tall { triangle: Columns, block: Vec<f64> },
-    /// Of fewer rows than columns: the rows, as columns that were reflected. A column holds what is
-    /// above the diagonal, then the vector of its reflection.
+    /// For matrices with fewer rows than columns: the reflected rows, stored as columns. A column
+    /// holds the part above the diagonal, then the vector of its reflection.
     Wide { columns: Columns, diagonal: Vec<f64>, scales: Vec<f64> },
 }
 
 impl Triangle {
-    /// Of a matrix of so many rows and columns.
+    /// Creates the triangle of a matrix of this size.
     pub(super) fn new(rows: usize, columns: usize) -> Result<Self> {
         Ok(match rows >= columns {
             true => Self::Tall { triangle: Columns::zeros(columns, columns)?, block: Vec::new() },
@@ -28,7 +29,7 @@ impl Triangle {
         })
     }
 
-    /// Takes the next rows.
+    /// Processes the next rows.
     pub(super) fn take(&mut self, rows: &[f64], width: usize) -> Result<()> {
         match self {
             Self::Tall { triangle, block } => take_tall(triangle, block, rows, width),
@@ -38,7 +39,7 @@ impl Triangle {
         }
     }
 
-    /// A square matrix of the same singular values, but for zeros.
+    /// Returns a square matrix with the same nonzero singular values.
     pub(super) fn square(self) -> Result<Columns> {
         match self {
             Self::Tall { triangle, .. } => Ok(triangle),
@@ -56,7 +57,7 @@ impl Triangle {
     }
 }
 
-/// Rotates a block of rows into the triangle, column by column.
+/// Reflects a block of rows into the triangle, column by column.
 fn take_tall(
     triangle: &mut Columns,
     block: &mut Vec<f64>,
@@ -92,7 +93,7 @@ fn take_tall(
     Ok(())
 }
 
-/// Reflects a block of rows by all reflections so far, then by their own.
+/// Applies all earlier reflections to a block of rows, then their own.
 fn take_wide(
     columns: &mut Columns,
     diagonal: &mut Vec<f64>,
@@ -118,11 +119,11 @@ fn take_wide(
     Ok(())
 }
 
-/// A square matrix on its way to two diagonals, a row and a column at a time.
+/// A square matrix that is being reduced to bidiagonal form, one row and one column per step.
 #[derive(Debug)]
 pub(super) struct TwoDiagonals {
     square: Columns,
-    /// The diagonal and what is beside it, in turn.
+    /// The values of the diagonal and of the superdiagonal, alternating.
     found: Vec<f64>,
     at: usize,
 }
@@ -132,7 +133,7 @@ impl TwoDiagonals {
         Self { square, found: Vec::new(), at: 0 }
     }
 
-    /// Goes on by one; false at the end.
+    /// Reduces one more row and column; returns `false` at the end.
     pub(super) fn step(&mut self) -> Result<bool> {
         let (at, count) = (self.at, self.square.count());
         let square = &mut self.square;
@@ -163,27 +164,27 @@ impl TwoDiagonals {
         Ok(true)
     }
 
-    /// The values of the diagonal and of the one beside it, in turn.
+    /// Starts the bisection with the values of the diagonal and the superdiagonal, alternating.
     pub(super) fn into_counting(self) -> SturmBisection {
         SturmBisection::new(&self.found)
     }
 }
 
-/// The singular values of a matrix of two diagonals, found by halving what lies between those that are
-/// too small and those that are too large: how many are smaller than a number is counted by the signs
-/// of a recurrence (Sturm), on the symmetric matrix that has the two diagonals beside its own of zeros
-/// (Golub and Kahan).
+/// The singular values of a bidiagonal matrix, found by bisection. The number of singular values
+/// below a given number follows from the signs of a recurrence (Sturm) on the symmetric tridiagonal
+/// matrix with a zero diagonal and these values beside it (Golub and Kahan).
 #[derive(Debug)]
 pub(super) struct SturmBisection {
-    /// Squares of the values beside the diagonal, over the largest that a singular value may be.
+    /// Squares of the values beside the diagonal, divided by the square of the upper bound of the
+    /// singular values.
     squares: Vec<f64>,
     most: f64,
-    /// The largest first.
+    /// The singular values found so far, in descending order.
     pub(super) values: Vec<f64>,
     count: usize,
 }
 
-/// Values that are looked for at once.
+/// Number of values that are searched for at once.
 const TOGETHER: usize = 4;
 
 impl SturmBisection {
@@ -195,7 +196,7 @@ impl SturmBisection {
         Self { squares, most, values: Vec::new(), count: found.len().div_ceil(2) }
     }
 
-    /// Finds the next few; false at the end.
+    /// Finds the next few values; returns `false` at the end.
     pub(super) fn step(&mut self) -> bool {
         let left = self.count - self.values.len();
         if left == 0 {
@@ -206,10 +207,11 @@ impl SturmBisection {
             return true;
         }
         let top = self.values.last().map_or(1.0, |last| (last / self.most).min(1.0));
-        // Each with those that are below it, and what it is between.
+        // For each value: the number of values below it, and its lower and upper bounds.
         let mut sought: [(usize, f64, f64); TOGETHER] =
             std::array::from_fn(|lane| ((left - 1).saturating_sub(lane), 0.0, top));
-        // Half a unit in the last place of the largest is as far as they are known.
+        // 56 halvings reach half a unit in the last place of the largest value, the limit of
+        // precision.
         for _ in 0..56 {
             let middle = sought.map(|(_, low, high)| f64::midpoint(low, high));
             let counts = self.counts(middle);
@@ -225,7 +227,7 @@ impl SturmBisection {
         true
     }
 
-    /// How many singular values are smaller than each of these.
+    /// Returns how many singular values are smaller than each of these numbers.
     fn counts(&self, than: [f64; TOGETHER]) -> [usize; TOGETHER] {
         let kept = |term: f64| if term.abs() < SMALLEST { -SMALLEST } else { term };
         let mut lanes = than.map(|than| (than, kept(-than), 1usize));
@@ -235,10 +237,10 @@ impl SturmBisection {
                 *count += usize::from(*last < 0.0);
             }
         }
-        // Half of all are the negative ones.
+        // Half of the eigenvalues are the negatives of the others.
         lanes.map(|(_, _, count)| count.saturating_sub(self.count))
     }
 }
 
-/// What a term of the recurrence is at least, so that nothing is divided by zero.
+/// Minimum magnitude of a term of the recurrence, to avoid division by zero.
 const SMALLEST: f64 = 1e-290;

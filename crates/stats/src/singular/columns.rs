@@ -1,8 +1,8 @@
-//! Matrices by columns, and what is done with two columns.
+//! Matrices stored by column, and operations on columns.
 
 use statelens_checkpoint::{Result, room};
 
-/// A matrix whose columns lie one behind the other.
+/// A matrix whose columns are stored one after the other.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Columns {
     height: usize,
@@ -10,7 +10,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// So many columns of zeros.
+    /// Returns a matrix of `count` columns of zeros.
     pub(super) fn zeros(height: usize, count: usize) -> Result<Self> {
         Ok(Self { height, values: room::filled(0.0, height.saturating_mul(count))? })
     }
@@ -27,7 +27,7 @@ impl Columns {
         &mut self.values[at * self.height..][..self.height]
     }
 
-    /// A column, and another one behind it.
+    /// Returns two columns; `other` must come after `one`.
     pub(super) fn two(&mut self, one: usize, other: usize) -> (&mut [f64], &mut [f64]) {
         let (before, rest) = self.values.split_at_mut(other * self.height);
         (&mut before[one * self.height..][..self.height], &mut rest[..self.height])
@@ -40,10 +40,10 @@ impl Columns {
     }
 }
 
-/// Terms of a sum that are added up side by side.
+/// Number of partial sums that are computed in parallel.
 const LANES: usize = 8;
 
-/// The inner product.
+/// Returns the inner product.
 pub(super) fn dot(one: &[f64], other: &[f64]) -> f64 {
     let (ones, one_rest) = one.as_chunks::<LANES>();
     let (others, other_rest) = other.as_chunks::<LANES>();
@@ -57,15 +57,16 @@ pub(super) fn dot(one: &[f64], other: &[f64]) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
-/// Adds so many times another column.
+/// Adds `times` times the column `from` to `to`.
 pub(super) fn add(to: &mut [f64], times: f64, from: &[f64]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to += times * from;
     }
 }
 
-/// Makes of a column the vector of the reflection that leaves only its first value: what that
-/// becomes, and by what the vector's products are multiplied; 0 if there is nothing to reflect.
+/// Replaces a column by the vector of the reflection that maps it to a multiple of the first unit
+/// vector. Returns the remaining first value and the factor for the vector's inner products; the
+/// factor is 0 if there is nothing to reflect.
 pub(super) fn reflector(column: &mut [f64]) -> (f64, f64) {
     let Some((first, rest)) = column.split_first_mut() else { return (0.0, 0.0) };
     let below = dot(rest, rest);
@@ -78,7 +79,7 @@ pub(super) fn reflector(column: &mut [f64]) -> (f64, f64) {
     (kept, 1.0 / (norm * (norm + magnitude)))
 }
 
-/// Reflects a column.
+/// Applies a reflection to a column.
 pub(super) fn reflect(column: &mut [f64], vector: &[f64], scale: f64) {
     if scale != 0.0 {
         let times = -scale * dot(vector, column);

@@ -1,33 +1,33 @@
-//! The largest singular values of a matrix that is too large for all of them: what a few vectors by
-//! chance become when they are multiplied with the matrix and its transpose, again and again (block
-//! Lanczos, with all vectors kept orthogonal). What is found is never larger than the true one, and how
-//! far away one is at most follows from what is left over.
+//! The largest singular values of a matrix that is too large to compute all of them: block Lanczos
+//! with full reorthogonalisation. It starts with a few random vectors and multiplies them
+//! repeatedly by the matrix and its transpose. A value found is never larger than the true one, and
+//! the residual gives a bound on its error.
 
 use statelens_checkpoint::{Result, room};
 
 use super::columns::{Columns, add, dot};
 use super::spectrum::Spectrum;
 
-/// Finds them in passes over the rows.
+/// Computes the largest singular values in passes over the rows.
 #[derive(Debug)]
 pub(super) struct Largest {
     shape: (u64, u64),
     wanted: usize,
-    /// Orthonormal vectors, of which the last `block` are those of this pass.
+    /// Orthonormal vectors; the last `block` of them are those of the current pass.
     basis: Columns,
     block: usize,
-    /// What the vectors of this pass become: the transpose of the matrix times it times them.
+    /// The vectors of this pass, multiplied by the matrix and then by its transpose.
     products: Columns,
-    /// The inner products of vectors with what vectors become, a column for each.
+    /// The inner products of all basis vectors with the products; one column per product.
     inner: Vec<Vec<f64>>,
     squares: f64,
     passes: u32,
     chance: Chance,
 }
 
-/// So much of the largest is nothing: rounding.
+/// Values below this fraction of the largest are rounding errors.
 const ROUNDING: f64 = 1e-13;
-/// What is known to this part of the largest is known well enough.
+/// An error below this fraction of the largest value is small enough to stop.
 const ENOUGH: f64 = 1e-7;
 
 impl Largest {
@@ -47,7 +47,7 @@ impl Largest {
         Ok(new)
     }
 
-    /// Takes the next rows.
+    /// Processes the next rows.
     pub(super) fn take(&mut self, rows: &[f64], width: usize) {
         if self.passes == 0 {
             self.squares += dot(rows, rows);
@@ -62,7 +62,8 @@ impl Largest {
         }
     }
 
-    /// Ends a pass: what is known now, and whether that is all that can be.
+    /// Ends a pass. Returns the singular values found so far, and whether the computation is
+    /// complete.
     pub(super) fn end(&mut self) -> Result<(Spectrum, bool)> {
         self.passes += 1;
         for at in 0..self.block {
@@ -81,13 +82,13 @@ impl Largest {
             return Ok((found, true));
         }
         if ended {
-            // A value that the matrix has more often than there were vectors: others find it again.
+            // A value with a multiplicity above the block size: new random vectors find it again.
             self.begin(block)?;
         }
         Ok((found, self.block == 0))
     }
 
-    /// Begins with vectors by chance.
+    /// Starts with random vectors.
     fn begin(&mut self, count: usize) -> Result<()> {
         self.products = Columns::zeros(self.shape.1 as usize, count)?;
         for at in 0..count {
@@ -97,8 +98,9 @@ impl Largest {
         self.extend(ROUNDING).map(|_| ())
     }
 
-    /// Makes what the vectors became into vectors that are orthogonal to all before, those left out
-    /// that are nothing but rounding; what each one has of the new ones.
+    /// Extends the basis by the products of this pass, orthogonalised against all earlier vectors;
+    /// drops those that are rounding errors. Returns the components of each product along the new
+    /// vectors.
     fn extend(&mut self, nothing: f64) -> Result<Vec<Vec<f64>>> {
         let before = self.basis.count();
         let count = self.products.count();
@@ -106,7 +108,7 @@ impl Largest {
         for at in 0..count {
             let product = self.products.get_mut(at);
             let mut parts = vec![0.0; self.basis.count() - before];
-            // Once more, for what rounding left of the others.
+            // Twice, to remove what rounding left of the other vectors.
             for _ in 0..2 {
                 for (other, vector) in (0..self.basis.count()).map(|it| (it, self.basis.get(it))) {
                     let part = dot(vector, product);
@@ -136,7 +138,8 @@ impl Largest {
             let column = square.get_mut(at);
             for (other, part) in column.iter_mut().enumerate() {
                 let (one, two) = (at.min(other), at.max(other));
-                // The upper half: rows of vectors that came later are known by what came before.
+                // Uses only the upper half: the matrix is symmetric, and products have no entries
+                // for later vectors.
                 *part = self.inner[two][one];
             }
         }
@@ -149,7 +152,7 @@ impl Largest {
         for at in order.into_iter().take(least) {
             let vector = vectors.get(at);
             let last = &vector[count - block..];
-            // What the matrix and its transpose make of this vector, but for its own multiple.
+            // The residual: the component of the product outside the basis.
             let rest: f64 = (0..self.block)
                 .map(|row| {
                     let of = |parts: &Vec<f64>| parts.get(row).copied().unwrap_or(0.0);
@@ -179,8 +182,8 @@ impl Largest {
     }
 }
 
-/// The eigenvalues of a symmetric matrix without negative ones, and their vectors: its columns are
-/// turned in pairs until they are orthogonal (Jacobi, Hestenes).
+/// Computes the eigenvalues and eigenvectors of a positive semidefinite matrix by rotating pairs of
+/// columns until all are orthogonal (one-sided Jacobi, Hestenes).
 fn eigenvectors(mut square: Columns) -> Result<(Vec<f64>, Columns)> {
     const SWEEPS: u32 = 40;
     let count = square.count();
@@ -220,7 +223,7 @@ fn eigenvectors(mut square: Columns) -> Result<(Vec<f64>, Columns)> {
     Ok((norms.into_iter().map(f64::sqrt).collect(), vectors))
 }
 
-/// The same numbers everywhere, by chance between -1 and 1 (SplitMix64).
+/// A pseudo-random generator (SplitMix64) of numbers between -1 and 1, the same on every platform.
 #[derive(Debug)]
 struct Chance(u64);
 
@@ -234,7 +237,8 @@ impl Chance {
     }
 }
 
-/// Does about so many operations as a step has, to tell how fast they are; how many it did.
+/// Performs about as many operations as one step, so that their speed can be measured. Returns the
+/// number of operations.
 pub fn practise() -> u64 {
     const SIDE: usize = 256;
     let mut rows: Vec<f64> = Vec::new();

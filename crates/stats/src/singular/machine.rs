@@ -1,4 +1,4 @@
-//! Reads a matrix, once or again and again, and finds its singular values.
+//! Reads a matrix in one or several passes and computes its singular values.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::spectrum::Spectrum;
 use crate::kind::ElementKind;
 use crate::overview::Matrix;
 
-/// Finds singular values. A step takes no long time, whatever the matrix.
+/// Computes singular values. Every step is short, whatever the size of the matrix.
 #[derive(Debug)]
 pub struct Singular {
     plan: SingularPlan,
@@ -23,10 +23,10 @@ pub struct Singular {
     stage: Stage,
     pour: Pour<Queue>,
     passes: u32,
-    /// Rows of this pass that were taken.
+    /// Number of rows processed in this pass.
     row: u64,
     squares: f64,
-    /// The largest magnitude.
+    /// The largest magnitude so far.
     most: f64,
     found: Option<Spectrum>,
 }
@@ -40,18 +40,18 @@ enum Stage {
     Done,
 }
 
-/// Bytes that came and were not taken yet.
+/// Bytes that arrived and are not processed yet.
 #[derive(Debug, Default)]
 struct Queue {
     bytes: Vec<u8>,
     taken: usize,
 }
 
-/// Doubles have squares between these.
+/// Magnitudes whose squares are doubles.
 const SQUARED: Range<f64> = 1e-140..1e140;
 
 impl Singular {
-    /// Of a matrix in a tensor whose elements are numbers.
+    /// Prepares the computation for a matrix in a numeric tensor.
     pub fn new(
         files: &FileSet,
         tensor: &Tensor,
@@ -87,7 +87,7 @@ impl Singular {
         })
     }
 
-    /// What is known: after each pass of the largest, of all at the end.
+    /// Returns the singular values so far: the largest after each pass, or all of them at the end.
     pub fn found(&self) -> Option<&Spectrum> {
         self.found.as_ref()
     }
@@ -96,7 +96,7 @@ impl Singular {
         matches!(self.stage, Stage::Triangle(_) | Stage::Largest(_))
     }
 
-    /// Bytes of the rows that are taken next.
+    /// Returns the number of bytes of the rows that are processed next.
     fn next(&self) -> usize {
         let rows = self.plan.together().min(self.plan.rows - self.row);
         let values = rows.saturating_mul(self.plan.columns);
@@ -133,7 +133,7 @@ impl Singular {
         }
     }
 
-    /// All rows were taken.
+    /// Ends a pass, once all rows are processed.
     fn end_pass(&mut self) -> Result<()> {
         if self.most > 0.0 && self.most < SQUARED.start {
             let most = self.most;
@@ -229,13 +229,13 @@ impl Machine for Singular {
         }
     }
 
-    /// In operations, which are about even in time.
+    /// Measured in operations, which take about equally long.
     fn progress(&self) -> (u64, u64) {
         let total = self.plan.operations;
         let part = |of: u64, done: f64| (of as f64 * done) as u64;
         let read = self.row as f64 / self.plan.rows.max(1) as f64;
         let small = self.plan.rows.min(self.plan.columns);
-        // What comes after the rows.
+        // Operations after the rows have been read.
         let after = small.saturating_mul(small).saturating_mul(3).saturating_mul(small);
         let done = match &self.stage {
             Stage::Triangle(_) => part(total.saturating_sub(after), read),

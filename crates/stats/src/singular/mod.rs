@@ -1,9 +1,10 @@
-//! The singular values of a matrix that is read row by row, as often as it takes.
+//! The singular values of a matrix that is read row by row, in one or several passes.
 //!
-//! Of a matrix whose smaller side is not long all are found, in one pass: by reflections, as LAPACK does,
-//! on the values themselves and not on their products, so that small ones are as far off as large ones,
-//! by a few roundings of the largest. Of a larger one the largest are found in a few passes and told
-//! with how far off they may be. What either takes is known before ([`SingularPlan`]).
+//! If the smaller side of the matrix is short, all singular values are computed in one pass. This
+//! uses reflections, like LAPACK, on the values themselves and not on their products, so that the
+//! error of small singular values, too, is a few roundings of the largest. Of larger matrices, the
+//! largest singular values are computed in a few passes, with error bounds. The cost of either is
+//! known in advance ([`SingularPlan`]).
 
 mod all;
 mod columns;

@@ -1,56 +1,56 @@
-//! What finding singular values takes, told before it begins.
+//! The cost of computing singular values, estimated in advance.
 
 use statelens_checkpoint::{DType, Error, Result, grouped};
 
 use crate::kind::ElementKind;
 use crate::overview::Matrix;
 
-/// Which singular values are wanted.
+/// The singular values to compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Which {
-    /// All of a small matrix, the largest of a large one.
+    /// All of a small matrix, the largest ones of a large one.
     #[default]
     Usual,
-    /// All of them.
+    /// All singular values.
     All,
-    /// So many of the largest.
+    /// The given number of the largest.
     Largest(u32),
 }
 
-/// How singular values are found, and what that takes.
+/// How the singular values will be computed, and the cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SingularPlan {
-    /// Rows of the matrix.
+    /// Number of rows of the matrix.
     pub rows: u64,
-    /// Columns of the matrix.
+    /// Number of columns of the matrix.
     pub columns: u64,
-    /// How many of the largest; all of them if `None`.
+    /// How many of the largest are computed; `None` for all.
     pub largest: Option<u32>,
-    /// How often the matrix is read, at most.
+    /// Maximum number of passes over the matrix.
     pub passes: u32,
-    /// Bytes that are read, at most.
+    /// Maximum number of bytes read.
     pub bytes: u64,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory: u64,
-    /// Multiplications and additions, about.
+    /// Approximate number of multiplications and additions.
     pub operations: u64,
 }
 
-/// All are found of what has no more rows, or columns, than this.
+/// Up to this length of the smaller side, all singular values are computed by default.
 pub const USUALLY_ALL: u64 = 1024;
-/// All are found on demand up to here.
+/// Up to this length of the smaller side, all singular values are computed on request.
 pub const MOST_ALL: u64 = 4096;
-/// So many of the largest are told.
+/// Default number of the largest singular values.
 pub const USUALLY_LARGEST: u32 = 32;
-/// More are not found but with all.
+/// Maximum number, unless all are computed.
 pub const MOST_LARGEST: u32 = 64;
-/// Operations that are not begun without being asked for.
+/// Number of operations above which the computation must be requested explicitly.
 const MANY: u64 = 200_000_000_000;
-/// How often a matrix is read for its largest.
+/// Maximum number of passes for the largest singular values.
 const PASSES: u32 = 8;
 
 impl SingularPlan {
-    /// For a matrix of elements of this dtype, in at most so many bytes of memory.
+    /// Plans the computation for a matrix of elements of this dtype, in at most `memory` bytes.
     pub fn new(dtype: &DType, matrix: Matrix, which: Which, memory: u64) -> Result<Self> {
         let kind = ElementKind::of(dtype).filter(|kind| !matches!(kind, ElementKind::Complex(_)));
         let kind = kind.ok_or_else(|| {
@@ -125,13 +125,13 @@ impl SingularPlan {
         })
     }
 
-    /// How many vectors there are in a pass.
+    /// Returns the number of vectors per pass.
     pub(super) fn block(&self) -> u64 {
         let wanted = u64::from(self.largest.unwrap_or(0));
         (wanted / 2 + 4).min(self.rows).min(self.columns)
     }
 
-    /// Rows that are taken together: as many as keep a step short.
+    /// Returns the number of rows that are processed together, limited to keep a step short.
     pub(super) fn together(&self) -> u64 {
         const STEP: u64 = 1 << 26;
         let each = match self.largest {

@@ -1,4 +1,4 @@
-//! Against what `numpy.linalg.svd` (2.4.6) says of the same matrices.
+//! Compares with the results of `numpy.linalg.svd` (2.4.6) for the same matrices.
 
 use statelens_checkpoint::{DType, FileSet, Layout, Result, Tensor};
 use statelens_tensor::{Buffer, Machine as _, Need, drive};
@@ -44,7 +44,7 @@ fn found(dtype: DType, bytes: Vec<u8>, shape: [u64; 2], which: Which) -> Result<
     Ok(machine.found().unwrap().clone())
 }
 
-/// Within so much of the largest.
+/// Asserts that values are equal within `part` of the largest.
 fn assert_near(found: &[f64], wanted: &[f64], part: f64) {
     assert_eq!(found.len(), wanted.len());
     for (found, want) in found.iter().zip(wanted) {
@@ -76,7 +76,7 @@ fn small_ones_of_an_ill_conditioned_matrix_are_not_lost() {
     let hilbert = doubles((0..64).map(|at| 1.0 / f64::from(at / 8 + at % 8 + 1)));
     let found = found(DType::F64, hilbert, [8, 8], Which::Usual).unwrap();
     assert_near(&found.values, &HILBERT, 4e-16);
-    // 1.1e-10: from the products of the columns it would be noise of 1e-8.
+    // This is 1.1e-10: computed from the products of the columns it would be lost in noise of 1e-8.
     assert!((found.values[7] / HILBERT[7] - 1.0).abs() < 1e-5, "{}", found.values[7]);
     assert_eq!(found.rank().number, 8);
 }
@@ -96,7 +96,7 @@ fn rank_is_told() {
     assert_eq!((zero.condition(), zero.stable_rank(), zero.holding(0.9)), (None, None, None));
     let one = found(DType::F32, singles(&[3.0, 4.0]), [1, 2], Which::Usual).unwrap();
     assert_near(&one.values, &[5.0], 1e-15);
-    // Of equal ones: identity, whose effective rank is its rank.
+    // All equal: the effective rank of an identity matrix is its rank.
     let unit = doubles((0..36).map(|at| f64::from(u8::from(at / 6 == at % 6))));
     let unit = found(DType::F64, unit, [6, 6], Which::Usual).unwrap();
     assert_near(&unit.values, &[1.0; 6], 1e-15);
@@ -120,7 +120,7 @@ fn the_largest_are_as_far_off_as_is_told() {
     assert!((largest.captured() - captured).abs() < 1e-3, "{}", largest.captured());
     assert_eq!(largest.rank(), AtLeast { number: 12, or_more: true });
     assert_eq!(largest.effective_rank(), None);
-    // Across, they are the same.
+    // The transposed matrix has the same singular values.
     let across: Vec<f32> = (0..120)
         .flat_map(|column| (0..300).map(move |row| row * 120 + column))
         .map(|at| values[at])
