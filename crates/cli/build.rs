@@ -1,5 +1,5 @@
-//! Puts the built page into the command, if `STATELENS_SITE` names its folder, as `cargo xtask build`
-//! does. Without it the command compiles all the same, and `serve` says how to get the page.
+//! Embeds the built page into the command, if `STATELENS_SITE` names its folder, as `cargo xtask
+//! build` does. Without it, the command still compiles, and `serve` explains how to get the page.
 
 use std::path::{Path, PathBuf};
 use std::{env, fmt::Write as _, fs, io};

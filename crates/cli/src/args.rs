@@ -57,7 +57,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The command line of a build that has the page in it, or has not.
+/// Returns the command line of a build with or without the page.
 pub(crate) fn command(has_page: bool) -> clap::Command {
     let command = Cli::command();
     if !has_page {

@@ -1,4 +1,4 @@
-//! What a command may spend on a checkpoint, and how its user raises that.
+//! Limits on what a command may spend on a checkpoint, which the user can raise.
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use statelens_checkpoint::{Checkpoint, Error, ErrorKind, Limits, Result, Unfolde
 
 static LIMITS: OnceLock<Limits> = OnceLock::new();
 
-/// Reads `--limit`: a number, so many times the usual, or `none`.
+/// Parses `--limit`: a number, which multiplies the defaults, or `none`.
 pub(crate) fn parse(text: &str) -> Result<Limits, String> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(Limits::none());
@@ -17,18 +17,18 @@ pub(crate) fn parse(text: &str) -> Result<Limits, String> {
     }
 }
 
-/// Goes by `limits` from now on.
+/// Sets the limits.
 pub(crate) fn set(limits: Limits) {
-    // A command sets them once, before anything is opened.
+    // Can't fail: a command sets them once, before it opens a file.
     let _ = LIMITS.set(limits);
 }
 
-/// What may be spent.
+/// Returns the limits.
 pub(crate) fn limits() -> &'static Limits {
     LIMITS.get_or_init(Limits::default)
 }
 
-/// Fails if going through all values of a checkpoint takes much more than its size lets expect.
+/// Fails if reading all values of a checkpoint takes much more than its size suggests.
 pub(crate) fn check(checkpoint: &Checkpoint, what: &str) -> Result<()> {
     let name = checkpoint.files.main().map(|main| checkpoint.files.name(main).to_owned());
     checkpoint
@@ -37,14 +37,13 @@ pub(crate) fn check(checkpoint: &Checkpoint, what: &str) -> Result<()> {
         .map_err(|error| error.in_file(name.unwrap_or_default()))
 }
 
-/// As [`check`], of texts alone: a format that holds one as often as it is named makes a plan of
-/// the size of them all.
+/// Like [`check`], but counts only text: a format that writes a text as often as it is referenced
+/// makes a plan of the total size.
 pub(crate) fn check_texts(checkpoint: &Checkpoint, what: &str) -> Result<()> {
     Unfolded { tensor_bytes: 0, ..checkpoint.unfolded() }.check(what, limits())
 }
 
-/// Says what to do in words of the command line, where that differs from what a library says, or
-/// where nothing was said.
+/// Adds advice in terms of the command line, unless the library's advice suffices.
 pub(crate) fn advise(error: Error) -> Error {
     if error.code() == "exists" {
         return error.advice("Name another one, or replace it with --force.");

@@ -1,5 +1,5 @@
-//! The command `statelens`: a thin face on the core. It brings files, a terminal and a clock;
-//! everything about checkpoints is in the crates below.
+//! The command `statelens`: a thin layer over the library crates. It provides files, a terminal and
+//! a clock; everything about checkpoints is in those crates.
 
 mod args;
 mod commands;
@@ -20,9 +20,9 @@ use statelens_inspect::visible;
 use crate::args::{Cli, Command};
 use crate::print::{Failure, complain};
 
-/// The answer is no.
+/// Exit status for a negative result.
 const NO: u8 = 1;
-/// It could not be done.
+/// Exit status for a failure.
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -75,20 +75,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what is wrong with the command line, or prints the help that it asks for. An argument may be
-/// the name of a file that a stranger gave it.
+/// Reports an error in the command line, or prints the requested help. Control characters are made
+/// visible, because an argument may be a file name chosen by a stranger.
 fn wrong(error: &clap::Error) -> ! {
     let text = error.render().to_string();
     let seen: Vec<String> = text.lines().map(visible).collect();
     if error.use_stderr() && text.lines().ne(seen.iter()) {
-        // Who has closed standard error reads no errors.
+        // If standard error is closed, there is nowhere to report this.
         let _ = writeln!(std::io::stderr(), "{}", seen.join("\n"));
         std::process::exit(FAILED.into());
     }
     error.exit()
 }
 
-/// What a shell tells of a program that a signal ended, if one did: 130 for Ctrl-C.
+/// Returns the exit status of a failure; after a signal, the one that shells report (130 for
+/// Ctrl-C).
 fn failed() -> ExitCode {
     output::caught().map_or(FAILED, |signal| 128u8.saturating_add(signal)).into()
 }

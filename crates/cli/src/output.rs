@@ -1,4 +1,4 @@
-//! Where files are written, and what a signal means for them.
+//! Output files, and how signals interrupt writing.
 
 mod signals;
 

@@ -1,4 +1,4 @@
-//! Standard output: buffered, and quiet when the reader has gone.
+//! Standard output: buffered, and silent once its reader has closed it.
 
 use std::io::{self, Write as _};
 
@@ -7,18 +7,18 @@ use statelens_checkpoint::{Error, Grade, room};
 pub(crate) use statelens_inspect::{counted, grouped, size_text};
 use statelens_inspect::{grade_word, listed, visible};
 
-/// Why a command ended before it was done.
+/// The reason why a command ended early.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something to tell the user.
+    /// An error to report.
     Error(Error),
-    /// Something that the user was told of already.
+    /// An error that was reported already.
     Told,
-    /// Nobody reads what we print any more (`statelens ls … | head`): no failure at all.
+    /// The reader closed standard output (`statelens ls … | head`), which is not an error.
     Closed,
 }
 
-/// What a command returns: whether the answer is yes.
+/// The result of a command: whether the input passes.
 pub(crate) type CommandResult = Result<bool, Failure>;
 
 impl From<Error> for Failure {
@@ -30,7 +30,8 @@ impl From<Error> for Failure {
 /// Standard output.
 pub(crate) struct Printer {
     out: io::BufWriter<io::StdoutLock<'static>>,
-    /// Goes on without a reader, for the exit status still tells the verdict.
+    /// Keep going when standard output is closed, because the exit status still reports the
+    /// verdict.
     verdict: bool,
     closed: bool,
 }
@@ -41,13 +42,13 @@ impl Printer {
         Self { out, verdict: false, closed: false }
     }
 
-    /// For a command whose exit status is its answer: that must be told even if nobody reads the
-    /// words any more.
+    /// Creates a printer for a command whose exit status is its result, which must be computed even
+    /// after standard output was closed.
     pub(crate) fn for_verdict() -> Self {
         Self { verdict: true, ..Self::new() }
     }
 
-    /// Prints as it is.
+    /// Prints text unchanged.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
         self.bytes(text.as_bytes())
     }
@@ -58,7 +59,7 @@ impl Printer {
         self.text("\n")
     }
 
-    /// Prints as it is.
+    /// Prints bytes unchanged.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if self.closed {
             return Ok(());
@@ -67,7 +68,7 @@ impl Printer {
         self.told(written)
     }
 
-    /// Prints what is still held back.
+    /// Flushes the buffer.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         if self.closed {
             return Ok(());
@@ -87,14 +88,14 @@ impl Printer {
     }
 }
 
-/// The first of some keys, in backticks.
+/// Lists the first few keys, in backticks.
 pub(crate) fn keys_text(keys: &[String]) -> String {
     let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
     listed(&keys, 3)
 }
 
-/// The word of a grade, in `width` characters: what is dangerous has a colour, if standard output
-/// is a terminal that shows one and `NO_COLOR` is not set.
+/// Returns the word of a grade, padded to `width` characters. It is coloured unless standard output
+/// is not a terminal with colours or `NO_COLOR` is set.
 pub(crate) fn grade_text(grade: Grade, width: usize) -> String {
     let word = format!("{:width$}", grade_word(grade));
     let style = match grade {
@@ -109,7 +110,7 @@ pub(crate) fn grade_text(grade: Grade, width: usize) -> String {
     }
 }
 
-/// A line on standard error. Where that is closed there is nobody to tell.
+/// Prints a line on standard error. Errors are ignored: there is nowhere to report them.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "statelens: {}", visible(text));
 }
@@ -121,23 +122,23 @@ fn failure(error: io::Error) -> Failure {
     }
 }
 
-/// Columns, each as wide as its widest cell of the first rows; the last is as long as it is.
+/// A table. Each column is as wide as its widest cell; the last one is not padded.
 pub(crate) struct TextTable {
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
-    /// That there was no memory for all rows.
+    /// Set if there was not enough memory for all rows.
     lack: Option<Error>,
 }
 
 impl TextTable {
-    /// The heads; one that starts with `>` stands right, as its column does.
+    /// Sets the headings; a `>` in front aligns the column to the right.
     pub(crate) fn new(heads: &[&str]) -> Self {
         let right = heads.iter().map(|head| head.starts_with('>')).collect();
         let heads = heads.iter().map(|head| head.trim_start_matches('>').to_owned()).collect();
         Self { right, rows: vec![heads], lack: None }
     }
 
-    /// Adds a row; control characters are made visible. Where there is no memory for it, printing fails.
+    /// Adds a row; control characters are made visible. If memory runs out, printing fails.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         if self.lack.is_none() {
             let row = cells.iter().map(|cell| visible(cell)).collect();
@@ -145,18 +146,18 @@ impl TextTable {
         }
     }
 
-    /// The width of a column.
+    /// Returns the width of a column.
     pub(crate) fn width(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count().min(60)).max().unwrap_or(0)
     }
 
-    /// Prints it with its heads.
+    /// Prints the table with its headings.
     pub(crate) fn print(self, printer: &mut Printer) -> Result<(), Failure> {
         self.print_from(0, printer)
     }
 
-    /// Prints it without its heads.
+    /// Prints the table without its headings.
     pub(crate) fn print_body(self, printer: &mut Printer) -> Result<(), Failure> {
         self.print_from(1, printer)
     }
@@ -168,7 +169,7 @@ impl TextTable {
         let mut widths = vec![0; self.right.len()];
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
-                // One endless key must not push every other column off the screen.
+                // A very long key must not push every other column off the screen.
                 *width = (*width).max(cell.chars().count().min(60));
             }
         }

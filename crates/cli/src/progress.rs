@@ -1,4 +1,4 @@
-//! Progress on standard error, if that is a terminal.
+//! Progress on standard error, if it is a terminal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use statelens_checkpoint::Progress;
 
 use crate::print::{counted, grouped, size_text};
 
-/// What is counted.
+/// The unit that a job counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Bytes, with a rate in bytes.
@@ -18,12 +18,12 @@ pub(crate) enum Unit {
     Keys,
     /// Files of a folder.
     Files,
-    /// What takes about even time, of which people know nothing.
+    /// Work that takes roughly even time and has no unit that users know.
     Work,
 }
 
-/// A line that shows how far a job is. Nothing is drawn in the first moment, so that short jobs
-/// leave the terminal alone.
+/// A line that shows the progress of a job. Nothing is drawn at first, so that short jobs leave the
+/// terminal alone.
 pub(crate) struct Bar {
     bar: ProgressBar,
     unit: Unit,
@@ -34,19 +34,19 @@ pub(crate) struct Bar {
 
 const PATIENCE: Duration = Duration::from_millis(500);
 const REDRAW: Duration = Duration::from_millis(125);
-/// An estimate from less than this is a guess.
+/// An estimate from less time than this is a guess.
 const ETA_AFTER: Duration = Duration::from_secs(2);
 
 impl Bar {
-    /// `job` says what is going on, in a word.
+    /// Creates a bar; `job` describes the job in a word.
     pub(crate) fn new(job: &'static str, unit: Unit) -> Self {
-        // Not even a line without numbers, until there is something to wait for.
+        // Hidden until the job takes long enough to be worth showing.
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         bar.set_prefix(job);
         Self { bar, unit, started: Instant::now(), shown: None, stop: None }
     }
 
-    /// Says stop once `flag` is set.
+    /// Stops the job once `flag` is set.
     #[must_use]
     pub(crate) fn stopped_by(mut self, flag: Arc<AtomicBool>) -> Self {
         self.stop = Some(flag);
@@ -54,13 +54,13 @@ impl Bar {
     }
 
     fn draw(&self, done: u64, total: u64) {
-        // A template that does not parse would be seen by every test that draws; the default
-        // style is then good enough.
+        // A template that does not parse would show in every test that draws; the default style is
+        // good enough then.
         if let Ok(style) = ProgressStyle::with_template(template(width(), total > 0)) {
             self.bar.set_style(style);
         }
         if self.bar.is_hidden() {
-            // Hidden by itself where standard error is not a terminal.
+            // Stays hidden if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_length(total.max(1));
@@ -90,14 +90,14 @@ impl Bar {
     }
 }
 
-/// The columns of the terminal; as many as there mostly are where that is not known.
+/// Returns the columns of the terminal; 80 if unknown.
 fn width() -> u16 {
     let size = terminal_size::terminal_size_of(std::io::stderr());
     size.map_or(80, |(terminal_size::Width(width), _)| width)
 }
 
-/// What is drawn in so many columns. The message is cut at the end of the line, so that the line
-/// is never two; the bar takes only what the message leaves.
+/// Returns the template for a width in columns. The message is cut at the end of the line, so that
+/// it never wraps; the bar takes only the space that the message leaves.
 fn template(width: u16, bar: bool) -> &'static str {
     match width {
         0..72 => "{prefix} {wide_msg}",

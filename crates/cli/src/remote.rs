@@ -1,4 +1,4 @@
-//! Checkpoints at addresses, as much of them as the user allows to be fetched.
+//! Remote checkpoints. The user limits how much may be fetched.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ use crate::limits::limits;
 use crate::print::{complain, grouped, size_text};
 use crate::scratch;
 
-/// What was fetched from web servers; one command is one action.
+/// Counts the bytes fetched from web servers; each command is one action.
 static METER: LazyLock<Arc<Meter>> = LazyLock::new(|| Arc::new(Meter::new(CAP, ADVICE)));
 
-/// What to do about the limit.
+/// Advice for an exceeded limit.
 const ADVICE: &str = "Allow more with --max-fetch, as in --max-fetch 20GB.";
 
-/// Changes what may be fetched.
+/// Sets how many bytes may be fetched.
 pub(crate) fn allow(cap: u64) {
     METER.allow(cap);
 }
 
-/// How many workers read these files: a server is asked for one part after the other, as each part
-/// that is read grows.
+/// Returns the number of workers that read these files. One for a remote file: its parts are
+/// requested in order, since the size of each request grows with the parts read.
 pub(crate) fn workers(files: &[&Path]) -> usize {
     match files.iter().any(|file| address(file).is_some()) {
         true => 1,
@@ -34,22 +34,23 @@ pub(crate) fn workers(files: &[&Path]) -> usize {
     }
 }
 
-/// Opens a remote checkpoint, with the files beside it that it names, and those in `with`.
+/// Opens a remote checkpoint with the files that it refers to and those in `with`.
 pub(crate) fn open(url: &str, with: &[PathBuf], progress: &mut dyn Progress) -> Result<Checkpoint> {
     remote().open(url, with, progress)
 }
 
-/// The files of a remote checkpoint: itself, those beside it that it names, and those in `with`.
+/// Returns the files of a remote checkpoint: itself, the files that it refers to, and those in
+/// `with`.
 pub(crate) fn files(url: &str, with: &[PathBuf], progress: &mut dyn Progress) -> Result<FileSet> {
     remote().files(url, with, progress)
 }
 
-/// Refuses a plan that takes more from web servers than may be fetched.
+/// Refuses a plan that would fetch more from web servers than is allowed.
 pub(crate) fn check_cap(plan: &Plan) -> Result<()> {
     remote().check_cap(plan, ADVICE)
 }
 
-/// Says what was fetched, if something was, to a person.
+/// Reports the bytes fetched, if standard error is a terminal.
 pub(crate) fn tell() {
     if METER.requests() > 0 && std::io::stderr().is_terminal() {
         let (bytes, requests) = (size_text(METER.fetched()), METER.requests());

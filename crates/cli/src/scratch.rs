@@ -1,4 +1,4 @@
-//! Room on disk for tensors that are put in order, as much as the user allows.
+//! Temporary space on disk for reordering tensors, as much as the user allows.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,13 +8,13 @@ use statelens_checkpoint::Scratch;
 
 static DISK: OnceLock<Arc<Disk>> = OnceLock::new();
 
-/// Allows so many bytes, once, before anything is read.
+/// Sets the limit in bytes.
 pub(crate) fn allow(most: u64) {
-    // A command sets it once.
+    // Can't fail: a command sets it once, before it reads anything.
     let _ = DISK.set(disk(most));
 }
 
-/// The disk as scratch.
+/// Returns temporary space on disk.
 pub(crate) fn on_disk() -> Arc<dyn Scratch> {
     DISK.get_or_init(|| disk(MOST)).clone()
 }

@@ -1,4 +1,4 @@
-//! Where checkpoints are read from: files and folders, and standard input.
+//! Sources of checkpoints: files, folders, and standard input.
 
 use std::io::IsTerminal as _;
 use std::path::{Component, Path, PathBuf};
@@ -12,7 +12,7 @@ use statelens_checkpoint::{Error, Result};
 use crate::print::complain;
 use crate::scratch;
 
-/// As [`statelens::files::open`]; `-` is standard input.
+/// Opens a checkpoint as [`statelens::files::open`] does; `-` is standard input.
 pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
     match path == Path::new("-") {
         true => standard_input(with),
@@ -20,8 +20,8 @@ pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
     }
 }
 
-/// Files that a checkpoint names, as far as they are in folders below its own. Paths that lead out of that
-/// folder are not followed.
+/// Returns the files that a checkpoint refers to in subfolders of its own folder. Paths that lead
+/// out of that folder are not followed.
 pub(crate) fn below(checkpoint: &Path, names: &[String]) -> Vec<PathBuf> {
     let Some(folder) = checkpoint.parent().filter(|_| checkpoint.is_file()) else {
         return Vec::new();
@@ -34,11 +34,11 @@ pub(crate) fn below(checkpoint: &Path, names: &[String]) -> Vec<PathBuf> {
     paths.filter(|path| path.is_file()).take(MOST_BELOW).collect()
 }
 
-/// Files in folders below that are opened with a checkpoint.
+/// Files in subfolders that are opened with a checkpoint.
 const MOST_BELOW: usize = 1_000;
 
-/// Standard input, which can be read only once and from its start to its end: so it is put into a
-/// file without a name first.
+/// Opens standard input. It can be read only once and in order, so it is first copied to an unnamed
+/// file.
 fn standard_input(with: &[PathBuf]) -> Result<OpenedFiles> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::Relaxed) {

@@ -136,7 +136,7 @@ pub(crate) enum DiffOrder {
     Change,
 }
 
-/// A bound for a difference.
+/// Parses a bound for a difference.
 fn tolerance(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),

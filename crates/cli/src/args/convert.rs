@@ -118,7 +118,7 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// Just a format.
+    /// Returns the options for a format without any others.
     pub(crate) fn plain(to: &str, force: bool, durable: Durable) -> Self {
         Self {
             to: Some(to.to_owned()),
@@ -183,7 +183,8 @@ pub(crate) struct Edits {
     pub(crate) cast: Vec<String>,
 }
 
-/// What stands below the options of `convert`: the extensions of every format that is written.
+/// Returns the help text below the options of `convert`: the extensions of every format that is
+/// written.
 pub(super) fn about() -> String {
     let formats: Vec<String> = statelens_formats::writings()
         .map(|writing| {
@@ -214,7 +215,7 @@ Examples:
     )
 }
 
-/// The formats that can be written.
+/// Returns the formats that can be written.
 fn formats() -> PossibleValuesParser {
     let name = |writing: &'static Writing| {
         PossibleValue::new(writing.id).aliases(writing.aliases()).help(writing.label)
@@ -222,7 +223,7 @@ fn formats() -> PossibleValuesParser {
     statelens_formats::writings().map(name).collect::<Vec<_>>().into()
 }
 
-/// What some format that can be written lets choose.
+/// Returns the choices that any writable format offers.
 fn choices(of: fn(&Writing) -> &'static [Choice]) -> PossibleValuesParser {
     let named = |choice: &&Choice| !choice.id.is_empty();
     statelens_formats::writings()

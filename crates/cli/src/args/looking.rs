@@ -70,7 +70,7 @@ pub(crate) struct Show {
     pub(crate) code: Option<Option<String>>,
 }
 
-/// A number, or `all`.
+/// Parses a number or `all`.
 fn count(text: &str) -> Result<u64, String> {
     match text {
         "all" => Ok(u64::MAX),

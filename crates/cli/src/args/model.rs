@@ -1,4 +1,4 @@
-//! The commands for model families: from one implementation of a model to another.
+//! The commands for model families, which convert from one implementation of a model to another.
 
 use std::path::PathBuf;
 

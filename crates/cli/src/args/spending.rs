@@ -1,4 +1,4 @@
-//! What a command may spend on a checkpoint.
+//! Limits on what a command may spend on a checkpoint.
 
 use clap::Args;
 use statelens_checkpoint::Limits;
@@ -30,7 +30,7 @@ pub(crate) struct Spending {
 }
 
 impl Command {
-    /// What this command may spend, if it opens checkpoints.
+    /// Returns the limits of this command, if it opens checkpoints.
     pub(crate) fn spending(&self) -> Option<&Spending> {
         let common = match self {
             Self::Info(args) => &args.inputs.common,
@@ -70,7 +70,7 @@ impl Command {
         Some(&common.spending)
     }
 
-    /// What it may spend on each file, if its user says so.
+    /// Returns the limits for each file, if the user gave any.
     pub(crate) fn limit(&self) -> Option<&Limits> {
         match self {
             Self::Toolbox(Toolbox::Runs(args)) => args.folder.limit.as_ref(),

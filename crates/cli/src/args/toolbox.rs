@@ -1,4 +1,4 @@
-//! The commands for those who train: states, comparing, checking, repairing, run folders.
+//! The commands for training: states, comparing, checking, repairing, run folders.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `statelens stats` and what else looks at values.
+//! `statelens stats` and the other commands that read values.
 
 use std::path::PathBuf;
 
@@ -314,7 +314,7 @@ pub(crate) enum StatisticsField {
 }
 
 impl StatisticsField {
-    /// Its number; `None` where there is none. The key has none.
+    /// Returns the number of this field; `None` if it is missing, and for the key.
     pub(crate) fn of(self, of: &Statistics) -> Option<f64> {
         let count = |count: u64| Some(count as f64);
         match self {
@@ -374,7 +374,7 @@ enum Comparison {
 }
 
 impl Test {
-    /// Whether it is true; what has no such number is not.
+    /// Returns whether the test holds; false if there is no number.
     pub(crate) fn is(&self, of: &Statistics) -> bool {
         let Some(mut value) = self.field.of(of) else { return false };
         if self.percent {

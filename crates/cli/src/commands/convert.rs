@@ -31,7 +31,8 @@ pub(crate) use report::{losses_text, refuse_losses};
 pub(crate) fn run(args: &Convert) -> CommandResult {
     let edit = edits::edit(&args.edits)?;
     let output = args.output.clone().or_else(|| args.output_option.clone());
-    // Found out before anything is read, but where the source says it.
+    // Fails before anything is read where the arguments suffice; `--in-place` needs the source's
+    // format.
     let mut destination = None;
     if !args.in_place {
         destination = Some(Destination::of(&args.input, output, &args.edits, &args.writes)?);
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &Convert) -> CommandResult {
     .run(checkpoint, &sources)
 }
 
-/// [`run`], to the format that the name of the command says.
+/// Runs [`run`] with the format that the command is named after.
 pub(crate) fn run_to(mut args: Convert, to: &str) -> CommandResult {
     if args.writes.to.as_deref().is_some_and(|asked| asked != to) {
         let error = Error::refused(format!("this command writes {to} files"));
@@ -76,18 +77,18 @@ pub(crate) struct ConvertJob<'a> {
     pub(crate) writes: &'a Writes,
     pub(crate) common: &'a Common,
     pub(crate) dry_run: bool,
-    /// Into which files it is cut, where `writes` doesn't say it.
+    /// How to split the output into shards, unless `writes` says so.
     pub(crate) cut: Shards,
-    /// A dry run reads what is cast.
+    /// Whether a dry run reads the values that are cast.
     pub(crate) scan: bool,
 }
 
 impl ConvertJob<'_> {
-    /// What is to be written of a checkpoint, and what its format is called.
+    /// Plans the output; also returns the name of its format.
     fn planned(&self, checkpoint: &Arc<Checkpoint>) -> Result<(Plan, String)> {
         let (target, format) = self.target(checkpoint)?;
         let target = target.sharded(self.shards(checkpoint)?).map_err(|error| self.named(error))?;
-        // PyTorch's files hold a text once that is named again and again.
+        // The torch format stores repeated text once; the others write it out each time.
         if target.writing.id != "torch" {
             limits::check_texts(checkpoint, "writing the file")?;
         }
@@ -97,7 +98,7 @@ impl ConvertJob<'_> {
         Ok((plan, format))
     }
 
-    /// Plans it, and writes it unless that is not asked for.
+    /// Plans the conversion and, unless this is a dry run, writes it.
     pub(crate) fn run(
         &self,
         checkpoint: impl Into<Arc<Checkpoint>>,
@@ -116,7 +117,7 @@ impl ConvertJob<'_> {
             };
             report::show(self, &format, &plan, size, &changes, scanned.as_ref(), &mut printer)?;
             printer.finish()?;
-            // As it would end.
+            // A dry run fails where the real run would.
             if let Some(report) = scanned.filter(|_| !self.writes.lossy) {
                 edits::refuse_false(&plan.source, &report)?;
             }
@@ -125,7 +126,8 @@ impl ConvertJob<'_> {
         if plan.loses() && !self.writes.lossy {
             return Err(refuse_losses(&plan.losses).into());
         }
-        // What is written may be another one: that of a large file would be in memory twice.
+        // The plan may hold an edited copy. Free the original so that a large checkpoint is not in
+        // memory twice.
         drop(checkpoint);
         remote::check_cap(&plan)?;
         let (losses, source, paths) = (plan.losses.clone(), plan.source.clone(), self.paths(&plan));
@@ -164,13 +166,13 @@ impl ConvertJob<'_> {
         Ok(true)
     }
 
-    /// Where the files of a plan go: beside each other.
+    /// Returns the paths of the plan's files, all in the folder of the destination.
     fn paths(&self, plan: &Plan) -> Vec<PathBuf> {
         let path = self.destination.path();
         plan.files.iter().map(|file| path.with_file_name(&file.name)).collect()
     }
 
-    /// A line about what was written: where standard output is that, on standard error.
+    /// Prints a line about the output; on standard error if standard output is the destination.
     fn say(&self, printer: &mut Printer, line: &str) -> std::result::Result<(), Failure> {
         match self.destination {
             Destination::Output => {
@@ -181,7 +183,7 @@ impl ConvertJob<'_> {
         }
     }
 
-    /// An error about the file to be written, unless it is about another one.
+    /// Names the destination in an error, unless the error already names a file.
     fn named(&self, error: Error) -> Error {
         match error.file() {
             Some(_) => error,
@@ -189,11 +191,11 @@ impl ConvertJob<'_> {
         }
     }
 
-    /// What to write, and what it is called.
+    /// Returns the target to write and the full name of its format.
     fn target(&self, source: &Checkpoint) -> Result<(WriteTarget, String)> {
         let writing = self.writing;
         let version = || {
-            // A file that is replaced keeps its version, if that is asked for at all.
+            // In place, the file keeps its format version unless another is requested.
             let known = writing.versions.iter().any(|one| one.id == source.format.version);
             let same = writing_of(source.format.id).is_some_and(|own| own.id == writing.id);
             let keeps = matches!(self.destination, Destination::InPlace(_)) && known && same;
@@ -208,7 +210,7 @@ impl ConvertJob<'_> {
         Ok((writing.target(&asked)?, writing.full_name(&asked)))
     }
 
-    /// What `--shard-size` or `--shard` ask for, of what the edit leaves of the checkpoint.
+    /// Returns the shards that `--shard-size` or `--shard` request for the edited checkpoint.
     fn shards(&self, source: &Arc<Checkpoint>) -> Result<Shards> {
         let edited = || match self.edit.is_empty() {
             true => Ok(source.clone()),

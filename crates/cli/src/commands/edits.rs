@@ -1,4 +1,4 @@
-//! The edits of `statelens convert`: what is asked for, what it does to keys, what casts did.
+//! The edits of `statelens convert`: their options, the changes of keys and the effects of casts.
 
 use std::fs;
 use std::path::Path;
@@ -12,9 +12,9 @@ use crate::args::Edits;
 use crate::print::{Failure, Printer, TextTable, complain, counted, grouped, keys_text};
 use crate::source;
 
-/// Keys that the JSON names with what casts did to them.
+/// Keys that the JSON output lists with the effects of casts.
 const NAMED: usize = 1000;
-/// Tensors that a refusal names.
+/// Tensors that a refusal lists.
 const TOLD: usize = 10;
 
 pub(super) fn edit(args: &Edits) -> Result<Edit> {
@@ -31,7 +31,7 @@ pub(super) fn edit(args: &Edits) -> Result<Edit> {
     })
 }
 
-/// The replacements, then the list of names if there is one.
+/// Returns the `--rename` replacements, then those of the list of names.
 pub(super) fn renames(texts: &[String], list: Option<&Path>) -> Result<Vec<Rename>> {
     let mut renames = Rename::all(texts)?;
     if let Some(path) = list {
@@ -47,10 +47,10 @@ pub(super) fn renames(texts: &[String], list: Option<&Path>) -> Result<Vec<Renam
     Ok(renames)
 }
 
-/// The longest list of names that is read.
+/// Bytes of the longest list of names that is accepted.
 const LONGEST_LIST: u64 = 256 << 20;
 
-/// Says on standard error which edits match nothing: most likely they are misspelt.
+/// Warns on standard error of edits that match nothing: most likely they are misspelt.
 pub(super) fn warn_of_unused(args: &Edits, edit: &Edit, source: &Checkpoint) -> Result<()> {
     let unused = edit.unused(source)?;
     for text in &unused.exclude {
@@ -67,7 +67,7 @@ pub(super) fn warn_of_unused(args: &Edits, edit: &Edit, source: &Checkpoint) -> 
     Ok(())
 }
 
-/// Old and new keys, where they differ.
+/// Prints old and new keys where they differ.
 pub(super) fn changes_text(changes: &[Change], printer: &mut Printer) -> Result<(), Failure> {
     if changes.is_empty() {
         return Ok(());
@@ -205,7 +205,7 @@ fn is_flushed(changed: &Changed) -> bool {
     changed.cast.flushed.saturating_mul(100) > changed.cast.nonzero
 }
 
-/// Refuses files in which casts did more than round, and tells where, a line each.
+/// Refuses a file in which casts did more than round, and lists the tensors, one per line.
 pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()> {
     if !report.is_false() {
         return Ok(());

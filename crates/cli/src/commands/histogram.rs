@@ -1,14 +1,14 @@
-//! Histograms in characters.
+//! Histograms drawn with characters.
 
 use statelens_inspect::number_text;
 use statelens_stats::Summary;
 
 use crate::print::grouped;
 
-/// Characters that the longest bar has.
+/// Width of the longest bar, in characters.
 const WIDTH: u64 = 40;
 
-/// A histogram in characters, a line for each bin, and what is known of the values.
+/// Draws a histogram with one line per bin, followed by the statistics of the values.
 pub(crate) fn drawn(summary: &Summary, edges: &[f64], counts: &[u64]) -> Vec<String> {
     let of = summary.statistics();
     let most = counts.iter().copied().max().unwrap_or(0).max(1);
@@ -17,7 +17,7 @@ pub(crate) fn drawn(summary: &Summary, edges: &[f64], counts: &[u64]) -> Vec<Str
         .zip(edges.windows(2))
         .map(|(count, edges)| {
             let [low, high] = [edges[0], edges[1]].map(number_text);
-            // In eighths of a character.
+            // Length in eighths of a character.
             let eighths = (u128::from(*count) * u128::from(WIDTH) * 8).div_ceil(most.into()) as u64;
             let mut bar = "█".repeat((eighths / 8) as usize);
             bar.extend([' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'].get((eighths % 8) as usize));

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Info) -> CommandResult {
     Ok(true)
 }
 
-/// A row for each of several checkpoints.
+/// Prints one row for each of several checkpoints.
 fn table(args: &Inputs) -> CommandResult {
     let heads = ["format", ">tensors", ">parameters", ">bytes", "findings"];
     several::each(&args.files, &heads, args.common.json, |file| {
@@ -142,7 +142,8 @@ fn counts(summary: &CheckpointSummary, printer: &mut Printer) -> Result<(), Fail
     Ok(())
 }
 
-/// A state dict without nesting has a state per key.
+/// The largest number of states that is listed. In a state dict without nesting every key is a
+/// state.
 const MOST_STATES: usize = 40;
 
 fn exact(bytes: u64) -> String {

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Ls) -> CommandResult {
     Ok(true)
 }
 
-/// Which leaves are listed.
+/// The leaves to list.
 struct LeafFilter {
     patterns: Vec<Pattern>,
     tensors: bool,
@@ -54,7 +54,8 @@ impl LeafFilter {
     fn of(args: &Ls) -> Result<Self, Failure> {
         let patterns = args.patterns.iter().map(|text| Pattern::parse(text));
         let patterns = patterns.collect::<statelens_checkpoint::Result<_>>()?;
-        // By torch's name, a short one, or as `ls` prints it: NumPy and GGUF have their own.
+        // Accepts torch's name, a short name, or the name that `ls` prints (NumPy and GGUF have
+        // their own).
         let dtypes = args.dtype.iter().map(|name| match dtype_named(name) {
             Ok(dtype) => dtype.name().to_owned(),
             Err(_) => name.clone(),
@@ -84,7 +85,7 @@ impl LeafFilter {
     }
 }
 
-/// Sorts by what is asked for; what is equal keeps the order of the file.
+/// Sorts by the requested property; equal leaves keep the order of the file.
 fn sort(checkpoint: &Checkpoint, by: Option<Sort>, leaves: &mut [Leaf]) {
     let params = |leaf: &Leaf| checkpoint.tensor_of(leaf.target).and_then(|(_, it)| it.numel());
     let dtype = |leaf: &Leaf| dtype_of(checkpoint, leaf.target).map(|dtype| dtype.name());
@@ -97,7 +98,7 @@ fn sort(checkpoint: &Checkpoint, by: Option<Sort>, leaves: &mut [Leaf]) {
         Some(Sort::Name) => order::by(leaves, |one, other| {
             natural_order(&one.flat.to_lossy(), &other.flat.to_lossy())
         }),
-        // Values without a dtype come last.
+        // Leaves without a dtype come last.
         Some(Sort::Dtype) => order::by(leaves, |one, other| match (dtype(one), dtype(other)) {
             (None, Some(_)) => Ordering::Greater,
             (Some(_), None) => Ordering::Less,
@@ -145,8 +146,9 @@ fn print(
     if leaves.peek().is_none() {
         return printer.line(nothing(args));
     }
-    // A table is as wide as its widest cell, so all rows are made before one is printed;
-    // in runs, so that a million keys do not wait in memory as text.
+    // The widest cell determines the width of a table, so all its rows are built before one is
+    // printed. Tables are limited to `ROWS` rows so that the text of a million keys is not held in
+    // memory.
     while leaves.peek().is_some() {
         let run: Vec<Leaf> = leaves.by_ref().take(ROWS).collect();
         table(checkpoint, &run).print(printer)?;
@@ -157,7 +159,7 @@ fn print(
 const ROWS: usize = 50_000;
 
 fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> TextTable {
-    // Beside it the name that a variable has to its user, where keys have more than that.
+    // Adds a column with the shorter name that users know a variable by, if any key has one.
     let shorter = leaves.iter().any(|leaf| short_of(&leaf.flat.to_lossy()).is_some());
     let columns = ["key", "short", "kind", "dtype", "shape", ">bytes", "value"];
     let columns: Vec<&str> =
@@ -167,7 +169,7 @@ fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> TextTable {
         let short = shorter.then(|| short_of(&leaf.flat.to_lossy()).unwrap_or_default().to_owned());
         let names = || names(checkpoint, leaf);
         let row = vec![
-            // The key by which all else goes, as in JSON and in what is converted.
+            // The full key, as in JSON output and in conversions.
             leaf.flat.to_lossy().into_owned(),
             kind_of(checkpoint, leaf).into(),
             dtype_of(checkpoint, leaf.target).map_or(String::new(), ToString::to_string),
@@ -195,7 +197,7 @@ fn names(checkpoint: &Checkpoint, leaf: &Leaf) -> String {
     datatype.map_or_else(String::new, |text| shortened(&text))
 }
 
-/// The start of a text, as much as a cell shows.
+/// Returns the start of a text that fits into a cell.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(80) {
         Some((at, _)) => format!("{}…", &text[..at]),
@@ -203,7 +205,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// A key as the user knows it, where that is another one.
+/// Returns the shorter key that the user knows, if it differs.
 fn short_of(key: &str) -> Option<&str> {
     Some(known_key(key)).filter(|short| *short != key)
 }

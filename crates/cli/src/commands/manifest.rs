@@ -35,12 +35,13 @@ pub(crate) fn run(args: &Manifest) -> CommandResult {
         (Ok(unread), None) => unread,
     };
     printer.finish()?;
-    // Never freed: to take a hundred thousand values apart takes as long as to list them.
+    // The checkpoint is never freed: dropping a hundred thousand values takes as long as listing
+    // them.
     std::mem::forget(checkpoint);
     Ok(tell(&unread))
 }
 
-/// Says which keys could not be read; whether there were none.
+/// Reports the keys that could not be read; returns whether all were read.
 fn tell(unread: &[Unread]) -> bool {
     for Unread { key, why } in unread.iter().take(SHOWN) {
         complain(&format!("`{key}` can't be read: {why}"));
@@ -51,7 +52,7 @@ fn tell(unread: &[Unread]) -> bool {
     unread.is_empty()
 }
 
-/// Keys that are told one by one.
+/// Unreadable keys that are reported one by one.
 const SHOWN: usize = 20;
 
 fn manifest(
@@ -70,7 +71,7 @@ fn manifest(
     writer.finish()
 }
 
-/// Writes it to a file, which gets its name when it is complete.
+/// Writes the manifest to a file, which gets its name when it is complete.
 fn write(
     args: &Manifest,
     checkpoint: &Checkpoint,

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Merge) -> CommandResult {
     .run(checkpoint, &sources)
 }
 
-/// What is read, and what is written: the last file unless `-o` names another.
+/// Returns the inputs and the output: the last file unless `-o` names another.
 fn files(args: &Merge) -> Result<(Vec<PathBuf>, PathBuf)> {
     let mut files = args.files.clone();
     let output = args.output.clone().or_else(|| files.pop());
@@ -47,7 +47,7 @@ fn files(args: &Merge) -> Result<(Vec<PathBuf>, PathBuf)> {
     }
 }
 
-/// One checkpoint of all, whose files are one set.
+/// Merges the inputs into one checkpoint with a single set of files.
 fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
     let mut merging = Merging::new(limits());
     let mut sources = Vec::new();
@@ -90,7 +90,7 @@ fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSo
     Ok((checkpoint, sources))
 }
 
-/// Collisions that are told with the files that they are in.
+/// Collisions that are listed with the files they occur in.
 const TOLD: usize = 20;
 
 fn name(file: &Path) -> String {

@@ -1,4 +1,4 @@
-//! One file per command.
+//! One module per command.
 
 pub(crate) mod convert;
 pub(crate) mod edits;
@@ -33,20 +33,20 @@ use crate::remote;
 use crate::scratch;
 use crate::source::{self, FileSource};
 
-/// Opens a checkpoint and keeps the files behind it.
+/// Opens a checkpoint; also returns its source files.
 fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
     let (checkpoint, sources) = open_any(file, with)?;
-    // For the list of its leaves and what is counted of them; whoever makes more of each asks again.
+    // Memory for the list of leaves and their counts; callers that need more per leaf check again.
     checkpoint.room(300)?;
     Ok((checkpoint, sources))
 }
 
-/// What arrays without a dtype are read as.
+/// The dtypes that arrays without a dtype are read as (`--read-as`).
 static READ_AS: OnceLock<Vec<CastRule>> = OnceLock::new();
 
-/// Reads arrays without a dtype by these rules from now on.
+/// Sets the rules by which arrays without a dtype are read from now on.
 pub(crate) fn read_as(rules: Vec<CastRule>) {
-    // A command sets them once, before anything is opened.
+    // Can't fail: a command sets them once, before it opens a file.
     let _ = READ_AS.set(rules);
 }
 
@@ -61,7 +61,7 @@ fn open_any(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSo
             let below = source::below(file, &checkpoint.files.missed());
             match below.is_empty() {
                 true => (checkpoint, opened.sources),
-                // It names files in folders below its own.
+                // It refers to files in folders below its own.
                 false => {
                     let opened = source::open(file, &[with, &below].concat())?;
                     let files = opened.files.with_scratch(scratch::on_disk());
@@ -85,13 +85,13 @@ fn open_any(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSo
     }
 }
 
-/// Opens a checkpoint that is needed until the process ends. It is never freed: to take a
-/// hundred thousand values apart one by one would take as long as to list them.
+/// Opens a checkpoint that is needed until the process ends. It is never freed: dropping a hundred
+/// thousand values one by one would take as long as listing them.
 fn open_for_good(file: &Path, with: &[PathBuf]) -> Result<&'static Arc<Checkpoint>> {
     open(file, with).map(|(checkpoint, _)| &*Box::leak(Box::new(Arc::new(checkpoint))))
 }
 
-/// Findings as indented paragraphs, the worst first.
+/// Prints findings as indented paragraphs, the worst first.
 fn print_findings(findings: &[Finding], printer: &mut Printer) -> Result<(), Failure> {
     let mut sorted: Vec<&Finding> = findings.iter().collect();
     sorted.sort_by_key(|finding| std::cmp::Reverse(finding.grade));
@@ -116,7 +116,7 @@ fn print_findings(findings: &[Finding], printer: &mut Printer) -> Result<(), Fai
     Ok(())
 }
 
-/// The leaf of this key; where there is none, the error names those like it.
+/// Returns the leaf with this key; otherwise, the error lists similar keys.
 fn leaf<'a>(leaves: &'a [Leaf], key: &str, file: &Path) -> Result<&'a Leaf> {
     let whole = leaves.iter().find(|leaf| leaf.flat.to_lossy() == key);
     let short = || leaves.iter().find(|leaf| known_key(&leaf.flat.to_lossy()) == key);

@@ -1,4 +1,4 @@
-//! Pictures as files: PNG and SVG.
+//! Writes pictures to PNG and SVG files.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use statelens_inspect::picture::{Picture, Raster, raster, svg};
 
 use crate::output::{Folders, Output, Sync, keep_all};
 
-/// Whether a file with this name is an SVG; fails if it is not a PNG either.
+/// Returns whether the name is that of an SVG; fails if it is not a PNG either.
 pub(crate) fn is_svg(target: &Path) -> Result<bool> {
     let end = target.extension().map(|end| end.to_string_lossy().to_ascii_lowercase());
     match end.as_deref() {
@@ -20,7 +20,7 @@ pub(crate) fn is_svg(target: &Path) -> Result<bool> {
     }
 }
 
-/// Writes a picture whose map has at most so many dots; how many bytes it has.
+/// Writes a picture whose map is at most `size` pixels; returns the bytes of the file.
 pub(crate) fn save(
     picture: &Picture<'_>,
     size: (u32, u32),
@@ -38,7 +38,7 @@ pub(crate) fn save(
     save_bytes(&bytes, target, force, sync)
 }
 
-/// Writes a small file; how many bytes it has.
+/// Writes a small file; returns its size in bytes.
 pub(crate) fn save_bytes(bytes: &[u8], target: &Path, force: bool, sync: Sync) -> Result<u64> {
     let mut folders = Folders::make(target.parent())?;
     let output = Output::create(target, force, 0)?;

@@ -14,7 +14,7 @@ use crate::print::{CommandResult, Failure, Printer, TextTable, complain};
 use crate::progress::{Bar, Unit};
 use crate::{remote, source};
 
-/// The answer is no unless everything was looked at and nothing is worse than a warning.
+/// Succeeds if every file was scanned and no finding is worse than a warning.
 pub(crate) fn run(args: &Scan) -> CommandResult {
     let options = ScanOptions { allow: args.allow.iter().cloned().collect() };
     let mut scan = Scanning {
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Scan) -> CommandResult {
     match (bad, unread) {
         (1.., _) => Ok(false),
         (0, 0) => Ok(true),
-        // Each was told when it was met.
+        // Each unreadable file was reported when it was found.
         (0, _) => Err(Failure::Told),
     }
 }
@@ -56,21 +56,22 @@ pub(crate) fn run(args: &Scan) -> CommandResult {
 struct Scanning {
     options: ScanOptions,
     json: bool,
-    /// More than one file, perhaps.
+    /// Whether the paths may hold more than one file.
     several: bool,
-    /// `None` once nobody reads what is printed: the exit status must tell the verdict all the same.
+    /// `None` after standard output was closed. The scan goes on, because the exit status must
+    /// still report the verdict.
     printer: Option<Printer>,
-    /// Of the table at the end: files that something was found in.
+    /// Rows of the final table: files with findings.
     rows: Vec<Vec<String>>,
     count: Count,
 }
 
-/// Files by what was found.
+/// Numbers of files by their worst finding.
 #[derive(Default)]
 struct Count {
     files: u64,
     by_grade: [u64; 6],
-    /// For which the answer is no.
+    /// Files with a finding that fails the scan.
     bad: u64,
     unread: u64,
 }
@@ -95,7 +96,7 @@ impl Scanning {
         })
     }
 
-    /// Scans one file, or one set that it names, and tells what was found.
+    /// Scans one file, or the set that it names, and prints the findings.
     fn scan(
         &mut self,
         path: &Path,
@@ -147,7 +148,7 @@ impl Scanning {
         })
     }
 
-    /// A file that can't be read.
+    /// Reports a file that can't be read.
     fn failed(&mut self, path: &Path, error: &Error) -> Result<(), Failure> {
         if !self.several {
             return Err(error.clone().into());
@@ -169,7 +170,7 @@ impl Scanning {
         self.print(|printer| printer.line(json.as_str()))
     }
 
-    /// Prints, as long as somebody reads.
+    /// Prints, unless standard output was closed.
     fn print(
         &mut self,
         print: impl FnOnce(&mut Printer) -> Result<(), Failure>,
@@ -191,7 +192,7 @@ impl Count {
         self.bad += u64::from(worst > Some(Grade::Warning));
     }
 
-    /// `4 files: 2 with danger, 2 with nothing to report`.
+    /// Returns a summary such as `4 files: 2 with danger, 2 with nothing to report`.
     fn line(&self) -> String {
         let mut parts = Vec::new();
         let grades =

@@ -1,4 +1,4 @@
-//! One command on several files: each is looked at, whatever becomes of the others.
+//! Runs one command on several files; a failure of one does not stop the others.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,19 @@ use statelens_inspect::Json;
 use crate::limits;
 use crate::print::{CommandResult, Failure, Printer, TextTable, complain};
 
-/// What is said of one file of several.
+/// The result for one of several files.
 pub(crate) struct FileRow {
-    /// The cells of the table behind the file's name.
+    /// The cells of its row, after the file's name.
     pub(crate) cells: Vec<String>,
-    /// Its object in the JSON.
+    /// Writes the fields of its JSON object.
     pub(crate) json: Box<dyn FnOnce(&mut Json)>,
-    /// Whether the answer is yes.
+    /// Whether the file passes.
     pub(crate) answer: bool,
 }
 
-/// Looks at each file with `look`, and prints one table, or one JSON object with an array
-/// `checkpoints`. Files that can't be looked at are told on standard error, and in the JSON with
-/// `error`; the exit status is then 2, unless the answer of another one is no.
+/// Calls `look` on each file and prints one table, or one JSON object with an array `checkpoints`.
+/// Files that fail are reported on standard error, and in the JSON with `error`; the exit status is
+/// then 2, unless another file does not pass.
 pub(crate) fn each(
     files: &[PathBuf],
     heads: &[&str],
@@ -40,7 +40,7 @@ pub(crate) fn each(
                 answer &= row.answer;
                 (row.cells, row.json)
             }
-            // Being asked to stop is no answer about one file.
+            // An interrupt is not an error of one file.
             Err(error) if crate::output::caught().is_some() => return Err(error.into()),
             Err(error) => {
                 unread = true;

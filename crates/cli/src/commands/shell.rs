@@ -1,4 +1,4 @@
-//! `statelens completions` and `statelens man`, made from the definitions of the command line.
+//! `statelens completions` and `statelens man`, generated from the definitions of the command line.
 
 use clap_complete::Shell;
 use statelens_checkpoint::Error;
@@ -16,10 +16,10 @@ pub(crate) fn completions(shell: Shell) -> CommandResult {
     print(&script)
 }
 
-/// One page: the command, then every subcommand with its options.
+/// Prints one page: the command, then every subcommand with its options.
 pub(crate) fn man() -> CommandResult {
     let mut command = crate::args::command(super::serve::has_page()).disable_help_subcommand(true);
-    // Built, so that subcommands know their full names.
+    // Building it gives subcommands their full names.
     command.build();
     let mut page = Vec::new();
     let man = clap_mangen::Man::new(command.clone());
@@ -45,8 +45,8 @@ pub(crate) fn man() -> CommandResult {
     print(&page)
 }
 
-/// Renders a section of clap's under another heading: `name` instead of its own, or none and as
-/// paragraphs of the section that it stands in.
+/// Renders a section of clap's under the heading `name`. With `within`, a section of that name
+/// becomes paragraphs of the current section.
 fn under(
     page: &mut Vec<u8>,
     name: &str,
@@ -59,7 +59,7 @@ fn under(
         match (line.strip_prefix(b".SH "), within) {
             (None, _) => page.extend_from_slice(line),
             (Some(_), None) => page.extend_from_slice(format!(".SH {name}\n").as_bytes()),
-            // A heading of clap's own, as of groups of options.
+            // Another heading of clap's, such as that of a group of options.
             (Some(heading), Some(within)) if heading.trim_ascii() != within.as_bytes() => {
                 page.extend_from_slice(b".SS ");
                 page.extend_from_slice(heading);

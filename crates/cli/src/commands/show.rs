@@ -20,14 +20,14 @@ use slice::ShownSlice;
 pub(crate) fn run(args: &Show) -> CommandResult {
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
     let leaves = checkpoint.leaves();
-    // All of them are found before one is printed.
+    // All keys are looked up before anything is printed.
     let mut found = Vec::new();
     for key in &args.keys {
         match find(checkpoint, &leaves, key, args) {
             Ok(leaves) => {
                 found.extend(leaves.into_iter().map(|(leaf, slice)| (leaf.clone(), slice)))
             }
-            // A group is not a leaf, and may have attributes.
+            // A group is not a leaf, but may have attributes.
             Err(error) => match group(checkpoint, key) {
                 Some(leaf) => found.push((leaf, None)),
                 None => return Err(error.into()),
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Show) -> CommandResult {
     Ok(true)
 }
 
-/// What optimizers' numbers stand for, if that is of interest for what is shown.
+/// Returns the parameters that the numbers of optimizers refer to, if any shown key needs them.
 fn parameters(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
@@ -86,11 +86,11 @@ fn parameters(
     }
 }
 
-/// Takes the number and the bytes of one element after the other.
+/// Called with the number and the bytes of each element in turn.
 type EachElement<'a> = &'a mut dyn FnMut(u64, &[u8]) -> std::result::Result<(), Failure>;
 
-/// The leaves that a key names, and the slice of them that stands behind it. A key that is there
-/// with its brackets is that.
+/// Returns the leaves that a key names, and the slice that follows the key. A key that itself ends
+/// with the brackets takes precedence.
 fn find<'a>(
     checkpoint: &Checkpoint,
     leaves: &'a [Leaf],
@@ -146,23 +146,23 @@ fn unknown(leaves: &[Leaf], key: &str, args: &Show) -> Error {
     }
 }
 
-/// Elements of a tensor that are to be shown.
+/// The elements of a tensor to show.
 struct ShownElements<'a> {
     checkpoint: &'a Checkpoint,
     tensor: std::borrow::Cow<'a, Tensor>,
     slice: Option<&'a ShownSlice>,
-    /// How many of them.
+    /// Number of elements to show.
     count: u64,
-    /// There are more.
+    /// Whether the tensor or slice has more elements.
     more: bool,
 }
 
-/// Values that are shown without being asked for: of a tensor, and of a slice.
+/// Values that are shown by default: of a tensor, and of a slice.
 const FEW: u64 = 16;
 const FEW_OF_SLICE: u64 = 1_000;
 
 impl<'a> ShownElements<'a> {
-    /// None of what has no elements, or none that could be read.
+    /// Returns `None` if the leaf has no elements or they can't be read.
     fn of(
         checkpoint: &'a Checkpoint,
         leaf: &Leaf,
@@ -180,7 +180,7 @@ impl<'a> ShownElements<'a> {
         Some(Self { checkpoint, tensor, slice, count, more: all > count })
     }
 
-    /// Passes the bytes of one element after the other on, with its number.
+    /// Calls `out` with the number and the bytes of each element.
     fn each(&self, out: EachElement<'_>) -> std::result::Result<(), Failure> {
         let files = &self.checkpoint.files;
         let item = usize::try_from(self.tensor.dtype.itemsize()).unwrap_or(usize::MAX).max(1);
@@ -200,8 +200,8 @@ impl<'a> ShownElements<'a> {
         Ok(())
     }
 
-    /// After how many elements a new line of them begins: as many as the last dimension of a
-    /// slice has.
+    /// Returns the number of elements per line: the last dimension of a slice of several
+    /// dimensions.
     fn width(&self) -> Option<u64> {
         let shape = self.slice?.places.shape();
         (shape.len() > 1).then(|| shape.last().copied().unwrap_or(1).max(1))
@@ -211,7 +211,7 @@ impl<'a> ShownElements<'a> {
 /// Bytes of elements that are read at once.
 const AT_ONCE: u64 = 8 << 20;
 
-/// The whole text of a plain value where the one line of `ls` would cut it.
+/// Returns the whole text of a plain value that `ls` would shorten to one line.
 fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
     match checkpoint.value(leaf.target) {
         Value::Str(text) => Some(text.to_lossy().into_owned()),
@@ -220,7 +220,7 @@ fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
     }
 }
 
-/// The first plain values of a container, as a list of texts is.
+/// Returns the first plain values of a container, such as a list of texts.
 fn held(checkpoint: &Checkpoint, children: Vec<statelens_checkpoint::ValueId>) -> String {
     let plain = |id: &statelens_checkpoint::ValueId| {
         !matches!(checkpoint.value(*id), Value::Tensor(_) | Value::Array(_) | Value::Link(_))
@@ -235,7 +235,7 @@ fn held(checkpoint: &Checkpoint, children: Vec<statelens_checkpoint::ValueId>) -
     text
 }
 
-/// Letters of an attribute that are shown; `--json` has all.
+/// Characters of an attribute that are shown; `--json` has all.
 const LONGEST: usize = 2_000;
 
 fn cut(text: &str) -> String {

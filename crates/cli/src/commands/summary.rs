@@ -50,7 +50,7 @@ pub(crate) fn run(args: &SummaryArgs) -> CommandResult {
     Ok(true)
 }
 
-/// What is asked for, or what the extension says.
+/// Returns the format of `--to`, or else that of the extension.
 fn kind(args: &SummaryArgs) -> Result<To> {
     if let Some(to) = args.to {
         return Ok(to);

@@ -1,23 +1,24 @@
-//! Being asked to stop.
+//! Signals that ask the program to stop.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use statelens_checkpoint::{Error, Result};
 
-/// The signal that came last; 0 for none.
+/// The last signal received; 0 if none was.
 static CAUGHT: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// The number of the signal that asked us to stop, if one did.
+/// Returns the number of the signal that stopped the program, if one did.
 pub(crate) fn caught() -> Option<u8> {
     u8::try_from(CAUGHT.load(Ordering::Relaxed)).ok().filter(|signal| *signal > 0)
 }
 
-/// Set when the user asks to stop (Ctrl-C, `kill`, a closed terminal): whoever writes looks at
-/// it, gives up, and removes what is there.
+/// Returns a flag that is set when the user asks to stop (Ctrl-C, `kill`, a closed terminal). Code
+/// that writes checks it, stops, and removes incomplete files.
 ///
-/// What we were started with as ignored stays so, as with any program: `nohup` does that to the
-/// signal of a closed terminal, and a shell that starts a job in the background to Ctrl-C.
+/// Signals that were ignored when the program started stay ignored, as in any program: `nohup`
+/// ignores the signal of a closed terminal, and a shell that starts a background job ignores
+/// Ctrl-C.
 pub(crate) fn stop_signal() -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
@@ -43,8 +44,8 @@ fn hangup() -> Option<i32> {
     None
 }
 
-/// Whether a signal is ignored. Where the system does not tell, that is taken to be so of a closed
-/// terminal only.
+/// Returns whether a signal is ignored. If the system doesn't say, assumes so only for a closed
+/// terminal.
 #[cfg(unix)]
 fn is_ignored(signal: i32) -> bool {
     let ignored = || {

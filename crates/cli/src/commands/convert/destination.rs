@@ -1,4 +1,4 @@
-//! Where the new checkpoint goes.
+//! The destination of a new checkpoint.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal as _;
@@ -12,20 +12,20 @@ use crate::args::{Edits, Writes};
 use crate::remote;
 use crate::source::{self, FileSource};
 
-/// Where the new checkpoint goes.
+/// The destination of a new checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Destination {
-    /// A file, and further ones beside it.
+    /// A file; further shards go into the same folder.
     File(PathBuf),
-    /// The file that is read, which is replaced when the new one is complete.
+    /// The input file, which is replaced when the new one is complete.
     InPlace(PathBuf),
-    /// Standard output.
     Output,
 }
 
 impl Destination {
-    /// Where `output` says, as the format that it or `--to` says; without it, beside the input,
-    /// under the name that the trainer gives to a subset of states.
+    /// Uses the path `output`, in the format of its extension or of `--to`. Without `output`, the
+    /// file goes into the folder of the input, under the name that the trainer gives to a subset of
+    /// states.
     pub(crate) fn of(
         input: &Path,
         output: Option<PathBuf>,
@@ -69,7 +69,7 @@ impl Destination {
         Ok((Self::File(output.join(name)), writing))
     }
 
-    /// In the place of the file that is read, in its own format unless another one is asked for.
+    /// Replaces the input file, in its own format unless `--to` names another.
     pub(crate) fn in_place(
         input: &Path,
         source: &Checkpoint,
@@ -97,7 +97,7 @@ impl Destination {
         Ok((Self::InPlace(path), writing))
     }
 
-    /// The name of the file, without its folder.
+    /// Returns the name of the file, without its folder.
     pub(crate) fn file_name(&self) -> Result<String> {
         let path = self.path();
         path.file_name().and_then(OsStr::to_str).map(str::to_owned).ok_or_else(|| {
@@ -105,7 +105,7 @@ impl Destination {
         })
     }
 
-    /// The path of the file; of standard output, a name that none has.
+    /// Returns the path of the file; a placeholder for standard output.
     pub(crate) fn path(&self) -> &Path {
         match self {
             Self::File(path) | Self::InPlace(path) => path,
@@ -113,12 +113,12 @@ impl Destination {
         }
     }
 
-    /// What it is called in messages.
+    /// Returns the name to show in messages.
     pub(crate) fn name(&self) -> String {
         self.path().display().to_string()
     }
 
-    /// Refuses a plan of several files where there is one place.
+    /// Refuses a plan of several files for standard output or in place.
     pub(crate) fn check(&self, plan: &Plan) -> Result<()> {
         let what = match self {
             Self::File(_) => return Ok(()),
@@ -133,12 +133,12 @@ impl Destination {
     }
 }
 
-/// `model_checkpoint.safetensors`: the states, the name of the input, the format's extension.
+/// Builds a file name like `model_checkpoint.safetensors`: states, input name, extension.
 fn named(input: &Path, states: &[String], writing: &Writing) -> String {
     let name = match input.file_name() {
         _ if input == Path::new("-") => "checkpoint".into(),
         Some(name) => name.to_string_lossy(),
-        // A folder as `.` or `..`.
+        // A folder such as `.` or `..`.
         None => "checkpoint".into(),
     };
     let stem = match input.is_dir() {
@@ -173,7 +173,7 @@ fn by_extension(output: &Path) -> Result<&'static Writing> {
     })
 }
 
-/// Every format, as it is asked for.
+/// Lists the `--to` option and the extension of every format.
 fn options() -> String {
     let say: Vec<String> = statelens_formats::writings()
         .map(|writing| format!("--to {} (.{})", writing.id, writing.extensions[0]))

@@ -1,4 +1,4 @@
-//! What a conversion would lose, with nothing written.
+//! Reports what a conversion would lose, without writing anything.
 
 use std::sync::Arc;
 
@@ -15,22 +15,23 @@ use crate::print::{Failure, Printer};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 
-/// What a conversion would lose.
+/// The losses that a conversion would have.
 pub(crate) struct Forecast {
     plan: Plan,
-    /// What casts would do, if values were read.
+    /// Counts of what casts would do; set if the values were read.
     scanned: Option<RunReport>,
 }
 
 impl ConvertJob<'_> {
-    /// What this would lose; with `scan` what casts do is counted.
+    /// Computes the losses; with `scan`, reads the values to count what casts do.
     pub(crate) fn forecast(&self, checkpoint: &Arc<Checkpoint>, scan: bool) -> Result<Forecast> {
         let (plan, _) = self.planned(checkpoint)?;
         let scanned = scan.then(|| counted(checkpoint, plan.clone())).transpose()?;
         Ok(Forecast { plan, scanned })
     }
 
-    /// Refuses what [`ConvertJob::run`] would not keep, before anything is written.
+    /// Refuses, before anything is written, a conversion whose result [`ConvertJob::run`] would
+    /// discard.
     pub(crate) fn check(&self, checkpoint: &Arc<Checkpoint>) -> Result<()> {
         if self.writes.lossy {
             return Ok(());
@@ -48,7 +49,7 @@ impl ConvertJob<'_> {
 }
 
 impl Forecast {
-    /// The losses, then what was counted.
+    /// Prints the losses, then the counts.
     pub(crate) fn text(&self, printer: &mut Printer) -> Result<(), Failure> {
         report::losses_text(&self.plan.losses, printer)?;
         match &self.scanned {
@@ -57,7 +58,7 @@ impl Forecast {
         }
     }
 
-    /// The same, as fields of an object.
+    /// Writes the losses and counts as fields of an object.
     pub(crate) fn json(&self, json: &mut Json) {
         if let Some(report) = &self.scanned {
             edits::cast_json(json, &self.plan.source, report);
@@ -65,7 +66,7 @@ impl Forecast {
         report::losses_json(json, &self.plan.losses);
     }
 
-    /// As it would end where nothing may be lost.
+    /// Fails where a conversion without `--lossy` would fail.
     pub(crate) fn refuse(&self) -> Result<()> {
         match &self.scanned {
             Some(report) => edits::refuse_false(&self.plan.source, report),
@@ -74,7 +75,7 @@ impl Forecast {
     }
 }
 
-/// Reads what a plan writes, and counts what casts do to it.
+/// Reads the values that a plan writes and counts what casts do to them.
 pub(super) fn counted(checkpoint: &Checkpoint, plan: Plan) -> Result<RunReport> {
     limits::check(checkpoint, "reading all values")?;
     remote::check_cap(&plan)?;
@@ -82,7 +83,7 @@ pub(super) fn counted(checkpoint: &Checkpoint, plan: Plan) -> Result<RunReport> 
     dividing::run(plan, &mut Nowhere, &mut bar)
 }
 
-/// Where nothing is written: what a run reads, it reads for its report.
+/// A sink that discards everything; only the report of the run is used.
 struct Nowhere;
 
 impl Sink for Nowhere {

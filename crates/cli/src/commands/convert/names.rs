@@ -1,4 +1,4 @@
-//! That plain conversion keeps the names, said where somebody may think otherwise.
+//! A hint that plain conversion does not rename keys, for users who may expect it to.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use statelens_recipes::recognise;
 
 use crate::print::complain;
 
-/// More keys than any model has.
+/// The keys of the largest model that is checked.
 const MOST_KEYS: usize = 100_000;
-/// Fewer keys may be those of a family by chance.
+/// With fewer keys than this, a match with a model family may be chance.
 const FEWEST_KEYS: usize = 4;
 
-/// Says that the names of a model stay those of Hugging Face in one of Cerebras's files, or the other
-/// way round, and which command writes the other ones. Whoever chooses or changes keys knows.
+/// Warns that the keys of a Hugging Face model stay the same in a Cerebras file, and the other way
+/// round, and names the command that converts them. Says nothing if the user selects or edits keys.
 pub(super) fn stay(input: &Path, checkpoint: &Checkpoint, edit: &Edit, to: &str) {
     let of_keys = Edit { casts: Vec::new(), states: Vec::new(), untie: false, ..edit.clone() };
     let keys = checkpoint.leaves().len();

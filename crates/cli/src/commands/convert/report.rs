@@ -1,4 +1,4 @@
-//! What a conversion would write, what it wrote, and what is lost.
+//! Reports of the planned and written files, and of losses.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{ConvertJob, Destination};
 use crate::commands::edits;
 use crate::print::{Failure, Printer, TextTable, complain, grouped, keys_text, size_text};
 
-/// Tells what would be lost, a line each, and refuses.
+/// Lists the losses on standard error, one per line, and returns the error that refuses them.
 pub(crate) fn refuse_losses(losses: &[Loss]) -> Error {
     for loss in losses.iter().filter(|loss| !loss.harmless) {
         complain(&format!("would be lost: {}", loss_text(loss)));
@@ -28,7 +28,7 @@ fn loss_text(loss: &Loss) -> String {
     format!("{keys}{}.{why}", loss.what)
 }
 
-/// What to type to leave keys out, where that is short.
+/// Returns the options that exclude the lost keys, if they are few.
 fn excluding(losses: &[Loss]) -> String {
     let lost = losses.iter().filter(|loss| !loss.harmless);
     let keys: Vec<&String> = lost.flat_map(|loss| &loss.keys).collect();
@@ -39,16 +39,16 @@ fn excluding(losses: &[Loss]) -> String {
     keys.iter().map(|key| format!(" --exclude '{key}'")).collect::<String>().replacen(' ', ": ", 1)
 }
 
-/// Keys that are named with what to type.
+/// The largest number of keys for which the options are written out.
 const MOST_TYPED: usize = 4;
 
-/// Whether a key is a pattern that matches itself alone.
+/// Returns whether a key, as a pattern, matches only itself.
 fn is_literal(key: &str) -> bool {
     let is_expression = key.starts_with('/') && key.ends_with('/');
     !is_expression && !key.contains(['\'', '*', '?', '[', '{'])
 }
 
-/// How much of the new file comes about in which way.
+/// The number of parts and bytes of the new file, by how they are made.
 #[derive(Default)]
 struct Shares {
     made: (u64, u64),
@@ -87,7 +87,7 @@ impl Shares {
     }
 }
 
-/// The plan, not run.
+/// Prints a plan that was not run.
 pub(super) fn show(
     job: &ConvertJob<'_>,
     format: &str,
@@ -186,7 +186,7 @@ fn head(json: &mut Json, job: &ConvertJob<'_>, format: &str) {
     json.name("format").str(format);
 }
 
-/// What was written.
+/// Reports the files that were written.
 #[allow(clippy::too_many_arguments, reason = "everything that there is to say, said once")]
 pub(super) fn done(
     job: &ConvertJob<'_>,

@@ -1,4 +1,4 @@
-//! Running a plan whose file goes to standard output.
+//! Runs a plan whose output goes to standard output.
 
 use std::io::{self, Read as _, Seek as _, Write};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::limits::limits;
 use crate::scratch;
 use crate::source;
 
-/// Writes to standard output what is complete and was read back: until then it is on disk, in a
-/// file without a name.
+/// Writes the output to an unnamed file on disk, reads it back, and only then copies it to standard
+/// output.
 pub(super) fn to_standard_output(
     plan: Plan,
     judge: &dyn Fn(&RunReport) -> Result<()>,

@@ -1,4 +1,4 @@
-//! Keys as a tree, in which layers that differ in their number only stand once.
+//! Prints keys as a tree. Layers that differ only in their number are folded into one.
 
 use statelens_checkpoint::{Checkpoint, Leaf};
 use statelens_inspect::share::{FoldedLine, Outline, lines};
@@ -6,7 +6,7 @@ use statelens_inspect::{shape_text, size_text, visible};
 
 use crate::print::{Failure, Printer, grouped};
 
-/// Prints the tree of some leaves, one line for each step of a key.
+/// Prints the tree of the given leaves, one line per level of a key.
 pub(super) fn print(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
@@ -28,7 +28,7 @@ pub(super) fn print(
 }
 
 fn indent(depth: usize) -> String {
-    // A key of a thousand dots is no reason to print a thousand columns.
+    // The indent is limited: a key may have a thousand dots.
     "  ".repeat(depth.min(40))
 }
 

@@ -1,4 +1,4 @@
-//! `statelens fold-lora` of an adapter of PEFT.
+//! `statelens fold-lora` for a PEFT adapter.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::commands::convert::{ConvertJob, Destination};
 use crate::print::{CommandResult, Printer, counted};
 use crate::source::{self, FileSource};
 
-/// The adapter that is meant, if one is.
+/// Returns the adapter to fold: the one of the arguments, or the one in the folder of the
+/// checkpoint.
 pub(super) fn of(args: &FoldLora) -> Result<Option<PathBuf>> {
     match &args.adapter {
         Some(path) if !path.is_dir() => Ok(Some(path.clone())),
@@ -30,7 +31,7 @@ pub(super) fn of(args: &FoldLora) -> Result<Option<PathBuf>> {
     }
 }
 
-/// The adapter in the folder of a checkpoint.
+/// Returns the adapter in the folder of a checkpoint.
 pub(super) fn beside(checkpoint: &Path) -> Option<PathBuf> {
     match checkpoint.is_dir() {
         true => in_folder(checkpoint),
@@ -42,7 +43,7 @@ fn in_folder(folder: &Path) -> Option<PathBuf> {
     FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
-/// The model with an adapter folded into it, and the files of both.
+/// Returns the model with the adapter folded into it, and the source files of both.
 pub(super) fn folded(
     checkpoint: &Path,
     adapter: &Path,

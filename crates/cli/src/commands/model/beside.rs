@@ -1,4 +1,4 @@
-//! Where the files of a model are, and what lies beside them.
+//! Locates the files of a model, and the files in the same folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::progress::{Bar, Unit};
 use crate::scratch;
 use crate::source::{self, FileSource};
 
-/// Several checkpoints as one, under a name each.
+/// Combines several checkpoints into one; each is a state under its name.
 pub(super) fn together(
     parts: Vec<(String, PathBuf)>,
 ) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
@@ -31,7 +31,8 @@ pub(super) fn together(
     Ok((checkpoint, sources))
 }
 
-/// Hugging Face's weights in a folder where training has left its optimizer or an adapter, too.
+/// Returns the path of Hugging Face's weights if training left its optimizer or an adapter in the
+/// same folder, otherwise `checkpoint`.
 pub(super) fn weights(checkpoint: &Path) -> PathBuf {
     const NAMES: [&str; 4] = [
         "model.safetensors.index.json",
@@ -45,7 +46,8 @@ pub(super) fn weights(checkpoint: &Path) -> PathBuf {
     names.find(|path| path.is_file()).unwrap_or_else(|| checkpoint.to_owned())
 }
 
-/// The config beside a checkpoint: `config.json`, `params.yaml`, `params.json`, or the only YAML file.
+/// Returns the config in the folder of a checkpoint: `config.json`, `params.yaml`, `params.json`,
+/// or the only YAML file.
 pub(super) fn beside(checkpoint: &Path) -> Option<PathBuf> {
     let folder = match checkpoint.is_dir() {
         true => checkpoint,
@@ -64,7 +66,7 @@ pub(super) fn beside(checkpoint: &Path) -> Option<PathBuf> {
     yaml.next().is_none().then_some(first)
 }
 
-/// The name without its extensions: those that are letters only.
+/// Returns the file name without its extensions (those that consist of letters).
 pub(super) fn stem(path: &Path) -> Result<String> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name

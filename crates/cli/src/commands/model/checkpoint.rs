@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(source.config.clone()).unwrap_or(Value::Null);
     let wishes = Wishes {
-        // They are told here, one per line.
+        // Unmatched keys are reported below, one per line.
         drop_unmatched: true,
         unwrap: args.unwrap,
         with_optimizer: args.with_optimizer,
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
     for one in &done.unmatched {
         complain(&format!("left out: {one}"));
     }
-    // Whether all can be written is found out before the first is.
+    // Check that every file can be written before writing the first.
     files::check(&configs, args.force)?;
     parts.check()?;
     if !args.common.json {
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
     Ok(true)
 }
 
-/// Tells all keys that no rule covers, unless they are to be left out.
+/// Reports the keys that no rule covers and refuses them, unless they are to be dropped.
 fn check_unmatched(args: &ConvertModel, unmatched: &[Unmatched]) -> Result<()> {
     if args.drop_unmatched_keys || unmatched.is_empty() {
         return Ok(());
@@ -105,7 +105,8 @@ fn check_unmatched(args: &ConvertModel, unmatched: &[Unmatched]) -> Result<()> {
     Err(refuse_unmatched(unmatched).in_file(args.checkpoint.display().to_string()))
 }
 
-/// Puts the dataloader's state into a checkpoint that lacks it, where the config says that it is in files.
+/// Adds the state of the dataloader to checkpoints without one, if the config says that it is in
+/// files.
 fn put_data_state(made: &mut [(Option<String>, Checkpoint)], config: Option<&Value>) -> Result<()> {
     let Some((state, loader)) = data_state(config)? else { return Ok(()) };
     for (_, checkpoint) in made {
@@ -118,7 +119,8 @@ fn put_data_state(made: &mut [(Option<String>, Checkpoint)], config: Option<&Val
     Ok(())
 }
 
-/// The dataloader's state that release 1.9 kept in text files, where its config says that they are.
+/// Returns the state of the dataloader that release 1.9 kept in text files, if the config names
+/// them.
 fn data_state(config: Option<&Value>) -> Result<Option<(DataState, Loader)>> {
     let section = |name: &str| config?.as_map()?.get(name)?.as_map();
     let folder = section("cerebras").and_then(|map| map.get("save_iter_state_path"));

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     let converted = families.convert(&asked.model, asked.source, asked.target, &config);
     let mut converted = match converted.map_err(|error| error.in_file(shown)) {
         Ok(converted) => converted,
-        // That a config can't be converted is the answer; whatever else went wrong is not.
+        // A config that can't be converted is a regular result; any other error is a failure.
         Err(error) if error.kind() == ErrorKind::Refused => {
             complain(&error.to_string());
             return Ok(false);
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     Ok(true)
 }
 
-/// What is converted, from what to what.
+/// A requested conversion.
 struct ConfigConversion {
     model: String,
     source: ModelFormat,
@@ -61,7 +61,7 @@ struct ConfigConversion {
 impl ConfigConversion {
     fn of(args: &ConvertConfig, families: &Families) -> Result<Self> {
         let target: ModelFormat = args.tgt_fmt.parse()?;
-        // `cs-auto` asks for what is done without a name, too.
+        // `cs-auto` means the same as no name.
         let named = args.src_fmt.as_deref().filter(|text| *text != "cs-auto");
         let named = named.map(str::parse::<ModelFormat>).transpose()?;
         if let (Some(model), Some(source)) = (&args.model, named) {
@@ -82,7 +82,7 @@ impl ConfigConversion {
             args.model.as_ref().is_none_or(|model| *model == guess.model)
                 && named.is_none_or(|source| source == guess.format)
         });
-        // A model that is named is taken at its word; only its format is looked for.
+        // If the user names a model, it is trusted; only its format is detected.
         let guess = match (fits, &args.model) {
             (Some(guess), _) => guess,
             (None, Some(model)) => {
@@ -123,7 +123,7 @@ impl ConfigConversion {
     }
 }
 
-/// Reads a config in the language of its name, or else in that of its format.
+/// Reads a config in the language of its extension, or else that of its format.
 fn read(path: &Path, format: Option<ModelFormat>) -> Result<Value> {
     const MAX: u64 = 16 << 20;
     let name = path.display().to_string();
@@ -141,7 +141,7 @@ fn read(path: &Path, format: Option<ModelFormat>) -> Result<Value> {
 
 type TextFile = (PathBuf, String);
 
-/// The files to write, by the names that the original tool gives them.
+/// Returns the files to write, with the names that the original tool gives them.
 fn files(
     args: &ConvertConfig,
     requested: &ConfigConversion,
@@ -173,7 +173,7 @@ fn files(
     Ok(files)
 }
 
-/// `NAME_to_FORMAT`; a folder of parts becomes `config_to_FORMAT`.
+/// Returns `NAME_to_FORMAT`; a folder of parts becomes `config_to_FORMAT`.
 fn name(config: &Path, requested: &ConfigConversion) -> Result<String> {
     let stem = if config.is_dir() { config.file_name() } else { config.file_stem() };
     let stem = stem.map(|stem| stem.to_string_lossy().into_owned());
@@ -184,7 +184,7 @@ fn name(config: &Path, requested: &ConfigConversion) -> Result<String> {
     if !config.is_dir() {
         return Ok(name);
     }
-    // What stands before the first underscore gives way.
+    // `config` replaces everything before the first underscore.
     Ok(name.split_once('_').map_or(name.clone(), |(_, rest)| format!("config_{rest}")))
 }
 
@@ -198,7 +198,7 @@ fn write(files: &[TextFile], args: &ConvertConfig) -> Result<()> {
         }
         check_target(path, args.force, &[])?;
     }
-    // Folders that were made go after what is in them, if anything fails.
+    // Created folders are removed after their files if anything fails, so they are declared first.
     let mut made = Vec::new();
     let mut outputs = Vec::new();
     for (path, text) in files {

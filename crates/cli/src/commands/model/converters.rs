@@ -11,7 +11,7 @@ use crate::print::{CommandResult, Printer, TextTable, complain};
 
 pub(crate) fn run(args: &ListConverters) -> CommandResult {
     let families = Families::known()?;
-    // As the original tool takes it: in any case, and `all` is all of them.
+    // As in the original tool, case does not matter and `all` means all models.
     let only = args.model.as_ref().map(|name| name.to_lowercase()).filter(|name| name != "all");
     let mut models = Vec::new();
     for name in families.models() {
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &ListConverters) -> CommandResult {
             models.push((name, families.pairs(name)?));
         }
     }
-    // Those of formats that aren't Cerebras's have no config to convert.
+    // Models of other formats than Cerebras's have no config to convert.
     for name in recipes::names().filter(|name| !families.models().any(|model| model == *name)) {
         let wanted = only.as_ref().is_none_or(|only| *only == name.to_lowercase());
         let recipe = recipes::find(name)?;
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &ListConverters) -> CommandResult {
     }
     if models.is_empty() {
         let layouts = recipes::names().filter(|name| !families.models().any(|own| own == *name));
-        // An answer, as it is with the original tool.
+        // A regular result, as in the original tool.
         let names: Vec<&str> = families.models().chain(layouts).collect();
         let only = only.unwrap_or_default();
         complain(&format!("there is no model \"{only}\"; expected {}.", names.join(", ")));
@@ -59,12 +59,12 @@ pub(crate) fn run(args: &ListConverters) -> CommandResult {
     Ok(true)
 }
 
-/// Neither Hugging Face's nor Cerebras's.
+/// Returns whether a format is neither Hugging Face's nor Cerebras's.
 fn is_named(format: &ModelFormat) -> bool {
     !format.is_hf() && !format.is_cerebras()
 }
 
-/// `cs-2.1 to cs-2.10`, where the releases between them are there, too.
+/// Lists formats; consecutive releases are shortened to `cs-2.1 to cs-2.10`.
 fn formats(formats: &[ModelFormat]) -> String {
     let place = |format: &ModelFormat| {
         ModelFormat::RELEASES.iter().position(|one| Some(*one) == format.version())

@@ -1,4 +1,4 @@
-//! Configs and recipes as files.
+//! Reads and writes the files of configs and recipes.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -10,13 +10,13 @@ use statelens_recipes::config::{Converted, Language, Map, Value, parse};
 use crate::args::Durable;
 use crate::output::{Folders, Output, check_target, keep_all};
 
-/// A file to write: its path and its text.
+/// The path and the text of a file to write.
 pub(super) type TextFile = (PathBuf, String);
 
-/// More than any config or recipe has.
+/// Bytes; more than any config or recipe has.
 const MAX: u64 = 16 << 20;
 
-/// The text of a file.
+/// Reads a text file.
 pub(super) fn read_text(path: &Path) -> Result<String> {
     let name = path.display().to_string();
     let failed = |error: std::io::Error| Error::io(error.to_string()).in_file(name.clone());
@@ -29,7 +29,7 @@ pub(super) fn read_text(path: &Path) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::damaged("this is not text in UTF-8").in_file(name))
 }
 
-/// A config, or those of several parts in a folder.
+/// Reads a config, or those of several parts in a folder.
 pub(super) fn read_config(path: &Path, parts: &[String]) -> Result<Value> {
     if parts.is_empty() {
         let name = path.display().to_string();
@@ -43,7 +43,8 @@ pub(super) fn read_config(path: &Path, parts: &[String]) -> Result<Value> {
     Ok(Value::Map(whole))
 }
 
-/// The files of a new config: one of this name in a folder, or one in a folder for each part.
+/// Returns the files of a new config: one in a folder, or one per part, each in the folder of its
+/// part.
 pub(super) fn of(converted: &Converted, folder: &Path, name: &str) -> Vec<TextFile> {
     let text = |value: &Value| match converted.language {
         Language::Json => value.to_json(),
@@ -63,15 +64,15 @@ pub(super) fn of(converted: &Converted, folder: &Path, name: &str) -> Vec<TextFi
     files
 }
 
-/// Fails if one of them can't be written, or is there and may not be replaced.
+/// Fails if one of the files can't be written, or exists and may not be replaced.
 pub(super) fn check(files: &[TextFile], replace: bool) -> Result<()> {
     files.iter().try_for_each(|(path, _)| check_target(path, replace, &[]))
 }
 
-/// Writes them: all get their names when all are complete.
+/// Writes the files; all get their names when all are complete.
 pub(super) fn write(files: &[TextFile], replace: bool, durable: &Durable) -> Result<()> {
     check(files, replace)?;
-    // Folders that were made go after what is in them, if anything fails.
+    // Created folders are removed after their files if anything fails, so they are declared first.
     let mut made = Vec::new();
     let mut outputs = Vec::new();
     for (path, text) in files {

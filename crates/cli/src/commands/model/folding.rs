@@ -1,4 +1,4 @@
-//! LoRA that is folded on the way from one format to another.
+//! Folds LoRA during a conversion from one format to another.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::adapter;
 use crate::print::complain;
 use crate::source::FileSource;
 
-/// What is converted in place of what was read.
+/// The model to convert after folding.
 pub(super) struct FoldedModel {
     pub(super) checkpoint: Checkpoint,
-    /// The files that are read instead, where the adapter is in one of its own.
+    /// The files that are read instead, if the adapter is in a file of its own.
     pub(super) sources: Option<Vec<Arc<FileSource>>>,
-    /// The config without LoRA, where it was in it.
+    /// The config without LoRA, if the config described it.
     pub(super) config: Option<Value>,
 }
 
-/// Folds what is in the checkpoint, if it is one of Cerebras's, or the adapter beside it.
+/// Folds the LoRA of a Cerebras checkpoint, or the adapter in the folder of any other checkpoint.
 pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Result<FoldedModel> {
     if recognise::is_cerebras(read) {
         let config = config.ok_or_else(|| {

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &FoldLora) -> CommandResult {
     Ok(true)
 }
 
-/// `NAME_folded.EXTENSION` beside it, or in a folder.
+/// Returns `NAME_folded.EXTENSION` in `folder`, by default that of the input.
 fn folded_name(path: &Path, folder: Option<&Path>, extension: &str) -> Result<PathBuf> {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let stem = stem

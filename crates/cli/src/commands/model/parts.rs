@@ -1,4 +1,5 @@
-//! The checkpoints that a model is written to: one, or one for each part, rank, and its optimizer.
+//! The checkpoints that a converted model is written to: one, or one per part, per rank, and for
+//! the optimizer.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::commands::convert::{ConvertJob, Destination, Forecast};
 use crate::print::Failure;
 use crate::source::FileSource;
 
-/// The checkpoints that are written, and how.
+/// The checkpoints to write and their options.
 pub(super) struct CheckpointOutputs<'a> {
     args: &'a ConvertModel,
     parts: Vec<(CheckpointOutput, Arc<Checkpoint>)>,
@@ -28,7 +29,8 @@ struct CheckpointOutput {
 }
 
 impl<'a> CheckpointOutputs<'a> {
-    /// What `made` is written to. Casts go to the parts that they name something in.
+    /// Determines the outputs of the checkpoints in `made`. A cast applies to the parts where it
+    /// matches a key.
     pub(super) fn new(
         args: &'a ConvertModel,
         requested: &RequestedConversion,
@@ -58,7 +60,7 @@ impl<'a> CheckpointOutputs<'a> {
         Ok(Self { args, parts: parts.collect::<Result<_>>()? })
     }
 
-    /// What casts would lose in each part that has some, by the name of its file.
+    /// Returns what casts would lose in each part that has casts, with the name of its file.
     pub(super) fn forecasts(&self) -> Result<Vec<(String, Forecast)>> {
         let cast = self.parts.iter().filter(|(part, _)| !part.edit.casts.is_empty());
         cast.map(|(part, checkpoint)| {
@@ -68,13 +70,13 @@ impl<'a> CheckpointOutputs<'a> {
         .collect()
     }
 
-    /// Refuses what would be refused after the first part was written.
+    /// Refuses losses in later parts before the first part is written.
     pub(super) fn check(&self) -> Result<()> {
         let mut later = self.parts.iter().skip(1);
         later.try_for_each(|(part, checkpoint)| part.job(self.args)?.check(checkpoint))
     }
 
-    /// Writes them, one after the other.
+    /// Writes the checkpoints one after the other.
     pub(super) fn write(self, sources: &[Arc<FileSource>]) -> std::result::Result<(), Failure> {
         for (part, checkpoint) in self.parts {
             part.job(self.args)?.run(checkpoint, sources)?;

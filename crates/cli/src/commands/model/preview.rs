@@ -10,7 +10,7 @@ use crate::args::ConvertModel;
 use crate::commands::convert::Forecast;
 use crate::print::{CommandResult, Printer};
 
-/// Which keys become which, and what casts would lose.
+/// Prints the old and new keys, and what casts would lose.
 pub(super) fn show(
     args: &ConvertModel,
     requested: &RequestedConversion,

@@ -1,4 +1,4 @@
-//! What `convert-model` is asked for: which model, from which format to which, and where it goes.
+//! The request of `convert-model`: the model, its source and target formats, and the outputs.
 
 use std::path::{Path, PathBuf};
 
@@ -17,15 +17,15 @@ use super::source::{ModelSource, recipe};
 use crate::args::ConvertModel;
 use crate::source;
 
-/// What is converted, from what to what.
+/// A requested conversion.
 pub(super) struct RequestedConversion {
     pub(super) recipe: Recipe,
     pub(super) model: String,
     pub(super) source: ModelFormat,
     pub(super) target: ModelFormat,
-    /// It is in several folders.
+    /// Whether the checkpoint is in several folders.
     several: bool,
-    /// It is in a file for each rank.
+    /// Whether the checkpoint has a file per rank.
     ranked: bool,
 }
 
@@ -68,7 +68,7 @@ impl RequestedConversion {
         Ok(Self { recipe, model, source: format, target, several, ranked })
     }
 
-    /// The new configs, by the names that the original tool gives them.
+    /// Returns the new configs, with the names that the original tool gives them.
     pub(super) fn configs(
         &self,
         args: &ConvertModel,
@@ -90,7 +90,7 @@ impl RequestedConversion {
         Ok(files::of(&converted, &folder, &name))
     }
 
-    /// Where a part's checkpoint goes, and how it is cut.
+    /// Returns the path of a part's checkpoint and how to split it into shards.
     pub(super) fn output(
         &self,
         args: &ConvertModel,
@@ -123,11 +123,12 @@ impl RequestedConversion {
         }
     }
 
-    /// `NAME_to_FORMAT`.
+    /// Returns `NAME_to_FORMAT`.
     fn stem(&self, args: &ConvertModel) -> Result<String> {
         let name = match self.several {
             true => "pytorch_model".to_owned(),
-            // The files of all ranks have one name; the folder's says more.
+            // The files of ranks have the same name in every checkpoint; the name of the folder
+            // says more.
             false if self.ranked => {
                 let folder = args.checkpoint.canonicalize().unwrap_or(args.checkpoint.clone());
                 let folder = if folder.is_dir() { Some(&*folder) } else { folder.parent() };

@@ -1,4 +1,4 @@
-//! What `convert-model` reads: the checkpoint, its config, and the rules.
+//! The inputs of `convert-model`: the checkpoint, its config and the rules.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,17 +16,18 @@ use crate::args::ConvertModel;
 use crate::commands;
 use crate::source::FileSource;
 
-/// What is read.
+/// The inputs of a conversion.
 pub(super) struct ModelSource {
     pub(super) checkpoint: Checkpoint,
     pub(super) sources: Vec<Arc<FileSource>>,
     pub(super) config: Option<Value>,
     pub(super) config_path: Option<PathBuf>,
-    /// The folders of a model of several parts.
+    /// The folders of the model's parts, if it has several.
     pub(super) parts: Vec<String>,
-    /// The family and format whose files of ranks these are.
+    /// The family and format, if the checkpoint has a file per rank.
     pub(super) ranked: Option<(String, ModelFormat)>,
-    /// The optimizer's state was in a file of its own, as Hugging Face's trainer writes it.
+    /// Whether the state of the optimizer was in a file of its own, as Hugging Face's trainer
+    /// writes it.
     pub(super) of_trainer: bool,
 }
 
@@ -87,7 +88,7 @@ impl ModelSource {
     }
 }
 
-/// A checkpoint in a file for each rank.
+/// A checkpoint with a file per rank.
 struct RankFiles {
     family: String,
     format: ModelFormat,
@@ -95,8 +96,8 @@ struct RankFiles {
 }
 
 impl RankFiles {
-    /// Those in the folder of the checkpoint, or of which it is the first: of the recipe that was
-    /// named, or of any.
+    /// Finds the files of ranks in the folder of the checkpoint, or those that the checkpoint is
+    /// the first of, for the named recipe or for any.
     fn beside(args: &ConvertModel, named: Option<&Recipe>) -> Option<Self> {
         let all = families::names().filter(|_| named.is_none());
         let others = all.filter_map(|name| families::find(name).ok());
@@ -124,7 +125,7 @@ impl RankFiles {
     }
 }
 
-/// The folder below which a path has this name.
+/// Returns the folder relative to which a path is `name`.
 fn below(path: &Path, name: &str) -> Option<PathBuf> {
     let mut folder = path;
     path.ends_with(name).then_some(())?;
@@ -134,7 +135,7 @@ fn below(path: &Path, name: &str) -> Option<PathBuf> {
     Some(folder.to_owned())
 }
 
-/// The user's recipe, or that of a model.
+/// Returns the user's recipe, or that of the model.
 pub(super) fn recipe(args: &ConvertModel, model: &str) -> Result<Recipe> {
     let Some(path) = &args.recipe else { return families::find(model) };
     let text = files::read_text(path)?;

@@ -1,4 +1,4 @@
-//! What the model is, for `statelens info`.
+//! Describes the model in a checkpoint, for `statelens info`.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use super::{beside, files};
 use crate::print::{Failure, Printer, TextTable};
 use crate::remote;
 
-/// Keys beyond which what the model is has to be asked for: it takes a list of them.
+/// Keys above which a model is described only on request, because that needs a list of all keys.
 const MOST: u64 = 10_000;
 
-/// Finds out; the config is the one that is named, else one that is beside the file and can be read.
-/// Of very many keys nothing is told, unless it is `asked` for.
+/// Recognises the model. Uses the named config, otherwise a readable one in the same folder.
+/// Returns an empty model if there are more than [`MOST`] keys, unless `asked`.
 pub(crate) fn of(
     checkpoint: &Checkpoint,
     file: &Path,
@@ -25,7 +25,7 @@ pub(crate) fn of(
     if !asked && leaves > MOST {
         return Ok(Model::default());
     }
-    // A list of the leaves, what is told of each, and its key taken apart.
+    // Memory per leaf for the list, its description and its split key.
     checkpoint.room(1_500)?;
     let config = match config {
         Some(path) => Some(read(path)?),
@@ -41,7 +41,7 @@ fn read(path: &Path) -> Result<Config> {
     Ok(Config::new(name.unwrap_or_default(), value.scalars()))
 }
 
-/// All of it, as tables.
+/// Prints the whole description as tables.
 pub(crate) fn print(model: &Model, printer: &mut Printer) -> std::result::Result<(), Failure> {
     if !model.is_recognised() && model.parts.is_empty() {
         return printer.line("names and shapes tell nothing of a model");

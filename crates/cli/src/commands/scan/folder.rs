@@ -1,4 +1,4 @@
-//! All files in a folder, for a scan.
+//! Finds the files in a folder, for a scan.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,11 +9,12 @@ use statelens_checkpoint::{Error, FileSet, Result};
 use crate::print::Failure;
 use crate::source;
 
-/// What is done with each file: its path, and itself as the opened one among those beside it.
+/// Called with the path of each file, and a set of the files of its folder in which it is the
+/// opened one.
 type EachFile<'a> = dyn FnMut(&Path, Result<FileSet>) -> Result<(), Failure> + 'a;
 
-/// Goes through a folder and all folders in it, in order of their names. Links are followed, each
-/// folder once; pipes and devices, which no loader would find checkpoints in, are left alone.
+/// Visits a folder and its subfolders in order of their names. Links are followed, but each folder
+/// is visited once. Pipes and devices are skipped: no loader reads checkpoints from them.
 pub(super) fn walk(folder: &Path, each: &mut EachFile<'_>) -> Result<(), Failure> {
     let mut open = vec![folder.to_owned()];
     let mut seen = HashSet::new();
@@ -42,7 +43,7 @@ pub(super) fn walk(folder: &Path, each: &mut EachFile<'_>) -> Result<(), Failure
         let set = source::glance(&files);
         let ids: Vec<_> = set.iter().map(|(id, _)| id).collect();
         for (path, id) in files.iter().zip(ids) {
-            // Whether it can be read is found out before anything is said of it.
+            // Check that the file can be read before it is scanned.
             let readable = fs::File::open(path).map(drop);
             let files = readable.map(|()| set.opened_at(id));
             each(path, files.map_err(|error| source::open_error(&error, path)))?;

@@ -1,9 +1,9 @@
-//! Starting the user's browser.
+//! Starts the user's browser.
 
 use std::process::{Command, Stdio};
 use std::{env, thread};
 
-/// Opens an address; false if no program that could was found.
+/// Opens an address; returns false if no suitable program was found.
 pub(super) fn open(address: &str) -> bool {
     let chosen = env::var("BROWSER").unwrap_or_default();
     let named = chosen.split(':').filter(|program| !program.is_empty());
@@ -28,7 +28,7 @@ fn start(line: &str, address: &str) -> bool {
         .stderr(Stdio::null())
         .spawn();
     let Ok(mut child) = child else { return false };
-    // Nobody else takes note of its end.
+    // Waits for the browser to exit, so that it does not stay a zombie.
     thread::spawn(move || child.wait());
     true
 }

@@ -1,4 +1,5 @@
-//! `statelens serve` and `statelens open`: the page from this program itself, for this machine's browser.
+//! `statelens serve` and `statelens open`: serve the page from this program to a browser on this
+//! machine.
 
 mod browser;
 mod site;
@@ -21,7 +22,7 @@ pub(crate) fn run(args: &Serve) -> CommandResult {
 pub(crate) fn open(args: &OpenArgs) -> CommandResult {
     let is_folder = args.file.is_dir();
     let file = match source::named(&args.file) {
-        // The page lists what is in it.
+        // The page lists the files of the folder.
         Err(_) if is_folder => return start(Some(folder_at(&args.file)?), None, &args.at),
         file => file?,
     };
@@ -45,7 +46,7 @@ pub(crate) fn open(args: &OpenArgs) -> CommandResult {
     start(Some(folder), Some(&name), &args.at)
 }
 
-/// Whether this program was built with the page in it.
+/// Returns whether the page was built into this program.
 pub(crate) fn has_page() -> bool {
     !PAGE.is_empty()
 }
@@ -83,7 +84,7 @@ fn folder_at(path: &Path) -> Result<ServedFolder> {
     }
 }
 
-/// What nobody else can guess: 128 bits from the system, in hexadecimal digits.
+/// Returns a token that can't be guessed: 128 bits from the system, in hexadecimal digits.
 fn token() -> Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)

@@ -1,4 +1,5 @@
-//! What is served: under the token the page, what there is to open, and the files of the folder.
+//! The site that is served below the token: the page, the list of checkpoints, and the files of the
+//! folder.
 //!
 //! Any page in the user's browser can send requests to this machine, so a request is answered only
 //! if its address holds the token, its `Host` is this machine (a name that an attacker's DNS points
@@ -15,13 +16,13 @@ use crate::source;
 /// The page's files by name; empty if the command was built without them.
 pub(super) static PAGE: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/site.rs"));
 
-/// Tells the page that there are files to open, and where.
+/// Marks the page as served with files, and gives their address.
 const MARK: &str = "<meta name=\"files\" content=\"files/\"></head>";
 
 pub(super) struct Served {
     token: String,
     folder: Option<ServedFolder>,
-    /// The first file, with the mark.
+    /// The page's `index.html` with the mark.
     index: Vec<u8>,
 }
 
@@ -33,7 +34,7 @@ impl Served {
         Self { token, folder, index }
     }
 
-    /// What lies at a path below the token.
+    /// Returns the response for a path below the token.
     fn below(&self, path: &str) -> Response {
         if path.is_empty() || path == "index.html" {
             return Response::bytes(self.index.clone(), "text/html; charset=utf-8");
@@ -44,7 +45,7 @@ impl Served {
                 Some(folder) if file.is_empty() => listing(folder),
                 Some(folder) => folder.answer(file),
             }
-            // What is in a checkpoint stays out of the browser's cache.
+            // The contents of a checkpoint must not enter the browser's cache.
             .header("Cache-Control", "no-store".into());
         }
         match PAGE.iter().find(|(name, _)| *name == path) {
@@ -73,7 +74,7 @@ impl Site for Served {
     }
 }
 
-/// Why a request is not answered whatever it asks for.
+/// Returns why a request is refused, whatever its path.
 fn refusal(request: &Request) -> Option<&'static str> {
     let Some(host) = request.header("host").filter(|host| is_local(host)) else {
         return Some("this server is 127.0.0.1 and goes by no other name");
@@ -83,8 +84,8 @@ fn refusal(request: &Request) -> Option<&'static str> {
     {
         return Some("requests from other origins are not answered");
     }
-    // Browsers say this of requests without an origin, too. A link that is followed is no request of
-    // the page that it is on: what it leads to can't be read there.
+    // Browsers send this header with requests without an `Origin`, too. Navigation by a link on
+    // another page is harmless, because that page can't read the response.
     let other = request.has("sec-fetch-site")
         && !matches!(request.header("sec-fetch-site"), Some("same-origin" | "none"));
     if other && request.header("sec-fetch-mode") != Some("navigate") {
@@ -93,22 +94,25 @@ fn refusal(request: &Request) -> Option<&'static str> {
     None
 }
 
-/// True for a name of this machine that no DNS can move, at any port (a tunnel has its own).
+/// Returns whether a host is a name of this machine that DNS can't redirect. Any port is accepted,
+/// because a tunnel has its own.
 fn is_local(host: &str) -> bool {
     let (name, port) = host.rsplit_once(':').unwrap_or((host, "80"));
     matches!(name, "127.0.0.1" | "localhost") && port.parse::<u16>().is_ok()
 }
 
-/// What follows `/TOKEN/`. Takes as long for a token that is right in part as for one that is not.
+/// Returns the rest of the path after `/TOKEN/`. Takes the same time for a partly correct token as
+/// for a wrong one.
 fn after<'a>(path: &'a str, token: &str) -> Option<&'a str> {
     let (first, rest) = path.strip_prefix('/')?.split_once('/')?;
     let differ = first.bytes().zip(token.bytes()).fold(0, |all, (one, other)| all | (one ^ other));
     (first.len() == token.len() && differ == 0).then_some(rest)
 }
 
-/// The checkpoints in a folder, as the page's first screen lists them. Looked at anew each time.
+/// Links to files outside the folder are skipped, and so are links to folders: nothing outside the
+/// folder is read, and nothing is listed twice.
 fn listing(folder: &ServedFolder) -> Response {
-    // Nothing outside is looked at, and what is inside is listed once.
+    // Links to outside the folder are left out, and so are links to files that are listed anyway.
     let keep = |path: &Path| match path.is_symlink() {
         true => path.is_file() && path.canonicalize().is_ok_and(|to| to.starts_with(folder.path())),
         false => true,
@@ -118,7 +122,7 @@ fn listing(folder: &ServedFolder) -> Response {
         Err(error) => return Response::text(404, &error.to_string()),
     };
     if found.is_empty() {
-        // Opening it says why there is none.
+        // Lists files that can't be opened if opening them reports the reason.
         found.extend(statelens_formats::telling(&files).map(|id| {
             let name = files.name(id).to_owned();
             CheckpointFiles { name: name.clone(), main: name.clone(), members: vec![name] }
@@ -151,13 +155,13 @@ fn listing(folder: &ServedFolder) -> Response {
     Response::bytes(json.take().into_bytes(), "application/json")
 }
 
-/// A path inside the folder as addresses have it, not encoded; `None` if it is no text.
+/// Returns a path inside the folder as in addresses, not encoded; `None` if it is not valid text.
 pub(super) fn name_of(path: &Path) -> Option<String> {
     let names: Option<Vec<&str>> = path.iter().map(|part| part.to_str()).collect();
     Some(names?.join("/"))
 }
 
-/// Percent-encodes what can't stand in the query of an address.
+/// Percent-encodes the bytes that can't stand in the query of an address.
 pub(super) fn encoded(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -165,7 +169,7 @@ pub(super) fn encoded(name: &str) -> String {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
                 out.push(char::from(byte));
             }
-            // Twice: the query is decoded once, and what it holds is an address of its own.
+            // Encoded twice: the query is decoded once, and its value is itself an address.
             _ => out.push_str(&format!("%25{byte:02X}")),
         }
     }

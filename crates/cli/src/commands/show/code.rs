@@ -7,7 +7,8 @@ use crate::args::Show;
 
 use super::slice::ShownSlice;
 
-/// The Python that reads a leaf, or a slice of it, with a library or the usual one.
+/// Returns Python code that reads a leaf, or a slice of it, with the given library or the usual
+/// one.
 pub(super) fn of(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
@@ -21,7 +22,7 @@ pub(super) fn of(
         false => given.parent(),
     };
     let place = |name: &str| match folder {
-        // A set at an address is read from there by nobody but us.
+        // No Python library reads a set of files from an address, so addresses stay as they are.
         Some(folder) if !name.contains("://") => folder.join(name).display().to_string(),
         _ => name.to_owned(),
     };

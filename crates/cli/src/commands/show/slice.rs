@@ -3,19 +3,19 @@
 use statelens_checkpoint::Result;
 use statelens_tensor::{ElementPlaces, Slice};
 
-/// What of a tensor is to be shown.
+/// The slice of a tensor to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShownSlice {
-    /// How it was written, without brackets.
+    /// The slice as the user wrote it, without brackets.
     pub(super) text: String,
-    /// The same.
+    /// The parsed slice.
     pub(super) slice: Slice,
-    /// Its elements.
+    /// The elements of the slice.
     pub(super) places: ElementPlaces,
 }
 
 impl ShownSlice {
-    /// Understands what stands between the brackets, for a tensor of this shape.
+    /// Parses the text between the brackets, for a tensor of this shape.
     pub(super) fn parse(text: &str, shape: &[u64]) -> Result<Self> {
         let slice: Slice = text.parse()?;
         let places = ElementPlaces::new(&slice, shape)?;

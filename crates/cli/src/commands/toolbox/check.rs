@@ -15,7 +15,7 @@ use statelens_inspect::visible;
 use crate::args::Check;
 use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped};
 
-/// The longest list of keys that is read.
+/// Bytes of the longest list of keys that is read.
 const LONGEST: u64 = 256 << 20;
 
 pub(crate) fn run(args: &Check) -> CommandResult {
@@ -44,9 +44,10 @@ pub(crate) fn run(args: &Check) -> CommandResult {
     Ok(answer.loads)
 }
 
-/// What is expected: of a checkpoint, or of the text that a file is if it is none.
+/// Returns the keys expected by a checkpoint, or by a text file if it is not a checkpoint.
 fn reference(path: &Path, state: &str) -> Result<(Vec<Expected>, bool)> {
-    // Opened first: a checkpoint may be text, and a list is none by its content.
+    // A checkpoint may be text, and a list of keys can't be recognised by its content, so try to
+    // open it as a checkpoint first.
     let error = match super::open_for_good(path, &[]) {
         Ok(checkpoint) => {
             let expected = expected_of(checkpoint, &checkpoint.leaves());
@@ -59,10 +60,10 @@ fn reference(path: &Path, state: &str) -> Result<(Vec<Expected>, bool)> {
     Ok((list, has))
 }
 
-/// A manifest or a list of keys; `None` if it is neither.
+/// Reads a manifest or a list of keys; returns `None` if the file is neither.
 fn listed(path: &Path) -> Result<Option<Vec<Expected>>> {
     let readable = fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() <= LONGEST);
-    // What is wrong with it is told when it is opened as a checkpoint.
+    // If it can't be read, opening it as a checkpoint has given the reason.
     let Some(file) = readable.then(|| fs::File::open(path).ok()).flatten() else { return Ok(None) };
     let mut head = Vec::new();
     if (&file).take(512).read_to_end(&mut head).is_err() || !is_text(&head) {

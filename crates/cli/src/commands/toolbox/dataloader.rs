@@ -60,25 +60,25 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
     Ok(true)
 }
 
-/// The state that release 1.9 left in a folder.
+/// Reads the state that release 1.9 left in a folder.
 pub(in crate::commands) fn read(folder: &Path) -> Result<DataState> {
     DataState::read(&state_files(folder)?).map_err(|error| {
         match error.file().map(|name| folder.join(name)) {
-            // The name is that of a file in the folder.
+            // The error names a file of the folder.
             Some(path) => Error::refused(error.what()).in_file(path.display().to_string()),
             None => error.in_file(folder.display().to_string()),
         }
     })
 }
 
-/// Names and first bytes of the state files in a folder.
+/// Returns the names and first bytes of the state files in a folder.
 fn state_files(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let failed = |error: io::Error| super::folder_error(&error, folder);
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        // Not a pipe, which would wait for a writer.
+        // Skips pipes: opening one would wait for a writer.
         if !is_state_file(&name) || !fs::metadata(entry.path()).is_ok_and(|data| data.is_file()) {
             continue;
         }

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
         ..Edit::default()
     };
     let tolerance = tolerance(args)?;
-    // As `convert` does it: what is taken goes by the keys of the file, which are renamed then.
+    // As in `convert`, patterns select by the keys of the file, which are renamed afterwards.
     let (of_left, of_right) = sides(&filter, &rename, &left, &right)?;
     let left = taken(left, &Edit { select: of_left.select, exclude: of_left.exclude, ..rename })?;
     let right = taken(right, &of_right)?;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     Ok(report.matches())
 }
 
-/// The report as JSON.
+/// Returns the report as JSON.
 fn json(args: &Diff, report: &ComparisonReport, parameters: &Optimizers) -> String {
     let mut json = Json::new();
     json.object(|json| {
@@ -101,7 +101,8 @@ fn json(args: &Diff, report: &ComparisonReport, parameters: &Optimizers) -> Stri
     json.take()
 }
 
-/// What to type where the sides name the same tensors differently, so that hardly any key is on both.
+/// Returns a hint on the options to use if the keys of the sides differ by a prefix, so that few
+/// match.
 fn apart(report: &ComparisonReport, left: &Checkpoint, right: &Checkpoint) -> Option<String> {
     let (of_left, of_right) = (left.leaves(), right.leaves());
     let fewer = of_left.len().min(of_right.len()) as u64;
@@ -122,7 +123,7 @@ fn apart(report: &ComparisonReport, left: &Checkpoint, right: &Checkpoint) -> Op
     ))
 }
 
-/// What is given besides it asks for a tolerance, if nothing else does.
+/// Returns the tolerance: none with `--op equal`, or with neither `--op` nor a given tolerance.
 fn tolerance(args: &Diff) -> Result<Option<Tolerance>> {
     let given = args.rtol.is_some() || args.atol.is_some();
     match args.op {
@@ -140,9 +141,9 @@ fn tolerance(args: &Diff) -> Result<Option<Tolerance>> {
     }
 }
 
-/// The filter of each side. A pattern need not match on both: what one side lacks is a
-/// difference. Where keys are renamed, the sides name one thing differently, so that a side on
-/// which nothing is selected is taken whole.
+/// Returns the filter of each side. A pattern need not match on both sides: a key that one side
+/// lacks is a difference. If keys are renamed, the sides use different names, so a side in which
+/// nothing is selected is taken whole.
 fn sides(
     filter: &Edit,
     rename: &Edit,

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
     Ok(true)
 }
 
-/// Asks on standard error whether to replace the checkpoint; silence is no.
+/// Asks on standard error whether to replace the checkpoint; no answer means no.
 fn agreed(file: &Path) -> Result<bool> {
     let failed = |error: io::Error| Error::io(format!("asking failed: {error}"));
     let question =
@@ -48,7 +48,7 @@ fn agreed(file: &Path) -> Result<bool> {
     err.write_all(question.as_bytes()).and_then(|()| err.flush()).map_err(failed)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
-    // Nothing was typed, so that the cursor still stands behind the question.
+    // At the end of input the cursor is still behind the question.
     if answer.is_empty() {
         err.write_all(b"\n").map_err(failed)?;
     }

@@ -1,4 +1,4 @@
-//! The commands for those who train, one file each.
+//! The commands for training, one module each.
 
 mod check;
 pub(super) mod dataloader;
@@ -33,12 +33,12 @@ pub(crate) fn run(command: &Toolbox) -> CommandResult {
     }
 }
 
-/// Patterns for keys, as they were typed.
+/// Parses patterns of keys.
 fn patterns(texts: &[String]) -> Result<Vec<Pattern>> {
     texts.iter().map(|text| Pattern::parse(text)).collect()
 }
 
-/// Why a folder can't be read.
+/// Returns the error for a folder that can't be read.
 fn folder_error(error: &std::io::Error, folder: &std::path::Path) -> Error {
     use std::io::ErrorKind;
     let error = match error.kind() {

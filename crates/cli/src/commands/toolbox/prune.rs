@@ -14,7 +14,7 @@ use crate::output::{stop_signal, sync_folder};
 use crate::print::{CommandResult, Failure, Printer, grouped, size_text};
 use crate::progress::{Bar, Unit};
 
-/// Where files go that are not deleted for good, in the run folder.
+/// The folder in the run folder that files are moved to, unless they are deleted for good.
 const TRASH: &str = "statelens-trash";
 
 pub(crate) fn run(args: &Prune) -> CommandResult {
@@ -41,12 +41,12 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         settle(folder, stay)?;
     }
     for entry in &all {
-        // Between two files: each is in its place or in the trash.
+        // Stop only between two files, so that each is either in its place or in the trash.
         if stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
             return Err(stopped(args, gone.len(), all.len()).into());
         }
         let path = folder.join(&entry.name);
-        // A link is only a name: what it leads to lies elsewhere.
+        // Links are skipped: their target is elsewhere.
         let is_folder = !entry.members.is_empty();
         let is_there = |data: fs::Metadata| if is_folder { data.is_dir() } else { data.is_file() };
         if !fs::symlink_metadata(&path).is_ok_and(is_there) {
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
     Ok(true)
 }
 
-/// Has the system write what stays to the disk, before what goes can't be brought back.
+/// Syncs the checkpoints that stay to the disk before the others are removed irrevocably.
 fn settle<'a>(folder: &Path, stay: impl Iterator<Item = &'a FileEntry>) -> Result<()> {
     let failed = |path: &Path, error: std::io::Error| {
         Error::io(format!("it can't be written to the disk for good: {error}"))
@@ -101,7 +101,7 @@ fn settle<'a>(folder: &Path, stay: impl Iterator<Item = &'a FileEntry>) -> Resul
     sync_folder(folder).map_err(|error| failed(folder, error))
 }
 
-/// What is said when it is stopped midway.
+/// Returns the error after an interrupt.
 fn stopped(args: &Prune, done: usize, all: usize) -> Error {
     let (done, all) = (grouped(done as u64), grouped(all as u64));
     let word = if args.delete { "deleted" } else { "moved to the trash" };
@@ -130,7 +130,7 @@ fn remove(folder: &Path, entry: &FileEntry, path: &Path, delete: bool) -> Result
     fs::rename(path, target).map_err(|error| failed("moved to the trash", error))
 }
 
-/// A name in the trash that nothing has yet.
+/// Returns an unused name in the trash.
 fn free_name(trash: &Path, name: &str) -> PathBuf {
     let mut target = trash.join(name);
     let mut count = 1u64;

@@ -20,10 +20,10 @@ use crate::print::{
 use crate::progress::{Bar, Unit};
 use crate::source::Neighbours;
 
-/// The longest index that is read.
+/// Bytes of the longest index that is read.
 const LONGEST: u64 = 64 << 20;
 
-/// Looks through a run folder: its regular files, and its index if there is one.
+/// Reads a run folder: the names of its files, and its index if there is one.
 pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
     let pattern = NamePattern::parse(&args.name)?;
     let folder = args.folder.as_path();
@@ -31,7 +31,7 @@ pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // A file that has just gone is not there.
+        // The file may have been deleted since.
         let Ok(metadata) = fs::metadata(entry.path()) else { continue };
         let name = entry.file_name().to_string_lossy().into_owned();
         if metadata.is_file() {
@@ -48,8 +48,8 @@ pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
     Ok(RunContents::new(files, index(folder)?, &pattern).with_latest(latest))
 }
 
-/// Adds the files in a folder that is a checkpoint, with their paths from the run folder. What can't be listed
-/// is left out.
+/// Adds the files of a checkpoint that is a folder, with paths relative to the run folder. Folders
+/// that can't be listed are left out.
 fn below(folder: &Path, name: &str, files: &mut Vec<(String, u64)>) {
     let mut open = vec![(folder.to_owned(), name.to_owned(), 0)];
     let from = files.len();
@@ -72,7 +72,7 @@ fn below(folder: &Path, name: &str, files: &mut Vec<(String, u64)>) {
     }
 }
 
-/// Folders in a folder that is a checkpoint which are looked into, and files that are listed of it.
+/// The depth to which a checkpoint's folder is read, and the number of files that are listed.
 const DEEPEST: u32 = 4;
 const MOST_FILES: usize = 10_000;
 
@@ -155,8 +155,8 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
     Ok(true)
 }
 
-/// Why the latest checkpoint is not sound. Only as many are opened as that takes: it, and those
-/// before it down to the first that is whole, whose states it should have.
+/// Returns why the latest checkpoint is not sound. Opens only that one and its predecessors, back
+/// to the first that opens: its states are those that the latest should have.
 fn why_unsound(folder: &Path, run: &RunContents, latest: &str) -> Option<String> {
     let mut looked: Vec<Option<OpenCheck>> = vec![None; run.entries.len()];
     let files = neighbours(folder, run);
@@ -174,7 +174,7 @@ fn why_unsound(folder: &Path, run: &RunContents, latest: &str) -> Option<String>
     run.unsound(&looked).swap_remove(at)
 }
 
-/// The newest checkpoint that is sound.
+/// Prints the newest checkpoint that is sound.
 fn latest_sound(args: &Latest, run: &RunContents) -> CommandResult {
     let folder = &args.folder.folder;
     let mut bar = Bar::new("opening", Unit::Files);

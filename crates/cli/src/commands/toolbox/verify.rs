@@ -16,7 +16,7 @@ use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 use crate::progress::{Bar, Unit};
 use crate::{limits, remote};
 
-/// The longest manifest that is read.
+/// Bytes of the longest manifest that is read.
 const LONGEST: u64 = 1 << 30;
 
 pub(crate) fn run(args: &Verify) -> CommandResult {
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
     })
 }
 
-/// Verifies one checkpoint; and whether it could be opened.
+/// Verifies one checkpoint; also returns whether it could be opened.
 fn look(
     file: &Path,
     args: &Verify,
@@ -70,7 +70,7 @@ fn look(
             parallel::drive(&mut verification, remote::workers(&[file]), &mut bar)?;
             Ok((verification.into_report(manifest)?, true))
         }
-        // So damaged that it does not open: that is an answer, too.
+        // A checkpoint too damaged to open is a result, not a failure.
         Err(error) if error.kind() == ErrorKind::Damaged => {
             let problems = vec![Problem::of_error(Trouble::Damaged, "", &error)];
             Ok((VerificationReport { problems, ..VerificationReport::default() }, false))

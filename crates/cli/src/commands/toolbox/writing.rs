@@ -13,13 +13,12 @@ use crate::output::{Sync, stop_signal};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
-/// What `--force` asks for.
+/// Returns what may be replaced, by `--force`.
 pub(crate) fn forced(force: bool) -> Replace {
     if force { Replace::Any } else { Replace::Nothing }
 }
 
-/// Runs a plan of one file; returns its bytes. Where something would be lost it is refused,
-/// unless that was agreed to.
+/// Runs a plan of one file and returns its bytes. Refuses losses unless `lossy`.
 pub(crate) fn write(
     plan: Plan,
     target: &Path,
@@ -41,7 +40,7 @@ pub(crate) fn write(
         })
 }
 
-/// The name of a file, as plans want it.
+/// Returns the name of a file.
 pub(crate) fn file_name(path: &Path) -> Result<&str> {
     path.file_name().and_then(std::ffi::OsStr::to_str).ok_or_else(|| {
         Error::refused("this does not name a file").in_file(path.display().to_string())

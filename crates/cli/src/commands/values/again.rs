@@ -1,5 +1,5 @@
-//! What `statelens stats` reads twice: what may be equal to another, for its hash, and by rows what may
-//! have dead ones. And what all that comes to: findings.
+//! The second read of `statelens stats`: hashes tensors that may be equal to another, and reads by
+//! rows those that may have dead rows. Collects the findings.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::print::{Failure, Printer};
 /// Keys that a finding names in a line.
 const NAMED: usize = 3;
 
-/// What was read, the first time and the second.
+/// The results of the first and the second read.
 pub(super) struct ReadTwice<'a> {
     statistics: HashMap<TensorId, &'a Statistics>,
     hashes: HashMap<TensorId, [u8; 32]>,
@@ -27,7 +27,7 @@ pub(super) struct ReadTwice<'a> {
 }
 
 impl<'a> ReadTwice<'a> {
-    /// Reads what is to be read again; with `all_rows` every matrix by rows.
+    /// Reads tensors a second time where needed; with `all_rows`, reads every matrix by rows.
     pub(super) fn read(
         file: &Path,
         checkpoint: &Arc<Checkpoint>,
@@ -45,7 +45,7 @@ impl<'a> ReadTwice<'a> {
             }
             false => to_read_by_rows(checkpoint, leaves, &known),
         };
-        // What can't be read was told the first time.
+        // Tensors that can't be read were reported by the first read.
         for survey in [
             Survey::hashing(checkpoint.clone(), hash),
             Survey::by_rows(checkpoint.clone(), by_rows),
@@ -62,16 +62,17 @@ impl<'a> ReadTwice<'a> {
         Ok(known)
     }
 
-    /// What should be looked at.
+    /// Returns what the user should look into.
     pub(super) fn findings(&self, checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Noticed> {
         findings(checkpoint, leaves, self)
     }
 
-    /// The fields of a tensor's rows: how many are dead or copies; with `each` what each is like.
+    /// Writes the numbers of dead and copied rows of a tensor; with `each`, the figures of each
+    /// row.
     pub(super) fn json(&self, id: TensorId, shape: &[u64], each: bool, json: &mut Json) {
         let lines = self.lines.get(&id);
         let width = shape.iter().skip(1).fold(1, |all: u64, dim| all.saturating_mul(*dim));
-        // Fewer zeros than a row has values are no row.
+        // If there are fewer zeros than values in a row, no row is zero.
         let none = self.statistics.get(&id).is_some_and(|of| shape.len() > 1 && of.zeros < width);
         let zero = lines.map(|lines| lines.zero_rows).or(none.then_some(0));
         for (name, count) in
@@ -93,7 +94,7 @@ impl<'a> ReadTwice<'a> {
         }
     }
 
-    /// The rows and columns of a tensor in a line.
+    /// Describes the rows and columns of a tensor in one line.
     pub(super) fn line(&self, id: TensorId) -> Option<String> {
         let lines = self.lines.get(&id)?;
         let mut told = Vec::new();
@@ -144,7 +145,7 @@ impl Seen for ReadTwice<'_> {
     }
 }
 
-/// Findings as paragraphs; where there are none, what was looked for.
+/// Prints findings as paragraphs; without findings, lists what was checked.
 pub(super) fn print(
     found: &[Noticed],
     leaves: &[Leaf],
@@ -158,7 +159,8 @@ pub(super) fn print(
     crate::commands::print_findings(&found.iter().map(of).collect::<Vec<_>>(), printer)
 }
 
-/// Findings as an array of objects, with the keys of each, and the index of the value to look at.
+/// Writes findings as an array of objects, with the keys of each and the index of the value to look
+/// at.
 pub(super) fn json(found: &[Noticed], leaves: &[Leaf], json: &mut Json) {
     json.name("findings").array(|json| {
         for noticed in found {

@@ -20,10 +20,10 @@ use crate::print::{CommandResult, Failure, Printer, counted, grouped};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
-/// What a slice of quantised blocks may take in memory.
+/// Memory limit, in bytes, of a slice of quantised blocks.
 const MOST: u64 = 1 << 30;
 
-/// What is written.
+/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExportFormat {
     Npy,
@@ -35,9 +35,9 @@ enum ExportFormat {
     Svg,
 }
 
-/// A tensor, or a slice of one, by its name.
+/// A tensor, or a slice of one, to export.
 struct ExportedTensor {
-    /// The key, with the slice behind it if that would be two of one key.
+    /// The key, followed by the slice if the key is exported more than once.
     name: String,
     key: String,
     title: String,
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
             let alone = Arc::new(alone(&checkpoint, each, limits())?);
             let plan = statelens_formats::plan(alone, &target, file_name(&args.output)?)?;
             let replace = forced(args.force);
-            // What the format has no place for is what stands around the tensors, not their values.
+            // Losses are accepted: they are about metadata, not about the values of the tensors.
             write(plan, &args.output, replace, &sources, true, args.durable.sync())?
         }
         _ => {
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
     Ok(true)
 }
 
-/// Names slices of one key by what they are; the same twice is refused.
+/// Names slices of the same key by their slice; refuses duplicates.
 fn distinct(taken: &mut [ExportedTensor], args: &Export) -> Result<()> {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for one in taken.iter() {
@@ -174,7 +174,8 @@ impl ExportFormat {
     }
 }
 
-/// The leaf of the key, and the slice behind it. A key that is there with its brackets is that.
+/// Returns the leaf of a key and the slice that follows it. A key that itself ends with the
+/// brackets takes precedence.
 pub(super) fn find<'a>(
     leaves: &'a [Leaf],
     key: &'a str,
@@ -190,7 +191,7 @@ pub(super) fn find<'a>(
     }
 }
 
-/// The tensor, or what the slice takes of it.
+/// Returns the tensor, or the slice of it.
 pub(super) fn wanted(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
@@ -215,7 +216,7 @@ pub(super) fn wanted(
     Ok(sliced(&checkpoint.files, &tensor, &slice.parse::<Slice>()?, MOST)?)
 }
 
-/// The tensor in the dtype that was asked for; an error if what is written has none like it.
+/// Returns the tensor in the requested dtype; an error if the output format lacks its dtype.
 fn upcast(tensor: Tensor, dtype: Option<DType>, format: ExportFormat) -> Result<Tensor> {
     let numpy = matches!(format, ExportFormat::Npy | ExportFormat::Npz);
     match dtype {
@@ -228,7 +229,7 @@ fn upcast(tensor: Tensor, dtype: Option<DType>, format: ExportFormat) -> Result<
     }
 }
 
-/// Writes its numbers as text, a line for each row, or its bytes.
+/// Writes the bytes of a tensor, or its numbers as text with one line per row.
 fn plain(
     args: &Export,
     format: ExportFormat,

@@ -1,4 +1,4 @@
-//! Reading tensors on all cores.
+//! Reads tensors on all cores.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +11,10 @@ use crate::output::stop_signal;
 use crate::progress::{Bar, Unit};
 use crate::{limits, remote};
 
-/// Bytes of a tensor that are read as one part. Where parts begin changes no result.
+/// Bytes of a tensor that are read as one part. The division into parts changes no result.
 const PIECE: u64 = 32 << 20;
 
-/// Reads the tensors of these leaves, each once, and hands over what was found of each leaf's tensor,
-/// once per tensor, in the order of the leaves.
+/// Reads the tensors of these leaves and calls `out` once per tensor, in the order of the leaves.
 pub(crate) fn each(
     file: &Path,
     checkpoint: &Arc<Checkpoint>,
@@ -30,7 +29,7 @@ pub(crate) fn each(
     drive(file, Survey::divided(checkpoint.clone(), tensors, PIECE), "reading", out)
 }
 
-/// Reads what a survey wants, and hands over what it finds, in its order.
+/// Reads the tensors of a survey and calls `out` with its results, in the order of the survey.
 pub(crate) fn drive(
     file: &Path,
     mut survey: Survey,

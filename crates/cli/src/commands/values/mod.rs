@@ -1,4 +1,4 @@
-//! The commands that look at values, one file each.
+//! The commands that read values, one module each.
 
 mod again;
 mod export;

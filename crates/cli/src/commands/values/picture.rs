@@ -13,10 +13,11 @@ use crate::output::{check_target, stop_signal};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
-/// Units of a cell in SVG: each is text, so there are fewer of them.
+/// Width of a cell in an SVG, in units. Each cell is an element of the text, so there are fewer of
+/// them than in a PNG.
 const UNITS: u32 = 4;
 
-/// Writes the picture; how many bytes it has.
+/// Writes the picture and returns its size in bytes.
 pub(super) fn write(
     args: &Export,
     is_svg: bool,

@@ -13,9 +13,9 @@ use crate::output::stop_signal;
 use crate::print::{CommandResult, Printer, grouped};
 use crate::progress::{Bar, Unit};
 
-/// Bytes of memory that it may take.
+/// Memory limit in bytes.
 const MEMORY: u64 = 1 << 30;
-/// Values that are listed, and characters that the longest bar has.
+/// Values that are listed, and characters of the longest bar.
 const LISTED: usize = 32;
 const WIDTH: f64 = 32.0;
 
@@ -98,7 +98,7 @@ fn lines(found: &Spectrum, printer: &mut Printer) -> Result<(), crate::print::Fa
         printer.line(&format!("  {name:16} {text}"))?;
     }
     printer.line("")?;
-    // Bars by powers of ten, those of what is told.
+    // The bars are logarithmic and scaled to the values that are listed.
     let log = |value: f64| if value > 0.0 { value.log10() } else { f64::NEG_INFINITY };
     let most = found.values.first().map_or(0.0, |value| log(*value));
     let listed = &found.values[..found.values.len().min(LISTED)];

@@ -67,13 +67,13 @@ fn fails(on: &[FailOn], of: &Statistics) -> bool {
     })
 }
 
-/// What is known of a tensor.
+/// The statistics of a tensor.
 struct MeasuredTensor {
     of: Statistics,
     histogram: Histogram,
 }
 
-/// Tensors that are taken together.
+/// Tensors whose statistics are combined.
 struct TensorGroup {
     name: String,
     tensors: u64,
@@ -87,7 +87,7 @@ struct All<'a> {
     /// The first leaf of each tensor.
     firsts: HashMap<TensorId, &'a Leaf>,
     tensors: HashMap<TensorId, MeasuredTensor>,
-    /// In the order in which they are met; the first is all of them.
+    /// In the order of their first tensor; the first group has all tensors.
     groups: Vec<TensorGroup>,
     named: HashMap<String, usize>,
     without: Vec<(String, String)>,
@@ -165,7 +165,7 @@ impl<'a> All<'a> {
         }
     }
 
-    /// The leaves that are listed, with what is known of them, in order.
+    /// Returns the leaves to list with their statistics, sorted.
     fn rows<'b>(&'b self, leaves: &'b [Leaf]) -> Vec<(&'b Leaf, &'b MeasuredTensor)> {
         let known = |leaf: &'b Leaf| {
             let (id, _) = self.checkpoint.tensor_of(leaf.target)?;
@@ -181,7 +181,7 @@ impl<'a> All<'a> {
             Some(field) => {
                 rows.sort_by(|one, other| descending(field.of(&one.1.of), field.of(&other.1.of)));
             }
-            // JSON keeps the order of the file unless another one is asked for.
+            // JSON keeps the order of the file unless another is requested.
             None if self.args.input.common.json => {}
             None => rows.sort_by(|one, other| worse(&one.1.of, &other.1.of)),
         }
@@ -308,7 +308,7 @@ impl<'a> All<'a> {
     }
 }
 
-/// The numbers of a row.
+/// Returns the numbers of a row.
 fn cells(of: &Statistics, histogram: &Histogram) -> Vec<String> {
     let float = |value: Option<f64>| value.map_or("–".into(), number_text);
     let count = |count: u64| if count == 0 { "–".into() } else { grouped(count) };
@@ -325,7 +325,7 @@ fn cells(of: &Statistics, histogram: &Histogram) -> Vec<String> {
     ]
 }
 
-/// How much of all it is: `0 %`, `0.04 %`, `31 %`.
+/// Returns a share in per cent: `0.04 %`, `31 %`; a dash for zero.
 fn part(count: u64, of: u64) -> String {
     let percent = count as f64 / of.max(1) as f64 * 100.0;
     match percent {
@@ -336,7 +336,7 @@ fn part(count: u64, of: u64) -> String {
     }
 }
 
-/// The key up to its first number; of one without, all but its last name.
+/// Returns the key up to its first number; for a key without a number, all but its last name.
 fn layer(key: &str, dot: char) -> String {
     let parts: Vec<&str> = key.split(dot).collect();
     let number = |part: &&str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
@@ -347,7 +347,7 @@ fn layer(key: &str, dot: char) -> String {
     parts[..end].join(&dot.to_string())
 }
 
-/// What is not there comes last.
+/// Sorts in descending order; missing values come last.
 fn descending(one: Option<f64>, other: Option<f64>) -> Ordering {
     match (one, other) {
         (Some(one), Some(other)) => other.total_cmp(&one),
@@ -355,7 +355,8 @@ fn descending(one: Option<f64>, other: Option<f64>) -> Ordering {
     }
 }
 
-/// What is to be looked at first: NaN, infinities, tensors of one number, large numbers.
+/// Sorts the tensors that need attention to the top: NaN, infinities, tensors of a single value,
+/// large numbers.
 fn worse(one: &Statistics, other: &Statistics) -> Ordering {
     let rank = |of: &Statistics| {
         (

@@ -17,11 +17,11 @@ use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::source::FileSource;
 
-/// Blocks of the map, across and down, at most.
+/// The largest number of blocks of the map, across and down.
 const BLOCKS: (u32, u32) = (256, 160);
-/// Dots of the picture of it.
+/// Width and height of the picture of the map, in pixels.
 const DOTS: (u32, u32) = (1024, 640);
-/// Bins of a histogram in one line.
+/// Bins of a one-line histogram.
 const SMALL: usize = 48;
 
 pub(super) fn run(
@@ -88,7 +88,7 @@ fn read(
     Ok(closer.into_found())
 }
 
-/// `float32 [2, 3]`.
+/// Returns the type and shape, such as `float32 [2, 3]`.
 fn type_text(of: &Checkpoint, leaf: &Leaf) -> String {
     let tensor = of.tensor_of(leaf.target).map(|(_, tensor)| tensor);
     tensor.map_or_else(String::new, |it| format!("{} {}", it.dtype, shape_text(&it.shape)))

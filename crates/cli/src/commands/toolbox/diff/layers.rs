@@ -15,7 +15,7 @@ fn by_role(measured: &[PairChange]) -> Vec<(Role, Vec<(u64, &PairChange)>)> {
     all.into_iter().map(with_layers).collect()
 }
 
-/// A table for each role, a line for each layer.
+/// Prints a table for each role, with a line for each layer.
 pub(super) fn show(measured: &[PairChange], printer: &mut Printer) -> Result<(), Failure> {
     for (role, layers) in by_role(measured) {
         printer.line("")?;
@@ -36,7 +36,7 @@ pub(super) fn show(measured: &[PairChange], printer: &mut Printer) -> Result<(),
     Ok(())
 }
 
-/// The field `roles`.
+/// Writes the field `roles`.
 pub(super) fn json(measured: &[PairChange], json: &mut Json) {
     json.name("roles").array(|json| {
         for (role, layers) in by_role(measured) {

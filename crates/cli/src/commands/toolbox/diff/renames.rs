@@ -42,7 +42,7 @@ pub(super) fn run(
     Ok(!pairs.is_empty())
 }
 
-/// How each is known, on standard error: standard output is the list.
+/// Reports how the pairs were found, on standard error: standard output has the list.
 fn tell(pairs: &[Renamed], alone: [u64; 2]) {
     for basis in [Basis::Bytes, Basis::BytesOfSeveral, Basis::Order] {
         let count = pairs.iter().filter(|pair| pair.basis == basis).count() as u64;

@@ -25,9 +25,9 @@ use crate::progress::{Bar, Unit};
 use crate::scratch;
 use crate::source::Neighbours;
 
-/// Bytes of a tensor that are read as one part. Where parts begin changes no result.
+/// Bytes of a tensor that are read as one part. The division into parts changes no result.
 const PIECE: u64 = 32 << 20;
-/// Lines that a picture has at most, and its size.
+/// The largest number of lines of a picture, and its width and height in pixels.
 const LINES: usize = 6;
 const DOTS: (u32, u32) = (900, 420);
 
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Runs, run: &RunContents, wrong: &[String]) -> CommandRe
     let patterns = super::super::patterns(&args.group)?;
     let (path, mut kept) = kept(args)?;
     let mut steps = listed(args, run, wrong);
-    // The page has no use for kept values of one grouping only.
+    // The page does not use kept values of one grouping only, so keep its groupings too.
     let mut needed = vec![by];
     if args.keep.is_some() {
         needed.extend([Grouping::State, Grouping::Role].iter().filter(|other| **other != by));
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Runs, run: &RunContents, wrong: &[String]) -> CommandRe
     tell(&steps, &kept, &needed, &path);
     let ended = read(args, run, &needed, &mut kept, &mut steps);
     if args.keep.is_some() {
-        // What was read before it was stopped need not be read again.
+        // Keep the values that were read before an interrupt.
         save_bytes(kept.json().as_bytes(), &path, true, Sync::IfReplacing)?;
     }
     ended?;
@@ -80,7 +80,7 @@ pub(super) fn run(args: &Runs, run: &RunContents, wrong: &[String]) -> CommandRe
     Ok(true)
 }
 
-/// The groups that a picture has, and what is said of the others.
+/// Returns the groups to draw, and reports those that are left out.
 fn drawn(steps: &[StepValues], chosen: &[String]) -> Vec<String> {
     let mut names = group_names(steps);
     if chosen.is_empty() {
@@ -103,7 +103,7 @@ fn drawn(steps: &[StepValues], chosen: &[String]) -> Vec<String> {
     names
 }
 
-/// The checkpoints, nothing of which was read.
+/// Returns the checkpoints, without any values.
 fn listed(args: &Runs, run: &RunContents, wrong: &[String]) -> Vec<StepValues> {
     let folder = args.folder.folder.as_path();
     let all = run.entries.iter().zip(wrong);
@@ -121,7 +121,7 @@ fn listed(args: &Runs, run: &RunContents, wrong: &[String]) -> Vec<StepValues> {
     steps.collect()
 }
 
-/// Says whose values are not read, and whose are although they were kept.
+/// Reports how many checkpoints have kept values, and how many changed since.
 fn tell(steps: &[StepValues], kept: &KeptValues, needed: &[Grouping], path: &Path) {
     let count = |is: &dyn Fn(&StepValues) -> bool| steps.iter().filter(|step| is(step)).count();
     let known = count(&|step| needed.iter().all(|by| kept.groups(*by, step).is_some()));
@@ -153,7 +153,7 @@ fn read(
             step.groups = known.first().map(|groups| groups.to_vec()).unwrap_or_default();
             continue;
         }
-        // What can't be opened has no values.
+        // Skip entries that can't be opened.
         let entry = run.entries.iter().find(|entry| entry.name == step.name);
         let Some(opened) = entry.and_then(FileEntry::opened) else { continue };
         match values(&files, opened, needed, &stop) {
@@ -161,7 +161,7 @@ fn read(
                 if step.wrong.is_empty() {
                     step.wrong = why;
                 }
-                // The first of them is what is shown.
+                // In reverse, so that the first grouping is the one that is shown.
                 for (by, groups) in needed.iter().zip(all).rev() {
                     step.groups = groups;
                     kept.keep(*by, step.clone());
@@ -175,7 +175,7 @@ fn read(
     Ok(())
 }
 
-/// The groups of a checkpoint, for each grouping, and what is wrong with it.
+/// Returns the groups of a checkpoint for each grouping, and a description of any damage.
 fn values(
     files: &Neighbours,
     name: &str,
@@ -200,7 +200,7 @@ fn values(
     Ok((groups, wrong.pop().unwrap_or_default()))
 }
 
-/// When a file was changed, as text; empty if that is not known.
+/// Returns the modification time of a file as text; empty if it is not known.
 fn modified(path: &Path) -> String {
     let time = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -250,7 +250,7 @@ fn show(steps: &[StepValues], printer: &mut Printer) -> Result<(), Failure> {
     table.print(printer)
 }
 
-/// The file of kept values, and what it has: nothing where there is none yet.
+/// Returns the file of kept values and its content, which is empty if it does not exist.
 fn kept(args: &Runs) -> Result<(PathBuf, KeptValues)> {
     if let Some(Some(path)) = &args.keep {
         return Ok((path.clone(), read_kept(path)?));
