@@ -1,9 +1,10 @@
 //! Scans many small files in one process, for `tests/interop/pickle_fuzz.py`.
 //!
-//! Standard input is a sequence of files, each a little-endian `u32` length and that many bytes. For
-//! each, one line goes to standard output: `1` if `statelens scan` would end with exit status 1, else
-//! a JSON object of what the machine read: `names` with whether each is on the list of harmless
-//! ones, `told` (modules that a warning names), and `calls`, in the spelling of `pickle_fuzz.py`.
+//! Standard input is a sequence of files, each a little-endian `u32` length followed by that many
+//! bytes. For each, one line goes to standard output: `1` if `statelens scan` would exit with
+//! status 1, else a JSON object of what the pickle machine read: `names` with a flag for those on
+//! the list of harmless names, `told` (modules named in a warning), and `calls`, in the notation of
+//! `pickle_fuzz.py`.
 
 use std::io::{self, BufWriter, Read, Write};
 
@@ -12,7 +13,7 @@ use statelens_checkpoint::{FileSet, Form, Grade, Limits, Memory, Unwatched};
 use statelens_formats::ScanOptions;
 use statelens_pickle::{Node, NodeId, Pickle, is_harmless, read};
 
-/// Tuples that are deeper, or within others and longer, are not spelled out.
+/// Tuples that are nested deeper, or nested and longer, are abbreviated.
 const DEEPEST: u32 = 4;
 const WIDEST: usize = 8;
 

@@ -1,5 +1,6 @@
-//! Writes the first matrix of a checkpoint transposed, as bare bytes: `transpose IN OUT`. For
-//! `cargo xtask bench`: what views cost over a span, over chunks and over a deflated stream.
+//! Writes the first matrix of a checkpoint transposed, as raw bytes: `transpose IN OUT`. `cargo
+//! xtask bench` uses it to measure the cost of views over a span, over chunks and over a deflated
+//! stream.
 
 use std::env;
 use std::error::Error as StdError;
@@ -31,7 +32,7 @@ fn main() -> std::result::Result<(), Box<dyn StdError>> {
     Ok(())
 }
 
-/// The same elements, columns first.
+/// Returns the transpose of a matrix.
 fn transposed(tensor: &Tensor) -> Tensor {
     let [rows, columns] = [tensor.shape[0], tensor.shape[1]];
     let storage = match &tensor.layout {
@@ -50,7 +51,7 @@ fn transposed(tensor: &Tensor) -> Tensor {
     Tensor { shape: vec![columns, rows], layout, ..tensor.clone() }
 }
 
-/// A file, for one reader at a time.
+/// A file with one reader at a time.
 #[derive(Debug)]
 struct OnDisk(Mutex<File>, u64);
 
@@ -87,7 +88,7 @@ impl Area for OnDisk {
     }
 }
 
-/// Scratch in a folder, without a limit.
+/// Unlimited scratch space in a folder.
 #[derive(Debug)]
 struct ScratchFolder(PathBuf);
 

@@ -1,11 +1,10 @@
-//! Zip archives: which records there are and where their bytes lie, for every format that is one.
+//! Zip archives: lists the records and locates their bytes, for every format based on zip.
 //!
-//! The central directory is read with the crate `zip`. Three things are done here because the
-//! crate can't do them without opening every member: finding where a member's bytes begin (it
-//! makes a decoding reader for each), comparing only the *name* in the local header (its own
-//! consistency check also compares sizes, which torch leaves at 0 there
-//! and numpy in an extra field), and telling that two
-//! members overlap.
+//! The crate `zip` reads the central directory. This module does three things that the crate can't
+//! do without opening every member: it finds the offset of a member's bytes (the crate constructs a
+//! decoder for each), it compares only the *name* in the local header (the consistency check of the
+//! crate also compares sizes, which torch leaves at 0 and numpy puts into an extra field), and it
+//! detects overlapping members.
 
 mod end;
 pub(crate) mod names;
@@ -22,10 +21,10 @@ use zip::CompressionMethod;
 use zip::ZipArchive;
 use zip::read::{ArchiveOffset, Config, ZipFileEntry};
 
-/// The first local header of a zip archive.
+/// The signature of a local header, with which a zip archive begins.
 pub(crate) const ZIP: &[u8] = b"PK\x03\x04";
 
-/// Length of a local header without name and extra fields.
+/// The length of a local header without name and extra fields.
 pub(crate) const LOCAL_HEADER: u64 = 30;
 
 /// The records of a zip file.
@@ -33,32 +32,33 @@ pub(crate) struct Archive {
     source: Arc<dyn ReadAt>,
     file: FileId,
     records: Vec<Record>,
-    /// Which records there are, by name: sorted, which takes a tenth of a map.
+    /// Indices of the records, sorted by name; takes a tenth of the memory of a map.
     by_name: Vec<u32>,
-    /// The folder that records are found in, with its slash; empty if there is none.
+    /// The folder in which records are looked up, with a trailing slash; empty if there is none.
     root: String,
     comment: String,
     led_by_something: bool,
-    /// Names have slashes for the backslashes in the file.
+    /// Whether backslashes in names were replaced by slashes.
     backslashes: bool,
 }
 
-/// One member.
+/// A member of an archive.
 pub(crate) struct Record {
-    /// The names of all records: by itself, each would take twice its length.
+    /// The names of all records in one buffer; a separate allocation for each would take twice the
+    /// length of the name.
     names: Arc<[u8]>,
-    /// Where its name begins in them, and how long it is.
+    /// Start and length of the name in `names`.
     name: (u32, u32),
-    /// Where its local header is.
+    /// Offset of the local header.
     header: u64,
-    /// Bytes in the file.
+    /// Compressed size in bytes.
     stored: u64,
-    /// Bytes once decompressed.
+    /// Uncompressed size in bytes.
     pub(crate) len: u64,
-    /// Where the next thing in the file begins: its bytes end before that.
+    /// Offset of the next structure in the file, which the bytes of the record must not reach past.
     bound: u64,
     method: Method,
-    /// Its checksum; 0 may be one that is not known.
+    /// The CRC-32; 0 may mean unknown.
     pub(crate) crc: u32,
 }
 
@@ -72,7 +72,7 @@ enum Method {
 }
 
 impl Method {
-    /// Why it can't be read.
+    /// Returns why it can't be read.
     fn why(self) -> &'static str {
         match self {
             Self::Stored | Self::Packed(_) => "readable",
@@ -84,15 +84,15 @@ impl Method {
 }
 
 impl Archive {
-    /// Reads the central directory. Fails if it is damaged, names a record twice, or lets
-    /// records overlap.
+    /// Reads the central directory. Fails if it is damaged, if two records have the same name, or
+    /// if records overlap.
     pub(crate) fn open(source: Arc<dyn ReadAt>, file: FileId, limits: &Limits) -> Result<Self> {
         let len = source.len();
         Self::open_within(source, Span { file, offset: 0, len }, limits)
     }
 
-    /// As [`Archive::open`], for an archive that is only a part of a file: the places in it count
-    /// from its own start.
+    /// Like [`Archive::open`], but for an archive within a file. Offsets in the archive count from
+    /// its own start.
     pub(crate) fn open_within(
         source: Arc<dyn ReadAt>,
         span: Span,
@@ -158,12 +158,12 @@ impl Archive {
         })
     }
 
-    /// Finds records in that folder from now on; `root` ends with its slash.
+    /// Sets the folder in which records are looked up; `root` ends with a slash.
     pub(crate) fn enter(&mut self, root: String) {
         self.root = root;
     }
 
-    /// Replaces the backslashes in all names by slashes.
+    /// Replaces backslashes in all names by slashes.
     pub(crate) fn take_backslashes_for_slashes(&mut self) {
         let Some(first) = self.records.first() else { return };
         let replaced = |byte: &u8| if *byte == b'\\' { b'/' } else { *byte };
@@ -176,37 +176,38 @@ impl Archive {
         self.by_name.sort_unstable_by_key(|index| records[*index as usize].raw_name());
     }
 
-    /// Whether the file does not begin with the archive.
+    /// Whether other data precedes the archive in the file.
     pub(crate) fn is_led_by_something(&self) -> bool {
         self.led_by_something
     }
 
-    /// All records, in the order of the directory.
+    /// Returns all records, in the order of the directory.
     pub(crate) fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// What the archive says of itself behind its directory.
+    /// Returns the archive comment.
     pub(crate) fn comment(&self) -> &str {
         &self.comment
     }
 
-    /// The folder of all records with its slash, or nothing.
+    /// Returns the folder of all records with a trailing slash, or an empty string.
     pub(crate) fn root(&self) -> &str {
         &self.root
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub(crate) fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// The record of that name in the folder.
+    /// Finds the record with this name in the folder.
     pub(crate) fn find(&self, name: &str) -> Option<&Record> {
         self.records.get(self.index(&[name])?)
     }
 
-    /// Which of [`Archive::records`] has the name that these parts make.
+    /// Returns the index in [`Archive::records`] of the record whose name is the concatenation of
+    /// these parts.
     pub(crate) fn index(&self, name: &[&str]) -> Option<usize> {
         let mut full = self.root.clone();
         full.extend(name.iter().copied());
@@ -215,15 +216,15 @@ impl Archive {
         Some(self.by_name[place.ok()?] as usize)
     }
 
-    /// The text of a small record, trimmed.
+    /// Returns the text of a small record, trimmed.
     pub(crate) fn text(&self, name: &str, limits: &Limits) -> Option<String> {
         let record = self.find(name).filter(|record| record.len <= 1024)?;
         let (bytes, _) = self.read(record, limits).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// The bytes of a record that is read whole, and whether its checksum is right; a checksum
-    /// of 0 is unknown, as torch may write it.
+    /// Reads a record whole. Returns its bytes, and whether the checksum matches. A checksum of 0
+    /// means unknown, since torch may write it.
     pub(crate) fn read(&self, record: &Record, limits: &Limits) -> Result<(Vec<u8>, bool)> {
         Limits::check(&format!("bytes of {}", record.name()), record.len, limits.structure)?;
         Limits::check(&format!("bytes of {}", record.name()), record.stored, limits.structure)?;
@@ -239,12 +240,13 @@ impl Archive {
         Ok((bytes, intact))
     }
 
-    /// The first `len` bytes of a record, fewer if it is shorter; its checksum is not looked at.
+    /// Reads the first `len` bytes of a record, or all if it is shorter. Does not verify the
+    /// checksum.
     pub(crate) fn first(&self, record: &Record, len: u64) -> Result<Vec<u8>> {
         let len = len.min(record.len);
         let start = self.start(record)?;
-        // Deflate and LZMA make more of bytes that can't be compressed, but not by so much. Blocks of bzip2
-        // come out whole, and have up to 900 kB.
+        // Deflate and LZMA expand incompressible data, but by less than this margin. bzip2 decodes
+        // whole blocks of up to 900 kB.
         let (packing, most) = match record.method {
             Method::Stored => (None, len),
             Method::Packed(packing) => {
@@ -262,7 +264,7 @@ impl Archive {
         })
     }
 
-    /// Where a record's bytes lie.
+    /// Returns the layout of a record's bytes.
     pub(crate) fn layout(&self, record: &Record) -> Result<Layout> {
         let start = self.start(record)?;
         let span = Span { file: self.file, offset: start, len: record.stored };
@@ -275,7 +277,8 @@ impl Archive {
         }
     }
 
-    /// Where a record's bytes begin: behind its local header, whose name must be the same.
+    /// Returns the offset of a record's bytes, after its local header. Fails if the local header
+    /// has a different name.
     pub(crate) fn start(&self, record: &Record) -> Result<u64> {
         let broken = |what: &str| {
             Error::damaged(format!("the record {:?} {what}", record.name())).at(record.header)
@@ -329,7 +332,7 @@ impl Record {
         Self {
             names,
             name,
-            // A place past 64 bits is past every end, too.
+            // An offset that overflows 64 bits is past the end of any file, too.
             header: base.saturating_add(entry.header_start()),
             stored: entry.compressed_size(),
             len: entry.size(),
@@ -339,7 +342,7 @@ impl Record {
         }
     }
 
-    /// How it is compressed, if it is.
+    /// Returns the compression of the record, if it is compressed in a supported way.
     pub(crate) fn packing(&self) -> Option<Packing> {
         match self.method {
             Method::Packed(packing) => Some(packing),
@@ -347,29 +350,29 @@ impl Record {
         }
     }
 
-    /// Its name, with all folders.
+    /// Returns the name with all folders.
     pub(crate) fn raw_name(&self) -> &[u8] {
         let (start, len) = self.name;
         self.names.get(start as usize..(start + len) as usize).unwrap_or_default()
     }
 
-    /// The name for people.
+    /// Returns the name for display.
     pub(crate) fn name(&self) -> String {
         String::from_utf8_lossy(self.raw_name()).into_owned()
     }
 }
 
-/// Whether a file that begins like that is a zip archive, perhaps an empty one.
+/// Whether the first bytes are those of a zip archive, which may be empty.
 pub(crate) fn is_zip(head: &[u8]) -> bool {
     head.starts_with(ZIP) || head.starts_with(b"PK\x05\x06")
 }
 
-/// Whether the file ends as a zip archive does; one that is cut short does not.
+/// Whether the file has an end record of a zip archive. A truncated file does not.
 pub(crate) fn has_end(source: &dyn ReadAt, archive: Span) -> Result<bool> {
     end::size(source, archive).map(|size| size.is_some())
 }
 
-/// The name of the first member of a zip archive, from the first bytes of the file.
+/// Returns the name of the first member, given the first bytes of the file.
 pub(crate) fn first_name(head: &[u8]) -> Option<&[u8]> {
     let len = match head.get(26..28)? {
         &[a, b] if head.starts_with(ZIP) => usize::from(u16::from_le_bytes([a, b])),
@@ -378,7 +381,7 @@ pub(crate) fn first_name(head: &[u8]) -> Option<&[u8]> {
     head.get(LOCAL_HEADER as usize..)?.get(..len)
 }
 
-/// Gives every record the place where the next thing begins; fails if records overlap.
+/// Sets the bound of every record. Fails if records overlap.
 fn bound(records: &mut [Record], end: u64) -> Result<()> {
     let mut order: Vec<u32> = room::collect(0..records.len() as u32)?;
     order::by_key(&mut order, |index| records[*index as usize].header);
@@ -386,7 +389,7 @@ fn bound(records: &mut [Record], end: u64) -> Result<()> {
         let next = order.get(place + 1).map_or(end, |next| records[*next as usize].header);
         let record = &mut records[*index as usize];
         record.bound = next;
-        // The least that it takes: its local header may hold extra fields besides.
+        // The minimum size: the local header may also hold extra fields.
         let least = record
             .header
             .checked_add(LOCAL_HEADER + u64::from(record.name.1))
@@ -422,7 +425,7 @@ fn damaged(_: zip::result::ZipError) -> Error {
     )
 }
 
-/// A part of a source as `Read` and `Seek`, which the crate `zip` wants.
+/// Adapts a part of a source to `Read` and `Seek`, as the crate `zip` needs them.
 struct Adapter {
     source: Arc<dyn ReadAt>,
     base: u64,

@@ -1,14 +1,12 @@
-//! Quantised blocks, and numbers that torch lacks, on their way into formats that have none.
+//! Unpacks quantised blocks and dtypes that torch lacks, for formats that have no such dtype.
 
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, DType, Loss, Result, TensorId};
 
-/// The checkpoint with its blocks as numbers where their values are known, else as bytes, and with
-/// small numbers that torch lacks as those that it has; and what that loses. One without any is
-/// what it was.
-///
-/// What the target has stays what it is.
+/// Returns the checkpoint with all dtypes unpacked that the target lacks, and the losses of that.
+/// Blocks become numbers if their values are known, else bytes. Small floats become the next dtype
+/// that torch has. A checkpoint without such dtypes is unchanged.
 pub(crate) fn expand(
     source: Arc<Checkpoint>,
     target_has: impl Fn(&DType) -> bool,
@@ -46,7 +44,8 @@ pub(crate) fn expand(
                 let mut bytes = tensor.clone();
                 (bytes.dtype, bytes.stored) = (DType::U8, DType::U8);
                 if let Some(last) = bytes.shape.last_mut() {
-                    // Readers see to it that rows are whole blocks, and their bytes can be counted.
+                    // Readers ensure that rows consist of whole blocks and that the number of bytes
+                    // does not overflow.
                     *last = (*last / block.elements.max(1)).saturating_mul(block.bytes);
                 }
                 bytes

@@ -1,12 +1,12 @@
-//! The checksums that files have of their bytes, for whoever reads all of them: opening a
-//! checkpoint looks only at those of what it reads then.
+//! The checksums in a file, for verification of the whole file. Opening a checkpoint verifies only
+//! the checksums of the bytes that it reads.
 //!
 //! | container | checksum |
 //! |---|---|
 //! | zip (PyTorch, `.npz`, Keras, distributed checkpoints) | CRC-32 of each member |
-//! | tar (PyTorch before 0.2) | a sum of each header; none of what is in the members |
+//! | tar (PyTorch before 0.2) | a sum of each header; none of the members' content |
 //! | TensorFlow | masked CRC-32C of each block of a table, and of each tensor of a bundle |
-//! | HDF5 | of structures and of chunks: whoever reads those is told, so there is no list |
+//! | HDF5 | of structures and of chunks, verified whenever they are read: not listed here |
 //! | all others | none |
 
 use statelens_checkpoint::{Error, FileSet, Layout, Limits, Result, Span};
@@ -18,46 +18,46 @@ use crate::masked::mask;
 /// The checksums of a checkpoint's files.
 #[derive(Debug, Default)]
 pub struct Checks {
-    /// Those that there are.
+    /// The checksums found.
     pub checks: Vec<Check>,
-    /// What can't be checked since it is not where it should be: its name, and why.
+    /// Checksums that can't be verified because they are not in their place: name and reason.
     pub broken: Vec<(String, Error)>,
-    /// How many members or tensors have a place for a checksum and none in it.
+    /// Number of members or tensors that have a checksum field but no checksum in it.
     pub without: u64,
-    /// Whether the format has checksums at all; those of HDF5 are not in the list.
+    /// Whether the format has checksums at all. Those of HDF5 are not in the list.
     pub summed: bool,
-    /// Whether they cover the structure, and with it what values stand in that.
+    /// Whether the checksums cover the structure, including values stored inline in it.
     pub structure: bool,
 }
 
-/// A checksum that a file has of a run of its bytes.
+/// A checksum of a run of bytes in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
-    /// What the bytes are: the name of an archive's member, the key of a tensor.
+    /// What the bytes are: the name of an archive member, or the key of a tensor.
     pub what: String,
-    /// How it is made.
+    /// The algorithm.
     pub algorithm: Algorithm,
-    /// Where the bytes are; of a deflated member it is the checksum of what comes out.
+    /// The layout of the bytes. The checksum of a deflated member is of the decompressed bytes.
     pub layout: Layout,
-    /// The checksum in the file.
+    /// The checksum stored in the file.
     pub expected: u32,
-    /// The checksum of the bytes, where those were read already, or it is not simply of them.
+    /// The actual checksum, if it is already known or is not simply computed over the bytes.
     pub found: Option<u32>,
 }
 
-/// How a checksum is made.
+/// A checksum algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// That of zip.
+    /// CRC-32, as in zip.
     Crc32,
     /// CRC-32C, masked as TensorFlow does it.
     MaskedCrc32c,
-    /// The sum of the bytes of a tar header, which is made when the checksum is found.
+    /// The sum of the bytes of a tar header, which is computed when the checksum is found.
     Tar,
 }
 
 impl Algorithm {
-    /// Its name for people.
+    /// Returns the display name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Crc32 => "CRC-32",
@@ -66,7 +66,8 @@ impl Algorithm {
         }
     }
 
-    /// Of no bytes yet; [`Algorithm::stored`] makes of the sum what a file has.
+    /// Returns the initial state of the sum. [`Algorithm::stored`] converts the final sum to the
+    /// value in the file.
     pub fn begin(self) -> Summing {
         match self {
             Self::Crc32 | Self::Tar => Summing::Crc32(0),
@@ -74,7 +75,7 @@ impl Algorithm {
         }
     }
 
-    /// What a file has for a sum.
+    /// Converts a sum to the value that is stored in a file.
     pub fn stored(self, sum: u32) -> u32 {
         match self {
             Self::Crc32 | Self::Tar => sum,
@@ -84,9 +85,9 @@ impl Algorithm {
 }
 
 impl Checks {
-    /// Adds those of a zip archive, if that is what lies there.
+    /// Adds the checksums of the zip archive at `span`, if there is one.
     ///
-    /// `behind`: the archive may follow something else.
+    /// `behind`: other data may precede the archive.
     pub(crate) fn archive(
         &mut self,
         files: &FileSet,
@@ -109,7 +110,7 @@ impl Checks {
         };
         for record in archive.records() {
             match archive.layout(record) {
-                // Torch may write none, which is a zero.
+                // Torch may omit the checksum, which leaves the field at zero.
                 Ok(_) if record.crc == 0 && record.len > 0 => self.without += 1,
                 Ok(layout) => self.checks.push(Check {
                     what: record.name(),

@@ -1,4 +1,3 @@
-//! Finding the checksums of an open checkpoint.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +6,7 @@ use statelens_checkpoint::{Checkpoint, FileId, Layout, Limits, Result, Span, Ten
 use crate::checks::Checks;
 use crate::format_of;
 
-/// Finds the checksums of all files that a checkpoint lies in; reads what says where they are.
+/// Finds the checksums of all files of a checkpoint. Reads only the structures that locate them.
 pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
     let files = &checkpoint.files;
     let own = format_of(checkpoint.format.id).and_then(|format| format.checks);
@@ -17,13 +16,13 @@ pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
     let main = files.main()?;
     let head = files.read_vec(main, 0, files.len(main).min(HEAD))?;
     let hdf5 = statelens_hdf5::Hdf5File::likely_version(&head);
-    // The blocks of a file have checksums from this version of the superblock on.
+    // Structures in HDF5 files have checksums from this superblock version on.
     let structure = hdf5.is_some_and(|version| version >= 2);
     let mut checks = Checks { summed: hdf5.is_some(), structure, ..Checks::default() };
     let mut used: BTreeSet<FileId> = checkpoint.tensors().iter().flat_map(files_of).collect();
     used.insert(main);
-    // The archives of torch may follow something else, which their readers step over. The main file of
-    // a set is its index, which is no archive.
+    // Other data may precede the archives of torch, which its readers skip. The main file of a set
+    // is its index, not an archive.
     let is_set = used.len() > 1 || head.first() == Some(&b'{');
     let behind = matches!(checkpoint.format.id, "torch-zip" | "torch-export") && !is_set;
     for file in used {
@@ -35,10 +34,10 @@ pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
     Ok(checks)
 }
 
-/// Bytes in which the signature of an HDF5 file stands.
+/// The range in which the signature of an HDF5 file is searched for.
 const HEAD: u64 = 4096;
 
-/// The files that a tensor says it lies in; where its chunks are is not looked up.
+/// Returns the files that a tensor's layout refers to, without looking up its chunks.
 fn files_of(tensor: &Tensor) -> Vec<FileId> {
     let mut found = Vec::new();
     let mut open = vec![&tensor.layout];

@@ -1,4 +1,4 @@
-//! A file in memory that counts what is read of it, for tests.
+//! A file in memory that counts the bytes read from it, for tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,12 +18,12 @@ impl CountedFile {
         Self { bytes: Memory::from(bytes), reads: count(), read: count() }
     }
 
-    /// Returns how many bytes were read, those that were read again included.
+    /// Returns the number of bytes read; bytes that were read again count again.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Fails if opening read the file more than `times` times, or in more reads than one for 64 bytes.
+    /// Fails if the file was read more than `times` times, or with more than one read per 64 bytes.
     #[track_caller]
     pub(crate) fn assert_read_at_most(&self, times: u64, what: &str) {
         let (len, read) = (self.bytes.len(), self.bytes_read());

@@ -1,5 +1,4 @@
-//! Sources that are not whole: what of them is lost in a copy, and the mark that the copy carries
-//! so that it does not pass for a whole checkpoint.
+//! Damaged sources: the losses of a copy, and a mark in the copy that says it is incomplete.
 
 use std::collections::HashSet;
 
@@ -7,18 +6,18 @@ use statelens_checkpoint::{Checkpoint, Finding, Grade, Loss};
 
 use crate::stray::IMPOSTOR;
 
-/// The name of the mark: in the metadata of safetensors, as an attribute of HDF5, as a record of
-/// a PyTorch archive, in front of the comment of a NumPy one. What it says is [`mark`]. A bundle of
-/// TensorFlow has room for variables only.
+/// The name of the mark: a metadata key in safetensors, an attribute in HDF5, a record in a PyTorch
+/// archive, a prefix of the comment in a NumPy archive. [`mark`] returns its text. A TensorFlow
+/// bundle can't hold it, since it holds only variables.
 pub(crate) const MARK: &str = "statelens.incomplete";
 
-/// The longest text of a mark: the room for attributes of HDF5 is limited.
+/// The maximum length of the text: HDF5 limits the size of attributes.
 const LONGEST: usize = 2000;
 
-/// What begins the finding of a mark.
+/// The title of the finding for a mark.
 const CARRIED: &str = "This was made from a checkpoint that was not whole";
 
-/// A loss for all that is missing, damaged or unfinished in the source.
+/// Returns the losses for everything that is missing, damaged or unfinished in the source.
 pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
     let findings: Vec<&Finding> = damage(source).collect();
     let places: HashSet<&str> = findings.iter().map(|finding| finding.place.as_str()).collect();
@@ -58,7 +57,7 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
     losses
 }
 
-/// A loss for what a copy leaves out of the file.
+/// Returns the losses for parts of the file that a copy leaves out.
 fn left_out(source: &Checkpoint) -> impl Iterator<Item = Loss> {
     source.findings.iter().filter(|finding| finding.left_out).map(|finding| Loss {
         keys: Vec::new(),
@@ -72,18 +71,18 @@ fn why(finding: &Finding) -> String {
     format!("{} The copy would look whole.", finding.detail).trim_start().to_owned()
 }
 
-/// What says that the source is not whole, but for what is told elsewhere.
+/// Returns the findings about damage to the source that are not covered elsewhere.
 fn damage(source: &Checkpoint) -> impl Iterator<Item = &Finding> {
     source.findings.iter().filter(|finding| {
         finding.grade == Grade::Damage
-            // Of missing files it is known which tensors are in them, and those can't be written
-            // at all; or it is not, and `stray::unlisted` says so.
+            // If the tensors in missing files are known, writing fails for them. If they are not,
+            // `stray::unlisted` reports the files.
             && finding.missing.is_empty()
             && !finding.title.starts_with(IMPOSTOR)
     })
 }
 
-/// What a copy of the source says of it where the format has room; nothing if it is whole.
+/// Returns the text of the mark for a copy of the source, or `None` if the source is undamaged.
 pub(crate) fn mark(source: &Checkpoint) -> Option<String> {
     let unlisted = source.findings.iter().filter(|finding| finding.unlisted);
     let told: Vec<&str> = damage(source)
@@ -108,7 +107,7 @@ pub(crate) fn mark(source: &Checkpoint) -> Option<String> {
     Some(text)
 }
 
-/// What is to be said of a checkpoint that carries a mark.
+/// Returns the finding for a checkpoint that carries a mark.
 pub(crate) fn carried(text: &str) -> Finding {
     let text: String = text.chars().take(LONGEST).collect();
     Finding::new(Grade::Damage, CARRIED)
@@ -116,7 +115,7 @@ pub(crate) fn carried(text: &str) -> Finding {
         .advice("Go back to the original, or to a checkpoint that was written to its end.")
 }
 
-/// The same, of a mark among the attributes that its root has in the file.
+/// Like [`carried`], for a mark among the attributes of the root in the file.
 pub(crate) fn of_root(checkpoint: &Checkpoint) -> Option<Finding> {
     let attributes = checkpoint.raw_attributes(checkpoint.root());
     let (_, text) = attributes.iter().find(|(name, _)| *name == MARK)?;

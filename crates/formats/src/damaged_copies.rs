@@ -1,10 +1,11 @@
-//! Damaged copies of files, for the tests of every reader: each gives a tree or an error, none a panic.
+//! Damaged copies of files, for tests of the readers: each must give a tree or an error, without a
+//! panic.
 
-/// Where the structure of most formats is, and so half of the damage.
+/// Most formats have their structure in these first bytes, so half of the damage goes here.
 const HEAD: usize = 8 << 10;
 
-/// `count` copies of a file, each damaged in another way, the same ones each time: bytes changed
-/// anywhere, bytes changed near the beginning, the file cut short.
+/// Returns `count` copies of a file with different damage, always the same: bytes changed anywhere,
+/// bytes changed near the beginning, or the file truncated.
 pub(crate) fn damaged_copies(whole: &[u8], count: usize) -> impl Iterator<Item = Vec<u8>> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut random = move |below: usize| {
@@ -33,8 +34,8 @@ pub(crate) fn damaged_copies(whole: &[u8], count: usize) -> impl Iterator<Item =
     })
 }
 
-/// Gives each copy to `opens`, which reads all that it can and says whether the file could be opened.
-/// Some must: where every copy is refused, what comes after the first check was never tried.
+/// Passes each copy to `opens`, which reads as much as it can and returns whether the file could be
+/// opened. Fails if no copy can be opened, since then only the first check was tested.
 #[track_caller]
 pub(crate) fn survive(name: &str, whole: &[u8], count: usize, opens: impl FnMut(Vec<u8>) -> bool) {
     let opened = damaged_copies(whole, count).map(opens).filter(|opened| *opened).count();

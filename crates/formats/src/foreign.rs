@@ -1,20 +1,18 @@
-//! Files of models in formats that are not read: what they are, and what to do with them.
+//! Model files of formats that are known but not read: what they are, and what to do with them.
 
 use statelens_checkpoint::Error;
 
 use crate::{Probe, paths};
 
-/// A format that is known and not read.
+/// A format that is known but not read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Foreign {
-    /// What the file is, after "this is".
+    /// The description, which completes "this is".
     what: &'static str,
-    /// What to do with it.
     advice: &'static str,
 }
 
 impl Foreign {
-    /// The error that says so.
     pub(crate) fn error(&self) -> Error {
         Error::unsupported(format!("this is {}, which Statelens does not read", self.what))
             .advice(self.advice)
@@ -83,7 +81,7 @@ const FASTTEXT: Foreign = foreign(
     "Read it with `fasttext.load_model`, and save its matrices with `numpy.savez`.",
 );
 
-/// What files of these formats begin with, and where.
+/// Magic bytes of these formats, with their offset.
 const MAGICS: [(usize, &[u8], Foreign); 14] = [
     (0, b"lmgg", GGML),
     (0, b"fmgg", GGML),
@@ -102,7 +100,7 @@ const MAGICS: [(usize, &[u8], Foreign); 14] = [
     (0, b"\x04\0\0\0\x01\0\0\0\x03\0\0\0V 1", TORCH7),
 ];
 
-/// The format of a file that is known and not read.
+/// Recognises a file of a format that is known but not read.
 pub(crate) fn find(probe: &Probe<'_>) -> Option<Foreign> {
     let head = probe.head();
     let magic = |(at, magic, _): &(usize, &[u8], Foreign)| {
@@ -119,7 +117,7 @@ pub(crate) fn find(probe: &Probe<'_>) -> Option<Foreign> {
     let holds = |word: &[u8]| head.windows(word.len()).any(|bytes| bytes == word);
     match () {
         () if ends(&["t7", "th"]) && (torch7(head) || head.starts_with(b"4\n1\n")) => Some(TORCH7),
-        // A protocol buffer that begins with a node, whose name is its first field.
+        // A protocol buffer whose first field is a node, whose first field is its name.
         () if matches!(head, [0x0a, _, 0x0a, ..] | [0x0a, _, _, 0x0a, ..])
             && (ends(&["pb"]) || [&b"Placeholder"[..], b"Const"].into_iter().any(holds)) =>
         {
@@ -140,12 +138,14 @@ pub(crate) fn find(probe: &Probe<'_>) -> Option<Foreign> {
     }
 }
 
-/// A table or an object of Torch7: its type, its index, and, further on, the version of an object.
+/// Whether this is a table or an object of Torch7: its type, its index, then the version of an
+/// object.
 fn torch7(head: &[u8]) -> bool {
     matches!(head, [3 | 4, 0, 0, 0, 1, 0, 0, 0, ..])
 }
 
-/// Base64 of something that a checkpoint begins with, in lines or not.
+/// Whether this is the Base64 encoding, with or without line breaks, of the first bytes of a
+/// checkpoint.
 fn is_base64(head: &[u8]) -> bool {
     const STARTS: [&[u8]; 6] = [b"UEsDB", b"gAJ", b"gAR", b"R0dVR", b"iUhER", b"k05VTVBZ"];
     let letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=\r\n".contains(byte);

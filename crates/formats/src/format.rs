@@ -1,5 +1,5 @@
-//! What there is to know of a format: how it is told apart, opened, scanned, checked and written,
-//! and what the README, `statelens formats`, `--to` and the page's sheet say of it.
+//! The description of a format: how it is detected, opened, scanned, checked and written, and the
+//! texts about it in the README, `statelens formats`, `--to` and the page.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,38 +13,38 @@ use statelens_checkpoint::{
 use crate::checks::Checks;
 use crate::{FORMATS, Probe, Score, Shards};
 
-/// A format. Each has one of these, a `static` in its folder; [`FORMATS`] lists them.
+/// A format. Each has a `static` of this type in its folder; [`FORMATS`] lists them.
 #[derive(Debug)]
 pub struct Format {
-    /// What [`statelens_checkpoint::FormatInfo::id`] may be for checkpoints of it.
+    /// The values of [`statelens_checkpoint::FormatInfo::id`] that this format uses.
     pub ids: &'static [&'static str],
-    /// Its name for people.
+    /// The display name.
     pub name: &'static str,
-    /// How names of its files usually end, without the dot. Formats are told apart by content.
+    /// The usual file extensions, without the dot. Formats are detected by content.
     pub extensions: &'static [&'static str],
-    /// What of it is read.
+    /// The versions and variants that are read.
     pub reads: &'static str,
-    /// How it is written; `None` if it is only read.
+    /// How the format is written; `None` if it is read only.
     pub writes: Option<Writing>,
-    /// What else is worth knowing; may be empty.
+    /// Further remarks; may be empty.
     pub notes: &'static str,
-    /// How sure it is, by the first bytes and what they lead to, that a file is its own.
+    /// Scores how likely a file is of this format, by its first bytes and what they refer to.
     pub score: fn(&Probe<'_>) -> Score,
     /// Reads the structure of the first file of the set; see [`crate::open`].
     pub open: fn(FileSet, &Limits, &mut dyn Progress) -> Result<Checkpoint>,
-    /// Scanning a file looks at all that opening one of these notices, so that it is not opened
-    /// for that.
+    /// Whether a scan of the raw file already finds everything that opening it would report. If so,
+    /// a scan does not open it.
     pub searched: bool,
-    /// The checksums of its files, where they are not those of a zip archive; `None` from the
-    /// function for those of a checkpoint that are.
+    /// Finds the checksums of its files, unless they are those of a zip archive. The function
+    /// returns `None` for a checkpoint whose checksums are those of a zip archive.
     pub checks: Option<FindChecks>,
-    /// What a checkpoint of it has that no other format holds.
+    /// Returns a loss for content of such a checkpoint that no other format can hold.
     pub left_out: Option<fn(&Checkpoint) -> Option<Loss>>,
 }
 
 impl Format {
-    /// One by that name that claims no file yet, is only read, and has no checksums of its own: the
-    /// rest of a format of your own is filled in with `..Format::named(…)`.
+    /// Returns a format that claims no file, is read only, and has no checksums of its own. Set the
+    /// other fields of your own format with `..Format::named(…)`.
     pub const fn named(ids: &'static [&'static str], name: &'static str) -> Self {
         Self {
             ids,
@@ -62,15 +62,15 @@ impl Format {
     }
 }
 
-/// Formats of others, in the order in which they were registered.
+/// Registered external formats, in order of registration.
 #[cfg(not(target_arch = "wasm32"))]
 static REGISTERED: RwLock<Vec<&'static Format>> = RwLock::new(Vec::new());
 
-/// Takes a format of your own for one of ours from now on: files that it is surer of than all others
-/// are opened and scanned by it, its checksums are verified, and it can be written, if it says how.
-/// The page, where nobody else's code runs, does without.
+/// Registers an external format, which is treated like a built-in one from now on: it opens and
+/// scans files for which it has the highest score, its checksums are verified, and it can be
+/// written if it implements that. Not available in the page, which runs no external code.
 ///
-/// Fails if one of its ids, or that of how it is written, is another format's.
+/// Fails if another format already uses one of its ids or the id of its writer.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn register(format: &'static Format) -> Result<()> {
     let written = |format: &Format| format.writes.as_ref().map(|writing| writing.id);
@@ -91,67 +91,70 @@ pub fn register(format: &'static Format) -> Result<()> {
     }
 }
 
-/// [`FORMATS`], and those that were registered.
+/// Returns [`FORMATS`] and the registered formats.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();
     FORMATS.iter().copied().chain(registered)
 }
 
-/// [`FORMATS`]: there are no others in the page.
+/// Returns [`FORMATS`]; the page has no registered formats.
 #[cfg(target_arch = "wasm32")]
 pub fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
     FORMATS.iter().copied()
 }
 
-/// Finds the checksums of a checkpoint's files: the checkpoint, the files to read them from (only those that are
-/// verified, of a set), and limits that are fitted to them, as for [`Format::open`].
+/// Finds the checksums of a checkpoint's files. The arguments are the checkpoint, the files to read
+/// them from (of a set, only those to verify), and limits fitted to them, as for [`Format::open`].
 ///
-/// `None` says that there are none but those of a zip archive, which the library finds by itself. An error ends
-/// the verification; a checksum that is not where it should be goes to [`Checks::broken`] instead. Each check is read by
-/// itself, so a format should give one for a run of bytes that several tensors share, not one for each of them.
+/// Returns `None` if the only checksums are those of a zip archive, which the library finds itself.
+/// An error ends the verification; a checksum that is not in its place goes to [`Checks::broken`]
+/// instead. Every check reads its own bytes, so if several tensors share a run of bytes, return one
+/// check for the run.
 pub type FindChecks = fn(&Checkpoint, &FileSet, &Limits) -> Result<Option<Checks>>;
 
 /// How a format is written.
 #[derive(Debug)]
 pub struct Writing {
-    /// What `--to` calls it.
+    /// The argument of `--to`.
     pub id: &'static str,
-    /// What is written, by its name for people.
+    /// The display name of the format written.
     pub name: &'static str,
-    /// A short name, with the extension where that helps to recognise it.
+    /// A short name, with the extension where that makes it clearer.
     pub label: &'static str,
-    /// The extensions of names that ask for it, without the dot; the usual one first.
+    /// The extensions of file names that select this format, without the dot; the usual one first.
     pub extensions: &'static [&'static str],
-    /// What it holds and who reads it, in a sentence or two.
+    /// What the format holds and which programs read it, in one or two sentences.
     pub about: &'static str,
-    /// What of the format is written.
+    /// The versions and variants that are written.
     pub what: &'static str,
-    /// Versions that can be written, the default first; empty if there is one only.
+    /// Versions that can be written, the default first; empty if there is only one.
     pub versions: &'static [Choice],
-    /// Compressions, the default (none at all) first; empty if there are none.
+    /// Compressions, the default (no compression) first; empty if the format has none.
     pub compressions: &'static [Choice],
-    /// Whether it can be several files.
+    /// Whether a checkpoint can be split into several files.
     pub shards: bool,
-    /// Whether it can have a graph of objects, and a file that names the latest checkpoint.
+    /// Whether an object graph and a file that names the latest checkpoint can be written.
     pub graphs: bool,
-    /// Whether it holds elements of a dtype that torch lacks (quantised blocks, small numbers) as
-    /// they are; others come to `plan` unpacked. All that torch has, such as float64 or bool, come there unasked.
+    /// Whether the format holds elements of a dtype that torch lacks (quantised blocks, small
+    /// floats) unchanged. `plan` gets all others unpacked. It gets dtypes that torch has, such as
+    /// float64 or bool, without a call of this function.
     pub has: fn(&DType) -> bool,
-    /// Plans the files; see [`crate::plan`], which unpacks what the format has no dtype for, and adds what is lost of
-    /// damaged sources and of other formats.
+    /// Plans the files; see [`crate::plan`], which unpacks dtypes that the format lacks, and adds
+    /// the losses of damaged sources and of content that only the source format holds.
     ///
-    /// The rest is this function's to tell, as a [`Loss`] for each kind of it, with the keys: plain values that the
-    /// format has no place for, dtypes that it lacks (or an error that says which to cast to), names that come out alike, and
-    /// tensors whose file is missing ([`Layout::Missing`](statelens_checkpoint::Layout::Missing); their dtype may be a guess).
-    /// A link is written as what it leads to, if the format has no links. The root itself is a leaf with an empty key where
-    /// it is no dict.
+    /// This function must report all other losses, as one [`Loss`] with the keys for each kind:
+    /// plain values that the format can't hold, dtypes that it lacks (or an error that says which
+    /// dtype to cast to), names that collide, and tensors whose file is missing
+    /// ([`Layout::Missing`](statelens_checkpoint::Layout::Missing); their dtype may be a guess). If
+    /// the format has no links, a link is written as a copy of its target. If the root is not a
+    /// dict, it is itself a leaf, with an empty key.
     pub plan: fn(Arc<Checkpoint>, &WriteTarget, &str) -> Result<Plan>,
 }
 
 impl Writing {
-    /// How one file is written that has no versions or compressions, and that may hold any dtype: the
-    /// rest is filled in with `..Writing::named(…)`.
+    /// Returns a writer of single files without versions or compressions that can hold any dtype.
+    /// Set the other fields with `..Writing::named(…)`.
     pub const fn named(
         id: &'static str,
         name: &'static str,
@@ -175,14 +178,13 @@ impl Writing {
     }
 }
 
-/// What to write: a format, and what is asked of it.
+/// What to write: a format and its options.
 #[derive(Debug, Clone)]
 pub struct WriteTarget {
-    /// How the format is written.
     pub writing: &'static Writing,
-    /// What was asked of it; it has all of that.
+    /// The options; the format supports all of them.
     pub requested: RequestedOptions,
-    /// How it is cut into files.
+    /// How the checkpoint is split into files.
     pub shards: Shards,
 }
 
@@ -194,7 +196,8 @@ impl PartialEq for WriteTarget {
 }
 
 impl WriteTarget {
-    /// The same, cut into several files; an error if the format can't be.
+    /// Returns this target with output split into several files. Fails if the format can't be
+    /// split.
     pub fn sharded(self, shards: Shards) -> Result<Self> {
         if shards == Shards::One || self.writing.shards {
             return Ok(Self { shards, ..self });
@@ -205,40 +208,39 @@ impl WriteTarget {
     }
 }
 
-/// One of a few values to choose from.
+/// One of the values of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// What the command line calls it; empty for doing nothing.
+    /// The value on the command line; empty for no effect.
     pub id: &'static str,
-    /// What it is called where there is room.
+    /// The display name.
     pub name: &'static str,
 }
 
-/// What is asked of a format to be written; the default takes the default of each.
+/// Options for writing a format. The default selects the default of each option.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestedOptions {
     /// One of [`Writing::versions`].
     pub version: Option<String>,
     /// One of [`Writing::compressions`].
     pub compression: Option<String>,
-    /// Names after objects, and a graph of them: TensorFlow only.
+    /// Whether to name variables after objects and to write the object graph: TensorFlow only.
     pub object_graph: bool,
-    /// A file that names the latest checkpoint of the folder: TensorFlow only.
+    /// Whether to write a file that names the latest checkpoint in the folder: TensorFlow only.
     pub state_file: bool,
 }
 
-/// A choice by what it is called.
 pub(crate) const fn choice(id: &'static str, name: &'static str) -> Choice {
     Choice { id, name }
 }
 
-/// Every format that can be written.
+/// Returns all formats that can be written.
 pub fn writings() -> impl Iterator<Item = &'static Writing> {
     formats().filter_map(|format| format.writes.as_ref())
 }
 
 impl Writing {
-    /// Other words for it: the extensions of its names that no other format's names have.
+    /// Returns the extensions of its files that no other format uses; they are aliases of its id.
     pub fn aliases(&'static self) -> impl Iterator<Item = &'static str> {
         let formats = |extension| {
             let of = |format: &&'static Format| {
@@ -252,7 +254,8 @@ impl Writing {
     }
 }
 
-/// How to write the format that `--to` calls `id`, or by one of [`Writing::aliases`].
+/// Returns the writer with the id `id` (as for `--to`), or with that alias (see
+/// [`Writing::aliases`]).
 pub fn writing(id: &str) -> Result<&'static Writing> {
     let is =
         |writing: &&'static Writing| writing.id == id || writing.aliases().any(|alias| alias == id);
@@ -263,25 +266,25 @@ pub fn writing(id: &str) -> Result<&'static Writing> {
     })
 }
 
-/// How to write the format that a file name asks for by its extension, if it does.
+/// Returns the writer that the extension of a file name selects, if any.
 pub fn writing_for_name(name: &str) -> Option<&'static Writing> {
     let (_, extension) = name.rsplit_once('.')?;
     let extension = extension.to_ascii_lowercase();
     writings().find(|writing| writing.extensions.contains(&extension.as_str()))
 }
 
-/// The format that a checkpoint is in, by [`statelens_checkpoint::FormatInfo::id`].
+/// Returns the format with this [`statelens_checkpoint::FormatInfo::id`].
 pub fn format_of(id: &str) -> Option<&'static Format> {
     formats().find(|format| format.ids.contains(&id))
 }
 
-/// How to write the format that a checkpoint is in, by [`statelens_checkpoint::FormatInfo::id`].
+/// Returns the writer of the format with this [`statelens_checkpoint::FormatInfo::id`].
 pub fn writing_of(format: &str) -> Option<&'static Writing> {
     format_of(format)?.writes.as_ref()
 }
 
 impl Writing {
-    /// The target, with what was asked for; an error if the format does not have it.
+    /// Returns the target with these options. Fails if the format does not support one of them.
     pub fn target(&'static self, asked: &RequestedOptions) -> Result<WriteTarget> {
         self.check("version", "--format-version", self.versions, asked.version.as_deref())?;
         self.check("compression", "--compress", self.compressions, asked.compression.as_deref())?;
@@ -296,7 +299,7 @@ impl Writing {
         Ok(WriteTarget { writing: self, requested: asked.clone(), shards: Shards::One })
     }
 
-    /// Its name with the version, where there are several.
+    /// Returns the display name, with the version if there are several.
     pub fn full_name(&self, requested: &RequestedOptions) -> String {
         match (requested.version.as_deref(), self.versions.first()) {
             (_, None) => self.name.to_owned(),
@@ -319,7 +322,7 @@ impl Writing {
     }
 }
 
-/// The table in Markdown, as the README has it.
+/// Returns the table of formats for the README, in Markdown.
 pub fn markdown() -> String {
     let mut text = "| format | files | read | written |\n|---|---|---|---|\n".to_owned();
     for format in FORMATS {
@@ -329,7 +332,7 @@ pub fn markdown() -> String {
             notes => format!("; {notes}"),
         };
         let written = format.writes.as_ref().map_or("no", |writing| writing.what);
-        // Writing to a text can't fail.
+        // Writing to a `String` can't fail.
         let _ = writeln!(
             text,
             "| {} | {} | {}{note} | {written} |",

@@ -1,7 +1,7 @@
-//! Checkpoint formats, one folder each, all with the same rooms: `detect` (a score from the
-//! first bytes), `read` (files to a [`Checkpoint`]), `write` (a checkpoint to a [`Plan`]), tests.
+//! Checkpoint formats, one folder each. Each folder has `detect` (a score from the first bytes),
+//! `read` (files to a [`Checkpoint`]), `write` (a checkpoint to a [`Plan`]) and tests.
 //!
-//! Nothing here reads weights: opening costs what the structure costs.
+//! Nothing here reads weights: opening a checkpoint reads only its structure.
 
 mod archive;
 mod blocks;
@@ -58,7 +58,7 @@ pub use statelens_pickle::ScanOptions;
 pub use stray::{STAND_IN, is_named_so, telling};
 pub use untyped::{is_untyped, untyped, untyped_again};
 
-/// Every format of ours, in the order in which they are shown; of equal scores, the first one's file it is.
+/// The built-in formats, in display order. Where scores are equal, the first one opens the file.
 pub static FORMATS: &[&Format] = &[
     &cerebras::FORMAT,
     &torch::FORMAT,
@@ -74,12 +74,11 @@ pub static FORMATS: &[&Format] = &[
     &flax::FORMAT,
 ];
 
-/// Opens a checkpoint: finds its format by content and reads its structure, never its weights.
+/// Opens a checkpoint: detects the format by content and reads the structure, but no weights.
 ///
-/// The first file of the set is the one that is opened; the others are there for links to them.
-/// `limits` are fitted to its size, see [`Limits::fitted`], and hold for whoever reads the
-/// tensors afterwards, too.
-/// `progress` counts keys. Errors say what the file is if it is not a checkpoint.
+/// Opens the first file of the set; the other files are available for references to them. `limits`
+/// are fitted to its size (see [`Limits::fitted`]) and also hold for later reads of the tensors.
+/// `progress` counts keys. If the file is not a checkpoint, the error says what it is.
 pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     let set = match is_of_others(&files)? {
         true => None,
@@ -97,7 +96,7 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     Ok(checkpoint)
 }
 
-/// Whether a file is that of a registered format, which knows itself what belongs to it.
+/// Whether the file belongs to a registered format. Such a format resolves related files itself.
 fn is_of_others(files: &FileSet) -> Result<bool> {
     if formats().nth(FORMATS.len()).is_none() {
         return Ok(false);
@@ -106,7 +105,7 @@ fn is_of_others(files: &FileSet) -> Result<bool> {
     Ok(best.is_some_and(|(_, best)| !FORMATS.iter().any(|ours| std::ptr::eq(*ours, best))))
 }
 
-/// That a checkpoint is far more than its files, if it is.
+/// Returns a warning if a checkpoint is far larger than its files.
 fn unfolds(checkpoint: &Checkpoint, limits: &Limits) -> Option<Finding> {
     let unfolded = checkpoint.unfolded();
     if !unfolded.is_over(limits) {
@@ -124,7 +123,7 @@ fn unfolds(checkpoint: &Checkpoint, limits: &Limits) -> Option<Finding> {
     )
 }
 
-/// [`open`], for a file that is a checkpoint of its own even if it is a shard of a larger one.
+/// Like [`open`], but opens a shard of a larger checkpoint as a checkpoint of its own.
 pub(crate) fn open_one(
     files: FileSet,
     limits: &Limits,
@@ -141,31 +140,30 @@ pub(crate) fn open_one(
     }
 }
 
-/// Whether some format claims the file that is opened, by content.
+/// Whether any format claims the main file, by content.
 pub(crate) fn is_claimed(files: &FileSet) -> bool {
     Probe::new(files).is_ok_and(|probe| best(&probe).is_some())
 }
 
-/// The format whose file it is, and how sure that is.
+/// Returns the format with the highest score for the file, and that score.
 pub(crate) fn best(probe: &Probe<'_>) -> Option<(Score, &'static Format)> {
     let scores = formats().map(|format| ((format.score)(probe), format));
-    // The last of equals would be taken.
+    // `max_by_key` returns the last of equal maxima.
     let best = scores.rev().max_by_key(|(score, _)| *score);
     best.filter(|(score, _)| *score > Score::No)
 }
 
-/// Plans the files of `target` that hold `source`. Nothing is read or written.
+/// Plans the files of `target` that hold `source`. Reads and writes no files.
 ///
-/// `name` is the file name that was asked for, without a folder; of a checkpoint of several
-/// files, what their names are made from.
-/// What the target can't hold is listed in [`Plan::losses`]; what can't be written at all is an
-/// error that says how it could be.
+/// `name` is the requested file name, without a folder. If the checkpoint is written as several
+/// files, their names are derived from it. [`Plan::losses`] lists what the target can't hold. If
+/// something can't be written at all, the error says how it could be.
 pub fn plan(source: Arc<Checkpoint>, target: &WriteTarget, name: &str) -> Result<Plan> {
     let writing = target.writing;
     plan_by(source, writing, |source| (writing.plan)(source, target, name))
 }
 
-/// [`plan`], by `plan`, which knows how that format is written.
+/// Like [`plan`], but with the function `plan`, which knows how that format is written.
 pub(crate) fn plan_by(
     source: Arc<Checkpoint>,
     writing: &Writing,

@@ -1,5 +1,5 @@
-//! The manifest that this program writes (`statelens manifest --json`), read again; the list of
-//! `statelens ls --json`, too.
+//! Reads the manifests that Statelens writes (`statelens manifest --json`), and the output of
+//! `statelens ls --json`.
 
 use statelens_checkpoint::{Result, Text};
 
@@ -12,19 +12,19 @@ pub struct ManifestEntry {
     pub key: Text,
     /// The kind of the value: `tensor`, `int`, ….
     pub kind: String,
-    /// Of a tensor or array: its dtype.
+    /// The dtype, for tensors and arrays.
     pub dtype: Option<String>,
-    /// Of a tensor or array: its shape.
+    /// The shape, for tensors and arrays.
     pub shape: Option<Vec<u64>>,
-    /// The hash of its logical bytes.
+    /// The SHA-256 of the logical bytes.
     pub sha256: Option<String>,
-    /// Whether it is said to be a link to another one.
+    /// Whether the manifest says that this is a link to another leaf.
     pub alias: bool,
-    /// All other fields in order: the name and the value as JSON without spaces.
+    /// All other fields in order: the name, and the value as JSON without spaces.
     pub rest: Vec<(String, String)>,
 }
 
-/// One entry, as it stands in a manifest.
+/// Reads a single entry of a manifest.
 pub fn read_entry(text: &[u8]) -> Result<ManifestEntry> {
     let mut json = Parser::lenient(text);
     let entry = entry(&mut json)?;
@@ -32,9 +32,9 @@ pub fn read_entry(text: &[u8]) -> Result<ManifestEntry> {
     Ok(entry)
 }
 
-/// The entries of a manifest, in order.
+/// Reads the entries of a manifest, in order.
 pub fn read(text: &[u8]) -> Result<Vec<ManifestEntry>> {
-    // Keys may be texts that are no Unicode.
+    // Keys may be strings that are not valid Unicode.
     let mut json = Parser::lenient(text);
     let mut entries = Vec::new();
     if text.trim_ascii_start().starts_with(b"[") {

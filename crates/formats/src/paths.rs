@@ -1,11 +1,11 @@
-//! Names of files in a set, which may hold folders.
+//! Names of files in a set, which may include folders.
 
-/// The name without its folders.
+/// Returns the name without its folders.
 pub(crate) fn base(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, base)| base)
 }
 
-/// The folder of a name with its `/`; empty at the top.
+/// Returns the folder of a name with its trailing `/`, or an empty string.
 pub(crate) fn folder(name: &str) -> &str {
     &name[..name.len() - base(name).len()]
 }

@@ -1,38 +1,39 @@
-//! Telling formats apart by content.
+//! Format detection by content.
 
 use statelens_checkpoint::{FileSet, Result};
 
-/// How sure a format is that a file is its own, the least sure first.
+/// How confident a format is that a file is its own, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Score {
     /// Not this format.
     No,
-    /// Its name says so, and nothing in it: so that its reader says what is wrong with it.
+    /// Only the name matches. Its reader will report what is wrong with the content.
     Named,
-    /// It may be somewhere in it.
+    /// The file may contain this format somewhere inside.
     Holds,
-    /// It could be, if nobody else claims it.
+    /// Possibly this format, if no other claims the file.
     Maybe,
-    /// The magic bytes say so.
+    /// The magic bytes match.
     Magic,
-    /// The magic bytes are those of a container, which this format is the first to think of.
+    /// The magic bytes are those of a container, for which this format is the default.
     Container,
-    /// So they are, and its first member or its name is one that only this format has.
+    /// Container, and the name of its first member or of the file is unique to this format.
     Member,
-    /// So they are, and what is inside says what made it.
+    /// Container, and its content names the producer.
     Inside,
-    /// It names the format itself.
+    /// The content names the format itself.
     Exact,
 }
 
-/// The first file of a set, as far as formats look at it to tell themselves apart.
+/// The main file of a set, as seen by format detection.
 #[derive(Debug)]
 pub struct Probe<'a> {
     files: &'a FileSet,
     head: Vec<u8>,
 }
 
-/// Enough for every magic number: tar's (at 257), and HDF5's behind a user block of up to 16 kB.
+/// Covers every magic number: that of tar (at 257), and that of HDF5 after a user block of up to 16
+/// kB.
 const HEAD: u64 = 16_384 + 8;
 
 impl<'a> Probe<'a> {
@@ -43,27 +44,28 @@ impl<'a> Probe<'a> {
         Ok(Self { files, head })
     }
 
-    /// The first bytes, a few kilobytes.
+    /// Returns the first bytes, a few kilobytes.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// The whole set.
+    /// Returns the whole set.
     pub fn files(&self) -> &FileSet {
         self.files
     }
 
-    /// The name of the first file: for messages and ties, never the only reason.
+    /// Returns the name of the main file. Use it for messages and to break ties, never as the only
+    /// criterion.
     pub fn name(&self) -> &str {
         self.files.main().map_or("", |id| self.files.name(id))
     }
 
-    /// Length of the first file in bytes.
+    /// Returns the length of the main file in bytes.
     pub fn len(&self) -> u64 {
         self.files.main().map_or(0, |id| self.files.len(id))
     }
 
-    /// Whether the first file is empty.
+    /// Whether the main file is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

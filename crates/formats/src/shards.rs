@@ -1,8 +1,8 @@
-//! Cutting a checkpoint into several files of one format.
+//! Splits a checkpoint into several files of one format.
 //!
-//! As the Hugging Face libraries do: `model-00001-of-00003.safetensors` and on, and an index
-//! `model.safetensors.index.json` that says where each tensor is,
-//! <https://huggingface.co/docs/transformers/big_models>.
+//! Uses the conventions of the Hugging Face libraries: files named
+//! `model-00001-of-00003.safetensors` etc., and an index `model.safetensors.index.json` that maps
+//! tensors to files, <https://huggingface.co/docs/transformers/big_models>.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,37 +11,35 @@ use statelens_checkpoint::{Error, PlannedFile, Result, Segment, Text};
 
 use crate::json;
 
-/// How a checkpoint is cut into files.
+/// How a checkpoint is split into files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Shards {
-    /// It is not.
+    /// Not split.
     #[default]
     One,
-    /// Into files with so many bytes of tensors at most, in the order of their keys; a tensor
-    /// that is larger has a file of its own. One file, if all fits.
+    /// Into files with at most this many bytes of tensors, in key order. A larger tensor gets a
+    /// file of its own. A single file if everything fits.
     BySize(u64),
-    /// As [`Shards::BySize`], with a number and an index even if all fits into one file.
+    /// Like [`Shards::BySize`], but numbered and with an index even for a single file.
     Numbered(u64),
-    /// Each tensor into the file that its flat key names here, the others into the file that was
-    /// asked for.
+    /// Each tensor goes to the file given for its flat key, the others to the requested file name.
     Named(Arc<HashMap<Text, String>>),
 }
 
-/// Which tensor goes where.
+/// The assignment of tensors to files.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
-    /// The names of the files.
+    /// The file names.
     pub(crate) files: Vec<String>,
-    /// For each tensor, which of them.
+    /// For each tensor, the index of its file.
     pub(crate) of: Vec<usize>,
 }
 
 impl Shards {
-    /// Which of `tensors`, by flat key and bytes, goes where. `name` is the file name that was
-    /// asked for.
+    /// Assigns `tensors`, given by flat key and size in bytes, to files. `name` is the requested
+    /// file name.
     ///
-    /// Fails if a name is none that a file in the same folder can have, or one that is needed
-    /// for the index.
+    /// Fails if a name is not valid for a file in the same folder, or is the name of the index.
     pub(crate) fn assign(&self, name: &str, tensors: &[(Text, u64)]) -> Result<Assignment> {
         match self {
             Self::One => {
@@ -76,7 +74,7 @@ fn by_size(most: u64, name: &str, tensors: &[(Text, u64)], always: bool) -> Assi
     Assignment { files, of }
 }
 
-/// `model.safetensors` as `model-00001-of-00003.safetensors`.
+/// Returns `model.safetensors` as `model-00001-of-00003.safetensors`.
 fn numbered(name: &str, at: usize, count: usize) -> String {
     match name.rsplit_once('.') {
         Some((stem, extension)) => format!("{stem}-{at:05}-of-{count:05}.{extension}"),
@@ -111,7 +109,7 @@ fn named(names: &HashMap<Text, String>, name: &str, tensors: &[(Text, u64)]) -> 
     if files.is_empty() {
         files.push(name.to_owned());
     }
-    // Two names that differ in case only are one file on many disks.
+    // On many file systems, two names that differ only in case are the same file.
     let folded: HashSet<String> = files.iter().map(|file| file.to_lowercase()).collect();
     match folded.len() == files.len() {
         true => Ok(Assignment { files, of }),
@@ -122,8 +120,8 @@ fn named(names: &HashMap<Text, String>, name: &str, tensors: &[(Text, u64)]) -> 
 }
 
 impl Assignment {
-    /// The index, if there are several files, or one under another name than was asked for.
-    /// `tensors` are those that were assigned.
+    /// Returns the index, if there are several files or a single file does not have the requested
+    /// name. `tensors` are the assigned tensors.
     pub(crate) fn index(&self, name: &str, tensors: &[(Text, u64)]) -> Option<PlannedFile> {
         if self.files.len() == 1 && self.files[0] == name {
             return None;

@@ -1,11 +1,12 @@
-//! Files that are not checkpoints and are found where checkpoints are expected: what they are, and
-//! what to do about it.
+//! Recognises files that are found where checkpoints are expected but are not checkpoints, and
+//! explains what they are and what to do about them.
 
 use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss, grouped};
 
 use crate::{Probe, foreign, paths};
 
-/// What a file is that no format claims; of several, the first of these says most about them all.
+/// The kind of a file that no format claims. In a set of files, the smallest kind explains the
+/// most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stray {
     /// A part of an Orbax checkpoint.
@@ -14,35 +15,35 @@ enum Stray {
     /// A Git LFS pointer.
     Pointer,
     WebPage,
-    /// An object store's.
+    /// An error response of an object store.
     ServerError,
     Empty,
     Zeros,
     /// A compressed file, which may hold anything.
     Compressed,
-    /// Of a format that is known and not read.
+    /// A known format that Statelens does not read.
     Foreign,
     Unknown,
 }
 
-/// What compressed files begin with: gzip, xz, zstd, bzip2, 7z.
+/// Magic bytes of compressed files: gzip, xz, zstd, bzip2, 7z.
 const COMPRESSED: [&[u8]; 5] =
     [&[0x1f, 0x8b, 8], b"\xfd7zXZ\0", &[0x28, 0xb5, 0x2f, 0xfd], b"BZh", b"7z\xbc\xaf\x27\x1c"];
 
-/// What a Git LFS pointer begins with.
+/// The first bytes of a Git LFS pointer.
 const POINTER: &str = "version https://git-lfs";
-/// Git LFS takes nothing longer for a pointer.
+/// The limit of Git LFS itself: it treats no longer file as a pointer.
 const LONGEST_POINTER: u64 = 1024;
-/// Bytes of a server's answer that is no XML.
+/// The maximum size in bytes of a server response that is not XML.
 const LONGEST_ANSWER: usize = 1024;
-/// What a file of OCDBT, TensorStore's key-value store, begins with: manifest and tree nodes.
+/// The first bytes of a file of OCDBT, TensorStore's key-value store: of manifests and tree nodes.
 const OCDBT: &[u8] = &[0x0c, 0xdb];
 
-/// The code of the error for a small text that is where a checkpoint should be: a Git LFS pointer, a web
-/// page, what a server says instead. Its first lines show what happened.
+/// The error code for a small text in place of a checkpoint: a Git LFS pointer, a web page, a
+/// server's error response. The error quotes its first lines.
 pub const STAND_IN: &str = "stand-in";
 
-/// The error for a file that no format claims: says what it is, if that can be told.
+/// Returns the error for a file that no format claims. It says what the file is, if that is known.
 pub(crate) fn explain(probe: &Probe<'_>) -> Error {
     let error = match kind(probe) {
         Stray::Empty => Error::damaged("the file is empty")
@@ -113,13 +114,13 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
     error.in_file(probe.name())
 }
 
-/// Whether [`explain`] can tell what the file is.
+/// Whether [`explain`] recognises the file.
 pub(crate) fn is_told(probe: &Probe<'_>) -> bool {
     kind(probe) != Stray::Unknown
 }
 
-/// Of files among which there is no checkpoint, the one that says why: what opening it says is
-/// what there is to say of them all.
+/// Returns the file that best explains why there is no checkpoint among `files`. The error from
+/// opening it serves as the error for the whole set.
 pub fn telling(files: &FileSet) -> Option<FileId> {
     let told = files.iter().filter_map(|(id, file)| {
         let kind = kind(&Probe::new(&files.opened_at(id)).ok()?);
@@ -131,29 +132,29 @@ pub fn telling(files: &FileSet) -> Option<FileId> {
     told.min_by_key(|(other, kind, _)| (*other, *kind)).map(|(_, _, id)| id)
 }
 
-/// Whether a name ends as those of checkpoints do.
+/// Whether a name has an extension of a checkpoint format.
 pub fn is_named_so(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
     let mut known = crate::formats().flat_map(|format| format.extensions);
     extension.is_some_and(|extension| known.any(|end| *end == extension))
 }
 
-/// The file of that name with the bytes of tensors; a Git LFS pointer in its place is none.
+/// Finds the file with tensor data that has this name, unless a Git LFS pointer is in its place.
 pub(crate) fn data_file(files: &FileSet, name: &str) -> Option<FileId> {
     files.find(name).filter(|id| !is_pointer(files, *id))
 }
 
-/// Whether a file is a Git LFS pointer. Nothing is read of one that is too long.
+/// Whether a file is a Git LFS pointer. Does not read files that are too long for one.
 pub(crate) fn is_pointer(files: &FileSet, id: FileId) -> bool {
     let len = files.len(id);
     len < LONGEST_POINTER
         && files.read_vec(id, 0, len).is_ok_and(|bytes| bytes.starts_with(POINTER.as_bytes()))
 }
 
-/// How the findings of [`impostors`] begin.
+/// The prefix of the titles of [`impostors`] findings.
 pub(crate) const IMPOSTOR: &str = "Not the file that it should be";
 
-/// Says of files that a checkpoint misses what lies in their places.
+/// Returns findings for files that the checkpoint misses, where a different file has that name.
 pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
     let files = &checkpoint.files;
     let mut found: Vec<Finding> = Vec::new();
@@ -174,7 +175,7 @@ pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
     found
 }
 
-/// That what is in missing files is not written, where nobody knows what that is.
+/// Returns a loss that lists missing files whose content is unknown and therefore not written.
 pub(crate) fn unlisted(source: &Checkpoint) -> Option<Loss> {
     let findings = source.findings.iter().filter(|finding| finding.unlisted);
     let files: Vec<String> = findings.flat_map(|finding| finding.missing.clone()).collect();
@@ -186,10 +187,10 @@ pub(crate) fn unlisted(source: &Checkpoint) -> Option<Loss> {
     })
 }
 
-/// Files in the places of others that are told one by one.
+/// The maximum number of files with a finding of their own.
 const MOST_TOLD: usize = 5;
 
-/// With a capital.
+/// Capitalises the first letter.
 fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
@@ -213,7 +214,7 @@ fn kind(probe: &Probe<'_>) -> Stray {
     }
 }
 
-/// What servers say instead of a file: object stores in XML, others in JSON or a few words.
+/// Whether a text is a server's error response: object stores send XML, others JSON or a few words.
 fn is_answer(text: &str) -> bool {
     const WORDS: [&str; 7] = [
         "404: not found",
@@ -230,14 +231,14 @@ fn is_answer(text: &str) -> bool {
         || short && WORDS.iter().any(|words| text.starts_with(words))
 }
 
-/// The length of the file that a Git LFS pointer stands for.
+/// Returns the size of the file that a Git LFS pointer refers to.
 fn pointed_size(head: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(head).ok()?;
     text.lines().find_map(|line| line.strip_prefix("size ")?.trim().parse().ok())
 }
 
-/// Orbax writes a folder: JSON about it, and arrays as OCDBT (`manifest.ocdbt`, `d/…`) or as
-/// zarr (`.zarray`).
+/// Whether the file is part of an Orbax checkpoint, which is a folder with JSON metadata and arrays
+/// as OCDBT (`manifest.ocdbt`, `d/…`) or as zarr (`.zarray`).
 fn is_orbax(probe: &Probe<'_>) -> bool {
     let json = probe.head().trim_ascii_start().starts_with(b"{");
     let holds = |word: &[u8]| probe.head().windows(word.len()).any(|bytes| bytes == word);
@@ -248,8 +249,8 @@ fn is_orbax(probe: &Probe<'_>) -> bool {
     }
 }
 
-/// A protocol buffer that begins with `ir_version`, a small number, and then the producer (a
-/// text), the opset or the graph, as exporters write it.
+/// Whether the file is a protocol buffer that begins with `ir_version`, a small number, followed by
+/// the producer (text), the opset or the graph. Exporters write the fields in this order.
 fn is_onnx(probe: &Probe<'_>) -> bool {
     match *probe.head() {
         [0x08, 1..=20, 0x12, len, ref rest @ ..] => {
@@ -261,7 +262,7 @@ fn is_onnx(probe: &Probe<'_>) -> bool {
     }
 }
 
-/// The formats that are read, by name.
+/// Returns the names of all formats that Statelens reads.
 fn names() -> String {
     let names: Vec<&str> = crate::formats().map(|format| format.name).collect();
     names.join(", ")
@@ -273,7 +274,7 @@ mod tests {
 
     use statelens_checkpoint::{FileSet, Finding, Limits, Memory, Unwatched};
 
-    /// Files that are not checkpoints, by name and first bytes, and a word of what is said of them.
+    /// Files that are not checkpoints: name, first bytes, and a word that the message must contain.
     #[test]
     fn what_is_no_checkpoint_is_told_and_what_to_do() {
         let onnx = b"\x08\x08\x12\x07pytorch\x1a\x052.6.0\x3a\x9c\x01\x0a\x10";
@@ -331,7 +332,6 @@ mod tests {
 
     const LFS: &[u8] = b"version https://git-lfs.github.com/spec/v1\noid sha256:61c9\nsize 4096\n";
 
-    /// Files by name and content.
     type NamedFiles<'a> = &'a [(&'a str, &'a [u8])];
 
     fn files(named: NamedFiles<'_>) -> FileSet {
@@ -361,7 +361,7 @@ mod tests {
         }
     }
 
-    /// What is said of each file that is missing, as finding titles and details.
+    /// Returns title, detail and advice of each finding, for a set with one missing file.
     fn told(files: FileSet) -> Vec<String> {
         let opened = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
         let missing = opened.findings.iter().flat_map(|finding| &finding.missing);

@@ -1,7 +1,7 @@
-//! Code in chat templates: Jinja that reaches into Python. Templates of models test roles, join texts
-//! and call a few helpers. What reaches further is an attribute or a key whose name begins with
-//! underscores, or one that is put together; both are told, and so is any filter, tag or way to spell
-//! letters that templates of models do not use.
+//! Detects code in chat templates: Jinja that reaches into Python. Templates of real models test
+//! roles, concatenate text and call a few helpers. An exploit needs an attribute or a key whose
+//! name begins with underscores, or one that is assembled at run time. Both are reported, and so
+//! are filters, tags and character escapes that templates of real models do not use.
 
 mod lexer;
 
@@ -11,15 +11,15 @@ use statelens_checkpoint::{Finding, Grade};
 
 use self::lexer::{Code, Token, code};
 
-/// Templates that are longer belong to no model.
+/// The maximum length of a template in bytes; real models have none that is longer.
 const LONGEST: usize = 1 << 20;
 
-/// Whether a key of the metadata holds a template that programs run.
+/// Whether a metadata key holds a template that programs run.
 pub(crate) fn is_template(key: &str) -> bool {
     key.starts_with("tokenizer.chat_template")
 }
 
-/// What a program that runs the template outside a sandbox would be made to do.
+/// Returns a finding if the template is harmful to a program that runs it outside a sandbox.
 pub(crate) fn finding(key: &str, template: &str) -> Option<Finding> {
     let (grade, what) = suspicion(template)?;
     let finding = match grade {
@@ -39,7 +39,7 @@ pub(crate) fn finding(key: &str, template: &str) -> Option<Finding> {
     )
 }
 
-/// The gravest thing in a template that reaches into Python, and how sure that is.
+/// Returns the most severe suspicion about a template, with its grade.
 fn suspicion(template: &str) -> Option<(Grade, String)> {
     if template.len() > LONGEST {
         return Some((Grade::UnknownCode, "more text than any template has".to_owned()));
@@ -50,11 +50,11 @@ fn suspicion(template: &str) -> Option<(Grade, String)> {
     found.reduce(|worst, next| if next.0 > worst.0 { next } else { worst })
 }
 
-/// Functions of Jinja and of programs for chats, which templates call and do nothing else with.
+/// Functions of Jinja and of chat programs. Templates only call them.
 const FUNCTIONS: [&str; 7] =
     ["cycler", "dict", "joiner", "namespace", "raise_exception", "range", "strftime_now"];
 
-/// Attributes without an underscore in front that lead to frames and code.
+/// Attributes without a leading underscore that give access to frames and code.
 const LEADING: [&str; 12] = [
     "mro",
     "gi_frame",
@@ -70,7 +70,7 @@ const LEADING: [&str; 12] = [
     "co_code",
 ];
 
-/// Tags of templates.
+/// The known tags.
 const TAGS: [&str; 25] = [
     "block",
     "break",
@@ -99,7 +99,7 @@ const TAGS: [&str; 25] = [
     "with",
 ];
 
-/// Filters of Jinja, but `attr`.
+/// The filters of Jinja, without `attr`.
 const FILTERS: [&str; 54] = [
     "abs",
     "batch",
@@ -161,7 +161,7 @@ const FILTERS: [&str; 54] = [
 const REACHING: [&str; 9] =
     ["groupby", "map", "max", "min", "rejectattr", "selectattr", "sort", "sum", "unique"];
 
-/// Filters that put no text together.
+/// Filters that do not assemble text.
 const KEEPING: [&str; 24] = [
     "abs",
     "capitalize",
@@ -189,7 +189,7 @@ const KEEPING: [&str; 24] = [
     "upper",
 ];
 
-/// Methods that put no text together.
+/// Methods that do not assemble text.
 const KEEPING_METHODS: [&str; 18] = [
     "append",
     "capitalize",
@@ -211,11 +211,11 @@ const KEEPING_METHODS: [&str; 18] = [
     "values",
 ];
 
-/// Words of the language that stand where a value may stand.
+/// Keywords that may stand in the position of a value.
 const WORDS: [&str; 10] =
     ["and", "elif", "else", "if", "in", "is", "not", "or", "recursive", "set"];
 
-/// What is suspicious in a piece of code.
+/// Returns the suspicious constructs in a code section.
 fn judge(code: &Code, built: &Built) -> Vec<(Grade, String)> {
     let tokens = &*code.tokens;
     let mut found = Vec::new();
@@ -265,7 +265,7 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
             _ if name.starts_with('_') || LEADING.contains(&name) => {
                 danger(format!("the attribute `{name}`"))
             }
-            // Its braces reach into what it is given.
+            // Format strings can access attributes and items of their arguments.
             "format" | "format_map" => match at.checked_sub(2).map(|at| &tokens[at]) {
                 Some(Token::Text { text, .. }) if !text.contains(['.', '[']) => None,
                 _ => unknown(format!("the method `{name}`")),
@@ -299,7 +299,7 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
         }
         return None;
     }
-    // The name of an argument, or of what is set.
+    // The name of a keyword argument or the target of an assignment.
     let is_target = after.is_some_and(|after| after.is("="));
     let leads_on = after.is_some_and(|after| after.is(".") || after.is("["));
     match name {
@@ -308,7 +308,7 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
         "self" if !after.is_some_and(|after| after.is(".")) => unknown("`self`".into()),
         _ if FUNCTIONS.contains(&name) && leads_on => danger(format!("attributes of `{name}`")),
         _ if FUNCTIONS.contains(&name) && !is_called && !built.is_set(name) => {
-            // `x is not dict` and the like name no function, but neither does any template.
+            // `x is not dict` does not refer to the function, but no real template contains it.
             unknown(format!("`{name}` as a value"))
         }
         _ => None,
@@ -328,7 +328,7 @@ fn literal(text: &str, spelled: bool) -> Option<(Grade, String)> {
         .then(|| (Grade::UnknownCode, format!("{text:?}, a piece of a name of Python's")))
 }
 
-/// `__class__` and the like.
+/// Whether a text is a name such as `__class__`.
 fn is_dunder(text: &str) -> bool {
     let inner = text.strip_prefix("__").and_then(|text| text.strip_suffix("__"));
     inner.is_some_and(|inner| {
@@ -336,13 +336,14 @@ fn is_dunder(text: &str) -> bool {
     })
 }
 
-/// `__cla`, `ss__`, `_`, `x__class__x`: what such a name is put together from, or cut out of.
+/// Whether a text is a piece from which a dunder name can be assembled or cut: `__cla`, `ss__`,
+/// `_`, `x__class__x`.
 fn is_fragment(text: &str) -> bool {
     let letters = text.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     letters && (text == "_" || text.contains("__"))
 }
 
-/// Whether a value ends with a token, so that a bracket behind it is a subscript.
+/// Whether a token can end a value, so that a bracket after it is a subscript.
 fn ends_value(token: &Token) -> bool {
     match token {
         Token::Name(name) => !WORDS.contains(&&**name),
@@ -352,7 +353,7 @@ fn ends_value(token: &Token) -> bool {
     }
 }
 
-/// Where the bracket at `open` is closed; the end if it is not.
+/// Returns the index of the bracket that closes the one at `open`, or the end if there is none.
 fn closing(tokens: &[Token], open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -370,7 +371,7 @@ fn closing(tokens: &[Token], open: usize) -> usize {
     tokens.len()
 }
 
-/// The variables of a template, and which of them may hold a text that it puts together.
+/// The variables of a template, and those that may hold text assembled at run time.
 struct Built {
     set: HashSet<String>,
     built: HashSet<String>,
@@ -389,7 +390,7 @@ impl Built {
                     let (targets, value) = tokens.split_at(equals.unwrap_or(tokens.len()));
                     let targets = targets.iter().skip(1).filter_map(Token::name).map(str::to_owned);
                     match value {
-                        // A block, whose text is put together.
+                        // A block assignment, which assembles text.
                         [] => built.extend(targets),
                         value => given.extend(targets.map(|name| (name, value))),
                     }
@@ -418,7 +419,7 @@ impl Built {
                 let Some(name) = token.name() else { continue };
                 let after = tokens.get(at + 1);
                 if after.is_some_and(|after| after.is("=")) {
-                    // An argument, which ends with the next comma or the bracket around it.
+                    // A keyword argument; ends at the next comma or at the closing bracket.
                     given.push((name.to_owned(), &tokens[at + 2..argument_end(tokens, at + 2)]));
                 }
                 if let Some(parameters) = macros.get(name)
@@ -432,7 +433,7 @@ impl Built {
         }
         let set = given.iter().map(|(name, _)| name.clone()).chain(built.iter().cloned()).collect();
         let mut variables = Self { set, built };
-        // What is given something that is put together may hold that.
+        // A variable that is assigned from an assembled value may itself hold assembled text.
         loop {
             let before = variables.built.len();
             for (name, value) in &given {
@@ -446,12 +447,12 @@ impl Built {
         }
     }
 
-    /// Whether the template sets a variable of that name.
+    /// Whether the template assigns a variable of this name.
     fn is_set(&self, name: &str) -> bool {
         self.set.contains(name)
     }
 
-    /// Whether an expression puts no text together.
+    /// Whether an expression does not assemble text.
     fn keeps(&self, tokens: &[Token]) -> bool {
         tokens.iter().enumerate().all(|(at, token)| {
             let before = at.checked_sub(1).and_then(|at| tokens.get(at));
@@ -460,7 +461,7 @@ impl Built {
             let number = |token: Option<&Token>| token == Some(&Token::Number);
             match token {
                 Token::Operator("~" | "*" | "%" | "**") => false,
-                // Python adds numbers to numbers only.
+                // In Python, only a number can be added to a number.
                 Token::Operator("+") => number(before) || number(after),
                 Token::Name(name) if before.is_some_and(|before| before.is("|")) => {
                     KEEPING.contains(&&**name)
@@ -478,7 +479,8 @@ impl Built {
         })
     }
 
-    /// Whether a key, or what a filter takes for one, is not put together. A slice is no key.
+    /// Whether a key, or the argument of a filter that takes one, is not assembled. Slices are not
+    /// keys.
     fn is_plain_key(&self, tokens: &[Token]) -> bool {
         let mut depth = 0_usize;
         let slice = tokens.iter().any(|token| {
@@ -493,7 +495,7 @@ impl Built {
     }
 }
 
-/// Where an argument that begins at `start` ends.
+/// Returns the index of the end of the argument that begins at `start`.
 fn argument_end(tokens: &[Token], start: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().skip(start) {

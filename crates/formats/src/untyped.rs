@@ -1,11 +1,12 @@
-//! Arrays whose elements have one or two bytes and no dtype, as NumPy stores the floats of ml_dtypes.
+//! Arrays with elements of one or two bytes and no dtype; NumPy stores the floats of ml_dtypes in
+//! this way.
 
 use statelens_checkpoint::{Checkpoint, DType, Finding, Grade, counted};
 
-/// The start of the finding's title, by which it is taken back once the arrays are given a dtype.
+/// The start of the finding's title, used to remove it once the arrays have a dtype.
 const TITLE: &str = "No dtype is stored for ";
 
-/// Whether elements are one or two bytes without a dtype: `V1`, `V2`.
+/// Whether a dtype is that of one or two untyped bytes: `V1`, `V2`.
 #[must_use]
 pub fn is_untyped(dtype: &DType) -> bool {
     let DType::Numpy(numpy) = dtype else { return false };
@@ -15,7 +16,7 @@ pub fn is_untyped(dtype: &DType) -> bool {
         && matches!(numpy.itemsize, 1 | 2)
 }
 
-/// The finding that offers to read such arrays as what they may be.
+/// Returns a finding that suggests dtypes for untyped arrays.
 #[must_use]
 pub fn untyped(checkpoint: &Checkpoint) -> Option<Finding> {
     let of = |size: u64| {
@@ -42,7 +43,7 @@ pub fn untyped(checkpoint: &Checkpoint) -> Option<Finding> {
     )
 }
 
-/// Takes back the finding of [`untyped`], and makes it again for the arrays that are left.
+/// Replaces the finding of [`untyped`] with one for the remaining untyped arrays.
 pub fn untyped_again(checkpoint: &mut Checkpoint) {
     checkpoint.findings.retain(|finding| !finding.title.starts_with(TITLE));
     let left = untyped(checkpoint);

@@ -1,16 +1,17 @@
-//! Which tensors of one memory are the same view of it, for writers that tell views apart.
+//! Decides which tensors with shared memory are the same view, for writers that distinguish views.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::discriminant;
 
 use statelens_checkpoint::{Layout, Strided, Tensor};
 
-/// Whether two tensors of one memory have the same elements for that reason.
+/// Whether two tensors with the same memory are the same view of it, and therefore have the same
+/// elements.
 pub(crate) fn same_view(one: &Tensor, other: &Tensor) -> bool {
     same_elements(one, other) && one.shape == other.shape && one.layout == other.layout
 }
 
-/// Whether what two tensors say of their elements is the same.
+/// Whether the element types of two tensors are the same.
 pub(crate) fn same_elements(one: &Tensor, other: &Tensor) -> bool {
     one.dtype == other.dtype
         && one.stored == other.stored
@@ -18,8 +19,9 @@ pub(crate) fn same_elements(one: &Tensor, other: &Tensor) -> bool {
         && (one.conjugate, one.negate) == (other.conjugate, other.negate)
 }
 
-/// Equal for the same views, and different for nearly all others: a small file names a storage a
-/// hundred thousand times, and to compare each view with each takes minutes.
+/// Returns a hash that is equal for the same views, and different for nearly all others. A small
+/// file can refer to one storage a hundred thousand times; comparing all pairs of views would take
+/// minutes.
 pub(crate) fn fingerprint(tensor: &Tensor) -> u64 {
     let mut hasher = DefaultHasher::new();
     (discriminant(&tensor.dtype), discriminant(&tensor.stored)).hash(&mut hasher);
@@ -35,7 +37,7 @@ pub(crate) fn fingerprint(tensor: &Tensor) -> u64 {
     hasher.finish()
 }
 
-/// What tells one run of bytes from another.
+/// Hashes the location of a run of bytes.
 fn run(layout: &Layout, hasher: &mut DefaultHasher) {
     discriminant(layout).hash(hasher);
     match layout {

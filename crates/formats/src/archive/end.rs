@@ -1,13 +1,13 @@
-//! The end of a zip archive, which says how long the directory is.
+//! The end records of a zip archive, which give the length of the directory.
 //!
-//! The crate `zip` goes by the number of entries and where the first is. Python's `zipfile` and
-//! torch's reader go by the length, too, and refuse an archive whose directory is said to be longer
-//! than it. PKWARE's appnote, 4.3.14 to 4.3.16.
+//! The crate `zip` uses only the number of entries and the offset of the first. Python's `zipfile`
+//! and torch's reader also use the length, and reject an archive that is shorter than the claimed
+//! length of its directory. See PKWARE's appnote, 4.3.14 to 4.3.16.
 
 use statelens_checkpoint::{Error, ReadAt, Result, Span, room};
 
-/// The record that ends an archive, without its comment; the one before it that holds 64 bits, and
-/// what tells where that is.
+/// The end record without its comment, the Zip64 end record before it, and the locator of the
+/// latter.
 const END: &[u8] = b"PK\x05\x06";
 const END_LEN: u64 = 22;
 const LARGE: &[u8] = b"PK\x06\x06";
@@ -16,8 +16,8 @@ const LOCATOR: &[u8] = b"PK\x06\x07";
 const LOCATOR_LEN: u64 = 20;
 const MOST_COMMENT: u64 = u16::MAX as u64;
 
-/// Fails if the directory, which begins `start` bytes into the archive, is said to go on past its
-/// end.
+/// Fails if the directory, which begins `start` bytes into the archive, claims to extend past the
+/// end of the archive.
 pub(super) fn check(source: &dyn ReadAt, archive: Span, start: u64) -> Result<()> {
     let Some(size) = size(source, archive)? else { return Ok(()) };
     if start.checked_add(size).is_none_or(|end| end > archive.len) {
@@ -30,14 +30,14 @@ pub(super) fn check(source: &dyn ReadAt, archive: Span, start: u64) -> Result<()
     Ok(())
 }
 
-/// Fails where there is no memory for what `zip` makes of the directory: about 400 bytes for an entry,
-/// which takes 75 and more in the file.
+/// Fails if there is not enough memory for what `zip` allocates for the directory: about 400 bytes
+/// for an entry, which takes at least 75 bytes in the file.
 pub(super) fn room(source: &dyn ReadAt, archive: Span) -> Result<()> {
     let size = size(source, archive)?.filter(|size| *size <= archive.len);
     room::ahead(size.unwrap_or(0).saturating_mul(5))
 }
 
-/// How long the directory is said to be; `None` if there is no end record where one may be.
+/// Returns the claimed length of the directory, or `None` if there is no end record.
 pub(super) fn size(source: &dyn ReadAt, archive: Span) -> Result<Option<u64>> {
     let within = (LARGE_LEN + LOCATOR_LEN + END_LEN + MOST_COMMENT).min(archive.len);
     let mut tail = room::zeros(within)?;
@@ -49,7 +49,7 @@ pub(super) fn size(source: &dyn ReadAt, archive: Span) -> Result<Option<u64>> {
         return Ok(None);
     };
     let size = u32::from_le_bytes(size);
-    // The larger record is right before what tells of it, which is right before this one.
+    // The Zip64 end record directly precedes its locator, which directly precedes this record.
     let large = at.checked_sub((LOCATOR_LEN + LARGE_LEN) as usize).and_then(|at| tail.get(at..));
     let large = large.filter(|large| {
         large.starts_with(LARGE) && large[LARGE_LEN as usize..].starts_with(LOCATOR)

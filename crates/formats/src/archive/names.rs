@@ -1,4 +1,4 @@
-//! Names that would lead out of the folder that an archive is unpacked to.
+//! Names that lead out of the folder into which an archive is unpacked (path traversal).
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -7,8 +7,8 @@ use statelens_checkpoint::{Finding, Grade};
 
 use super::Record;
 
-/// A name for a member that stays in the folder wherever the archive is unpacked. What would lead
-/// out of it, and what is no part of a name, is written as `%` and two digits.
+/// Returns a member name that stays inside the target folder on every system. Characters and path
+/// components that would lead out of it, or that are not allowed in names, are percent-encoded.
 pub(crate) fn inside(name: &str) -> Cow<'_, str> {
     if !leads_out(name) {
         return Cow::Borrowed(name);
@@ -17,7 +17,7 @@ pub(crate) fn inside(name: &str) -> Cow<'_, str> {
     for (index, part) in name.split('/').enumerate() {
         let first = index == 0;
         if !first {
-            // A name that begins with a slash is another place on every system.
+            // A leading slash makes a path absolute.
             safe.push_str(if safe.is_empty() { "%2F" } else { "/" });
         }
         if matches!(part, "." | "..") {
@@ -44,7 +44,7 @@ pub(crate) fn leads_out(name: &str) -> bool {
         || name.split('/').any(|part| matches!(part, "." | ".."))
 }
 
-/// What is said about members whose names lead out of the folder, if there are any.
+/// Returns a finding if there are members whose names lead out of the folder.
 pub(crate) fn finding<'a>(records: impl Iterator<Item = &'a Record>) -> Option<Finding> {
     let mut out = records.map(Record::name).filter(|name| leads_out(name));
     let first = out.next()?;
@@ -69,7 +69,7 @@ fn is_drive(name: &str) -> bool {
 fn escape(letter: char, out: &mut String) {
     let mut bytes = [0; 4];
     for byte in letter.encode_utf8(&mut bytes).bytes() {
-        // Writing to a string never fails.
+        // Writing to a `String` can't fail.
         let _ = write!(out, "%{byte:02X}");
     }
 }

@@ -1,8 +1,8 @@
-//! A zip archive as torch lays it out, planned before a byte of it is written.
+//! Plans a zip archive in the layout that torch writes.
 //!
-//! Members are stored, never deflated: torch and numpy map them into memory. Sizes are all known, so
-//! every offset is; only the CRC-32 of a tensor's bytes is not, and stands behind the bytes (in
-//! a data descriptor, as torch itself writes it) and in the central directory.
+//! Members are stored, never deflated, since torch and numpy map them into memory. All sizes are
+//! known in advance, and so are all offsets. The CRC-32 of a tensor's bytes is not; it is written
+//! after the bytes (in a data descriptor, as torch does) and in the central directory.
 
 use std::sync::Arc;
 
@@ -12,39 +12,39 @@ use statelens_tensor::crc;
 
 use super::names;
 
-/// Torch aligns the bytes of every record to this.
+/// Torch aligns the data of every record to this many bytes.
 const ALIGNMENT: u64 = 64;
 const LOCAL_HEADER: u64 = 30;
 const CENTRAL_HEADER: u64 = 46;
-/// Sizes and offsets from here on need the 64-bit fields.
+/// Sizes and offsets from this value on need the 64-bit fields.
 const ZIP64: u64 = 0xffff_ffff;
 /// Bit 11: the name is UTF-8.
 const FLAG_UTF8: u16 = 1 << 11;
-/// Bit 3: the CRC stands behind the bytes.
+/// Bit 3: the CRC follows the data.
 const FLAG_DESCRIPTOR: u16 = 1 << 3;
-/// Torch's name for the padding in a local header's extra field.
+/// The ID of the extra field that torch uses for padding in local headers.
 const PADDING_ID: [u8; 2] = *b"FB";
 
-/// A file in the archive.
+/// A file to be written to the archive.
 pub(crate) struct NewRecord {
-    /// Its whole name, `archive/data/0`.
+    /// The full name, such as `archive/data/0`.
     pub(crate) name: String,
-    /// What it holds.
+    /// The content.
     pub(crate) body: Body,
 }
 
-/// What a record holds.
+/// The content of a record.
 pub(crate) enum Body {
-    /// Bytes that are known now.
+    /// Bytes that are already known.
     Made(Vec<u8>),
-    /// The logical bytes of a tensor, and how many they are.
+    /// The logical bytes of a tensor, and their number.
     Tensor(TensorId, u64),
-    /// Bytes that are known now, and the logical bytes of a tensor behind them.
+    /// Known bytes followed by the logical bytes of a tensor.
     Led(Vec<u8>, TensorId, u64),
 }
 
-/// The segments of an archive of these records, in this order. The comment, of less than 64 KiB,
-/// stands behind the directory.
+/// Returns the segments of an archive of these records, in this order. `comment` becomes the
+/// archive comment; it is dropped if it takes 64 KiB or more.
 pub(crate) fn layout(records: Vec<NewRecord>, comment: &str) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
     let mut entries: Vec<DirectoryEntry> = Vec::with_capacity(records.len());
@@ -105,10 +105,12 @@ pub(crate) fn layout(records: Vec<NewRecord>, comment: &str) -> Result<Vec<Segme
     Ok(segments)
 }
 
-/// The central directory and the end records. Torch writes the 64-bit end record always; an empty
-/// archive is known by its first bytes, which are those of the other one.
+/// Returns the central directory and the end records. Like torch, always writes the 64-bit end
+/// record, except for an empty archive, which readers recognise by its first bytes: they must be
+/// those of the 32-bit end record.
 fn directory(entries: Vec<DirectoryEntry>, start: u64, comment: &str) -> Segment {
-    // Readers look for the end record from the back: a comment must not hold what begins one.
+    // Readers search for the end record from the end of the file, so the comment must not contain
+    // its signature. That has control characters.
     let comment: String = comment.chars().filter(|c| !c.is_control()).collect();
     let (comment, comment_len) = match u16::try_from(comment.len()) {
         Ok(len) => (comment, len),
@@ -159,7 +161,7 @@ struct DirectoryEntry {
 #[derive(Clone, Copy)]
 enum Crc {
     Known(u32),
-    /// Of bytes whose CRC is `lead`, and of the `len` bytes of a segment behind them.
+    /// The CRC of bytes with the CRC `lead`, followed by the `len` bytes of a segment.
     OfSegment {
         lead: u32,
         segment: usize,
@@ -216,7 +218,7 @@ impl DirectoryEntry {
 
         let mut out = b"PK\x03\x04\0\0".to_vec();
         put(&mut out, &self.flags().to_le_bytes());
-        // Method (stored), time, date, and CRC and sizes, which stand behind the bytes.
+        // Method (stored), time, date, then CRC and sizes, which follow the data.
         put(&mut out, &[0; 6 + 12]);
         put(&mut out, &(self.name.len() as u16).to_le_bytes());
         put(&mut out, &(extra.len() as u16).to_le_bytes());
@@ -233,7 +235,7 @@ impl DirectoryEntry {
         }
     }
 
-    /// Torch writes 64-bit sizes behind records that are large, and behind those that lie far
+    /// Whether the descriptor has 64-bit sizes. Torch writes them for records that are large or far
     /// into the file.
     fn wide_descriptor(&self) -> bool {
         self.len >= ZIP64 || self.at >= ZIP64
@@ -255,7 +257,8 @@ impl DirectoryEntry {
         out
     }
 
-    /// The 64-bit fields that the central header needs, in the order zip wants them.
+    /// Returns the 64-bit fields that the central header needs, in the order of the zip
+    /// specification.
     fn wide_fields(&self) -> Vec<u64> {
         let mut fields = Vec::new();
         if self.len >= ZIP64 {
@@ -304,7 +307,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// The 32-bit field of a value: itself, or the mark that sends readers to the 64-bit one.
+/// Returns the 32-bit field for a value: the value, or the marker that refers to the 64-bit field.
 fn capped(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

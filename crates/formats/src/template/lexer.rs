@@ -1,23 +1,23 @@
-//! The code of a Jinja template, as its lexer reads it (`jinja2/lexer.py` with the usual delimiters).
+//! A lexer for the code in Jinja templates; follows `jinja2/lexer.py` with the default delimiters.
 
-/// A piece of code: what is between `{{` and `}}`, or between `{%` and `%}`.
+/// A code section: the text between `{{` and `}}`, or between `{%` and `%}`.
 pub(super) struct Code {
     pub(super) statement: bool,
     pub(super) tokens: Vec<Token>,
 }
 
-/// A part of the code.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
     Name(String),
-    /// A string without its quotes and escapes; `spelled` says that it has letters written as numbers.
+    /// A string without quotes and with escapes resolved; `spelled` says whether it had numeric or
+    /// named character escapes.
     Text {
         text: String,
         spelled: bool,
     },
     Number,
     Operator(&'static str),
-    /// Something that Jinja refuses.
+    /// Input that Jinja rejects.
     Other,
 }
 
@@ -34,13 +34,13 @@ impl Token {
     }
 }
 
-/// Operators, the longer ones first.
+/// Operators, longest first.
 const OPERATORS: [&str; 27] = [
     "**", "//", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}",
     ">", "<", "=", ".", ":", "|", ",", ";", "!",
 ];
 
-/// Returns the code of a template; comments and raw blocks are none.
+/// Returns the code sections of a template, without comments and raw blocks.
 pub(super) fn code(template: &str) -> Vec<Code> {
     let mut found = Vec::new();
     let mut rest = template;
@@ -68,7 +68,8 @@ pub(super) fn code(template: &str) -> Vec<Code> {
     found
 }
 
-/// What follows a raw block, if one begins: it is text, whatever it holds.
+/// Returns the text after a raw block, if `code` starts with one. The content of a raw block is
+/// text.
 fn raw(code: &str) -> Option<&str> {
     let tag = |code: &str, name: &str| {
         let inner = code.trim_start_matches(['-', '+']).trim_start().strip_prefix(name)?;
@@ -87,8 +88,8 @@ fn raw(code: &str) -> Option<&str> {
     Some("")
 }
 
-/// Reads tokens up to an end that is outside of all brackets; also returns what follows it. Where no
-/// end is, all of the rest is code.
+/// Reads tokens up to an `end` outside of all brackets, and returns them with the rest of the
+/// template. If there is no such `end`, the rest is all code.
 fn tokens<'a>(code: &'a str, end: &str) -> (Vec<Token>, &'a str) {
     let mut found = Vec::new();
     let mut depth = 0_usize;
@@ -129,7 +130,6 @@ fn tokens<'a>(code: &'a str, end: &str) -> (Vec<Token>, &'a str) {
     (found, "")
 }
 
-/// Reads a string up to its quote.
 fn text(body: &str, quote: char) -> (Token, &str) {
     let mut escaped = false;
     let end = body.char_indices().find(|(_, letter)| {
@@ -142,8 +142,8 @@ fn text(body: &str, quote: char) -> (Token, &str) {
     (Token::Text { text, spelled }, body.get(end + 1..).unwrap_or_default())
 }
 
-/// Undoes the escapes of Python; the flag says whether letters are written as numbers or by name.
-/// Marks of other scripts are often written so, and none of them is in a name of Python's.
+/// Resolves Python's escapes. The flag says whether a character was given by number or by name.
+/// Non-Latin punctuation is often escaped so, but no Python name contains any.
 fn unescape(body: &str) -> (String, bool) {
     let mut text = String::new();
     let mut spelled = false;
@@ -181,7 +181,7 @@ fn unescape(body: &str) -> (String, bool) {
     (text, spelled)
 }
 
-/// The letter of a number that goes on with at most `most` digits.
+/// Returns the character with the code `first` followed by at most `most` digits.
 fn number(letters: &mut std::str::Chars<'_>, first: u32, base: u32, most: usize) -> char {
     let digits = letters.clone().take(most).map_while(|letter| letter.to_digit(base));
     let (count, value) =

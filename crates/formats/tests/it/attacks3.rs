@@ -1,4 +1,4 @@
-//! What scanning says of containers that Python reads in ways that are easily missed.
+//! Scans of containers whose reading by Python is easy to get wrong.
 
 use std::path::{Path, PathBuf};
 
@@ -15,12 +15,13 @@ fn scan(name: &str, bytes: Vec<u8>) -> Vec<Finding> {
         .unwrap()
 }
 
-/// Whether the command would end with 1.
+/// Whether the command would exit with status 1.
 fn is_found(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.grade > Grade::Warning)
 }
 
-/// The folders of `attacks3` of which each file ends a scan with 1, and how many files there are.
+/// The folders of `attacks3` in which every file must cause exit status 1, and their number of
+/// files.
 const FOUND: &[(&str, usize)] = &[
     ("compressed", 2),
     ("distcp/covered", 1),
@@ -54,7 +55,7 @@ fn every_file_is_found() {
     assert_eq!(missed, Vec::<String>::new());
 }
 
-/// Bytes that begin something compressed again and again: a bound ends it, or all of it is read.
+/// Streams that start again and again: a limit must end the scan, or all of the file must be read.
 #[test]
 fn what_is_compressed_without_end_is_bounded() {
     let path = fixtures().join("attacks3/unbounded/xz_79_bytes.gz");

@@ -1,5 +1,5 @@
-//! Small files that claim to hold more than any machine: each is refused, or damage is found, after few
-//! reads and steps and without memory for what it claims.
+//! Small files that claim to hold more than any machine can: each must be refused or reported as
+//! damaged, with few reads and steps and without allocating memory for the claim.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use statelens_checkpoint::{FileSet, Grade, Limits, Progress};
 
 use crate::counted::CountedFile;
 
-/// How often the bytes of a file may be read.
+/// How many times the bytes of a file may be read.
 const MOST_TIMES: u64 = 16;
-/// How often progress may be reported.
+/// How many times progress may be reported.
 const MOST_STEPS: u64 = 1_000;
 const MOST_KILOBYTES: u64 = 20 << 10;
 
-/// Lengths and counts to claim.
+/// Claimed lengths and counts.
 const CLAIMS: [u64; 4] = [1 << 32, 1 << 40, 1 << 62, u64::MAX];
 
-/// One test for all, so that nothing else in the process takes memory meanwhile.
+/// A single test, so that no other test of this process allocates memory at the same time.
 #[test]
 fn what_is_only_claimed_takes_neither_steps_nor_memory() {
     let mut files = Vec::new();
@@ -32,7 +32,7 @@ fn what_is_only_claimed_takes_neither_steps_nor_memory() {
         files.push(("x.safetensors", claim, header));
     }
     files.extend(msgpack().into_iter().map(|file| ("x.msgpack", u64::from(u32::MAX), file)));
-    // What every opening needs is there before memory is looked at.
+    // Allocates what every opening needs before the peak is first measured.
     for (name, _, bytes) in &files {
         let _ = opened(name, bytes);
     }
@@ -52,7 +52,7 @@ fn what_is_only_claimed_takes_neither_steps_nor_memory() {
     }
 }
 
-/// Counts how often progress is reported.
+/// Counts progress reports.
 struct Steps(u64);
 
 impl Progress for Steps {
@@ -62,7 +62,7 @@ impl Progress for Steps {
     }
 }
 
-/// Opens a file within bounded reads and steps, and returns what is wrong with it.
+/// Opens a file with bounded reads and steps. Returns a description of the failure, if any.
 fn opened(name: &str, bytes: &[u8]) -> Option<String> {
     let file = Arc::new(CountedFile::new(bytes.to_vec()));
     let mut files = FileSet::default();
@@ -81,14 +81,14 @@ fn opened(name: &str, bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// The most memory that this process ever had, in kB, where the system tells.
+/// Returns the peak memory of this process in kB, if the system reports it.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string(Path::new("/proc/self/status")).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// As ggml's `gguf.md` describes version 3.
+/// GGUF version 3, as described in ggml's `gguf.md`.
 fn gguf(claim: u64) -> Vec<Vec<u8>> {
     let head = |tensors: u64, pairs: u64| {
         let mut head = b"GGUF\x03\0\0\0".to_vec();
@@ -109,7 +109,7 @@ fn gguf(claim: u64) -> Vec<Vec<u8>> {
         head(0, claim),
         [head(0, 1), long(claim), vec![b'a'; 64]].concat(),
         pair(8, [long(claim), vec![b'a'; 64]].concat()),
-        // Arrays of bytes, floats, bools, texts, arrays.
+        // Arrays of bytes, floats, bools, strings, arrays.
         items(0),
         items(6),
         items(7),
@@ -122,12 +122,12 @@ fn gguf(claim: u64) -> Vec<Vec<u8>> {
     ]
 }
 
-/// As msgpack's specification has them: its lengths have 32 bits.
+/// MessagePack, as in its specification: lengths have 32 bits.
 fn msgpack() -> Vec<Vec<u8>> {
     let most = u32::MAX.to_be_bytes();
     let named = |rest: &[u8]| [b"\x81\xa1a", rest].concat();
     let long = |code: u8, rest: &[u8]| named(&[&[code], &most[..], rest].concat());
-    // An array in pieces, as flax writes what is too long for one.
+    // A chunked array, as flax writes it if it is too long for one message.
     let pieces = |shape: u64| {
         let mut bytes =
             b"\x81\xa1a\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x81\xa10\xcf".to_vec();
@@ -142,7 +142,7 @@ fn msgpack() -> Vec<Vec<u8>> {
         long(0xdb, b"abc"),
         long(0xc9, b"\x01abc"),
         [&[0xdf], &most[..], b"\xa1a\x01"].concat(),
-        // Each of ten thousand maps claims as much.
+        // Each of ten thousand maps claims the same length.
         [b"\x81\xa1a".to_vec(), [&[0xdf], &most[..], b"\xa1a"].concat().repeat(10_000)].concat(),
         pieces(1 << 40),
         pieces(1 << 62),
@@ -168,7 +168,7 @@ fn zip(claim: u64) -> Vec<Vec<u8>> {
     };
     let local =
         [&b"PK\x03\x04\x2d\0\0\0\0\0\0\0\0\0"[..], &[0; 12], &[5, 0, 0, 0], b"a.npy"].concat();
-    // A record whose lengths and place stand in its extra field.
+    // A record whose lengths and offset are in its extra field.
     let record = |stored: u64, len: u64, at: u64| {
         let mut record = b"PK\x01\x02\x2d\0\x2d\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
         record.extend([0xff; 8]);
@@ -198,7 +198,7 @@ fn zip(claim: u64) -> Vec<Vec<u8>> {
     ]
 }
 
-/// Lengths in pickles.
+/// Pickles with such lengths.
 fn pickles(claim: u64) -> Vec<Vec<u8>> {
     let long = |code: u8| {
         [&b"\x80\x05}X\x01\0\0\0a"[..], &[code], &claim.to_le_bytes()[..], b"abcs."].concat()
@@ -217,7 +217,7 @@ fn pickles(claim: u64) -> Vec<Vec<u8>> {
     ]
 }
 
-/// NumPy's files, of versions 1 and 2.
+/// NumPy files of versions 1 and 2.
 fn arrays(claim: u64) -> Vec<Vec<u8>> {
     let header =
         |shape: &str| format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
@@ -233,7 +233,7 @@ fn arrays(claim: u64) -> Vec<Vec<u8>> {
     ]
 }
 
-/// The footer of TensorFlow's sorted tables: where two blocks are, and a number.
+/// The footer of TensorFlow's sorted tables: the handles of two blocks, and the magic number.
 fn table(claim: u64) -> Vec<Vec<u8>> {
     let varint = |mut number: u64| {
         let mut bytes = Vec::new();

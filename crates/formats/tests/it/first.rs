@@ -1,4 +1,4 @@
-//! What is told of tensors while others are still to come is what is there when all are.
+//! Tensors reported while opening is still running must be the same as in the opened checkpoint.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -56,7 +56,7 @@ fn what_is_told_while_a_file_is_read_is_what_it_holds() {
     }
 }
 
-/// Notes how many bytes were read when the first tensor was found.
+/// Records how many bytes had been read when the first tensor was reported.
 struct Early(Arc<CountedFile>, Heard, Option<u64>);
 
 impl Progress for Early {

@@ -1,4 +1,4 @@
-//! Formats on the fixtures, and sizes that files claim.
+//! Tests of formats on the fixtures, and of sizes that files claim.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attacks3;

@@ -1,4 +1,4 @@
-//! What scanning and opening say of real checkpoints, and of hostile ones.
+//! Tests what scanning and opening report about real checkpoints and about hostile ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use std::sync::Arc;
 use statelens_checkpoint::{FileSet, Finding, Grade, Limits, Memory, Result, Unwatched};
 use statelens_formats::ScanOptions;
 
-/// A class that was pickled with its code, by dill: loading it runs that code.
+/// A class that was pickled with its code, by dill. Loading it runs that code.
 const CODE: &str = "a class with its code";
-/// A class that was pickled by name: loading it needs its code, which is not in the file.
+/// A class that was pickled by name. Loading it needs its code, which is not in the file.
 const CLASS: &str = "a class by name";
-/// A module that was pickled whole: a call of each of its layers, which torch's weights-only loader
-/// refuses, too.
+/// A module that was pickled whole, with a call for each of its layers. Torch's weights-only loader
+/// refuses it, too.
 const OTHER: &str = "a class or function of another program";
 const MODULE: &str = "a whole module of layers";
 
-/// Real checkpoints that name code which nobody here knows, and why. Everything else must be without
-/// such findings.
+/// Real checkpoints that refer to unknown code, with the reason. All others must have no such
+/// findings.
 const UNKNOWN: &[(&str, &str)] = &[
     ("cerebras/v2.10.0-special/dictsub.mdl", CODE),
     ("cerebras/v2.10.0-special/dirty.mdl", CODE),
@@ -49,14 +49,14 @@ const UNKNOWN: &[(&str, &str)] = &[
     ("torch/zip_tensor_attrs_subclass.pt", CLASS),
 ];
 
-/// In TorchScript, the classes come with their code, and that runs in torch.
+/// TorchScript files contain the code of their classes, which torch runs.
 const SCRIPTS: &str = "torchscript/";
 
 fn fixtures() -> PathBuf {
     statelens_fixtures::root().to_owned()
 }
 
-/// All files below a folder, sorted, by their names from `tests/fixtures`.
+/// Returns all files below a folder, sorted, with names relative to `tests/fixtures`.
 fn files(folder: &str) -> Vec<(String, PathBuf)> {
     let (mut found, mut open) = (Vec::new(), vec![fixtures().join(folder)]);
     while let Some(folder) = open.pop() {
@@ -76,7 +76,6 @@ fn files(folder: &str) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The file together with the others of its folder.
 fn set(path: &Path) -> FileSet {
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
     let read = |path: &Path| Memory::from(std::fs::read(path).unwrap());
@@ -179,7 +178,7 @@ fn hostile_pickles_are_named() {
         });
         let found = found.unwrap_or_else(|| panic!("{name}: {findings:?}"));
         assert_eq!(found.grade, Grade::Danger, "{name}: {found:?}");
-        // Who opens the file is told, too, be it in the error.
+        // Opening the file must warn, too, if only in the error.
         match open(&path) {
             Ok(findings) => assert_eq!(worst(&findings), Some(Grade::Danger), "{name}"),
             Err(error) => assert!(error.to_string().contains("Beware"), "{name}: {error}"),
@@ -211,7 +210,7 @@ fn a_pickle_behind_another_and_one_that_breaks_off_are_told() {
     let both = (Some(Grade::Danger), Some(Some(Grade::Danger)));
     assert_eq!(scan(&[&fine[..], evil].concat()), both);
     assert_eq!(scan(&[&fine[..], fine, fine, evil].concat()), both);
-    // Cut behind the name.
+    // Truncated after the name.
     assert_eq!(scan(&[&fine[..], &evil[..14]].concat()), both);
     assert_eq!(scan(&[&fine[..], &b"no pickle"[..]].concat()), (None, Some(Some(Grade::Note))));
     assert_eq!(scan(&fine[..12]), (Some(Grade::Damage), None));
@@ -227,14 +226,14 @@ fn what_the_user_knows_is_allowed() {
     let allow = names.map(|call| format!("{}.{}", call.module, call.name)).collect();
     let allowed = ScanOptions { allow };
     assert_eq!(scan(&path, &allowed).unwrap(), []);
-    // What is dangerous stays so.
+    // Dangerous names remain findings even if they are allowed.
     let allow = ["numpy.savetxt".to_owned()].into();
     let path = fixtures().join("attacks2/numpy_savetxt.pkl");
     assert_eq!(worst(&scan(&path, &ScanOptions { allow }).unwrap()), Some(Grade::Danger));
 }
 
-/// Tensors that reach outside of their memory: storages longer than their bytes, views outside of
-/// storages, and indices outside of shapes, as torch 2.4 and 2.15 write them without a check.
+/// Tensors that exceed their memory: storages longer than their bytes, views outside of storages,
+/// and indices outside of shapes. Torch 2.4 and 2.15 write them without a check.
 #[test]
 fn tensors_that_reach_outside_of_their_memory_are_findings() {
     let files = files("attacks3/tensors");
@@ -247,7 +246,7 @@ fn tensors_that_reach_outside_of_their_memory_are_findings() {
     assert_eq!(count, 22);
 }
 
-/// What torch 2.4 and 2.15, and NumPy 1.26 and 2.4 write: no usage of theirs is a finding.
+/// Files that torch 2.4 and 2.15, and NumPy 1.26 and 2.4 write must not cause findings.
 #[test]
 fn files_of_torch_and_numpy_are_no_findings() {
     let files = files("usages");
