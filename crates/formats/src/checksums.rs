@@ -1,4 +1,3 @@
-
 use std::collections::BTreeSet;
 
 use statelens_checkpoint::{Checkpoint, FileId, Layout, Limits, Result, Span, Tensor};
