@@ -1,4 +1,4 @@
-//! The cache that a set of files has: structure is read through it, weights go past it.
+//! The cache of a set of files. Structure is read through it, weights bypass it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,57 +7,58 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Error, ReadAt, Result, order, room};
 
-/// What is kept of all files of a set together, where each read costs something: a cache that is
-/// smaller than the structure of a file would read it again and again.
+/// Bytes cached for all files of a set together where each read is expensive. If the cache were
+/// smaller than the structure of a file, the structure would be read again and again.
 const KEPT: usize = 32 << 20;
-/// The same where reads cost next to nothing ([`ReadAt::overhead`]): the system keeps files, too.
+/// The same where reads are cheap ([`ReadAt::overhead`]): the operating system caches files, too.
 const KEPT_AT_HAND: usize = 8 << 20;
-/// Structure is read in blocks of this many bytes, and neighbouring ones together. The structure of
-/// some formats lies scattered between the weights, so larger ones would read much for little.
+/// Block size of the cache in bytes. Neighbouring blocks are read together. Some formats scatter
+/// their structure between the weights, so larger blocks would mostly read bytes that aren't
+/// needed.
 pub const BLOCK: u64 = 64 << 10;
-/// The most blocks that are read at once, of a file at hand and of one on a server.
+/// The most blocks per read, of a local file and of one on a server.
 const MOST: u64 = 16;
 const MOST_REMOTE: u64 = 32;
-/// Hits in what was read last that make it dense.
+/// Cache hits in the latest read that make the file count as densely read.
 const DENSE: u32 = 8;
-/// The first reads of a file at hand take less, enough to tell its format: of most files of a
-/// large folder nothing else is read.
+/// The first reads of a local file are smaller, just enough to recognise its format: of most files
+/// in a large folder nothing else is read.
 const GLANCE: u64 = 20 << 10;
 const GLANCES: u32 = 2;
 
-/// One file of a set as its structure is read: many small reads close together.
+/// The structure of one file of a set, which is read in many small reads close together.
 ///
-/// A read may cost as much as hundreds of kilobytes ([`ReadAt::overhead`]), and reading far ahead is
-/// waste where gigabytes of weights lie between two headers. So the number of blocks per read
-/// doubles while reads go forward, and starts again at one after a jump. A file at
-/// hand that fits into the cache is read in large pieces, in whatever order. Reads of more than a
-/// quarter of the cache go past it.
+/// A read may cost as much as transferring hundreds of kilobytes ([`ReadAt::overhead`]), and
+/// reading far ahead is waste where gigabytes of weights lie between two headers. So the number of
+/// blocks per read doubles while reads go forward, and returns to one after a jump. A local file
+/// that fits into the cache is read in large pieces, in any order. Reads larger than a quarter of
+/// the cache bypass it.
 pub struct Structure {
     cache: Arc<Cache>,
     source: Arc<dyn ReadAt>,
     /// Its number in the cache.
     file: u32,
     remote: bool,
-    /// How much of all files is kept for its sake.
+    /// Size of the shared cache that this file needs.
     kept: usize,
     touched: AtomicBool,
 }
 
-/// What was read of the files of a set.
+/// Cached bytes of the files of a set.
 #[derive(Default)]
 pub(crate) struct Cache(Mutex<CachedPieces>);
 
 #[derive(Default)]
 struct CachedPieces {
-    /// What was read at once, by file and first byte.
+    /// Cached pieces, by file and first byte.
     by_start: BTreeMap<(u32, u64), CachedPiece>,
-    /// Bytes in all pieces, and the most there may be.
+    /// Bytes in all pieces, and their limit.
     bytes: usize,
     most: usize,
     clock: u64,
-    /// The piece that was asked for last: most often it is the next one, too.
+    /// The piece that was returned last; most often it is the next one, too.
     last: Option<(u32, u64, Arc<Vec<u8>>)>,
-    /// How each file was read so far, by its number.
+    /// How each file has been read so far, by its number.
     files: Vec<Course>,
 }
 
@@ -66,20 +67,20 @@ struct CachedPiece {
     bytes: Arc<Vec<u8>>,
 }
 
-/// How a file was read so far.
+/// How a file has been read so far.
 #[derive(Default, Clone, Copy)]
 struct Course {
     reads: u32,
-    /// How many blocks were read last, and the byte behind them.
+    /// The number of blocks in the last read, and the offset after them.
     run: u64,
     next: u64,
-    /// How often what was kept was enough since.
+    /// Cache hits since that read.
     hits: u32,
 }
 
 impl Structure {
-    /// Bytes around an offset, and where the first of them is: all that is kept there in one piece,
-    /// or what is worth reading at once for a read up to byte `end`.
+    /// Returns bytes around `offset` and the offset of the first of them: the cached piece that
+    /// holds it, or else the blocks worth reading at once for a read that ends before `end`.
     pub fn piece(&self, offset: u64, end: u64) -> Result<(u64, Arc<Vec<u8>>)> {
         self.touch(true);
         let mut pieces = self.cache.lock();
@@ -90,7 +91,7 @@ impl Structure {
             return Err(Error::io("a read past the end").at(offset));
         }
         let (start, end) = self.around(&mut pieces, offset, end);
-        // Others read meanwhile, at worst the same.
+        // The lock is released during the read; at worst another thread reads the same bytes.
         drop(pieces);
         let mut bytes = room::zeros(end - start)?;
         self.source.read_at(start, &mut bytes)?;
@@ -99,12 +100,12 @@ impl Structure {
         Ok((start, bytes))
     }
 
-    /// Whether all of the file may be kept.
+    /// Returns whether the whole file fits into the cache.
     pub fn is_kept_whole(&self) -> bool {
         self.source.len() <= self.kept as u64
     }
 
-    /// Whether it is on a server.
+    /// Returns whether the file is on a server.
     pub(crate) fn is_remote(&self) -> bool {
         self.remote
     }
@@ -119,7 +120,7 @@ impl Structure {
         Self { cache: cache.clone(), source, file, remote, kept, touched: AtomicBool::new(false) }
     }
 
-    /// Notes that it is read from, or forgets that it was.
+    /// Sets or clears the mark that the file has been read from.
     pub(crate) fn touch(&self, touched: bool) {
         self.touched.store(touched, Relaxed);
     }
@@ -128,7 +129,7 @@ impl Structure {
         self.touched.load(Relaxed)
     }
 
-    /// What is read to have the byte at an offset that is not kept: from where to where.
+    /// Returns the range to read for an offset that is not cached.
     fn around(&self, pieces: &mut CachedPieces, offset: u64, wanted: u64) -> (u64, u64) {
         let (before, after) = pieces.gap(self.file, offset);
         let Some(course) = pieces.files.get_mut(self.file as usize) else {
@@ -147,7 +148,7 @@ impl Structure {
             let start = aligned(BLOCK);
             let gap = if self.remote { 0 } else { self.source.overhead() };
             let within = course.next..=course.next.saturating_add(gap);
-            // Where reads cost little, blocks of which little was used are no reason to read more.
+            // Where reads are cheap, a piece of which little was used is no reason to read more.
             let dense = self.remote || gap > 0 || course.hits >= DENSE;
             let reads_on = dense && within.contains(&start);
             let run = if reads_on { course.run * 2 } else { 1 };
@@ -208,7 +209,7 @@ impl fmt::Debug for Cache {
 }
 
 impl CachedPieces {
-    /// The piece that holds a byte.
+    /// Returns the piece that holds a byte.
     fn get(&mut self, file: u32, offset: u64) -> Option<(u64, Arc<Vec<u8>>)> {
         let holds = |start: u64, bytes: &[u8]| {
             offset.checked_sub(start).is_some_and(|at| at < bytes.len() as u64)
@@ -240,7 +241,7 @@ impl CachedPieces {
         }
     }
 
-    /// Where the pieces around a byte that none holds end and begin.
+    /// Returns the end of the piece before an uncached offset and the start of the piece after it.
     fn gap(&self, file: u32, offset: u64) -> (u64, u64) {
         let before = self.by_start.range((file, 0)..=(file, offset)).next_back();
         let before = before.map_or(0, |((_, start), piece)| start + piece.bytes.len() as u64);
@@ -250,7 +251,8 @@ impl CachedPieces {
 
     fn keep(&mut self, file: u32, start: u64, bytes: Arc<Vec<u8>>) {
         if self.bytes + bytes.len() > self.most {
-            // The older half goes at once: to look for the oldest each time would cost more.
+            // Evicts the older half at once: finding the single oldest piece each time would cost
+            // more.
             let mut ages: Vec<u64> = self.by_start.values().map(|piece| piece.used).collect();
             order::natural(&mut ages);
             let middle = ages.get(ages.len() / 2).copied().unwrap_or_default();
@@ -272,7 +274,7 @@ mod tests {
     use super::*;
     use crate::{FileId, FileSet};
 
-    /// A file of so many bytes, each told by where it is.
+    /// A file of `len` bytes, each a function of its offset.
     #[derive(Debug, Clone)]
     struct RecordedReads {
         len: u64,
@@ -313,7 +315,7 @@ mod tests {
         }
     }
 
-    /// Alike for 512 bytes, and another for the next.
+    /// The same for 512 bytes, then another value.
     fn byte(at: u64) -> u8 {
         ((at / 512).wrapping_mul(2_654_435_761) >> 24) as u8
     }
@@ -340,7 +342,7 @@ mod tests {
                     read(&file, offset, want.min(len + 13 - offset) as usize);
                 }
             }
-            // More than a quarter of what is kept goes past it.
+            // Reads larger than a quarter of the cache bypass it.
             read(&file, 7, (9 << 20).min(len as usize));
             assert!(file.read_at(len + 12, &mut [0; 2]).is_err());
             assert!(file.read_at(u64::MAX, &mut [0; 2]).is_err());
@@ -355,7 +357,7 @@ mod tests {
         let files: Vec<Structure> = (0..2).map(new).collect();
         let mut at = 12_345_u64;
         for step in 0..4_000_u64 {
-            // Forward for a while, then a jump.
+            // Reads forward for a while, then jumps.
             at = match step % 50 {
                 0 => step.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (60 << 20),
                 _ => at + 150_000,
@@ -397,7 +399,7 @@ mod tests {
         }
         assert_eq!(file.reads().len(), 20);
         assert!(cache.lock().bytes <= 20 * BLOCK as usize);
-        // Of a file that fits into the cache everything is soon there, in whatever order.
+        // A file that fits into the cache is soon cached whole, in any order of reads.
         let file = RecordedReads::new(20 << 20);
         let (_, backward) = local(&file);
         for offset in (0..20_900).rev().map(|step| step * 1000) {
@@ -422,7 +424,7 @@ mod tests {
             read(&remote, block * BLOCK, 10);
         }
         assert_eq!(blocks(file.reads()), [(600, 1), (500, 1), (400, 1), (300, 1)]);
-        // What a read needs comes at once, but for what is there.
+        // All blocks of a long read are fetched at once, except those already cached.
         read(&remote, 298 * BLOCK + 5, 6 * block);
         assert_eq!(blocks(file.reads()), [(298, 2), (301, 4)]);
     }

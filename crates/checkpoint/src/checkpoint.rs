@@ -1,4 +1,4 @@
-//! A checkpoint: values, tensors, files, and what the format said about itself.
+//! A checkpoint: values, tensors, files and the description of its format.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use crate::{
     ValueId, room,
 };
 
-/// What a format said about itself.
+/// Description of the format of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FormatInfo {
     /// The format's short name, stable, lower case: `cerebras-h5`, `torch-zip`, `pickle`, `hdf5`.
     pub id: &'static str,
-    /// Its name for people: `Cerebras HDF5`, `PyTorch zip`.
+    /// Name to display: `Cerebras HDF5`, `PyTorch zip`.
     pub name: &'static str,
-    /// Version of the format as the file has it; may be empty.
+    /// Version of the format as stored in the file; may be empty.
     pub version: String,
-    /// What wrote it, e.g. `cerebras-pytorch 2.10.0`; may be empty.
+    /// The program that wrote it, e.g. `cerebras-pytorch 2.10.0`; may be empty.
     pub producer: String,
-    /// Further facts worth showing: name and text.
+    /// Further facts worth showing, as name and text.
     pub facts: Vec<(String, String)>,
 }
 
-/// A state dict with the places of its tensors; opening one reads no weights.
+/// A state dict with the locations of its tensors; opening one reads no weights.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    /// What the format said about itself.
+    /// Format of the checkpoint.
     pub format: FormatInfo,
-    /// The files that tensors lie in.
+    /// Files that hold the tensors.
     pub files: FileSet,
-    /// What the reader noticed.
+    /// Findings of the reader.
     pub findings: Vec<Finding>,
     values: Pieces<Value>,
     root: ValueId,
@@ -45,22 +45,22 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The top of the tree.
+    /// Returns the root of the tree.
     pub fn root(&self) -> ValueId {
         self.root
     }
 
-    /// The value; `None` of Python for an id of another checkpoint.
+    /// Returns the value, or `Value::None` for an id of another checkpoint.
     pub fn value(&self, id: ValueId) -> &Value {
         self.values.get(id.0 as usize).unwrap_or(&Value::None)
     }
 
-    /// All values, by id. Some may hang nowhere in the tree.
+    /// Returns all values, by id. Some may not be in the tree.
     pub fn values(&self) -> &Pieces<Value> {
         &self.values
     }
 
-    /// The value itself, or what it links to.
+    /// Returns the id itself, or the target if the value is a link.
     pub fn resolve(&self, id: ValueId) -> ValueId {
         match self.value(id) {
             Value::Link(target) => *target,
@@ -68,19 +68,19 @@ impl Checkpoint {
         }
     }
 
-    /// All tensors, by id.
+    /// Returns all tensors, by id.
     pub fn tensors(&self) -> &Pieces<Tensor> {
         &self.tensors
     }
 
-    /// The tensor; an error for an id of another checkpoint.
+    /// Returns the tensor; an error for an id of another checkpoint.
     pub fn tensor(&self, id: TensorId) -> Result<&Tensor> {
         self.tensors
             .get(id.0 as usize)
             .ok_or_else(|| Error::damaged("a value names a tensor that is not there"))
     }
 
-    /// The tensor of a tensor or array value, links followed.
+    /// Returns the tensor of a tensor or array value, following links.
     pub fn tensor_of(&self, id: ValueId) -> Option<(TensorId, &Tensor)> {
         let tensor = match self.value(self.resolve(id)) {
             Value::Tensor(tensor) => *tensor,
@@ -90,49 +90,51 @@ impl Checkpoint {
         Some((tensor, self.tensors.get(tensor.0 as usize)?))
     }
 
-    /// Python attributes that were set on a value (a state dict's `_metadata`), as a dict value.
+    /// Returns the Python attributes that were set on a value (a state dict's `_metadata`), as a
+    /// dict value.
     pub fn attributes(&self, id: ValueId) -> Option<ValueId> {
         self.attributes.get(&id).copied()
     }
 
-    /// What the file calls a leaf, where that is not its flat key.
+    /// Returns the name of a leaf in the file, where that differs from its flat key.
     pub fn stored_key(&self, id: ValueId) -> Option<&Text> {
         self.stored_keys.get(&id)
     }
 
-    /// What the file itself attaches to a value (HDF5 attributes, JSON metadata), as text.
+    /// Returns the attributes that the file itself attaches to a value (HDF5 attributes, JSON
+    /// metadata), as text.
     pub fn raw_attributes(&self, id: ValueId) -> &[(Text, Text)] {
         self.raw_attributes.get(id)
     }
 
-    /// Whether a pickled module holds the value, with all below it, beside what its `state_dict()`
-    /// returns. It is listed, and converted only where it is selected.
+    /// Returns whether a pickled module holds the value, and everything below it, in addition to
+    /// what its `state_dict()` returns. Such values are listed, and converted only if selected.
     pub fn is_outside_state(&self, id: ValueId) -> bool {
         self.outside_state.contains(&id)
     }
 
-    /// Whether any value is outside the state dict of its module.
+    /// Returns whether any value is outside the state dict of its module.
     pub fn has_outside_state(&self) -> bool {
         !self.outside_state.is_empty()
     }
 
-    /// Whether there is a tensor or array, or a link to one, at or below the value.
+    /// Returns whether there is a tensor or array, or a link to one, at or below the value.
     pub fn holds_tensor(&self, id: ValueId) -> bool {
         self.holds_tensor.get(id.0 as usize).copied().unwrap_or(false)
     }
 
-    /// What all of it comes to, links and repetition written out.
+    /// Returns the size of the checkpoint with links and repetition written out.
     pub fn unfolded(&self) -> Unfolded {
         self.unfolded
     }
 
-    /// Fails where there is no memory for `each` bytes for each leaf: asked before lists and tables of
-    /// all leaves are made by what can't fail itself.
+    /// Fails if there is no memory for `each` bytes per leaf. Called before code that can't report
+    /// failure builds lists and tables of all leaves.
     pub fn room(&self, each: u64) -> Result<()> {
         room::ahead(self.unfolded.leaves.saturating_mul(each))
     }
 
-    /// A builder that holds everything this checkpoint does, to be changed and finished with
+    /// Returns a builder with a copy of this checkpoint, to be changed and finished with
     /// [`Builder::rebuild`].
     pub fn edit(&self) -> Builder {
         Builder {
@@ -148,11 +150,12 @@ impl Checkpoint {
     }
 }
 
-/// What the file attaches to values: lists, most of which many values share.
+/// Attributes that the file attaches to values. Most lists are shared by many values.
 #[derive(Debug, Clone, Default)]
 struct RawAttributes {
     lists: Vec<Arc<[(Text, Text)]>>,
-    /// By value: which list, from 1; 0 for none. As long as the last value that has one needs.
+    /// Index into `lists` by value, plus 1; 0 for values without attributes. Only as long as needed
+    /// for the last value that has any.
     of: Vec<u32>,
 }
 
@@ -172,7 +175,7 @@ impl RawAttributes {
         }
     }
 
-    /// Adds those of other values, whose numbers grow by `values`.
+    /// Adds those of another checkpoint, whose value ids move up by `values`.
     fn append(&mut self, other: &Self, values: u32) {
         let lists = self.lists.len() as u32;
         self.lists.extend(other.lists.iter().cloned());
@@ -184,14 +187,14 @@ impl RawAttributes {
     }
 }
 
-/// Ids are 32 bits; far fewer fit in memory.
+/// Ids have 32 bits; far fewer fit in memory.
 const MOST_IDS: u64 = 1 << 31;
-/// Lists of raw attributes that a new one is compared with.
+/// The number of recent lists of raw attributes that a new one is compared with.
 const MOST_ALIKE: usize = 16;
 /// No id.
 const NOBODY: u32 = u32::MAX;
 
-/// Puts a checkpoint together, within limits.
+/// Builds a checkpoint within limits.
 #[derive(Debug, Default)]
 pub struct Builder {
     values: Pieces<Value>,
@@ -200,24 +203,24 @@ pub struct Builder {
     stored_keys: HashMap<ValueId, Text>,
     raw_attributes: RawAttributes,
     outside_state: HashSet<ValueId>,
-    /// Lists of them that were set not long ago: those of most values are alike.
+    /// Lists that were set recently: most values share theirs with a recent one.
     alike: VecDeque<u32>,
     limits: Limits,
 }
 
 impl Builder {
-    /// An empty one.
+    /// Creates an empty builder.
     pub fn new(limits: &Limits) -> Self {
         Self { limits: limits.clone(), ..Self::default() }
     }
 
-    /// What may be spent.
+    /// Returns the limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Adds a value. Whoever puts the id into a container or makes it the root gives it its one
-    /// place; use [`Value::Link`] for any further one.
+    /// Adds a value. Putting the id into a container or making it the root gives the value its only
+    /// place; use [`Value::Link`] for further ones.
     pub fn push(&mut self, value: Value) -> Result<ValueId> {
         let most = self.limits.values.min(MOST_IDS);
         Limits::check("values in the checkpoint", self.values.len() as u64, most)?;
@@ -225,11 +228,11 @@ impl Builder {
         Ok(ValueId(self.values.len() as u32 - 1))
     }
 
-    /// Adds a tensor; its size must fit 64 bits and its rank the limit.
+    /// Adds a tensor. Its size must fit in 64 bits and its rank within the limit.
     pub fn push_tensor(&mut self, tensor: Tensor) -> Result<TensorId> {
         Limits::check("dimensions of a tensor", tensor.shape.len() as u64, self.limits.rank)?;
-        // A dimension of no indices hides how long the others are from nobody: NumPy and torch
-        // refuse a shape whose other dimensions can't be.
+        // A dimension of 0 must not hide overflow in the others: NumPy and torch refuse a shape
+        // whose other dimensions are impossible.
         let mut others = tensor.shape.iter().filter(|dim| **dim > 0);
         let others = others.try_fold(tensor.dtype.itemsize().max(1), |product, dim| {
             product.checked_mul(*dim).filter(|product| *product <= i64::MAX as u64)
@@ -247,42 +250,42 @@ impl Builder {
         Ok(TensorId(self.tensors.len() as u32 - 1))
     }
 
-    /// The value, to be changed; `None` for an unknown id.
+    /// Returns the value for editing; `None` for an unknown id.
     pub fn value_mut(&mut self, id: ValueId) -> Option<&mut Value> {
         self.values.get_mut(id.0 as usize)
     }
 
-    /// The value; `None` for an unknown id.
+    /// Returns the value; `None` for an unknown id.
     pub fn value(&self, id: ValueId) -> Option<&Value> {
         self.values.get(id.0 as usize)
     }
 
-    /// The tensor; `None` for an unknown id.
+    /// Returns the tensor; `None` for an unknown id.
     pub fn tensor(&self, id: TensorId) -> Option<&Tensor> {
         self.tensors.get(id.0 as usize)
     }
 
-    /// The tensor, to be changed; `None` for an unknown id.
+    /// Returns the tensor for editing; `None` for an unknown id.
     pub fn tensor_mut(&mut self, id: TensorId) -> Option<&mut Tensor> {
         self.tensors.get_mut(id.0 as usize)
     }
 
-    /// See [`Checkpoint::attributes`].
+    /// Sets what [`Checkpoint::attributes`] returns.
     pub fn set_attributes(&mut self, id: ValueId, attributes: ValueId) {
         self.attributes.insert(id, attributes);
     }
 
-    /// See [`Checkpoint::stored_key`].
+    /// Sets what [`Checkpoint::stored_key`] returns.
     pub fn set_stored_key(&mut self, id: ValueId, key: Text) {
         self.stored_keys.insert(id, key);
     }
 
-    /// How many tensors there are so far: the id of the next one.
+    /// Returns the number of tensors so far, which is the id of the next one.
     pub fn tensors(&self) -> u32 {
         self.tensors.len() as u32
     }
 
-    /// See [`Checkpoint::is_outside_state`].
+    /// Sets what [`Checkpoint::is_outside_state`] returns.
     pub fn set_outside_state(&mut self, id: ValueId, outside: bool) {
         match outside {
             true => self.outside_state.insert(id),
@@ -290,7 +293,7 @@ impl Builder {
         };
     }
 
-    /// See [`Checkpoint::raw_attributes`].
+    /// Sets what [`Checkpoint::raw_attributes`] returns.
     pub fn set_raw_attributes(&mut self, id: ValueId, attributes: Vec<(Text, Text)>) {
         if attributes.is_empty() {
             self.raw_attributes.set(id, None);
@@ -313,8 +316,8 @@ impl Builder {
         self.raw_attributes.get(id)
     }
 
-    /// Adds all that another checkpoint holds; returns where its root came to stand. The files of
-    /// both are to be one set, with the same ids.
+    /// Adds all values and tensors of another checkpoint; returns the new id of its root. Both must
+    /// use one set of files, with the same ids.
     pub fn append(&mut self, part: &Checkpoint) -> Result<ValueId> {
         let (values, tensors) = (self.values.len(), self.tensors.len());
         let total = (values + part.values.len()) as u64;
@@ -346,8 +349,8 @@ impl Builder {
         Ok(moved(&part.root))
     }
 
-    /// The checkpoint. Links to links are made to point at the last target; a link that leads
-    /// nowhere but to itself is damage.
+    /// Returns the checkpoint. Redirects links to links to the final target; a link that only leads
+    /// back to itself is damage.
     pub fn finish(
         mut self,
         root: ValueId,
@@ -377,8 +380,8 @@ impl Builder {
         Ok(checkpoint)
     }
 
-    /// [`Builder::finish`] with the root, format, files and findings of the checkpoint that was
-    /// edited.
+    /// Calls [`Builder::finish`] with the root, format, files and findings of the edited
+    /// checkpoint.
     pub fn rebuild(self, edited: &Checkpoint) -> Result<Checkpoint> {
         let Checkpoint { root, format, files, findings, .. } = edited;
         self.finish(*root, format.clone(), files.clone(), findings.clone())
@@ -401,8 +404,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Marks every value with a tensor at or below it, without recursion: parents are found
-    /// from children, then marks rise.
+    /// Marks every value with a tensor at or below it, without recursion: finds the parents first,
+    /// then marks upwards.
     fn mark_tensors(&self) -> Result<Vec<bool>> {
         let mut parents = room::filled(NOBODY, self.values.len())?;
         for (index, value) in self.values.iter().enumerate() {
@@ -572,7 +575,7 @@ mod tests {
         assert!(held.iter().enumerate().all(|(index, list)| *list == held[index % 20 / 10 * 10]));
         builder.set_raw_attributes(ids[0], Vec::new());
         assert!(builder.raw_attributes(ids[0]).is_empty());
-        // Far more than are compared with: each is still itself.
+        // Far more lists than are compared with: each must still be returned unchanged.
         for (index, id) in ids.iter().enumerate() {
             builder.set_raw_attributes(*id, said(index));
         }

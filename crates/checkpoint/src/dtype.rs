@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// What one element of a tensor is.
+/// The type of one element of a tensor.
 ///
-/// Named as torch names them; [`DType::Numpy`] is for what only numpy has (strings, records,
-/// dates, long doubles).
+/// Variants are named as in torch; [`DType::Numpy`] is for the types that only numpy has (strings,
+/// records, dates, long doubles).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the variants are torch's own names")]
 pub enum DType {
@@ -36,7 +36,7 @@ pub enum DType {
     F8E5M2,
     F8E5M2FNUZ,
     F8E8M0FNU,
-    /// Two four-bit floats in a byte; one such byte is one element, as torch counts them.
+    /// Two four-bit floats in a byte. As in torch, one such byte is one element.
     F4E2M1FNX2,
     Bits1x8,
     Bits2x4,
@@ -49,23 +49,23 @@ pub enum DType {
     QUInt4x2,
     QUInt2x4,
     Numpy(Arc<NumpyType>),
-    /// Elements that are quantised together, as GGUF has them.
+    /// Elements that are quantised in blocks, as in GGUF.
     Blocks(&'static Block),
 }
 
-/// Elements that are quantised together: a run of the last dimension becomes one block of bytes.
+/// A quantised dtype: a run of the last dimension is stored as one block of bytes.
 ///
-/// [`DType::itemsize`] is that of a whole block; a shape counts elements. The types are known when
-/// the program is built, so that a tensor only points to one.
+/// [`DType::itemsize`] is that of a whole block; a shape counts elements. All types are known at
+/// compile time, so a tensor only holds a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// The format's name for it: `Q4_0`.
+    /// The format's name of the dtype: `Q4_0`.
     pub name: &'static str,
     /// Elements in one block.
     pub elements: u64,
     /// Bytes in one block.
     pub bytes: u64,
-    /// Runs of bytes that are reversed to change the byte order, `(offset, size)`, in order.
+    /// Byte ranges that are reversed to change the byte order, `(offset, size)`, in order.
     pub words: &'static [(u64, u64)],
 }
 
@@ -78,26 +78,26 @@ pub struct NumpyType {
     pub code: String,
     /// Bytes in one element, padding included.
     pub itemsize: u64,
-    /// Runs of bytes that are reversed to change the byte order, `(offset, size)`, in order.
+    /// Byte ranges that are reversed to change the byte order, `(offset, size)`, in order.
     pub words: Vec<(u64, u64)>,
-    /// The fields of a record; empty for everything else.
+    /// The fields of a record; empty for all other types.
     pub fields: Vec<Field>,
 }
 
 /// One field of a numpy record.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Field {
-    /// Its name.
+    /// Name of the field.
     pub name: String,
     /// Bytes from the start of the record.
     pub offset: u64,
-    /// What it holds.
+    /// Element type.
     pub dtype: DType,
-    /// Shape of a sub-array; empty for one element.
+    /// Shape of a sub-array; empty for a single element.
     pub shape: Vec<u64>,
 }
 
-/// Names and sizes; one row per dtype so that nothing is said twice.
+/// One row per dtype: name, item size, word size.
 const TABLE: [(DType, &str, u64, u64); 33] = [
     (DType::Bool, "bool", 1, 1),
     (DType::U8, "uint8", 1, 1),
@@ -135,14 +135,14 @@ const TABLE: [(DType, &str, u64, u64); 33] = [
 ];
 
 impl DType {
-    /// The dtype that torch calls `name`, without `torch.`; not numpy-only ones.
+    /// Returns the dtype that torch calls `name`, without `torch.`; not the numpy-only ones.
     pub fn from_torch_name(name: &str) -> Option<Self> {
         TABLE.iter().find(|row| row.1 == name).map(|row| row.0.clone())
     }
 
-    /// The dtype that `ml_dtypes`, with which JAX and TensorFlow extend numpy, calls `name`, where
-    /// torch has none of that name. Each element takes a byte: whole numbers without a sign are
-    /// `uint8`, all others numpy's bytes without a meaning under that name.
+    /// Returns the dtype that `ml_dtypes`, which extends numpy for JAX and TensorFlow, calls
+    /// `name`, for names that torch doesn't have. Each element takes a byte: unsigned integers are
+    /// `uint8`, all others opaque numpy bytes under that name.
     pub fn from_ml_dtypes_name(name: &str) -> Option<Self> {
         const OTHERS: [&str; 9] = [
             "int1",
@@ -161,7 +161,7 @@ impl DType {
         }
     }
 
-    /// Elements of which nothing is known but their name and size.
+    /// Returns a dtype of opaque elements, of which only the name and size are known.
     pub fn bytes_named(name: &str, itemsize: u64) -> Self {
         Self::Numpy(Arc::new(NumpyType {
             name: name.into(),
@@ -172,7 +172,7 @@ impl DType {
         }))
     }
 
-    /// Torch's name without `torch.`, or numpy's where torch has none.
+    /// Returns torch's name without `torch.`, or numpy's for the types that torch doesn't have.
     pub fn name(&self) -> &str {
         match self {
             Self::Numpy(numpy) => &numpy.name,
@@ -181,7 +181,7 @@ impl DType {
         }
     }
 
-    /// Bytes of one element, or of one block of them.
+    /// Returns the bytes of one element, or of one block of elements.
     pub fn itemsize(&self) -> u64 {
         match self {
             Self::Numpy(numpy) => numpy.itemsize,
@@ -190,7 +190,7 @@ impl DType {
         }
     }
 
-    /// Bytes of the units whose order a byte-order change reverses: the component of a complex
+    /// Returns the bytes of the units that a byte-order change reverses: the component of a complex
     /// number, else the element. Numpy-only types have [`NumpyType::words`] instead.
     pub fn word(&self) -> u64 {
         match self {
@@ -199,8 +199,8 @@ impl DType {
         }
     }
 
-    /// Bytes of so many elements; `None` if that does not fit 64 bits, or is no whole number of
-    /// blocks.
+    /// Returns the bytes of `numel` elements; `None` if that does not fit in 64 bits, or is not a
+    /// whole number of blocks.
     pub fn bytes_of(&self, numel: u64) -> Option<u64> {
         match self {
             Self::Blocks(block) => match numel.checked_rem(block.elements)? {
@@ -211,9 +211,9 @@ impl DType {
         }
     }
 
-    /// Whether elements of both mean the same once their bytes are little-endian. Unlike `==` this
-    /// ignores [`NumpyType::words`], which belong to a file's byte order, and the order in which fields are
-    /// listed.
+    /// Returns whether elements of both types are equal once their bytes are little-endian. Unlike
+    /// `==` this ignores [`NumpyType::words`], which depend on a file's byte order, and the order
+    /// in which fields are listed.
     pub fn is_same(&self, other: &Self) -> bool {
         let (Self::Numpy(one), Self::Numpy(other)) = (self, other) else { return self == other };
         fn sorted(numpy: &NumpyType) -> Vec<&Field> {
@@ -229,7 +229,7 @@ impl DType {
             })
     }
 
-    /// Real floating point.
+    /// Returns whether the elements are real floating-point numbers.
     pub fn is_float(&self) -> bool {
         use DType::*;
         matches!(
@@ -246,19 +246,19 @@ impl DType {
         )
     }
 
-    /// Complex floating point.
+    /// Returns whether the elements are complex floating-point numbers.
     pub fn is_complex(&self) -> bool {
         matches!(self, Self::C32 | Self::BC32 | Self::C64 | Self::C128)
     }
 
-    /// Plain integers; neither bool nor quantised.
+    /// Returns whether the elements are plain integers, neither bool nor quantised.
     pub fn is_int(&self) -> bool {
         use DType::*;
         matches!(self, U8 | U16 | U32 | U64 | I8 | I16 | I32 | I64)
     }
 
     fn row(&self) -> Option<&'static (DType, &'static str, u64, u64)> {
-        // Rows differ in their variant alone, and comparing only that is much quicker.
+        // Comparing only the discriminant is much quicker, and rows differ in nothing else.
         let variant = std::mem::discriminant(self);
         TABLE.iter().find(|row| std::mem::discriminant(&row.0) == variant)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, told apart by what the user can do about it.
+//! Errors, grouped by what the user can do about them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Whose turn it is when something fails.
+/// The kind of an error, which decides what the user can do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The file breaks the rules of its format: fetch it again, or look at where it breaks.
+    /// The file violates its format: download it again, or examine the damaged place.
     Damaged,
-    /// The file is fine, and this program can't do that with it.
+    /// The file is valid, but this program does not support it.
     Unsupported,
-    /// Going on would spend more than [`crate::Limits`] allows.
+    /// Going on would exceed [`crate::Limits`].
     Limit,
-    /// Done as asked, it would lose or overwrite something.
+    /// The operation would lose or overwrite something.
     Refused,
-    /// The system failed to read or write.
+    /// The operating system failed to read or write.
     Io,
-    /// The user stopped it.
+    /// The user cancelled the operation.
     Cancelled,
 }
 
 impl ErrorKind {
-    /// Its stable name, which is the code of errors that have none of their own.
+    /// Returns the stable name, which is the code of errors without a code of their own.
     pub fn code(self) -> &'static str {
         match self {
             Self::Damaged => "damaged",
@@ -38,9 +38,9 @@ impl ErrorKind {
     }
 }
 
-/// A sentence that says what is wrong, where, and what to do.
+/// A message that says what is wrong, where, and what to do.
 ///
-/// Two are equal if they say the same; what caused them is not looked at.
+/// Two errors are equal if their messages are; causes are not compared.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<ErrorParts>);
 
@@ -69,7 +69,7 @@ impl PartialEq for ErrorParts {
 impl Eq for ErrorParts {}
 
 impl Error {
-    /// An error of `kind`; `what` is a sentence without its full stop.
+    /// Creates an error of `kind`; `what` is a sentence without a full stop.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self(Box::new(ErrorParts {
             kind,
@@ -83,118 +83,118 @@ impl Error {
         }))
     }
 
-    /// The file breaks its format.
+    /// Creates an error for a file that violates its format.
     pub fn damaged(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Damaged, what)
     }
 
-    /// This program can't do that.
+    /// Creates an error for something that this program does not support.
     pub fn unsupported(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unsupported, what)
     }
 
-    /// A limit was reached; `what` names it.
+    /// Creates an error for a limit that was reached; `what` names the limit.
     pub fn limit(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Limit, what)
     }
 
-    /// It would lose data.
+    /// Creates an error for an operation that would lose data.
     pub fn refused(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Refused, what)
     }
 
-    /// Reading or writing failed.
+    /// Creates an error for a failed read or write.
     pub fn io(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Io, what)
     }
 
-    /// The user stopped it.
+    /// Creates an error for an operation that the user cancelled.
     pub fn cancelled() -> Self {
         Self::new(ErrorKind::Cancelled, "stopped before it was done; nothing was kept")
     }
 
-    /// Gives it a code of its own, unless an inner place already did: lower case, words joined by
-    /// `-`, the same in all versions. Programs tell errors apart by it.
+    /// Sets the error's own code, unless an inner call already did: lower case, words joined by
+    /// `-`, the same in all versions. Programs distinguish errors by it.
     #[must_use]
     pub fn coded(mut self, code: &'static str) -> Self {
         self.0.code.get_or_insert(code);
         self
     }
 
-    /// Keeps what caused it, for [`std::error::Error::source`].
+    /// Sets the cause, for [`std::error::Error::source`].
     #[must_use]
     pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.cause = Some(Arc::new(cause));
         self
     }
 
-    /// Names the file, unless an inner place already did.
+    /// Sets the file name, unless an inner call already did.
     #[must_use]
     pub fn in_file(mut self, name: impl Into<String>) -> Self {
         self.0.file.get_or_insert_with(|| name.into());
         self
     }
 
-    /// Names the byte offset in the file, unless an inner place already did.
+    /// Sets the byte offset in the file, unless an inner call already did.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
         self.0.offset.get_or_insert(offset);
         self
     }
 
-    /// Says what stands there in a sound file.
+    /// Sets what a valid file has in this place.
     #[must_use]
     pub fn expected(mut self, what: impl Into<String>) -> Self {
         self.0.expected = Some(what.into());
         self
     }
 
-    /// Says what to do; a whole sentence.
+    /// Sets the advice: a whole sentence.
     #[must_use]
     pub fn advice(mut self, what: impl Into<String>) -> Self {
         self.0.advice = Some(what.into());
         self
     }
 
-    /// Puts the larger thing that failed before the sentence: `context: what`.
+    /// Prefixes the message with the larger operation that failed: `context: what`.
     #[must_use]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
         self.0.what = format!("{context}: {}", self.0.what);
         self
     }
 
-    /// Whose turn it is.
+    /// Returns the kind of error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What it is, for programs: the same in all versions, whatever the sentence says. The code of
-    /// its kind ([`ErrorKind::code`]) where it has none of its own.
+    /// Returns the code, for programs: the same in all versions, whatever the message. Errors
+    /// without a code of their own have that of their kind ([`ErrorKind::code`]).
     pub fn code(&self) -> &'static str {
         self.0.code.unwrap_or_else(|| self.0.kind.code())
     }
 
-    /// The sentence, without place and advice.
+    /// Returns the message, without place and advice.
     pub fn what(&self) -> &str {
         &self.0.what
     }
 
-    /// The file it is about.
+    /// Returns the file name.
     pub fn file(&self) -> Option<&str> {
         self.0.file.as_deref()
     }
 
-    /// The byte offset in that file.
+    /// Returns the byte offset in that file.
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
     }
 
-    /// What a sound file has there.
+    /// Returns what a valid file has in this place.
     pub fn expectation(&self) -> Option<&str> {
         self.0.expected.as_deref()
     }
 
-    /// What to do next.
+    /// Returns the advice.
     pub fn next_step(&self) -> Option<&str> {
         self.0.advice.as_deref()
     }
@@ -222,7 +222,7 @@ impl fmt::Display for Error {
 }
 
 impl fmt::Debug for Error {
-    /// The sentence: it is what a program prints whose `main` fails with this.
+    /// Writes the message, because Rust prints this form if `main` returns the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -259,7 +259,7 @@ mod tests {
         let error = Error::io("reading failed").caused_by(cause);
         assert_eq!((error.code(), error.kind()), ("io", ErrorKind::Io));
         assert_eq!(error.source().unwrap().to_string(), "the disk is on fire");
-        // Two that say the same are equal, whatever caused them.
+        // Two errors with one message are equal, whatever their causes.
         assert_eq!(error, Error::io("reading failed"));
         let error = Error::refused("this file exists").coded("exists").coded("outer");
         assert_eq!(error.code(), "exists");

@@ -1,49 +1,51 @@
-//! What a reader noticed and the user should know.
+//! Findings: what a reader noticed and the user should know.
 
-/// How much a [`Finding`] matters.
+/// Severity of a [`Finding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Grade {
     /// Worth knowing; nothing is wrong.
     Note,
-    /// Unusual: look before you trust it.
+    /// Unusual: check before you trust the file.
     Warning,
-    /// Data is missing, damaged or unfinished: what is here is not the whole checkpoint. Writing
-    /// such a checkpoint anew is a loss, for the copy would look whole.
+    /// Data is missing, damaged or unfinished: the checkpoint is not complete. Writing such a
+    /// checkpoint is a loss, since the copy would look complete.
     Damage,
-    /// Loading the file with the usual library would call code that nobody here knows.
+    /// Loading the file with the usual library would call code that Statelens doesn't know.
     UnknownCode,
-    /// It would harm whoever loads this file with the usual library.
+    /// Loading the file with the usual library would do harm.
     Danger,
 }
 
-/// One thing that a reader noticed.
+/// An observation of a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How much it matters.
+    /// Severity.
     pub grade: Grade,
-    /// A plain sentence without its full stop.
+    /// A plain sentence without a full stop.
     pub title: String,
-    /// Why that is so; whole sentences, may be empty.
+    /// The reason, in whole sentences; may be empty.
     pub detail: String,
-    /// File and offset, or the key, where it was seen; may be empty.
+    /// File and offset, or the key; may be empty.
     pub place: String,
-    /// What to do; whole sentences, may be empty.
+    /// Advice in whole sentences; may be empty.
     pub advice: String,
-    /// The call that a pickle asks for, when the finding is about one. It was not made.
+    /// The call that a pickle requests, if the finding is about one. It was not made.
     pub call: Option<LoaderCall>,
-    /// Names of the files that are missing, when the finding is about that: with them beside the
-    /// others the checkpoint would be whole.
+    /// Names of missing files, if the finding is about them: with these the checkpoint would be
+    /// complete.
     pub missing: Vec<String>,
-    /// What is in those files is not known, so that not even its keys are among the others.
+    /// Whether the contents of the missing files are unknown, so that even their keys are missing
+    /// from the list.
     pub unlisted: bool,
-    /// The format's usual library refuses the file because of this. Verifying fails.
+    /// Whether the format's usual library refuses the file because of this. If so, verification
+    /// fails.
     pub refused: bool,
-    /// A copy leaves out what the finding is about: writing one is a loss.
+    /// Whether a copy omits what the finding is about, which makes writing one a loss.
     pub left_out: bool,
 }
 
 impl Finding {
-    /// A finding with only a title.
+    /// Creates a finding with only a title.
     pub fn new(grade: Grade, title: impl Into<String>) -> Self {
         Self {
             grade,
@@ -59,49 +61,49 @@ impl Finding {
         }
     }
 
-    /// Adds why that is so.
+    /// Sets the reason.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
 
-    /// Adds where it was seen.
+    /// Sets the place.
     #[must_use]
     pub fn place(mut self, place: impl Into<String>) -> Self {
         self.place = place.into();
         self
     }
 
-    /// Adds what to do.
+    /// Sets the advice.
     #[must_use]
     pub fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = advice.into();
         self
     }
 
-    /// Adds the names of the files that are missing.
+    /// Sets the names of the missing files.
     #[must_use]
     pub fn missing(mut self, files: Vec<String>) -> Self {
         self.missing = files;
         self
     }
 
-    /// Adds that the format's usual library refuses the file.
+    /// Marks that the format's usual library refuses the file.
     #[must_use]
     pub fn refused(mut self) -> Self {
         self.refused = true;
         self
     }
 
-    /// Adds that a copy leaves out what the finding is about.
+    /// Marks that a copy omits what the finding is about.
     #[must_use]
     pub fn left_out(mut self) -> Self {
         self.left_out = true;
         self
     }
 
-    /// Adds whether the keys of what is in those files are unknown.
+    /// Sets whether the keys in the missing files are unknown.
     #[must_use]
     pub fn unlisted(mut self, unlisted: bool) -> Self {
         self.unlisted = unlisted;
@@ -109,13 +111,13 @@ impl Finding {
     }
 }
 
-/// A call that a pickle asks its loader to make. Statelens never makes one.
+/// A call that a pickle requests of its loader. Statelens never makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoaderCall {
     /// Dotted module, e.g. `os`.
     pub module: String,
     /// Name in the module, e.g. `system`.
     pub name: String,
-    /// The arguments as short text, empty if it is only named, not called.
+    /// The arguments as short text; empty if the name is only referenced, not called.
     pub arguments: String,
 }

@@ -1,6 +1,6 @@
 //! Floats as Python prints them.
 
-/// Python's `repr` of a float: the shortest digits that round-trip.
+/// Returns Python's `repr` of a float: the shortest digits that round-trip.
 pub fn float_repr(value: f64) -> String {
     if value.is_nan() {
         return "nan".into();
@@ -11,7 +11,7 @@ pub fn float_repr(value: f64) -> String {
     let scientific = format!("{value:e}");
     let exponent: i32 =
         scientific.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
-    // Python switches to the exponent form at these two bounds.
+    // Python uses the exponent form outside these bounds.
     if !(-4..16).contains(&exponent) {
         let (digits, _) = scientific.split_once('e').unwrap_or((&scientific, ""));
         let sign = if exponent < 0 { '-' } else { '+' };

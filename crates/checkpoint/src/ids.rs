@@ -1,9 +1,9 @@
-//! What values and tensors are known by.
+//! Ids of values and tensors.
 
-/// Which value of a [`crate::Checkpoint`].
+/// Id of a value in a [`crate::Checkpoint`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ValueId(pub u32);
 
-/// Which tensor of a [`crate::Checkpoint`].
+/// Id of a tensor in a [`crate::Checkpoint`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TensorId(pub u32);

@@ -1,4 +1,4 @@
-//! Python's integers, which have any size.
+//! Python's integers, which have arbitrary size.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use num_bigint::BigInt;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Int(Repr);
 
-/// Invariant: a value that fits an `i64` is always `Small`, so that equality is structural.
+/// Invariant: a value that fits in an `i64` is always `Small`, so that equality is structural.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Repr {
     Small(i64),
@@ -17,7 +17,7 @@ enum Repr {
 }
 
 impl Int {
-    /// From two's complement bytes, least significant first; none means zero.
+    /// Decodes two's complement bytes, least significant first; no bytes mean zero.
     pub fn from_le_bytes(bytes: &[u8]) -> Self {
         if let ([.., last], ..=8) = (bytes, bytes.len()) {
             let mut word = [if last & 0x80 == 0 { 0 } else { 0xff }; 8];
@@ -27,7 +27,7 @@ impl Int {
         BigInt::from_signed_bytes_le(bytes).into()
     }
 
-    /// From decimal digits with an optional sign, as JSON and text pickles write it.
+    /// Parses decimal digits with an optional sign, as written in JSON and text pickles.
     pub fn parse(digits: &str) -> Option<Self> {
         match digits.parse::<i64>() {
             Ok(small) => Some(small.into()),
@@ -35,7 +35,7 @@ impl Int {
         }
     }
 
-    /// The value, if it fits.
+    /// Returns the value, if it fits.
     pub fn to_i64(&self) -> Option<i64> {
         match &self.0 {
             Repr::Small(small) => Some(*small),
@@ -43,7 +43,7 @@ impl Int {
         }
     }
 
-    /// The value, if it fits.
+    /// Returns the value, if it fits.
     pub fn to_u64(&self) -> Option<u64> {
         match &self.0 {
             Repr::Small(small) => u64::try_from(*small).ok(),
@@ -51,8 +51,8 @@ impl Int {
         }
     }
 
-    /// The shortest two's complement bytes, least significant first; zero is no bytes, as
-    /// pickle's `LONG1` has it.
+    /// Returns the shortest two's complement bytes, least significant first; no bytes for zero, as
+    /// in pickle's `LONG1`.
     pub fn to_le_bytes(&self) -> Vec<u8> {
         match &self.0 {
             Repr::Small(0) => Vec::new(),

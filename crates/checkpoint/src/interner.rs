@@ -1,25 +1,25 @@
-//! What comes again and again, made once.
+//! A small cache for values that are decoded again and again.
 
 use crate::Text;
 
-/// Keeps a fixed number of things that were made of bytes, wherever their bytes lead: there is
-/// nothing to fill up, and no order of them that makes it slow.
+/// A cache with a fixed number of slots, indexed by a hash of the bytes that each value was made
+/// from. It can't fill up, and no input makes it slow.
 #[derive(Debug)]
 pub struct Recent<T>(Vec<Option<T>>);
 
-/// Makes texts from bytes, and gives the same one for what it made not long ago.
+/// A cache of texts that returns the same text for recently seen bytes.
 ///
-/// A checkpoint says the same few names and values for every tensor; one of twenty thousand would
-/// hold each as often.
+/// A checkpoint repeats the same few names and values for each of its (perhaps twenty thousand)
+/// tensors and would hold a copy for each.
 pub type Interner = Recent<Text>;
 
-/// Things that are kept, a power of two.
+/// Number of slots, a power of two.
 const SLOTS: usize = 256;
-/// Bytes of the longest of which they are made.
+/// Longest input that is cached, in bytes.
 const LONGEST: usize = 48;
 
 impl<T: AsRef<[u8]> + Clone> Recent<T> {
-    /// What `make` makes of these bytes, or has made of equal ones that are still kept.
+    /// Returns the cached value for these bytes, or calls `make` and caches its result.
     pub fn get<E>(
         &mut self,
         bytes: &[u8],
@@ -42,7 +42,7 @@ impl<T: AsRef<[u8]> + Clone> Recent<T> {
 impl Interner {
     /// As [`Text::decode`].
     pub fn decoded(&mut self, bytes: &[u8]) -> Text {
-        // A text with escapes has other bytes than it was made of, and is not looked for by them.
+        // A text with escapes has other bytes than its input, so it can't be found by them.
         self.get(bytes, Text::from_surrogatepass)
             .ok()
             .filter(|text| !text.has_escapes())
@@ -61,7 +61,7 @@ impl<T> Default for Recent<T> {
     }
 }
 
-/// Which slot bytes go to: eight at a time, as few are many.
+/// Returns the slot for `bytes`. Hashes eight bytes at a time, as most inputs are short.
 fn slot(bytes: &[u8]) -> usize {
     let mut hash = bytes.len() as u64;
     let mut add = |word: u64| {
@@ -81,12 +81,12 @@ mod tests {
     #[test]
     fn equal_bytes_are_one_text_and_others_stay_apart() {
         let mut texts = Interner::default();
-        // Shorter ones take no memory of their own.
+        // Short texts are not allocated, so sharing would not show.
         let name = b"the name of all shapes there are";
         let one = texts.text(name).unwrap();
         let again = texts.text(name).unwrap();
         assert!(std::ptr::eq(one.as_bytes(), again.as_bytes()));
-        // Far more than are kept: each is still itself.
+        // Far more than there are slots: each must still be returned unchanged.
         for round in 0..2 {
             for index in 0..5000 {
                 let name = format!("name {index}");

@@ -7,11 +7,11 @@ use crate::{DictKey, Text};
 pub enum KeyPart {
     /// A key of a dict.
     Field(DictKey),
-    /// An attribute of an object that was not built.
+    /// An attribute of an object that was not instantiated.
     Attribute(DictKey),
     /// A position in a list, tuple or set.
     Index(u64),
-    /// A text key of a dict that has another key which prints alike: `'0'` beside `0`.
+    /// A text key of a dict with another key that prints alike: `'0'` and `0`.
     Quoted {
         /// The key.
         key: DictKey,
@@ -43,13 +43,13 @@ impl KeyPart {
 /// The path of a leaf from the root of the state dict.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Key {
-    /// The steps; none for the root itself.
+    /// The steps; empty for the root itself.
     pub parts: Vec<KeyPart>,
 }
 
 impl Key {
-    /// The parts joined with `.`, as the Cerebras format flattens a state dict. Not a way back:
-    /// a name that holds a dot looks like nesting here, and only here.
+    /// Returns the parts joined with `.`, as the Cerebras format flattens a state dict. This can't
+    /// be reversed: a name with a dot looks like nesting here, and only here.
     pub fn flat(&self) -> Text {
         if let [KeyPart::Field(DictKey::Str(text)) | KeyPart::Attribute(DictKey::Str(text))] =
             &self.parts[..]
@@ -63,19 +63,19 @@ impl Key {
             }
             bytes.extend_from_slice(part.text().as_bytes());
         }
-        // Joining proper texts with dots can't make improper ones: a surrogate keeps its bytes.
+        // Joining valid texts with dots yields a valid text: a surrogate keeps its bytes.
         Text::from_surrogatepass(&bytes).unwrap_or_else(|_| "".into())
     }
 }
 
-/// A key as the user knows it: a variable of a graph of TensorFlow's objects without what all of
-/// them have behind their names.
+/// Returns the key as the user knows it: a variable of TensorFlow's object graph without the suffix
+/// that all of them have.
 pub fn known_key(key: &str) -> &str {
     key.strip_suffix("/.ATTRIBUTES/VARIABLE_VALUE").filter(|name| !name.is_empty()).unwrap_or(key)
 }
 
-/// What stands between the segments of keys: a slash where names have it rather than dots, as those
-/// of TensorFlow's variables do.
+/// Returns the separator between the segments of keys: a slash for names like those of TensorFlow's
+/// variables, else a dot.
 pub fn separator(format: &str, keys: &mut dyn Iterator<Item = &str>) -> char {
     let (mut slashes, mut dots) = (0, 0);
     if format.starts_with("tensorflow") {

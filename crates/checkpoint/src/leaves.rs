@@ -1,4 +1,4 @@
-//! Flattening: every leaf of the tree with its key, in file order.
+//! Flattens the tree into leaves with keys, in file order.
 
 use std::collections::{HashMap, HashSet};
 use std::iter::Enumerate;
@@ -10,28 +10,28 @@ use crate::{
     Unfolded, Value, ValueId, room,
 };
 
-/// A leaf of a state dict: a value that is no container, an empty container, or a link.
+/// A leaf of a state dict: a value that is not a container, an empty container, or a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leaf {
-    /// Its path.
+    /// Path of the leaf.
     pub key: Key,
-    /// The name by which the file and the user know it: [`Key::flat`], or what the file calls it
-    /// where that differs.
+    /// Name of the leaf for the user: the one stored in the file if there is one, else
+    /// [`Key::flat`].
     pub flat: Text,
-    /// The value as it stands in the tree; may be a link.
+    /// The value in the tree; may be a link.
     pub id: ValueId,
-    /// The value it is: `id`, or the link's target.
+    /// The link's target, or `id` if the value is not a link.
     pub target: ValueId,
     /// The flat key of the target, if this is a link.
     pub alias_of: Option<Text>,
-    /// It belongs to a pickled module, whose `state_dict()` leaves it out: the class, plain
+    /// Whether the leaf belongs to a pickled module whose `state_dict()` omits it: the class, plain
     /// attributes, buffers that are not persistent. See [`Checkpoint::is_outside_state`].
     pub outside_state: bool,
 }
 
 impl Leaf {
-    /// The top-level state that it belongs to: the first step of its key, up to the first dot, or
-    /// what else [`crate::separator`] says stands between names.
+    /// Returns the top-level state that the leaf belongs to: the first step of its key, up to the
+    /// first `separator`, which is a dot or what [`crate::separator`] returned.
     pub fn state(&self, separator: char) -> String {
         let first = match self.key.parts.first() {
             Some(first) => Key { parts: vec![first.clone()] }.flat(),
@@ -43,18 +43,17 @@ impl Leaf {
 }
 
 impl Checkpoint {
-    /// All leaves in file order. Their number and the length of their keys are bounded: the
+    /// Returns all leaves in file order. Their number and the length of their keys are bounded: the
     /// checkpoint was built within [`crate::Limits`].
     pub fn leaves(&self) -> Vec<Leaf> {
         let mut leaves = Vec::new();
-        // The sums are known since it was built; a first guess only.
+        // The count is known since the checkpoint was built; here it only sizes the vector.
         leaves.reserve_exact(usize::try_from(self.unfolded().leaves).unwrap_or(0));
         leaves.extend(self.each_leaf());
         leaves
     }
 
-    /// The leaves, one after the other, as they are asked for: a list of all takes more memory
-    /// than the tree.
+    /// Returns an iterator over the leaves; a list of all takes more memory than the tree.
     pub fn each_leaf(&self) -> Leaves<'_> {
         let mut linked: HashSet<ValueId> = HashSet::new();
         for value in self.values() {
@@ -66,8 +65,8 @@ impl Checkpoint {
         Leaves { walk: Walk::new(self), names }
     }
 
-    /// The flat keys of some values, containers included; one that hangs nowhere in the tree has
-    /// none.
+    /// Returns the flat keys of some values, containers included. Values outside the tree are
+    /// omitted.
     pub fn flat_keys(&self, wanted: &HashSet<ValueId>) -> HashMap<ValueId, Text> {
         let mut keys = HashMap::new();
         let mut walk = Walk::new(self);
@@ -79,7 +78,7 @@ impl Checkpoint {
         keys
     }
 
-    /// As [`Checkpoint::flat_keys`], with what the file calls a value where that differs.
+    /// As [`Checkpoint::flat_keys`], with the name stored in the file where there is one.
     fn known_names(&self, wanted: &HashSet<ValueId>) -> HashMap<ValueId, Text> {
         let mut names = self.flat_keys(wanted);
         for (id, name) in &mut names {
@@ -90,13 +89,12 @@ impl Checkpoint {
         names
     }
 
-    /// Counts what there is; fails if the tree is deeper than the limit, or its keys together
-    /// longer.
+    /// Sums up the tree. Fails if the tree or the total length of its keys exceeds the limits.
     pub(crate) fn measure(&self, limits: &Limits) -> Result<Unfolded> {
         let mut unfolded = Unfolded::of_tensors(self.tensors(), &self.files);
         let mut parts = 0;
         let mut bytes = 0u64;
-        // A link names its target by key, so a key is told once for each link to it.
+        // A link names its target by key, so a key is counted once more for each link to it.
         let mut links: HashMap<ValueId, u64> = HashMap::new();
         for value in self.values() {
             if let Value::Link(target) = value {
@@ -129,11 +127,11 @@ impl Checkpoint {
     }
 }
 
-/// The leaves of a checkpoint, in file order. See [`Checkpoint::each_leaf`].
+/// An iterator over the leaves of a checkpoint in file order. See [`Checkpoint::each_leaf`].
 #[derive(Debug)]
 pub struct Leaves<'a> {
     walk: Walk<'a>,
-    /// What is linked to, by its name.
+    /// Names of the targets of links.
     names: HashMap<ValueId, Text>,
 }
 
@@ -161,14 +159,14 @@ impl Iterator for Leaves<'_> {
 #[derive(Debug)]
 struct Walk<'a> {
     checkpoint: &'a Checkpoint,
-    /// The path of the value that was last returned.
+    /// The path of the value returned last.
     path: Vec<KeyPart>,
-    /// The containers that are open, the outermost first.
+    /// The open containers, outermost first.
     open: Vec<OpenContainer<'a>>,
     started: bool,
 }
 
-/// A container whose children are being walked.
+/// A container whose children are being visited.
 #[derive(Debug)]
 struct OpenContainer<'a> {
     children: Children<'a>,
@@ -178,7 +176,7 @@ struct OpenContainer<'a> {
     outside: bool,
 }
 
-/// The children of a value that are still to come, and the step that leads to each.
+/// The remaining children of a value, and the step that leads to each.
 #[derive(Debug)]
 enum Children<'a> {
     Items(Enumerate<slice::Iter<'a, ValueId>>),
@@ -219,7 +217,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Enters a value, whose children come next.
+    /// Enters a value; its children come next.
     fn enter(&mut self, id: ValueId, outside: bool) -> Reached {
         let outside = outside || self.checkpoint.is_outside_state(id);
         let children = Children::of(self.checkpoint.value(id));
@@ -274,8 +272,8 @@ impl<'a> Children<'a> {
     }
 }
 
-/// The text keys of a dict that print like another key of another type, as `'0'` beside `0`: each
-/// with the quoted text by which it is told apart.
+/// Returns the text keys of a dict that print like another key of another type (`'0'` and `0`),
+/// each with the quoted text that distinguishes it.
 fn quoted(entries: &[(DictKey, ValueId)]) -> HashMap<&Text, Text> {
     let is_text = |key: &DictKey| matches!(key, DictKey::Str(_));
     let count = entries.iter().filter(|(key, _)| is_text(key)).count();
@@ -308,7 +306,7 @@ fn quoted(entries: &[(DictKey, ValueId)]) -> HashMap<&Text, Text> {
     quoted
 }
 
-/// Bytes that a step takes in a flat key.
+/// Returns the bytes that a step takes in a flat key.
 fn flat_len(part: &KeyPart) -> u64 {
     let len = match part {
         KeyPart::Field(DictKey::Str(text))

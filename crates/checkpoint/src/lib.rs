@@ -1,9 +1,9 @@
-//! The shared vocabulary: what a checkpoint is, whatever format holds it.
+//! The shared vocabulary: a checkpoint, independent of its format.
 //!
-//! A [`Checkpoint`] is a state dict: a tree of [`Value`]s, a table of [`Tensor`]s that say
-//! *where* their bytes are ([`Layout`]), and what the format said about itself. Readers make
-//! one from a [`FileSet`]; writers turn one into a [`Plan`]. This crate knows no format and
-//! does no I/O: bytes come through [`ReadAt`], which the command and the page implement.
+//! A [`Checkpoint`] is a state dict: a tree of [`Value`]s, a table of [`Tensor`]s that say *where*
+//! their bytes are ([`Layout`]), and a description of the format. Readers make one from a
+//! [`FileSet`]; writers turn one into a [`Plan`]. This crate knows no format and does no I/O: bytes
+//! come through [`ReadAt`], which the command and the page implement.
 
 mod cache;
 mod checkpoint;

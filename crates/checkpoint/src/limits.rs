@@ -1,12 +1,12 @@
-//! What a reader may spend on a file that might be hostile.
+//! Limits on what a reader spends on a file that might be hostile.
 
 use crate::{Error, Result};
 
-/// Bounds on what a reader allocates and how far it goes, whatever the file claims.
+/// Limits on allocations and work, whatever the file claims.
 ///
-/// They follow the size of the file ([`Limits::fitted`]): a large honest one may hold millions of
-/// values, a small one that names as many is an attack. Whoever trusts a file raises them
-/// ([`Limits::times`]) or does without ([`Limits::none`]).
+/// They grow with the size of the file ([`Limits::fitted`]): a large honest one may hold millions
+/// of values, a small one that names as many is an attack. Users who trust a file can raise them
+/// ([`Limits::times`]) or turn them off ([`Limits::none`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -14,12 +14,12 @@ pub struct Limits {
     pub values: u64,
     /// Nesting of containers. Nothing recurses on it; it bounds the length of a key.
     pub depth: u64,
-    /// Steps in the keys of all leaves together: a deep tree with many leaves would else take
-    /// far more memory once it is flattened than it takes in the file.
+    /// Total steps in the keys of all leaves: without this limit, a deep tree with many leaves
+    /// would take far more memory once flattened than in the file.
     pub key_steps: u64,
-    /// Bytes of all flat keys together: a long name above many leaves is in each of their keys.
+    /// Total bytes of all flat keys: a long name above many leaves is in each of their keys.
     pub key_bytes: u64,
-    /// Bytes of one header, pickle, index or other structure that is read whole.
+    /// Bytes of one header, pickle, index or other structure that is read as a whole.
     pub structure: u64,
     /// Bytes of one string, byte string or number inside such a structure.
     pub string: u64,
@@ -29,30 +29,30 @@ pub struct Limits {
     pub chunk: u64,
     /// Members of an archive, datasets of a file, shards of a set.
     pub members: u64,
-    /// How many times its own size a checkpoint may unfold to before it is asked about, see
+    /// How many times its own size a checkpoint may expand to before the user must agree, see
     /// [`crate::Unfolded`].
     pub unfold: u64,
-    /// Bytes that are gone through, again and again, to put one tensor in order where there is no
-    /// [`Scratch`](crate::Scratch) to do it in.
+    /// Bytes that may be read repeatedly to reorder one tensor without a
+    /// [`Scratch`](crate::Scratch).
     pub again: u64,
-    /// How many times the usual; `None` where the bounds stay as they are.
+    /// Multiple of the default limits; `None` if [`Limits::fitted`] must not change them.
     pub(crate) times: Option<u64>,
-    /// The size of the file that they were fitted to.
+    /// File size that the limits were fitted to.
     pub(crate) fitted: Option<u64>,
 }
 
-/// How many times its own size a checkpoint may unfold to.
+/// How many times its own size a checkpoint may expand to.
 const UNFOLD: u64 = 1_000;
 
-/// Some minutes of reading.
+/// A few minutes of reading.
 const AGAIN: u64 = 256 << 30;
 
-/// The most that is spent by default: a page has 4 GB for everything, a program what there is.
+/// The largest defaults: a page has 4 GB in all, a program all of the memory.
 const MOST_VALUES: u64 = if cfg!(target_pointer_width = "32") { 8 << 20 } else { 24 << 20 };
 const MOST_BYTES: u64 = if cfg!(target_pointer_width = "32") { 256 << 20 } else { 1 << 30 };
 
 impl Default for Limits {
-    /// For a file of middling size.
+    /// Returns the limits for a file of medium size.
     fn default() -> Self {
         Self {
             values: 4_000_000,
@@ -73,7 +73,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// No bounds: for a checkpoint that was opened within some, or that the user trusts.
+    /// Returns no limits: for a checkpoint that was opened within limits, or that the user trusts.
     pub fn none() -> Self {
         let most = u64::MAX;
         Self {
@@ -93,14 +93,14 @@ impl Limits {
         }
     }
 
-    /// The usual bounds, so many times.
+    /// Returns the default limits multiplied by `times`.
     pub fn times(times: u64) -> Self {
         Self::fit(times.max(1), 0)
     }
 
-    /// What a file of `size` bytes may have spent on it. A value takes a byte of a pickle at
-    /// least, which may be compressed; what is read whole, keys and texts, may be as well. Bounds
-    /// that somebody has set one by one stay as they are.
+    /// Returns the limits for a file of `size` bytes. A value takes at least a byte of a pickle,
+    /// and the pickle may be compressed, as may structures read as a whole, keys and texts. Limits
+    /// that were set individually are kept.
     #[must_use]
     pub fn fitted(&self, size: u64) -> Self {
         let Some(times) = self.times else { return self.clone() };
@@ -134,17 +134,17 @@ impl Limits {
         }
     }
 
-    /// Whether there are bounds that [`Limits::times`] would raise.
+    /// Returns whether [`Limits::times`] can raise these limits.
     pub fn can_be_raised(&self) -> bool {
         self.times.is_some()
     }
 
-    /// How many times the usual they are, as [`Limits::times`] was told.
+    /// Returns the multiple of the default limits, as passed to [`Limits::times`].
     pub fn raised(&self) -> u64 {
         self.times.unwrap_or(1)
     }
 
-    /// Fails with a sentence that names the limit if `found` is over `allowed`.
+    /// Fails with a message that names the limit if `found` is over `allowed`.
     pub fn check(what: &str, found: u64, allowed: u64) -> Result<()> {
         if found <= allowed {
             return Ok(());
@@ -164,7 +164,7 @@ mod tests {
         assert!(small.values < 1_000_000, "{}", small.values);
         assert!(large.values > 20_000_000, "{}", large.values);
         assert!(small.fitted(200 << 20) == large);
-        // The description of a state dict of 700,000 keys is one text of 106 MB.
+        // In one real file the description of a state dict of 700,000 keys is a text of 106 MB.
         assert!(large.string >= 200 << 20 && small.string < 65 << 20);
         let raised = Limits::times(3).fitted(8_000);
         assert_eq!((raised.values, raised.unfold), (3 * small.values, 3_000));

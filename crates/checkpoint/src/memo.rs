@@ -1,5 +1,5 @@
-//! What was made of a file's structure last, for all that need the same: a large array is read in
-//! thousands of parts, and each would put the table of its chunks in order again.
+//! A cache of results computed from a file's structure. A large array is read in thousands of
+//! parts, and without the cache each would sort the table of chunks again.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -8,17 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Result;
 
-/// As many are kept: two arrays are read in turns where one ends and the next begins.
+/// Two results are kept, since reads alternate between two arrays where one ends and the next
+/// begins.
 const KEPT: usize = 2;
 
 type AnyArc = Arc<dyn Any + Send + Sync>;
 
-/// The last things that were made, each with what it was made for.
+/// The latest results, each with its key.
 #[derive(Default)]
 pub(crate) struct Memo(Mutex<VecDeque<(AnyArc, AnyArc)>>);
 
 impl Memo {
-    /// What was made for an equal `key`, or what `make` makes now.
+    /// Returns the cached result for an equal `key`, or that of `make`.
     pub(crate) fn recent<K, V>(&self, key: K, make: impl FnOnce() -> Result<V>) -> Result<Arc<V>>
     where
         K: PartialEq + Send + Sync + 'static,
@@ -30,7 +31,7 @@ impl Memo {
         if let Some(made) = found.and_then(|made| made.downcast().ok()) {
             return Ok(made);
         }
-        // Not locked meanwhile: two threads may make the same, and none waits.
+        // The lock is released meanwhile: two threads may compute the same, and neither waits.
         let made = Arc::new(make()?);
         let mut kept = kept();
         kept.retain(|(of, _)| !is_it(of));
@@ -65,7 +66,7 @@ mod tests {
         };
         let asked = [1, 1, 2, 1, 2, 3, 2, 1];
         assert_eq!(asked.map(made), [true, false, true, false, false, true, false, true]);
-        // Of another type, and one that can't be made.
+        // A key of another type, and a call that fails.
         assert_eq!(*memo.recent("1", || Ok(7)).unwrap(), 7);
         assert!(memo.recent::<_, u32>(9, || Err(Error::cancelled())).is_err());
         assert_eq!(*memo.recent(9, || Ok(9)).unwrap(), 9);

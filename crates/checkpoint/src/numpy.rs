@@ -1,4 +1,4 @@
-//! Element types as numpy names them: by codes, and records of them.
+//! Element types by numpy's codes and names, and records of them.
 //!
 //! The codes are those of numpy's array interface,
 //! <https://numpy.org/doc/stable/reference/arrays.interface.html>.
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::{ByteOrder, DType, Field, NumpyType};
 
-/// Runs of bytes to reverse in one element: more than any real one has, few enough to list.
+/// The most byte ranges to reverse in one element: more than in any real type, few enough to list.
 const MOST_WORDS: u64 = 1 << 16;
 
 /// The types that torch has, too.
@@ -29,8 +29,8 @@ const CODES: [(&str, DType); 14] = [
 ];
 
 impl DType {
-    /// The dtype of a code without its byte order: `f4`, `U3`, `S2`, `V12`, `M8[s]`, `f16`;
-    /// `None` for what is no such code, and for objects (`O`).
+    /// Returns the dtype of a code without its byte order: `f4`, `U3`, `S2`, `V12`, `M8[s]`, `f16`;
+    /// `None` for an unknown code, and for objects (`O`).
     pub fn from_numpy_code(code: &str) -> Option<Self> {
         if code == "?" {
             return Some(Self::Bool);
@@ -59,7 +59,7 @@ impl DType {
                 numpy(format!("bytes{}", size.checked_mul(8)?), format!("S{size}"), size, 1)
             }
             "V" => numpy(format!("void{}", size.checked_mul(8)?), format!("V{size}"), size, 1),
-            // `long double`, which is as wide as the machine's that wrote it.
+            // `long double`; its width depends on the machine that wrote the file.
             "f" if matches!(size, 12 | 16) => {
                 numpy(format!("float{}", size * 8), code.to_owned(), size, size)
             }
@@ -72,7 +72,7 @@ impl DType {
         }
     }
 
-    /// The code without its byte order; `None` for a dtype that numpy does not have.
+    /// Returns the code without its byte order; `None` for a dtype that numpy does not have.
     pub fn numpy_code(&self) -> Option<&str> {
         match self {
             Self::Numpy(numpy) => Some(&numpy.code),
@@ -80,10 +80,10 @@ impl DType {
         }
     }
 
-    /// A record. Its fields keep their own byte order: which runs of bytes a big-endian one has
-    /// reversed is said field by field, so a tensor of records counts as big-endian.
+    /// Returns a record. Its fields keep their own byte orders: the byte ranges of big-endian
+    /// fields are listed in [`NumpyType::words`], so a tensor of records counts as big-endian.
     ///
-    /// `None` if a field leaves the record, or would have more numbers than any real one.
+    /// Returns `None` if a field exceeds the record, or has more numbers than any real one.
     pub fn record(itemsize: u64, fields: Vec<(Field, ByteOrder)>) -> Option<Self> {
         let mut words = Vec::new();
         for (field, order) in &fields {
@@ -101,7 +101,8 @@ impl DType {
                 if count.checked_mul(one.len() as u64)? + words.len() as u64 > MOST_WORDS {
                     return None;
                 }
-                // Nothing to reverse in any of them, however many there are.
+                // If there is nothing to reverse in one element, skip the loop, however many there
+                // are.
                 let count = if one.is_empty() { 0 } else { count };
                 for index in 0..count {
                     let start = field.offset + index * size;
@@ -118,7 +119,7 @@ impl DType {
         })))
     }
 
-    /// The dtype that numpy calls `name` (`dtype.name`), where torch has none of that name.
+    /// Returns the dtype that numpy calls `name` (`dtype.name`), for names that torch doesn't have.
     pub fn from_numpy_name(name: &str) -> Option<Self> {
         let sized = [("str", 'U', 32), ("bytes", 'S', 8), ("void", 'V', 8)];
         for (start, code, bits) in sized {
@@ -137,8 +138,8 @@ impl DType {
         Self::from_numpy_code(&code?)
     }
 
-    /// Bytes of each of the equal units that a very long string is made of; its
-    /// [`words`](Self::words) name the first only.
+    /// Returns the bytes of each of the equal units of a very long string; its
+    /// [`words`](Self::words) list only the first one.
     pub fn unit(&self) -> Option<u64> {
         let Self::Numpy(numpy) = self else { return None };
         let [(0, unit)] = *numpy.words else { return None };
@@ -146,7 +147,7 @@ impl DType {
         many.then_some(unit)
     }
 
-    /// The runs of bytes that are reversed for one big-endian element: `(offset, size)`.
+    /// Returns the byte ranges that are reversed in one big-endian element: `(offset, size)`.
     pub fn words(&self) -> Vec<(u64, u64)> {
         match self {
             Self::Numpy(numpy) => numpy.words.clone(),
@@ -160,8 +161,8 @@ impl DType {
     }
 }
 
-/// One run per code unit, unless there are too many: of a longer string they would take more memory
-/// than the file has, and the first stands for all. See [`DType::unit`].
+/// Builds a type with one byte range per code unit. For a very long string the list would take more
+/// memory than the file, so it has only the first unit. See [`DType::unit`].
 fn numpy(name: String, code: String, itemsize: u64, word: u64) -> Option<DType> {
     let count = if word > 1 { itemsize / word } else { 0 };
     let count = if count > MOST_WORDS { 1 } else { count };
@@ -205,7 +206,7 @@ mod tests {
         ]) {
             assert_eq!(DType::from_numpy_code(code), None, "{code}");
         }
-        // Longer strings are no less readable: their units go without a list.
+        // Longer strings are readable, too, but only their first unit is listed.
         let long = DType::from_numpy_code("U70000").unwrap();
         assert_eq!((long.words().as_slice(), long.unit()), ([(0, 4)].as_slice(), Some(4)));
         assert_eq!(DType::from_numpy_code("U3").unwrap().unit(), None);

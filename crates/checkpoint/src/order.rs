@@ -1,18 +1,18 @@
 //! Sorting that is compiled once.
 //!
-//! The standard library compiles its sort anew for each type and each comparison, 5 kB of Wasm a
-//! time, which for the forty lists that are sorted here would be a twentieth of the page. These
-//! functions sort positions, with one copy of that code, and then move the items.
+//! The standard library compiles its sort for each type and each comparison, 5 kB of Wasm a time,
+//! which for the forty lists that are sorted here would be a twentieth of the page. These functions
+//! sort positions, with one copy of that code, and then move the items.
 
 use std::cmp::Ordering;
 
-/// Sorts by a comparison; what is equal keeps its order.
+/// Sorts by a comparison; equal items keep their order.
 pub fn by<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     let order = sorted(items.len(), &|one, other| compare(&items[one], &items[other]));
     arrange(order, &mut |one, other| items.swap(one, other));
 }
 
-/// Sorts by a key that is computed for each comparison; what is equal keeps its order.
+/// Sorts by a key that is computed for each comparison; equal items keep their order.
 pub fn by_key<T, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K) {
     by(items, |one, other| key(one).cmp(&key(other)));
 }
@@ -22,14 +22,14 @@ pub fn natural<T: Ord>(items: &mut [T]) {
     by(items, T::cmp);
 }
 
-/// The positions of items in the order that `compare` gives to positions.
+/// Returns the positions of items in the order given by `compare`.
 fn sorted(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by(|&one, &other| compare(one, other));
     order
 }
 
-/// Moves items so that the one at `order[at]` comes to be at `at`, cycle by cycle.
+/// Moves the item at `order[at]` to `at`, for each `at`, cycle by cycle.
 fn arrange(mut order: Vec<usize>, swap: &mut dyn FnMut(usize, usize)) {
     for start in 0..order.len() {
         let mut at = start;
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn sorts_as_the_standard_library_does() {
-        // A linear congruence: many lengths, many equal keys.
+        // A linear congruential generator: many lengths, many equal keys.
         let mut state = 1_u64;
         let mut next = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

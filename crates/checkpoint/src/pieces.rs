@@ -1,37 +1,36 @@
-//! Long lists, of which a checkpoint of very many keys has some: they grow without being copied, for a
-//! list that doubles needs three times its room while it does, and let go of what is not needed
-//! any more.
+//! Long lists for checkpoints with very many keys. They grow without copying, since a vector that
+//! doubles needs three times its size meanwhile, and free the memory of items that were taken.
 
 use std::ops::{Index, IndexMut};
 use std::slice;
 
 use crate::{Limits, Result, room};
 
-/// A list in pieces: items by number.
+/// A list stored in chunks, indexed by number.
 #[derive(Debug, Clone)]
 pub struct Pieces<T> {
     chunks: Vec<PieceChunk<T>>,
 }
 
-/// Lists of items, each by where it begins and its length.
+/// A list of slices, each identified by its start and length.
 #[derive(Debug, Clone)]
 pub struct Slices<T> {
     chunks: Vec<PieceChunk<T>>,
 }
 
-/// Items that go at once.
+/// A chunk, which is freed as a whole.
 #[derive(Debug, Clone)]
 struct PieceChunk<T> {
     items: Vec<T>,
-    /// How many of them are not needed any more.
+    /// The number of items that were taken or forgotten.
     gone: usize,
 }
 
-/// Bytes of a chunk, at most; a longer slice has one of its own. Those of all lists are about as large, so
-/// that the memory of one that goes fits another that comes.
+/// The most bytes in a chunk; a longer slice has a chunk of its own. Chunks of all lists have about
+/// the same size, so that the memory of a freed one fits a new one.
 const BYTES: usize = 256 << 10;
 
-/// Items of a chunk: a power of two.
+/// Returns the number of items in a chunk: a power of two.
 const fn items_of<T>() -> usize {
     let most = match size_of::<T>() {
         0 => BYTES,
@@ -43,48 +42,48 @@ const fn items_of<T>() -> usize {
 impl<T> Pieces<T> {
     const CHUNK: usize = items_of::<T>();
 
-    /// How many there are, those that were let go of included.
+    /// Returns the number of items, including those already taken.
     pub fn len(&self) -> usize {
-        // The last chunk stays.
+        // The last chunk is never freed.
         let last = self.chunks.last().map_or(0, |chunk| chunk.items.len());
         self.chunks.len().saturating_sub(1) * Self::CHUNK + last
     }
 
-    /// Whether there are none.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The item.
+    /// Returns the item.
     pub fn get(&self, at: usize) -> Option<&T> {
         self.chunks.get(at / Self::CHUNK)?.items.get(at % Self::CHUNK)
     }
 
-    /// The item, to be changed.
+    /// Returns the item for editing.
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
         self.chunks.get_mut(at / Self::CHUNK)?.items.get_mut(at % Self::CHUNK)
     }
 
-    /// Those that are there.
+    /// Iterates over the items that have not been freed.
     pub fn iter(&self) -> Iter<'_, T> {
         Iter { chunks: self.chunks.iter(), items: [].iter() }
     }
 
-    /// Those that are there, with their numbers.
+    /// Iterates over the items that have not been freed, with their numbers.
     pub fn numbered(&self) -> impl Iterator<Item = (usize, &T)> {
         self.chunks.iter().enumerate().flat_map(|(chunk, items)| {
             items.items.iter().enumerate().map(move |(at, item)| (chunk * Self::CHUNK + at, item))
         })
     }
 
-    /// Adds one; fails where there is no memory for it.
+    /// Appends an item; fails if there is no memory for it.
     pub fn push(&mut self, item: T) -> Result<()> {
         room_for(&mut self.chunks, 1)?.push(item);
         Ok(())
     }
 
-    /// Lets go of an item, once, and puts `instead` in its place. The memory goes when all items
-    /// beside it were let go of, and they are not there any more then.
+    /// Takes an item and puts `instead` in its place. Must be called at most once per item. Once
+    /// all items of a chunk are taken, the chunk is freed and its items no longer exist.
     pub fn take(&mut self, at: usize, instead: T) -> Option<T> {
         let item = std::mem::replace(self.get_mut(at)?, instead);
         forget(&mut self.chunks, at / Self::CHUNK, 1);
@@ -95,7 +94,7 @@ impl<T> Pieces<T> {
 impl<T: Copy> Slices<T> {
     const CHUNK: usize = items_of::<T>();
 
-    /// Adds a list; where it begins.
+    /// Appends a slice; returns its start.
     pub fn push(&mut self, items: &[T]) -> Result<u32> {
         let chunk = room_for(&mut self.chunks, items.len())?;
         let at = chunk.len();
@@ -105,20 +104,20 @@ impl<T: Copy> Slices<T> {
         Ok(start as u32)
     }
 
-    /// The list of `len` items that begins at `start`; empty if there is none.
+    /// Returns the slice of `len` items that begins at `start`; empty if it does not exist.
     pub fn get(&self, start: u32, len: u32) -> &[T] {
         let (start, len) = (start as usize, len as usize);
         let (chunk, at) = (self.chunks.get(start / Self::CHUNK), start % Self::CHUNK);
         chunk.and_then(|chunk| chunk.items.get(at..at + len)).unwrap_or_default()
     }
 
-    /// Lets go of a list, once.
+    /// Marks a slice as unused. Must be called at most once per slice.
     pub fn forget(&mut self, start: u32, len: u32) {
         forget(&mut self.chunks, start as usize / Self::CHUNK, len as usize);
     }
 }
 
-/// Goes through a [`Pieces`].
+/// An iterator over a [`Pieces`].
 #[derive(Debug, Clone)]
 pub struct Iter<'a, T> {
     chunks: slice::Iter<'a, PieceChunk<T>>,
@@ -147,11 +146,11 @@ impl<'a, T> IntoIterator for &'a Pieces<T> {
     }
 }
 
-/// The chunk that `more` items have room in.
+/// Returns a chunk with room for `more` items.
 fn room_for<T>(chunks: &mut Vec<PieceChunk<T>>, more: usize) -> Result<&mut Vec<T>> {
     let fits = chunks.last().is_some_and(|chunk| chunk.items.len() + more <= items_of::<T>());
     if !fits {
-        // The first grows, for most lists are small.
+        // The first chunk grows on demand, since most lists are small.
         let room = if chunks.is_empty() { more } else { more.max(items_of::<T>()) };
         let items = room::vec(room as u64)?;
         room::push(chunks, PieceChunk { items, gone: 0 })?;
@@ -161,7 +160,8 @@ fn room_for<T>(chunks: &mut Vec<PieceChunk<T>>, more: usize) -> Result<&mut Vec<
     Ok(&mut chunks[last].items)
 }
 
-/// Notes that `count` items of a chunk are not needed any more. The last chunk stays: it may grow.
+/// Counts `count` items of a chunk as unused and frees the chunk once all are. The last chunk is kept,
+/// since it may grow.
 fn forget<T>(chunks: &mut [PieceChunk<T>], at: usize, count: usize) {
     let is_last = at + 1 >= chunks.len();
     if let Some(chunk) = chunks.get_mut(at) {
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(items.get(CHUNK), None);
         assert_eq!(items.take(CHUNK, 0), None);
         assert_eq!(items.take(2 * CHUNK, 7), Some(2 * CHUNK));
-        // The last one stays, and numbers stay what they are.
+        // The last chunk is kept, and items keep their numbers.
         assert_eq!((items.len(), items.get(2 * CHUNK)), (2 * CHUNK + 1, Some(&7)));
         assert_eq!(items.numbered().nth(CHUNK), Some((2 * CHUNK, &7)));
     }

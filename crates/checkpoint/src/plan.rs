@@ -1,38 +1,38 @@
-//! The output of a writer: a layout of the files to be, not the files.
+//! The output of a writer: a layout of the files to write, not the files.
 //!
-//! A plan lists the segments of each file from the first byte to the last. Most are known when it
-//! is made; some depend on what the data turned out to be (a checksum, where a compressed chunk
-//! came to lie) and are made when the data before them has passed. Nothing here reads or writes.
+//! A plan lists the segments of each file from the first byte to the last. Most are known when the
+//! plan is made; some depend on the data (a checksum, the offset of a compressed chunk) and are
+//! made after the data before them has been written. Nothing here reads or writes.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{Checkpoint, Limits, Result, TensorId};
 
-/// Files to be written: one, or several that are a checkpoint together.
+/// Files to write: one, or several that together are a checkpoint.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What they are made from; segments name its tensors.
+    /// The source of the data; segments refer to its tensors.
     pub source: Arc<Checkpoint>,
     /// The files, in the order in which they are written.
     pub files: Vec<PlannedFile>,
-    /// What the target can't hold as it is.
+    /// What the target can't represent unchanged.
     pub losses: Vec<Loss>,
 }
 
 /// One file of a plan.
 #[derive(Debug, Clone)]
 pub struct PlannedFile {
-    /// Its name, without a folder.
+    /// Name without a folder.
     pub name: String,
-    /// Its parts, first to last.
+    /// Parts of the file, first to last.
     pub segments: Vec<Segment>,
-    /// The first segment is made after all others of the file (a header that says where things
-    /// came to lie): whoever writes must be able to go back to the start, or keep the rest.
+    /// The first segment is made after all others of the file (a header with offsets). The sink
+    /// must be able to seek back to the start, or buffer the rest.
     pub head_last: bool,
 }
 
-/// A part of the file to be.
+/// A part of a planned file.
 #[derive(Clone)]
 pub enum Segment {
     /// Bytes that are known now.
@@ -41,72 +41,72 @@ pub enum Segment {
     Zeros(u64),
     /// The logical bytes of a tensor.
     Data(Data),
-    /// Bytes that depend on what came before (or, for a head that is made last, on all).
+    /// Bytes that depend on the segments before them (or, with `head_last`, on all others).
     Late {
-        /// How many there will be, if that is known. `make` must keep to it.
+        /// Length, if known. `make` must keep to it.
         len: Option<u64>,
-        /// Makes them.
+        /// Returns the bytes.
         make: Arc<Make>,
     },
 }
 
-/// Makes the bytes of a [`Segment::Late`] from what the segments before it turned out to be.
+/// Makes the bytes of a [`Segment::Late`] from the outcomes of the other segments.
 pub type Make = dyn Fn(&Outcomes<'_>) -> Result<Vec<u8>> + Send + Sync;
 
-/// The logical bytes of a tensor, as they go into the file.
+/// The logical bytes of a tensor as they are written to the file.
 #[derive(Clone)]
 pub struct Data {
-    /// Which tensor of [`Plan::source`].
+    /// A tensor of [`Plan::source`].
     pub tensor: TensorId,
-    /// The checksum that a later segment will ask for.
+    /// The checksum that a later segment needs.
     pub checksum: Checksum,
-    /// Written in chunks, each encoded by itself; else as they are.
+    /// The encoding, if the tensor is written in chunks; otherwise its bytes are copied unchanged.
     pub encoding: Option<Encoding>,
 }
 
-/// Which checksum of the bytes as written is needed later.
+/// A checksum of the written bytes that is needed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Checksum {
-    /// None: the bytes need not be looked at.
+    /// No checksum: the bytes need not be read for one.
     #[default]
     None,
-    /// CRC-32 (IEEE), as zip has it.
+    /// CRC-32 (IEEE), as in zip.
     Crc32,
     /// CRC-32C (Castagnoli), not masked.
     Crc32c,
 }
 
-/// How a tensor is cut and encoded.
+/// How a tensor is split into chunks and encoded.
 #[derive(Clone)]
 pub struct Encoding {
     /// Shape of a chunk in elements. Chunks are runs of the C order: all dimensions after the
     /// first that is cut are whole, all before it are 1. Edge chunks are padded with zeros.
     pub chunk: Vec<u64>,
-    /// What is done to each chunk.
+    /// The encoder of each chunk.
     pub encoder: Arc<dyn Encode>,
 }
 
-/// Encodes one chunk.
+/// An encoder of single chunks.
 pub trait Encode: Send + Sync {
-    /// Appends the stored form of `plain` to `out`; returns the HDF5 filter mask (0: all
-    /// filters were applied).
+    /// Appends the encoded form of `plain` to `out`. Returns the HDF5 filter mask (0: all filters
+    /// were applied).
     fn encode(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<u32>;
 
-    /// The most bytes that a chunk of `plain` bytes can take.
+    /// Returns the most bytes that an encoded chunk of `plain` bytes can take.
     fn bound(&self, plain: u64) -> u64;
 }
 
-/// How large the file will be.
+/// Size of a planned file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// Exactly so many bytes.
+    /// Exactly this many bytes.
     Exact(u64),
-    /// Not more than that: it depends on how well chunks compress.
+    /// At most this many bytes: the size depends on how well chunks compress.
     AtMost(u64),
 }
 
 impl Size {
-    /// The number of bytes, exact or at most.
+    /// Returns the exact or largest number of bytes.
     pub fn bytes(self) -> u64 {
         match self {
             Self::Exact(bytes) | Self::AtMost(bytes) => bytes,
@@ -114,20 +114,20 @@ impl Size {
     }
 }
 
-/// What a segment turned out to be.
+/// The outcome of writing a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WrittenSegment {
     /// First byte in the file.
     pub offset: u64,
     /// Number of bytes.
     pub len: u64,
-    /// The checksum that was asked for.
+    /// The checksum, if the segment asks for one.
     pub checksum: Option<u32>,
     /// The chunks of an encoded tensor, in C order of the chunk grid.
     pub chunks: Vec<StoredChunk>,
 }
 
-/// Where an encoded chunk came to lie.
+/// Location of an encoded chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredChunk {
     /// First byte in the file.
@@ -138,67 +138,70 @@ pub struct StoredChunk {
     pub mask: u32,
 }
 
-/// The outcomes of the segments so far.
+/// The outcomes of the segments written so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcomes<'a>(&'a [Vec<WrittenSegment>]);
 
 impl<'a> Outcomes<'a> {
-    /// Those of each file so far, by index in [`Plan::files`]; the last one is being written.
+    /// Wraps the outcomes of each file so far, by index in [`Plan::files`]; the last one is being
+    /// written.
     pub fn new(files: &'a [Vec<WrittenSegment>]) -> Self {
         Self(files)
     }
 
-    /// Those of the file that is being written, by index in [`PlannedFile::segments`].
+    /// Returns the outcomes of the file that is being written, by index in
+    /// [`PlannedFile::segments`].
     pub fn here(&self) -> &'a [WrittenSegment] {
         self.0.last().map_or(&[], Vec::as_slice)
     }
 
-    /// Those of a file by its index in [`Plan::files`]; empty for one that is yet to come.
+    /// Returns the outcomes of a file by its index in [`Plan::files`]; empty if it has not been
+    /// started.
     pub fn file(&self, index: usize) -> &'a [WrittenSegment] {
         self.0.get(index).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Something that the target can't hold as it is.
+/// Something that the target can't represent unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
     /// The flat keys concerned, in order.
     pub keys: Vec<String>,
-    /// What happens to them: a sentence without its full stop.
+    /// What happens to them: a sentence without a full stop.
     pub what: String,
-    /// Why; whole sentences.
+    /// The reason, in whole sentences.
     pub why: String,
-    /// Nothing is lost but the form (a numpy scalar becomes a plain number): shown, not asked.
+    /// Only the form changes (a numpy scalar becomes a plain number): shown, but needs no consent.
     pub harmless: bool,
 }
 
 impl Plan {
-    /// How large the files will be together; an error if that does not fit 64 bits.
+    /// Returns the size of all files together; an error if that does not fit in 64 bits.
     pub fn size(&self) -> Result<Size> {
         size_of(self.segments(), &self.source)
     }
 
-    /// Bytes of the files together, at most. Fails where that is far more than the source holds: whoever
-    /// writes them asks first.
+    /// Returns the most bytes that the files take together. Fails if that is far more than the
+    /// source holds, in which case the user must agree first.
     pub fn bounded(&self, limits: &Limits) -> Result<u64> {
         let size = self.size()?.bytes();
         self.source.unfolded().writing(size).check("writing the file", limits)?;
         Ok(size)
     }
 
-    /// The segments of all files, first to last.
+    /// Iterates over the segments of all files, first to last.
     pub fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.files.iter().flat_map(|file| &file.segments)
     }
 
-    /// Whether something would be lost that the user must agree to.
+    /// Returns whether something would be lost that the user must agree to.
     pub fn loses(&self) -> bool {
         self.losses.iter().any(|loss| !loss.harmless)
     }
 }
 
 impl PlannedFile {
-    /// How large the file will be; an error if that does not fit 64 bits.
+    /// Returns the size of the file; an error if that does not fit in 64 bits.
     pub fn size(&self, source: &Checkpoint) -> Result<Size> {
         size_of(self.segments.iter(), source)
     }
@@ -215,12 +218,12 @@ fn size_of<'a>(segments: impl Iterator<Item = &'a Segment>, source: &Checkpoint)
     Ok(if exact { Size::Exact(total) } else { Size::AtMost(total) })
 }
 
-/// A `Late` segment of unknown length is an index of what was written; the plan's bound counts
-/// it as this much, and the data it indexes is bounded exactly.
+/// The size assumed for a `Late` segment of unknown length, which is an index of what was written.
+/// The data that it indexes has a proper bound.
 const INDEX_BOUND: u64 = 1 << 20;
 
 impl Segment {
-    /// Bytes, and whether that is exact.
+    /// Returns the bytes, and whether the number is exact.
     fn size(&self, source: &Checkpoint) -> Result<(u64, bool)> {
         Ok(match self {
             Self::Bytes(bytes) => (bytes.len() as u64, true),
@@ -242,7 +245,7 @@ impl Segment {
 }
 
 impl Encoding {
-    /// Number of chunks along each dimension of a tensor of `shape`.
+    /// Returns the number of chunks along each dimension of a tensor of `shape`.
     pub fn grid(&self, shape: &[u64]) -> Vec<u64> {
         shape.iter().zip(&self.chunk).map(|(dim, chunk)| dim.div_ceil((*chunk).max(1))).collect()
     }

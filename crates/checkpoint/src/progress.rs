@@ -1,32 +1,32 @@
-//! Telling how far a long job is, and being told to stop.
+//! Progress and cancellation of long jobs.
 
 use std::fmt::Display;
 
 use crate::{DType, Error, Result};
 
-/// Watches a long job. Implemented by the faces; the core only calls it.
+/// An observer of a long job. The core only calls it; the command and the page implement it.
 pub trait Progress {
-    /// `done` of `total` units (bytes, unless the job says otherwise) are finished;
-    /// `total` is 0 while it is unknown. Returns whether to go on.
+    /// Reports that `done` of `total` units (bytes, unless the job says otherwise) are finished;
+    /// `total` is 0 while it is unknown. Returns whether to continue.
     fn report(&mut self, done: u64, total: u64) -> bool;
 
-    /// Whether it hears what [`found`](Self::found) is told. Where it doesn't, readers save what they would do
-    /// only to tell sooner.
+    /// Returns whether [`found`](Self::found) is used. If not, readers skip work that only serves
+    /// to report tensors earlier.
     fn hears(&self) -> bool {
         false
     }
 
-    /// Hears of a tensor that was found while others are still to come, in the order of the file. What
-    /// is told may be refused after all, and not every reader tells.
+    /// Reports a tensor that was found while the file is still being read, in file order. The file
+    /// may still be refused afterwards, and not every reader reports tensors.
     fn found(&mut self, _key: &dyn Display, _dtype: &DType, _shape: &[u64]) {}
 
-    /// Reports, and turns a wish to stop into an error.
+    /// Reports progress; returns an error if the job was cancelled.
     fn check(&mut self, done: u64, total: u64) -> Result<()> {
         if self.report(done, total) { Ok(()) } else { Err(Error::cancelled()) }
     }
 }
 
-/// Nobody watches: always goes on.
+/// A progress without an observer: always continues.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unwatched;
 

@@ -1,4 +1,4 @@
-//! Where bytes come from: random access, whatever is behind it.
+//! Sources of bytes with random access.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,28 +7,30 @@ use crate::{Error, Result};
 
 /// Random access to the bytes of one file, blob, or remote object.
 pub trait ReadAt: fmt::Debug + Send + Sync {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> u64;
 
-    /// Fills `buffer` from `offset`. Callers keep within `len()`; [`FileSet`](crate::FileSet) checks it.
+    /// Fills `buffer` from `offset`. Callers stay within `len()`, which [`FileSet`](crate::FileSet)
+    /// checks.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
 
-    /// Whether there is nothing in it.
+    /// Returns whether the source is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many bytes could be read in the time that a read takes whatever its length: structure
-    /// behind so small a gap counts as read on.
+    /// Returns how many bytes could be read in the time of a read's fixed cost. A gap of at most
+    /// this size between reads of structure still counts as reading forward.
     fn overhead(&self) -> u64 {
         0
     }
 
-    /// It was looked at and does not belong to the checkpoint: what holds it open may be let go.
+    /// Releases resources such as an open file handle: the source does not belong to the
+    /// checkpoint.
     fn release(&self) {}
 }
 
-/// A source that is in memory.
+/// A source in memory.
 #[derive(Clone)]
 pub struct Memory(pub Arc<Vec<u8>>);
 
@@ -40,7 +42,7 @@ impl fmt::Debug for Memory {
 
 impl From<Vec<u8>> for Memory {
     fn from(bytes: Vec<u8>) -> Self {
-        // As it is: a copy of what was unpacked may be hundreds of megabytes.
+        // Moves the bytes: a copy of unpacked data may take hundreds of megabytes.
         Self(Arc::new(bytes))
     }
 }

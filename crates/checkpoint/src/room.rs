@@ -1,21 +1,22 @@
-//! Allocation that returns an error instead of aborting, for sizes that come from a file or grow with one.
+//! Allocation that returns an error instead of aborting, for sizes that come from a file or grow
+//! with one.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use crate::{Error, Result};
 
-/// The code of the error of a refused allocation.
+/// The code of the error for a failed allocation.
 pub const CODE: &str = "memory";
 
-/// Makes room for `more` items in a vector.
+/// Reserves room for `more` items in a vector.
 pub fn make_room<T>(vec: &mut Vec<T>, more: u64) -> Result<()> {
     let bytes = more.saturating_mul(size_of::<T>().max(1) as u64);
     let size = usize::try_from(more).map_err(|_| no_room(bytes))?;
     vec.try_reserve(size).map_err(|_| no_room(bytes))
 }
 
-/// So many zeros.
+/// Returns `len` zero bytes.
 pub fn zeros(len: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let size = usize::try_from(len).map_err(|_| no_room(len))?;
@@ -24,7 +25,7 @@ pub fn zeros(len: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An empty vector with room for `len` items.
+/// Returns an empty vector with room for `len` items.
 pub fn vec<T>(len: u64) -> Result<Vec<T>> {
     let mut vec = Vec::new();
     let bytes = len.saturating_mul(size_of::<T>().max(1) as u64);
@@ -33,21 +34,21 @@ pub fn vec<T>(len: u64) -> Result<Vec<T>> {
     Ok(vec)
 }
 
-/// The same item so many times.
+/// Returns a vector of `len` copies of `item`.
 pub fn filled<T: Clone>(item: T, len: usize) -> Result<Vec<T>> {
     let mut vec = vec(len as u64)?;
     vec.resize(len, item);
     Ok(vec)
 }
 
-/// A copy of what `bytes` holds.
+/// Returns a copy of `items`.
 pub fn copied<T: Clone>(items: &[T]) -> Result<Vec<T>> {
     let mut copy = vec(items.len() as u64)?;
     copy.extend_from_slice(items);
     Ok(copy)
 }
 
-/// All items of an iterator, whose number it need not know.
+/// Collects an iterator of unknown length into a vector.
 pub fn collect<T>(items: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     let items = items.into_iter();
     let mut all = vec(items.size_hint().0 as u64)?;
@@ -57,25 +58,25 @@ pub fn collect<T>(items: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     Ok(all)
 }
 
-/// Makes room for `more` entries in a map.
+/// Reserves room for `more` entries in a map.
 pub fn make_room_in_map<K: Eq + Hash, V>(map: &mut HashMap<K, V>, more: usize) -> Result<()> {
     let bytes = (more as u64).saturating_mul(size_of::<(K, V)>() as u64);
     map.try_reserve(more).map_err(|_| no_room(bytes))
 }
 
-/// Sets an entry of a map; fails where there is no memory for it.
+/// Sets an entry of a map; fails if there is no memory for it.
 pub fn insert<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: K, value: V) -> Result<Option<V>> {
     make_room_in_map(map, 1)?;
     Ok(map.insert(key, value))
 }
 
-/// Adds to a set, and whether it was not there; fails where there is no memory for it.
+/// Adds an item to a set and returns whether it was new; fails if there is no memory for it.
 pub fn add<T: Eq + Hash>(set: &mut HashSet<T>, item: T) -> Result<bool> {
     set.try_reserve(1).map_err(|_| no_room(size_of::<T>() as u64))?;
     Ok(set.insert(item))
 }
 
-/// Adds an item; fails where there is no memory for it.
+/// Appends an item; fails if there is no memory for it.
 pub fn push<T>(vec: &mut Vec<T>, item: T) -> Result<()> {
     if vec.len() == vec.capacity() {
         make_room(vec, 1)?;
@@ -84,10 +85,10 @@ pub fn push<T>(vec: &mut Vec<T>, item: T) -> Result<()> {
     Ok(())
 }
 
-/// Fails where there is no memory for so many bytes that are about to be taken by what can't fail itself,
-/// such as a thread or sorting.
+/// Fails if there is no memory for `bytes` bytes. Called before code that allocates without
+/// reporting failure, such as starting a thread or sorting.
 pub fn ahead(bytes: u64) -> Result<()> {
-    // Seen, or the compiler leaves out what is let go of unused.
+    // Without this the compiler removes the unused allocation.
     std::hint::black_box(vec::<u8>(bytes)?);
     Ok(())
 }

@@ -1,40 +1,41 @@
-//! Room for bytes that are put in order before they can go on.
+//! Scratch space for bytes that must be reordered.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Error, Result};
 
-/// Gives room outside memory: in the command, files without a name that go with the process.
+/// A provider of space outside memory: for the command, unnamed files that disappear with the
+/// process.
 ///
-/// A view of a compressed stream, or one whose elements lie crosswise to the order in which they
-/// are wanted, is read once into such room and from there in its own order. Where a [`FileSet`]
-/// has none, such a view is read several times over instead.
+/// A view of a compressed stream, or one stored in another order than the one read, is copied to
+/// scratch space once and read from there in its own order. If a [`FileSet`] has no scratch space,
+/// such a view is read several times over instead.
 ///
 /// [`FileSet`]: crate::FileSet
 pub trait Scratch: fmt::Debug + Send + Sync {
-    /// Room for `len` bytes, given back when it is dropped. Fails if that is more than is
-    /// allowed, and says how to allow it.
+    /// Returns an area of `len` bytes, freed when dropped. Fails if that exceeds the allowance; the
+    /// error says how to raise it.
     fn area(&self, len: u64) -> Result<Arc<dyn Area>>;
 }
 
-/// Some room of a [`Scratch`].
+/// An area of a [`Scratch`].
 pub trait Area: fmt::Debug + Send + Sync {
-    /// Keeps `bytes` at `offset`.
+    /// Writes `bytes` at `offset`.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Fills `buffer` with what was kept at `offset`.
+    /// Fills `buffer` with the bytes at `offset`.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
 }
 
-/// Scratch in memory, for at most so many bytes at once.
+/// Scratch space in memory, up to a fixed number of bytes.
 #[derive(Debug)]
 pub struct MemoryScratch {
     free: Arc<Mutex<u64>>,
 }
 
 impl MemoryScratch {
-    /// Room for `most` bytes.
+    /// Creates a scratch with `most` bytes.
     pub fn new(most: u64) -> Self {
         Self { free: Arc::new(Mutex::new(most)) }
     }

@@ -1,4 +1,4 @@
-//! The files that a checkpoint is made of.
+//! The files of a checkpoint.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,21 +10,21 @@ use crate::{Error, Limits, ReadAt, Result, Scratch, room};
 /// One file of a [`FileSet`].
 #[derive(Debug, Clone)]
 pub struct File {
-    /// The name that the user knows it by; relative to the folder that was opened, with `/`.
+    /// Name to display, relative to the folder that was opened, with `/`.
     pub name: String,
-    /// Its bytes, past the cache.
+    /// The bytes of the file, bypassing the cache.
     pub source: Arc<dyn ReadAt>,
     structure: Arc<Structure>,
 }
 
-/// Which file of a [`FileSet`].
+/// Index of a file in a [`FileSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
-/// A run of bytes of a file.
+/// A range of bytes in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// Which file.
+    /// The file.
     pub file: FileId,
     /// First byte.
     pub offset: u64,
@@ -32,43 +32,43 @@ pub struct Span {
     pub len: u64,
 }
 
-/// The named sources that one checkpoint is made of: one file, shards, a folder.
+/// The named sources of one checkpoint: one file, shards, or a folder.
 #[derive(Debug, Clone, Default)]
 pub struct FileSet {
-    /// Shared, for a set is opened at one file after the other.
+    /// Shared, because a set is opened at one file after another.
     files: Arc<Vec<File>>,
     main: u32,
-    /// What was read of their structure, of all of them together.
+    /// The shared cache for the structure of all files.
     cache: Arc<Cache>,
-    /// What was made of that last.
+    /// The most recent results computed from the structure.
     memo: Arc<Memo>,
-    /// Names that were looked for in vain, where they are noted.
+    /// Names that were looked up in vain, where they are recorded.
     missed: Option<Arc<Mutex<BTreeSet<String>>>>,
-    /// What may be spent on reading them.
+    /// Limits on reading the files.
     limits: Arc<Limits>,
     scratch: Option<Arc<dyn Scratch>>,
 }
 
-/// Names that are noted at most.
+/// The most names that are recorded.
 const MOST_MISSED: usize = 4_096;
 
 impl FileSet {
-    /// A set of one file.
+    /// Creates a set of one file.
     pub fn single(name: impl Into<String>, source: impl ReadAt + 'static) -> Self {
         let mut set = Self::default();
         set.push(name, Arc::new(source));
         set
     }
 
-    /// Adds a file; the first one added is the one that was opened, unless
-    /// [`FileSet::opened_at`] says otherwise.
+    /// Adds a file. The first file added counts as the opened one, unless [`FileSet::opened_at`]
+    /// picks another.
     pub fn push(&mut self, name: impl Into<String>, source: Arc<dyn ReadAt>) -> FileId {
         let structure = Arc::new(Structure::new(&self.cache, source.clone(), false));
         self.push_file(File { name: name.into(), source, structure })
     }
 
     /// As [`FileSet::push`], for a file on a server, where each read is a request. Weights are read
-    /// from `streamed`, which may fetch more than it is asked for, where there is such a source.
+    /// from `streamed`, if given, which may fetch more than requested.
     pub fn push_remote(
         &mut self,
         name: impl Into<String>,
@@ -80,28 +80,28 @@ impl FileSet {
         self.push_file(File { name: name.into(), source, structure })
     }
 
-    /// Adds a file of another set, with what is kept of it there.
+    /// Adds a file of another set, with its cache there.
     pub fn push_file(&mut self, file: File) -> FileId {
         Arc::make_mut(&mut self.files).push(file);
         FileId(self.files.len() as u32 - 1)
     }
 
-    /// Whether some of them are on a server.
+    /// Returns whether any of the files is on a server.
     pub fn is_remote(&self) -> bool {
         self.files.iter().any(|file| file.structure.is_remote())
     }
 
-    /// All files, in the order they were added.
+    /// Iterates over all files, in the order they were added.
     pub fn iter(&self) -> impl Iterator<Item = (FileId, &File)> {
         self.files.iter().enumerate().map(|(index, file)| (FileId(index as u32), file))
     }
 
-    /// How many files there are.
+    /// Returns the number of files.
     pub fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// The file that was opened.
+    /// Returns the file that was opened.
     pub fn main(&self) -> Result<FileId> {
         match self.files.is_empty() {
             true => Err(Error::io("no file was given")),
@@ -109,15 +109,15 @@ impl FileSet {
         }
     }
 
-    /// The same files under the same ids, with another one as the one that was opened. An id of
-    /// another set changes nothing.
+    /// Returns the same files under the same ids, with `id` as the opened file. An id of another
+    /// set changes nothing.
     #[must_use]
     pub fn opened_at(&self, id: FileId) -> Self {
         let main = if (id.0 as usize) < self.files.len() { id.0 } else { self.main };
         Self { main, ..self.clone() }
     }
 
-    /// The same files, with what may be spent on reading from them after they are opened.
+    /// Returns the same files with limits for reading from them after they are opened.
     #[must_use]
     pub fn within(mut self, limits: &Limits) -> Self {
         self.limits = Arc::new(limits.clone());
@@ -125,39 +125,40 @@ impl FileSet {
         self
     }
 
-    /// What may be spent on reading from them.
+    /// Returns the limits on reading the files.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The same files, with room to put tensors in order that lie crosswise in them.
+    /// Returns the same files with scratch space, for tensors that are stored in an order other
+    /// than the one read.
     #[must_use]
     pub fn with_scratch(mut self, scratch: Arc<dyn Scratch>) -> Self {
         self.scratch = Some(scratch);
         self
     }
 
-    /// Room outside memory, where there is some.
+    /// Returns the scratch space outside memory, if there is any.
     pub fn scratch(&self) -> Option<&Arc<dyn Scratch>> {
         self.scratch.as_ref()
     }
 
-    /// The same files, noting from now on which others are looked for: where files can't be
-    /// listed, what reads the set is how to learn which ones belong to it.
+    /// Returns the same files, recording from now on which other names are looked up. Where files
+    /// can't be listed, reading the set is the only way to learn which ones belong to it.
     #[must_use]
     pub fn noting_missed(mut self) -> Self {
         self.missed = Some(Arc::default());
         self
     }
 
-    /// The names that [`FileSet::find`] was asked for and that are not there, sorted.
+    /// Returns the names that [`FileSet::find`] did not find, sorted.
     pub fn missed(&self) -> Vec<String> {
         let missed = self.missed.as_ref().map(|missed| missed.lock());
         let missed = missed.map(|missed| missed.unwrap_or_else(PoisonError::into_inner).clone());
         missed.unwrap_or_default().into_iter().collect()
     }
 
-    /// The file with that exact name.
+    /// Returns the file with that exact name.
     pub fn find(&self, name: &str) -> Option<FileId> {
         let found = self.iter().find(|(_, file)| file.name == name).map(|(id, _)| id);
         if found.is_none() {
@@ -166,7 +167,7 @@ impl FileSet {
         found
     }
 
-    /// Notes that a file was looked for and is not there, where such names are noted.
+    /// Records that a file was looked up and is missing, where such names are recorded.
     pub fn note_missed(&self, name: &str) {
         let Some(missed) = &self.missed else { return };
         let mut missed = missed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,16 +176,17 @@ impl FileSet {
         }
     }
 
-    /// The file's name; empty for an id of another set.
+    /// Returns the file's name; empty for an id of another set.
     pub fn name(&self, id: FileId) -> &str {
         self.files.get(id.0 as usize).map_or("", |file| &file.name)
     }
 
-    /// What `make` makes of the files' structure for `key`, unless that was made a moment ago: for what
-    /// many parts of one tensor need. Only the last two things are kept.
+    /// Returns what `make` computes for `key` from the structure of the files, or the cached result
+    /// of a recent call. For results that many parts of one tensor share. Only the last two are
+    /// kept.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// Returns the error of `make`.
     pub fn recent<K, V>(&self, key: K, make: impl FnOnce() -> Result<V>) -> Result<Arc<V>>
     where
         K: PartialEq + Send + Sync + 'static,
@@ -193,41 +195,41 @@ impl FileSet {
         self.memo.recent(key, make)
     }
 
-    /// The file's bytes, past the cache: for weights.
+    /// Returns the file's bytes, bypassing the cache: for weights.
     pub fn source(&self, id: FileId) -> Result<&Arc<dyn ReadAt>> {
         self.file(id).map(|file| &file.source)
     }
 
-    /// The file's bytes through the cache of the set: for structure.
+    /// Returns the file's bytes through the cache of the set: for structure.
     pub fn structure(&self, id: FileId) -> Result<Arc<Structure>> {
         self.file(id).map(|file| file.structure.clone())
     }
 
-    /// From here on those files count as read that are read from here on.
+    /// Clears the record of which files have been read.
     pub fn untouch(&self) {
         for file in &*self.files {
             file.structure.touch(false);
         }
     }
 
-    /// The length of all files that were read from.
+    /// Returns the total length of all files that have been read from.
     pub fn touched_size(&self) -> u64 {
         let touched = self.files.iter().filter(|file| file.structure.is_touched());
         touched.fold(0, |sum, file| sum.saturating_add(file.source.len()))
     }
 
-    /// The file's length in bytes; 0 for an id of another set.
+    /// Returns the file's length in bytes; 0 for an id of another set.
     pub fn len(&self, id: FileId) -> u64 {
         self.files.get(id.0 as usize).map_or(0, |file| file.source.len())
     }
 
-    /// Whether there is no file in it.
+    /// Returns whether the set has no files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Fills `buffer` from `offset` of a file; an error if that is past its end. Short reads go
-    /// through the cache.
+    /// Fills `buffer` from `offset` of a file; an error if that is past its end. Short reads use
+    /// the cache.
     pub fn read(&self, id: FileId, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let File { source, structure, .. } = self.file(id)?;
         let end = offset.checked_add(buffer.len() as u64);
@@ -243,7 +245,7 @@ impl FileSet {
         read.map_err(|error| error.in_file(self.name(id)))
     }
 
-    /// An error unless a span lies within its file.
+    /// Fails unless the span lies within its file.
     pub fn check(&self, span: Span) -> Result<()> {
         let end = span.offset.checked_add(span.len);
         match end.is_some_and(|end| end <= self.len(span.file)) {
@@ -252,7 +254,7 @@ impl FileSet {
         }
     }
 
-    /// `len` bytes from `offset`; checks the end of the file before it allocates.
+    /// Reads `len` bytes from `offset`. Checks the length of the file before allocating.
     pub fn read_vec(&self, id: FileId, offset: u64, len: u64) -> Result<Vec<u8>> {
         self.check(Span { file: id, offset, len })?;
         let mut bytes = room::zeros(len)?;

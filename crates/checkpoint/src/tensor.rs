@@ -1,4 +1,4 @@
-//! A tensor: what its elements are and where they lie.
+//! Tensors: element type and location.
 
 mod layout;
 
@@ -9,38 +9,38 @@ pub use layout::{
     Packing, Part, Product, Rounding, Strided,
 };
 
-/// An array of elements and where its bytes are.
+/// An array of elements and the location of its bytes.
 ///
 /// Its *logical bytes* are its elements in C order, little-endian, dense, as [`Tensor::dtype`]:
-/// what is hashed, shown, compared and written.
+/// these are hashed, shown, compared and written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
-    /// What the elements are, to whoever uses the tensor.
+    /// Element type for users of the tensor.
     pub dtype: DType,
-    /// What they are in the file. Differs from `dtype` only where a cast was asked for; elements
-    /// are converted as they are read.
+    /// Element type in the file. Differs from `dtype` only if a cast was requested; elements are
+    /// converted as they are read.
     pub stored: DType,
     /// Length of each dimension, in elements.
     pub shape: Vec<u64>,
-    /// Where the bytes are.
+    /// Location of the bytes.
     pub layout: Layout,
     /// Byte order of the elements in the file.
     pub byte_order: ByteOrder,
-    /// Torch's lazy conjugation: values are the conjugates of what is stored.
+    /// Torch's lazy conjugation: values are the conjugates of the stored ones.
     pub conjugate: bool,
-    /// Torch's lazy negation: values are the negatives of what is stored.
+    /// Torch's lazy negation: values are the negatives of the stored ones.
     pub negate: bool,
-    /// Which memory it lies in, if the format says so: tensors of one number share it.
+    /// Id of the storage, if the format has one: tensors with the same id share memory.
     pub storage: Option<u32>,
-    /// Torch's flag.
+    /// Torch's `requires_grad` flag.
     pub requires_grad: bool,
-    /// What kind of tensor Python would make of it.
+    /// The tensor's class in Python.
     pub class: TensorClass,
-    /// How quantised integers stand for numbers.
+    /// Conversion of quantised integers to numbers.
     pub quantizer: Option<Quantizer>,
 }
 
-/// The order of the bytes of a number.
+/// Byte order of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum ByteOrder {
     /// Least significant byte first.
@@ -50,7 +50,7 @@ pub enum ByteOrder {
     Big,
 }
 
-/// What kind of tensor Python would make of it.
+/// The class of a tensor in Python.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TensorClass {
     /// `torch.Tensor`.
@@ -62,17 +62,17 @@ pub enum TensorClass {
     Other(Text),
 }
 
-/// How quantised integers stand for numbers.
+/// How quantised integers represent numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Quantizer {
-    /// One scale and zero point for all.
+    /// One scale and zero point for all elements.
     PerTensor {
         /// Value of one step.
         scale: f64,
-        /// The integer that stands for zero.
+        /// The integer that represents zero.
         zero_point: i64,
     },
-    /// One of each along an axis.
+    /// One scale and zero point per index of an axis.
     PerChannel {
         /// The `scales` tensor.
         scales: ValueId,
@@ -84,7 +84,7 @@ pub enum Quantizer {
 }
 
 impl Tensor {
-    /// A plain little-endian tensor.
+    /// Creates a plain little-endian tensor.
     pub fn new(dtype: DType, shape: Vec<u64>, layout: Layout) -> Self {
         Self {
             stored: dtype.clone(),
@@ -101,17 +101,18 @@ impl Tensor {
         }
     }
 
-    /// Number of elements; `None` if it does not fit 64 bits.
+    /// Returns the number of elements; `None` if it does not fit in 64 bits.
     pub fn numel(&self) -> Option<u64> {
         numel(&self.shape)
     }
 
-    /// Number of logical bytes; `None` if it does not fit 64 bits, or is no whole number of blocks.
+    /// Returns the number of logical bytes; `None` if it does not fit in 64 bits, or is not a whole
+    /// number of blocks.
     pub fn nbytes(&self) -> Option<u64> {
         self.dtype.bytes_of(self.numel()?)
     }
 
-    /// Whether the logical bytes are the bytes of one span of a file, as they are.
+    /// Returns whether the logical bytes are exactly the bytes of one span of a file.
     pub fn is_verbatim(&self) -> bool {
         matches!(self.layout, Layout::Span(_))
             && self.dtype == self.stored
@@ -121,7 +122,8 @@ impl Tensor {
     }
 }
 
-/// Number of elements of a shape; a zero dimension beats an overflow before it.
+/// Returns the number of elements of a shape. If any dimension is 0, so is the result, even if the
+/// product of the others overflows.
 pub(crate) fn numel(shape: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
@@ -129,7 +131,7 @@ pub(crate) fn numel(shape: &[u64]) -> Option<u64> {
     shape.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim))
 }
 
-/// The strides, in elements, of a dense C-order array; `None` if they do not fit.
+/// Returns the strides, in elements, of a dense C-order array; `None` if they do not fit.
 pub fn contiguous_strides(shape: &[u64]) -> Option<Vec<i64>> {
     let mut strides = vec![0; shape.len()];
     let mut step = 1i64;
@@ -140,7 +142,7 @@ pub fn contiguous_strides(shape: &[u64]) -> Option<Vec<i64>> {
     Some(strides)
 }
 
-/// The strides, in elements, of a dense Fortran-order array; `None` if they do not fit.
+/// Returns the strides, in elements, of a dense Fortran-order array; `None` if they do not fit.
 pub fn fortran_strides(shape: &[u64]) -> Option<Vec<i64>> {
     let reversed: Vec<u64> = shape.iter().rev().copied().collect();
     let mut strides = contiguous_strides(&reversed)?;

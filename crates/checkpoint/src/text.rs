@@ -6,16 +6,16 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A string as Python has it: Unicode code points, lone surrogates included.
+/// A string as in Python: Unicode code points, lone surrogates included.
 ///
-/// Held as UTF-8 where it is that, else as "generalised UTF-8" in which a lone surrogate takes
+/// Stored as UTF-8 if it is valid, else as "generalised UTF-8" in which a lone surrogate takes
 /// three bytes (Python's `surrogatepass`). Cheap to clone.
 #[derive(Clone)]
 pub struct Text(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    /// A short one, which most numbers and names are, takes no memory of its own.
+    /// A short string, as most numbers and names are, needs no allocation.
     /// Invariant: the first `len` bytes are UTF-8.
     Short {
         len: u8,
@@ -26,14 +26,15 @@ enum Repr {
     Surrogates(Arc<[u8]>),
 }
 
-/// As much as has room where a pointer and a length would be.
+/// The number of bytes that fit in the space of a pointer and a length.
 const SHORT: usize = 22;
 
-/// The lone surrogates that stand for bytes 0x80 to 0xff (PEP 383).
+/// The lone surrogates that represent bytes 0x80 to 0xff (PEP 383).
 const ESCAPES: std::ops::RangeInclusive<u16> = 0xdc80..=0xdcff;
 
 impl Text {
-    /// From UTF-8 in which lone surrogates are allowed; the offset of the first bad byte if not.
+    /// Decodes UTF-8 in which lone surrogates are allowed. Fails with the offset of the first bad
+    /// byte.
     pub fn from_surrogatepass(bytes: &[u8]) -> Result<Self, usize> {
         let mut at = 0;
         loop {
@@ -51,8 +52,8 @@ impl Text {
         }
     }
 
-    /// From code points, each at most `0x10FFFF`; surrogate pairs stay apart, as in Python.
-    /// The first number that is no code point if there is one.
+    /// Builds a text from code points, each at most `0x10FFFF`; surrogate pairs stay separate, as
+    /// in Python. Fails with the first number that is not a code point.
     pub fn from_code_points(points: impl IntoIterator<Item = u32>) -> Result<Self, u32> {
         let mut bytes = Vec::new();
         for point in points {
@@ -72,9 +73,10 @@ impl Text {
         })
     }
 
-    /// Decodes bytes that should be UTF-8 and may be anything, without loss. Each byte that isn't part of
-    /// UTF-8 becomes a lone surrogate `U+DC80` to `U+DCFF`, as with Python's `surrogateescape`, which h5py
-    /// uses. Other lone surrogates in three bytes (`surrogatepass`) stay themselves.
+    /// Decodes bytes that should be UTF-8 and may be anything, without loss. Each byte that isn't
+    /// part of UTF-8 becomes a lone surrogate `U+DC80` to `U+DCFF`, as with Python's
+    /// `surrogateescape`, which h5py uses. Other lone surrogates in three bytes (`surrogatepass`)
+    /// are kept.
     pub fn decode(bytes: &[u8]) -> Self {
         match Self::from_surrogatepass(bytes) {
             Ok(text) if !text.has_escapes() => text,
@@ -91,8 +93,8 @@ impl Text {
         }
     }
 
-    /// The bytes that [`Text::decode`] makes this text of. A text that it makes of no bytes is encoded
-    /// as [`Text::as_bytes`].
+    /// Returns the bytes from which [`Text::decode`] makes this text, or [`Text::as_bytes`] if
+    /// there are none.
     pub fn encode(&self) -> Cow<'_, [u8]> {
         if !self.has_escapes() {
             return Cow::Borrowed(self.as_bytes());
@@ -111,13 +113,13 @@ impl Text {
         }
     }
 
-    /// Whether some of it stands for bytes that aren't UTF-8: see [`Text::decode`].
+    /// Returns whether some code points represent bytes that aren't UTF-8: see [`Text::decode`].
     pub fn has_escapes(&self) -> bool {
         matches!(self.0, Repr::Surrogates(_))
             && self.pieces().any(|piece| piece.is_err_and(|code| ESCAPES.contains(&code)))
     }
 
-    /// The string, if it has no lone surrogate.
+    /// Returns the string, if it has no lone surrogate.
     pub fn as_str(&self) -> Option<&str> {
         match &self.0 {
             Repr::Short { .. } => std::str::from_utf8(self.as_bytes()).ok(),
@@ -126,7 +128,7 @@ impl Text {
         }
     }
 
-    /// The bytes as Python's `surrogatepass` writes them.
+    /// Returns the bytes as Python's `surrogatepass` writes them.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Repr::Short { len, bytes } => &bytes[..usize::from(*len).min(SHORT)],
@@ -135,7 +137,7 @@ impl Text {
         }
     }
 
-    /// The string for people: a lone surrogate becomes `\udXXX`.
+    /// Returns the string for display: a lone surrogate becomes `\udXXX`.
     pub fn to_lossy(&self) -> Cow<'_, str> {
         match &self.0 {
             Repr::Utf8(text) => Cow::Borrowed(text),
@@ -153,7 +155,7 @@ impl Text {
         }
     }
 
-    /// The text as runs of proper strings and lone surrogates.
+    /// Splits the text into valid strings and lone surrogates.
     pub fn pieces(&self) -> impl Iterator<Item = Result<&str, u16>> {
         let mut rest = self.as_bytes();
         std::iter::from_fn(move || {
@@ -174,13 +176,13 @@ impl Text {
         })
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.as_bytes().is_empty()
     }
 }
 
-/// The surrogate code point that `bytes` start with, if they do.
+/// Returns the surrogate code point at the start of `bytes`, if there is one.
 fn surrogate(bytes: &[u8]) -> Option<u16> {
     match bytes {
         [0xed, b @ 0xa0..=0xbf, c @ 0x80..=0xbf, ..] => {
@@ -204,21 +206,21 @@ impl AsRef<[u8]> for Text {
     }
 }
 
-/// Maps of texts are looked up by bytes, so that nothing has to be made for it.
+/// Maps of texts can be looked up by bytes, without allocating a text.
 impl Borrow<[u8]> for Text {
     fn borrow(&self) -> &[u8] {
         self.as_bytes()
     }
 }
 
-/// As its bytes hash: two texts are equal where these are.
+/// Hashes the bytes, which are equal for equal texts.
 impl Hash for Text {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_bytes().hash(state);
     }
 }
 
-/// By code points, as in Python: that is the order of the bytes.
+/// Orders by code points, as Python does, which is the order of the bytes.
 impl Ord for Text {
     fn cmp(&self, other: &Self) -> Ordering {
         self.as_bytes().cmp(other.as_bytes())

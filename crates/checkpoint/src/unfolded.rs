@@ -1,37 +1,37 @@
-//! What a checkpoint comes to once everything in it is written out.
+//! The size of a checkpoint once links and repetition are written out.
 
 use crate::pieces::Pieces;
 use crate::{Error, FileId, FileSet, Layout, Limits, Result, Tensor, Value};
 
-/// The sums of what a checkpoint holds, each thing as often as it is named.
+/// The total size of a checkpoint, counting each thing as often as it is named.
 ///
 /// A file can name one text a million times, take a thousand views of one storage or give a
-/// constant any shape: what is small in the file is large to whoever goes through it. The sums are
-/// known after opening, before anything is read.
+/// constant any shape: a small file can expand to huge data for code that reads all of it. The sums
+/// are known after opening, before any data is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Unfolded {
     /// Leaves of the tree.
     pub leaves: u64,
-    /// Bytes of all keys and of all texts and byte strings under them.
+    /// Bytes of all keys and of all strings and byte strings.
     pub text_bytes: u64,
-    /// Logical bytes of all tensors, one that has several names once.
+    /// Logical bytes of all tensors; one with several names counts once.
     pub tensor_bytes: u64,
-    /// Bytes of the files that they come from.
+    /// Bytes of the files that hold the checkpoint.
     pub stored_bytes: u64,
 }
 
-/// Texts of less than this together are nothing to ask about, however small the file.
+/// Texts that are smaller than this in total are always accepted, however small the file.
 const SMALL_TEXTS: u64 = 64 << 20;
-/// Nor are tensors: a constant of some megabytes is common in a file of a few hundred bytes.
+/// The same for tensors: a constant of some megabytes is common in a file of a few hundred bytes.
 const SMALL_TENSORS: u64 = 1 << 30;
 
 impl Unfolded {
-    /// Whether it is more than [`Limits::unfold`] times what is stored.
+    /// Returns whether the total is more than [`Limits::unfold`] times the stored bytes.
     pub fn is_over(&self, limits: &Limits) -> bool {
         self.over(limits).is_some()
     }
 
-    /// Fails if going through all of it is more than `limits` allow; `what` would do so: "reading
+    /// Fails if processing everything would exceed `limits`; `what` names the operation: "reading
     /// all values".
     pub fn check(&self, what: &str, limits: &Limits) -> Result<()> {
         let Some((bytes, of)) = self.over(limits) else { return Ok(()) };
@@ -42,16 +42,16 @@ impl Unfolded {
         )))
     }
 
-    /// The same of `bytes` of tensors, those of a file to be written.
+    /// Returns the same with `bytes` of tensors, those of a file to be written.
     #[must_use]
     pub fn writing(self, bytes: u64) -> Self {
         Self { text_bytes: 0, tensor_bytes: bytes, ..self }
     }
 
-    /// What is over, and of what.
+    /// Returns the size that exceeds the limit, and what it is the size of.
     fn over(&self, limits: &Limits) -> Option<(u64, &'static str)> {
         let allowed = self.stored_bytes.saturating_mul(limits.unfold);
-        // Raised limits raise the floors as well.
+        // Raising the limits raises the minimum sizes as well.
         let floor = |bytes: u64| (bytes / 1_000).saturating_mul(limits.unfold);
         if self.tensor_bytes > allowed.max(floor(SMALL_TENSORS)) {
             return Some((self.tensor_bytes, "tensors"));
@@ -59,8 +59,8 @@ impl Unfolded {
         (self.text_bytes > allowed.max(floor(SMALL_TEXTS))).then_some((self.text_bytes, "text"))
     }
 
-    /// The tensors of a checkpoint and the files that it needs; leaves and texts are counted by
-    /// whoever walks the tree.
+    /// Sums up the tensors of a checkpoint and the files that it needs. Leaves and texts are
+    /// counted by the caller, which walks the tree.
     pub(crate) fn of_tensors(tensors: &Pieces<Tensor>, set: &FileSet) -> Self {
         let mut unfolded = Self::default();
         let mut files = vec![false; set.count()];
@@ -103,7 +103,7 @@ impl Unfolded {
     }
 }
 
-/// Bytes of text that a value is.
+/// Returns the bytes of text in a value.
 pub(crate) fn text_len(value: &Value) -> u64 {
     match value {
         Value::Str(text) => text.as_bytes().len() as u64,

@@ -1,9 +1,9 @@
 //! The values of a state dict.
 //!
-//! Values live in one table ([`crate::Checkpoint::value`]) and name each other by [`ValueId`].
+//! Values live in one table ([`crate::Checkpoint::value`]) and refer to each other by [`ValueId`].
 //! Every value has exactly one parent; a further occurrence of the same object is a
-//! [`Value::Link`]. So a file can't make the tree larger than itself by naming a list a
-//! thousand times, a cycle is finite, and nothing recurses on depth, dropping included.
+//! [`Value::Link`]. So a file can't make the tree larger than itself by naming a list a thousand
+//! times, a cycle is finite, and nothing recurses on depth, dropping included.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum Value {
     Bytes {
         /// The bytes.
         data: Arc<[u8]>,
-        /// A `bytearray`.
+        /// Whether it is a `bytearray`.
         mutable: bool,
     },
     /// A list or deque.
@@ -50,21 +50,22 @@ pub enum Value {
     DType {
         /// The dtype.
         dtype: DType,
-        /// numpy's rather than torch's.
+        /// Whether it is numpy's dtype rather than torch's.
         numpy: bool,
     },
     /// A `torch.device`, e.g. `cuda:0`.
     Device(Text),
-    /// This value *is* that one: tied weights, a shared list, a cycle. Never to another link.
+    /// The same object as another value: tied weights, a shared list, a cycle. Its target is never
+    /// a link.
     Link(ValueId),
-    /// A global that a pickle names, with its arguments. Never built.
+    /// A global that a pickle names, with its arguments. Never instantiated.
     Opaque(Box<Opaque>),
 }
 
-/// A list, or something that was one.
+/// A list or similar.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct List {
-    /// Which kind.
+    /// Kind of list.
     pub class: ListClass,
     /// The items.
     pub items: Vec<ValueId>,
@@ -80,10 +81,10 @@ pub enum ListClass {
     Deque(Option<u64>),
 }
 
-/// A tuple, or something that was one.
+/// A tuple or similar.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tuple {
-    /// Which kind.
+    /// Kind of tuple.
     pub class: TupleClass,
     /// The items.
     pub items: Vec<ValueId>,
@@ -97,14 +98,14 @@ pub enum TupleClass {
     Tuple,
     /// `torch.Size`; its items are integers.
     Size,
-    /// A named tuple's class. Behind a pointer, as most values need no room for it.
+    /// The class of a named tuple. In an `Arc` because most values don't need it.
     Named(Arc<Global>),
 }
 
 /// A set.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Set {
-    /// A `frozenset`.
+    /// Whether it is a `frozenset`.
     pub frozen: bool,
     /// The members, in file order.
     pub items: Vec<ValueId>,
@@ -113,9 +114,9 @@ pub struct Set {
 /// An ordered dict of any class.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Dict {
-    /// Which kind.
+    /// Kind of dict.
     pub class: DictClass,
-    /// Keys and values in file order. A later entry of the same key has replaced the earlier.
+    /// Keys and values in file order. A later entry with the same key has replaced the earlier one.
     pub entries: Vec<(DictKey, ValueId)>,
 }
 
@@ -127,18 +128,18 @@ pub enum DictClass {
     Dict,
     /// `collections.OrderedDict`.
     Ordered,
-    /// `collections.defaultdict` and what it calls for missing keys.
+    /// `collections.defaultdict` and its factory for missing keys.
     Default(Option<Arc<Global>>),
     /// `collections.Counter`.
     Counter,
     /// A subclass, or an object that was filled like a dict.
     Other(Arc<Global>),
-    /// An object that was not built: its attributes, and what else it would be made from. The
-    /// entry `__class__` is its class, `__reduce__` the function that would return it.
+    /// An object that was not instantiated: its attributes and constructor arguments. The entry
+    /// `__class__` is its class, `__reduce__` the function that would return it.
     Object(Arc<Global>),
 }
 
-/// A key of a dict; keeps its type.
+/// A key of a dict, with its type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DictKey {
     /// A string.
@@ -155,16 +156,16 @@ pub enum DictKey {
     Bytes(Arc<[u8]>),
     /// A tuple of keys.
     Tuple(Vec<DictKey>),
-    /// Anything else that Python can hash, as it prints it.
+    /// Any other hashable value, as Python prints it.
     Other(Text),
 }
 
-/// A numpy array; a scalar if `scalar`.
+/// A numpy array or scalar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
-    /// Its elements.
+    /// The elements.
     pub tensor: TensorId,
-    /// A numpy scalar rather than an array without dimensions.
+    /// Whether it is a numpy scalar rather than an array without dimensions.
     pub scalar: bool,
 }
 
@@ -175,30 +176,30 @@ pub struct Sparse {
     pub layout: String,
     /// Element type of the values.
     pub dtype: DType,
-    /// Shape of the whole.
+    /// Shape of the sparse tensor.
     pub shape: Vec<u64>,
     /// The parts by torch's names: `indices` and `values`, or `crow_indices`, `col_indices`, …
     pub parts: Vec<(&'static str, ValueId)>,
-    /// Whether a COO tensor says that it is coalesced.
+    /// The `is_coalesced` flag of a COO tensor.
     pub coalesced: Option<bool>,
 }
 
-/// The dotted name of something in Python.
+/// The dotted name of a Python object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Global {
     /// The module, e.g. `collections`.
     pub module: Arc<str>,
-    /// The name in it, e.g. `OrderedDict`; may hold dots.
+    /// The name within the module, e.g. `OrderedDict`; may contain dots.
     pub name: Arc<str>,
 }
 
 impl Global {
-    /// `module.name`.
+    /// Creates the global `module.name`.
     pub fn new(module: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { module: module.into(), name: name.into() }
     }
 
-    /// Whether it is `module.name`.
+    /// Returns whether this is `module.name`.
     pub fn is(&self, module: &str, name: &str) -> bool {
         *self.module == *module && *self.name == *name
     }
@@ -210,7 +211,8 @@ impl fmt::Display for Global {
     }
 }
 
-/// A global that a pickle names and what it would have been made with. Nothing was called.
+/// A global that a pickle names, with the arguments that it would have been called with. Nothing
+/// was called.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Opaque {
     /// The class or function.
@@ -219,20 +221,18 @@ pub struct Opaque {
     pub form: Form,
     /// Positional arguments.
     pub args: Vec<ValueId>,
-    /// What `BUILD` would have set.
+    /// The state that `BUILD` would have set.
     pub state: Option<ValueId>,
-    /// What `APPEND` would have added.
+    /// The items that `APPEND` would have added.
     pub items: Vec<ValueId>,
-    /// What `SETITEM` would have set; also keyword arguments.
+    /// The entries that `SETITEM` would have set; also keyword arguments.
     pub entries: Vec<(ValueId, ValueId)>,
-    /// How Python would print it, for the harmless classes that we know (dates, paths,
-    /// ranges, …).
+    /// Python's `repr` of it, for the harmless classes that we know (dates, paths, ranges, …).
     pub repr: Option<Text>,
 }
 
 impl Opaque {
-    /// A global that is only named, or what a format has besides the values that we know; printed
-    /// as `repr`.
+    /// Creates a global that is only named, or a format's own kind of value; printed as `repr`.
     pub fn reference(global: Global, repr: Option<Text>) -> Self {
         Self {
             global,
@@ -253,19 +253,19 @@ pub enum Form {
     Reference,
     /// Called with arguments (`REDUCE`, `INST`, `OBJ`).
     Call,
-    /// Made without calling `__init__` (`NEWOBJ`, `NEWOBJ_EX`).
+    /// Created without calling `__init__` (`NEWOBJ`, `NEWOBJ_EX`).
     Instance,
 }
 
 impl Value {
-    /// The values that hang directly below this one, in order; a link's target does not.
+    /// Returns the values directly below this one, in order; not the target of a link.
     pub fn children(&self) -> Vec<ValueId> {
         let mut ids = Vec::new();
         self.each_child(|id| ids.push(id));
         ids
     }
 
-    /// As [`Value::children`], one after the other, without a list of them.
+    /// Calls `each` for each of [`Value::children`], without building a list.
     pub(crate) fn each_child(&self, mut each: impl FnMut(ValueId)) {
         match self {
             Self::List(List { items, .. })
@@ -285,7 +285,7 @@ impl Value {
         }
     }
 
-    /// Gives the items of a container, to be changed: a list, tuple, set or dict.
+    /// Calls `each` for the id of each item of a list, tuple, set or dict.
     pub fn each_child_mut(&mut self, mut each: impl FnMut(&mut ValueId)) {
         match self {
             Self::List(List { items, .. })
@@ -296,7 +296,7 @@ impl Value {
         }
     }
 
-    /// Adds to the number of every value and tensor that it names.
+    /// Adds to the id of every value and tensor that this one refers to.
     pub(crate) fn shift(&mut self, values: u32, tensors: u32) {
         let move_all = |ids: &mut Vec<ValueId>| ids.iter_mut().for_each(|id| id.0 += values);
         match self {
@@ -329,7 +329,7 @@ impl Value {
         }
     }
 
-    /// Whether flattening goes into it rather than stopping at it.
+    /// Returns whether flattening descends into the value.
     pub fn is_container(&self) -> bool {
         matches!(
             self,
@@ -337,7 +337,7 @@ impl Value {
         )
     }
 
-    /// The word for it in a table and in a manifest.
+    /// Returns the word for it in tables and manifests.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::None => "none",
@@ -364,7 +364,7 @@ impl Value {
 }
 
 impl fmt::Display for DictKey {
-    /// As Python's `str()` of the key: what flattening puts between the dots.
+    /// Formats like Python's `str()` of the key, which flattening puts between the dots.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Str(text) => write!(f, "{text}"),

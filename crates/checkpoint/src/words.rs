@@ -1,6 +1,6 @@
-//! Numbers and lists that people read.
+//! Numbers and lists for display.
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 #[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -14,7 +14,7 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// `1 key`, `2,000 keys`.
+/// Formats a count with its noun: `1 key`, `2,000 keys`.
 #[must_use]
 pub fn counted(number: u64, noun: &str) -> String {
     let end = match (number, noun.as_bytes().last()) {
@@ -25,7 +25,7 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{end}", grouped(number))
 }
 
-/// The first of some names, and how many more there are: `a, b and 1,234 more`.
+/// Formats the first of some names, and how many more there are: `a, b and 1,234 more`.
 #[must_use]
 pub fn listed<Name: AsRef<str>>(names: &[Name], most: usize) -> String {
     let few: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
@@ -36,7 +36,7 @@ pub fn listed<Name: AsRef<str>>(names: &[Name], most: usize) -> String {
     }
 }
 
-/// Bytes in decimal units: `1.23 MB`; small numbers exactly.
+/// Formats bytes in decimal units: `1.23 MB`; small numbers exactly.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];

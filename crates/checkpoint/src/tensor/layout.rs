@@ -1,51 +1,52 @@
-//! Where the bytes of a tensor are.
+//! Location of the bytes of a tensor.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::{FileSet, Result, Span, Tensor, Text};
 
-/// Where the bytes of a tensor are. Says nothing about what they mean: that is the tensor's
-/// dtype, shape and byte order.
+/// The location of the bytes of a tensor. Their meaning is in the tensor's dtype, shape and byte
+/// order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Layout {
-    /// Dense C order in one run of a file.
+    /// Dense C order in one range of a file.
     Span(Span),
     /// A view of a storage.
     Strided(Strided),
-    /// Pieces that may be filtered (compressed, shuffled), each decoded as a whole.
+    /// Chunks that may be filtered (compressed, shuffled), each decoded as a whole.
     Chunked(Chunked),
     /// One compressed stream that holds the dense bytes: a deflated member of a zip file.
     Packed(Packed),
-    /// Parts one after the other along an axis.
+    /// Parts that are concatenated along an axis.
     Concat(Concat),
-    /// Somewhere in a run of a file that says itself where: looked up when the bytes are needed.
+    /// A place within a range of a file, which the range itself describes: looked up when the bytes
+    /// are needed.
     Deferred(Deferred),
-    /// What comes of another tensor's elements, one by one.
+    /// Computed element by element from another tensor.
     Computed(Arc<Computed>),
-    /// Every element is this one; its length is the stored dtype's itemsize.
+    /// Every element equals this one; its length is the stored dtype's itemsize.
     Fill(Arc<[u8]>),
-    /// The dense bytes themselves, where the file has them in its structure.
+    /// The dense bytes themselves, if the file has them in its structure.
     Inline(Arc<[u8]>),
-    /// There are none: a meta tensor, a file that was not given. The text says why.
+    /// No bytes: a meta tensor, or a missing file. The text gives the reason.
     Missing(Text),
 }
 
-/// A view of a storage, as torch has them. Readers check that every element lies inside.
+/// A view of a storage, as in torch. Readers check that every element lies inside.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Strided {
-    /// The storage: a `Span`, `Packed`, `Inline` or `Fill`; or a `Concat` of parts, which is how a
-    /// storage in chunks says its own shape. Its elements count in C order.
+    /// The storage: a `Span`, `Packed`, `Inline` or `Fill`; or a `Concat` of parts, for a chunked
+    /// storage with a shape of its own. Its elements count in C order.
     pub storage: Arc<Layout>,
     /// Length of the storage in bytes.
     pub storage_len: u64,
-    /// First element, in elements from the start of the storage.
+    /// First element, counted from the start of the storage.
     pub offset: u64,
-    /// Elements between neighbours, for each dimension; may be 0 or negative.
+    /// Elements between neighbours, per dimension; may be 0 or negative.
     pub strides: Vec<i64>,
 }
 
-/// An array in chunks of one shape; chunks at the far edges are whole and padded.
+/// An array in chunks of one shape; chunks at the far edges are padded to full size.
 #[derive(Clone)]
 pub struct Chunked {
     /// Shape of a chunk, in elements, as many dimensions as the tensor.
@@ -54,60 +55,61 @@ pub struct Chunked {
     pub chunks: Arc<dyn Chunks>,
 }
 
-/// The chunks of an array: found when they are needed, not when the file is opened.
+/// The chunks of an array: looked up when they are needed, not when the file is opened.
 pub trait Chunks: fmt::Debug + Send + Sync {
-    /// All stored chunks, in any order. One that is not stored holds [`Chunks::fill`].
+    /// Returns all stored chunks, in any order. Chunks that are not stored are filled with
+    /// [`Chunks::fill`].
     fn table(&self, files: &FileSet) -> Result<Vec<Chunk>>;
 
-    /// Undoes the filters: `stored` are the bytes of the chunk in the file; `out` is emptied
-    /// and receives exactly the chunk's elements in C order, as the file's byte order has them.
+    /// Undoes the filters. `stored` are the bytes of the chunk in the file; `out` is cleared and
+    /// receives exactly the chunk's elements in C order, in the file's byte order.
     fn decode(&self, chunk: &Chunk, stored: &[u8], out: &mut Vec<u8>) -> Result<()>;
 
-    /// The element that fills chunks that are not stored; empty means zeros.
+    /// Returns the element that fills chunks that are not stored; empty means zeros.
     fn fill(&self) -> &[u8];
 
-    /// The filters in the order they were applied, for people: `lz4`, `shuffle, gzip 4`, or
-    /// empty.
+    /// Returns the filters in the order they were applied, for display: `lz4`, `shuffle, gzip 4`,
+    /// or empty.
     fn describe(&self) -> String;
 }
 
 /// One stored chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its first element in the array, one number for each dimension.
+    /// Its first element in the array, one index per dimension.
     pub at: Vec<u64>,
-    /// Where its bytes are.
+    /// Location of its bytes.
     pub span: Span,
-    /// Filters that were skipped for this chunk, as HDF5 has it: bit n for the n-th filter.
+    /// Filters that were skipped for this chunk, as in HDF5: bit n for the n-th filter.
     pub mask: u32,
 }
 
 /// A compressed stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed {
-    /// Where the compressed bytes are.
+    /// Location of the compressed bytes.
     pub span: Span,
-    /// How they are compressed.
+    /// Compression method.
     pub packing: Packing,
-    /// Bytes at the start of the decompressed stream that do not belong to it: a header.
+    /// Bytes to skip at the start of the decompressed stream: a header.
     pub skip: u64,
-    /// Length once decompressed, without those.
+    /// Decompressed length, without the skipped bytes.
     pub len: u64,
 }
 
-/// How a stream is compressed: the methods of members of a zip archive that Python's `zipfile` reads.
+/// Compression methods: those of zip members that Python's `zipfile` reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Packing {
     /// Raw deflate (RFC 1951), method 8.
     Deflate,
     /// bzip2, method 12.
     Bzip2,
-    /// LZMA behind its properties, method 14.
+    /// LZMA after its properties, method 14.
     Lzma,
 }
 
 impl Packing {
-    /// Its name for people.
+    /// Returns the name to display.
     pub fn name(self) -> &'static str {
         match self {
             Self::Deflate => "deflate",
@@ -126,50 +128,51 @@ impl Packing {
     }
 }
 
-/// Parts one after the other along an axis.
+/// Parts that are concatenated along an axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Concat {
     /// The axis.
     pub axis: usize,
-    /// The parts; their shapes are equal but for the axis, where they add up to the whole.
+    /// The parts; their shapes are equal except along the axis, where they add up to the whole.
     pub parts: Vec<Part>,
 }
 
 /// A part of a [`Concat`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// Its shape.
+    /// Shape of the part.
     pub shape: Vec<u64>,
-    /// Where it is.
+    /// Location of the part.
     pub layout: Layout,
 }
 
-/// Elements that are computed from those of another tensor as they are read. The tensor that has
-/// this layout is little-endian, of the same shape, and stored as the dtype of [`Computed::of`].
+/// Elements that are computed from those of another tensor as they are read. The tensor with this
+/// layout is little-endian, has the same shape, and is stored as the dtype of [`Computed::of`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Computed {
-    /// The tensor whose logical elements go in.
+    /// The input tensor.
     pub of: Tensor,
-    /// What is done to each, in order; each step is rounded to the dtype, as torch does it.
+    /// Operations on each element, in order; the result of each is rounded to the dtype, as in
+    /// torch.
     pub steps: Vec<Arithmetic>,
-    /// What is added to each, after that.
+    /// The product that is added afterwards.
     pub product: Option<Product>,
 }
 
-/// The product of two thin matrices, which are held in memory while it is computed.
+/// The product of two thin matrices, which are held in memory meanwhile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Product {
-    /// The left one, `[rows, rank]`.
+    /// The left matrix, `[rows, rank]`.
     pub left: Tensor,
-    /// The right one, `[rank, columns]`.
+    /// The right matrix, `[rank, columns]`.
     pub right: Tensor,
-    /// What each element of the product is multiplied by.
+    /// Factor of each element of the product.
     pub scale: f64,
-    /// What is rounded to a dtype of 16 bits.
+    /// Which intermediate results are rounded to a 16-bit dtype.
     pub rounding: Rounding,
 }
 
-/// What of a [`Product`] that is added is rounded to a dtype of 16 bits.
+/// Which results of adding a [`Product`] are rounded to a 16-bit dtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
     /// The product, the product times the scale, and the sum.
@@ -180,37 +183,37 @@ pub enum Rounding {
     Sum,
 }
 
-/// One step of a [`Computed`] element.
+/// One operation of a [`Computed`] tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arithmetic {
-    /// The element and this.
+    /// Adds a number.
     Add(f64),
-    /// The element times this.
+    /// Multiplies by a number.
     Multiply(f64),
-    /// The element by this.
+    /// Divides by a number.
     Divide(f64),
-    /// Zero where the element is not a number.
+    /// Replaces NaN with zero.
     NanToZero,
-    /// A random number instead: mean 0, this standard deviation. The same for the same seed and
-    /// place, so that reading twice gives the same.
+    /// Replaces the element with a random number of mean 0 and this standard deviation. It depends
+    /// only on seed and position, so that repeated reads agree.
     Normal {
         /// The standard deviation.
         deviation: f64,
-        /// Which numbers.
+        /// Seed of the random numbers.
         seed: u64,
     },
-    /// A random number between minus this and this instead.
+    /// Replaces the element with a random number between `-bound` and `bound`.
     Uniform {
         /// The bound.
         bound: f64,
-        /// Which numbers.
+        /// Seed of the random numbers.
         seed: u64,
     },
 }
 
-/// A run of a file that holds dense elements and, beside them, where they are: one of the many
-/// small archives that a distributed checkpoint is made of. Looking into each when the file is
-/// opened would cost as many reads.
+/// A range of a file that holds dense elements together with their location: one of the many small
+/// archives in a distributed checkpoint. Parsing each of them when the file is opened would cost
+/// one read each.
 #[derive(Clone)]
 pub struct Deferred {
     span: Span,
@@ -218,15 +221,15 @@ pub struct Deferred {
     found: Arc<OnceLock<Layout>>,
 }
 
-/// Finds the elements in a [`Deferred`] run.
+/// Finds the elements in a [`Deferred`] range.
 pub trait Locate: fmt::Debug + Send + Sync {
-    /// Where the elements of an array of `shape` are; never a [`Layout::Deferred`]. Fails if what
-    /// lies there has another shape, dtype or byte order than the tensor.
+    /// Returns the location of the elements of an array of `shape`; never a [`Layout::Deferred`].
+    /// Fails if the stored shape, dtype or byte order differs from the tensor's.
     fn locate(&self, files: &FileSet, span: Span, shape: &[u64]) -> Result<Layout>;
 }
 
 impl Computed {
-    /// The layouts of all that it is computed from.
+    /// Iterates over the layouts of all inputs.
     pub fn layouts(&self) -> impl Iterator<Item = &Layout> {
         let factors = self.product.iter().flat_map(|product| [&product.left, &product.right]);
         std::iter::once(&self.of).chain(factors).map(|tensor| &tensor.layout)
@@ -234,17 +237,17 @@ impl Computed {
 }
 
 impl Deferred {
-    /// What `locate` will find in `span`.
+    /// Creates a layout that `locate` will look up in `span`.
     pub fn new(span: Span, locate: Arc<dyn Locate>) -> Self {
         Self { span, locate, found: Arc::new(OnceLock::new()) }
     }
 
-    /// The run of the file, more than the elements.
+    /// Returns the range of the file, which is larger than the elements.
     pub fn span(&self) -> Span {
         self.span
     }
 
-    /// Where the elements are; looked up once. See [`Locate::locate`].
+    /// Returns the location of the elements, looked up at most once. See [`Locate::locate`].
     pub fn layout(&self, files: &FileSet, shape: &[u64]) -> Result<&Layout> {
         if let Some(found) = self.found.get() {
             return Ok(found);
@@ -261,7 +264,7 @@ impl fmt::Debug for Deferred {
 }
 
 impl PartialEq for Deferred {
-    /// The same run, looked at in the same way; not what is found there.
+    /// Compares range and lookup function, not the location found.
     fn eq(&self, other: &Self) -> bool {
         self.span == other.span && Arc::ptr_eq(&self.locate, &other.locate)
     }
@@ -274,7 +277,7 @@ impl fmt::Debug for Chunked {
 }
 
 impl PartialEq for Chunked {
-    /// The same chunks of the same file: identity, for the table is not read to compare.
+    /// Compares shape and identity; reading the tables to compare them would be too costly.
     fn eq(&self, other: &Self) -> bool {
         self.shape == other.shape && Arc::ptr_eq(&self.chunks, &other.chunks)
     }
