@@ -1,5 +1,5 @@
-//! Writes down which families there are and what their keys look like, so that the page fetches only
-//! the files that it needs.
+//! Writes the catalog of model families and the patterns of their keys, so that the page fetches
+//! only the files that it needs.
 
 use std::path::Path;
 use std::{env, fs, io};

@@ -1,11 +1,12 @@
 //! The Statelens page: a Yew application, and the worker that runs the core for it.
 //!
 //! The page never touches a checkpoint's bytes. It sends [`protocol::ToWorker`] messages to a
-//! dedicated worker, which opens files with synchronous reads and answers with
-//! [`protocol::FromWorker`]. What the page shows is computed from those answers by the pure
-//! modules under [`state`]: they know neither the browser nor the core, and are tested natively.
+//! dedicated worker, which opens files with synchronous reads and replies with
+//! [`protocol::FromWorker`]. The pure modules under [`state`] compute the page's contents from
+//! those replies. They depend on neither the browser nor the core, and are tested natively.
 //!
-//! It is not a library for others: the binary, which is both page and worker, is its only user.
+//! This crate is not a library for others: its only user is the binary, which is both page and
+//! worker.
 
 #![allow(missing_docs, reason = "an application: the names have no other users")]
 

@@ -1,4 +1,4 @@
-//! What page and worker share to post each other messages, which are objects of JavaScript.
+//! How page and worker post messages to each other as JavaScript objects.
 
 use js_sys::Object;
 use serde::{Serialize, de::DeserializeOwned};
@@ -7,16 +7,17 @@ use wasm_bindgen::prelude::*;
 
 use crate::protocol::MESSAGE;
 
-/// How the locks begin by which tabs tell each other that they are there.
+/// Prefix of the names of the Web Locks by which tabs announce that they are alive.
 pub const LOCK: &str = "statelens-";
 
-/// How many of very many keys are shown by themselves first: more than fit on a screen.
+/// Number of keys shown first while a checkpoint with very many keys is still opening: more than
+/// fit on a screen.
 pub const FIRST: u32 = 100;
 
-/// An object to post, with a message in it.
+/// Wraps a message in an object that can be posted.
 ///
-/// 64-bit numbers are `BigInt`s, since not all of them fit a JavaScript number. An error is a defect
-/// of this program: every type that a message has can be written.
+/// 64-bit numbers become `BigInt`s, since not all of them fit a JavaScript number. An error is a
+/// defect of this program: every message type is serializable.
 pub fn envelope(message: &impl Serialize) -> Result<Object, JsValue> {
     let serializer = Serializer::new()
         .serialize_missing_as_null(true)
@@ -26,12 +27,12 @@ pub fn envelope(message: &impl Serialize) -> Result<Object, JsValue> {
     Ok(envelope)
 }
 
-/// The message in an object that [`envelope`] made; an error for any other.
+/// Reads the message from an object made by [`envelope`]; an error for any other object.
 pub fn message<T: DeserializeOwned>(posted: &JsValue) -> Result<T, JsValue> {
     Ok(serde_wasm_bindgen::from_value(get(posted, MESSAGE))?)
 }
 
-/// A property of a JS object; undefined if there is none.
+/// Returns a property of a JS object; undefined if the object does not have it.
 pub fn get(object: &JsValue, name: &str) -> JsValue {
     js_sys::Reflect::get(object, &name.into()).unwrap_or(JsValue::UNDEFINED)
 }

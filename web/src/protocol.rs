@@ -1,8 +1,8 @@
 //! The messages between the page and its worker, defined once.
 //!
-//! Messages cross as JavaScript values (`serde-wasm-bindgen`). What serde can't carry - `File`s, a
-//! file handle from a save dialog, the finished `Blob` - travels beside the message, in the fields
-//! that [`FILES`] and [`HANDLE`] name. Rows, of which there may be a hundred thousand, are one
+//! Messages cross as JavaScript values (`serde-wasm-bindgen`). What serde can't carry (`File`s, a
+//! file handle from a save dialog, the finished `Blob`s) travels next to the message, in the fields
+//! [`FILES`] and [`HANDLE`]. Rows, of which there may be a hundred thousand, cross as one
 //! `Uint8Array` (see [`crate::rows`]).
 
 pub mod closer;
@@ -36,143 +36,132 @@ use self::run::{OpenCheck, RunValues};
 use self::share::{ShareOptions, SharedSummary, SummaryKind};
 use crate::rows::PackedRows;
 
-/// The field of a posted object that holds the message itself.
+/// The field of a posted object that holds the message.
 pub const MESSAGE: &str = "message";
 /// The field that holds an array of `File`s, in the order of [`ToWorker::Open`]'s names.
 pub const FILES: &str = "files";
-/// The field that holds a file handle to write to, or the finished `Blob`.
+/// The field that holds a file handle to write to, or the finished `Blob`s.
 pub const HANDLE: &str = "handle";
 
-/// A message, and whose it is. What is open in the worker is a session: each question is about one
-/// of them, and the worker answers none about another. Each question begins a job, of which all
-/// answers are; when it is over, [`FromWorker::Ended`] says so.
+/// A message with its session and job. A session is an open checkpoint in the worker; the worker
+/// refuses requests for any other session. Each request begins a job, and all replies to it carry
+/// the job's number. [`FromWorker::Ended`] is the last of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Posted<T> {
-    /// The session, counted by the page.
+    /// The session's number, chosen by the page.
     pub session: u32,
-    /// The job, counted by the page.
+    /// The job's number, chosen by the page.
     pub job: u32,
-    /// The message.
     pub message: T,
 }
 
-/// What the page asks of the worker.
+/// Requests from the page to the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// Open the files that come beside this message as one checkpoint.
+    /// Open the files sent with this message as one checkpoint.
     Open {
-        /// Names and sizes, in the order of the `File`s.
         files: Vec<FileName>,
-        /// Which of them to open; `None` lets the worker choose. The others serve links and shards.
+        /// The file to open; `None` lets the worker choose. The others serve links and shards.
         main: Option<u32>,
-        /// How many times the usual may be spent on it.
+        /// Factor by which the default limits are raised.
         times: u64,
     },
-    /// Open the checkpoint at an address, with the files beside it that belong to it.
+    /// Open the checkpoint at an address, with the files next to it that belong to it.
     OpenAddress {
-        /// The address, absolute.
+        /// The absolute address.
         url: String,
-        /// What may be done.
+        /// What the user has agreed to.
         agreed: Agreed,
     },
     /// Change how many bytes one action may fetch.
-    Allow {
-        /// That many.
-        cap: u64,
-    },
-    /// Open the summary that an address holds behind its `#`.
+    Allow { cap: u64 },
+    /// Open the summary that a link carries after its `#`.
     OpenLink {
-        /// The part behind the `#`.
+        /// The part after the `#`.
         fragment: String,
     },
-    /// Make a link, and tell what is in it.
+    /// Make a link, and list what it contains.
     Share {
-        /// What goes into it.
+        /// What to include.
         options: ShareOptions,
     },
     /// Write a summary as a file.
-    Summarize {
-        /// As which.
-        kind: SummaryKind,
-    },
-    /// Tell everything about one row.
+    Summarize { kind: SummaryKind },
+    /// Describe one row in full.
     Inspect {
         /// The row, as numbered by [`Opened::rows`].
         row: u32,
     },
     /// Read values of a tensor.
     Values {
-        /// The row.
         row: u32,
-        /// What of it, as Python has it between brackets; nothing of the whole.
+        /// A slice in Python's notation, without the brackets; empty for the whole tensor.
         slice: String,
-        /// The first value, counted in C order.
+        /// Number of the first value, in C order.
         start: u64,
-        /// How many values at most.
+        /// Maximum number of values.
         count: u32,
     },
-    /// Lay out a conversion without writing it.
+    /// Plan a conversion without writing it.
     Plan {
-        /// Chosen by the page; comes back with the answer, so that a late one is told apart.
+        /// Chosen by the page and repeated in the reply, so that the page can drop a late reply.
         request: u32,
-        /// What to convert to, and how.
+        /// The target and its options.
         options: Box<ConvertOptions>,
     },
     /// Run a plan.
     Run {
-        /// The request that it was the answer to.
+        /// The request that produced the plan.
         request: u32,
-        /// Where the bytes go. A [`SaveTo::Handle`] comes beside this message.
+        /// Where the bytes go. The handle of [`SaveTo::Handle`] is sent with this message.
         sink: SaveTo,
-        /// The files are kept even if casts did more to numbers than round them.
+        /// Keep the files even if casts did more to numbers than round them.
         falsify: bool,
     },
     /// Stop the running conversion and remove what it wrote.
     Cancel,
-    /// About comparing with a second checkpoint.
+    /// A request about comparing with a second checkpoint.
     Compare(compare::CompareRequest),
-    /// Read everything once: tell whether it is sound, also against the manifest that may come beside this message, and
-    /// keep the statistics and hashes of all tensors. With `true` it is sound only if all numbers are finite. `None`
-    /// stops that.
+    /// Verify: read everything once, check it also against the manifest that may be sent with this
+    /// message, and keep the statistics and hashes of all tensors. With `true`, any number that is
+    /// not finite is an error. `None` stops verifying.
     Verify(Option<bool>),
-    /// About the values of tensors.
+    /// A request about the values of tensors.
     Weights(weights::WeightsRequest),
-    /// About a matrix that is looked at as a picture.
+    /// A request about a matrix shown as a picture.
     Looking(looking::LookingRequest),
-    /// Open the structure of some of the files that come beside this message, one after the
-    /// other, to tell what is wrong with them. Nothing else is open then.
+    /// Open the structure of some of the files sent with this message, one after the other, and
+    /// report the problems of each. This begins a session without an open checkpoint.
     Look {
-        /// Names and sizes, in the order of the `File`s.
         files: Vec<FileName>,
-        /// Those to open.
+        /// Indices of the files to open.
         asked: Vec<u32>,
     },
-    /// Open the structure of some of the files that come beside this message, one after the other, to tell which
-    /// are damaged. What is open stays open.
+    /// Open the structure of some of the files sent with this message, one after the other, and
+    /// report which are damaged. The open checkpoint stays open.
     CheckFiles {
-        /// Names and sizes, in the order of the `File`s.
         files: Vec<FileName>,
-        /// Those to open.
+        /// Indices of the files to open.
         asked: Vec<u32>,
     },
-    /// Read all values of some of the files that come beside this message, one after the other; of none
-    /// stops that.
+    /// Read all values of some of the files sent with this message, one after the other. An empty
+    /// list stops reading.
     RunValues {
-        /// Names and sizes, in the order of the `File`s.
         files: Vec<FileName>,
-        /// Those to read.
+        /// Indices of the files to read.
         asked: Vec<u32>,
     },
-    /// Files of families that were asked for, by their paths; nothing for what can't be fetched.
+    /// Model family files that the worker requested: path and text, `None` if the file can't be
+    /// fetched.
     Provide(Vec<(String, Option<String>)>),
-    /// Tell what the model is; with `true`, fetch the config beside it first.
+    /// Describe the model; with `true`, fetch the config next to it first.
     Understand(bool),
-    /// Forget the open checkpoint.
+    /// Close the open checkpoint.
     Close,
 }
 
 impl ToWorker {
-    /// What the job does that it begins.
+    /// Returns the kind of job that this request begins.
     #[must_use]
     pub fn kind(&self) -> JobKind {
         match self {
@@ -218,94 +207,90 @@ impl ToWorker {
         }
     }
 
-    /// Whether a session begins with it, in the place of the one before.
+    /// Returns whether this request begins a new session, which replaces the current one.
     #[must_use]
     pub fn begins_session(&self) -> bool {
         matches!(self.kind(), JobKind::Open | JobKind::Look) || *self == Self::Close
     }
 }
 
-/// What the worker tells the page.
+/// Replies from the worker to the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromWorker {
-    /// The worker has started and listens.
+    /// The worker has started and is listening.
     Ready,
-    /// A checkpoint is being opened.
     Opening {
-        /// What is being done, in a few words.
+        /// The current activity, in a few words.
         doing: String,
-        /// Keys found so far.
         keys: u64,
-        /// Bytes read so far.
         read: u64,
-        /// Reads made so far.
         calls: u64,
     },
-    /// Several checkpoints were found among the files that are being opened.
     Checkpoints(Vec<FoundCheckpoint>),
-    /// The first tensors of what is being opened.
+    /// The first tensors of the checkpoint being opened.
     Found(PackedRows),
-    /// What has been fetched of a remote checkpoint so far.
+    /// Bytes and requests of a remote checkpoint so far.
     Fetched(Fetched),
-    /// The checkpoint is open.
     Opened(Box<Opened>),
-    /// It could not be opened.
+    /// The checkpoint could not be opened.
     OpenFailed(ErrorText),
-    /// The worker has stopped; the page says so itself.
+    /// The worker has stopped. The page posts this to itself.
     Crashed(ErrorText),
-    /// The answer to [`ToWorker::Share`].
+    /// The reply to [`ToWorker::Share`].
     Shared(Box<SharedSummary>),
-    /// The answer to [`ToWorker::Summarize`]; the page saves it.
+    /// The reply to [`ToWorker::Summarize`]; the page saves it.
     Summary {
         /// The name of the file.
         name: String,
-        /// What is in it.
+        /// The contents of the file.
         text: String,
     },
-    /// Everything about a row.
+    /// The reply to [`ToWorker::Inspect`].
     Inspected(Inspected),
-    /// Values of a tensor.
+    /// The reply to [`ToWorker::Values`].
     Valued(FormattedValues),
-    /// The first answer to [`ToWorker::Plan`], before the files are planned.
+    /// The first reply to [`ToWorker::Plan`], before the files are planned.
     Family {
-        /// The request it answers.
+        /// The request's number.
         request: u32,
-        /// Which model it is, and what becomes of it; nothing for what is no conversion.
+        /// The recognised model and the outcome of converting it; `None` if the plan is not a
+        /// conversion.
         family: Option<Box<family::FamilyReply>>,
     },
-    /// The last answer to [`ToWorker::Plan`].
+    /// The last reply to [`ToWorker::Plan`].
     Planned {
-        /// The request it answers.
+        /// The request's number.
         request: u32,
-        /// The plan, or why there is none.
+        /// The plan, or why it can't be made.
         plan: Result<Planned, ErrorText>,
     },
-    /// Files of families are needed, by their paths, before [`ToWorker::Plan`] can be answered.
+    /// Paths of the model family files that the worker needs before it can reply to
+    /// [`ToWorker::Plan`].
     Wants(Vec<String>),
-    /// A conversion is under way.
+    /// Progress of a conversion.
     Running(Running),
-    /// A conversion is complete. The `Blob`s come beside this message, in
-    /// an array; for [`SaveTo::Download`] the page saves them.
+    /// A conversion is complete. The `Blob`s are sent with this message, in an array; for
+    /// [`SaveTo::Download`] the page saves them.
     Done(Done),
-    /// A conversion ended before it was complete; nothing is left behind.
+    /// A conversion ended before it was complete; no files are left behind.
     Stopped {
         /// `None` if it was cancelled.
         error: Option<ErrorText>,
     },
-    /// About comparing with a second checkpoint.
+    /// A reply about comparing with a second checkpoint.
     Compare(compare::CompareReply),
-    /// About verifying.
+    /// A reply about verifying.
     Verify(verify::VerifyReply),
-    /// About the values of tensors.
+    /// A reply about the values of tensors.
     Weights(weights::WeightsReply),
-    /// About a matrix that is looked at as a picture.
+    /// A reply about a matrix shown as a picture.
     Looking(looking::LookingReply),
-    /// The answer to [`ToWorker::Understand`].
+    /// The reply to [`ToWorker::Understand`].
     Understood(Box<understanding::Understood>),
-    /// A file of [`ToWorker::Look`] or [`ToWorker::CheckFiles`] was opened, or can't be.
+    /// The result of opening one file of [`ToWorker::Look`] or [`ToWorker::CheckFiles`].
     Looked(OpenCheck),
-    /// About the values of a run folder.
+    /// A reply about the values of a run folder.
     RunValues(RunValues),
-    /// The job is over; what came of it was told before.
+    /// The job is over; its results were sent before.
     Ended(Ended),
 }

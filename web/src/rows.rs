@@ -1,37 +1,29 @@
-//! One row per leaf of the state, and the compact form in which rows cross from the worker.
+//! One row per leaf of the state, and the compact encoding in which rows cross from the worker.
 //!
-//! A checkpoint may have tens of thousands of keys, and a JS object for each would take longer
-//! to build than the file to open. So rows cross as one byte string: counts as LEB128, keys as
-//! what they share with the key before and the rest.
+//! A checkpoint may have tens of thousands of keys, and building a JS object for each would take
+//! longer than opening the file. So rows cross as one byte string: counts as LEB128, each key as
+//! the length of the prefix it shares with the previous key, followed by the rest.
 
 use serde::{Deserialize, Serialize};
 use statelens_inspect::fold::Foldable;
 
 use crate::wire::{put, put_bytes, take, take_bytes};
 
-/// What a leaf is. The names are those of the command's manifest.
+/// What a leaf is. The names are those of the manifest that the command writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LeafKind {
-    /// A tensor.
     Tensor,
-    /// A numpy array.
     Array,
-    /// An integer of any size.
     Int,
-    /// A floating point number.
     Float,
-    /// True or False.
     Bool,
-    /// Text.
     Str,
-    /// None.
+    /// Python's `None`.
     None,
-    /// A complex number.
     Complex,
-    /// Bytes.
     Bytes,
-    /// An object that is described and never built.
+    /// A Python object, described but never instantiated.
     Object,
     /// An empty dict.
     Dict,
@@ -41,7 +33,7 @@ pub enum LeafKind {
     Tuple,
     /// An empty set.
     Set,
-    /// A link whose target is not here.
+    /// A link whose target is not in this checkpoint.
     Link,
 }
 
@@ -64,7 +56,7 @@ const KINDS: [LeafKind; 15] = [
 ];
 
 impl LeafKind {
-    /// The word that the table shows for a leaf without dtype.
+    /// Returns the word that the table shows for a leaf without dtype.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -86,7 +78,7 @@ impl LeafKind {
         }
     }
 
-    /// True for tensors and arrays: what has a dtype and a shape.
+    /// Returns true for tensors and arrays, which have a dtype and a shape.
     #[must_use]
     pub fn has_shape(self) -> bool {
         matches!(self, Self::Tensor | Self::Array)
@@ -96,21 +88,19 @@ impl LeafKind {
 /// One leaf of the state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The key, joined with dots.
     pub key: String,
-    /// What it is.
     pub kind: LeafKind,
     /// The dtype by torch's name; empty for plain values.
     pub dtype: String,
     /// The shape; empty for plain values and for tensors of rank 0.
     pub shape: Vec<u64>,
-    /// How many values it holds.
+    /// The number of elements.
     pub params: u64,
     /// The logical size in bytes.
     pub bytes: u64,
-    /// The value as text, cut if long.
+    /// The value as text, truncated if long.
     pub value: String,
-    /// The key of the leaf that this one is, if it is a link.
+    /// The target's key, if the leaf is a link.
     pub link: Option<String>,
 }
 
@@ -192,24 +182,23 @@ impl PackedRows {
         out
     }
 
-    /// How many they are.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The rows again; `None` if the bytes were not made by [`PackedRows::pack`].
+    /// Unpacks all rows; `None` if the bytes were not made by [`PackedRows::pack`].
     #[must_use]
     pub fn unpack(&self) -> Option<Vec<Row>> {
         self.first(self.count)
     }
 
-    /// As [`PackedRows::unpack`], the first so many of them.
+    /// Unpacks the first `most` rows; `None` if the bytes were not made by [`PackedRows::pack`].
     #[must_use]
     pub fn first(&self, most: u32) -> Option<Vec<Row>> {
         let mut rest = self.bytes.as_slice();
         let count = self.count.min(most);
-        // Each takes several bytes, so that no more is made room for than there can be.
+        // Each row takes several bytes, so the capacity is bounded by the length of the input.
         let mut rows: Vec<Row> = Vec::with_capacity((count as usize).min(rest.len()));
         for _ in 0..count {
             let shared = usize::try_from(take(&mut rest)?).ok()?;
@@ -241,7 +230,7 @@ impl PackedRows {
     }
 }
 
-/// The length of the longest common prefix that ends at a character boundary of both.
+/// Returns the length of the longest common prefix that ends at a character boundary of both.
 fn common_prefix(a: &str, b: &str) -> usize {
     let mut len = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
     while !a.is_char_boundary(len) || !b.is_char_boundary(len) {

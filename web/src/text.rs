@@ -1,4 +1,4 @@
-//! The core's errors and findings, as the page shows them.
+//! Converts the core's errors and findings into the page's texts.
 
 use statelens_checkpoint::{Error, ErrorKind, Finding, Grade};
 
@@ -7,7 +7,7 @@ use crate::protocol::error::ErrorText;
 use crate::protocol::finding::Severity;
 use crate::state::fmt::exact;
 
-/// What options of the command are called on the page.
+/// Options of the command, and what the page calls them.
 const OPTIONS: [(&str, &str); 28] = [
     ("--drop-unmatched-keys", "\u{201c}Leave them out\u{201d}"),
     ("--src-fmt hf", "Hugging Face under \u{201c}From\u{201d}"),
@@ -39,7 +39,7 @@ const OPTIONS: [(&str, &str); 28] = [
     ("--to", "\u{201c}Target\u{201d}"),
 ];
 
-/// A text of the core in the words of the page: it names options as the command has them.
+/// Replaces the names of the command's options in a text of the core by the page's.
 #[must_use]
 pub fn of_page(text: &str) -> String {
     if !text.contains("--") {
@@ -52,7 +52,7 @@ pub fn of_page(text: &str) -> String {
     text
 }
 
-/// A sentence with a capital and a full stop.
+/// Returns a text as a sentence: with a capital and a full stop.
 #[must_use]
 pub fn sentence(text: &str) -> String {
     let mut chars = text.trim().chars();
@@ -64,14 +64,14 @@ pub fn sentence(text: &str) -> String {
     out
 }
 
-/// A title: a capital, and no full stop.
+/// Returns a text as a title: with a capital and without a full stop.
 #[must_use]
 pub fn title(text: &str) -> String {
     let out = sentence(text);
     out.strip_suffix('.').unwrap_or(&out).to_owned()
 }
 
-/// An error.
+/// Converts an error of the core into the text that the page shows.
 #[must_use]
 pub fn error(error: &Error) -> ErrorText {
     let kind = match error.kind() {
@@ -102,7 +102,7 @@ pub fn error(error: &Error) -> ErrorText {
     }
 }
 
-/// What to do, and the command to do it with where the sentence ends with one.
+/// Splits advice into a sentence and the command it ends with, if there is one.
 fn next(text: &str) -> (String, String) {
     let command = text.strip_suffix("`.").and_then(|text| text.split_once(": `"));
     match command {
@@ -111,13 +111,13 @@ fn next(text: &str) -> (String, String) {
     }
 }
 
-/// An error, unless it is the user's own wish to stop.
+/// As [`error`], but returns `None` if the user cancelled.
 #[must_use]
 pub fn failure(failed: &Error) -> Option<ErrorText> {
     (failed.kind() != ErrorKind::Cancelled).then(|| error(failed))
 }
 
-/// How grave something is.
+/// Converts the core's grade of a finding.
 #[must_use]
 pub fn severity(grade: Grade) -> Severity {
     match grade {
@@ -129,7 +129,7 @@ pub fn severity(grade: Grade) -> Severity {
     }
 }
 
-/// A finding.
+/// Converts a finding of the core.
 #[must_use]
 pub fn finding(finding: &Finding) -> protocol::finding::Finding {
     let call = finding.call.as_ref().map_or_else(Vec::new, |call| {
@@ -156,7 +156,8 @@ pub fn finding(finding: &Finding) -> protocol::finding::Finding {
     }
 }
 
-/// What is said of a model's config that is opened without its weights; `None` for any other file.
+/// Returns the error for a model's config that is opened without its weights; `None` for any other
+/// file.
 #[must_use]
 pub fn config_alone(path: &str) -> Option<ErrorText> {
     const CONFIGS: [&str; 4] =
@@ -175,7 +176,8 @@ pub fn config_alone(path: &str) -> Option<ErrorText> {
     })
 }
 
-/// [`error`], with the first lines of a small text that is where the checkpoint should be: they show why.
+/// As [`error`], and quotes the first lines of a small text file that stands where the checkpoint
+/// should be: they show why it can't be opened.
 #[must_use]
 pub fn explained(of: &Error, head: &[u8]) -> ErrorText {
     let mut error = error(of);

@@ -1,6 +1,7 @@
-//! Numbers and texts as bytes, for what there is too much of to cross as JavaScript objects: rows.
+//! Binary encoding of numbers and texts, for rows, of which there are too many to cross as
+//! JavaScript objects.
 //!
-//! Numbers are LEB128; texts are their length and their bytes.
+//! A number is LEB128; a text is its length followed by its bytes.
 
 /// Appends a number as LEB128.
 pub fn put(out: &mut Vec<u8>, mut number: u64) {
@@ -11,13 +12,13 @@ pub fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Appends bytes behind their length.
+/// Appends bytes, preceded by their length.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Takes what [`put`] wrote off the start.
+/// Removes a number that [`put`] wrote from the start of `rest`.
 pub fn take(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
     for shift in (0..64).step_by(7) {
@@ -31,7 +32,7 @@ pub fn take(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Takes what [`put_bytes`] wrote off the start.
+/// Removes bytes that [`put_bytes`] wrote from the start of `rest`.
 pub fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::try_from(take(rest)?).ok()?;
     let (bytes, tail) = rest.split_at_checked(length)?;

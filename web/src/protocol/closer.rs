@@ -1,5 +1,4 @@
-//! What page and worker say about two tensors that are looked at more closely, and about tensors that
-//! have another key on the other side.
+//! Messages about a close comparison of two tensors, and about finding renamed tensors.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,31 +6,31 @@ use super::error::ErrorText;
 use super::looking::PackedOverview;
 use super::weights::TensorValues;
 
-/// How far looking at a pair is.
+/// State of the close comparison of a pair.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Closely {
-    /// It takes long, or has to be fetched: so many bytes.
+    /// Not started: reading takes long, or has to be fetched. The number of bytes.
     Unread(u64),
-    /// Bytes of both, all of them, and what is known so far.
+    /// Bytes read of both, bytes in total, and the values so far.
     Reading(u64, u64, Option<Box<CloseValues>>),
-    /// All that there is to know.
+    /// The complete result.
     Read(Box<CloseValues>),
-    /// They can't be subtracted, or read.
+    /// The tensors can't be subtracted or read.
     Failed(ErrorText),
 }
 
-/// What two tensors are like beside each other.
+/// Values of two tensors side by side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CloseValues {
-    /// Mean, deviation, norm of A, of B and of B − A.
+    /// Mean, deviation and norm: of A, of B, and of B − A.
     pub sides: [[Option<f64>; 3]; 3],
-    /// How many values differ, of how many.
+    /// The number of values that differ, and of all values.
     pub differing: (u64, u64),
     /// NaN on both sides, in A only, in B only.
     pub nan: [u64; 3],
-    /// The shape whose indices places are.
+    /// The shape that positions index into.
     pub shape: Vec<u64>,
-    /// Over the same bins, of one width and by magnitude.
+    /// Histograms of both over the same bins: of equal width, and by magnitude.
     pub outlines: [Outlines; 2],
     /// The values of B − A.
     pub differences: TensorValues,
@@ -39,46 +38,45 @@ pub struct CloseValues {
     pub map: Option<PackedOverview>,
 }
 
-/// Edges of bins, and how many values of A and of B are in each.
+/// Histograms of A and of B over the same bins.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outlines {
-    /// One more than bins.
+    /// Edges of the bins: one more than there are bins.
     pub edges: Vec<f64>,
-    /// Of A and of B.
+    /// Counts of A and of B in each bin.
     pub counts: [Vec<u64>; 2],
 }
 
-/// Tensors that have another key on the other side.
+/// Tensors whose key is different in the second checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Renames {
-    /// Old and new keys of all rows whose keys differ, those that were renamed before included.
+    /// Old and new keys of all rows whose keys differ, including those that the page's edits
+    /// already rename.
     pub names: Vec<(String, String)>,
-    /// How many were found by equal bytes, by equal bytes of several, by shape and order.
+    /// Pairs found by equal bytes, by equal bytes that several tensors share, and by shape and
+    /// order.
     pub counts: [u64; 3],
-    /// How many of A and of B are left alone.
+    /// Tensors of A and of B that remain without a partner.
     pub alone: [u64; 2],
-    /// What was found as a list, as `convert --rename-map` takes it.
+    /// The pairs found, as a list for `convert --rename-map`.
     pub list: String,
 }
 
-/// How far looking for renamed tensors is.
+/// State of the search for renamed tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Renaming {
-    /// Bytes that were hashed, and all of them.
+    /// Bytes hashed, and bytes in total.
     Now(u64, u64),
-    /// What was found.
     Found(Box<Renames>),
-    /// It could not go on.
+    /// The search failed.
     Failed(ErrorText),
 }
 
-/// Norms and deviations of A and of B, and the relative change, of a row of A.
+/// Norms, deviations and relative change of a row of A and its partner in B.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RowMeasured {
-    /// The row.
     pub row: u32,
     /// Norms of A and B, deviations of A and B.
     pub numbers: [f64; 4],
-    /// The relative change.
     pub change: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! What page and worker say about a conversion: what is asked for, its plan, and how far it is.
+//! Messages about a conversion: the request, the plan, and the progress.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,21 +9,21 @@ use super::rewrite::Rewrite;
 /// Where a conversion's bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SaveTo {
-    /// A `Blob` composed of slices where the plan allows it, else a file in the origin's
+    /// A `Blob` composed of slices where the plan allows it, otherwise a file in the origin's
     /// private file system; the page saves either as a download.
     Download,
     /// A `FileSystemFileHandle` from a save dialog.
     Handle,
 }
 
-/// What to convert to, and how. The same words as the command line.
+/// The target and options of a conversion. The fields are named after the command's options.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConvertOptions {
     /// The target's id, as in [`Target::id`](super::opened::Target::id).
     pub to: String,
     /// The format version to write, where the target has several.
     pub version: Option<String>,
-    /// Whether each name of a tied tensor gets a copy of its own.
+    /// Whether each key of a tied tensor gets a copy of its own.
     pub untie: bool,
     /// Top-level states to keep; empty keeps all.
     pub states: Vec<String>,
@@ -31,46 +31,45 @@ pub struct ConvertOptions {
     pub select: Vec<String>,
     /// Patterns of keys to leave out.
     pub exclude: Vec<String>,
-    /// What is taken off the start of every key.
+    /// Prefix to remove from every key.
     pub strip_prefix: String,
     /// Replacements in keys, `REGEX=>REPLACEMENT`.
     pub rename: Vec<String>,
-    /// What is put before every key.
+    /// Prefix to add to every key.
     pub prefix: String,
-    /// Whether names are split at their dots.
+    /// Whether keys are split at their dots into nested dicts.
     pub nest: bool,
     /// The dtype that floating point tensors are cast to.
     pub cast: Option<String>,
-    /// Dtypes for those whose new keys match, `PATTERN=DTYPE`.
+    /// Dtypes for tensors whose new key matches, `PATTERN=DTYPE`.
     pub casts: Vec<String>,
-    /// How datasets are compressed, where the target can.
+    /// How datasets are compressed, where the target supports it.
     pub compress: Option<String>,
-    /// How large a file may be before another one begins, where the target can be cut.
+    /// The maximum size of a file, where the target can be sharded.
     pub shard_size: Option<String>,
-    /// Which file the tensors go into whose new keys match, `PATTERN=NAME`, instead of sizes.
+    /// The files that tensors go into by their new keys, `PATTERN=NAME`, instead of sharding by
+    /// size.
     pub shard: Option<Vec<String>>,
-    /// Whether tensors are named after objects, with a graph of them, where the target can.
+    /// Whether tensors are named after objects, with an object graph, where the target supports it.
     pub object_graph: bool,
-    /// Whether a file that names the latest checkpoint of its folder is written, too.
+    /// Whether to write the state file too, which names the latest checkpoint of its folder.
     pub state_file: bool,
-    /// The name of the file to write.
     pub name: String,
-    /// What is done instead of a conversion; of the rest, only the name counts then.
+    /// A rewrite to do instead of a conversion; it uses only [`ConvertOptions::name`] of the other
+    /// fields.
     pub rewrite: Option<Rewrite>,
-    /// From which model to which, and what is known of it.
+    /// The model family conversion: source, target, config and rules.
     pub family: family::FamilyRequest,
 }
 
 /// What a conversion will do, exactly.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Planned {
-    /// The names of the files that it writes.
     pub names: Vec<String>,
-    /// Size in bytes.
     pub size: u64,
-    /// False if compression decides, so that the size is a bound.
+    /// False if compression decides the size, so that it is an upper bound.
     pub exact: bool,
-    /// Bytes made by the writer: headers, pickles, indexes.
+    /// Bytes that the writer generates: headers, pickles, indexes.
     pub made: u64,
     /// Bytes that are spans of the source, copied unchanged.
     pub copied: u64,
@@ -78,57 +77,51 @@ pub struct Planned {
     pub computed: u64,
     /// What happens to the weights, in a few words.
     pub weights: String,
-    /// Tensors in the output.
     pub tensors: u64,
-    /// Leaves in the output.
     pub keys: u64,
-    /// The output in order, as runs of one dtype: its name and bytes; no name for structure.
+    /// The output in order, as runs of one dtype: its name and bytes; the name is empty for
+    /// structure.
     pub runs: Vec<(String, u64)>,
     /// What the target can't hold.
     pub losses: Vec<Loss>,
-    /// Things that change without loss.
+    /// Changes without loss.
     pub notes: Vec<String>,
-    /// Numbers are cast to a dtype that holds fewer.
+    /// Numbers are cast to a dtype that holds fewer of them.
     pub narrows: bool,
-    /// True if the output is made bytes and spans only, so that no weight is moved.
+    /// True if the output consists of generated bytes and spans only, so that no weight is moved.
     pub zero_copy: bool,
-    /// What becomes of the keys.
+    /// Old and new keys.
     pub preview: Preview,
-    /// What [`ConvertOptions::rewrite`] changes, a line each.
+    /// What [`ConvertOptions::rewrite`] changes, one per line.
     pub changes: Vec<String>,
-    /// The command that does the same.
+    /// The equivalent command.
     pub command: String,
 }
 
-/// What becomes of the keys.
+/// Old and new keys of a conversion.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Preview {
-    /// The first of those that change: renamed and cast ones, then those that are left out.
+    /// The first changes: renamed and cast keys, then those that are left out.
     pub rows: Vec<KeyChange>,
-    /// Keys that are other ones afterwards, or whose dtype is.
+    /// Keys that are renamed or cast.
     pub changed: u64,
-    /// Keys that are other ones afterwards.
     pub renamed: u64,
-    /// Keys whose dtype is another one afterwards.
     pub cast: u64,
-    /// Keys that are left out.
     pub left_out: u64,
-    /// Keys in the source.
     pub total: u64,
-    /// Keys that the rows stand for.
+    /// Keys that the rows represent.
     pub shown: u64,
 }
 
-/// What becomes of a key.
+/// A change of a key, or of several that differ only in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeyChange {
-    /// The key in the source.
     pub old: String,
     /// The key in the output; `None` if it is left out.
     pub new: Option<String>,
-    /// The dtype in the output, if it is another one.
+    /// The dtype in the output, if it changes.
     pub dtype: Option<String>,
-    /// For how many keys that differ in numbers only it stands.
+    /// The number of keys that this row represents.
     pub times: u64,
 }
 
@@ -137,40 +130,34 @@ pub struct KeyChange {
 pub struct Loss {
     /// A sentence.
     pub title: String,
-    /// Why, and what becomes of it.
+    /// The reason, and the substitute that is written.
     pub why: String,
 }
 
-/// A conversion under way.
+/// Progress of a conversion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Running {
-    /// Bytes written.
     pub done: u64,
-    /// Bytes in all.
     pub total: u64,
-    /// Milliseconds since it began.
+    /// Milliseconds since the start.
     pub millis: f64,
-    /// The key that is being written.
+    /// The key being written.
     pub key: String,
 }
 
-/// A complete conversion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Done {
-    /// The names of the files.
     pub names: Vec<String>,
-    /// Files of text that belong to them, names and texts: the page saves them, too.
+    /// Text files that belong to them, as names and contents; the page saves them too.
     pub texts: Vec<(String, String)>,
-    /// Their length together.
+    /// Their total length in bytes.
     pub bytes: u64,
-    /// Milliseconds it took.
     pub millis: f64,
-    /// How it was written.
     pub how: How,
-    /// What casts did, a line for each pair of dtypes.
+    /// What casts did, one line per pair of dtypes.
     pub casts: Vec<String>,
-    /// What is wrong with it, where it was opened again and is not what was planned: only of a file
-    /// that can't be taken back.
+    /// The problem with the file, if it does not read back as planned. Only for a file that can't
+    /// be taken back.
     pub read_back: Option<ErrorText>,
 }
 
@@ -181,12 +168,12 @@ pub enum How {
     Composed,
     /// The origin's private file system, then a download.
     Private,
-    /// What the browser holds, then a download: it has no private file system here.
+    /// Blobs held by the browser, then a download, where there is no private file system.
     Held,
-    /// The file that the save dialog chose.
+    /// The file chosen in the save dialog.
     Saved,
 }
 
-/// How the title of the error begins that says that casts did more than round: the page asks
-/// whether that is to be kept.
+/// How the title of the error begins that reports that casts did more than round. The page
+/// recognises it and asks whether to keep the result.
 pub const FALSIFIED: &str = "Casting falsifies numbers";

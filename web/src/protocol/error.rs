@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of an error it is: four texts with four next steps.
+/// The kind of an error, which decides its next steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ErrorKind {
-    /// It is a file of another kind.
+    /// A file of another kind.
     NotACheckpoint,
-    /// The bytes are not what the format says.
+    /// The bytes violate the format.
     Damaged,
-    /// The format allows it, this program does not know it.
+    /// The format allows it, but Statelens does not support it.
     Unsupported,
-    /// More than the limits allow.
+    /// Over the limits.
     Limit,
-    /// More than one action may fetch.
+    /// Over the number of bytes that one action may fetch.
     FetchCap,
     /// It would lose data.
     Refused,
@@ -21,25 +21,24 @@ pub enum ErrorKind {
     Io,
 }
 
-/// An error as a user reads it.
+/// An error, as a user reads it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ErrorText {
-    /// What kind.
     pub kind: ErrorKind,
-    /// What is wrong, as a sentence.
+    /// The problem, as a sentence.
     pub title: String,
-    /// More about it.
+    /// Details.
     pub text: String,
-    /// Where, if known: file and offset.
+    /// File and offset, if known.
     pub place: String,
-    /// Lines of the file, where they say what it is.
+    /// The first lines of the file, where they show what it is.
     pub lines: Vec<String>,
-    /// What to do next: a sentence and a command, either may be empty.
+    /// What to do next: pairs of a sentence and a command, either of which may be empty.
     pub next: Vec<(String, String)>,
 }
 
 impl ErrorText {
-    /// What is said when page and worker are of different versions.
+    /// Returns the error for a page and worker of different versions.
     #[must_use]
     pub fn misfit() -> Self {
         Self {

@@ -1,156 +1,152 @@
-//! Model families: what is asked of converting from one implementation of a model to another, and
-//! what is told of it.
+//! Model families: messages about converting a model from one implementation to another.
 
 use serde::{Deserialize, Serialize};
 
 use super::error::ErrorText;
 use super::opened::Choice;
 
-/// What is asked for. With nothing of it the names of the keys stay.
+/// What the page requests. The default keeps the names of the keys.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FamilyRequest {
-    /// The format to write, as the command calls it (`hf`, `cs-2.9`); none keeps the names.
+    /// The format to write, as the command calls it (`hf`, `cs-2.9`); `None` keeps the names.
     pub target: Option<String>,
-    /// The format that the checkpoint is in, unless it is recognised.
+    /// The source format; `None` to recognise it.
     pub source: Option<String>,
-    /// The model, unless it is recognised.
+    /// The model; `None` to recognise it.
     pub model: Option<String>,
-    /// The config, unless it is the one beside the checkpoint.
+    /// The config; `None` for the one next to the checkpoint.
     pub config: Option<NamedText>,
-    /// The rules, unless they are those of the model.
+    /// The rules; `None` for those of the model.
     pub recipe: Option<NamedText>,
-    /// Keys that no rule covers are left out.
+    /// Leave out keys that no rule covers.
     pub drop_unmatched: bool,
-    /// What wrapping has put into keys is taken out.
+    /// Remove what wrappers have added to keys.
     pub unwrap: bool,
-    /// The optimizer's moments are carried over.
+    /// Convert the optimizer's moments too.
     pub with_optimizer: bool,
-    /// The adapter beside the model is folded into it first.
+    /// Fold the adapter next to the model into it first.
     pub fold: bool,
 }
 
 impl FamilyRequest {
-    /// Whether a folder is written, as Hugging Face has it, and not a file of one of Cerebras's releases.
+    /// Returns whether the target is a folder in Hugging Face's layout, rather than a file of a
+    /// Cerebras release.
     pub fn is_folder(&self) -> bool {
         self.target.as_ref().is_some_and(|target| !target.starts_with("cs-"))
     }
 }
 
-/// A file of text.
+/// A text file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NamedText {
-    /// Its name.
     pub name: String,
-    /// What is in it.
     pub text: String,
 }
 
-/// What is told of a checkpoint that is to be converted.
+/// The reply about a checkpoint to be converted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FamilyReply {
-    /// Which model it is of.
+    /// The recognised model.
     pub looks: Looks,
-    /// What becomes of it, if a format to write was asked for.
+    /// The outcome, if a target was requested.
     pub shown: Option<Shown>,
 }
 
-/// Which model a checkpoint is of.
+/// The model that a checkpoint was recognised as.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Looks {
-    /// The model, as the command calls it; empty if it is not known.
+    /// The model, as the command calls it; empty if unknown.
     pub model: String,
-    /// As people call it.
+    /// The model's display name.
     pub title: String,
-    /// Whether nothing else fits.
+    /// Whether no other model fits.
     pub certain: bool,
-    /// What says so.
+    /// The evidence for it.
     pub by: Vec<String>,
-    /// The format that it is in; empty if it is not known.
+    /// The source format; empty if unknown.
     pub source: String,
-    /// Why the model or the format is not known.
+    /// Why the model or the format is unknown.
     pub unknown: Option<ErrorText>,
-    /// The name of the config that was used; empty if there is none.
+    /// The name of the config that was used; may be empty.
     pub config: String,
-    /// How the config contradicts names and shapes: it is of another model. Mostly empty.
+    /// How the config contradicts keys and shapes, which means that it belongs to another model;
+    /// usually empty.
     pub mismatch: String,
-    /// The formats that it can be converted to, the likeliest first.
+    /// Possible target formats, the likeliest first.
     pub targets: Vec<Choice>,
-    /// The formats that it may be in.
+    /// Possible source formats.
     pub sources: Vec<Choice>,
-    /// Its keys are those of a model that was wrapped.
+    /// The keys are those of a wrapped model.
     pub wrapped: bool,
-    /// It has an optimizer's state, or one lies beside it.
+    /// The checkpoint has an optimizer's state, or one is in a file next to it.
     pub optimizer: bool,
-    /// The name of the adapter of PEFT beside it; empty if there is none.
+    /// The name of the PEFT adapter next to it; may be empty.
     pub adapter: String,
-    /// All models that can be chosen.
+    /// All models to choose from.
     pub models: Vec<String>,
 }
 
-/// What becomes of a model.
+/// The outcome of converting a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
     /// The rules that are applied.
     pub recipe: NamedText,
-    /// What is wrong with them.
+    /// The error in the rules, if any.
     pub wrong: Option<ErrorText>,
-    /// What becomes of which keys: those that no rule covers first.
+    /// Old and new keys: those that no rule covers first.
     pub rows: Vec<KeyRow>,
-    /// How many keys no rule covers.
+    /// The number of keys that no rule covers.
     pub unmatched: u64,
-    /// How many keys there are in the model, and after it.
+    /// The number of keys before and after.
     pub keys: (u64, u64),
     /// The config before and after.
     pub config: Option<ConfigLines>,
-    /// What should be known.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// Whether it would load.
+    /// Whether the result would load.
     pub loads: Option<Loads>,
 }
 
-/// What becomes of some keys.
+/// Some keys before and after.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeyRow {
-    /// The keys in the checkpoint, as one; empty for what is created.
+    /// The keys in the checkpoint, folded into one text; empty for a created key.
     pub old: String,
-    /// The keys in the output, as one; empty for what is left out.
+    /// The keys in the output, folded into one text; empty if they are left out.
     pub new: String,
-    /// What is done.
+    /// The operations applied.
     pub how: String,
-    /// For how many keys that differ in numbers only it stands.
+    /// The number of keys, differing only in numbers, that this row represents.
     pub times: u64,
-    /// No rule covers it; the pattern that is most like it, if any is.
+    /// No rule covers these keys.
     pub unmatched: bool,
-    /// That pattern.
+    /// The pattern that resembles an uncovered key most; may be empty.
     pub nearest: String,
 }
 
-/// A config before and after.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConfigLines {
-    /// The name before.
     pub old: String,
-    /// The lines before, and whether each has no like in the new one.
+    /// The lines before, and whether each has no counterpart after.
     pub before: Vec<(String, bool)>,
-    /// The name after.
     pub new: String,
-    /// The lines after, and whether each has no like in the old one.
+    /// The lines after, and whether each has no counterpart before.
     pub after: Vec<(String, bool)>,
-    /// Keys that have no place in the new one.
+    /// Keys of the config that the new one can't hold.
     pub dropped: Vec<String>,
 }
 
 /// Whether a model would load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loads {
-    /// Yes or no; `None` where nothing tells.
+    /// `None` if it can't be determined.
     pub would: Option<bool>,
-    /// Keys that are there and asked for, and those that are asked for.
+    /// Expected keys that were found, and all expected keys.
     pub keys: (u64, u64),
-    /// What fits.
+    /// Checks that passed.
     pub good: Vec<String>,
-    /// What doesn't.
+    /// Checks that failed.
     pub bad: Vec<String>,
-    /// What was not checked.
+    /// Checks not made.
     pub open: Vec<String>,
 }

@@ -1,14 +1,14 @@
-//! Which matrix of a tensor is looked at.
+//! Selection of a matrix of a tensor.
 
 use serde::{Deserialize, Serialize};
 
-/// Which matrix of a tensor is looked at.
+/// Selection of a matrix of a tensor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatrixSelection {
     /// The row of the tensor.
     pub row: u32,
-    /// What of it, as Python has it between brackets: at most two dimensions of it are left.
+    /// A slice in Python's notation, without the brackets, which leaves at most two dimensions.
     pub slice: String,
-    /// Of one dimension: how many elements make a row.
+    /// For a tensor of one dimension: the number of elements per row.
     pub fold: Option<u64>,
 }

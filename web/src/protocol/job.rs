@@ -1,57 +1,51 @@
-//! Jobs: what each message of the page begins, and how it ends.
+//! Jobs: what each request of the page begins, and how it ends.
 
 use serde::{Deserialize, Serialize};
 
-/// What a job does. Of most kinds there is one at a time: the next one takes the place of the one
-/// before.
+/// The kind of a job. Of most kinds only one runs at a time: a new job replaces the running one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobKind {
-    /// Opening a checkpoint, which listens to nothing meanwhile.
+    /// Opening a checkpoint. The worker receives no messages meanwhile.
     Open,
     /// Opening the files of a run folder.
     Look,
-    /// Opening the other files of a drop, to tell which are damaged.
+    /// Opening the other files of a drop, to find damaged ones.
     CheckFiles,
-    /// Writing a conversion.
     Write,
-    /// Verifying.
     Verify,
     /// Reading the values of all tensors.
     Scan,
-    /// Reading the values of one.
+    /// Reading the values of one tensor.
     Read,
     /// Reading a matrix as a picture.
     Overview,
-    /// Reading a window of it.
+    /// Reading a window of that matrix.
     Window,
-    /// Finding its singular values.
+    /// Computing its singular values.
     Singular,
-    /// Making a file of a tensor.
+    /// Exporting a tensor as a file.
     Take,
     /// Ranking its rows.
     Rank,
-    /// Opening a second checkpoint.
     OpenSecond,
     /// Comparing with it.
     Compare,
-    /// Looking at a pair of tensors more closely.
+    /// Comparing a pair of tensors closely.
     Closer,
-    /// Looking for tensors that have another key there.
+    /// Searching the second checkpoint for renamed tensors.
     Renames,
-    /// Telling about a row.
+    /// Describing a row.
     Inspect,
-    /// Reading values of a tensor.
     Values,
-    /// Laying out a conversion.
+    /// Planning a conversion.
     Plan,
-    /// Making a link.
     Share,
-    /// What is over as soon as it is heard.
+    /// Requests that are completed as soon as they are received.
     Other,
 }
 
 impl JobKind {
-    /// Whether a job takes the place of one of the same kind.
+    /// Returns whether a new job of this kind replaces the running one.
     #[must_use]
     pub fn is_single(self) -> bool {
         !matches!(self, Self::Write | Self::Other)
@@ -61,12 +55,12 @@ impl JobKind {
 /// Why a job is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ended {
-    /// It came to its end, or failed.
+    /// It finished or failed.
     ByItself,
-    /// It was asked to stop, or another one of its kind began.
+    /// It was stopped, or another job of its kind began.
     Stopped,
     /// Something else was opened.
     Replaced,
-    /// It was about something that is not open, or not any more.
+    /// It was about a session that is not open, or not any more.
     Refused,
 }

@@ -1,4 +1,4 @@
-//! What page and worker say about a matrix that is looked at as a picture.
+//! Messages about a matrix shown as a picture.
 
 use serde::{Deserialize, Serialize};
 use statelens_inspect::picture::BlockMap;
@@ -8,56 +8,52 @@ use super::error::ErrorText;
 pub use super::frame::MatrixSelection;
 use super::{ranked, singular};
 
-/// What the page asks.
+/// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum LookingRequest {
-    /// The whole matrix in at most so many blocks across and down, or nothing more of one.
+    /// Read the whole matrix, reduced to at most this many blocks across and down; `None` stops it.
     Overview(Option<(MatrixSelection, u32, u32)>),
-    /// The values of a window: its first row and column, how many rows and columns.
+    /// Read the values of a window: its first row and column, its number of rows and columns.
     Cells(MatrixSelection, [u64; 4]),
-    /// About its singular values.
+    /// A request about its singular values.
     Singular(singular::SingularRequest),
-    /// Make a file of a tensor, or stop that.
+    /// Export a tensor as a file; `None` stops it.
     Take(Option<Take>),
-    /// Rank its rows by norm, or stop that.
+    /// Rank the rows by norm; `None` stops it.
     Ranked(Option<ranked::RankedRequest>),
 }
 
-/// What a file is made of.
+/// A tensor to export, and how.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Take {
-    /// The row of the tensor.
     pub row: u32,
-    /// What of it, as Python has it between brackets; nothing of the whole.
+    /// A slice in Python's notation, without the brackets; empty for the whole tensor.
     pub slice: String,
-    /// As what.
     pub kind: TakeAs,
-    /// Whether numbers become float32.
+    /// Whether numbers are converted to float32.
     pub single: bool,
-    /// The name of the file.
     pub name: String,
 }
 
-/// What a tensor is written as.
+/// The file formats for exporting a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TakeAs {
-    /// Text, a line for each row.
+    /// Text, one line per row.
     Csv,
-    /// Its bytes, little-endian.
+    /// Raw bytes, little-endian.
     Raw,
-    /// An array of NumPy.
+    /// A NumPy array.
     Npy,
-    /// An archive of one.
+    /// A NumPy archive of one array.
     Npz,
-    /// A safetensors file.
     Safetensors,
 }
 
 impl TakeAs {
-    /// All of them, those first that hold dtype and shape.
+    /// All of them; those that hold dtype and shape first.
     pub const ALL: [Self; 5] = [Self::Npy, Self::Npz, Self::Safetensors, Self::Csv, Self::Raw];
 
-    /// The extension of such a file, and the name of the format.
+    /// Returns the file extension, which is also the name of the format.
     #[must_use]
     pub fn extension(self) -> &'static str {
         match self {
@@ -69,63 +65,63 @@ impl TakeAs {
         }
     }
 
-    /// Whether NumPy has to know the dtype.
+    /// Returns whether NumPy must support the dtype.
     #[must_use]
     pub fn is_numpy(self) -> bool {
         matches!(self, Self::Npy | Self::Npz)
     }
 }
 
-/// What the worker answers.
+/// Replies from the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum LookingReply {
-    /// What is known of the whole so far.
+    /// The matrix as far as it was read.
     Overview(MatrixSelection, Box<PackedOverview>, OverviewProgress),
-    /// It can't be read.
+    /// The matrix can't be read.
     Failed(MatrixSelection, ErrorText),
     /// The values of a window.
     Cells(MatrixSelection, Result<Box<Cells>, ErrorText>),
-    /// About its singular values.
+    /// A reply about its singular values.
     Singular(MatrixSelection, singular::SingularReply),
-    /// About the rows of a tensor by norm.
+    /// A reply about the rows of a tensor, ranked by norm.
     Ranked(u32, ranked::RankedReply),
-    /// A file of a tensor is being made: bytes, and all of them.
+    /// Progress of exporting a tensor: bytes done, and bytes in total.
     Taking(u64, u64),
-    /// It is made, and beside this message; its name.
+    /// The export is complete: the name of the file, which is sent with this message.
     Taken(String),
-    /// It can't be made.
+    /// The export failed.
     NotTaken(ErrorText),
 }
 
-/// How far an overview is.
+/// Progress of an overview.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverviewProgress {
-    /// Bytes that were read, and all of them.
+    /// Bytes read.
     pub done: u64,
-    /// All of them.
+    /// Bytes in total.
     pub total: u64,
-    /// Whether it was ended: all was read, or it was stopped.
+    /// Whether it has ended, by reading everything or by being stopped.
     pub ended: bool,
 }
 
 /// The values of a window.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cells {
-    /// Its first row and column, how many rows and columns.
+    /// The first row and column, the number of rows and columns.
     pub window: [u64; 4],
-    /// Their texts, row by row, as Python would print them; those beyond the end are empty.
+    /// Texts row by row, as Python would print them; those beyond the matrix are empty.
     pub texts: Vec<String>,
-    /// As numbers; NaN where they are none.
+    /// The values as numbers; NaN if they are not numbers.
     pub numbers: Vec<f64>,
-    /// Their bits in hexadecimal, the highest first.
+    /// The bits in hexadecimal, the highest first.
     pub bits: Vec<String>,
-    /// Bytes of an element.
+    /// Bytes per element.
     pub size: u64,
-    /// Milliseconds that reading them took.
+    /// Milliseconds spent reading.
     pub millis: f64,
 }
 
-/// A map as bytes.
+/// A block map, packed as bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PackedOverview {
     matrix: (u64, u64),
@@ -136,7 +132,6 @@ pub struct PackedOverview {
 }
 
 impl PackedOverview {
-    /// Packs a map.
     #[must_use]
     pub fn of(map: &BlockMap) -> Self {
         let mut bytes = map.marks.clone();
@@ -152,7 +147,7 @@ impl PackedOverview {
         Self { matrix: map.matrix, block: map.block, size, bytes }
     }
 
-    /// The map; `None` if it is not one.
+    /// Unpacks the map; `None` if the bytes are not a map.
     #[must_use]
     pub fn map(&self) -> Option<BlockMap> {
         let size = (self.size.0 as usize, self.size.1 as usize);

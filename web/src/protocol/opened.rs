@@ -1,4 +1,4 @@
-//! What page and worker say about opening a checkpoint, and what is told of an open one.
+//! Messages about opening a checkpoint, and the description of an open one.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,116 +6,109 @@ use super::finding::Finding;
 use super::rewrite::Offer;
 use crate::rows::PackedRows;
 
-/// What the user agreed to about an address.
+/// What the user has agreed to about an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreed {
-    /// How many bytes one action may fetch.
     pub cap: u64,
-    /// Whether other servers may be asked that the address leads to.
+    /// Whether requests may follow redirects to other servers.
     pub follow: bool,
-    /// How many times the usual may be spent on what is there.
+    /// Factor by which the default limits are raised.
     pub times: u64,
 }
 
-/// A file of a drop: where it was, relative to what was dropped, and how long it is.
+/// A file of a drop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FileName {
-    /// The path relative to what was dropped or chosen, with `/`.
+    /// The path relative to the dropped or chosen folder, with `/`.
     pub path: String,
-    /// Length in bytes.
     pub size: u64,
 }
 
-/// A checkpoint that was found among files.
+/// A checkpoint found among several files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FoundCheckpoint {
-    /// The file that opens it, as an index into the files.
+    /// The file to open it by, as an index into the files.
     pub main: u32,
-    /// What it is called: the path of the file, or of a set of shards without their numbers.
+    /// Its name: the path of the file, or of a set of shards without their numbers.
     pub name: String,
     /// The files that it consists of.
     pub members: Vec<u32>,
 }
 
-/// An open checkpoint.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Opened {
     /// The name of the file that was opened.
     pub name: String,
-    /// Which of the files of [`ToWorker::Open`](super::ToWorker::Open) it is.
+    /// The index of that file in [`ToWorker::Open`](super::ToWorker::Open).
     pub main: u32,
-    /// The others that are checkpoints by themselves, as indices into the same list.
+    /// The other files that are checkpoints by themselves, as indices into the same list.
     pub others: Vec<u32>,
-    /// The format's id; a target of the same id writes the same format.
+    /// The format's id; a target with the same id writes the same format.
     pub format_id: String,
     /// The format's name, as in "Cerebras HDF5".
     pub format: String,
-    /// Its version, if the file says.
+    /// The format's version, if the file states it.
     pub version: String,
-    /// Who wrote it, if the file says.
+    /// The program that wrote it, if the file states it.
     pub producer: String,
-    /// Length of all files that the checkpoint is made of.
+    /// Total length of its files in bytes.
     pub size: u64,
-    /// The number of its files of tensors, if it is cut into several.
+    /// The number of files that hold its tensors, if there are several; otherwise 0.
     pub shards: u64,
     /// One row per leaf, in file order.
     pub rows: PackedRows,
-    /// What should be known about it.
     pub findings: Vec<Finding>,
-    /// What it can be rewritten as.
+    /// Possible rewrites in its own format.
     pub offers: Vec<Offer>,
-    /// Formats it can be converted to.
+    /// Formats that it can be converted to.
     pub targets: Vec<TargetFormat>,
-    /// Names of files that are missing: with them the checkpoint would be whole.
+    /// Names of files that are missing from the checkpoint.
     pub missing: Vec<String>,
-    /// Milliseconds from the message to the answer.
+    /// Milliseconds from the request to the reply.
     pub millis: f64,
-    /// Bytes read to open it.
+    /// Bytes read while opening.
     pub read: u64,
-    /// Reads made to open it.
+    /// Reads made while opening.
     pub calls: u64,
-    /// How many files were looked at to find it among others, and the bytes that this read.
+    /// The number of files searched for checkpoints, and the bytes read for that.
     pub looked: (u64, u64),
-    /// Bytes of tensors and texts that it unfolds to, and those that the files have them in, if that
-    /// is far more: the page asks before it goes through them.
+    /// Bytes of tensors and texts when unpacked, and bytes stored in the files, if the former is
+    /// far larger: the page then asks before it reads all values.
     pub unfolds: Option<(u64, u64)>,
-    /// True if this is a summary from a link: there are no files, and no values.
+    /// True if this is a summary from a link, without files and values.
     pub summary: bool,
     /// Parameters of the model: tied tensors once, without buffers and optimizer.
     pub model_params: u64,
 }
 
-/// What has been fetched of a remote checkpoint.
+/// Bytes and requests of a remote checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fetched {
-    /// The server.
     pub host: String,
-    /// The server that it led to; may be empty.
+    /// The server that it redirected to; may be empty.
     pub via: String,
-    /// True if the server gave a file only as a whole.
+    /// True if the server sent a file only as a whole.
     pub whole: bool,
-    /// Bytes fetched.
     pub bytes: u64,
-    /// Requests made.
     pub requests: u64,
 }
 
 /// A format to convert to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TargetFormat {
-    /// What the command line calls it.
+    /// The command's name for it.
     pub id: String,
-    /// What people call it, as in "PyTorch .pt".
+    /// The display name, as in "PyTorch .pt".
     pub name: String,
     /// File extension without the dot.
     pub extension: String,
-    /// What it holds and who reads it, in a sentence.
+    /// What the format holds and which programs read it, in a sentence.
     pub about: String,
-    /// Versions that can be written, the default first; empty if there is one only.
+    /// Versions to choose from, the default first; empty if there is only one.
     pub versions: Vec<Choice>,
-    /// Compressions, the default first; empty if there are none.
+    /// Compressions, the default first; may be empty.
     pub compressions: Vec<Choice>,
-    /// Sizes of the files that it can be cut into, one file first; empty if it can't be.
+    /// Shard sizes, with one file first; empty if the format can't be sharded.
     pub shards: Vec<Choice>,
     /// Whether it can have an object graph and a state file.
     pub objects: bool,
@@ -123,11 +116,11 @@ pub struct TargetFormat {
     pub casts: Vec<Choice>,
 }
 
-/// One of a few values to choose from.
+/// One of several values to choose from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
-    /// What the command line calls it; empty is the default.
+    /// The command's name for it; empty for the default.
     pub id: String,
-    /// What the page calls it.
+    /// The page's name for it.
     pub name: String,
 }

@@ -1,59 +1,57 @@
-//! What page and worker say about the rows of a matrix by norm, or the kernels of a convolution.
+//! Messages about ranking the rows of a matrix, or the kernels of a convolution, by norm.
 
 use serde::{Deserialize, Serialize};
 
 use super::error::ErrorText;
 use super::frame::MatrixSelection;
 
-/// What the page asks.
+/// A request from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankedRequest {
-    /// The matrix.
     pub frame: MatrixSelection,
-    /// Rather the kernels of its tensor: the last two dimensions together.
+    /// Rank the kernels of its tensor instead, each of which is the last two dimensions.
     pub kernels: bool,
-    /// The first of those that are shown, by rank, or by number.
+    /// The first kernel to return, by rank, or by number if `in_order`.
     pub from: u64,
-    /// In the order that they have, not by norm.
+    /// In stored order, not by norm.
     pub in_order: bool,
 }
 
-/// What the worker answers.
+/// Replies from the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum RankedReply {
-    /// Bytes that were read, and all of them.
+    /// Bytes read, and bytes in total.
     Going(u64, u64),
-    /// What was found.
     Found(Box<Ranked>),
-    /// It can't be.
+    /// The rows can't be ranked.
     Failed(ErrorText),
-    /// It was stopped.
     Ended,
 }
 
-/// Rows by norm.
+/// Rows ranked by norm.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ranked {
-    /// Whether they are kernels, and in order.
+    /// Whether these are kernels.
     pub kernels: bool,
-    /// In the order that they have.
+    /// Whether they are in stored order.
     pub in_order: bool,
-    /// How many there are.
+    /// The number of rows.
     pub count: u64,
-    /// Those that are all zero, and those equal to one before.
+    /// Rows that are all zero.
     pub zero: u64,
-    /// Equal to one before, bit for bit.
+    /// Rows that equal an earlier one bit for bit.
     pub copied: u64,
-    /// The norm in the middle.
+    /// The median norm.
     pub median: f64,
-    /// Number, norm, largest magnitude: those of largest norm; of kernels, those that are shown.
+    /// Number, norm and largest magnitude of the rows with the largest norm; for kernels, of those
+    /// that are shown.
     pub largest: Vec<(u64, f64, f64)>,
-    /// Those of smallest norm.
+    /// The same of the rows with the smallest norm.
     pub smallest: Vec<(u64, f64, f64)>,
-    /// The rank, or number, of the first kernel that is shown.
+    /// The rank, or number, of the first kernel shown.
     pub from: u64,
     /// Rows and columns of a kernel.
     pub size: (u64, u64),
-    /// The values of the kernels that are shown, one after the other.
+    /// The values of the kernels shown, one after the other.
     pub values: Vec<f64>,
 }

@@ -1,42 +1,38 @@
-//! What a checkpoint can be rewritten as in its own format.
+//! Rewrites of a checkpoint in its own format.
 
 use serde::{Deserialize, Serialize};
 
-/// What a checkpoint is rewritten as in its own format.
+/// A rewrite of a checkpoint in its own format.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Rewrite {
-    /// Another format version.
-    Upgrade {
-        /// Which.
-        to: String,
-    },
-    /// With its spec repaired.
+    /// Write another format version.
+    Upgrade { to: String },
+    /// Repair the spec.
     Fix {
-        /// Whether it becomes the newest format version, too.
+        /// Whether to write the newest format version too.
         upgrade: bool,
     },
-    /// With the state of a dataloader, from the files that came with it.
+    /// Add the state of a dataloader, from the files that came with the checkpoint.
     Dataloader {
-        /// Whether the dataloader streams shards; else it picks samples by their number.
+        /// Whether the dataloader streams shards; otherwise it picks samples by number.
         iterable: bool,
-        /// The seed of the order of samples, as it was typed.
+        /// The seed of the order of samples, as typed.
         seed: String,
-        /// The format version to write.
         to: String,
     },
 }
 
-/// Something that can be done with the checkpoint as it is.
+/// A rewrite that the page offers for the open checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
-    /// What is done.
     pub rewrite: Rewrite,
-    /// What its button says.
+    /// The label of its button.
     pub label: String,
-    /// What it gives, in a sentence or two.
+    /// What it does, in a sentence or two.
     pub text: String,
-    /// What it changes, a line each, as far as that is known.
+    /// What it changes, one per line, as far as known.
     pub lines: Vec<String>,
-    /// The finding that it settles, as an index of [`Opened::findings`](super::opened::Opened::findings).
+    /// The finding that it resolves, as an index into
+    /// [`Opened::findings`](super::opened::Opened::findings).
     pub finding: Option<u32>,
 }

@@ -1,29 +1,29 @@
-//! What page and worker say about a run folder.
+//! Messages about a run folder.
 
 use serde::{Deserialize, Serialize};
 
-/// How far reading the values of a run folder is.
+/// Progress of reading the values of a run folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum RunValues {
-    /// Bytes of files, all of them, and milliseconds.
+    /// Bytes of files read, bytes in total, and milliseconds.
     Now(u64, u64, f64),
-    /// A file was read: its place in what was dropped, what is wrong with it, and by state and by role
-    /// its groups.
+    /// A file was read: its index in the drop, the problem found, and its groups by state and
+    /// by role.
     Read(u32, String, [Vec<RunGroup>; 2]),
-    /// All were read, or it was stopped.
+    /// All files were read, or reading was stopped.
     Ended,
 }
 
-/// A group of tensors of a checkpoint: its name; tensors, those that are missing, values, those that are NaN, infinite; norm,
-/// mean, deviation.
+/// A group of tensors of a checkpoint: name; numbers of tensors, missing tensors, values, NaNs and
+/// infinities; norm, mean and deviation.
 pub type RunGroup = (String, [u64; 5], [f64; 3]);
 
-/// What opening a file of a run folder gave.
+/// The result of opening a file of a run folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenCheck {
-    /// Its place in what was dropped.
+    /// Its index in the drop.
     pub file: u32,
-    /// What is wrong with it; empty for nothing.
+    /// The problem found; may be empty.
     pub wrong: String,
     /// Its top-level states.
     pub states: Vec<String>,

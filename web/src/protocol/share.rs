@@ -1,27 +1,25 @@
-//! The share sheet: what is asked for, and what the worker makes of it.
+//! Messages about the share sheet.
 
 use serde::{Deserialize, Serialize};
 
-/// How keys are told in a link.
+/// How a link holds keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum LinkKeys {
     /// As they are.
     #[default]
     Plain,
-    /// Each part as four letters.
+    /// Each component of a key as four letters.
     Coded,
-    /// The position stands for the key.
+    /// Positions only; the keys are left out.
     Hidden,
 }
 
-/// What goes into a link.
+/// What to include in a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareOptions {
-    /// How keys are told.
     pub keys: LinkKeys,
-    /// Values that are not tensors.
+    /// Include values that are not tensors.
     pub values: bool,
-    /// Findings.
     pub findings: bool,
     /// Statistics of tensors, once they are computed.
     pub statistics: bool,
@@ -33,51 +31,50 @@ impl Default for ShareOptions {
     }
 }
 
-/// A summary, made but not given away.
+/// A summary that was made but not yet shared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SharedSummary {
-    /// What it was made for.
+    /// The options it was made with.
     pub options: ShareOptions,
-    /// What follows the page's address, from the `#` on; or why there is none.
+    /// The link from its `#` on, to append to the page's address; or why it can't be made.
     pub link: Result<String, String>,
-    /// Characters behind the `#`, whether it is a link or too long for one.
+    /// Characters after the `#`, even if that is too long for a link.
     pub length: u64,
-    /// The same of its parts: head, keys, statistics, findings, values.
+    /// Lengths of its parts: head, keys, statistics, findings, values.
     pub parts: [u64; 5],
     /// Whether statistics were computed.
     pub measured: bool,
-    /// Bytes of the HTML, Markdown and JSON.
+    /// Bytes of the HTML, Markdown and JSON files.
     pub sizes: [u64; 3],
-    /// The beginning of the list that the link holds, folded.
+    /// The first lines of the list that the link holds, folded.
     pub lines: Vec<SharedLine>,
-    /// Lines that are not in this beginning.
+    /// The number of further lines.
     pub more: u64,
-    /// The structure's fingerprint.
+    /// The fingerprint of the structure.
     pub structure: String,
-    /// The content's fingerprint, if it was read.
+    /// The fingerprint of the content, if all of it was read.
     pub content: Option<String>,
 }
 
-/// A line of what a link holds.
+/// A line of the list that a link holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SharedLine {
-    /// The key, with ranges where it stands for several.
+    /// The key, with ranges if the line represents several.
     pub key: String,
-    /// How many leaves it stands for.
+    /// The number of leaves that it represents.
     pub times: u64,
     /// The dtype and shape, or the kind.
     pub what: String,
-    /// The standard deviation, or the least and the largest of several; empty if not in the link.
+    /// The standard deviation, or the smallest and the largest of several; empty if the link does
+    /// not hold it.
     pub std: String,
 }
 
-/// A file to save.
+/// The file formats of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SummaryKind {
-    /// One page.
+    /// A single page.
     Html,
-    /// Markdown.
     Markdown,
-    /// JSON.
     Json,
 }

@@ -1,54 +1,54 @@
-//! What page and worker say about the singular values of a matrix that is looked at.
+//! Messages about the singular values of a matrix.
 
 use serde::{Deserialize, Serialize};
 
 use super::error::ErrorText;
 use super::frame::MatrixSelection;
 
-/// What the page asks.
+/// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum SingularRequest {
-    /// What finding them takes.
+    /// Estimate what computing them takes.
     Offers(MatrixSelection),
-    /// Find all, or the largest; or stop that.
+    /// Compute all (true) or the largest; `None` stops it.
     Find(Option<(MatrixSelection, bool)>),
 }
 
-/// What the worker answers about a matrix.
+/// Replies from the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum SingularReply {
-    /// What can be found; nothing of what is not a matrix of real numbers.
+    /// What can be computed; empty if the selection is not a matrix of real numbers.
     Offers(Vec<Offer>),
-    /// How much of it is done, of 1.
+    /// Progress, from 0 to 1.
     Going(f64),
-    /// What was found so far, or in all.
+    /// The result so far, or the final one.
     Found(Box<SingularReport>),
-    /// It was ended: all is found, or it was stopped.
+    /// It ended, by completing or by being stopped.
     Ended,
-    /// They can't be found.
+    /// They can't be computed.
     Failed(ErrorText),
 }
 
-/// What can be found.
+/// A computation on offer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
-    /// All of them, or the largest.
+    /// All singular values, or only the largest.
     pub all: bool,
-    /// How many.
+    /// The number of singular values.
     pub count: u64,
-    /// What it takes.
+    /// What it takes, as text.
     pub text: String,
-    /// About how many seconds.
+    /// Estimated seconds.
     pub seconds: f64,
 }
 
-/// Singular values, as they are shown and saved.
+/// Singular values, as shown and saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SingularReport {
-    /// What they say about the matrix.
+    /// What they show about the matrix: labels and values.
     pub facts: Vec<(String, String)>,
-    /// They as a line.
+    /// A line chart.
     pub svg: String,
-    /// They as numbers.
+    /// The numbers.
     pub csv: String,
 }

@@ -1,41 +1,40 @@
-//! What page and worker say about what the model is.
+//! Messages about what the model is.
 
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
 
-/// What is known of the model.
+/// The facts known about the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Understood {
     /// The facts, the family first.
     pub facts: Vec<FactLine>,
-    /// Parameters by part.
+    /// Parameters by component.
     pub parts: Vec<FactLine>,
     /// Quantised layouts, memory, the optimizer.
     pub more: Vec<FactLine>,
-    /// The config that was read; may be empty.
+    /// The name of the config that was read; may be empty.
     pub config: String,
-    /// What the config and the shapes contradict each other in.
+    /// Contradictions between the config and the shapes.
     pub findings: Vec<Finding>,
-    /// The name of the config that may lie beside a remote model, if it was not asked for.
+    /// The name of the config that may be next to a remote model, if it was not requested yet.
     pub fetch: Option<String>,
 }
 
-/// A line.
+/// A fact.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FactLine {
-    /// The name of a fact, as in the command's JSON.
+    /// The name of the fact, as in the command's JSON.
     pub name: String,
-    /// What it is called.
+    /// Its display name.
     pub label: String,
-    /// What it says.
     pub value: String,
     /// `read`, `inferred` or `unknown`.
     pub source: String,
-    /// What tells it.
+    /// The evidence for it.
     pub basis: String,
     /// What contradicts it; may be empty.
     pub doubt: String,
-    /// What part of all it is, from 0 to 1.
+    /// Its share of the whole, from 0 to 1.
     pub share: f64,
 }

@@ -1,4 +1,4 @@
-//! What page and worker say about verifying the open checkpoint.
+//! Messages about verifying the open checkpoint.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,36 +6,35 @@ use super::conversion::Running;
 use super::error::ErrorText;
 use super::finding::Severity;
 
-/// What the worker answers.
+/// Replies from the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum VerifyReply {
-    /// Everything is being read.
     Progress(Running),
-    /// Everything was read, or can't be. Nothing is said of what the page stopped.
+    /// Everything was read, or can't be. Not sent if the page stopped it.
     Ended(Result<Box<Verified>, ErrorText>),
 }
 
-/// What came of it, in the words of the command.
+/// The result, in the words of the command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verified {
-    /// Whether nothing is wrong.
+    /// Whether there is no error.
     pub sound: bool,
-    /// How much what was found matters.
+    /// The severity of the findings.
     pub grade: Severity,
-    /// The answer as a sentence.
+    /// The result as a sentence.
     pub verdict: String,
-    /// What was looked at: a label and a text of each kind.
+    /// Checks made: a label and a text for each kind.
     pub looked_at: Vec<(String, String)>,
-    /// What was found: how grave it is, a word for it, the key, what it is.
+    /// Findings: severity, a word for it, the key, the details.
     pub lines: Vec<(Severity, String, String, String)>,
-    /// What the report has besides.
+    /// Further lines of the report.
     pub more: Vec<String>,
-    /// The command that does the same.
+    /// The equivalent command.
     pub command: String,
-    /// What that prints with `--json`.
+    /// The output of that command with `--json`.
     pub report: String,
-    /// Bytes that were looked at.
+    /// Bytes checked.
     pub bytes: u64,
-    /// Milliseconds that it took.
+    /// Milliseconds spent.
     pub millis: f64,
 }

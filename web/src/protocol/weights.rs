@@ -1,4 +1,4 @@
-//! What page and worker say about the values of tensors: of one that is looked at, and of all.
+//! Messages about the values of tensors: of one or of all.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,50 +6,47 @@ use super::conversion::Running;
 use super::error::ErrorText;
 use super::finding::Severity;
 
-/// What the page asks.
+/// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum WeightsRequest {
-    /// Read all tensors that were not read yet, or stop that: what was read is kept.
+    /// Read all tensors that were not read yet; `false` stops it and keeps the results so far.
     Scan(bool),
-    /// Read one, or stop that.
+    /// Read one tensor; `None` stops it.
     Read(Option<u32>),
-    /// Read some of one, to tell how long all of it takes.
+    /// Read a part of a tensor to measure the speed.
     Rate(u32),
 }
 
-/// What the worker answers.
+/// Replies from the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum WeightsReply {
-    /// All tensors are being read; what was found since this was told before.
+    /// Progress of reading all tensors, and the results since the last reply.
     Scanning(Running, Vec<RowValues>),
-    /// They were, or it was stopped, or could not go on.
+    /// All tensors were read, or reading was stopped or failed.
     Scanned(Result<Box<Scanned>, ErrorText>),
-    /// One is being read: bytes, all of them, and what its values are like so far.
+    /// Progress of reading one tensor: bytes read, bytes in total, and the statistics so far.
     Reading(u64, u64, Option<Box<TensorValues>>),
-    /// It was read, or can't be.
+    /// One tensor was read, or can't be.
     Read(Result<Box<TensorValues>, ErrorText>),
-    /// Bytes that are read in a millisecond.
+    /// Bytes read per millisecond.
     Rate(f64),
 }
 
-/// What the table shows of a tensor's values.
+/// The statistics of a tensor that the table shows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RowValues {
-    /// The row.
     pub row: u32,
-    /// How many there are.
+    /// The number of values.
     pub count: u64,
-    /// Those that are no number.
+    /// NaN values.
     pub nan: u64,
-    /// Those that are infinite.
+    /// Infinite values.
     pub infinite: u64,
-    /// Those that are zero.
     pub zeros: u64,
-    /// The least and the largest finite one.
+    /// The smallest finite value.
     pub min: Option<f64>,
-    /// The largest.
+    /// The largest finite value.
     pub max: Option<f64>,
-    /// The mean.
     pub mean: Option<f64>,
     /// The standard deviation.
     pub std: Option<f64>,
@@ -57,63 +54,60 @@ pub struct RowValues {
     pub abs_max: Option<f64>,
 }
 
-/// All that is known of a tensor's values.
+/// All statistics of a tensor's values.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TensorValues {
-    /// What the table shows.
+    /// The part that the table shows.
     pub short: RowValues,
-    /// The mean magnitude.
     pub abs_mean: Option<f64>,
-    /// The number of the largest magnitude, of the first NaN, of the first infinity.
+    /// The numbers of the largest magnitude, of the first NaN and of the first infinity.
     pub places: [Option<u64>; 3],
-    /// What 1 %, 25 %, 50 %, 75 % and 99 % lie below.
+    /// The 1 %, 25 %, 50 %, 75 % and 99 % quantiles.
     pub quantiles: Option<[f64; 5]>,
-    /// True if those are exact, and not within 1/256.
+    /// True if the quantiles are exact; otherwise they are within 1/256.
     pub exact: bool,
-    /// How many lie more than six deviations from the mean.
+    /// Values more than six deviations from the mean.
     pub beyond: u64,
-    /// True if all are whole numbers.
+    /// True if all values are whole numbers.
     pub whole: bool,
-    /// In bins of one width.
+    /// Histogram with bins of equal width.
     pub linear: Bins,
-    /// In bins by magnitude, to both sides of zero.
+    /// Histogram by magnitude, on both sides of zero.
     pub log: Bins,
-    /// Bytes that were read, and how long that took; 0 if it was read with others.
+    /// Bytes read; 0 if the tensor was read with others.
     pub bytes: u64,
-    /// Milliseconds.
+    /// Milliseconds spent.
     pub millis: f64,
 }
 
 /// A histogram.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bins {
-    /// Their edges, one more than bins.
+    /// Edges of the bins: one more than there are bins.
     pub edges: Vec<f64>,
-    /// How many values are in each.
+    /// The number of values in each bin.
     pub counts: Vec<u64>,
 }
 
-/// What came of reading all tensors.
+/// The result of reading all tensors.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scanned {
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes: u64,
-    /// Bytes that are still to be read: it was stopped.
+    /// Bytes left to read if it was stopped.
     pub left: u64,
-    /// Milliseconds.
     pub millis: f64,
-    /// Tensors that can't be read, or have no numbers: the row, and why.
+    /// Tensors that can't be read or have no numbers: the row, and why.
     pub unread: Vec<(u32, String)>,
-    /// What should be looked at, the gravest first.
+    /// Findings, the most severe first.
     pub noticed: Vec<Noticed>,
-    /// What was looked for.
+    /// The problems that were searched for.
     pub looked_for: Vec<String>,
 }
 
-/// Something about values that should be looked at.
+/// A finding about values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Noticed {
-    /// How grave.
     pub severity: Severity,
     /// A sentence.
     pub title: String,
@@ -123,8 +117,8 @@ pub struct Noticed {
     pub advice: String,
     /// The rows that it is about.
     pub rows: Vec<u32>,
-    /// The value to look at: its row, its number, its index.
+    /// The value to show: its row, its number, its index.
     pub place: Option<(u32, u64, Vec<u64>)>,
-    /// Deviations over depth: the layers, the values, which one stands out, what was expected of it.
+    /// Deviations over depth: the layers, the values, which one stands out, and its expected value.
     pub series: Option<(Vec<u64>, Vec<f64>, u32, f64)>,
 }

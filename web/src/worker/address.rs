@@ -1,4 +1,4 @@
-//! Opens what is at an address, with the files that belong to it and lie beside it.
+//! Opens the file at an address, with the files next to it that belong to it.
 
 use std::rc::Rc;
 
@@ -11,23 +11,20 @@ use crate::worker::remote::{Begun, RemoteServer, begun};
 use crate::worker::sources::Sources;
 use crate::worker::watch::Watch;
 
-/// Files that are asked for at once.
+/// Number of files requested at once.
 const AT_ONCE: usize = 6;
 
-/// The files of a remote checkpoint, and what reading their structure gave.
+/// The files of a remote checkpoint, and the checkpoint itself.
 pub(super) struct RemoteCheckpoint {
-    /// The files.
     pub(super) files: FileSet,
-    /// The same, as they are read from one end to the other.
+    /// The same files, for sequential reading.
     pub(super) sources: Sources,
-    /// The checkpoint.
     pub(super) checkpoint: Checkpoint,
 }
 
-/// Opens the file at an address, with the files that belong to it and lie beside it.
+/// Opens the file at an address, with the files next to it that belong to it.
 ///
-/// # Errors
-/// As the server or the core says it.
+/// # Errors Errors of the server or the core.
 pub(super) async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<RemoteCheckpoint> {
     let address = Address::parse(url)?;
     let server = Rc::new(RemoteServer::of(&address, agreed.follow));
@@ -64,7 +61,7 @@ async fn found(
             job.check()?;
             let asked: Vec<_> = some.iter().map(|(_, address)| begun(address.clone())).collect();
             for ((name, _), found) in some.iter().zip(all(asked).await) {
-                // A file that is not there is missing, which the checkpoint says by itself.
+                // A file that does not exist is skipped: the checkpoint reports it as missing.
                 if let Ok(source) = found.map_err(|error| error.in_file(name.as_str()))? {
                     push(&mut files, name, source);
                 }
@@ -78,7 +75,7 @@ async fn found(
     }
 }
 
-/// Waits for all of some futures, which are under way together.
+/// Awaits all futures, which run concurrently.
 async fn all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut waiting: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(|context| {

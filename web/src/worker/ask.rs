@@ -1,4 +1,4 @@
-//! Answers about one leaf: what it is, where it lies, its values.
+//! Describes one leaf: what it is, where it is stored, its values.
 
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Layout, Leaf, Result, Tensor, Value};
 use statelens_inspect::{
@@ -11,12 +11,12 @@ use crate::state::fmt::{exact, shape as shape_text};
 use crate::text;
 use crate::worker::opened::OpenCheckpoint;
 
-/// A string longer than this is cut even in the inspector.
+/// Strings longer than this are truncated even in the inspector.
 const LONGEST: usize = 64 << 10;
-/// Chunk tables longer than this are not read for a fact.
+/// Chunk tables longer than this are not read to describe a tensor.
 const MOST_CHUNKS: u64 = 100_000;
 
-/// Everything about a row; `None` if there is no such row.
+/// Describes a row; `None` if the row does not exist.
 #[must_use]
 pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<Inspected> {
     let leaf = open.leaves.get(row as usize)?;
@@ -58,7 +58,7 @@ pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<Inspected> {
     })
 }
 
-/// Python that reads a leaf, or a slice of it: library and code.
+/// Returns Python code that reads a leaf, or a slice of it: library and code.
 fn code(checkpoint: &Checkpoint, leaf: &Leaf, slice: Option<&Slice>) -> Vec<(String, String)> {
     let found = snippets(checkpoint, leaf, slice, &str::to_owned).into_iter();
     found.map(|snippet| (snippet.library.to_owned(), snippet.code)).collect()
@@ -68,7 +68,7 @@ fn fact(label: &str, value: String, note: &str) -> Fact {
     Fact { label: label.to_owned(), value, note: note.to_owned() }
 }
 
-/// Where a tensor lies, as facts rather than as one line.
+/// Adds facts on where a tensor is stored.
 fn layout_facts(files: &FileSet, tensor: &Tensor, facts: &mut Vec<Fact>) {
     match &tensor.layout {
         Layout::Span(span) => {
@@ -130,7 +130,7 @@ fn share(stored: u64, logical: u64) -> String {
     }
 }
 
-/// The whole value, where the row can only show its beginning.
+/// Returns the whole value if the row truncates it.
 fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
     let shown = value_text(checkpoint, &Leaf { alias_of: None, ..leaf.clone() });
     if !shown.contains('\u{2026}') {
@@ -153,7 +153,8 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// Values of a tensor, or of a slice of it; `None` if the row is none.
+/// Reads values of a tensor, or of a slice of it; `None` if the row does not exist or is not a
+/// tensor.
 #[must_use]
 pub fn values(
     open: &OpenCheckpoint,

@@ -7,10 +7,10 @@ use js_sys::Uint8Array;
 use statelens_checkpoint::{Error, ReadAt, Result};
 use web_sys::{Blob, File, FileReaderSync};
 
-/// More than this is read in pieces: a browser makes garbage of each as large as it.
+/// Longer reads are split: for each read, the browser allocates garbage of its size.
 const PIECE: u64 = 4 << 20;
 
-/// A file of the disk. Clones share it.
+/// A file on disk. Clones share it.
 #[derive(Debug, Clone)]
 pub struct BlobSource(Arc<Inner>);
 
@@ -21,7 +21,7 @@ struct Inner {
     spent: Arc<Spent>,
 }
 
-/// What was read of some files.
+/// Counts the bytes and reads of several files.
 #[derive(Debug, Default)]
 pub struct Spent {
     bytes: AtomicU64,
@@ -29,7 +29,7 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// Bytes and calls.
+    /// Returns the bytes and the number of reads.
     #[must_use]
     pub fn so_far(&self) -> (u64, u64) {
         (self.bytes.load(Relaxed), self.calls.load(Relaxed))
@@ -37,29 +37,28 @@ impl Spent {
 }
 
 impl BlobSource {
-    /// A file, and where it is noted what is read of it.
+    /// Wraps a file; its reads are counted in `spent`.
     #[must_use]
     pub fn new(file: File, spent: &Arc<Spent>) -> Self {
         let len = file.size() as u64;
         Self(Arc::new(Inner { file, len, spent: spent.clone() }))
     }
 
-    /// One that is read by itself.
+    /// Wraps a file with a counter of its own.
     #[must_use]
     pub fn alone(file: File) -> Self {
         Self::new(file, &Arc::default())
     }
 
-    /// The file itself, for another worker.
+    /// Returns the file itself, for another worker.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.0.file
     }
 
-    /// A slice of the file, which moves no bytes.
+    /// Returns a slice of the file, which moves no bytes.
     ///
-    /// # Errors
-    /// If the file is not what it was.
+    /// # Errors If the file was changed.
     pub fn slice(&self, offset: u64, len: u64) -> Result<Blob> {
         self.0
             .file
@@ -98,7 +97,7 @@ impl ReadAt for BlobSource {
     }
 }
 
-/// What a browser says when a file was changed, moved or removed after it was chosen.
+/// Returns the error for a file that was changed, moved or removed after it was chosen.
 #[must_use]
 pub fn gone(name: &str) -> Error {
     Error::io("the file was changed, moved or removed since it was opened")

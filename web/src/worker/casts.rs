@@ -1,4 +1,4 @@
-//! What casts did, in the page's words; and the refusal where they did more than round.
+//! Describes the effects of casts on the page, and refuses casts that did more than round.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,10 +12,10 @@ use crate::state::weights::number;
 use crate::worker::measurements::Measurements;
 use crate::worker::planning::PlannedOutput;
 
-/// Tensors that a refusal names.
+/// Number of tensors that a refusal names.
 const NAMED: usize = 5;
 
-/// A line for each pair of dtypes.
+/// Returns a line for each pair of dtypes.
 pub(super) fn lines(report: &RunReport) -> Vec<String> {
     let line = |pair: &statelens_convert::CastPair| {
         let mut parts = vec![format!("{} rounded", exact(pair.cast.changed))];
@@ -31,9 +31,9 @@ pub(super) fn lines(report: &RunReport) -> Vec<String> {
     report.pairs.iter().map(line).collect()
 }
 
-/// How far the numbers go that are to be cast, as far as values were read: a line for each pair of
-/// dtypes in which numbers may not fit. Of tensors that were cut, turned or joined, those of `open` are told that they
-/// were before.
+/// Describes the ranges of the numbers to be cast, as far as their values were read: a line for
+/// each pair of dtypes whose target may not hold all numbers. Tensors that are cut, transposed or
+/// joined count as the tensors of `open` that they come from.
 pub(super) fn ranges(
     open: &Checkpoint,
     output: &PlannedOutput,
@@ -95,7 +95,7 @@ pub(super) fn ranges(
     lines
 }
 
-/// What is known of the tensors of one cast.
+/// Ranges of the tensors of one pair of dtypes.
 #[derive(Default)]
 struct Ranges {
     seen: HashSet<TensorId>,
@@ -105,10 +105,9 @@ struct Ranges {
     beyond: u64,
 }
 
-/// Refuses what casts falsified.
+/// Refuses casts that did more than round.
 ///
-/// # Errors
-/// That they did, and where.
+/// # Errors If a cast falsified numbers, naming the tensors.
 pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()> {
     if !report.is_false() {
         return Ok(());

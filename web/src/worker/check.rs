@@ -1,4 +1,4 @@
-//! Opening what was written again, to see whether it is what was planned.
+//! Opens written files again, to check that they match the plan.
 
 use std::sync::Arc;
 
@@ -10,11 +10,10 @@ use web_sys::{Blob, File};
 
 use crate::worker::blob::BlobSource;
 
-/// Opens the files and compares their structure with what was to be written: every leaf with its
-/// kind, dtype, shape, plain value and what it is tied to. Bytes of tensors are not read.
+/// Opens the files and compares their structure with the plan: the kind, dtype, shape, plain value
+/// and tying of every leaf. Bytes of tensors are not read.
 ///
-/// # Errors
-/// What does not read back.
+/// # Errors On the first difference from the plan, or if a file can't be read.
 pub fn read_back(planned: &ReadBack, files: &Array, limits: &Limits) -> Result<()> {
     let source = |(value, name): (wasm_bindgen::JsValue, &String)| {
         let blob: Blob = value.dyn_into().ok()?;

@@ -1,4 +1,4 @@
-//! Two tensors looked at more closely, and tensors that have another key on the other side.
+//! Compares two tensors closely, and searches for renamed tensors.
 
 use std::rc::Rc;
 
@@ -21,11 +21,11 @@ use crate::worker::reading::drive;
 use crate::worker::session::SharedSession;
 use crate::worker::weights::values;
 
-/// Blocks of the map across and down, at most.
+/// Maximum number of blocks of the map, across and down.
 const BLOCKS: (u32, u32) = (160, 100);
-/// Bins of the outlines.
+/// Number of bins of the histograms.
 const BINS: usize = 48;
-/// So many bytes are read while they are looked at; more on demand.
+/// Pairs up to this many bytes are read without asking; longer ones on request.
 const BY_ITSELF: u64 = 1_000_000_000;
 
 fn both(session: &SharedSession) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
@@ -33,7 +33,7 @@ fn both(session: &SharedSession) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
     session.open.clone().zip(session.second.open.clone())
 }
 
-/// Looks at a row of either.
+/// Compares a row of each checkpoint.
 pub(super) fn look(session: &SharedSession, job: Job, pair: (u32, u32), asked: bool) {
     let Some((left, right)) = both(session) else { return };
     job.clone().spawn(async move {
@@ -101,7 +101,7 @@ fn told(of: &Close) -> CloseValues {
     }
 }
 
-/// Looks for tensors that have another key on the other side.
+/// Searches the second checkpoint for renamed tensors.
 pub(super) fn renames(session: &SharedSession, job: Job, options: CompareOptions) {
     let Some((left, right)) = both(session) else { return };
     job.clone().spawn(async move {
@@ -145,7 +145,7 @@ async fn find(
     let alone = unpaired.alone(&pairs);
     let count = |basis| pairs.iter().filter(|pair| pair.basis == basis).count() as u64;
     let counts = [Basis::Bytes, Basis::BytesOfSeveral, Basis::Order].map(count);
-    // By the keys that the file has, whatever they were renamed to before.
+    // Reports the keys as they are in the file, without the page's own renaming.
     let rows = rows(left, &first);
     let key = |leaf: usize| {
         let row = rows.get(leaf).and_then(|row| left.leaves.get(*row as usize));

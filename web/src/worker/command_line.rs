@@ -1,8 +1,8 @@
-//! What is typed to do the same in a terminal.
+//! Shell commands equivalent to an action of the page.
 
 use crate::state::fmt::quoted;
 
-/// Words for `statelens`, quoted for a shell.
+/// Joins arguments of `statelens` into a command, quoted for a shell.
 pub(super) fn command_line<Word: AsRef<str>>(words: &[Word]) -> String {
     let mut line = "statelens".to_owned();
     for word in words {

@@ -1,5 +1,5 @@
-//! Comparing the open checkpoint with a second one: its structure at once, its values from two
-//! streams, and whether the one would load into the other.
+//! Compares the open checkpoint with a second one: structure at once, values from two streams; and
+//! checks whether the first would load into the second.
 
 use std::rc::{Rc, Weak};
 
@@ -30,12 +30,12 @@ use crate::worker::session::{Session, SharedSession};
 use crate::worker::sources::Sources;
 use crate::worker::{files_of, now, open};
 
-/// The longest list of keys that is read.
+/// Maximum size in bytes of a list of keys.
 const LONGEST: f64 = 64e6;
-/// The state that is checked, which is what the command checks unless another one is named.
+/// The state that is checked, which is the command's default.
 const STATE: &str = "model";
 
-/// Nothing is beside the open checkpoint any more.
+/// Closes the second checkpoint.
 fn forget(session: &mut Session) {
     for kind in [JobKind::Compare, JobKind::Closer, JobKind::Renames] {
         session.jobs.stop(kind);
@@ -43,14 +43,14 @@ fn forget(session: &mut Session) {
     session.second = Second::default();
 }
 
-/// Does what the page asks.
+/// Handles a request of the page.
 pub(super) fn answer(session: &SharedSession, job: Job, ask: CompareRequest, data: &JsValue) {
     match ask {
         CompareRequest::Open { files, main } => {
             forget(&mut session.borrow_mut());
             let handles = files_of(data);
             let listing = if let [one] = handles.as_slice() { Some(one.clone()) } else { None };
-            // Whoever trusts the first with more trusts the second with it, too.
+            // Limits that the user raised for the first checkpoint apply to the second too.
             let limits = session.borrow().open.as_ref().map(|open| open.limits.clone());
             let limits = limits.unwrap_or_default();
             let told = match open::open(&files, handles, main, &limits, &job) {
@@ -119,20 +119,20 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: CompareRequest, dat
     }
 }
 
-/// What it takes to tell of a comparison.
+/// State needed to send updates of a comparison.
 struct CompareUpdates {
     request: u32,
-    /// The rows of the first, by the leaves that are compared.
+    /// For each leaf compared, its row in the first.
     rows: Vec<u32>,
     left: Rc<Sources>,
     right: Rc<Sources>,
     optimizers: Optimizers,
     began: f64,
-    /// How many differences, pairs, and norms were told of.
+    /// How many differences, pairs and norms were already sent.
     told: (usize, usize, usize),
 }
 
-/// Compares all but elements.
+/// Compares structure, and prepares comparing elements.
 fn begin(
     request: u32,
     left: &OpenCheckpoint,
@@ -179,7 +179,7 @@ fn begin(
     Ok((comparison, telling, structure))
 }
 
-/// The replacement that would make most keys match that have no partner, as a rule.
+/// Suggests the replacement that would pair most of the unpaired keys, as a rule.
 fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
     let options = check::CheckOptions { state: None, ..check::CheckOptions::default() };
     let answer = check::check(
@@ -194,12 +194,12 @@ fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
 }
 
 impl CompareUpdates {
-    /// The row of the first that a leaf of it is.
+    /// Returns the row of a leaf of the first.
     fn row(&self, leaf: usize) -> u32 {
         self.rows.get(leaf).copied().unwrap_or(NO_ROW)
     }
 
-    /// The differences that were not told of.
+    /// Takes the differences that were not sent yet.
     fn found(&mut self, of: &Comparison) -> Vec<protocol::Difference> {
         let differences = &of.so_far().differences;
         let new = differences.get(self.told.0..).unwrap_or_default();
@@ -238,7 +238,7 @@ impl CompareUpdates {
         }
     }
 
-    /// What became known since the last time.
+    /// Takes everything that was not sent yet.
     fn progress(&mut self, of: &Comparison) -> CompareProgress {
         let (done, total) = of.progress();
         let settled = of.settled(self.told.1).map(|leaf| self.row(leaf)).collect();
@@ -257,7 +257,7 @@ impl CompareUpdates {
     }
 }
 
-/// Reads to the end, or until it is stopped.
+/// Compares values until done or stopped.
 async fn run(
     session: Weak<std::cell::RefCell<Session>>,
     mut comparison: Comparison,
@@ -265,7 +265,8 @@ async fn run(
     job: Job,
 ) {
     let (left, right) = (updates.left.clone(), updates.right.clone());
-    // What one action may fetch of the first was agreed: beyond that it ends.
+    // The user agreed to a number of bytes to fetch of the first: fetching more than that is an
+    // error.
     let ended = drive(&mut comparison, &[&left, &right], &job, |comparison, time| {
         if time {
             tell(&job, CompareReply::Progress(updates.progress(comparison)));
@@ -294,7 +295,7 @@ async fn run(
     }
 }
 
-/// What differs, and what stands on either side.
+/// Returns the kind of a difference, and the values on both sides.
 fn sides(kind: &DifferenceKind) -> (protocol::DifferenceKind, String, String) {
     use protocol::DifferenceKind as To;
     let shape = |shape: &[u64]| statelens_inspect::shape_text(shape);
@@ -337,7 +338,7 @@ fn told_numbers(numbers: &Numbers, first: &[u64], precision: String) -> protocol
     }
 }
 
-/// A manifest, or a list of keys; `None` if it is neither.
+/// Reads a manifest, or a list of keys; `None` if the file is neither.
 fn listed(file: Option<File>) -> Result<Option<Vec<check::Expected>>> {
     let Some(file) = file.filter(|file| file.size() <= LONGEST) else { return Ok(None) };
     let name = file.name();
@@ -352,7 +353,7 @@ fn listed(file: Option<File>) -> Result<Option<Vec<check::Expected>>> {
     check::parse_reference(&text).map_err(|error| error.in_file(name))
 }
 
-/// Whether the first would load into the second, as `statelens check` says it.
+/// Checks whether the first would load into the second, as `statelens check` does.
 fn would_load(
     left: &OpenCheckpoint,
     (reference, reference_has): (Vec<check::Expected>, bool),
@@ -397,7 +398,7 @@ fn would_load(
     }
 }
 
-/// The command that does the same, quoted for a shell.
+/// Returns the equivalent command, quoted for a shell.
 fn command(left: &OpenCheckpoint, right: &OpenCheckpoint, options: &CompareOptions) -> String {
     let name = |open: &OpenCheckpoint| {
         let files = &open.checkpoint.files;

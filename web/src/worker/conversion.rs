@@ -19,7 +19,8 @@ const AT_ONCE: u64 = 20_000;
 /// Milliseconds to wait for the next edit before planning a file with very many keys.
 const PAUSE: u32 = 1_000;
 
-/// Plans a conversion and posts the plan. For a remote model it fetches the config beside it first.
+/// Plans a conversion and posts the plan. For a remote model it fetches the config next to it
+/// first.
 pub(super) fn plan(session: &SharedSession, job: &Job, request: u32, options: Box<ConvertOptions>) {
     let Some(open) = session.borrow().open.clone() else { return };
     let wanted = match options.rewrite {
@@ -87,8 +88,9 @@ pub(super) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
     if !large {
         return make();
     }
-    // Planning a file with very many keys takes seconds, in which the worker receives no messages. The page has the table
-    // of rules meanwhile; if a rule is edited during the pause, the next request replaces this one.
+    // Planning a file with very many keys takes seconds, in which the worker receives no messages.
+    // The page has the table of rules meanwhile; if a rule is edited during the pause, the next
+    // request replaces this one.
     session.borrow_mut().plan = None;
     let job = job.clone();
     job.clone().spawn(async move {

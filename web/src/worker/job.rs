@@ -1,4 +1,4 @@
-//! What was asked for and is under way, until it ends, is stopped, or something else is opened.
+//! Jobs: requests in progress, until they end, are stopped, or something else is opened.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -15,26 +15,27 @@ use crate::protocol::FromWorker;
 use crate::protocol::job::{Ended, JobKind};
 use crate::worker::post_as;
 
-/// How more can be fetched.
+/// Advice in the error of a job that reached its limit of bytes to fetch.
 const ADVICE: &str = "Allow more at the bottom of the page, or download the file.";
 
-/// The jobs of a session, and what they fetch together. Dropped, it stops them.
+/// The jobs of a session, and the meter that counts what they fetch together. Dropping it stops
+/// them.
 pub(super) struct Jobs {
     session: u32,
     meter: Arc<Meter>,
-    /// What a job may fetch that nothing else was agreed to for.
+    /// Bytes that each job may fetch, unless the user agreed to more.
     cap: u64,
     all: Vec<Weak<JobState>>,
 }
 
 impl Jobs {
-    /// None yet, of a session.
+    /// Returns an empty list of jobs.
     pub(super) fn of(session: u32) -> Self {
         let meter = Arc::new(Meter::new(u64::MAX, ADVICE));
         Self { session, meter, cap: u64::MAX, all: Vec::new() }
     }
 
-    /// A job begins; one of its kind that is under way is stopped, if there is only one at a time.
+    /// Begins a job. If only one of its kind may run, stops the running one.
     pub(super) fn begin(&mut self, id: u32, kind: JobKind) -> Job {
         if kind.is_single() {
             self.stop(kind);
@@ -61,12 +62,13 @@ impl Jobs {
         }
     }
 
-    /// Whether a job of a kind is under way.
+    /// Returns whether a job of a kind is running.
     pub(super) fn is_doing(&self, kind: JobKind) -> bool {
         self.all.iter().filter_map(Weak::upgrade).any(|job| job.kind == kind)
     }
 
-    /// Lets each job fetch so many bytes; those that may fetch all they need still may.
+    /// Lets each job fetch `cap` bytes. Jobs whose fetching the user agreed to in full keep their
+    /// permission.
     pub(super) fn allow(&mut self, cap: u64) {
         self.cap = cap;
         for job in self.all.iter().filter_map(Weak::upgrade).filter(|job| !job.agreed.get()) {
@@ -83,7 +85,8 @@ impl Drop for Jobs {
     }
 }
 
-/// Something that was asked for. It is over when nobody holds it any more, which the page is told.
+/// A request in progress. It ends when the last clone is dropped, which posts
+/// [`FromWorker::Ended`].
 #[derive(Clone)]
 pub struct Job(Rc<JobState>);
 
@@ -91,13 +94,13 @@ struct JobState {
     session: u32,
     id: u32,
     kind: JobKind,
-    /// Why it is to stop.
+    /// Set when the job is to stop.
     stopped: Cell<Option<Ended>>,
-    /// Requests that are given up when it stops.
+    /// Aborts the requests in flight when the job stops.
     requests: RefCell<Option<AbortController>>,
     meter: Arc<Meter>,
     allowance: Arc<Allowance>,
-    /// True if all that it fetches was agreed to.
+    /// Whether the user agreed to everything that it fetches.
     agreed: Cell<bool>,
 }
 
@@ -120,48 +123,47 @@ impl Drop for JobState {
 }
 
 impl Job {
-    /// Tells the page something of it.
+    /// Posts a reply of this job to the page.
     pub fn post(&self, message: &FromWorker) {
         post_as(self.0.session, self.0.id, message, &JsValue::UNDEFINED);
     }
 
-    /// As [`Job::post`], with finished files beside the message.
+    /// As [`Job::post`], with finished files.
     pub fn post_with(&self, message: &FromWorker, files: &Array) {
         post_as(self.0.session, self.0.id, message, files);
     }
 
-    /// An error once it is to stop.
+    /// Checks whether the job is to stop.
     ///
-    /// # Errors
-    /// That it is cancelled.
+    /// # Errors If the job was stopped.
     pub fn check(&self) -> Result<()> {
         if self.0.stopped.get().is_some() { Err(Error::cancelled()) } else { Ok(()) }
     }
 
-    /// When it stops, these requests are given up, too, in the place of those before.
+    /// Sets the requests to abort when the job stops, and aborts those set before.
     pub(super) fn aborts(&self, requests: Option<AbortController>) {
         if let Some(before) = self.0.requests.replace(requests) {
             before.abort();
         }
     }
 
-    /// The user agreed to all that it fetches.
+    /// Notes that the user agreed to everything that the job fetches.
     pub(super) fn agrees_to_all(&self) {
         self.0.agreed.set(true);
         self.0.allowance.allow(u64::MAX);
     }
 
-    /// What counts what the session fetches.
+    /// Returns the meter of everything that the session fetches.
     pub(super) fn meter(&self) -> &Arc<Meter> {
         &self.0.meter
     }
 
-    /// What it may fetch.
+    /// Returns what the job may fetch.
     pub(super) fn allowance(&self) -> &Arc<Allowance> {
         &self.0.allowance
     }
 
-    /// Does some of it at once: what that fetches is charged to it.
+    /// Runs `work` at once, and charges what it fetches to this job.
     pub(super) fn now<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = self.0.meter.charge(self.0.allowance.clone());
         let done = work();
@@ -169,8 +171,8 @@ impl Job {
         done
     }
 
-    /// Does it beside messages. Jobs take turns: what is fetched in one of this one's is charged
-    /// to it.
+    /// Runs `work` concurrently with messages. Jobs take turns; bytes fetched during a turn are
+    /// charged to the job whose turn it is.
     pub(super) fn spawn(self, work: impl Future<Output = ()> + 'static) {
         let mut work = Box::pin(work);
         spawn_local(std::future::poll_fn(move |context| self.now(|| work.as_mut().poll(context))));

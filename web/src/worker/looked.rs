@@ -1,4 +1,4 @@
-//! The tensor that is looked at, and the matrix of it.
+//! Resolves a selection to a tensor and a matrix of it.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use statelens_tensor::{ElementPlaces, Slice, sliced};
 use crate::protocol::frame::MatrixSelection;
 use crate::worker::opened::OpenCheckpoint;
 
-/// The tensor of a row, as numbers.
+/// Returns the tensor of a row, decoded as numbers.
 pub(super) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tensor>> {
     let leaf = open.leaves.get(row as usize);
     let tensor = leaf.and_then(|leaf| open.checkpoint.tensor_of(leaf.target));
@@ -18,16 +18,16 @@ pub(super) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tens
         .ok_or_else(|| Error::unsupported(format!("the numbers of {} are not known", tensor.dtype)))
 }
 
-/// Bytes of a slice of quantised blocks, which is unpacked here.
+/// Maximum size in bytes of a slice of quantised blocks, which is unpacked here.
 const MOST: u64 = 64 << 20;
 
-/// What a slice takes of a tensor, to be read as any tensor is.
+/// Returns a slice of a tensor as a tensor.
 pub(super) fn slice_of(open: &OpenCheckpoint, tensor: &Tensor, slice: &Slice) -> Result<Tensor> {
     sliced(&open.checkpoint.files, tensor, slice, MOST)
 }
 
-/// The tensor as numbers, and the matrix of it. One that lies in one run is a part of the tensor, any
-/// other a view.
+/// Returns the selected tensor as numbers, and the matrix of it. A contiguous selection is a range
+/// of the tensor; for any other the tensor is a view.
 pub(super) fn tensor<'a>(
     open: &'a OpenCheckpoint,
     frame: &MatrixSelection,

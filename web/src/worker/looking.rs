@@ -21,16 +21,16 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{Pulse, drive};
 use crate::worker::session::SharedSession;
 
-/// So much is read here and there for a first picture.
+/// Maximum number of bytes read for a first, coarse picture.
 const COARSE: u64 = 64 << 20;
-/// Rows that are longer are not read for it.
+/// Rows of more bytes are not sampled for it.
 const LONG: u64 = 512 << 10;
-/// A window whose rows lie within so many bytes is read at once.
+/// A window whose rows lie within this many bytes is read at once.
 const NEAR: u64 = 8 << 20;
-/// Values of a window, at most.
+/// Maximum number of values of a window.
 const MOST: u64 = 1 << 15;
 
-/// Answers the page.
+/// Handles a request of the page.
 pub(super) fn answer(session: &SharedSession, job: Job, ask: LookingRequest) {
     if ask == LookingRequest::Overview(None) {
         return session.borrow().jobs.stop(JobKind::Overview);
@@ -94,7 +94,7 @@ async fn overview(
         }
     })
     .await;
-    // What was stopped shows what was read.
+    // A stopped overview shows the blocks read so far.
     if job.check().is_ok() {
         ended?;
     }
@@ -102,7 +102,7 @@ async fn overview(
     Ok(())
 }
 
-/// Reads a row of each row of blocks, where that is quick; whether it was.
+/// Reads a few rows for each row of blocks, where that is quick. Returns whether it did.
 async fn sample(
     open: &OpenCheckpoint,
     tensor: &Tensor,
@@ -197,11 +197,11 @@ fn cells(open: &OpenCheckpoint, frame: &MatrixSelection, window: [u64; 4]) -> Re
     Ok(cells)
 }
 
-/// The values as the overview has them.
+/// Returns the values as the overview decodes them.
 fn numbers(tensor: &Tensor, elements: &[u8]) -> Vec<f64> {
     let size = tensor.dtype.itemsize().max(1) as usize;
     let values = Overview::values(&tensor.dtype, elements);
-    // Of two in an element, the first.
+    // If an element holds two values, take the first.
     let each = (values.len() / (elements.len() / size).max(1)).max(1);
     values.into_iter().step_by(each).collect()
 }

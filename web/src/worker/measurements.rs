@@ -1,4 +1,4 @@
-//! What was found of the values of tensors, kept with the open session.
+//! Results of reading the values of tensors, kept with the open session.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,22 +10,22 @@ use statelens_stats::{MatrixLines, Statistics};
 
 use crate::worker::opened::OpenCheckpoint;
 
-/// What was found so far.
+/// The results so far.
 #[derive(Default)]
 pub(super) struct Measurements {
-    /// What values are like.
+    /// Statistics and histograms.
     pub(super) measured: HashMap<TensorId, Rc<Measured>>,
     /// Why some were not read.
     pub(super) unread: HashMap<TensorId, String>,
-    /// Whether all were asked for.
+    /// Whether all tensors were scanned.
     pub(super) scanned: bool,
-    /// SHA-256 of those that may be equal to others.
+    /// SHA-256 of tensors that may be equal to others.
     pub(super) hashes: HashMap<TensorId, [u8; 32]>,
-    /// Rows of those that may have dead ones, and of embeddings.
+    /// Statistics by row, of embeddings and of tensors that may have dead rows.
     pub(super) lines: HashMap<TensorId, MatrixLines>,
 }
 
-/// What was found of what is open.
+/// The open checkpoint with its results.
 pub(super) struct Sight<'a>(pub(super) &'a OpenCheckpoint, pub(super) &'a Measurements);
 
 impl Seen for Sight<'_> {
@@ -46,5 +46,5 @@ impl Seen for Sight<'_> {
     }
 }
 
-/// Shared by the session and its jobs.
+/// Results, shared by the session and its jobs.
 pub(super) type SharedMeasurements = Rc<RefCell<Measurements>>;

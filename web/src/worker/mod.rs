@@ -1,5 +1,5 @@
-//! The dedicated worker: opens files with synchronous reads, answers questions about them, and
-//! runs conversions on streams.
+//! The dedicated worker: opens files with synchronous reads, answers requests about them, and runs
+//! conversions on streams.
 
 mod address;
 pub mod ask;
@@ -62,47 +62,47 @@ use crate::worker::session::{Session, SharedSession};
 
 /// Starts the worker.
 pub fn start() {
-    // The session that is open. Nothing else holds one for longer than an answer takes.
+    // The open session. Nothing else holds it strongly beyond the handling of a request.
     let current = Rc::new(RefCell::new(Session::begin(0)));
     let receive = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
         let data = event.data();
         match message(&data) {
             Ok(posted) => answer(&current, posted, &data),
-            // The page reports what is thrown.
+            // The page reports uncaught errors.
             Err(error) => wasm_bindgen::throw_val(error),
         }
     });
     scope().set_onmessage(Some(receive.as_ref().unchecked_ref()));
-    // It listens for as long as the worker lives.
+    // The listener lives as long as the worker.
     receive.forget();
     post_as(0, 0, &FromWorker::Ready, &JsValue::UNDEFINED);
     spawn_local(private::clean());
 }
 
-/// The worker's global object.
+/// Returns the worker's global object.
 #[must_use]
 pub fn scope() -> DedicatedWorkerGlobalScope {
     js_sys::global().unchecked_into()
 }
 
-/// Milliseconds since the worker began.
+/// Returns milliseconds since the worker began.
 #[must_use]
 pub fn now() -> f64 {
     scope().performance().map_or(0.0, |clock| clock.now())
 }
 
-/// Posts a message of a job to the page, with finished files beside it.
+/// Posts a reply of a job to the page, with finished files.
 fn post_as(session: u32, job: u32, message: &FromWorker, files: &JsValue) {
     let envelope = match envelope(&Posted { session, job, message }) {
         Ok(envelope) => envelope,
         Err(error) => wasm_bindgen::throw_val(error),
     };
     set(&envelope, HANDLE, files);
-    // Messages are plain values and blobs: all of them can be cloned.
+    // Messages are plain values and blobs, so cloning them can't fail.
     let _ = scope().post_message(&envelope);
 }
 
-/// The files that came beside a message.
+/// Returns the files sent with a message.
 fn files_of(data: &JsValue) -> Vec<File> {
     let files = Array::from(&get(data, FILES));
     files.iter().filter_map(|file| file.dyn_into().ok()).collect()
@@ -111,7 +111,7 @@ fn files_of(data: &JsValue) -> Vec<File> {
 fn answer(current: &RefCell<SharedSession>, posted: Posted<ToWorker>, data: &JsValue) {
     let Posted { session: id, job, message } = posted;
     if message.begins_session() {
-        // The one before is dropped, which stops its jobs.
+        // This drops the previous session, which stops its jobs.
         current.replace(Session::begin(id));
     }
     let session = current.borrow().clone();
@@ -125,7 +125,7 @@ fn answer(current: &RefCell<SharedSession>, posted: Posted<ToWorker>, data: &JsV
         return job.post(&FromWorker::Stopped { error: Some(text::error(&error)) });
     }
     if matches!(message.kind(), JobKind::Open | JobKind::Look) {
-        // Says that it was heard, before anything that takes long.
+        // Acknowledges the request before doing anything that takes long.
         let doing = String::new();
         job.post(&FromWorker::Opening { doing, keys: 0, read: 0, calls: 0 });
     }
@@ -217,7 +217,7 @@ fn hear(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
     }
 }
 
-/// Takes in what was opened.
+/// Stores an opened checkpoint and posts the reply.
 fn take(
     session: &SharedSession,
     job: &Job,

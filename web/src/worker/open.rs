@@ -1,4 +1,4 @@
-//! Opening: finds which file to open, reads its structure, and tells it as rows.
+//! Finds the file to open, reads its structure, and converts it into rows.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -25,13 +25,12 @@ use crate::worker::sources::Sources;
 use crate::worker::watch::Watch;
 use crate::worker::{address, now, planning, repair, share};
 
-/// Files that are tried before a drop of many is given up.
+/// Number of files of a drop that are tried before giving up.
 const TRIES: usize = 8;
 
 /// Opens the files as one checkpoint.
 ///
-/// # Errors
-/// The text of why the file that was asked for can't be opened; of a drop of several, the first.
+/// # Errors Why the requested file can't be opened; for a drop of several, why the first can't.
 pub fn open(
     names: &[FileName],
     files: Vec<File>,
@@ -47,18 +46,18 @@ pub fn open(
     if order.len() > 1 {
         job.post(&FromWorker::Checkpoints(found_among(&set, &order)));
     }
-    // So far they were looked at to see which are checkpoints.
+    // Bytes read so far were spent on finding the checkpoints among the files.
     let looked = sources.spent().so_far().0;
     let mut failed: Option<(FileId, ErrorText)> = None;
-    // Another one in place of that which was asked for would be taken for it.
+    // If a file was requested, no other is opened in its place.
     let tries = if asked.is_some() { 1 } else { TRIES };
     for found in order.iter().take(tries) {
         let files = set.opened_at(found.main);
-        // What was tried before it is no part of it.
+        // Files touched by an earlier attempt do not belong to this checkpoint.
         set.untouch();
         match statelens_formats::open(files, limits, &mut watch) {
             Ok(checkpoint) => {
-                // Before others are looked at, to say why they can't be opened.
+                // Take the size before other files are read to find out why they can't be opened.
                 let size = set.touched_size();
                 let others = order.iter().filter(|other| other.main != found.main);
                 let mut opened =
@@ -91,8 +90,7 @@ pub fn open(
 
 /// Opens the file at an address; see [`address::open`].
 ///
-/// # Errors
-/// The text of why it can't be opened.
+/// # Errors Why it can't be opened.
 pub async fn open_address(
     url: &str,
     agreed: Agreed,
@@ -115,7 +113,7 @@ pub async fn open_address(
     Ok(finished(checkpoint, Rc::new(found.sources), opened, effort, began))
 }
 
-/// The checkpoints that can be opened, for the page's list.
+/// Returns the checkpoints found, for the page's list.
 fn found_among(set: &FileSet, order: &[Candidate]) -> Vec<FoundCheckpoint> {
     let ids: HashMap<&str, u32> = set.iter().map(|(id, file)| (&*file.name, id.0)).collect();
     let found = |candidate: &Candidate| {
@@ -129,7 +127,7 @@ fn found_among(set: &FileSet, order: &[Candidate]) -> Vec<FoundCheckpoint> {
     order.iter().map(found).collect()
 }
 
-/// The open checkpoint, with what it took to open it.
+/// Completes the description of an opened checkpoint with the effort of opening it.
 fn finished(
     (checkpoint, limits): (Checkpoint, &Limits),
     sources: Rc<Sources>,
@@ -147,17 +145,18 @@ fn finished(
     (OpenCheckpoint::new(checkpoint, leaves.into(), sources, limits), opened)
 }
 
-/// A file that may be opened, and what to call the checkpoint that it leads to.
+/// A file that may be opened, and the name of the checkpoint that it leads to.
 #[derive(Debug, PartialEq)]
 struct Candidate {
     main: FileId,
     name: String,
-    /// The names of the files that it is made of.
+    /// The names of the files that it consists of.
     members: Vec<String>,
 }
 
-/// What there is to open, in the order in which it is tried: the file that was asked for, then
-/// the checkpoints among the files; where there is none, each file, to say why.
+/// Returns the candidates in the order in which they are tried: the requested file, then the
+/// checkpoints among the files; if there are no checkpoints, every file, to find out why it can't
+/// be opened.
 fn candidates(set: &FileSet, asked: Option<u32>) -> Vec<Candidate> {
     let mut order = Vec::new();
     let asked = asked.map(FileId).filter(|main| set.source(*main).is_ok());
@@ -174,7 +173,7 @@ fn candidates(set: &FileSet, asked: Option<u32>) -> Vec<Candidate> {
             order.push(Candidate { main, name: found.name, members: found.members });
         }
     }
-    // A trainer leaves its optimizer or an adapter beside the model, which is what is meant.
+    // Optimizers and adapters, which trainers save next to the model, come after the model.
     order.sort_by_key(|found| {
         let name = found.name.rsplit('/').next();
         let beside =
@@ -191,13 +190,13 @@ fn candidates(set: &FileSet, asked: Option<u32>) -> Vec<Candidate> {
 }
 
 fn explained(set: &FileSet, file: FileId, error: &Error) -> ErrorText {
-    // Of a set, it is a file that something is wrong with.
+    // In a set, the error names the file that it is about.
     let file = error.file().and_then(|name| set.find(name)).unwrap_or(file);
     let head = set.read_vec(file, 0, set.len(file).min(1024)).unwrap_or_default();
     text::config_alone(set.name(file)).unwrap_or_else(|| text::explained(error, &head))
 }
 
-/// The first file that is named like a checkpoint and belongs to none.
+/// Returns the first file that is named like a checkpoint and belongs to none of those found.
 fn stray(set: &FileSet, found: &[Candidate], opened: &Checkpoint) -> Option<FileId> {
     let used: HashSet<FileId> = opened
         .tensors()
@@ -217,7 +216,7 @@ fn stray(set: &FileSet, found: &[Candidate], opened: &Checkpoint) -> Option<File
     })
 }
 
-/// Why a file can't be opened; `None` if it can.
+/// Returns why a file can't be opened; `None` if it can.
 fn why_not(set: &FileSet, file: FileId) -> Option<ErrorText> {
     let files = set.opened_at(file);
     let error = statelens_formats::open(files, &Limits::default(), &mut Unwatched).err()?;
@@ -237,7 +236,7 @@ fn not_opened(name: &str, error: &ErrorText) -> Finding {
     }
 }
 
-/// What the page is told about an open checkpoint, and its leaves by row.
+/// Describes an open checkpoint for the page; also returns its leaves by row.
 fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened, Vec<Leaf>) {
     let leaves = checkpoint.leaves();
     let rows: Vec<Row> =
@@ -246,7 +245,7 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         checkpoint.findings.iter().flat_map(|found| &found.missing).cloned().collect();
     order::natural(&mut missing);
     missing.dedup();
-    // Findings may be as many as keys: each is looked up, not searched.
+    // There may be as many findings as keys, so each place is looked up in a set.
     let wanted: HashSet<&str> = checkpoint.findings.iter().map(|found| &*found.place).collect();
     let named: HashSet<&str> =
         rows.iter().map(|row| &*row.key).filter(|key| wanted.contains(key)).collect();
@@ -288,7 +287,7 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
     (opened, leaves)
 }
 
-/// The number of files that hold the tensors of a checkpoint; 0 if that is one.
+/// Returns the number of files that hold the tensors of a checkpoint; 0 if there is only one.
 fn shards(checkpoint: &Checkpoint) -> u64 {
     let files: HashSet<FileId> = checkpoint
         .tensors()

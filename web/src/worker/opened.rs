@@ -1,4 +1,4 @@
-//! An open checkpoint, as whatever is done with it needs it.
+//! An open checkpoint, as the jobs use it.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -13,20 +13,17 @@ use crate::worker::sources::Sources;
 /// An open checkpoint, its leaves by row, and the files that it is read from.
 #[derive(Clone)]
 pub struct OpenCheckpoint {
-    /// The checkpoint.
     pub checkpoint: Arc<Checkpoint>,
-    /// Its leaves, in the order of the rows that the page was sent.
+    /// Its leaves, in the order of the rows sent to the page.
     pub leaves: Arc<[Leaf]>,
-    /// Its files.
     pub sources: Rc<Sources>,
-    /// Within what it was opened.
+    /// The limits that it was opened with.
     pub limits: Limits,
-    /// What optimizers' numbers stand for, once that was asked.
+    /// The parameters behind the numbers in optimizer states, computed on first use.
     parameters: Rc<OnceCell<Parameters>>,
 }
 
 impl OpenCheckpoint {
-    /// An open checkpoint with its leaves.
     pub fn new(
         checkpoint: Arc<Checkpoint>,
         leaves: Arc<[Leaf]>,
@@ -36,13 +33,13 @@ impl OpenCheckpoint {
         Self { checkpoint, leaves, sources, limits, parameters: Rc::default() }
     }
 
-    /// The parameter that an entry of an optimizer's state belongs to.
+    /// Returns the parameter that an entry of an optimizer's state belongs to.
     #[must_use]
     pub fn parameter(&self, leaf: &Leaf) -> Option<&Parameter> {
         self.parameter_of(&leaf.flat.to_lossy())
     }
 
-    /// The same by the key of the entry.
+    /// As [`Self::parameter`], by the key of the entry.
     pub(super) fn parameter_of(&self, flat: &str) -> Option<&Parameter> {
         if !flat.contains("state.") {
             return None;
@@ -51,7 +48,7 @@ impl OpenCheckpoint {
         all.of_key(flat)
     }
 
-    /// The name or the address of the file that is open.
+    /// Returns the name or the address of the open file.
     pub(super) fn source_name(&self) -> String {
         let files = &self.checkpoint.files;
         let main = || files.main().map(|main| files.name(main).to_owned()).ok();
@@ -59,7 +56,7 @@ impl OpenCheckpoint {
         url.or_else(main).unwrap_or_default()
     }
 
-    /// Tells the page what has been fetched of it, if it is a remote one.
+    /// For a remote checkpoint, posts the bytes fetched so far.
     pub(super) fn tell_fetched(&self, job: &Job) {
         if let Some(server) = self.sources.server() {
             server.tell(job);

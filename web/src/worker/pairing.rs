@@ -1,4 +1,4 @@
-//! The first checkpoint of a comparison by the keys that are looked for in the second.
+//! Applies the comparison's key edits to the first checkpoint.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::protocol::compare::{CompareOptions, CompareReply, NO_ROW};
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 
-/// The first with the keys that are looked for in the second.
+/// Returns the first checkpoint with its keys edited, so that they can be matched with the
+/// second's.
 pub(super) fn renamed(left: &OpenCheckpoint, options: &CompareOptions) -> Result<Arc<Checkpoint>> {
     let mut rename = Rename::all(&options.rename)?;
     if !options.names.is_empty() {
@@ -28,7 +29,7 @@ pub(super) fn renamed(left: &OpenCheckpoint, options: &CompareOptions) -> Result
     })
 }
 
-/// The rows of the leaves of an edited checkpoint, whose values keep their numbers.
+/// Returns the row of each leaf of an edited checkpoint. Edits keep the ids of values.
 pub(super) fn rows(open: &OpenCheckpoint, edited: &Arc<Checkpoint>) -> Vec<u32> {
     if Arc::ptr_eq(&open.checkpoint, edited) {
         return (0..open.leaves.len() as u32).collect();
@@ -43,7 +44,7 @@ pub(super) fn rows(open: &OpenCheckpoint, edited: &Arc<Checkpoint>) -> Vec<u32> 
     leaves.iter().map(|leaf| row_of.get(leaf.id.0 as usize).copied().unwrap_or(NO_ROW)).collect()
 }
 
-/// Tells the page.
+/// Posts a reply.
 pub(super) fn tell(job: &Job, reply: CompareReply) {
     job.post(&FromWorker::Compare(reply));
 }

@@ -1,4 +1,4 @@
-//! What the page is told of a plan: how large it is, how it is made, and what is lost.
+//! Describes a plan for the page: its size, how it is written, and its losses.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,13 @@ use crate::text;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 
-/// Numbers beyond this lose digits in JS; no file comes near.
+/// Larger numbers lose digits in JS; no file comes near.
 const LARGEST: u64 = (1 << 53) - 1;
-/// Keys that are named for a loss.
+/// Number of keys named for a loss.
 const NAMED: usize = 4;
-/// What is told of a plan: how large, made in which way, what it loses.
+/// Describes a plan.
 ///
-/// # Errors
-/// If the sizes of its files can't be told.
+/// # Errors If the sizes of its files can't be computed.
 pub(super) fn told(
     open: &OpenCheckpoint,
     plan: &Plan,
@@ -87,7 +86,7 @@ pub(super) fn told(
 }
 
 impl Planned {
-    /// Tells of further files that are written with these.
+    /// Adds the description of further files that are written together with these.
     pub(super) fn add(&mut self, more: Self) {
         self.names.extend(more.names);
         self.size = self.size.saturating_add(more.size).min(LARGEST);
@@ -105,7 +104,7 @@ impl Planned {
     }
 }
 
-/// That what is small in the source is large in what is written.
+/// Warns if a small source becomes a large output.
 fn much_to_write(open: &OpenCheckpoint, bytes: u64) -> Option<Loss> {
     let all = open.checkpoint.unfolded().writing(bytes);
     let of = |bytes| crate::state::fmt::bytes(bytes);
@@ -115,7 +114,7 @@ fn much_to_write(open: &OpenCheckpoint, bytes: u64) -> Option<Loss> {
     })
 }
 
-/// That a conversion fetches more than an action may without being asked for it.
+/// Warns if a conversion fetches more than an action may without the user's consent.
 fn much_to_fetch(open: &OpenCheckpoint, bytes: u64, job: &Job) -> Option<Loss> {
     let host = open.sources.server()?.host();
     (bytes > job.allowance().cap()).then(|| Loss {
@@ -125,8 +124,7 @@ fn much_to_fetch(open: &OpenCheckpoint, bytes: u64, job: &Job) -> Option<Loss> {
     })
 }
 
-/// What becomes of tensors: how many are cast to what, rewritten, or copied as they are; of the
-/// first two, how many have to be unpacked for that.
+/// Counts tensors by how they are written: copied unchanged, rewritten, or cast, by target dtype.
 #[derive(Default)]
 struct Ways {
     unchanged: u64,
@@ -134,7 +132,7 @@ struct Ways {
     cast: BTreeMap<String, StorageCounts>,
 }
 
-/// So many tensors, and how many of them are stored in which way.
+/// A number of tensors, and how many of them are stored in which way.
 #[derive(Default)]
 struct StorageCounts {
     count: u64,
@@ -155,7 +153,7 @@ impl Ways {
         }
     }
 
-    /// `114 cast to bf16 (85 of them LZ4), 1 unchanged`.
+    /// Returns a text such as `114 cast to bf16 (85 of them LZ4), 1 unchanged`.
     fn text(&self) -> String {
         let mut parts: Vec<String> =
             self.cast.iter().map(|(to, way)| way.text(&format!("cast to {to}"))).collect();
@@ -190,7 +188,7 @@ impl StorageCounts {
     }
 }
 
-/// How a tensor is stored that can't be taken as it is.
+/// Describes the storage of a tensor whose bytes can't be copied; `None` if they can.
 fn stored(tensor: &statelens_checkpoint::Tensor) -> Option<String> {
     Some(match &tensor.layout {
         Layout::Chunked(chunked) => match chunked.chunks.describe() {

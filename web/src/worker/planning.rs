@@ -1,4 +1,4 @@
-//! Plans: what the page asks for, in the core's words, and what comes of it, in the page's.
+//! Translates the page's options into a plan of the core.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::preview::preview;
 use crate::worker::{planned, repair};
 
-/// Sizes of shards: what the command calls them, and the page.
+/// Shard sizes: the command's name and the page's name.
 const SHARDS: [(&str, &str); 3] = [("2GB", "2 GB"), ("5GB", "5 GB"), ("10GB", "10 GB")];
 
-/// The formats that can be written, with what there is to choose.
+/// Returns the formats that can be written, with their options.
 #[must_use]
 pub fn targets() -> Vec<protocol::opened::TargetFormat> {
     let choice = |id: &str, name: &str| Choice { id: id.into(), name: name.into() };
@@ -50,20 +50,21 @@ pub fn targets() -> Vec<protocol::opened::TargetFormat> {
     statelens_formats::writings().map(target).collect()
 }
 
-/// The id of a target of the format that a checkpoint is in; its own if it can't be written.
+/// Returns the id of the target that writes a checkpoint's format; the format's own id if it can't
+/// be written.
 #[must_use]
 pub fn target_of(format: &str) -> String {
     statelens_formats::writing_of(format).map_or(format, |writing| writing.id).into()
 }
 
-/// What is written.
+/// Everything that a conversion writes.
 #[derive(Clone)]
 pub struct PlannedOutput {
     /// The files.
     pub plan: Plan,
-    /// Further files, each plan of another source.
+    /// Further files, each planned from another source.
     pub more: Vec<Plan>,
-    /// Files of text that belong to them: names and texts.
+    /// Text files that belong to them: names and contents.
     pub texts: Vec<(String, String)>,
 }
 
@@ -75,8 +76,8 @@ impl From<Plan> for PlannedOutput {
 
 /// Plans a conversion.
 ///
-/// # Errors
-/// As the core says them: a pattern that matches nothing, a value that the target can't hold.
+/// # Errors Errors of the core, such as a pattern that matches nothing or a value that the target
+/// can't hold.
 pub fn plan(
     open: &OpenCheckpoint,
     options: &ConvertOptions,
@@ -117,10 +118,9 @@ fn edit(options: &ConvertOptions) -> Result<Edit> {
     })
 }
 
-/// The dtypes that are asked for: those by key first.
+/// Returns the requested casts: those by key first.
 ///
-/// # Errors
-/// As the core says them.
+/// # Errors Errors of the core.
 pub(super) fn casts(options: &ConvertOptions) -> Result<Vec<CastRule>> {
     CastRule::all(options.casts.iter().chain(&options.cast))
 }
@@ -138,7 +138,7 @@ fn target(options: &ConvertOptions, source: &Arc<Checkpoint>) -> Result<WriteTar
     target.sharded(shards.unwrap_or(Shards::One))
 }
 
-/// The command that does the same, quoted for a shell.
+/// Returns the equivalent command, quoted for a shell.
 fn command(open: &OpenCheckpoint, options: &ConvertOptions) -> String {
     let mut words = vec![
         "convert".into(),

@@ -1,4 +1,4 @@
-//! Old and new keys, side by side, before anything is written: what repeats in a row of its own.
+//! Preview of old and new keys before anything is written, with repeated ones folded into one row.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,10 +7,10 @@ use statelens_inspect::fold;
 
 use crate::protocol::conversion::{KeyChange, Preview};
 
-/// Rows that are shown.
+/// Maximum number of rows shown.
 const PREVIEWED: usize = 200;
 
-/// The changes that the page shows: a row for each of the first, and how many there are.
+/// Returns the first changes as rows, and the number of changes.
 pub(super) fn preview(changes: Vec<Change>) -> Preview {
     let mut preview = Preview { total: changes.len() as u64, ..Preview::default() };
     let (mut changed, mut left_out) = (Vec::new(), Vec::new());
@@ -36,7 +36,7 @@ pub(super) fn preview(changes: Vec<Change>) -> Preview {
     preview
 }
 
-/// Changes that differ in numbers only, old and new key alike, as one; in order of the first.
+/// Folds changes whose old and new keys differ only in numbers into one, in the order of the first.
 fn folded(changes: Vec<KeyChange>) -> Vec<KeyChange> {
     let mut groups: Vec<Vec<KeyChange>> = Vec::new();
     let mut known = HashMap::new();
@@ -52,8 +52,8 @@ fn folded(changes: Vec<KeyChange>) -> Vec<KeyChange> {
     groups.into_iter().flat_map(|group| one(&group).map_or(group, |one| vec![one])).collect()
 }
 
-/// One row for all of a group, if its numbers are every combination of what its places have: only
-/// then does `layers.0–31.experts.0–7` say which keys are meant.
+/// Returns one row for a group, if its numbers are every combination of the numbers at each
+/// position: only then does `layers.0–31.experts.0–7` identify the keys exactly.
 fn one(group: &[KeyChange]) -> Option<KeyChange> {
     let first = group.first().filter(|_| group.len() > 1)?;
     let mut places: Vec<HashSet<u64>> = Vec::new();

@@ -1,5 +1,5 @@
-//! Files in the origin's private file system. Each tab has its own there, and removes only those of
-//! tabs that are gone: what another tab has finished may not be saved yet.
+//! Files in the origin's private file system. Each tab has its own files, and removes only those of
+//! closed tabs: a finished file of another tab may not have been saved yet.
 
 use js_sys::{Array, Function, Promise};
 use wasm_bindgen::prelude::*;
@@ -11,13 +11,12 @@ use crate::worker::scope;
 
 /// The folder of the files.
 const FOLDER: &str = "statelens";
-/// Milliseconds after which a file is taken as left behind where nobody can tell whose it is.
+/// Milliseconds after which a file counts as left behind if its tab can't be identified.
 const DAY: f64 = 86_400_000.0;
 
-/// A new file of this tab.
+/// Creates a file of this tab.
 ///
-/// # Errors
-/// As the browser says it: some keep none in private windows.
+/// # Errors Errors of the browser: some have no private file system in private windows.
 pub async fn file() -> Result<FileSystemFileHandle, JsValue> {
     let options = web_sys::FileSystemGetFileOptions::new();
     options.set_create(true);
@@ -33,14 +32,14 @@ pub async fn remove(name: &str) {
     }
 }
 
-/// Removes those of these finished files that are in it.
+/// Removes those of the finished files that are in the private file system.
 pub async fn remove_all(files: &Array) {
     for file in files.iter().filter_map(|file| file.dyn_into::<File>().ok()) {
         remove(&file.name()).await;
     }
 }
 
-/// Removes what tabs left that are gone.
+/// Removes the files that closed tabs have left behind.
 pub async fn clean() {
     let Ok(folder) = folder().await else { return };
     let living = living().await;
@@ -56,13 +55,13 @@ pub async fn clean() {
     for name in found {
         let age = js_sys::Date::now() - changed(&folder, &name).await;
         if is_left(&name, &scope().name(), living.as_deref(), age) {
-            // One that is open for writing can't be removed, and stays.
+            // A file that is open for writing can't be removed, and stays.
             let _ = JsFuture::from(folder.remove_entry(&name)).await;
         }
     }
 }
 
-/// Whether a file is of a tab that is gone: as its lock tells, or else as its age does.
+/// Returns whether a file belongs to a closed tab, by the tab's lock or else by the file's age.
 fn is_left(name: &str, own: &str, living: Option<&[String]>, age: f64) -> bool {
     let tab = name.split('.').next().unwrap_or_default();
     match living.filter(|_| tab.starts_with(LOCK)) {
@@ -72,7 +71,7 @@ fn is_left(name: &str, own: &str, living: Option<&[String]>, age: f64) -> bool {
     }
 }
 
-/// The locks that tabs hold while they are there; `None` in a browser without locks.
+/// Returns the names of the locks that open tabs hold; `None` in a browser without locks.
 async fn living() -> Option<Vec<String>> {
     let locks = get(&scope().navigator(), "locks");
     let query: Function = get(&locks, "query").dyn_into().ok()?;
@@ -81,7 +80,7 @@ async fn living() -> Option<Vec<String>> {
     Some(held.iter().filter_map(|lock| get(&lock, "name").as_string()).collect())
 }
 
-/// When a file was last written to; now, if that can't be told.
+/// Returns when a file was last written to; the current time if that is unknown.
 async fn changed(folder: &FileSystemDirectoryHandle, name: &str) -> f64 {
     let changed = async {
         let handle = JsFuture::from(folder.get_file_handle(name)).await.ok()?;
@@ -114,7 +113,7 @@ mod tests {
             (file(&own), Some(&living[..]), 9.0 * DAY, false),
             (file(&other), Some(&living[..]), 9.0 * DAY, false),
             (file(&tab("3")), Some(&living[..]), 0.0, true),
-            // Without locks, and of versions that had none, by age.
+            // By age, without locks or for files of versions that did not use locks.
             (file(&tab("3")), None, 0.5 * DAY, false),
             (file(&tab("3")), None, 2.0 * DAY, true),
             (file(&own), None, 2.0 * DAY, false),

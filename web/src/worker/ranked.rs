@@ -1,4 +1,4 @@
-//! The rows of a matrix that is looked at, by norm; or the kernels of a convolution.
+//! Ranks the rows of a matrix, or the kernels of a convolution, by norm.
 
 use statelens_checkpoint::{Error, Result, Unwatched};
 use statelens_stats::{Matrix, MatrixLines, Overview, Rows};
@@ -15,11 +15,11 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
 use crate::worker::session::SharedSession;
 
-/// Rows that are told, and kernels that are shown.
+/// Number of rows listed, and of kernels shown.
 const TOLD: usize = 8;
 const SHOWN: usize = 48;
 
-/// Answers the page.
+/// Handles a request of the page.
 pub(super) fn answer(session: &SharedSession, job: Job, ask: Option<RankedRequest>) {
     let Some(ask) = ask else { return session.borrow().jobs.stop(JobKind::Rank) };
     let Some(open) = session.borrow().open.clone() else { return };

@@ -1,6 +1,6 @@
-//! Reading files forwards, for what goes through all of their bytes: files of the disk from a stream
-//! of the browser, remote ones by parts that are asked for before they are needed. Machines are fed
-//! with that, while the page is listened to.
+//! Reads files sequentially, for work that needs all of their bytes: files on disk from a stream of
+//! the browser, remote ones in parts that are requested ahead. The bytes are fed to [`Machine`]s,
+//! while the worker keeps receiving messages.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -24,23 +24,23 @@ use crate::worker::now;
 use crate::worker::remote::{self, XhrFile};
 use crate::worker::sources::{Bulk, Sources};
 
-/// The stream's buffer.
+/// The size of the stream's buffer in bytes.
 const BUFFER: u32 = 4 << 20;
-/// A gap in a file that is cheaper to read over than to begin again behind it.
+/// A gap in a file that is cheaper to read through than to open a new stream behind it.
 const GAP: u64 = 1 << 20;
-/// A span out of order that is shorter is read by itself, in less time than beginning again takes:
-/// writers that sort keys want small tensors in another order than files have them.
+/// Shorter spans that are out of order are read separately, which takes less time than opening a
+/// new stream. Writers that sort keys read small tensors in an order different from the file's.
 const SHORT: u64 = 256 << 10;
-/// What is asked for at once of a remote file, at first and at most.
+/// Length of a request for a part of a remote file: at first, and at most.
 const LEAST: u64 = 1 << 20;
 const PIECE: u64 = 4 << 20;
-/// What may be on its way, at most.
+/// Maximum number of bytes in flight.
 const WINDOW: u64 = 16 << 20;
 
-/// How long a machine may run without listening.
+/// Milliseconds that a machine may run before the worker receives messages.
 const SLICE: f64 = 40.0;
 
-/// Looks at the clock between steps of work that takes long.
+/// Checks the clock between steps of long work.
 pub(super) struct Pulse {
     told: f64,
     listened: f64,
@@ -51,8 +51,9 @@ impl Pulse {
         Self { told: now(), listened: now() }
     }
 
-    /// Listens to messages if that was long ago: reads that are answered at once, and work without
-    /// reads, leave no room for them. True four times a second: then it is told how far it is.
+    /// Receives messages if the last time was long ago: neither reads that complete at once nor
+    /// work without reads yield to the event loop. Returns true four times a second, when it is
+    /// time to report progress.
     pub(super) async fn beat(&mut self) -> bool {
         let time = now();
         if time - self.listened >= SLICE {
@@ -67,7 +68,7 @@ impl Pulse {
     }
 }
 
-/// Feeds machines, for a job: one after the other, from streams that go on where they were.
+/// Feeds machines for a job, one after the other. Streams stay open between machines.
 pub(super) struct Driver<'a> {
     readers: Vec<SourceReader>,
     job: &'a Job,
@@ -75,14 +76,14 @@ pub(super) struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Of what these are the sources of, as [`Machine::source`] counts them.
+    /// Creates a driver for the sources, which [`Machine::source`] indexes.
     pub(super) fn new(sources: &[&Rc<Sources>], job: &'a Job) -> Self {
         let readers = sources.iter().map(|sources| SourceReader::new(sources, job)).collect();
         Self { readers, job, pulse: Pulse::new() }
     }
 
-    /// Feeds a machine until it is done, the job is stopped, or `each` fails. That is called after
-    /// each step, and hears four times a second that it is time to tell how far it is.
+    /// Feeds a machine until it is done, the job is stopped, or `each` fails. `each` is called
+    /// after each step; its flag is true four times a second, when it is time to report progress.
     pub(super) async fn drive<M: Machine>(
         &mut self,
         machine: &mut M,
@@ -96,7 +97,8 @@ impl<'a> Driver<'a> {
                 Need::Feed(span) => {
                     match self.piece(machine.source(), machine.files(), span).await {
                         Ok(piece) => machine.feed(&piece)?,
-                        // What one action may fetch of a remote file was agreed: beyond that it ends.
+                        // The user agreed to a number of bytes to fetch of a remote file: fetching
+                        // more than that is an error.
                         Err(error) => machine.unread(error)?,
                     }
                 }
@@ -106,7 +108,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The first bytes of a span, as many as there are at once.
+    /// Returns the first bytes of a span, as many as are available at once.
     pub(super) async fn piece(
         &mut self,
         source: usize,
@@ -120,7 +122,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// As at the end of each step; whether it is time to tell how far it is.
+    /// Receives messages as at the end of each step. Returns whether it is time to report progress.
     pub(super) async fn beat(&mut self) -> bool {
         self.pulse.beat().await
     }
@@ -132,8 +134,8 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// Feeds a machine until it is done or the job is stopped. `each` is called after each step, and
-/// hears four times a second that it is time to tell how far it is.
+/// Feeds a machine until it is done or the job is stopped. `each` is called after each step; its
+/// flag is true four times a second, when it is time to report progress.
 pub(super) async fn drive<M: Machine>(
     machine: &mut M,
     sources: &[&Rc<Sources>],
@@ -150,7 +152,7 @@ pub(super) async fn drive<M: Machine>(
     ended
 }
 
-/// Reads the files of a checkpoint, for a job. It holds what it reads, whatever else is opened.
+/// Reads the files of a checkpoint for a job. It keeps them alive even if something else is opened.
 pub(super) struct SourceReader {
     sources: Rc<Sources>,
     stream: Option<FileStream>,
@@ -163,7 +165,7 @@ impl SourceReader {
         Self { sources: sources.clone(), stream: None, ahead: None, job: job.clone() }
     }
 
-    /// The first bytes of a span, as many as there are at once.
+    /// Returns the first bytes of a span, as many as are available at once.
     pub(super) async fn piece(&mut self, files: &FileSet, span: Span) -> Result<Cow<'_, [u8]>> {
         match self.sources.bulk(span.file) {
             Some(Bulk::Disk(_)) if self.is_aside(span) => {
@@ -191,7 +193,7 @@ impl SourceReader {
         }
     }
 
-    /// Whether a span is read beside the stream, which stays where it is.
+    /// Returns whether to read a span separately, leaving the stream where it is.
     fn is_aside(&self, span: Span) -> bool {
         span.len <= SHORT && self.stream.as_ref().is_some_and(|stream| !stream.reaches(span))
     }
@@ -203,7 +205,7 @@ impl SourceReader {
     }
 }
 
-/// A file being read forwards, from one buffer that goes to the browser and comes back.
+/// A file read sequentially, through one buffer that is passed to the browser and back.
 struct FileStream {
     file: FileId,
     reader: ReadableStreamByobReader,
@@ -211,7 +213,7 @@ struct FileStream {
     ahead: ReadAhead,
 }
 
-/// Bytes that were read last, and where in the file they begin.
+/// The bytes read last, and their offset in the file.
 #[derive(Default)]
 struct ReadAhead {
     bytes: Vec<u8>,
@@ -223,7 +225,7 @@ impl ReadAhead {
         self.start + self.bytes.len() as u64
     }
 
-    /// The first bytes of a span that begins in them.
+    /// Returns the first bytes of a span that begins in them.
     fn slice(&self, span: Span) -> &[u8] {
         let from = (span.offset - self.start) as usize;
         let len = span.len.min((self.bytes.len() - from) as u64) as usize;
@@ -232,7 +234,7 @@ impl ReadAhead {
 }
 
 impl FileStream {
-    /// A stream from the start of a span on.
+    /// Opens a stream at the start of a span.
     fn open(file: &BlobSource, span: Span) -> Result<Self> {
         let slice = file.slice(span.offset, file.len().saturating_sub(span.offset))?;
         let options = ReadableStreamGetReaderOptions::new();
@@ -246,12 +248,13 @@ impl FileStream {
         })
     }
 
-    /// Whether it gives the first byte of a span before it would pay to open another.
+    /// Returns whether the stream gets to the span's first byte sooner than a new stream would.
     fn reaches(&self, span: Span) -> bool {
         self.file == span.file && (self.ahead.start..=self.ahead.end() + GAP).contains(&span.offset)
     }
 
-    /// The first bytes of a span that [`FileStream::reaches`] holds, as many as there are at once.
+    /// Returns the first bytes of a span that [`FileStream::reaches`] accepts, as many as are
+    /// available at once.
     async fn piece(&mut self, span: Span) -> Result<&[u8]> {
         while self.ahead.end() <= span.offset {
             self.fill().await?;
@@ -282,15 +285,15 @@ impl FileStream {
     }
 }
 
-/// A remote file being read forwards: parts follow each other without a gap, and more of them are
-/// under way the longer it is read on. What is not needed after all is given up.
+/// A remote file read sequentially, in contiguous parts. The longer it is read, the more parts are
+/// requested ahead. Dropping it aborts requests in flight.
 struct Ahead {
     id: FileId,
     file: Arc<XhrFile>,
     held: ReadAhead,
-    /// What is on its way: offset, length, and the bytes or nothing.
+    /// Parts in flight: offset, length, and the bytes, or `undefined` if the request failed.
     parts: VecDeque<(u64, u64, Promise)>,
-    /// What may be on its way.
+    /// The number of bytes that may be in flight.
     window: u64,
     abort: Option<AbortController>,
     job: Job,
@@ -309,7 +312,7 @@ impl Ahead {
         let abort = AbortController::new().ok();
         job.aborts(abort.clone());
         let held = ReadAhead { start: span.offset, ..ReadAhead::default() };
-        // A span that was asked for is wanted as a whole.
+        // The whole span is going to be needed.
         let window = span.len.clamp(LEAST, WINDOW);
         let job = job.clone();
         Self { id: span.file, file, held, parts: VecDeque::new(), window, abort, job }
@@ -320,7 +323,7 @@ impl Ahead {
         self.id == span.file && (self.held.start..=end).contains(&span.offset)
     }
 
-    /// The end of what was asked for.
+    /// Returns the end of the last part requested.
     fn asked(&self) -> u64 {
         self.parts.back().map_or(self.held.end(), |(offset, len, _)| offset + len)
     }
@@ -332,7 +335,7 @@ impl Ahead {
         Ok(self.held.slice(span))
     }
 
-    /// Takes the next part, and asks for those behind it.
+    /// Takes the next part, and requests more behind it.
     async fn next(&mut self) -> Result<()> {
         let at = self.held.end();
         self.held = ReadAhead { start: at, ..ReadAhead::default() };
@@ -346,7 +349,7 @@ impl Ahead {
         }
         self.held.bytes = match came {
             Some(bytes) => Uint8Array::to_vec(&bytes),
-            // Asks again where that may help, and says what is wrong where it does not.
+            // Repeats the request, which may succeed or return the reason for the failure.
             None => {
                 let mut bytes = vec![0; len as usize];
                 self.file.read_at(at, &mut bytes)?;
@@ -358,7 +361,8 @@ impl Ahead {
         Ok(())
     }
 
-    /// Asks for parts until the window behind `from` is full, or what was agreed to is spent.
+    /// Requests parts until the window behind `from` is full, or the agreed number of bytes is
+    /// reached.
     fn ask(&mut self, from: u64) {
         let end = self.file.len().min(from + self.window);
         let len = (self.window / 4).clamp(LEAST, PIECE);

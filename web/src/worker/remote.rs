@@ -1,8 +1,8 @@
 //! Checkpoints at web addresses: parts of files are fetched when they are read.
 //!
-//! Reading is synchronous, as it is for files of the disk, so parts come by synchronous
-//! `XMLHttpRequest`s, which workers may make. The first request for each file is a `fetch`: that
-//! can be given up when a server begins to send everything instead of a part.
+//! Reads are synchronous, as for files on disk, so parts are fetched by synchronous
+//! `XMLHttpRequest`s, which workers may make. The first request for each file is a `fetch`, which
+//! can be aborted when a server begins to send the whole file instead of a part.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -25,25 +25,25 @@ use crate::protocol::opened::Fetched;
 use crate::worker::job::Job;
 use crate::worker::{now, scope};
 
-/// Milliseconds after which a request has failed, and how many more for each 50 kB.
+/// Timeout of a request in milliseconds; one more is added for each 50 bytes.
 const PATIENCE: u32 = 15_000;
 
-/// Where the open checkpoint is, and what has been fetched from there, for the page to show.
+/// The address of the open checkpoint, and the bytes fetched from there, for the page to show.
 pub struct RemoteServer {
     url: String,
     host: String,
     via: RefCell<String>,
     whole: Cell<bool>,
-    /// Whether the user agreed to other servers that it leads to.
+    /// Whether the user agreed to redirects to other servers.
     follow: bool,
-    /// How many requests the page knows of.
+    /// The number of requests last reported to the page.
     told: Cell<u64>,
 }
 
 /// A file that is read by parts.
 pub type XhrFile = RemoteFile<Xhr>;
 
-/// The bytes of a small file beside the open one, if the server has it.
+/// Fetches a small file next to the open one; `None` if the server does not have it.
 pub async fn beside(server: &RemoteServer, name: &str, most: u64, job: &Job) -> Option<Vec<u8>> {
     let address = Address::parse(&server.url).ok()?.beside(name)?;
     let (bytes, _) = begun(address, server, job, server.follow).await.ok()?.ok()?;
@@ -56,7 +56,8 @@ pub async fn beside(server: &RemoteServer, name: &str, most: u64, job: &Job) -> 
 }
 
 impl RemoteServer {
-    /// The server of an address; `follow` if the user agreed to others that it leads to.
+    /// Describes the server of an address; `follow` if the user agreed to redirects to other
+    /// servers.
     pub(super) fn of(address: &Address, follow: bool) -> Self {
         Self {
             url: address.to_string(),
@@ -68,17 +69,17 @@ impl RemoteServer {
         }
     }
 
-    /// The address that was opened.
+    /// Returns the address that was opened.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The server.
+    /// Returns the host name of the server.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Tells the page what has been fetched, if that is more than it knows.
+    /// Posts the bytes and requests so far, if they are more than at the last report.
     pub fn tell(&self, job: &Job) {
         let meter = job.meter();
         let requests = meter.requests();
@@ -97,8 +98,8 @@ impl RemoteServer {
 /// A file's bytes, and the file itself if it is read by parts.
 pub(super) type Begun = (Arc<dyn ReadAt>, Option<Arc<XhrFile>>);
 
-/// The first request for a file. `Ok(Err(…))` where the server has no such file. Unless that was
-/// agreed to, no other server is asked than the one of the address, or its own.
+/// Makes the first request for a file. Returns `Ok(Err(…))` if the server does not have the file.
+/// Unless the user agreed, redirects are followed only to the address's own servers.
 pub(super) async fn begun(
     address: Address,
     server: &RemoteServer,
@@ -178,20 +179,20 @@ pub(super) async fn begun(
     }
 }
 
-/// Whether an address of a server leads to another one that is its own.
+/// Returns whether a redirect from an address stays among the server's own hosts.
 fn leads(address: &Address, to: &str) -> bool {
     Address::parse(to).is_ok_and(|to| address.may_lead_to(to.host()))
 }
 
-/// The error of an address that leads elsewhere, which was not agreed to.
+/// Returns the error for a redirect that the user did not agree to.
 fn leads_elsewhere(host: &str) -> Error {
     Error::refused(format!("{host} redirects requests for this file to another address"))
         .advice("The browser tells which only when it was asked, too. No other server is asked without your word.")
 }
 
-/// Asks for a part of a file on the way that the browser prefers; nothing if it did not come as it
-/// should. No other server is asked than the one that the file is known to be at. What comes is
-/// charged to whoever asked for it, whose turn it is not when it comes.
+/// Requests a part of a file asynchronously; `None` if the response is not as expected. Redirects
+/// are refused: the request goes only to the known location of the file. The bytes are charged to
+/// `charged`, since another job may have its turn when they arrive.
 pub async fn part(
     file: Arc<XhrFile>,
     offset: u64,
@@ -216,7 +217,7 @@ pub async fn part(
     file.is_good(&head, offset, bytes.length().into(), len).then_some(bytes)
 }
 
-/// Asks for the first bytes; reads them if they are what came.
+/// Requests the first bytes; reads the body only if the response is partial.
 async fn first(
     url: &str,
     redirect: RequestRedirect,
@@ -225,7 +226,7 @@ async fn first(
     let init = request(0, FIRST as u64);
     init.set_signal(Some(&abort.signal()));
     init.set_redirect(redirect);
-    // What is in the browser's cache may be of an older version of the file than the rest.
+    // The browser's cache may hold an older version of the file than the one the rest comes from.
     init.set_cache(RequestCache::NoCache);
     let response = fetched(url, &init).await?;
     let mut head = head(&response);
@@ -234,7 +235,7 @@ async fn first(
     Ok((head, bytes, response, abort))
 }
 
-/// A request for a part.
+/// Builds a request for a part.
 fn request(offset: u64, len: u64) -> RequestInit {
     let headers = js_sys::Object::new();
     let range = format!("bytes={offset}-{}", offset + len - 1);
@@ -261,7 +262,8 @@ async fn body(response: &Response) -> std::result::Result<Vec<u8>, String> {
     Ok(Uint8Array::new(&buffer).to_vec())
 }
 
-/// The length of a file whose server does not let pages see it in an answer to a range request.
+/// Returns the length of a file, for servers that hide it from pages in the response to a range
+/// request.
 async fn length(url: &str, redirect: RequestRedirect) -> Option<u64> {
     let init = RequestInit::new();
     init.set_method("HEAD");
@@ -271,8 +273,8 @@ async fn length(url: &str, redirect: RequestRedirect) -> Option<u64> {
     response.headers().get("content-length").ok()??.parse().ok()
 }
 
-/// The error of a server whose answer the browser does not show. Which of both it is could be told
-/// by a request that is sent wherever the server leads it: that is not done.
+/// Returns the error for a server whose response the browser hides. Distinguishing the two cases
+/// would take a request that follows every redirect, which is not made.
 fn silent(host: &str, why: &str) -> Error {
     Error::io(format!(
         "{host} could not be reached, or does not let pages of other sites read its files (CORS): {why}"
@@ -284,7 +286,8 @@ fn text(error: &JsValue) -> String {
     crate::messages::get(error, "message").as_string().unwrap_or_default()
 }
 
-/// Synchronous requests; with an address, those must not be led to a server that is not its own.
+/// Makes synchronous requests. If it holds an address, a redirect to a host that is not the
+/// server's own is refused.
 #[derive(Debug)]
 pub struct Xhr(Option<Address>);
 
@@ -304,11 +307,11 @@ impl Fetch for Xhr {
         xhr.open_with_async("GET", url, false).map_err(failed)?;
         xhr.set_response_type(XmlHttpRequestResponseType::Arraybuffer);
         xhr.set_timeout(PATIENCE + buffer.len() as u32 / 50);
-        // Without `If-Range`, which would need a server that knows about it: the tag is compared.
+        // Sent without `If-Range`, which needs support by the server: the tag is compared instead.
         let last = offset + buffer.len() as u64 - 1;
         xhr.set_request_header("Range", &format!("bytes={offset}-{last}")).map_err(failed)?;
         xhr.send().map_err(failed)?;
-        // Asking for a header that the page may not see would be an error in the console.
+        // Reading a header that is hidden from the page would log an error in the console.
         let headers = lines(&xhr.get_all_response_headers().map_err(failed)?);
         let mut head = Head::new(xhr.status().map_err(failed)?, |name| {
             headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
@@ -331,8 +334,8 @@ impl Fetch for Xhr {
         Ok((head, got))
     }
 
-    /// Nothing else can be done in the meantime, as in all synchronous reading; the page stops a
-    /// worker that it no longer needs.
+    /// Blocks the worker, as every synchronous read does; the page terminates a worker that it no
+    /// longer needs.
     fn pause(&self, millis: u64) -> Result<()> {
         let until = now() + millis as f64;
         while now() < until {}
@@ -340,7 +343,7 @@ impl Fetch for Xhr {
     }
 }
 
-/// The lines of an answer's head: names in lower case, and values.
+/// Returns the header lines of a response: names in lower case, and values.
 fn lines(head: &str) -> Vec<(String, String)> {
     let lines = head.lines().filter_map(|line| line.split_once(':'));
     let line =

@@ -1,5 +1,5 @@
-//! What a Cerebras checkpoint can be rewritten as: upgraded, repaired, or with the state of its
-//! dataloader; what that would change, and the plan of it.
+//! Rewrites of a Cerebras checkpoint: upgraded, repaired, or with the state of its dataloader;
+//! their changes and plans.
 
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Plan, Result};
 use statelens_formats::cerebras::dataloader::{DataState, GLOBAL, Loader, MOST, is_state_file};
@@ -16,7 +16,7 @@ use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::planned;
 
-/// What can be done with the checkpoint as it is; adds findings for what should be.
+/// Returns the rewrites that can be offered, and adds findings for those that are advisable.
 pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer> {
     let mut offers = Vec::new();
     let version = checkpoint.format.version.as_str();
@@ -30,7 +30,7 @@ pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer
                 "Upgrade to 0.5",
                 "Writes format 0.5, which releases 2.5 to 2.10 load. No value changes.",
             )),
-            // What is missing can be had under its other name.
+            // The repair finds the missing keys under their other names.
             Err(_) if spec == Some(true) => Some(offer(
                 Rewrite::Fix { upgrade: true },
                 "Fix and upgrade to 0.5",
@@ -52,11 +52,10 @@ pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer
     offers
 }
 
-/// Plans what [`ConvertOptions::rewrite`] asks for.
+/// Plans the rewrite of [`ConvertOptions::rewrite`].
 ///
-/// # Errors
-/// As the command's: what is not whole, a key that is missing under each of its names, a state
-/// file that can't be read.
+/// # Errors The errors of the command: a checkpoint that is not whole, a key that is missing under
+/// each of its names, a state file that can't be read.
 pub fn plan(
     open: &OpenCheckpoint,
     rewrite: &Rewrite,
@@ -121,7 +120,7 @@ pub fn plan(
     Ok((plan, planned))
 }
 
-/// Tells of repairs that the spec needs; whether it needs any, if that is known.
+/// Offers the repairs that the spec needs. Returns whether it needs any, if known.
 fn spec(
     checkpoint: &Checkpoint,
     findings: &mut Vec<Finding>,
@@ -183,7 +182,7 @@ fn old_format(version: &str, spec: Option<bool>) -> Finding {
     finding(severity, title, format!("{later}{spec}"))
 }
 
-/// Tells of state files that came with the checkpoint.
+/// Offers to add the dataloader's state from files that came with the checkpoint.
 fn data(
     checkpoint: &Checkpoint,
     folder: &str,
@@ -231,7 +230,7 @@ fn data(
     });
 }
 
-/// What was found, in a line.
+/// Describes the dataloader's state in a line.
 fn found(state: &DataState) -> String {
     format!(
         "{} at step {}, {} streamed in all",
@@ -241,7 +240,8 @@ fn found(state: &DataState) -> String {
     )
 }
 
-/// The state in the files, and their folder; `None` if there are none.
+/// Reads the dataloader's state from its files, and returns it with their folder; `None` if there
+/// are no such files.
 fn data_state(files: &FileSet) -> Option<(String, Result<DataState>)> {
     let parts = |name: &str| match name.rsplit_once('/') {
         Some((folder, base)) => (folder.to_owned(), base.to_owned()),
@@ -264,7 +264,7 @@ fn data_state(files: &FileSet) -> Option<(String, Result<DataState>)> {
         DataState::read(&state)
     };
     let state = read().map_err(|error| match error.file().filter(|_| !folder.is_empty()) {
-        // The name is that of a file in the folder.
+        // The error names a file in the folder.
         Some(base) => {
             let named = Error::new(error.kind(), error.what()).in_file(format!("{folder}/{base}"));
             match error.expectation() {
@@ -287,7 +287,7 @@ fn loader(iterable: bool, seed: &str) -> Result<Loader> {
     Ok(Loader::Map { seed })
 }
 
-/// The releases that write a format version.
+/// Returns the releases that write a format version.
 fn releases(version: &str) -> &'static str {
     match version {
         "0.1" => "release 1.7 and older",
@@ -299,7 +299,7 @@ fn releases(version: &str) -> &'static str {
     }
 }
 
-/// The command that does the same.
+/// Returns the equivalent command.
 fn command(open: &OpenCheckpoint, rewrite: &Rewrite, name: &str) -> String {
     let source = open.source_name();
     let words = match rewrite {

@@ -1,5 +1,5 @@
-//! A run folder: opens the structure of its checkpoints one after the other, to tell what is
-//! wrong with them; reads their values if that is asked for.
+//! A run folder: opens its checkpoints one after the other to report their problems, and
+//! reads their values on request.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,13 +17,12 @@ use crate::worker::reading::drive;
 use crate::worker::sources::Sources;
 use crate::worker::{files_of, now};
 
-/// Opens those of the files that are asked for, one after the other, until something else is
-/// opened.
+/// Opens the requested files one after the other, until something else is opened.
 pub(super) fn look(job: Job, files: Vec<FileName>, asked: Vec<u32>, data: &JsValue) {
     let sources = Rc::new(Sources::of_disk(files_of(data)));
     job.clone().spawn(async move {
         for file in asked {
-            // Leaves room for messages.
+            // Lets the worker receive messages.
             gloo_timers::future::TimeoutFuture::new(0).await;
             if job.check().is_err() {
                 return;
@@ -34,14 +33,14 @@ pub(super) fn look(job: Job, files: Vec<FileName>, asked: Vec<u32>, data: &JsVal
 }
 
 fn looked(files: &[FileName], sources: &Sources, file: u32) -> OpenCheck {
-    // Blocks of its own: what was read of the one before is of no use.
+    // A new cache: blocks of the previous file are of no use.
     let files = sources.set(files).opened_at(FileId(file));
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
     let runs::OpenCheck { wrong, states } = runs::OpenCheck::of(opened.as_ref());
     OpenCheck { file, wrong, states }
 }
 
-/// Reads all values of those that are asked for, one after the other.
+/// Reads all values of the requested files, one after the other.
 pub(super) fn values(job: Job, files: Vec<FileName>, asked: Vec<u32>, data: &JsValue) {
     let sources = Rc::new(Sources::of_disk(files_of(data)));
     job.clone().spawn(async move {
@@ -51,7 +50,7 @@ pub(super) fn values(job: Job, files: Vec<FileName>, asked: Vec<u32>, data: &JsV
         let mut before = 0u64;
         for file in asked {
             let tell = |part: (u64, u64)| {
-                // Of a compressed file, as much of it as of its values.
+                // Scales the progress over values to the size of the file, which may be compressed.
                 let part = size(file) as f64 * (part.0 as f64 / part.1.max(1) as f64).min(1.0);
                 let done = before.saturating_add(part as u64);
                 let now = RunValues::Now(done, total, now() - began);

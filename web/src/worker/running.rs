@@ -1,4 +1,4 @@
-//! Runs a plan: feeds it from streams, passes its bytes on, tells how far it is, stops when asked.
+//! Runs a plan: feeds it from streams, writes its output, reports progress, and stops on request.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -17,14 +17,14 @@ use crate::worker::sink::OutputSink;
 use crate::worker::sources::Sources;
 use crate::worker::{casts, check, now, private};
 
-/// Tells the page how far one is, each in its own words: a conversion, and a slice that is saved meanwhile.
+/// Posts progress. A conversion and an export of a tensor, which may run at the same time, use
+/// different messages.
 pub type TellRunning = fn(&Job, Running);
 
-/// Runs a plan of what these files are. What comes back is what was written, and the finished files.
+/// Runs a plan that reads `sources`. Returns a report, and the finished files.
 ///
-/// # Errors
-/// As the core, the browser or the user says it, and where casts did more than round, unless that
-/// is to be kept (`falsify`); then nothing is left behind.
+/// # Errors Errors of the core or the browser, cancellation by the user, and, unless `falsify`,
+/// casts that did more than round. Then no files are left behind.
 pub async fn run(
     plan: Plan,
     sources: &Rc<Sources>,
@@ -66,7 +66,7 @@ pub async fn run(
     let kept: Vec<String> = sinks.begun.iter().filter_map(OutputSink::private_name).collect();
     let mut ended = ran;
     for sink in sinks.begun {
-        // If one can't be finished, none is kept.
+        // If one file can't be finished, none is kept.
         if ended.is_err() {
             sink.discard().await;
             continue;
@@ -79,14 +79,15 @@ pub async fn run(
     }
     if ended.is_ok() {
         done.millis = now() - began;
-        // Within what its source was opened within.
+        // The limits are those that the source was opened with.
         ended = check::read_back(&expected, &blobs, limits);
         if let (Err(error), protocol::conversion::How::Saved) = (&ended, done.how) {
-            // The browser has put it where the user chose: it can only be told.
+            // The browser has already saved the file where the user chose, so the error can only be
+            // reported.
             done.read_back = Some(text::error(error));
             ended = Ok(());
         }
-        // It may have been stopped since: then the page was told that nothing is left.
+        // If the job was stopped meanwhile, the page was told that nothing is left behind.
         ended = ended.and_then(|()| job.check());
     }
     match ended {
@@ -100,7 +101,7 @@ pub async fn run(
     }
 }
 
-/// The files that were begun, the last of which is being written.
+/// The files begun so far; the last one is being written.
 struct Sinks {
     to: protocol::conversion::SaveTo,
     compose: bool,
@@ -172,7 +173,7 @@ impl WritingRun<'_> {
     }
 }
 
-/// Tells how far it is, by the key that is being written.
+/// Reports progress, with the key being written.
 struct WriteUpdates<'a> {
     sources: &'a Sources,
     job: &'a Job,
@@ -195,7 +196,7 @@ impl WriteUpdates<'_> {
     }
 }
 
-/// Which key is being written, by how much is done.
+/// Looks up the key being written by the number of bytes done.
 struct KeysByProgress {
     ends: Vec<(u64, TensorId)>,
     names: HashMap<TensorId, String>,

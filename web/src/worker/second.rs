@@ -4,11 +4,11 @@ use statelens_inspect::check;
 
 use crate::worker::opened::OpenCheckpoint;
 
-/// What the worker holds of a comparison.
+/// The state of a comparison.
 #[derive(Default)]
 pub(super) struct Second {
     pub(super) open: Option<OpenCheckpoint>,
-    /// What is expected, where it is not a checkpoint but says that.
+    /// The expected keys, if a manifest or a list of keys was opened instead of a checkpoint.
     pub(super) list: Option<Vec<check::Expected>>,
     pub(super) report: Option<String>,
 }

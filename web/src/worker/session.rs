@@ -1,9 +1,9 @@
-//! What is open in the worker, and what is done with it.
+//! Sessions: an open checkpoint and everything derived from it.
 //!
-//! A session holds everything of it: the files, the checkpoint and its leaves, what was made of
-//! them, how much may be fetched, and the jobs. Opening something else begins another one; the one
-//! before is dropped, which stops its jobs. What goes on beside messages holds what it reads, and
-//! the session only weakly.
+//! A session holds the files, the checkpoint and its leaves, results, the limit on fetching, and
+//! the jobs. Opening something else begins a new session and drops the previous one, which stops
+//! its jobs. Jobs that run concurrently with messages hold what they read strongly, but the session
+//! only weakly.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,41 +16,41 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::second::Second;
 use crate::worker::{family, measurements, planning, share, statistics};
 
-/// The number of a request for a plan, and its options.
+/// The number of a plan request, and its options.
 pub(super) type PlanRequest = (u32, Box<ConvertOptions>);
 
-/// A session, and who answers for it.
+/// A shared session.
 pub(super) type SharedSession = Rc<RefCell<Session>>;
 
-/// What is open.
+/// A session.
 pub(super) struct Session {
     id: u32,
     /// The checkpoint, once it is open.
     pub(super) open: Option<OpenCheckpoint>,
-    /// The plan that was made last, and the request that it answers.
+    /// The last plan, and the request that it answers.
     pub(super) plan: Option<(u32, planning::PlannedOutput)>,
-    /// Which model it is, by what was asked about it last.
+    /// The recognised model, and the request it was recognised for.
     family: Option<(FamilyRequest, Rc<family::ConversionInputs>)>,
     /// Files of families that could not be fetched.
     failed: Vec<String>,
-    /// The config beside a remote model.
+    /// The config next to a remote model.
     config: Beside,
-    /// What is shared: made when it is first asked for, or opened from a link.
+    /// The summary for sharing: made on first use, or opened from a link.
     summary: Option<share::MadeSummary>,
-    /// What was found of the values of its tensors.
+    /// Results of reading its tensors.
     pub(super) found: measurements::SharedMeasurements,
     /// The checkpoint that it is compared with.
     pub(super) second: Second,
     pub(super) jobs: Jobs,
 }
 
-/// The config beside a remote model.
+/// The config next to a remote model.
 enum Beside {
-    /// Nobody has asked for it.
+    /// It was not requested yet.
     Unknown,
-    /// It is on its way, and the last plan that was asked for waits for it.
+    /// It is being fetched, and the last plan request waits for it.
     Awaited(Job, PlanRequest),
-    /// It has come; nothing if there is none.
+    /// It was fetched; `None` if there is no config.
     Known(Option<NamedText>),
 }
 
@@ -64,7 +64,7 @@ impl Beside {
 }
 
 impl Session {
-    /// One in which nothing is open yet.
+    /// Begins a session without an open checkpoint.
     pub(super) fn begin(id: u32) -> SharedSession {
         Rc::new(RefCell::new(Self {
             id,
@@ -80,12 +80,13 @@ impl Session {
         }))
     }
 
-    /// Its number, which the page gave it.
+    /// Returns the number that the page gave it.
     pub(super) fn id(&self) -> u32 {
         self.id
     }
 
-    /// Which model the open checkpoint is of; or the files of families that it takes to tell.
+    /// Recognises the model of the open checkpoint; otherwise returns the paths of the family files
+    /// needed for that.
     pub(super) fn family(
         &mut self,
         open: &OpenCheckpoint,
@@ -106,13 +107,13 @@ impl Session {
             return Err(wanted);
         }
         let found = Rc::new(family::looks(open, asked, &self.failed));
-        // What could not be fetched is tried again the next time.
+        // Files that could not be fetched are tried again the next time.
         self.family = self.failed.is_empty().then(|| (asked.clone(), found.clone()));
         self.failed.clear();
         Ok(found)
     }
 
-    /// The name of the config beside a remote model, if it is not known yet.
+    /// Returns the name of the config next to a remote model, if it should be fetched first.
     pub(super) fn wants_config(
         &self,
         open: &OpenCheckpoint,
@@ -121,19 +122,20 @@ impl Session {
         let remote = open.sources.server().is_some();
         let known = matches!(self.config, Beside::Known(_));
         let wants = remote && !known && asked.config.is_none();
-        // What no family knows needs none.
+        // A model that no family covers needs no config.
         (wants && !family::library::needed(open, asked).is_empty())
             .then(|| family::config_name(&open.checkpoint))
     }
 
-    /// Keeps a request for a plan until the config beside a remote model is fetched; it replaces an earlier one. Returns
-    /// whether the config must be fetched: false if that was begun before.
+    /// Keeps a plan request until the config next to a remote model is fetched; it replaces an
+    /// earlier one. Returns whether the config must be fetched: false if that was begun before.
     pub(super) fn awaits_config(&mut self, job: &Job, plan: PlanRequest) -> bool {
         let waiting = Beside::Awaited(job.clone(), plan);
         matches!(std::mem::replace(&mut self.config, waiting), Beside::Unknown)
     }
 
-    /// Stores the config beside a remote model, or that there is none. Returns the request that waits for it.
+    /// Stores the config next to a remote model; `None` if the server does not have one. Returns the request that
+    /// waits for it.
     pub(super) fn take_config(&mut self, config: Option<NamedText>) -> Option<(Job, PlanRequest)> {
         match std::mem::replace(&mut self.config, Beside::Known(config)) {
             Beside::Awaited(job, plan) => Some((job, plan)),
@@ -141,29 +143,29 @@ impl Session {
         }
     }
 
-    /// Whether it was asked for the config beside a remote model.
+    /// Returns whether the config next to a remote model was requested.
     pub(super) fn knows_config(&self) -> bool {
         !matches!(self.config, Beside::Unknown)
     }
 
-    /// The config beside a remote model, if it was fetched.
+    /// Returns the config next to a remote model, if it was fetched.
     pub(super) fn config(&self) -> Option<NamedText> {
         self.config.text()
     }
 
-    /// Notes the config beside a remote model, unless a plan waits for it.
+    /// Stores the config next to a remote model, unless a plan waits for it.
     pub(super) fn note_config(&mut self, config: Option<NamedText>) {
         if matches!(self.config, Beside::Unknown) {
             self.config = Beside::Known(config);
         }
     }
 
-    /// The outline of a summary that was opened from a link.
+    /// Returns the outline of a summary that was opened from a link.
     pub(super) fn shared(&self) -> Option<Rc<statelens_inspect::share::Outline>> {
         self.summary.as_ref().map(|summary| summary.outline.clone())
     }
 
-    /// Takes files of families.
+    /// Stores files of families.
     pub(super) fn provide(&mut self, files: Vec<(String, Option<String>)>) {
         for (path, text) in files {
             match text {
@@ -173,12 +175,12 @@ impl Session {
         }
     }
 
-    /// Puts in what can be shared.
+    /// Stores a summary for sharing.
     pub(super) fn share(&mut self, summary: share::MadeSummary) {
         self.summary = Some(summary);
     }
 
-    /// What can be shared of what is open.
+    /// Returns the summary of the open checkpoint, making it on first use.
     pub(super) fn summary(&mut self) -> Option<share::MadeSummary> {
         if self.summary.is_none() {
             let found = self.found.borrow();
@@ -187,7 +189,7 @@ impl Session {
         self.summary.clone()
     }
 
-    /// All values were asked for: what was found of them is shared from now on.
+    /// Notes that all values were scanned: the next summary includes the results.
     pub(super) fn scanned(&mut self) {
         self.found.borrow_mut().scanned = true;
         if self.open.is_some() {
@@ -195,7 +197,7 @@ impl Session {
         }
     }
 
-    /// Statistics of a row that the summary has.
+    /// Returns the statistics of a row in the summary.
     pub(super) fn statistics(&self, row: u32) -> Vec<Fact> {
         let summary = self.summary.as_ref();
         let known = summary.and_then(|summary| Some((summary, summary.statistics(row)?)));

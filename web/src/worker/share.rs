@@ -21,19 +21,19 @@ use crate::text;
 use crate::worker::measurements::Measurements;
 use crate::worker::opened::OpenCheckpoint;
 
-/// Lines of a link that are shown.
+/// Maximum number of lines of a link shown.
 const SHOWN: usize = 200;
 
-/// A summary that was made, and how long its files are.
+/// A summary, and the lengths of its files.
 #[derive(Clone)]
 pub struct MadeSummary {
-    /// What is in it.
+    /// The contents.
     pub outline: Rc<Outline>,
     sizes: [u64; 3],
 }
 
 impl MadeSummary {
-    /// Of an outline.
+    /// Makes a summary from an outline.
     #[must_use]
     pub fn new(outline: Outline) -> Self {
         let length = |text: String| text.len() as u64;
@@ -45,8 +45,8 @@ impl MadeSummary {
         Self { outline: Rc::new(outline), sizes }
     }
 
-    /// Of an open checkpoint, with what is known of its values: statistics, and the fingerprint of the content once all
-    /// tensors are hashed.
+    /// Makes a summary of an open checkpoint with the known results: statistics, and the
+    /// fingerprint of the content once all tensors are hashed.
     pub(super) fn of(open: &OpenCheckpoint, measurements: &Measurements) -> Self {
         let mut outline = Outline::new(&open.checkpoint, &open.leaves);
         if measurements.scanned {
@@ -64,20 +64,20 @@ impl MadeSummary {
         Self::new(outline)
     }
 
-    /// Statistics of a row, if they were computed.
+    /// Returns the statistics of a row, if they were computed.
     #[must_use]
     pub fn statistics(&self, row: u32) -> Option<SummaryStatistics> {
         self.outline.entries.get(row as usize)?.statistics
     }
 
-    /// Whether the values of a row are integers.
+    /// Returns whether the values of a row are integers.
     #[must_use]
     pub fn is_of_integers(&self, row: u32) -> bool {
         let entry = self.outline.entries.get(row as usize);
         entry.is_some_and(|entry| family(&entry.dtype) == DTypeFamily::Int)
     }
 
-    /// A link, and what is in it.
+    /// Makes a link, and describes what it contains.
     #[must_use]
     pub fn shared(&self, options: ShareOptions) -> SharedSummary {
         let of_link = LinkOptions {
@@ -118,7 +118,7 @@ impl MadeSummary {
         }
     }
 
-    /// A file: its name and what is in it.
+    /// Returns the name and contents of a file.
     #[must_use]
     pub fn file(&self, kind: SummaryKind) -> (String, String) {
         let (extension, text) = match kind {
@@ -130,7 +130,7 @@ impl MadeSummary {
     }
 }
 
-/// The SHA-256 of all tensors, in hexadecimal; `None` until all are known.
+/// Returns the SHA-256 of all tensors, in hexadecimal; `None` until all are known.
 fn hashes(open: &OpenCheckpoint, measurements: &Measurements) -> Option<HashMap<TensorId, String>> {
     let checkpoint = &open.checkpoint;
     let ids = open.leaves.iter().filter_map(|leaf| checkpoint.tensor_of(leaf.target));
@@ -147,10 +147,9 @@ fn hashes(open: &OpenCheckpoint, measurements: &Measurements) -> Option<HashMap<
     (!hashes.is_empty()).then_some(hashes)
 }
 
-/// Opens what the page's address holds behind its `#`.
+/// Opens the summary in a link.
 ///
-/// # Errors
-/// The text of why it can't be opened.
+/// # Errors Why it can't be opened.
 pub fn open(fragment: &str) -> Result<(MadeSummary, Opened), Box<ErrorText>> {
     let outline = open_link(fragment).map_err(|error| Box::new(text::error(&error)))?;
     let rows: Vec<Row> = outline.entries.iter().cloned().map(row).collect();
@@ -190,7 +189,7 @@ fn what(entry: &LeafSummary) -> String {
     }
 }
 
-/// One leaf as a row.
+/// Converts a leaf into a row.
 #[must_use]
 pub fn row(entry: LeafSummary) -> Row {
     let kind = kind(entry.kind);

@@ -1,4 +1,4 @@
-//! The singular values of a matrix that is looked at.
+//! The singular values of a matrix.
 
 use statelens_checkpoint::Result;
 use statelens_inspect::singular::{plan_text, spectrum_chart, spectrum_csv, spectrum_facts};
@@ -19,16 +19,16 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
 use crate::worker::session::SharedSession;
 
-/// Bytes of memory that it may take: a page has not much.
+/// Maximum number of bytes of memory to use: a page does not have much.
 const MEMORY: u64 = 400 << 20;
-/// Longer than this, in milliseconds, is not tried out.
+/// Milliseconds spent on measuring the speed.
 const TRIED: f64 = 8.0;
 
-/// Units of the picture, which is as wide as what stands beside the matrix.
+/// Size of the picture, which is as wide as the panel next to the matrix.
 const WIDE: u32 = 268;
 const HIGH: u32 = 210;
 
-/// Answers the page.
+/// Handles a request of the page.
 pub(super) fn answer(session: &SharedSession, job: Job, ask: SingularRequest) {
     if ask == SingularRequest::Find(None) {
         return session.borrow().jobs.stop(JobKind::Singular);
@@ -59,7 +59,7 @@ fn tell(job: &Job, frame: &MatrixSelection, reply: SingularReply) {
     job.post(&FromWorker::Looking(Looked::Singular(frame.clone(), reply)));
 }
 
-/// All, if that can be, and the largest, if those are fewer.
+/// Offers all singular values if possible, and the largest if those are fewer.
 fn offers(open: &OpenCheckpoint, frame: &MatrixSelection) -> Vec<Offer> {
     let Ok((tensor, matrix)) = tensor(open, frame) else { return Vec::new() };
     if matrix.rows().min(matrix.columns) < 2 || frame.fold.is_some() {
@@ -81,7 +81,7 @@ fn offers(open: &OpenCheckpoint, frame: &MatrixSelection) -> Vec<Offer> {
     offers
 }
 
-/// Operations that are done in a millisecond.
+/// Measures the number of operations per millisecond.
 fn speed() -> f64 {
     let (began, mut done) = (now(), 0u64);
     loop {

@@ -1,4 +1,4 @@
-//! The files of a checkpoint, for what reads past caches.
+//! The files of a checkpoint, for reads that bypass caches.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ pub struct Sources {
     server: Option<Rc<RemoteServer>>,
 }
 
-/// A file, as it is read from one end to the other.
+/// A file, for sequential reading.
 #[derive(Clone)]
 pub enum Bulk {
-    /// A file of the disk.
+    /// A file on disk.
     Disk(BlobSource),
-    /// A remote one, by parts.
+    /// A remote file, read by parts.
     Parts(Arc<remote::XhrFile>),
-    /// One that was fetched as a whole.
+    /// A remote file that was fetched as a whole.
     Whole,
 }
 
 impl Sources {
-    /// Files of the disk.
+    /// Wraps files on disk.
     #[must_use]
     pub fn of_disk(files: Vec<File>) -> Self {
         let spent = Arc::<Spent>::default();
@@ -37,7 +37,7 @@ impl Sources {
         Self { files: files.into_iter().map(disk).collect(), spent: spent.clone(), server: None }
     }
 
-    /// Files of a server.
+    /// Wraps files of a server.
     #[must_use]
     pub fn of_server(server: Rc<RemoteServer>, files: Vec<Option<Arc<remote::XhrFile>>>) -> Self {
         let bulk = |file: Option<_>| file.map_or(Bulk::Whole, Bulk::Parts);
@@ -45,7 +45,7 @@ impl Sources {
         Self { files, spent: Arc::default(), server: Some(server) }
     }
 
-    /// Files of the disk as a set.
+    /// Returns the files on disk as a set.
     #[must_use]
     pub fn set(&self, names: &[FileName]) -> FileSet {
         let mut set = FileSet::default();
@@ -57,13 +57,12 @@ impl Sources {
         set
     }
 
-    /// A file.
     #[must_use]
     pub fn bulk(&self, id: FileId) -> Option<&Bulk> {
         self.files.get(id.0 as usize)
     }
 
-    /// A file of the disk.
+    /// Returns a file on disk.
     #[must_use]
     pub fn disk(&self, id: FileId) -> Option<&BlobSource> {
         match self.bulk(id)? {
@@ -72,13 +71,13 @@ impl Sources {
         }
     }
 
-    /// The server that they are at, if they are not on this computer.
+    /// Returns the server of remote files.
     #[must_use]
     pub fn server(&self) -> Option<&Rc<RemoteServer>> {
         self.server.as_ref()
     }
 
-    /// Bytes that were read and how many reads it took, of all of them.
+    /// Returns the bytes read and the number of reads, of all files together.
     #[must_use]
     pub fn spent(&self) -> &Arc<Spent> {
         &self.spent

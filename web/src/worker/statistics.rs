@@ -1,4 +1,4 @@
-//! Statistics that a summary has of a tensor, as the inspector shows them.
+//! Formats the statistics of a tensor in a summary for the inspector.
 
 use statelens_checkpoint::float_repr;
 use statelens_inspect::SummaryStatistics;
@@ -6,7 +6,7 @@ use statelens_inspect::SummaryStatistics;
 use crate::protocol::inspected::Fact;
 use crate::state::fmt::{cell, exact};
 
-/// Label and value of each, of integers or of other numbers.
+/// Returns the label and value of each statistic.
 #[must_use]
 pub fn facts(of: &SummaryStatistics, integers: bool) -> Vec<Fact> {
     let fact =
@@ -15,7 +15,7 @@ pub fn facts(of: &SummaryStatistics, integers: bool) -> Vec<Fact> {
     if of.finite() > 0 {
         for (label, value) in [("min", of.min), ("max", of.max), ("mean", of.mean), ("std", of.std)]
         {
-            // A mean of integers need not be one.
+            // The mean of integers need not be an integer.
             let whole = integers && matches!(label, "min" | "max");
             let text = if whole { exact_integer(value) } else { cell(&float_repr(value)) };
             facts.push(fact(label, text));
@@ -29,7 +29,7 @@ pub fn facts(of: &SummaryStatistics, integers: bool) -> Vec<Fact> {
     facts
 }
 
-/// An integer as it is counted with: a float holds those of 64 bits to 16 digits.
+/// Formats an integer. It is held in a float, which is exact to about 16 digits.
 fn exact_integer(value: f64) -> String {
     if value.abs() < 9_007_199_254_740_992.0 {
         let digits = exact(value.abs() as u64);

@@ -1,4 +1,4 @@
-//! The numbers of a tensor, or of a slice of it, as a file: bytes as they are, as text, as an array.
+//! Exports a tensor, or a slice of it, as a file: as raw bytes, text, or an array.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use crate::worker::reading::drive;
 use crate::worker::running::{TellRunning, run};
 use crate::worker::session::SharedSession;
 
-/// What is handed to the browser at once, which keeps it on the disk if it has to.
+/// Bytes passed to the browser at once, which moves them to disk if needed.
 const PART: usize = 8 << 20;
 
-/// Answers the page.
+/// Handles a request of the page.
 pub(super) fn answer(session: &SharedSession, job: Job, ask: Option<Take>) {
     let Some(ask) = ask else { return session.borrow().jobs.stop(JobKind::Take) };
     let Some(open) = session.borrow().open.clone() else { return };
@@ -63,7 +63,7 @@ async fn take(open: &OpenCheckpoint, ask: &Take, job: &Job) -> Result<Array> {
     }
 }
 
-/// Its bytes, or its numbers as text.
+/// Exports raw bytes, or numbers as text.
 async fn plain(
     open: &OpenCheckpoint,
     tensor: &Tensor,
@@ -84,7 +84,7 @@ async fn plain(
     Ok(Array::of1(&blob))
 }
 
-/// A file of a format that has dtype and shape, by the same writer as any conversion.
+/// Exports a file of a format that holds dtype and shape, by the same writer as any conversion.
 async fn written(open: &OpenCheckpoint, ask: &Take, tensor: Tensor, job: &Job) -> Result<Array> {
     let key = open.leaves.get(ask.row as usize).map(|leaf| leaf.flat.to_lossy());
     let key = key.unwrap_or_default();
@@ -103,7 +103,7 @@ struct TakenOutput {
     csv: Option<Csv>,
     text: String,
     bytes: Vec<u8>,
-    /// What was handed to the browser.
+    /// Blobs passed to the browser.
     parts: Array,
 }
 
@@ -122,7 +122,7 @@ impl TakenOutput {
 
 impl Receive for TakenOutput {
     fn receive(&mut self, bytes: &[u8]) -> Result<()> {
-        // A piece of text is several times as long.
+        // The text is several times as long as the bytes.
         for bytes in bytes.chunks(PART / 8) {
             match &mut self.csv {
                 Some(csv) => {

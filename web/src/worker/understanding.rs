@@ -1,4 +1,4 @@
-//! What the model is, from keys, shapes and the config beside it.
+//! Describes the model from keys, shapes and the config next to it.
 
 use std::rc::Rc;
 
@@ -13,10 +13,10 @@ use crate::worker::job::Job;
 use crate::worker::session::SharedSession;
 use crate::worker::{family, remote};
 
-/// Keys beyond which nothing is told: it takes a list of them.
+/// Models with more keys are not described: it would take a list of them.
 const MOST: u64 = 200_000;
 
-/// Answers the page; with `fetch`, the config beside a remote model is fetched first.
+/// Handles a request of the page; with `fetch`, the config next to a remote model is fetched first.
 pub(super) fn answer(session: &SharedSession, job: Job, fetch: bool) {
     let Some(open) = session.borrow().open.clone() else {
         let summary = session.borrow().shared();

@@ -1,5 +1,6 @@
-//! Reads everything of the open checkpoint once: checksums, the values of tensors, and their hashes. What was found
-//! is kept with the session, so that the table, the findings and shared summaries have it, too.
+//! Reads everything of the open checkpoint once: checksums, the values of tensors, and their
+//! hashes. The results are kept with the session, so that the table, the findings and shared
+//! summaries include them.
 
 use std::rc::Rc;
 
@@ -26,12 +27,12 @@ use crate::worker::reading::drive;
 use crate::worker::session::SharedSession;
 use crate::worker::{files_of, now, weights};
 
-/// The longest manifest that is read.
+/// Maximum size of a manifest in bytes.
 const LONGEST: u64 = 256 << 20;
-/// Lines that are shown; the report has all.
+/// Maximum number of lines shown; the report has all.
 const SHOWN: usize = 200;
 
-/// Begins, with the manifest that may come beside the message; or stops.
+/// Begins verifying, with the manifest that may be sent with the message; `None` stops it.
 pub(super) fn answer(session: &SharedSession, job: Job, finite: Option<bool>, data: &JsValue) {
     let Some(finite) = finite else { return session.borrow().jobs.stop(JobKind::Verify) };
     let (open, found) = {
@@ -43,11 +44,11 @@ pub(super) fn answer(session: &SharedSession, job: Job, finite: Option<bool>, da
     let session = Rc::downgrade(session);
     job.clone().spawn(async move {
         let mut ended = verify(&open, &found, manifest, finite, &job).await;
-        // A scan that goes on beside it tells the values itself, and what it found.
+        // A scan running at the same time posts its own results.
         let scans =
             session.upgrade().is_some_and(|session| session.borrow().jobs.is_doing(JobKind::Scan));
         if ended.is_ok() && job.check().is_ok() && !scans {
-            // What only the survey of values reads, such as quantised blocks, is little.
+            // The scan reads only what verifying skips, such as quantised blocks, which is little.
             match weights::scan(&open, &found, &job).await {
                 Ok(scanned) => {
                     if let Some(session) = session.upgrade() {
@@ -129,7 +130,7 @@ async fn verify(
     })
 }
 
-/// The bytes of a SHA-256 in hexadecimal.
+/// Parses a SHA-256 in hexadecimal.
 fn hash_of(text: &str) -> Option<[u8; 32]> {
     let mut hash = [0; 32];
     for (at, byte) in hash.iter_mut().enumerate() {
@@ -148,7 +149,7 @@ fn read(file: File) -> Result<Manifest> {
     Manifest::parse(&bytes).map_err(|error| error.in_file(&name))
 }
 
-/// The command that does the same, quoted for a shell.
+/// Returns the equivalent command, quoted for a shell.
 fn command(files: &FileSet, manifest: Option<String>, finite: bool) -> String {
     let name = files.main().map(|id| files.name(id).to_owned()).unwrap_or_default();
     let mut words = vec!["verify".to_owned(), name];

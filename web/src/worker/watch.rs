@@ -1,4 +1,4 @@
-//! How far opening is, as the page is told.
+//! Reports progress of opening to the page.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use crate::worker::blob::Spent;
 use crate::worker::job::Job;
 use crate::worker::now;
 
-/// Milliseconds that opening takes at least before the first keys are told of by themselves.
+/// Milliseconds after which the first keys are sent before opening is complete.
 const MOMENT: f64 = 80.0;
-/// Tells the page how far it is, four times a second at most.
+/// Reports progress of opening, at most four times a second.
 pub(super) struct Watch {
     job: Job,
-    /// What is read of the disk; `None` where it is fetched.
+    /// Counts reads from disk; `None` for a remote checkpoint.
     spent: Option<Arc<Spent>>,
     began: f64,
     last: f64,
-    /// How many tensors were found, and the first of them until the page is told.
+    /// The number of tensors found, and the first of them until they are sent.
     found: u32,
     first: Vec<Row>,
 }
 
 impl Watch {
-    /// For a job that opens files; `spent` is noted of those of the disk.
+    /// Creates a watch for a job that opens files; `spent` counts the reads of files on disk.
     pub(super) fn new(job: &Job, spent: Option<&Arc<Spent>>) -> Self {
         let (began, last) = (now(), now());
         Self { job: job.clone(), spent: spent.cloned(), began, last, found: 0, first: Vec::new() }
@@ -35,7 +35,8 @@ impl Watch {
 }
 
 impl Watch {
-    /// Tells of the first tensors once. What is open in a moment is shown as a whole.
+    /// Sends the first tensors once. A checkpoint that opens in a moment is shown only when
+    /// complete.
     fn tell(&mut self) {
         if !self.first.is_empty() && now() - self.began >= MOMENT {
             let rows = std::mem::take(&mut self.first);
@@ -57,7 +58,7 @@ impl Progress for Watch {
             let (read, calls) = self.spent.as_ref().map_or_else(fetched, |spent| spent.so_far());
             self.job.post(&FromWorker::Opening { doing: String::new(), keys: done, read, calls });
         }
-        // Opening is stopped by ending the worker: it could not hear the wish.
+        // Opening is stopped by terminating the worker: it can't receive messages meanwhile.
         true
     }
 
@@ -76,7 +77,7 @@ impl Progress for Watch {
     }
 }
 
-/// A tensor of which no more is known than what it is.
+/// Returns the row of a tensor of which only key, dtype and shape are known.
 fn first_row(key: &dyn Display, dtype: &DType, shape: &[u64]) -> Row {
     let tensor = Tensor::new(dtype.clone(), shape.to_vec(), Layout::Inline([].into()));
     Row {

@@ -1,5 +1,5 @@
-//! Reads the values of tensors: of one that is looked at, or of all. What was found is kept with the
-//! open checkpoint, also of what was stopped.
+//! Reads the values of one tensor, or of all. The results are kept with the open checkpoint, even
+//! if reading was stopped.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -26,16 +26,17 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{Driver, drive};
 use crate::worker::session::SharedSession;
 
-/// A tensor of so many bytes is read at once, while the page waits.
+/// A tensor of at most this many bytes is read at once, while the page waits.
 const SMALL: u64 = 4 << 20;
-/// Bytes of a tensor that are summed up at a time.
+/// Bytes of a tensor that are summarised at a time.
 const PART: u64 = 32 << 20;
-/// So much is read to tell how long all takes.
+/// Bytes read to estimate how long reading all of it takes.
 const SAMPLE: u64 = 64 << 20;
-/// Of so many tensors histograms are kept; beyond that, of small ones they are made again.
+/// Number of tensors whose histograms are all kept; beyond it, those of small tensors are discarded
+/// and computed again when needed.
 const DRAWN: usize = 20_000;
 
-/// Answers the page.
+/// Handles a request of the page.
 pub(super) fn answer(session: &SharedSession, job: Job, ask: WeightsRequest) {
     let (open, found) = {
         let session = session.borrow();
@@ -65,7 +66,7 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: WeightsRequest) {
                 }
             }
             WeightsRequest::Rate(row) => {
-                // What can't be read says so when it is read.
+                // An error is reported when the tensor itself is read.
                 if let Ok(rate) = rate(&open, row, &job).await {
                     tell(&job, WeightsReply::Rate(rate));
                 }
@@ -76,7 +77,7 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: WeightsRequest) {
     });
 }
 
-/// Adds what is known of a row's values, or that they can be read.
+/// Adds the statistics of a row's values, or the number of bytes to read for them.
 pub(super) fn inspect(
     open: &OpenCheckpoint,
     found: &SharedMeasurements,
@@ -95,7 +96,7 @@ pub(super) fn inspect(
             accumulator.feed(bytes);
             Ok(())
         };
-        // The values beside it say why they can't be read.
+        // The error is shown with the values, which are read separately.
         drain(&open.checkpoint.files, &numbers, BUFFER, &mut Unwatched, &mut take).ok()?;
         let measured = Rc::new(Measured::of(&accumulator.finish()));
         found.borrow_mut().measured.insert(id, measured.clone());
@@ -106,9 +107,9 @@ pub(super) fn inspect(
     inspected.values = known.map(|known| Box::new(values(inspected.row, &known)));
 }
 
-/// Whether a tensor is read in no time.
+/// Returns whether a tensor can be read in a moment.
 fn is_quick(open: &OpenCheckpoint, tensor: &Tensor) -> bool {
-    // Of a compressed storage all is read, however small the tensor in it.
+    // A compressed storage is read in full, however small the tensor in it.
     let packed = matches!(tensor.layout, Layout::Packed(_));
     tensor.nbytes().is_some_and(|bytes| bytes <= SMALL)
         && !packed
@@ -123,7 +124,7 @@ fn tensor(open: &OpenCheckpoint, row: u32) -> Option<(TensorId, &Tensor)> {
     open.checkpoint.tensor_of(open.leaves.get(row as usize)?.target)
 }
 
-/// The rows of each tensor, in their order; links are not rows of it.
+/// Returns the rows of all tensors, in order, without links.
 fn rows(open: &OpenCheckpoint) -> Vec<(TensorId, u32)> {
     let checkpoint = &open.checkpoint;
     (0..)
@@ -146,7 +147,7 @@ pub(super) async fn scan(
     let rows = rows(open);
     let mut of: HashMap<TensorId, Vec<u32>> = HashMap::new();
     rows.iter().for_each(|(id, row)| of.entry(*id).or_default().push(*row));
-    // What is known already is told at once.
+    // Post known results at once.
     let (mut fresh, mut wanted) = (Vec::new(), Vec::new());
     for (id, row) in &rows {
         match found.borrow().measured.get(id) {
@@ -164,7 +165,7 @@ pub(super) async fn scan(
         ended = again(open, found, &mut told, (bytes, total)).await;
     }
     match ended {
-        // What was read is kept, and told.
+        // If the scan was stopped, keep and report the results so far.
         Err(error) if job.check().is_ok() => return Err(error),
         _ => {}
     }
@@ -180,7 +181,8 @@ pub(super) async fn scan(
     })
 }
 
-/// Reads again what has to be: to hash those that may be equal, and by rows.
+/// Reads again what needs it: tensors to hash, because they may be equal, and tensors to measure by
+/// rows.
 async fn again(
     open: &OpenCheckpoint,
     found: &SharedMeasurements,
@@ -220,14 +222,14 @@ async fn feed(
     ended
 }
 
-/// What a scan has found that the page has not been told of.
+/// Results of a scan that were not sent to the page yet.
 struct ScanUpdates<'a> {
     job: &'a Job,
     open: &'a OpenCheckpoint,
     began: f64,
     of: &'a HashMap<TensorId, Vec<u32>>,
     fresh: Vec<RowValues>,
-    /// What was done before this survey, and in all.
+    /// Bytes done before this survey, and their total.
     before: (u64, u64),
 }
 
@@ -306,7 +308,7 @@ async fn read(
     }
 }
 
-/// Bytes in a millisecond, from reading some of a tensor.
+/// Measures bytes per millisecond by reading a part of a tensor.
 async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
     let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
     let mut survey = Survey::new(open.checkpoint.clone(), [id]);

@@ -1,4 +1,4 @@
-//! A config before and after, line by line.
+//! Compares a config before and after, line by line.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use statelens_recipes::config::Converted;
 
 use crate::protocol::family::{ConfigLines, NamedText};
 
-/// Lines that are shown of a config.
+/// Maximum number of lines shown.
 const MOST: usize = 2_000;
 
-/// Both, with what changed.
+/// Returns the lines of both configs, with the changed ones marked.
 pub(super) fn configs(old: &NamedText, new: &NamedText, converted: &Converted) -> ConfigLines {
     ConfigLines {
         old: old.name.clone(),
@@ -20,7 +20,7 @@ pub(super) fn configs(old: &NamedText, new: &NamedText, converted: &Converted) -
     }
 }
 
-/// Lines, and whether each says what no line of the other text says.
+/// Returns the lines of a config, and whether each has no counterpart in the other one.
 fn marked(own: &str, other: &str) -> Vec<(String, bool)> {
     let mut there: HashMap<String, usize> = HashMap::new();
     for line in other.lines() {
@@ -41,7 +41,7 @@ fn marked(own: &str, other: &str) -> Vec<(String, bool)> {
     own.lines().take(MOST).map(mark).collect()
 }
 
-/// What a line says, be it JSON or YAML.
+/// Normalises a line, so that JSON and YAML compare equal.
 fn said(line: &str) -> String {
     let line = line.trim().trim_start_matches("- ");
     let line = line.trim_end_matches(',').trim_end_matches(['{', '[']).trim();

@@ -1,4 +1,4 @@
-//! Which files a model is in: that which is open, or several together.
+//! Determines the files that a model consists of: the open one, or several together.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use super::library;
 use crate::protocol::family::FamilyRequest;
 use crate::worker::opened::OpenCheckpoint;
 
-/// More bytes than any config has.
+/// Maximum size of a config in bytes: more than any has.
 pub(in crate::worker) const MOST_CONFIG: u64 = 16 << 20;
 
-/// What is converted.
+/// The model to convert.
 pub(super) struct SourceModel {
-    /// The checkpoint, or several as one.
+    /// The checkpoint, or several joined into one.
     pub(super) checkpoint: Arc<Checkpoint>,
-    /// An optimizer's state in a file of its own is in it.
+    /// Whether the optimizer's state, which a trainer writes to a separate file, is included.
     pub(super) of_trainer: bool,
 }
 
-/// The optimizer's state that Hugging Face's trainer has left beside the open file.
+/// Finds the optimizer's state that Hugging Face's trainer has saved next to the open file.
 pub(super) fn optimizer(files: &FileSet) -> Option<FileId> {
     let main = files.main().ok()?;
     let folder = files.name(main).rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -31,7 +31,8 @@ pub(super) fn optimizer(files: &FileSet) -> Option<FileId> {
     files.find(&format!("{name}{OPTIMIZER_FILE}")).filter(|id| *id != main)
 }
 
-/// The adapter that PEFT has saved beside the open file; else the only one among the files.
+/// Finds the adapter that PEFT has saved next to the open file; otherwise the only one among the
+/// files.
 pub(super) fn adapter(files: &FileSet) -> Option<FileId> {
     let main = files.main().ok()?;
     let split = |id| files.name(id).rsplit_once('/').unwrap_or(("", files.name(id)));
@@ -47,7 +48,7 @@ pub(super) fn adapter(files: &FileSet) -> Option<FileId> {
     })
 }
 
-/// The model with the adapter folded into it.
+/// Returns the model with the adapter folded into it.
 fn folded(open: &OpenCheckpoint, adapter: FileId) -> Result<Checkpoint> {
     let files = &open.checkpoint.files;
     let name = files.name(adapter);
@@ -67,7 +68,7 @@ fn folded(open: &OpenCheckpoint, adapter: FileId) -> Result<Checkpoint> {
     Ok(adapter::fold(&joined(open, &parts)?, &config)?.checkpoint)
 }
 
-/// Several files as one checkpoint.
+/// Joins several files into one checkpoint.
 fn joined(open: &OpenCheckpoint, all: &[(String, FileId)]) -> Result<Checkpoint> {
     parts::of_set(&open.checkpoint.files, all, &open.limits, &mut |files| {
         statelens_formats::open(files, &open.limits, &mut Unwatched)
@@ -75,8 +76,8 @@ fn joined(open: &OpenCheckpoint, all: &[(String, FileId)]) -> Result<Checkpoint>
 }
 
 impl SourceModel {
-    /// What is open, with the other ranks, and with the adapter or the optimizer beside it, if that is
-    /// asked for.
+    /// Returns the open checkpoint, joined with the other ranks, or with the adapter or optimizer
+    /// next to it if requested.
     pub(super) fn of(open: &OpenCheckpoint, request: &FamilyRequest) -> Result<Self> {
         let files = &open.checkpoint.files;
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! The files of families: which are needed, and which the page has fetched.
+//! Files of model families: which are needed, and which the page has fetched.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use statelens_recipes::{library, recognise};
 use crate::protocol::family::FamilyRequest;
 use crate::worker::opened::OpenCheckpoint;
 
-/// What there is, without the files themselves.
+/// Returns the catalog of all families, which does not contain the files themselves.
 pub(super) fn catalog() -> &'static Catalog {
     static CATALOG: LazyLock<Catalog> = LazyLock::new(|| {
         let text = include_str!(concat!(env!("OUT_DIR"), "/catalog.txt"));
@@ -18,13 +18,13 @@ pub(super) fn catalog() -> &'static Catalog {
     &CATALOG
 }
 
-/// The files of all ranks, if the open file is one of them.
+/// Returns the files of all ranks, if the open file belongs to one of them.
 pub(super) fn ranked(files: &FileSet) -> Option<RankedCheckpoint<'_>> {
     let main = files.name(files.main().ok()?);
     catalog().ranked(main, &|name| files.find(name).is_some())
 }
 
-/// The paths of the files that it takes to tell which model it is, and to convert it.
+/// Returns the paths of the files needed to recognise the model and to convert it.
 pub(in crate::worker) fn needed(open: &OpenCheckpoint, request: &FamilyRequest) -> Vec<String> {
     let catalog = catalog();
     let mut names: Vec<String> = request.model.iter().cloned().collect();
@@ -40,8 +40,8 @@ pub(in crate::worker) fn needed(open: &OpenCheckpoint, request: &FamilyRequest) 
     if names.is_empty() && request.recipe.is_none() {
         let checkpoint = &*open.checkpoint;
         let hf = !recognise::is_cerebras(checkpoint);
-        // A training loop in plain PyTorch has a state `model`, too, with Hugging Face's keys: the families of both
-        // sides are needed to tell it from a checkpoint of Cerebras's.
+        // A training loop in plain PyTorch also saves a state `model` with Hugging Face's keys:
+        // distinguishing it from a Cerebras checkpoint takes the families of both sides.
         let both = !hf && recognise::release(checkpoint).is_none();
         let sides: &[bool] = if both { &[false, true] } else { &[hf] };
         let families = |unwrap| {
@@ -67,17 +67,17 @@ pub(in crate::worker) fn needed(open: &OpenCheckpoint, request: &FamilyRequest) 
     files
 }
 
-/// Whether a file is there.
+/// Returns whether a file is loaded.
 pub(in crate::worker) fn has(path: &str) -> bool {
     library::has(path)
 }
 
-/// Takes a file that the page has fetched.
+/// Stores a file that the page has fetched.
 pub(in crate::worker) fn take(path: &str, text: &str) {
     library::give(catalog().place(path), path, text);
 }
 
-/// The family that a recipe is about, and those that it is made from.
+/// Returns the family of a recipe, and those that it is derived from.
 fn named(rules: &str) -> impl Iterator<Item = String> {
     rules.lines().filter_map(|line| {
         let mut words = line.split_whitespace();

@@ -1,4 +1,4 @@
-//! Would it load? The core's answer, in sentences.
+//! Describes whether a converted model would load.
 
 use statelens_checkpoint::{Checkpoint, Result};
 use statelens_recipes::config::Value;
@@ -8,10 +8,10 @@ use super::looks::name_of;
 use crate::protocol::family::Loads;
 use crate::state::fmt::{exact, plural, shape};
 
-/// Keys that are named.
+/// Number of keys to name.
 const NAMED: usize = 4;
 
-/// Holds what was converted against its config.
+/// Checks a converted model against its config.
 pub(super) fn told(
     made: &Checkpoint,
     format: ModelFormat,
@@ -27,7 +27,7 @@ pub(super) fn told(
     let found = loads::check(made, format, config)?;
     let mut told = Loads { keys: (found.found, found.expected), ..Loads::default() };
     let told_of = found.layers.is_some() || found.shapes > 0;
-    // Nobody knows what became of keys without a rule.
+    // Keys without a rule were dropped, so loading can't be confirmed.
     told.would = match found.would() {
         true => (told_of && unmatched == 0).then_some(true),
         false => Some(false),

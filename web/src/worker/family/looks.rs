@@ -1,5 +1,5 @@
-//! Which model a checkpoint is of: from its keys, from what it says of itself, and from the config
-//! beside it or given.
+//! Recognises the model of a checkpoint: from its keys, from its metadata, and from the config
+//! given or next to it.
 
 use std::sync::Arc;
 
@@ -19,28 +19,28 @@ use crate::state::fmt::plural;
 use crate::text;
 use crate::worker::opened::OpenCheckpoint;
 
-/// All that a conversion needs to know.
+/// Everything that a conversion needs.
 pub(in crate::worker) struct ConversionInputs {
-    /// What the page is told.
+    /// The reply to the page.
     pub(in crate::worker) looks: Looks,
-    /// What is converted.
+    /// The checkpoint to convert.
     pub(super) checkpoint: Arc<Checkpoint>,
-    /// Why what is asked for can't be read as one.
+    /// Why the requested files can't be joined into one checkpoint.
     pub(super) apart: Option<Error>,
-    /// It was in a file for each rank.
+    /// Whether it was split into a file per rank.
     pub(super) ranked: bool,
-    /// The config's text.
+    /// The text of the config.
     pub(super) config: Option<NamedText>,
-    /// What is in it.
+    /// The parsed config.
     pub(super) value: Option<Value>,
-    /// The format that the checkpoint is in.
+    /// The source format.
     pub(super) source: Option<ModelFormat>,
-    /// The rules, and their text.
+    /// The rules, parsed and as text.
     pub(super) recipe: Result<Recipe>,
     pub(super) rules: NamedText,
 }
 
-/// Finds out which model it is.
+/// Recognises the model.
 pub(in crate::worker) fn looks(
     open: &OpenCheckpoint,
     request: &FamilyRequest,
@@ -103,7 +103,8 @@ pub(in crate::worker) fn looks(
         (_, Some(model), _) => Ok(model.clone()),
         (_, None, Some(rules)) => families::parse(&rules.name, &rules.text).map(|own| own.family),
         (Ok(source), None, None) => match (not_fetched(failed), &ranked) {
-            // Another family that knows most of the keys would be taken for it.
+            // Without the missing file, another family that covers most of the keys could be
+            // recognised by mistake.
             (Some(error), _) => Err(error),
             (None, Some(ranked)) => Ok(ranked.family.to_owned()),
             (None, None) => clues.model(*source, towards_of(*source)),
@@ -158,10 +159,10 @@ pub(in crate::worker) fn looks(
     }
 }
 
-/// Numbers of a config that names and shapes contradict only if it is of another model.
+/// Facts in a config that keys and shapes contradict only if it belongs to another model.
 const TELLING: [&str; 5] = ["layers", "hidden_size", "intermediate_size", "vocabulary", "experts"];
 
-/// How a config contradicts names and shapes; empty if it does not.
+/// Describes how a config contradicts keys and shapes; empty if it does not.
 fn mismatch(open: &OpenCheckpoint, config: &NamedText, value: &Value) -> String {
     let told = Config::new(config.name.clone(), value.scalars());
     let model = Model::of(&open.checkpoint, &open.leaves, Some(&told));
@@ -177,12 +178,12 @@ fn mismatch(open: &OpenCheckpoint, config: &NamedText, value: &Value) -> String 
     format!("`{}` belongs to another model: it says {}.", config.name, lines.join("; "))
 }
 
-/// The format that a checkpoint of this one is converted to first of all.
+/// Returns the default target for a source format.
 fn towards_of(source: ModelFormat) -> ModelFormat {
     if source.is_hf() { ModelFormat::CURRENT } else { ModelFormat::HuggingFace }
 }
 
-/// The rules of a model that comes with Statelens.
+/// Returns the rules for a model that come with Statelens.
 fn own(model: &str) -> (NamedText, Result<Recipe>) {
     let recipe = families::find(model);
     let rules = recipe.as_ref().ok().and_then(|recipe| {
@@ -192,7 +193,7 @@ fn own(model: &str) -> (NamedText, Result<Recipe>) {
     (rules.unwrap_or_default(), recipe)
 }
 
-/// What says which model it is, and whether that is certain.
+/// Returns the evidence for the model, and whether it is certain.
 fn clues_of(
     checkpoint: &Checkpoint,
     asked: &FamilyRequest,
@@ -232,7 +233,7 @@ fn clues_of(
     (all && (told || alone), by)
 }
 
-/// Whether recipe and configs lead from one format to another.
+/// Returns whether the recipe and the configs cover a conversion between two formats.
 fn leads(
     recipe: &Recipe,
     known: &Families,
@@ -246,7 +247,7 @@ fn leads(
         && (!is_known || known.plan(model, from, to).is_ok())
 }
 
-/// Hugging Face, and the releases, the newest first.
+/// Returns Hugging Face's format and the Cerebras releases, the newest first.
 fn formats() -> impl Iterator<Item = ModelFormat> {
     let releases = ModelFormat::RELEASES.iter().rev();
     let releases = releases.map(|(major, minor)| ModelFormat::cerebras(*major, *minor));
@@ -257,7 +258,7 @@ fn choice(format: ModelFormat) -> Choice {
     Choice { id: format.to_string(), name: name_of(format) }
 }
 
-/// What people call a format.
+/// Returns the display name of a format.
 pub(super) fn name_of(format: ModelFormat) -> String {
     match format.version() {
         None if format.is_hf() => "Hugging Face".to_owned(),
@@ -266,7 +267,7 @@ pub(super) fn name_of(format: ModelFormat) -> String {
     }
 }
 
-/// That files of families could not be fetched.
+/// Returns an error if files of families could not be fetched.
 fn not_fetched(failed: &[String]) -> Option<Error> {
     let first = failed.first()?;
     Some(
@@ -275,7 +276,7 @@ fn not_fetched(failed: &[String]) -> Option<Error> {
     )
 }
 
-/// That a page can't write what a recipe leads to.
+/// Returns an error if the recipe leads to a file per rank, which a page can't write.
 fn of_ranks(recipe: &Recipe) -> Option<Error> {
     let (block, _) = ranks::of(recipe).next()?;
     let format = block.left.iter().chain(&block.right).find(|format| !format.is_hf())?;
@@ -284,8 +285,8 @@ fn of_ranks(recipe: &Recipe) -> Option<Error> {
     Some(error.advice(format!("The command can: `{command}`.")))
 }
 
-/// The config beside the checkpoint, or in a folder: `config.json`, `params.yaml`, `params.json`, or
-/// the only YAML file.
+/// Finds the config next to the checkpoint or in a folder: `config.json`, `params.yaml`,
+/// `params.json`, or the only YAML file.
 fn beside(files: &FileSet, folder: Option<&str>) -> Option<NamedText> {
     let main = files.name(files.main().ok()?);
     let own = main.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -309,12 +310,12 @@ fn beside(files: &FileSet, folder: Option<&str>) -> Option<NamedText> {
     Some(NamedText { name: name.to_owned(), text: String::from_utf8(bytes).ok()? })
 }
 
-/// As [`beside`], of what is no set of ranks.
+/// As [`beside`], for a model that is not split by rank.
 pub(in crate::worker) fn config_beside(files: &FileSet) -> Option<NamedText> {
     beside(files, None)
 }
 
-/// What a model's config is called, mostly.
+/// Returns the usual name of a model's config.
 pub(in crate::worker) fn config_name(checkpoint: &Checkpoint) -> &'static str {
     match recognise::is_cerebras(checkpoint) {
         true => "params.yaml",
@@ -322,14 +323,14 @@ pub(in crate::worker) fn config_name(checkpoint: &Checkpoint) -> &'static str {
     }
 }
 
-/// What is in a config.
+/// Parses a config.
 pub(in crate::worker) fn read(config: &NamedText) -> Result<Value> {
     let language = Language::of_name(&config.name).unwrap_or(Language::Yaml);
     parse(&config.text, language).map_err(|error: Error| error.in_file(config.name.clone()))
 }
 
 impl ConversionInputs {
-    /// The way that is asked for.
+    /// Returns the source and target format.
     pub(super) fn leg(&self, target: &str) -> Result<Leg> {
         let from = self.source.ok_or_else(|| {
             Error::refused("nothing says which release the checkpoint is of")

@@ -1,4 +1,4 @@
-//! Model families: which one a checkpoint is of, and what a recipe makes of it.
+//! Model families: recognises a checkpoint's model, and applies recipes to it.
 
 mod configs;
 mod files;

@@ -1,4 +1,4 @@
-//! The plan of a conversion from one implementation of a model to another.
+//! Plans converting a model from one implementation to another.
 
 use std::sync::Arc;
 
@@ -22,12 +22,13 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::planned;
 use crate::worker::planning::{self, PlannedOutput};
 
-/// The config of a model of Hugging Face's.
+/// The name of a Hugging Face config.
 const CONFIG: &str = "config.json";
-/// How large a file of Hugging Face's is at most, unless something else is asked for.
+/// The default shard size of Hugging Face files.
 const SHARD: &str = "10GB";
 
-/// Plans a conversion that keeps the names, of the model with its adapter folded in if that is asked for.
+/// Plans a conversion that keeps the names. If requested, the adapter is folded into the model
+/// first.
 pub(in crate::worker) fn plain(
     open: &OpenCheckpoint,
     options: &ConvertOptions,
@@ -40,7 +41,7 @@ pub(in crate::worker) fn plain(
     let (checkpoint, limits) = (found.checkpoint.clone(), open.limits.clone());
     let folded = OpenCheckpoint::new(checkpoint, open.leaves.clone(), open.sources.clone(), limits);
     let (mut made, mut planned) = planning::plan(&folded, options, job)?;
-    // What comes of it is loaded from a folder, by its config.
+    // The folded model is loaded from a folder, with its config.
     let is_its = |config: &NamedText| config.name.rsplit('/').next() == Some(CONFIG);
     let config = found.config.clone().filter(is_its);
     let config = config.filter(|_| options.to == "safetensors");
@@ -55,13 +56,13 @@ pub(in crate::worker) fn plain(
     Ok((made, planned))
 }
 
-/// The command that folds the adapter.
+/// Returns the command that folds the adapter.
 fn fold_command(open: &OpenCheckpoint, inputs: &ConversionInputs) -> String {
     let source = open.source_name();
     command_line(&["fold-lora", &source, "--adapter", &inputs.looks.adapter])
 }
 
-/// What is to be written.
+/// A converted model, ready to be planned.
 pub(in crate::worker) struct Ready {
     to: ModelFormat,
     made: Checkpoint,
@@ -72,13 +73,13 @@ pub(in crate::worker) struct Ready {
 }
 
 impl Ready {
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub(in crate::worker) fn keys(&self) -> u64 {
         self.keys
     }
 }
 
-/// Converts it, and tells what becomes of the model, as far as that is known.
+/// Converts the model, and describes the outcome as far as it got.
 pub(in crate::worker) fn table(
     options: &ConvertOptions,
     target: &str,
@@ -86,7 +87,8 @@ pub(in crate::worker) fn table(
 ) -> (Result<Ready>, Shown) {
     let mut shown = Shown { recipe: inputs.rules.clone(), ..Shown::default() };
     let ready = converted(options, target, inputs, &mut shown).map_err(|error| {
-        // What a config of another model leads to says less than that it is one, also where a rule fails.
+        // If the config belongs to another model, report that rather than the error it leads to,
+        // even if a rule failed.
         match inputs.looks.mismatch.is_empty() || is_of_text(&error) {
             true => error,
             false => Error::refused(inputs.looks.mismatch.trim_end_matches('.').to_owned())
@@ -97,7 +99,7 @@ pub(in crate::worker) fn table(
         && is_of_rules(error)
     {
         let mut wrong = text::error(error);
-        // Names and lines of files as they are.
+        // File names and lines are quoted without changes.
         if error.what().starts_with(&inputs.rules.name) {
             error.what().clone_into(&mut wrong.title);
         }
@@ -108,13 +110,13 @@ pub(in crate::worker) fn table(
     (ready, shown)
 }
 
-/// Whether an error is about a line of the rules.
+/// Returns whether an error is about a line of the rules.
 fn is_of_rules(error: &Error) -> bool {
     is_of_text(error)
         || error.next_step().is_some_and(|advice| advice.starts_with("The rule is in line "))
 }
 
-/// Whether the text of the rules can't be read.
+/// Returns whether an error says that the text of the rules can't be parsed.
 fn is_of_text(error: &Error) -> bool {
     error.next_step().is_some_and(|advice| advice.starts_with("The line reads: "))
         || error.expectation().is_some_and(|text| text.contains("docs/recipes.md"))
@@ -137,7 +139,8 @@ fn converted(
     let (stages, mut converted) = stages(recipe, model, leg, found.value.as_ref())?;
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(found.value.clone()).unwrap_or(config::Value::Null);
-    // All that no rule covers is told, whether or not it may be left out.
+    // Drop uncovered keys here in any case, so that all of them are listed; below they are an error
+    // if dropping them was not requested.
     let wishes = Wishes {
         drop_unmatched: true,
         unwrap: asked.unwrap,
@@ -168,7 +171,8 @@ fn converted(
     let (made, optimizer) = only(done, converted.as_ref(), shown)?;
     shown.keys = (before(&found.checkpoint, leg), made.leaves().len() as u64);
     shown.notes.extend(left_out(&found.checkpoint, leg, optimizer.is_some()));
-    // The config of files of ranks is the one of their own layout.
+    // The config of a model split by rank describes its own layout, so there is nothing to check
+    // the result against.
     let checked = Some(&params).filter(|params| !params.is_null() && !found.ranked);
     shown.loads = Some(loads::told(&made, leg.to, checked, shown.unmatched)?);
     if shown.unmatched > 0 && !asked.drop_unmatched {
@@ -185,7 +189,8 @@ fn converted(
     Ok(Ready { to: leg.to, made, optimizer, config, casts: casts?, keys })
 }
 
-/// The checkpoint that is made, if it is one, and its optimizer where that is a file of its own.
+/// Returns the resulting checkpoint, and the optimizer if it is a separate file; an error if there
+/// are several checkpoints.
 fn only(
     mut done: ModelConversion,
     converted: Option<&Converted>,
@@ -238,7 +243,7 @@ pub(in crate::worker) fn plan(
     Ok((PlannedOutput { plan, more, texts: texts.into_iter().collect() }, planned))
 }
 
-/// The new config, as the command writes it and calls it.
+/// Returns the new config, with the text and name that the command gives it.
 fn new_config(converted: &Converted, to: ModelFormat, inputs: &ConversionInputs) -> NamedText {
     let text = match converted.language {
         Language::Json => converted.config.to_json(),
@@ -252,7 +257,7 @@ fn new_config(converted: &Converted, to: ModelFormat, inputs: &ConversionInputs)
     NamedText { name, text }
 }
 
-/// Keys of the model before.
+/// Returns the number of keys of the source model.
 fn before(source: &Checkpoint, leg: Leg) -> u64 {
     let leaves = source.leaves();
     match leg.from.is_hf() {
@@ -263,7 +268,7 @@ fn before(source: &Checkpoint, leg: Leg) -> u64 {
     }
 }
 
-/// What of one of Cerebras's checkpoints is not in Hugging Face's files.
+/// Lists the states of a Cerebras checkpoint that Hugging Face's files do not hold.
 fn left_out(source: &Checkpoint, leg: Leg, with_optimizer: bool) -> Option<String> {
     let Value::Dict(root) = source.value(source.root()) else { return None };
     if leg.from.is_hf() || !leg.to.is_hf() {
@@ -277,7 +282,7 @@ fn left_out(source: &Checkpoint, leg: Leg, with_optimizer: bool) -> Option<Strin
     })
 }
 
-/// The command that does the same.
+/// Returns the equivalent command.
 fn command(
     open: &OpenCheckpoint,
     options: &ConvertOptions,

@@ -1,4 +1,4 @@
-//! What becomes of which keys, folded by layer, in the words of the page.
+//! Old and new keys of a model conversion, folded by layer, in the page's words.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use statelens_recipes::engine::{Move, Unmatched};
 
 use crate::protocol::family::KeyRow;
 
-/// The rows: keys that no rule covers first, then those that are left out, then the others.
+/// Returns the rows: keys that no rule covers first, then those that are left out, then the others.
 pub(super) fn rows(done: &ModelConversion) -> Vec<KeyRow> {
     let mut rows = folded(done.unmatched.iter().map(unmatched).collect());
     let moves = composed(&done.moves, &done.ends);
@@ -49,21 +49,21 @@ fn row(one: &KeyMapping) -> KeyRow {
     }
 }
 
-/// Where keys come from, where they go, and what is done on the way.
+/// Source keys, target keys, and the operations between them.
 struct KeyMapping {
     from: Vec<String>,
     to: Vec<String>,
     how: Vec<String>,
 }
 
-/// The moves of several steps as those of one.
+/// Composes the moves of several steps into single ones.
 fn composed(moves: &[Move], ends: &[usize]) -> Vec<KeyMapping> {
     let mut ways: Vec<KeyMapping> = Vec::new();
     let mut begin = 0;
     for (step, &end) in ends.iter().enumerate() {
         let own = moves.get(begin..end).unwrap_or_default();
         begin = end;
-        // A step without rules of its own changes nothing.
+        // A step without rules changes nothing.
         if own.is_empty() {
             continue;
         }
@@ -105,7 +105,7 @@ impl KeyMapping {
 
 const COPY: &str = "copy";
 
-/// What a rule does to its keys, in a few words.
+/// Describes what a rule does to its keys, in a few words.
 fn how_of(one: &Move) -> String {
     let Some((_, operations)) = one.rule.split_once(" : ") else {
         return match (one.from.is_empty(), one.rule.starts_with("twice ")) {
@@ -145,20 +145,21 @@ fn how_of(one: &Move) -> String {
     }
 }
 
-/// What a created key is made of.
+/// Returns the function that makes a created key.
 fn made_of(rule: &str) -> String {
     let maker = rule.split_once('=').map(|(_, maker)| maker.trim());
     let name = maker.and_then(|maker| maker.split(['(', ' ']).next()).unwrap_or_default();
     if name.is_empty() { String::new() } else { format!(": {name}") }
 }
 
-/// ` experts`, if they are.
+/// Returns ` experts` if all keys are of experts.
 fn experts(keys: &[String]) -> &'static str {
     let all = !keys.is_empty() && keys.iter().all(|key| key.contains("experts"));
     if all { " experts" } else { "" }
 }
 
-/// What tells keys apart that go together: `q, k, v`; how many there are, if that is long.
+/// Returns the components that distinguish keys, as in `q, k, v`; the number of keys if that is too
+/// long.
 fn parts(keys: &[String]) -> String {
     let split: Vec<Vec<&str>> = keys.iter().map(|key| key.split(['.', '_']).collect()).collect();
     let place = (0..split.first().map_or(0, Vec::len)).find(|at| {
@@ -176,7 +177,7 @@ fn parts(keys: &[String]) -> String {
     }
 }
 
-/// Rows that differ in numbers only as one, in the order of the first.
+/// Folds rows that differ only in numbers into one, in the order of the first.
 fn folded(rows: Vec<KeyRow>) -> Vec<KeyRow> {
     let mut groups: Vec<Vec<KeyRow>> = Vec::new();
     let mut known = HashMap::new();
@@ -192,7 +193,8 @@ fn folded(rows: Vec<KeyRow>) -> Vec<KeyRow> {
     groups.into_iter().flat_map(|group| one(&group).map_or(group, |one| vec![one])).collect()
 }
 
-/// One row for all of a group, if its numbers are every combination of what its places have.
+/// Returns one row for a group, if its numbers are every combination of the numbers at each
+/// position.
 fn one(group: &[KeyRow]) -> Option<KeyRow> {
     let first = group.first().filter(|_| group.len() > 1)?;
     let key = |row: &KeyRow| if first.old.is_empty() { row.new.clone() } else { row.old.clone() };
