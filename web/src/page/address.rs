@@ -16,18 +16,18 @@ use crate::protocol::finding::Severity;
 use crate::protocol::opened::{Agreed, Fetched};
 use crate::state::fmt;
 
-/// What one action may fetch: at first, and what else can be chosen.
+/// Choices of how many bytes one action may fetch, with their names; the first is the default.
 const CAPS: [(u64, &str); 3] =
     [(64_000_000, "64 MB"), (1_000_000_000, "1 GB"), (u64::MAX >> 11, "no limit")];
 
 impl Actor {
-    /// Opens the checkpoint at an address, absolute or relative to the page, and asks before
-    /// another site is spoken to. The page's own site gave the page; it is asked at once.
+    /// Opens the checkpoint at an address, absolute or relative to the page. Asks for confirmation
+    /// before a request to another site; the page's own site needs none.
     pub fn ask_address(&self, text: &str) {
         let url = absolute(text);
         let here = origin();
         if Address::parse(&url).is_ok_and(|address| address.is_of(&here)) {
-            // What the command serves lies on this machine.
+            // The command serves files of this computer, so there is no need to limit the transfer.
             let cap = if served().is_some() { CAPS[2].0 } else { CAPS[0].0 };
             self.open_address(&url, Agreed { cap, ..Agreed::default() });
         } else {
@@ -41,13 +41,13 @@ impl Actor {
         self.act(Action::Allow(cap));
     }
 
-    /// Opens the checkpoint at an address.
+    /// Opens the checkpoint at an address. Asks for confirmation first if a file is being written.
     pub fn open_address(&self, url: &str, agreed: Agreed) {
         let url = url.to_owned();
         self.instead(move |actor| actor.open_address_now(&url, agreed));
     }
 
-    /// Opens the checkpoint at an address, whatever is going on.
+    /// Opens the checkpoint at an address without asking for confirmation.
     pub fn open_address_now(&self, url: &str, agreed: Agreed) {
         let open = ToWorker::OpenAddress { url: url.to_owned(), agreed };
         let action = Action::OpenAddress(url.to_owned().into(), agreed);
@@ -55,7 +55,7 @@ impl Actor {
     }
 }
 
-/// Opens what `?url=` in the page's own address names.
+/// Opens the address given by `?url=` in the page's URL, when the page loads.
 #[hook]
 pub fn use_address_of_page(actor: &Actor) {
     let actor = actor.clone();
@@ -64,7 +64,7 @@ pub fn use_address_of_page(actor: &Actor) {
     });
 }
 
-/// Opens what `?url=` in the page's own address names; false if it names nothing.
+/// Opens the address given by `?url=` in the page's URL. Returns false if there is none.
 pub fn open_address_of_page(actor: &Actor) -> bool {
     let search = web_sys::window().and_then(|window| window.location().search().ok());
     let named = search
@@ -76,7 +76,7 @@ pub fn open_address_of_page(actor: &Actor) -> bool {
     named.is_some()
 }
 
-/// Opens a URL that is pasted anywhere but into a field.
+/// Opens a URL that is pasted outside of input fields.
 #[hook]
 pub fn use_pasted_address(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let (model, actor) = (model.clone(), actor.clone());
@@ -98,14 +98,14 @@ pub fn use_pasted_address(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     use_window_event("paste", listen);
 }
 
-/// The URL that a pasted text consists of, if it is one.
+/// Returns the pasted text if it is a single HTTP or HTTPS URL.
 fn pasted_url(text: &str) -> Option<&str> {
     let text = text.trim();
     let is_url = text.starts_with("https://") || text.starts_with("http://");
     (is_url && !text.contains(char::is_whitespace)).then_some(text)
 }
 
-/// The page's own site, as `https://example.org`; of a page from the disk, nothing.
+/// Returns the page's origin, such as `https://example.org`, as the browser reports it.
 fn origin() -> String {
     web_sys::window().and_then(|window| window.location().origin().ok()).unwrap_or_default()
 }
@@ -117,14 +117,15 @@ fn absolute(text: &str) -> String {
     url.map_or_else(|| text.to_owned(), |url| url.href())
 }
 
-/// Asks for an address, and before the first request for whether to ask that server.
+/// Properties of the address dialog.
 #[derive(Properties, PartialEq)]
 pub struct AddressProps {
-    /// The address that is asked about; may be empty.
+    /// The address to start with; may be empty.
     pub address: AttrValue,
 }
 
-/// Asks for an address.
+/// The dialog for opening an address. It also asks for confirmation before the first request to the
+/// server.
 #[component]
 pub fn AddressSheet(props: &AddressProps) -> Html {
     let actor = use_context::<Actor>();
@@ -196,7 +197,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
     }
 }
 
-/// The address, if it can be asked for.
+/// Parses the address, or returns why it can't be fetched.
 fn judged(text: &str) -> Result<Address, String> {
     let address = Address::parse(text).map_err(|error| {
         let advice = error.next_step().unwrap_or_default();
@@ -208,7 +209,7 @@ fn judged(text: &str) -> Result<Address, String> {
     Ok(address)
 }
 
-/// What opening the address means, or why it can't be opened.
+/// Explains what opening the address fetches, or why it can't be opened.
 fn about(text: &str, asked: &Result<Address, String>) -> Html {
     match asked {
         Err(_) if text.is_empty() => html! {
@@ -232,7 +233,7 @@ fn about(text: &str, asked: &Result<Address, String>) -> Html {
     }
 }
 
-/// What has been fetched and from where, and how much may be, for the bar at the bottom.
+/// Renders, for the status bar, how much was fetched from where, with a menu for the limit.
 pub fn fetched(actor: &Actor, fetched: &Fetched, most: u64) -> Html {
     let actor = actor.clone();
     let onchange = Callback::from(move |event: Event| {
@@ -266,22 +267,22 @@ pub fn fetched(actor: &Actor, fetched: &Fetched, most: u64) -> Html {
     }
 }
 
-/// The name of a limit that allows so many bytes, and the limit.
+/// Returns the smallest limit that allows `needed` bytes, and its name.
 fn limit_for(needed: u64) -> (u64, &'static str) {
     CAPS.into_iter().find(|(cap, _)| *cap >= needed).unwrap_or(CAPS[CAPS.len() - 1])
 }
 
-/// What the button says that raises the limit to this one.
+/// Returns the label of the button that raises the limit.
 fn raise_to(name: &str) -> String {
     if name == CAPS[2].1 { "Remove the limit".to_owned() } else { format!("Raise to {name}") }
 }
 
-/// The properties of a limit that is too low.
+/// Properties of a notice that the limit is too low.
 #[derive(Properties, PartialEq)]
 pub struct LimitProps {
-    /// How many bytes are needed.
+    /// Number of bytes needed.
     pub needed: u64,
-    /// How many bytes one action may fetch.
+    /// Number of bytes that one action may fetch.
     pub cap: u64,
 }
 
@@ -292,7 +293,7 @@ impl LimitProps {
     }
 }
 
-/// Says that the limit is too low, with a button that raises it.
+/// A notice that the limit is too low, with a button that raises it.
 #[component]
 pub fn RaiseLimit(props: &LimitProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -304,7 +305,7 @@ pub fn RaiseLimit(props: &LimitProps) -> Html {
     }
 }
 
-/// Asks for a higher limit before a scan begins.
+/// The dialog that asks for a higher limit before a scan.
 #[component]
 pub fn LimitDialog(props: &LimitProps) -> Html {
     let node = use_node_ref();
@@ -339,8 +340,8 @@ pub fn LimitDialog(props: &LimitProps) -> Html {
     }
 }
 
-/// A way to go on after an address could not be opened: again, with a larger limit if that was
-/// reached, or to where its server leads if that was not agreed to.
+/// Renders a button to try again after an address could not be opened: with a larger limit if the
+/// limit was reached, or following the redirect if the user has not agreed to that yet.
 pub fn again(actor: &Actor, address: &AttrValue, agreed: Agreed, kind: ErrorKind) -> Html {
     let mut next = agreed;
     let mut hint = ("The server may answer now", "Try again".to_owned());
@@ -360,7 +361,7 @@ pub fn again(actor: &Actor, address: &AttrValue, agreed: Agreed, kind: ErrorKind
     html! { <div class="hint"><span>{ hint.0 }</span><button class="btn" id="again" {onclick}>{ hint.1 }</button></div> }
 }
 
-/// The sheet, if it is asked for.
+/// Returns the address dialog if it is to be shown.
 pub fn sheet(model: &PageModel) -> Option<Html> {
     (model.sheet == Some(Sheet::Address))
         .then(|| html! { <AddressSheet address={model.asking.clone()} /> })

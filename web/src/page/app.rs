@@ -1,4 +1,4 @@
-//! The root: the worker, the state, and which screen and sheet are shown.
+//! The root component: owns the worker and the state, and chooses the screen and the sheet.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -49,7 +49,7 @@ use crate::protocol::{FromWorker, Posted, ToWorker};
 use crate::state::fmt;
 use crate::state::instrument::Scan;
 
-/// The page.
+/// The root component.
 #[component]
 pub fn App() -> Html {
     let model = use_reducer(PageModel::default);
@@ -129,8 +129,8 @@ pub fn App() -> Html {
             { stopping::dialog(&model, &actor) }
             { stopping::notice(&model, &actor) }
             <NewVersion />
-            // Always there: Yew loses its place behind a component that shows nothing when what
-            // follows it comes and goes.
+            // This element is always present: Yew loses its position behind a component that
+            // renders nothing when the following node appears and disappears.
             <div aria-hidden="true">
                 if model.over.is_some() && !matches!(model.screen, Screen::Start) {
                     { dropover(&model) }
@@ -180,7 +180,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
             }
             None => html! {},
         },
-        // Files that open within a moment never show a loading screen.
+        // Files that open quickly never show a loading screen.
         (Screen::Work, Some(work)) if model.looking.is_some() => match &model.looking {
             Some(looking) => html! {
                 <Expanded {work} looking={looking.clone()} inspected={model.inspected.clone()} taking={model.instrument.taking.clone()} privacy={privacy(model)} />
@@ -197,7 +197,8 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     }
 }
 
-/// Opens what is over a limit within ten times as much.
+/// Returns a callback that opens the checkpoint again with ten times the limits, if the error is
+/// that a limit was reached.
 fn raise(
     model: &UseReducerHandle<PageModel>,
     actor: &Actor,
@@ -219,7 +220,7 @@ fn raise(
     })
 }
 
-/// What the sides of a comparison are called.
+/// Returns distinct names for the two sides of a comparison.
 fn side_names(model: &PageModel, second: &Compare) -> (AttrValue, AttrValue) {
     let file = model.files.get(model.asked.unwrap_or(0) as usize);
     let path = |file: Option<&Dropped>| file.map(|file| file.name.path.clone()).unwrap_or_default();
@@ -237,7 +238,8 @@ fn side_names(model: &PageModel, second: &Compare) -> (AttrValue, AttrValue) {
     (first.into(), second.into())
 }
 
-/// The name of what is open: of several checkpoints with the folder that tells them apart, of shards the folder.
+/// Returns the name of the open checkpoint: the entry's name if the drop has several checkpoints,
+/// the folder's name for shards, else the file's name.
 fn title(model: &PageModel) -> AttrValue {
     let Some(work) = &model.work else { return AttrValue::default() };
     let opened = &work.opened;
@@ -251,7 +253,7 @@ fn title(model: &PageModel) -> AttrValue {
     folder.map_or_else(|| opened.name.clone(), |folder| format!("{folder}/")).into()
 }
 
-/// The name of the run folder, while one of its checkpoints is open.
+/// Returns the name of the run folder that is open, if any.
 fn run_name(model: &PageModel) -> Option<AttrValue> {
     let view = model.run.as_ref()?;
     let folder = view.folder.rsplit('/').next().unwrap_or_default();
@@ -281,13 +283,13 @@ fn loading_size(model: &PageModel) -> u64 {
     loading(model).map_or(0, |dropped| dropped.name.size)
 }
 
-/// What the bar at the bottom says of where bytes go: which server is asked, if one is.
+/// Renders the status bar's note on where bytes go, with the server's name for a remote checkpoint.
 fn privacy(model: &PageModel) -> Html {
     let host = model.address.as_ref().map(|address| stopping::host(address));
     stopping::privacy(host.as_deref())
 }
 
-/// The file that is opened, or that an error is about.
+/// Returns the file that is being opened, or that the error is about.
 fn loading(model: &PageModel) -> Option<&Dropped> {
     let error = model.error.as_deref().filter(|_| model.screen == Screen::Error);
     let about = |error: &ErrorText| {
@@ -344,7 +346,8 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     }
 }
 
-/// A finished conversion: saves what is to be saved, and keeps a single file for opening.
+/// Saves the files that a reply brings. Returns the file of a conversion if it is a single one, so
+/// that it can be opened.
 fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     if let FromWorker::Summary { name, text } = message {
         drop::save_text(text, name);
@@ -375,8 +378,8 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     }
 }
 
-/// Asks for facts and first values whenever another row is looked at, and for a plan whenever
-/// something else is asked of a conversion.
+/// Requests details and values when the selection changes, and a plan when the options of the
+/// conversion change.
 #[hook]
 fn use_questions(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let row = model.work.as_ref().and_then(crate::state::work::OpenWork::row);
@@ -392,7 +395,7 @@ fn use_questions(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let slice = row.map_or("", |row| model.instrument.slice_of(row)).to_owned();
     use_effect_with((opened.clone(), row, at, slice), move |(_, row, at, slice)| {
         if let Some(row) = *row {
-            // What is stood before is in the middle.
+            // Places the selected value in the middle of the window.
             let start = at.map_or(0, |number| number.saturating_sub(u64::from(VALUES) / 2));
             asker.ask(&ToWorker::Values { row, slice: slice.clone(), start, count: VALUES });
         }
@@ -406,7 +409,7 @@ fn use_questions(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     });
 }
 
-/// The window's title is the file's name.
+/// Sets the window's title to the name of the open checkpoint.
 #[hook]
 fn use_title(model: &UseReducerHandle<PageModel>) {
     let title = match (&model.screen, &model.work) {

@@ -1,5 +1,5 @@
-//! Files that arrive by drops and dialogs: what is said while they are dragged, and what is done with
-//! them.
+//! Files that arrive by drops and dialogs: the hints shown while dragging, and how the files are
+//! handled.
 
 use wasm_bindgen::JsCast;
 use wasm_bindgen_futures::spawn_local;
@@ -15,7 +15,7 @@ use crate::page::model::{Action, PageModel, Sheet};
 use crate::page::{family, run, verify};
 use crate::protocol::error::{ErrorKind, ErrorText};
 
-/// Listens to what is dragged over the window and dropped on it.
+/// Handles items that are dragged over the window and dropped on it.
 #[hook]
 pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let over = {
@@ -44,7 +44,7 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let leave = {
         let (model, actor) = (model.clone(), actor.clone());
         Callback::from(move |event: Event| {
-            // The pointer left the window, not one element for another.
+            // Without a related target, the pointer left the window and not just an element.
             let outside =
                 event.dyn_ref::<DragEvent>().is_some_and(|drag| drag.related_target().is_none());
             if outside && model.over.is_some() {
@@ -84,7 +84,7 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     use_window_event("drop", dropped);
 }
 
-/// Says that there are no files in what was dropped.
+/// Shows an error: the drop contains no files.
 fn nothing(actor: &Actor, name: String) {
     actor.act(Action::Over(None));
     actor.act(Action::Fail(ErrorText {
@@ -97,14 +97,15 @@ fn nothing(actor: &Actor, name: String) {
     }));
 }
 
-/// Whether the pointer is in the right half of the window.
+/// Returns whether the pointer is in the right half of the window.
 fn on_right(event: &Event) -> bool {
     let width = web_sys::window().and_then(|window| window.inner_width().ok()?.as_f64());
     let at = event.dyn_ref::<DragEvent>().map_or(0, |drag| drag.client_x());
     f64::from(at) > width.unwrap_or(f64::MAX) / 2.0
 }
 
-/// Takes files: what the open checkpoint misses joins it, anything else replaces it.
+/// Handles dropped or chosen files. Files that belong to the open checkpoint are added to it,
+/// anything else replaces it. The verify and convert sheets take theirs first.
 pub fn take(model: &PageModel, actor: &Actor, dropped: Vec<Dropped>) {
     if verify::takes(model, actor, &dropped) || family::takes(model, actor, &dropped) {
         return;
@@ -115,7 +116,7 @@ pub fn take(model: &PageModel, actor: &Actor, dropped: Vec<Dropped>) {
             if let Some(path) = model.missing(&file.name.path) {
                 file.name.path = path.to_owned();
             }
-            // One that comes again may be another one by now.
+            // A file of the same path replaces the old one, since it may have changed.
             match all.iter_mut().find(|known| known.name.path == file.name.path) {
                 Some(known) => *known = file,
                 None => all.push(file),
@@ -127,7 +128,7 @@ pub fn take(model: &PageModel, actor: &Actor, dropped: Vec<Dropped>) {
     }
 }
 
-/// What is said while things are dragged over the page.
+/// Returns the hint shown while items are dragged over the page.
 pub fn over_text(over: Option<usize>) -> String {
     match over {
         Some(0) | None => "Release to open.".into(),
@@ -136,7 +137,7 @@ pub fn over_text(over: Option<usize>) -> String {
     }
 }
 
-/// What a drop would do. Where a checkpoint is open, the right half is for comparing.
+/// Renders what a drop would do. If a checkpoint is open, dropping on the right half compares.
 pub fn dropover(model: &PageModel) -> Html {
     let converting = model.sheet == Some(Sheet::Convert);
     let halves = model.work.as_ref().filter(|_| compare::can_compare(model) && !converting);

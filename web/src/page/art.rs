@@ -1,10 +1,11 @@
-//! The picture of the first screen: a state, and the lens on one of its keys. Decoration only.
+//! The decorative picture of the start screen: a list of keys with a magnifying lens on one of
+//! them.
 
 use yew::prelude::*;
 
 use crate::page::arriving::over_text;
 
-/// Keys of the bundled training state, with what stands beside them.
+/// Keys of the bundled training state, each with its dtype or kind and its shape or value.
 const KEYS: [(&str, &str, &str); 37] = [
     ("model.model.wte.weight", "f32", "[97, 32]"),
     ("model.model.wpe.weight", "f32", "[16, 32]"),
@@ -47,9 +48,9 @@ const KEYS: [(&str, &str, &str); 37] = [
 
 const SPINES: &str = "M24 42V602M44 42V602M64 82V542M64 562V582M24 622V682M44 622V642M64 622V642M44 662V682M64 662V682";
 
-/// The row under the lens.
+/// Index of the row under the lens.
 const LOOKED_AT: usize = 16;
-/// The lens: centre, and the distance of its rows.
+/// Centre (x, y) of the lens, and the distance of its rows.
 const LENS: (f64, f64, f64) = (448.0, 362.0, 41.0);
 
 fn hue(kind: &str) -> &'static str {
@@ -60,7 +61,7 @@ fn hue(kind: &str) -> &'static str {
     }
 }
 
-/// Where a key's line begins: at the left for what lies at the top.
+/// Returns the x coordinate where a key's line starts; top-level keys start further left.
 fn indent(key: &str) -> u32 {
     match key {
         "global_step" | "grad_scaler.growth_tracker" => 24,
@@ -69,7 +70,7 @@ fn indent(key: &str) -> u32 {
     }
 }
 
-/// 120 ticks round the lens, every tenth longer.
+/// Returns the SVG path of 120 ticks around the lens, every tenth longer.
 fn ticks() -> String {
     (0..120)
         .map(|at| {
@@ -87,7 +88,7 @@ fn ticks() -> String {
         .collect()
 }
 
-/// The picture of the first screen, with how many things are dragged over the page.
+/// Renders the picture, with the number of items being dragged over the page.
 pub fn art(over: Option<usize>) -> Html {
     let (x, y, step) = LENS;
     let bars: String = KEYS
@@ -145,7 +146,7 @@ fn waiting(over: usize) -> String {
     }
 }
 
-/// The heading of the first screen.
+/// Returns the heading of the start screen.
 pub fn heading(over: Option<usize>) -> String {
     if over.is_some() { over_text(over) } else { "Drop a checkpoint anywhere on this page.".into() }
 }

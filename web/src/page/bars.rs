@@ -1,4 +1,4 @@
-//! Controls that several screens have in their bars.
+//! Controls shared by the bars of several screens.
 
 use statelens_inspect::visible;
 use yew::prelude::*;
@@ -7,7 +7,7 @@ use crate::page::marks::{classes, one_of, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Tab};
 
-/// Shows the button that leads back to where the screen was opened from.
+/// Renders the button that leads back to the screen that this one was opened from.
 pub(super) fn back(to: &str, title: &'static str, onclick: Callback<MouseEvent>) -> Html {
     html! {
         <button class="btn quiet back" id="back" {title} {onclick}>
@@ -15,7 +15,7 @@ pub(super) fn back(to: &str, title: &'static str, onclick: Callback<MouseEvent>)
     }
 }
 
-/// Shows the tabs that choose the pane of a small screen. A screen of two panes has no tree.
+/// Renders the tabs that choose the pane on a small screen. Screens with two panes have no tree.
 pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Html {
     let two = panes.len() == 2;
     let tab = if two && tab == Tab::Tree { Tab::Keys } else { tab };
@@ -30,7 +30,7 @@ pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Ht
     }
 }
 
-/// Shows a `select` drawn as a chip.
+/// Renders a `select` styled as a chip.
 pub(super) fn menu(
     name: &'static str,
     choices: &[String],

@@ -1,6 +1,6 @@
-//! The page's end of the worker: starts it, posts messages, hands on answers. It counts sessions and
-//! jobs, knows which jobs are under way, and hands on no answer that is of another session or of a
-//! job that something else took the place of.
+//! The page's connection to the worker: starts it, posts messages, forwards replies. The bridge
+//! numbers sessions and jobs, tracks the running jobs, and drops replies of another session or of a
+//! replaced job.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,19 +16,19 @@ use crate::protocol::job::JobKind;
 use crate::protocol::{FILES, FromWorker, HANDLE, Posted, ToWorker};
 use crate::rows::PackedRows;
 
-/// Milliseconds that a worker may take to hear that something else is opened, before it is ended: it
-/// may wait for a server, and can't listen meanwhile.
+/// Milliseconds before a worker that does not react to a new session is terminated. It may be
+/// waiting for a server and can't receive messages meanwhile.
 const PATIENCE: u32 = 1_500;
 
-/// Of more keys than that, the first are shown by themselves first.
+/// Above this number of keys, a preview of the first keys is shown before all of them.
 const MANY: u32 = 5_000;
-/// Milliseconds in which a browser draws them.
+/// Milliseconds that a browser needs to draw the preview.
 const FRAMES: u32 = 30;
 
-/// What came from the worker: whose it is and the message, and what came beside it.
+/// A message of the worker with its session and job, and the attached files or handle.
 pub type WorkerMessage = (Posted<FromWorker>, JsValue);
 
-/// A running worker. Clones share it.
+/// A running worker. Clones share the same worker.
 #[derive(Clone)]
 pub struct Bridge {
     inner: Rc<RefCell<BridgeState>>,
@@ -39,15 +39,15 @@ struct BridgeState {
     worker: Option<Worker>,
     ready: bool,
     waiting: Vec<JsValue>,
-    /// The session that was begun last.
+    /// The latest session.
     session: u32,
-    /// The message that began it, until something is heard of it.
+    /// The message that began that session, until the first reply arrives.
     begun: Option<JsValue>,
-    /// The job that was begun last.
+    /// The latest job.
     job: u32,
-    /// Those under way.
+    /// Running jobs.
     jobs: Vec<(u32, JobKind)>,
-    /// The name of this tab, under which it holds a lock.
+    /// The unique name of this tab, and of the lock that it holds.
     tab: String,
     hear: Option<Closure<dyn FnMut(MessageEvent)>>,
     fail: Option<Closure<dyn FnMut(web_sys::ErrorEvent)>>,
@@ -60,7 +60,7 @@ impl PartialEq for Bridge {
 }
 
 impl Bridge {
-    /// Starts a worker whose answers go to `answers`.
+    /// Starts a worker whose replies go to `answers`.
     pub fn start(answers: Callback<WorkerMessage>) -> Self {
         let tab = format!("{LOCK}{}", (js_sys::Math::random() * 1e15) as u64);
         hold(&tab);
@@ -81,34 +81,35 @@ impl Bridge {
         bridge
     }
 
-    /// Whether a job of a kind is under way.
+    /// Returns whether a job of a kind is running.
     pub fn is_doing(&self, kind: JobKind) -> bool {
         self.inner.borrow().jobs.iter().any(|job| job.1 == kind)
     }
 
-    /// The jobs that would be lost if something else were opened.
+    /// Returns the running jobs that would be lost if something else were opened.
     pub fn long_jobs(&self) -> Vec<JobKind> {
         let long = [JobKind::Write, JobKind::Verify, JobKind::Scan, JobKind::Compare];
         long.into_iter().filter(|kind| self.is_doing(*kind)).collect()
     }
 
-    /// Ends whatever the worker is doing, at once, and starts a new one, in which nothing is open.
+    /// Terminates the worker at once and starts a new one, with nothing open.
     pub fn restart(&self) {
         self.inner.borrow_mut().session += 1;
         self.replace();
     }
 
-    /// Posts a message about what is open, or being opened.
+    /// Posts a message about the latest session.
     pub fn post(&self, message: &ToWorker) {
         self.post_with(message, &JsValue::UNDEFINED, &JsValue::UNDEFINED);
     }
 
-    /// Posts a message about a session; to no effect if another one was begun.
+    /// Posts a message about a session; does nothing if a newer session was begun.
     pub fn ask(&self, session: u32, message: &ToWorker) {
         self.ask_with(session, message, &JsValue::UNDEFINED, &JsValue::UNDEFINED);
     }
 
-    /// As [`Bridge::ask`], with files or a handle beside the message; whether it was posted.
+    /// Like [`Bridge::ask`], with files or a handle attached. Returns whether the message was
+    /// posted.
     pub fn ask_with(
         &self,
         session: u32,
@@ -123,10 +124,10 @@ impl Bridge {
         is_open
     }
 
-    /// As [`Bridge::post`], with files or a handle beside the message.
+    /// Like [`Bridge::post`], with files or a handle attached.
     pub fn post_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) {
         let begins = message.begins_session();
-        // What opens something listens to nothing meanwhile.
+        // A worker that is opening something does not receive messages, so it is replaced.
         if begins && (self.is_doing(JobKind::Open) || self.is_doing(JobKind::Look)) {
             self.replace();
         }
@@ -159,8 +160,8 @@ impl Bridge {
         inner.post(envelope);
     }
 
-    /// Hands on what was heard. The first of very many keys are shown before all of them are
-    /// arranged, which takes longer than is waited for gladly.
+    /// Forwards a reply. If it has very many keys, forwards a preview of the first ones before,
+    /// since arranging all of them takes noticeably long.
     fn hand_on(&self, posted: Posted<FromWorker>, beside: JsValue) {
         let Posted { session, job, message } = &posted;
         let first = match message {
@@ -172,7 +173,7 @@ impl Bridge {
         self.answers.emit((Posted { session: *session, job: *job, message }, JsValue::UNDEFINED));
         let bridge = self.clone();
         Timeout::new(FRAMES, move || {
-            // Else something else was opened meanwhile.
+            // Otherwise something else was opened meanwhile.
             if bridge.inner.borrow().session == posted.session {
                 bridge.answers.emit((posted, beside));
             }
@@ -180,11 +181,12 @@ impl Bridge {
         .forget();
     }
 
-    /// Ends a worker that has not heard of a session, and begins that in a new one.
+    /// Terminates a worker that has not replied in a session, and begins that session in a new
+    /// worker.
     fn insist(&self, session: u32) {
         let begun = {
             let mut inner = self.inner.borrow_mut();
-            // One that has not started yet can't be in the middle of something.
+            // A worker that has not started yet can't be busy.
             if inner.session != session || !inner.ready {
                 return;
             }
@@ -199,7 +201,7 @@ impl Bridge {
         }
     }
 
-    /// Another worker in the place of this one.
+    /// Replaces the worker with a new one.
     fn replace(&self) {
         if let Some(worker) = self.inner.borrow_mut().worker.take() {
             worker.terminate();
@@ -232,9 +234,9 @@ impl Bridge {
                     (inner.ready, inner.session)
                 };
                 let (bridge, error) = (bridge.clone(), JsValue::from(event.message()));
-                // Not here: the new one takes the place of what is running now.
+                // Deferred: the restart drops the closure that is running now.
                 Timeout::new(0, move || {
-                    // A worker that never spoke would only fail again.
+                    // A worker that never became ready would only fail again.
                     if ready {
                         bridge.restart();
                     }
@@ -252,7 +254,7 @@ impl Bridge {
         options.set_name(&inner.tab);
         inner.worker = Worker::new_with_options(&script, &options).ok();
         if let Some(worker) = &inner.worker {
-            // What it runs is what this page runs, compiled already.
+            // The worker runs the same program as the page, already compiled.
             let _ = worker.post_message(&program);
             worker.set_onmessage(Some(hear.as_ref().unchecked_ref()));
             worker.set_onerror(Some(fail.as_ref().unchecked_ref()));
@@ -263,7 +265,7 @@ impl Bridge {
 }
 
 impl Bridge {
-    /// Tells the page what kept the worker from answering.
+    /// Reports to the page that the worker crashed, with the error.
     fn tell_defect(&self, session: u32, error: &JsValue) {
         let text = error.as_string().unwrap_or_else(|| format!("{error:?}"));
         let message = FromWorker::Crashed(died(&text));
@@ -272,10 +274,10 @@ impl Bridge {
 }
 
 impl BridgeState {
-    /// Posts a message as soon as the worker listens.
+    /// Posts a message, or queues it until the worker is ready.
     fn post(&mut self, envelope: JsValue) {
         match &self.worker {
-            // What can't be cloned is a handle that the browser took back: nothing is lost.
+            // Posting fails only if the browser has revoked a handle; then nothing is lost.
             Some(worker) if self.ready => {
                 let _ = worker.post_message(&envelope);
             }
@@ -283,7 +285,7 @@ impl BridgeState {
         }
     }
 
-    /// Notes what an answer says about jobs; whether it is for the page.
+    /// Updates the running jobs from a reply. Returns whether to forward the reply to the page.
     fn hears(&mut self, posted: &Posted<FromWorker>) -> bool {
         if posted.message == FromWorker::Ready {
             self.ready = true;
@@ -308,13 +310,13 @@ impl BridgeState {
     }
 }
 
-/// Holds a lock for as long as the tab is there, so that others see that its files are not left.
+/// Holds a lock while the tab exists, so that other tabs see that its private files are in use.
 fn hold(tab: &str) {
     let navigator = web_sys::window().map(|window| JsValue::from(window.navigator()));
     let locks = get(&navigator.unwrap_or_default(), "locks");
     let Ok(request) = get(&locks, "request").dyn_into::<Function>() else { return };
     let until_gone = Closure::once_into_js(|| Promise::new(&mut |_, _| {}));
-    // A browser that refuses goes by the age of the files.
+    // If the browser refuses the lock, tabs go by the age of the files.
     let _ = request.call2(&locks, &tab.into(), &until_gone);
 }
 

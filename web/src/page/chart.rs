@@ -1,4 +1,4 @@
-//! Lines with axes, drawn by the core, and their numbers to save.
+//! A line chart, drawn as SVG by the core, with buttons that save the picture and its numbers.
 
 use statelens_inspect::picture::Chart;
 use yew::prelude::*;
@@ -7,21 +7,20 @@ use crate::page::drop::save_text;
 use crate::page::hooks::use_size;
 use crate::page::naming::key_name;
 
-/// Lines with axes.
+/// Properties of a line chart.
 #[derive(Properties, PartialEq)]
 pub struct ChartProps {
-    /// What is drawn.
     pub chart: Chart,
-    /// How high it is, in pixels.
+    /// Height in pixels.
     pub height: u32,
-    /// What files are called.
+    /// Base name of saved files.
     pub name: String,
-    /// Its numbers, where they are not those of its points.
+    /// The CSV to save, if it differs from the chart's points.
     #[prop_or_default]
     pub csv: Option<String>,
 }
 
-/// Lines with axes.
+/// A line chart.
 #[component]
 pub fn ChartView(props: &ChartProps) -> Html {
     let node = use_node_ref();

@@ -1,17 +1,18 @@
-//! The Python that reads what is looked at, to be copied.
+//! Python code that reads the selected row, to be copied.
 
 use yew::prelude::*;
 
 use crate::page::marks::{Copy, when};
 
-/// The section of the inspector.
+/// Properties of the code section.
 #[derive(Properties, PartialEq)]
 pub struct CodeSectionProps {
-    /// Library and code, the usual one first.
+    /// Pairs of library and code, the most common library first.
     pub code: Vec<(String, String)>,
 }
 
-/// The section of the inspector. The library that was chosen last stays chosen where it has code.
+/// The code section of the inspector. The library chosen last stays selected for other rows if it
+/// has code for them.
 #[component]
 pub fn CodeSection(props: &CodeSectionProps) -> Html {
     let chosen = use_state(String::new);

@@ -1,5 +1,5 @@
-//! Columns whose width can be changed: a grip at the left edge of each head. The widths are properties of the
-//! table's style, which rows and head use.
+//! Resizable columns: a grip at the left edge of each column head. The widths are CSS custom
+//! properties of the table, which the head and the rows use.
 
 use wasm_bindgen::JsCast;
 use web_sys::{Element, HtmlElement};
@@ -10,12 +10,12 @@ use crate::page::edge::Edge;
 /// The smallest and the largest width of a column, in pixels.
 const LIMITS: (f64, f64) = (40.0, 600.0);
 
-/// The grip of a column.
+/// Properties of the grip of a column.
 #[derive(Properties, PartialEq)]
 pub struct GripProps {
-    /// The class of the column.
+    /// CSS class of the column.
     pub class: &'static str,
-    /// What the column is called.
+    /// Name of the column.
     pub name: &'static str,
 }
 
@@ -28,7 +28,7 @@ pub fn Grip(props: &GripProps) -> Html {
         let Some(table) = table.and_then(|table| table.dyn_into::<HtmlElement>().ok()) else {
             return;
         };
-        // Above the width that fits the content, which comes back when this one is removed.
+        // This property overrides the width that fits the content; removing it restores that width.
         let property = format!("--own-{class}");
         let _ = match width {
             Some(width) => table.style().set_property(&property, &format!("{width}px")),

@@ -1,4 +1,4 @@
-//! Controls of what is converted: each change asks for the plan anew.
+//! Controls for the options of a conversion. Each change requests a new plan.
 
 use yew::prelude::*;
 
@@ -7,12 +7,12 @@ use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
 use crate::protocol::opened::Choice;
 
-/// Changes what is asked for, and asks for the plan of it.
+/// Changes the options and requests a new plan.
 pub(super) fn change(actor: &Actor, change: impl FnOnce(&mut Convert) + 'static) {
     change_boxed(actor, Box::new(change));
 }
 
-/// The same, compiled once for all changes.
+/// Does the work of [`change`]; not generic, so that it is compiled only once.
 fn change_boxed(actor: &Actor, change: Box<dyn FnOnce(&mut Convert)>) {
     actor.convert(move |convert| {
         change(convert);
@@ -22,7 +22,8 @@ fn change_boxed(actor: &Actor, change: Box<dyn FnOnce(&mut Convert)>) {
     });
 }
 
-/// A row of choices, the first of which is the default; nothing if there is no choice.
+/// Renders a labelled row of choices, the first of which is the default; empty if there are fewer
+/// than two.
 pub(super) fn choices(
     actor: &Actor,
     title: &'static str,
@@ -41,7 +42,7 @@ pub(super) fn choices(
     }
 }
 
-/// The choices alone.
+/// Renders the choices without a label.
 pub(super) fn radios(
     actor: &Actor,
     about: &str,

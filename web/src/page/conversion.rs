@@ -1,4 +1,4 @@
-//! A conversion on the page: what is asked for, what was planned, and how far it is.
+//! The state of a conversion: its options, its plan and its progress.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -11,62 +11,61 @@ use crate::protocol::error::ErrorText;
 use crate::protocol::family::FamilyReply;
 use crate::protocol::opened::Opened;
 
-/// Where a conversion is.
+/// The phase of a conversion.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Phase {
-    /// It is being planned.
+    /// The user edits the options.
     Form,
-    /// It runs.
+    /// Running.
     Running {
-        /// The last that the worker said.
+        /// The latest progress.
         now: Running,
-        /// Bytes and milliseconds at each repaint, for the rate.
+        /// History of (bytes, milliseconds), for the rate.
         past: Rc<Vec<(u64, f64)>>,
     },
-    /// It is complete.
+    /// Complete.
     Done {
         /// What was written.
         done: Done,
         /// The file, if it can be opened again.
         file: Option<File>,
     },
-    /// It failed; nothing was left behind.
+    /// Failed; no partial output was left.
     Failed(Rc<ErrorText>),
 }
 
-/// The convert sheet.
+/// The state of the convert sheet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Convert {
-    /// What is asked for.
     pub options: ConvertOptions,
-    /// States that are left out.
+    /// States to leave out.
     pub without: BTreeSet<String>,
-    /// Counts up with every change; the plan that answers the last is shown.
+    /// Number of the latest request, incremented with every change. Plans of older requests are
+    /// ignored.
     pub request: u32,
-    /// The last plan.
+    /// The latest plan, or why there is none.
     pub plan: Option<Result<Rc<Planned>, Rc<ErrorText>>>,
-    /// True until the last request is answered.
+    /// True until the plan of the latest request has arrived.
     pub planning: bool,
-    /// Losses that were acknowledged, by title.
+    /// Titles of the losses that the user acknowledged.
     pub acknowledged: BTreeSet<String>,
-    /// Where it is.
     pub phase: Phase,
-    /// What is converted.
+    /// The checkpoint to convert.
     pub opened: Rc<Opened>,
-    /// Whether the name was typed: then it stays.
+    /// Whether the user typed the name; it is then no longer derived from the options.
     pub named: bool,
-    /// Which model it is, and what becomes of it.
+    /// The recognised model family, and how the conversion changes the model.
     pub family: Option<Rc<FamilyReply>>,
-    /// Files of families that the worker asks for.
+    /// Paths of family files that the worker requests.
     pub wants: Rc<Vec<String>>,
-    /// Whether the rules are shown to be edited.
+    /// Whether the editor of the rules is shown.
     pub editing: bool,
-    /// Counts up when other rules take the place of those in the editor.
+    /// Incremented when the rules in the editor are replaced.
     pub rules: u32,
 }
 
 impl Convert {
-    /// A conversion that nothing is asked of yet; `None` if nothing can be written.
+    /// Creates a conversion with default options; `None` if no format can be written.
     pub fn new(opened: &Rc<Opened>, request: u32) -> Option<Self> {
         Some(Self {
             options: first_options(opened)?,
@@ -85,11 +84,12 @@ impl Convert {
         })
     }
 
-    /// Asks for some keys, with their dtypes, as a file of their own: of one, named by it.
+    /// Selects keys, given with their dtypes, to be written to a file of their own. With a target,
+    /// the file of a single key is named after it.
     pub fn take_keys(&mut self, keys: &[(String, String)], to: Option<String>) {
         let alone = to.is_some();
         if let Some(to) = to {
-            // NumPy has no floats of these widths but by another library.
+            // NumPy has these float types only through another library.
             let lacks = |dtype: &str| {
                 dtype == "bfloat16" || dtype.starts_with("float8") || dtype.starts_with("float4")
             };
@@ -109,7 +109,7 @@ impl Convert {
         self.named = alone;
     }
 
-    /// How many losses are not acknowledged yet.
+    /// Returns the number of losses that the user has not acknowledged yet.
     pub fn open_losses(&self) -> usize {
         match &self.plan {
             Some(Ok(plan)) => {
@@ -119,21 +119,21 @@ impl Convert {
         }
     }
 
-    /// Names the file after what is asked for, unless a name was typed.
+    /// Derives the file name from the options, unless the user typed a name.
     pub fn follow(&mut self) {
         if !self.named {
             self.options.name = default_name(&self.opened, &self.options);
         }
     }
 
-    /// True while bytes are being written.
+    /// Returns whether the conversion is running.
     pub fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Running { .. })
     }
 }
 
-/// What is asked of a conversion at first: another format than the checkpoint's; `None` if nothing
-/// can be written.
+/// Returns the default options: a format other than the checkpoint's if there is one. `None` if no
+/// format can be written.
 pub fn first_options(opened: &Opened) -> Option<ConvertOptions> {
     let targets = &opened.targets;
     let target = targets.iter().find(|target| target.id != opened.format_id).or(targets.first())?;

@@ -1,4 +1,4 @@
-//! The convert sheet: what to write on the left, what that gives on the right.
+//! The convert sheet: the options on the left, the resulting plan on the right.
 
 use std::rc::Rc;
 
@@ -24,14 +24,14 @@ use crate::protocol::opened::TargetFormat;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
-/// The convert sheet.
+/// Properties of the convert sheet.
 #[derive(Properties, PartialEq)]
 pub struct ConvertProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// What is asked for, and how far it is.
+    /// The state of the conversion.
     pub convert: Convert,
-    /// Opens what was over a limit within ten times as much.
+    /// Opens the checkpoint again with ten times the limits, if a limit was reached.
     pub raise: Option<Callback<MouseEvent>>,
 }
 
@@ -101,7 +101,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
     }
 }
 
-/// What is written for a family.
+/// Explanation of a conversion to a format of the model's family.
 const FAMILY: &str = "Writes keys, shapes and config as that release expects. Tensors are renamed, transposed, split or merged on the way.";
 
 fn targets(actor: &Actor, work: &OpenWork, convert: &Convert, chosen: &TargetFormat) -> Html {
@@ -240,7 +240,8 @@ fn planned(actor: &Actor, work: &OpenWork, convert: &Convert, plan: &Planned) ->
     }
 }
 
-/// Whether something is left out, by choice or because of the target: then it is not nothing that is lost.
+/// Returns whether anything is left out, by choice or because of the target. The sheet must not
+/// claim that nothing is lost then.
 fn leaves_out(convert: &Convert, plan: &Planned) -> bool {
     !plan.notes.is_empty() || !convert.without.is_empty() || plan.preview.left_out > 0
 }

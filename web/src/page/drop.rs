@@ -12,17 +12,17 @@ use web_sys::{
 use crate::messages::get;
 use crate::protocol::opened::FileName;
 
-/// A file with the path that it had in what was dropped.
+/// A file with its path within the drop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dropped {
-    /// Name and size as the worker is told.
+    /// Name and size, as sent to the worker.
     pub name: FileName,
     /// The browser's handle.
     pub file: File,
 }
 
 impl Dropped {
-    /// A file by itself, or one chosen with its folder.
+    /// Wraps a file, with its relative path if it was chosen with its folder.
     pub fn new(file: File) -> Self {
         let path = get(&file, "webkitRelativePath").as_string().filter(|path| !path.is_empty());
         Self {
@@ -32,12 +32,12 @@ impl Dropped {
     }
 }
 
-/// The files of a dialog.
+/// Returns the files chosen in a dialog.
 pub fn from_list(list: &FileList) -> Vec<Dropped> {
     (0..list.length()).filter_map(|at| list.get(at)).map(Dropped::new).collect()
 }
 
-/// How many things are being dragged.
+/// Returns the number of files and folders being dragged.
 pub fn count(transfer: &DataTransfer) -> usize {
     let items = transfer.items();
     (0..items.length())
@@ -45,14 +45,14 @@ pub fn count(transfer: &DataTransfer) -> usize {
         .count()
 }
 
-/// True if what is dragged are files, not text of the page.
+/// Returns whether the drag contains files, and not text of the page.
 pub fn has_files(transfer: &DataTransfer) -> bool {
     transfer.types().iter().any(|kind| kind.as_string().as_deref() == Some("Files"))
 }
 
-/// The files of a drop, those in folders too, or the name of what was dropped if there are none. Entries
-/// must be taken while the event is handled, so this is no async function: what it returns reads the
-/// folders.
+/// Returns the files of a drop, including those in folders, or the name of the first dropped folder
+/// if there are no files. Entries must be taken while the event is handled, so this is not an async
+/// function: the returned future reads the folders.
 pub fn from_drop(
     transfer: &DataTransfer,
 ) -> impl Future<Output = Result<Vec<Dropped>, String>> + use<> {
@@ -86,7 +86,8 @@ pub fn from_drop(
     }
 }
 
-/// What lists a folder where its entries can't be read (web/files.js).
+/// Returns a function that lists a folder whose entries can't be read through the entry API
+/// (web/files.js).
 fn list_of(item: &DataTransferItem) -> Option<Function> {
     let folder = get(&get(&js_sys::global(), "files"), "folder").dyn_into::<Function>().ok()?;
     folder.call1(&JsValue::UNDEFINED, item).ok()?.dyn_into().ok()
@@ -104,8 +105,9 @@ async fn listed(list: Option<Function>) -> Option<Vec<Dropped>> {
     Some(found.iter().filter_map(dropped).collect())
 }
 
-/// All entries of a folder; nothing if it can't be read. A reader gives them in batches, the last of
-/// which is empty. Browsers tell folders from files, but have no classes of that name for all to see.
+/// Returns all entries of a folder; `None` if it can't be read. A reader returns them in batches,
+/// the last of which is empty. The casts are unchecked since browsers don't expose these classes
+/// under the same global names.
 async fn children(folder: &FileSystemEntry) -> Option<Vec<FileSystemEntry>> {
     let reader = folder.unchecked_ref::<FileSystemDirectoryEntry>().create_reader();
     let mut out = Vec::new();
@@ -134,19 +136,19 @@ async fn file_of(entry: &FileSystemFileEntry) -> Option<Dropped> {
     Some(Dropped { name: FileName { path, size: file.size() as u64 }, file })
 }
 
-/// A bundled example.
+/// Loads a bundled example.
 pub async fn example(name: &str) -> Option<Dropped> {
     let blob = asset(&format!("examples/{name}")).await?;
     let file = File::new_with_blob_sequence(&Array::of1(&blob), name).ok()?;
     Some(Dropped::new(file))
 }
 
-/// The text of a file of the site.
+/// Loads a file of the site as text.
 pub async fn asset_text(path: &str) -> Option<String> {
     JsFuture::from(asset(path).await?.text()).await.ok()?.as_string()
 }
 
-/// One of the site's own files, or of the page itself if it is all in one file.
+/// Loads a file of the site, or from the page itself if everything is embedded in one file.
 async fn asset(path: &str) -> Option<web_sys::Blob> {
     let window = web_sys::window()?;
     match get(&window, "embedded").dyn_into::<Function>() {
@@ -169,7 +171,7 @@ async fn asset(path: &str) -> Option<web_sys::Blob> {
 /// Saves a blob under a name, as a download.
 pub fn save(blob: &web_sys::Blob, name: &str) {
     let Some(document) = web_sys::window().and_then(|window| window.document()) else { return };
-    // Without a type, the browser guesses one and puts an extension behind a name that has none.
+    // Without a type, the browser guesses one and appends an extension to a name that has none.
     let size = blob.size();
     let typed = blob
         .slice_with_f64_and_f64_and_content_type(0.0, size, "application/octet-stream")
@@ -184,7 +186,7 @@ pub fn save(blob: &web_sys::Blob, name: &str) {
         anchor.set_download(name);
         anchor.click();
     }
-    // The download holds on to the blob once it has begun; a minute is far more than that takes.
+    // A started download keeps the blob alive; it starts in much less than a minute.
     gloo_timers::callback::Timeout::new(60_000, move || {
         let _ = web_sys::Url::revoke_object_url(&url);
     })

@@ -1,4 +1,4 @@
-//! An edge between two columns or panes that can be dragged, or moved by the arrow keys.
+//! A draggable edge between two columns or panes, which the arrow keys move too.
 
 use web_sys::{Element, PointerEvent};
 use yew::prelude::*;
@@ -6,29 +6,30 @@ use yew::prelude::*;
 /// How far an arrow key moves the edge, in pixels.
 const STEP: f64 = 16.0;
 
-/// The properties of an edge.
+/// Properties of an edge.
 #[derive(Properties, PartialEq)]
 pub struct EdgeProps {
-    /// The class of the element.
+    /// CSS class of the edge.
     pub class: &'static str,
-    /// What is resized, for screen readers.
+    /// Name of the resized element, for screen readers.
     pub label: AttrValue,
     /// The smallest and the largest width, in pixels.
     pub limits: (f64, f64),
-    /// Whether the edge is the left one, so that dragging it left makes the column wider.
+    /// Whether this is the left edge, so that dragging it to the left widens the column.
     pub is_left: bool,
-    /// What is resized, as a selector of an element beside the edge; none for the element around the edge.
+    /// Selector of the resized element within the edge's parent; `None` for the parent itself.
     #[prop_or_default]
     pub resized: Option<&'static str>,
-    /// Receives the new width; `None` for the width that fits the content.
+    /// Called with the edge and the new width in pixels; `None` for the width that fits the
+    /// content.
     pub onresize: Callback<(Element, Option<f64>)>,
 }
 
-/// An edge that can be dragged. A double click gives the width that fits the content.
+/// A draggable edge. A double click resets to the width that fits the content.
 #[component]
 pub fn Edge(props: &EdgeProps) -> Html {
     let node = use_node_ref();
-    // Where the pointer went down, and the width at that time.
+    // The pointer's x coordinate and the width when the drag started.
     let start = use_mut_ref(|| None::<(f64, f64)>);
     let width = use_state(|| None::<f64>);
     let (least, most) = props.limits;
@@ -99,7 +100,7 @@ pub fn Edge(props: &EdgeProps) -> Html {
     }
 }
 
-/// The width of what an edge resizes.
+/// Returns the width of the element that an edge resizes.
 fn width_of(edge: &Element, resized: Option<&str>) -> f64 {
     let around = edge.parent_element();
     let element = match resized {

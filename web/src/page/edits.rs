@@ -1,5 +1,5 @@
-//! The parts of the convert sheet that edit the state: states, keys, dtypes by key; and what
-//! becomes of the keys.
+//! The parts of the convert sheet that edit the contents: states, keys, dtypes by key; and the
+//! preview of the changed keys.
 
 use yew::prelude::*;
 
@@ -13,12 +13,13 @@ use crate::protocol::opened::TargetFormat;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
-/// More states than that are no states but the keys of a flat dict: there, patterns choose.
+/// Maximum number of states with check boxes. With more, the top level is a flat dict of keys,
+/// which are selected by patterns.
 const MOST_STATES: usize = 24;
-/// Lines that a field grows to.
+/// Maximum number of lines that a field grows to.
 const MOST_LINES: usize = 8;
 
-/// A check box for each state. Those that start with `__` stay with any choice.
+/// Renders a check box for each state. States that start with `__` are always kept.
 pub fn states(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
     if work.states.len() < 2 || work.states.len() > MOST_STATES {
         return html! {};
@@ -30,7 +31,7 @@ pub fn states(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
         <div class="fs"><span class="lab">{ "States" }</span><div class="states">
             { for work.states.iter().map(|(name, sums)| {
                 let checked = !convert.without.contains(name);
-                // One has to stay: none at all would mean all.
+                // At least one state must stay selected: an empty selection would mean all.
                 let fixed = stays(name) || (checked && on < 2);
                 let (actor, name_, all) = (actor.clone(), name.clone(), all.clone());
                 let onchange = Callback::from(move |_: Event| {
@@ -62,7 +63,7 @@ pub fn states(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
     }
 }
 
-/// Which keys are taken, and what they are called.
+/// Renders the fields for selecting and renaming keys, with the preview.
 pub fn keys(actor: &Actor, convert: &Convert) -> Html {
     let options = &convert.options;
     let lines = |label: &'static str,
@@ -115,7 +116,7 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
     }
 }
 
-/// The dtype of all tensors, and of keys that match.
+/// Renders the choice of a dtype for all tensors, and the rules by key.
 pub fn casts(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     let for_all = choices(
         actor,
@@ -129,7 +130,7 @@ pub fn casts(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     let onchange = Callback::from(move |list: Vec<String>| {
         change(&actor, move |convert| convert.options.casts = list);
     });
-    // The keys of another format are other ones: its rules begin anew.
+    // Keys of another format have other names, so the field is reset when the format changes.
     let format = convert.options.family.target.clone().unwrap_or_default();
     html! {
         <>
@@ -142,7 +143,7 @@ pub fn casts(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     }
 }
 
-/// Old and new keys, where they differ.
+/// Renders the table of changed keys.
 fn table(preview: &Preview) -> Html {
     if preview.rows.is_empty() {
         return html! {};
@@ -191,23 +192,23 @@ fn table(preview: &Preview) -> Html {
     }
 }
 
-/// A field with a value in each line.
+/// Properties of a field with one value per line.
 #[derive(Properties, PartialEq)]
 pub struct LinesProps {
-    /// What it is called.
+    /// Label of the field.
     pub label: &'static str,
-    /// The values when the field is first shown; then it holds its own text.
+    /// Initial values. Afterwards the field keeps its own text.
     pub value: Vec<String>,
-    /// What is shown in an empty field.
+    /// Text shown in an empty field.
     pub placeholder: &'static str,
-    /// Told when the field is left, not with each letter.
+    /// Whether `onchange` is called when the field loses the focus, rather than on each keystroke.
     #[prop_or_default]
     pub late: bool,
-    /// Told of the values.
+    /// Called with the new values.
     pub onchange: Callback<Vec<String>>,
 }
 
-/// A field with a value in each line.
+/// A field with one value per line.
 #[component]
 pub fn Lines(props: &LinesProps) -> Html {
     let text = use_state(|| props.value.join("\n"));
@@ -243,7 +244,7 @@ pub fn Lines(props: &LinesProps) -> Html {
     }
 }
 
-/// The values of a field: a line each, without those that are empty.
+/// Returns the non-empty lines of a text.
 fn values(text: &str) -> Vec<String> {
     text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
 }

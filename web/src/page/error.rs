@@ -1,4 +1,4 @@
-//! A file that could not be opened: what it is, what is wrong, where, and what to do next.
+//! The error screen for a file that could not be opened: what is wrong, where, and what to do next.
 
 use std::rc::Rc;
 
@@ -16,27 +16,28 @@ use crate::protocol::opened::Agreed;
 use crate::state::fmt;
 use crate::state::rail::Rail;
 
-/// A file that could not be opened.
+/// The content of the error screen.
 pub struct Failed<'a> {
     /// The error.
     pub error: &'a ErrorText,
-    /// The file's name.
+    /// Name of the file.
     pub name: String,
-    /// Its size.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// How many files were dropped with it.
+    /// Number of files dropped together with it.
     pub others: usize,
-    /// The checkpoints of the drop with the dropped files, if there are several, and the one that was to be opened.
+    /// If the drop has several checkpoints: these, the dropped files, and the index of the file
+    /// that could not be opened.
     pub rail: Option<(Rc<Rail>, Rc<Vec<Dropped>>, Option<u32>)>,
-    /// Its address, if it is a remote one.
+    /// The address, if the file is remote.
     pub address: Option<&'a AttrValue>,
-    /// What the user agreed to about it.
+    /// The limits that the user agreed to for it.
     pub agreed: Agreed,
-    /// Opens it within more, where it is over a limit.
+    /// Opens the file with higher limits, if a limit was reached.
     pub raise: Option<Callback<MouseEvent>>,
 }
 
-/// The word over the error.
+/// Returns the heading for a kind of error.
 pub fn kind_word(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NotACheckpoint => "Not a checkpoint",
@@ -48,7 +49,7 @@ pub fn kind_word(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// What went wrong, where, and what to do next, also by which commands; in sheets.
+/// Renders, within a sheet, what went wrong, where, and what to do next, optionally with commands.
 pub fn what(error: &ErrorText, class: &'static str, commands: bool) -> Html {
     html! {
         <>
@@ -76,7 +77,7 @@ fn about(error: &ErrorText) -> Html {
     }
 }
 
-/// An error as a report that can be pasted.
+/// Formats an error as a plain-text report for copying.
 pub fn report(error: &ErrorText, name: &str, size: u64) -> String {
     let mut out = format!("{}: {}\n{}\n", kind_word(error.kind), error.title, error.text);
     for (label, text) in [("file", format!("{name}, {size} bytes")), ("where", error.place.clone())]
@@ -89,7 +90,7 @@ pub fn report(error: &ErrorText, name: &str, size: u64) -> String {
     out
 }
 
-/// What is shown of it.
+/// Renders the error screen.
 pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
     let error = failed.error;
     let choose = {
@@ -146,7 +147,7 @@ pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
     }
 }
 
-/// Asks whether what was over a limit is to be opened within ten times as much.
+/// Renders the offer to open the file with ten times the limits.
 pub fn higher(raise: Option<Callback<MouseEvent>>) -> Html {
     raise.map_or_else(Html::default, |onclick| {
         html! {

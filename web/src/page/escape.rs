@@ -1,4 +1,4 @@
-//! Escape: closes what is on top.
+//! Handling of the Escape key.
 
 use wasm_bindgen::JsCast;
 
@@ -9,7 +9,8 @@ use crate::page::model::{Action, PageModel, Pending, Screen, Sheet, Why};
 use crate::page::{compare, run, verify};
 use crate::protocol::ToWorker;
 
-/// Escape closes what is on top: a sheet, the filter, a file that is being opened.
+/// Closes the topmost element: a sheet, the filter, a file that is being opened. Returns whether
+/// there was one.
 pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element>) -> bool {
     if model.pending.is_some() {
         actor.act(Action::Ask(None));
@@ -18,7 +19,7 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
     if model.sheet.is_some() {
         let running = model.convert.as_ref().is_some_and(Convert::is_running);
         if model.sheet == Some(Sheet::Convert) && running {
-            // One key should not undo minutes of work.
+            // Asks first: one key press should not discard minutes of work.
             let stop = |actor: &Actor| actor.ask(&ToWorker::Cancel);
             actor.act(Action::Ask(Some(Pending::new(Why::Stop, stop))));
         } else if model.sheet == Some(Sheet::Verify)
@@ -36,7 +37,7 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
         Screen::Compare => compare::escape(model, actor),
         Screen::Run => run::escape(model, actor),
         Screen::Work if model.looking.is_some() => match target {
-            // Arrow keys are the picture's again.
+            // Leaving the input gives the arrow keys back to the heatmap.
             Some(target) if target.tag_name() == "INPUT" => {
                 if let Some(input) = target.dyn_ref::<web_sys::HtmlElement>() {
                     let _ = input.blur();

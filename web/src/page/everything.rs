@@ -1,4 +1,5 @@
-//! The button that reads everything once: for checksums, values, hashes and shared summaries.
+//! The button that reads everything once, for checksums, statistics of values, hashes and shared
+//! summaries.
 
 use std::rc::Rc;
 
@@ -14,32 +15,33 @@ use crate::protocol::conversion::Running;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
-/// The properties of the button.
+/// Properties of the button.
 #[derive(Properties, PartialEq)]
 pub struct ReadEverythingProps {
     /// The id of the button.
     pub id: &'static str,
-    /// Its classes.
+    /// CSS classes of the button.
     #[prop_or("btn pri")]
     pub class: &'static str,
     /// The open checkpoint.
     pub work: OpenWork,
-    /// The manifest, and what counts as a problem.
+    /// The manifest, and the options of the verification.
     pub verification: Verification,
-    /// Bytes that were read in a millisecond, if that was measured.
+    /// Measured speed in bytes per millisecond.
     pub rate: Option<f64>,
-    /// For a remote checkpoint, how many bytes one action may fetch.
+    /// Maximum bytes that one action may fetch, for a remote checkpoint.
     pub cap: Option<u64>,
 }
 
-/// The button, with what it takes. Beyond the fetch limit, what raises the limit stands before it.
+/// The button, with the estimated time. If the bytes exceed the fetch limit, a button that raises
+/// the limit is shown before it.
 #[component]
 pub fn ReadEverything(props: &ReadEverythingProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let bytes = props.work.sums.bytes;
     let over = props.cap.filter(|cap| bytes > *cap);
     let unsure = props.work.opened.unfolds.is_some() && !props.verification.sure;
-    // Hashing takes longer than statistics alone.
+    // Halved because hashing is slower than statistics alone.
     let rate = kept_rate().or(props.rate.map(|rate| rate * 0.5)).filter(|rate| *rate > 0.0);
     let time = rate.filter(|_| props.cap.is_none()).map(|rate| bytes as f64 / rate);
     let time =
@@ -54,7 +56,7 @@ pub fn ReadEverything(props: &ReadEverythingProps) -> Html {
     }
 }
 
-/// Reads everything, with the manifest that was chosen.
+/// Returns a callback that reads everything and verifies it against the chosen manifest.
 fn begin(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> {
     let (actor, manifest) = (actor.clone(), verification.manifest.clone());
     let finite = verification.finite;

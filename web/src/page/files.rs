@@ -1,4 +1,4 @@
-//! The parts of the convert sheet that say which files are written.
+//! The parts of the convert sheet about the files to write.
 
 use yew::prelude::*;
 
@@ -9,10 +9,10 @@ use crate::page::marks::check;
 use crate::page::model::actor::Actor;
 use crate::protocol::opened::{Choice, TargetFormat};
 
-/// What the choice of files by names of tensors is called.
+/// Id and name of the choice to distribute tensors by their names.
 const BY_NAME: &str = "by name";
 
-/// Into which files tensors go: one, some of a size, or by their names.
+/// Renders the choice of shards: a single file, files of a maximum size, or files by tensor names.
 pub fn shards(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     if target.shards.is_empty() {
         return html! {};
@@ -47,7 +47,8 @@ pub fn shards(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     }
 }
 
-/// What only TensorFlow has: a graph of objects, and a file that names the latest checkpoint.
+/// Renders the options that only TensorFlow has: the object graph, and the state file that names
+/// the latest checkpoint.
 pub fn objects(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     if !target.objects {
         return html! {};

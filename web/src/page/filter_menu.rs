@@ -1,5 +1,5 @@
-//! Help with the filter: a menu of terms that can be asked for, with how many keys each would leave,
-//! and what may have been meant by a term that there is not.
+//! Help with the filter: a menu of terms, with the number of keys that each would match, and
+//! suggestions for unknown terms.
 
 use yew::prelude::*;
 
@@ -9,25 +9,26 @@ use crate::state::fmt;
 use crate::state::terms::{Example, examples};
 use crate::state::work::OpenWork;
 
-/// The menu.
+/// Properties of the menu.
 #[derive(Properties, PartialEq)]
 pub struct MenuProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// Shuts the menu.
+    /// Called when a term was chosen, to close the menu.
     pub onchoose: Callback<()>,
-    /// The focus goes from one of its terms to somewhere else.
+    /// Called when one of the terms loses the focus.
     pub onleave: Callback<FocusEvent>,
 }
 
-/// Terms with an example each.
+/// The menu of terms, each with an example.
 #[component]
 pub fn FilterMenu(props: &MenuProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let examples = use_memo((), |()| examples(&props.work));
     let choice = |example: &Example| {
         let (actor, term, onchoose) = (actor.clone(), example.term.clone(), props.onchoose.clone());
-        // The box keeps the focus, and the menu is not shut before it is heard.
+        // Keeps the focus in the filter box, so that the menu does not close before the click
+        // arrives.
         let onmousedown = Callback::from(|event: MouseEvent| event.prevent_default());
         let onclick = Callback::from(move |_: MouseEvent| {
             let term = term.clone();
@@ -48,7 +49,7 @@ pub fn FilterMenu(props: &MenuProps) -> Html {
     html! { <ul class="terms" id="terms" aria-label="What can be asked for" onfocusout={props.onleave.clone()}>{ for examples.iter().map(choice) }</ul> }
 }
 
-/// Underlines a term that there is not, behind what is typed.
+/// Renders the underline of an unknown term, behind the typed text.
 pub fn underlined(text: &str) -> Html {
     match Unknown::of(text) {
         Some(Unknown { start, end, .. }) => html! {
@@ -58,7 +59,7 @@ pub fn underlined(text: &str) -> Html {
     }
 }
 
-/// What may have been meant by it.
+/// Renders a suggestion for an unknown term.
 pub fn meant(actor: &Actor, text: &str) -> Option<Html> {
     let unknown = Unknown::of(text)?;
     let meant = unknown.meant?;

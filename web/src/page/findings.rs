@@ -1,4 +1,4 @@
-//! Findings: what the user should know about the checkpoint, the gravest first.
+//! Findings about the checkpoint, the most severe first.
 
 use statelens_checkpoint::order;
 use statelens_inspect::visible;
@@ -17,16 +17,16 @@ use crate::protocol::weights::Noticed;
 use crate::state::instrument::Scan;
 use crate::state::work::OpenWork;
 
-/// Findings.
+/// Properties of the sheet.
 #[derive(Properties, PartialEq)]
 pub struct FindingsProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// Reading all values.
+    /// Progress or result of scanning the values.
     pub scan: Scan,
 }
 
-/// Findings.
+/// The sheet with the findings.
 #[component]
 pub fn FindingsSheet(props: &FindingsProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };

@@ -1,11 +1,11 @@
-//! Where the keyboard is.
+//! Moving the keyboard focus.
 
 use wasm_bindgen::JsCast as _;
 use web_sys::HtmlInputElement;
 
 use crate::page::model::actor::Actor;
 
-/// Leaves the filter box for the table, at its first row if none was looked at.
+/// Moves the focus from the filter box to the table, and selects the first row if none is selected.
 pub(super) fn enter_table(actor: &Actor) {
     let grid = web_sys::window()
         .and_then(|window| window.document())
@@ -13,7 +13,8 @@ pub(super) fn enter_table(actor: &Actor) {
         .and_then(|node| node.dyn_into::<web_sys::HtmlElement>().ok());
     if let Some(grid) = grid {
         let _ = grid.focus();
-        // Asked there and not here: a letter of the filter may not be drawn yet.
+        // Checked when the state changes, not here: the last change of the filter may not be
+        // applied yet.
         actor.work(|work| {
             if work.cursor().is_none() {
                 work.step_to_end(false);
@@ -22,12 +23,12 @@ pub(super) fn enter_table(actor: &Actor) {
     }
 }
 
-/// Puts the cursor into the filter box.
+/// Focuses the filter box.
 pub(super) fn focus_filter() -> bool {
     focus("filter")
 }
 
-/// Focuses a box that there may be.
+/// Focuses an input and selects its text. Returns whether it exists and took the focus.
 pub(super) fn focus(id: &str) -> bool {
     let input = web_sys::window()
         .and_then(|window| window.document())

@@ -1,6 +1,6 @@
-//! Back and forward: what is open is a place in the browser's history, and so is the picture of a whole
-//! matrix. Back goes to what was open before and never leaves the page while something is; what is
-//! at an address has it in the URL, and what is looked at stands behind its `#`.
+//! Back and forward: each open checkpoint is an entry of the browser's history, and so is the
+//! heatmap of a matrix. Back goes to the previously open checkpoint and never leaves the page while
+//! one is open. The URL has the address of a remote checkpoint, and the selection in its fragment.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,24 +21,25 @@ use crate::protocol::job::JobKind;
 use crate::protocol::opened::Agreed;
 use crate::state::link::PageLink;
 
-/// Milliseconds that a selection rests before it is noted: browsers refuse it more often.
+/// Milliseconds without a change after which the selection is written to the URL. Browsers limit
+/// how often a page may do that.
 const REST: u32 = 200;
 
-/// Something that is shown, and all that it takes to show it again.
+/// A history entry: what is shown, with all that is needed to show it again.
 #[derive(Clone)]
 enum Visit {
     Start,
     Files(Rc<Vec<Dropped>>, Option<u32>),
     Address(AttrValue, Agreed),
-    /// A summary, which is in the URL itself: behind its `#`.
+    /// A summary, which is in the URL's fragment.
     Link(String),
     Run(Rc<RunView>),
-    /// Two checkpoints: the first, and the files of the second.
+    /// A comparison: the first checkpoint, and the files of the second with the chosen one.
     Compare(Box<Visit>, Rc<Vec<Dropped>>, Option<u32>),
 }
 
 impl PartialEq for Visit {
-    /// A file that was not named yet is the one that was found to open.
+    /// An unspecified file (`None`) equals any: it is the one that the worker chooses.
     fn eq(&self, other: &Self) -> bool {
         let same =
             |one: &Option<u32>, two: &Option<u32>| one == two || one.is_none() || two.is_none();
@@ -56,13 +57,13 @@ impl PartialEq for Visit {
     }
 }
 
-/// Whether these are the same files, as the browser tells them apart.
+/// Returns whether both are the same files, by the identity of their handles.
 fn are_same(one: &Rc<Vec<Dropped>>, two: &Rc<Vec<Dropped>>) -> bool {
     Rc::ptr_eq(one, two) || one == two
 }
 
 impl Visit {
-    /// What is shown now.
+    /// Returns the entry for what is shown now.
     fn of(model: &PageModel) -> Self {
         let open = || match &model.address {
             Some(address) => Self::Address(address.clone(), model.agreed),
@@ -79,12 +80,12 @@ impl Visit {
         }
     }
 
-    /// Whether it is another one's comparison with a second.
+    /// Returns whether this is a comparison whose first side is `first`.
     fn is_beside(&self, first: &Self) -> bool {
         matches!(self, Self::Compare(own, ..) if **own == *first)
     }
 
-    /// The URL of the page while that is shown of it.
+    /// Returns the page's URL for this entry with a selection.
     fn url(&self, link: &PageLink) -> String {
         let (href, _) = location();
         let base = href.split(['#', '?']).next().unwrap_or_default().to_owned();
@@ -99,7 +100,7 @@ impl Visit {
         }
     }
 
-    /// Shows it again.
+    /// Shows this entry again.
     fn show(&self, actor: &Actor, model: &PageModel) {
         match self {
             Self::Files(..) | Self::Address(..) if Self::of(model).is_beside(self) => {
@@ -111,11 +112,12 @@ impl Visit {
             }
             Self::Files(files, main) => actor.open_now(files.as_ref().clone(), *main),
             Self::Address(address, agreed) => actor.open_address_now(address, *agreed),
-            // The browser tells of a change behind the `#`, which opens it.
+            // The browser fires an event for the changed fragment, whose handler opens the link.
             Self::Link(_) => {}
             Self::Run(view) if model.is_of_run(&view.files) => {
                 actor.stop_jobs();
-                // From a comparison to the checkpoint, and from that to the folder.
+                // One step from a comparison to the checkpoint, one from the checkpoint to the
+                // folder.
                 for _ in 0..2 {
                     if model.screen != Screen::Run {
                         actor.act(Action::Leave);
@@ -137,24 +139,24 @@ impl Visit {
     }
 }
 
-/// The places that were gone through, and where the browser is among them.
+/// The visited history entries by their index, and the browser's position among them.
 #[derive(Default)]
 struct Trail {
     places: HashMap<u32, Visit>,
-    /// What of each was shown.
+    /// The selection within each entry.
     links: HashMap<u32, PageLink>,
     at: u32,
-    /// The next one's number.
+    /// Index of the next new entry.
     next: u32,
-    /// The page itself goes there, and the browser has not said yet that it is there.
+    /// True while the page itself navigates and the browser's event has not arrived yet.
     going: bool,
-    /// The page was loaded anew where it had been: what its URL names takes that place.
+    /// True after a reload: the checkpoint that the URL names replaces the current entry.
     reloaded: bool,
-    /// The user said that what is being written may be stopped.
+    /// True once the user confirmed that the running write may be stopped.
     sure: bool,
 }
 
-/// Keeps the browser's history in step with what is shown.
+/// Keeps the browser's history in sync with what is shown.
 #[hook]
 pub fn use_history(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let trail = use_mut_ref(Trail::default);
@@ -178,7 +180,7 @@ pub fn use_history(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     );
 }
 
-/// Told apart by what is shown, not by how far it is known.
+/// A visit as an effect dependency, compared with the `PartialEq` of [`Visit`].
 struct Moved(Visit);
 
 impl PartialEq for Moved {
@@ -187,7 +189,7 @@ impl PartialEq for Moved {
     }
 }
 
-/// Notes the selection in the URL of where the browser is.
+/// Writes the selection to the URL of the current entry.
 fn note(trail: &mut Trail, place: &Visit, link: &PageLink) {
     let at = trail.at;
     if trail.going || trail.places.get(&at) != Some(place) || trail.links.get(&at) == Some(link) {
@@ -197,8 +199,8 @@ fn note(trail: &mut Trail, place: &Visit, link: &PageLink) {
     trail.links.insert(at, link.clone());
 }
 
-/// Something else is shown: that is a step in the history, unless the browser made it. True if it is
-/// only something else of the same, which is to be noted.
+/// Updates the history after something else is shown. A new entry is added unless the browser made
+/// the step. Returns true if only the selection changed, which the caller then writes to the URL.
 fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit, link: &PageLink) -> bool {
     let mut trail = trail.borrow_mut();
     if trail.going {
@@ -216,7 +218,7 @@ fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit, link: &PageLink) -> bool {
             trail.places.get(before) == Some(place) && trail.links.get(before) == Some(link)
         });
         if before.is_some() && trail.at + 1 == trail.next {
-            // Shut by its own button or key: that is what Back does.
+            // Closed by its own button or key, which is the same step as Back.
             trail.going = true;
             go(-1);
         } else {
@@ -228,7 +230,7 @@ fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit, link: &PageLink) -> bool {
     false
 }
 
-/// Another place is shown.
+/// Updates the history after another visit is shown.
 fn moved(trail: &mut Trail, place: &Visit, link: &PageLink) {
     if trail.places.is_empty() {
         (trail.reloaded, trail.at) = (index().is_some(), index().unwrap_or(0));
@@ -248,20 +250,21 @@ fn moved(trail: &mut Trail, place: &Visit, link: &PageLink) {
     let (href, _) = location();
     let before = trail.at.checked_sub(1).and_then(|before| trail.places.get(&before));
     match index() {
-        // Left by its own button or key: that is what Back does.
+        // Left by its own button or key, which is the same step as Back.
         Some(_) if before == Some(place) && trail.at + 1 == trail.next => {
             trail.going = true;
             go(-1);
         }
         Some(_) => {
-            // What was asked for when the page came is no longer so on the first screen.
+            // On the start screen, the URL must no longer name the address that the page was loaded
+            // with.
             if trail.places.get(&trail.at) == Some(&Visit::Start) {
                 write(trail.at, Some(&Visit::Start.url(link)), false);
             }
             let url = if matches!(place, Visit::Link(_)) { href } else { place.url(link) };
             step(trail, place, link, &url);
         }
-        // A link was put into the page's address: the browser made the step.
+        // The user put a link into the address bar, so the browser has already made the step.
         None => {
             let at = trail.next;
             (trail.at, trail.next) = (at, at + 1);
@@ -272,11 +275,11 @@ fn moved(trail: &mut Trail, place: &Visit, link: &PageLink) {
     }
 }
 
-/// A step forward.
+/// Adds a new history entry after the current one.
 fn step(trail: &mut Trail, place: &Visit, link: &PageLink, url: &str) {
     trail.at += 1;
     let at = trail.at;
-    // What was ahead is forgotten by the browser, too.
+    // Drops the forward entries, as the browser does.
     trail.places.retain(|known, _| *known < at);
     trail.next = at + 1;
     trail.places.insert(at, place.clone());
@@ -284,7 +287,7 @@ fn step(trail: &mut Trail, place: &Visit, link: &PageLink, url: &str) {
     write(at, Some(url), true);
 }
 
-/// The browser went elsewhere in the history.
+/// Handles the browser's navigation to another history entry.
 fn gone(
     event: &Event,
     trail: &Rc<RefCell<Trail>>,
@@ -307,7 +310,7 @@ fn gone(
         go(steps(to, from));
     };
     if model.pending.is_some() || model.sheet.is_some() {
-        // What lies on top is closed first.
+        // Back only closes the sheet or the question on top.
         stay();
         actor.act(Action::Ask(None));
         return actor.act(Action::Show(None));
@@ -338,7 +341,7 @@ fn gone(
             }
             place.show(actor, model);
         }
-        // It is from before the page was loaded anew: its URL says what it was.
+        // The entry is older than the reload of the page, so only its URL is known.
         None => {
             if !crate::page::address::open_address_of_page(actor) {
                 let (_, hash) = location();
@@ -358,7 +361,8 @@ fn location() -> (String, String) {
     (href.unwrap_or_default(), hash.unwrap_or_default())
 }
 
-/// The number that the browser holds for where it is; `None` where the page put none.
+/// Returns the index that the page stored in the browser's current history entry; `None` if it
+/// stored none.
 fn index() -> Option<u32> {
     let history = web_sys::window()?.history().ok()?;
     Some(history.state().ok()?.as_f64()? as u32)
@@ -370,7 +374,7 @@ fn go(by: i32) {
     }
 }
 
-/// Notes a step, or another URL for this one.
+/// Writes a history entry: pushes a new one, or replaces the URL of the current one.
 fn write(at: u32, url: Option<&str>, push: bool) {
     let Some(Ok(history)) = web_sys::window().map(|window| window.history()) else { return };
     let state = JsValue::from(at);
@@ -378,7 +382,7 @@ fn write(at: u32, url: Option<&str>, push: bool) {
         true => history.push_state_with_url(&state, "", url),
         false => history.replace_state_with_url(&state, "", url),
     };
-    // A page from the disk may not change what is asked for: then the URL stays.
+    // A page loaded from disk may not change its query; then the URL stays unchanged.
     if note(url).is_err() {
         let _ = note(None);
     }

@@ -1,4 +1,4 @@
-//! Hooks: events of the window, the width of an element, small screens.
+//! Hooks for window events, the size of an element, media queries and focus.
 
 use std::rc::Rc;
 
@@ -7,8 +7,8 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Element, Event, ResizeObserver};
 use yew::prelude::*;
 
-/// A shared value that is the same only if it is the very one. It is held, so that nothing else
-/// can come to lie at its address.
+/// A shared value that compares by address. It holds the `Rc`, so that the address can't be reused
+/// by another value.
 #[derive(Debug)]
 pub struct Same<T>(pub Rc<T>);
 
@@ -24,15 +24,16 @@ impl<T> Clone for Same<T> {
     }
 }
 
-/// Listens to an event of the window while the component is there. It listens once, and an event
-/// goes to what was given last: between two of them there is none that nobody hears.
+/// Listens to a window event while the component is mounted. The listener is registered once and
+/// calls the latest callback, so no event is missed between renders.
 #[hook]
 pub fn use_window_event(name: &'static str, listen: Callback<Event>) {
     let latest = use_mut_ref(Callback::noop);
     *latest.borrow_mut() = listen;
     use_effect_with((), move |()| {
         let closure = Closure::<dyn Fn(Event)>::new(move |event| {
-            // Not held while it is at work: that may show something else.
+            // The borrow ends before the call, since the callback may cause a render that borrows
+            // it.
             let listen = latest.borrow().clone();
             listen.emit(event);
         });
@@ -49,7 +50,7 @@ pub fn use_window_event(name: &'static str, listen: Callback<Event>) {
     });
 }
 
-/// The inner size of an element in CSS pixels, kept up to date.
+/// Returns the inner size of an element in CSS pixels, and re-renders when it changes.
 #[hook]
 pub fn use_size(node: &NodeRef) -> (f64, f64) {
     let size = use_state(|| (0.0, 0.0));
@@ -83,20 +84,20 @@ pub fn use_size(node: &NodeRef) -> (f64, f64) {
     *size
 }
 
-/// Whether the main pointer is a finger.
+/// Returns whether the main pointing device is a finger.
 pub fn touches() -> bool {
     let query =
         web_sys::window().and_then(|window| window.match_media("(pointer: coarse)").ok()?);
     query.is_some_and(|query| query.matches())
 }
 
-/// True while the window is 720 px wide or narrower.
+/// Returns whether the window is at most 720 px wide, and re-renders when that changes.
 #[hook]
 pub fn use_small() -> bool {
     use_media("(max-width: 720px)")
 }
 
-/// Whether a media query holds, as long as it does.
+/// Returns whether a media query matches, and re-renders when that changes.
 #[hook]
 pub fn use_media(query: &'static str) -> bool {
     let query = use_memo((), |()| {
@@ -156,7 +157,7 @@ pub fn use_focus_trap(node: &NodeRef) {
                 .add_event_listener_with_callback("keydown", closure.as_ref().unchecked_ref());
         }
         move || {
-            // A key that closes the dialog is still on its way through it.
+            // The key event that closes the dialog may still be propagating through it.
             if let Some(element) = &element {
                 let _ = element.remove_event_listener_with_callback(
                     "keydown",

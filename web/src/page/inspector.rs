@@ -1,4 +1,4 @@
-//! The inspector: what is looked at, where it lies, its first values, what the file says about it.
+//! The inspector: the selected row, its location in the file, its first values, and its metadata.
 
 use std::rc::Rc;
 
@@ -25,18 +25,18 @@ use crate::state::table::Fold;
 use crate::state::work::OpenWork;
 use crate::state::work::layers::Layer;
 
-/// The inspector.
+/// Properties of the inspector.
 #[derive(Properties, PartialEq)]
 pub struct InspectorProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// What the model is.
+    /// The worker's description of the model.
     pub understood: Option<Rc<Understood>>,
-    /// Facts of the row that is looked at.
+    /// Details of the selected row.
     pub inspected: Option<Rc<Inspected>>,
-    /// Its values.
+    /// Values of the selected row.
     pub values: Option<Rc<FormattedValues>>,
-    /// What is read of values.
+    /// The state of reading values.
     pub instrument: Instrument,
 }
 
@@ -57,7 +57,7 @@ pub fn Inspector(props: &InspectorProps) -> Html {
     html! { <aside class="insp" aria-label="Inspector" tabindex="0" ref={node}>{ body }</aside> }
 }
 
-/// Nothing is chosen: the checkpoint itself.
+/// Renders facts of the whole checkpoint, shown when nothing is selected.
 fn whole(props: &InspectorProps, actor: &Actor) -> Html {
     let work = &props.work;
     let opened = &work.opened;
@@ -94,7 +94,7 @@ fn whole(props: &InspectorProps, actor: &Actor) -> Html {
                 </section>
             }
             <section class="quiet"><p class="dim">{ "Select a key to see its values and location." }</p></section>
-            // It comes a moment later, so it stands last: nothing moves.
+            // This part arrives later, so it comes last and moves nothing.
             if let Some(told) = &props.understood { { understanding::all(actor, told) } }
         </>
     }
@@ -197,7 +197,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
     }
 }
 
-/// Python that reads the row, or the slice of it that is shown.
+/// Returns Python code that reads the row, or the slice of it that is shown.
 fn code_of(
     inspected: &Inspected,
     values: Option<&Rc<FormattedValues>>,
@@ -211,7 +211,8 @@ fn what(row: &Row) -> &'static str {
     if row.kind.has_shape() { "tensor" } else { "value" }
 }
 
-/// The dtype or the kind; a short value with it, a long one has a section of its own.
+/// Renders the dtype, or the kind and the value unless it is long; long values have their own
+/// section.
 fn kind_fact(row: &Row, long: bool) -> Html {
     html! {
         if row.kind.has_shape() && !row.dtype.is_empty() {
@@ -233,7 +234,7 @@ fn target_link(work: &OpenWork, actor: &Actor, target: &str) -> Html {
     html! { <button class="textlink m keylink" {onclick}>{ breakable(target) }</button> }
 }
 
-/// Steps through layers.
+/// Renders the buttons that step through the layers of a fold.
 fn stepper(actor: &Actor, layer: &Layer) -> Html {
     let (at, count) = (layer.at, layer.count);
     let by = |by: isize| {
@@ -249,7 +250,7 @@ fn stepper(actor: &Actor, layer: &Layer) -> Html {
     }
 }
 
-/// The tensor, or the slice of it that is shown, as a file of its own.
+/// Renders the buttons that save the tensor, or the shown slice of it, as a file of its own.
 fn save_as(actor: &Actor, instrument: &Instrument, work: &OpenWork, row: &Row, id: u32) -> Html {
     const KINDS: [&str; 4] = ["npy", "npz", "safetensors", "torch"];
     let targets = &work.opened.targets;
@@ -272,7 +273,7 @@ fn save_as(actor: &Actor, instrument: &Instrument, work: &OpenWork, row: &Row, i
     }
 }
 
-/// What slice is shown, and the way back to the whole.
+/// Renders the shown slice, with a button to go back to the whole tensor.
 fn slice_line(actor: &Actor, slice: &str, places: &ElementPlaces) -> Html {
     let actor = actor.clone();
     let onclick = Callback::from(move |_: MouseEvent| actor.instrument(|it| it.slice = None));
@@ -345,7 +346,7 @@ fn value_section(
     }
 }
 
-/// Values in lines of a few, in C order, each line with the index of its first.
+/// Renders values in C order, a few per line, each line with the index of its first value.
 fn grid(
     row: &Row,
     places: &ElementPlaces,
@@ -357,7 +358,7 @@ fn grid(
     let cells: Vec<String> = texts.iter().map(|text| fmt::cell(text)).collect();
     let widest = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(1) as f64;
     let fit = ((width.max(300.0) - 96.0) / (widest * 6.7 + 8.0)).floor().clamp(1.0, 8.0) as usize;
-    // Lines as long as a dimension read as rows of the matrix where they fit.
+    // If a row of the innermost dimension fits, a line is as long as that row.
     let inner = places.shape().last().copied().unwrap_or(1);
     let per_line = if inner > 0 && inner <= fit as u64 { inner as usize } else { fit };
     let index = |at: u64| {

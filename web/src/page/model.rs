@@ -35,7 +35,7 @@ use crate::state::view::MatrixView;
 use crate::state::work::OpenWork;
 use crate::text;
 
-/// What fills the window.
+/// The screen that fills the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Screen {
     /// Nothing is open.
@@ -52,7 +52,7 @@ pub enum Screen {
     Run,
 }
 
-/// What lies over the screen.
+/// A dialog or panel shown on top of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sheet {
     /// Converting.
@@ -65,68 +65,66 @@ pub enum Sheet {
     Keys,
     /// Opening from an address.
     Address,
-    /// Asking for a second checkpoint.
+    /// Choosing a second checkpoint to compare with.
     Beside,
     /// Verifying.
     Verify,
-    /// Scanning would fetch more than one action may.
+    /// A scan would fetch more bytes than one action may.
     Limit,
 }
 
-/// Which pane a small screen shows.
+/// The pane that a small screen shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tab {
-    /// The tree.
     Tree,
-    /// The table.
     Keys,
-    /// The inspector.
     Tensor,
 }
 
-/// How far a checkpoint is opened.
+/// Progress of opening a checkpoint.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Loading {
-    /// What is being done.
+    /// The current step, in words.
     pub doing: String,
-    /// Keys found.
+    /// Number of keys found so far.
     pub keys: u64,
-    /// Bytes read.
+    /// Bytes read so far.
     pub read: u64,
-    /// Reads made.
+    /// Number of reads made so far.
     pub calls: u64,
-    /// True once it has taken long enough to be worth showing.
+    /// True once opening has taken long enough to show the loading screen.
     pub shown: bool,
-    /// The first keys, as soon as they are known.
+    /// A preview of the first keys, sent before opening is complete.
     pub first: Option<OpenWork>,
 }
 
-/// Why what is being written would stop.
+/// The reason why the running write would be stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Something else is to be opened.
+    /// The user opens something else.
     Open,
-    /// What is open is to be left.
+    /// The user closes the open checkpoint.
     Leave,
-    /// Writing itself is to be stopped.
+    /// The user cancels the write.
     Stop,
 }
 
-/// What is done once nothing is written any more, or that is to be stopped.
+/// An action deferred until the user confirms that the running write may be stopped, or until the
+/// write has finished.
 #[derive(Clone)]
 pub struct Pending {
-    /// Why that is asked.
+    /// The reason to show in the question.
     pub why: Why,
     then: Rc<dyn Fn(&Actor)>,
 }
 
 impl Pending {
-    /// Asks, and then does it.
+    /// Defers `then`, with the reason to show in the question.
     pub fn new(why: Why, then: impl Fn(&Actor) + 'static) -> Self {
         Self { why, then: Rc::new(then) }
     }
 
-    /// Does it.
+    /// Runs the deferred action.
     pub fn go(&self, actor: &Actor) {
         (self.then)(actor);
     }
@@ -147,109 +145,108 @@ impl std::fmt::Debug for Pending {
 /// The page's state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PageModel {
-    /// What fills the window.
     pub screen: Screen,
-    /// How many things are dragged over the page.
+    /// Number of items being dragged over the page; `None` while nothing is.
     pub over: Option<usize>,
     /// The files of the last drop.
     pub files: Rc<Vec<Dropped>>,
-    /// The address that is open or being opened; then there are no files.
+    /// The address of the remote checkpoint that is open or being opened. `files` is empty then.
     pub address: Option<AttrValue>,
-    /// The address that is asked about.
+    /// The address that the address dialog starts with.
     pub asking: AttrValue,
-    /// What the user agreed to about it.
+    /// The limits that the user agreed to for the remote checkpoint.
     pub agreed: Agreed,
-    /// How many times the usual may be spent on what is opened.
+    /// Factor on the usual limits for opening the files.
     pub times: u64,
-    /// What has been fetched of it.
+    /// What has been fetched from the remote checkpoint so far.
     pub fetched: Option<Fetched>,
-    /// Which of them is asked for.
+    /// The file, by its index in `files`, that the user chose to open.
     pub asked: Option<u32>,
-    /// How far it is opened.
+    /// Progress of opening.
     pub loading: Loading,
     /// The open checkpoint.
     pub work: Option<OpenWork>,
-    /// The worker's session that it is open in.
+    /// The worker's session in which the checkpoint is open.
     pub session: u32,
-    /// What was to take the place of what is open while a file is being written.
+    /// An action that waits for confirmation because a file is being written.
     pub pending: Option<Pending>,
-    /// What was stopped, and why.
+    /// The notice to show until the user dismisses it, such as which jobs were stopped and why.
     pub notice: Option<AttrValue>,
-    /// Why a file could not be opened.
+    /// The error to show on the error screen.
     pub error: Option<Rc<ErrorText>>,
-    /// What lies over the screen.
+    /// The sheet that is shown, if any.
     pub sheet: Option<Sheet>,
-    /// Which pane a small screen shows.
     pub tab: Tab,
     /// True while the tree is shown over the table, on screens of middle width.
     pub tree_shown: bool,
-    /// Facts of the row that is looked at.
+    /// Details of the selected row.
     pub inspected: Option<Rc<Inspected>>,
-    /// Its values.
+    /// Values of the selected row.
     pub values: Option<Rc<FormattedValues>>,
-    /// What the model is.
+    /// The worker's description of the model.
     pub understood: Option<Rc<Understood>>,
-    /// Where the bytes are, in the place of the table.
+    /// The treemap that is shown instead of the table, if any.
     pub treemap: Option<TreemapView>,
-    /// What can be shared.
+    /// The summary to share.
     pub shared: Option<Rc<SharedSummary>>,
-    /// Reading everything to see whether it is sound.
+    /// The state of the verification.
     pub verification: Verification,
-    /// Reading the values of tensors.
+    /// The state of reading tensor values.
     pub instrument: Instrument,
-    /// The matrix that is looked at as a picture.
+    /// The matrix shown as a heatmap, if any.
     pub looking: Option<Looking>,
-    /// The convert sheet.
+    /// The state of the convert sheet.
     pub convert: Option<Convert>,
     /// The checkpoints of the last drop, if there are several.
     pub rail: Option<Rc<Rail>>,
     /// The comparison with a second checkpoint.
     pub compare: Option<Rc<Compare>>,
-    /// The run folder that was dropped; kept while one of its checkpoints is open.
+    /// The run folder that was dropped. It is kept while one of its checkpoints is open.
     pub run: Option<Rc<RunView>>,
-    /// True while what is dragged would be compared rather than opened.
+    /// True while releasing the dragged items would compare them rather than open them.
     pub over_beside: bool,
-    /// Where a link leads, until that is open.
+    /// The link to follow once the checkpoint that it leads to is open.
     pub wanted: Option<Rc<PageLink>>,
-    /// The reader has stopped, and what was open is to be opened again.
+    /// True while a checkpoint is being opened again after the worker crashed.
     pub crashed: bool,
-    /// When it stopped.
+    /// When the worker last crashed.
     pub stopped_at: f64,
-    /// What is to be told of that once it is open.
+    /// The notice to show once the checkpoint is open again after a crash.
     pub revived: Option<AttrValue>,
 }
 
-/// Everything that changes the state.
+/// A change of the state.
 pub enum Action {
-    /// Things are dragged over the page, or no longer.
+    /// Sets the number of items being dragged over the page.
     Over(Option<usize>),
-    /// Files are being opened.
+    /// Starts opening files, optionally with the index of the file chosen by the user.
     Open(Vec<Dropped>, Option<u32>),
-    /// So many times the usual may be spent on what is opened next.
+    /// Sets the factor on the usual limits for the files opened next.
     Times(u64),
-    /// A remote checkpoint is asked about.
+    /// Shows the address dialog with an address.
     AskAddress(AttrValue),
-    /// A remote checkpoint is being opened.
+    /// Starts opening a remote checkpoint.
     OpenAddress(AttrValue, Agreed),
-    /// One action may fetch so many bytes.
+    /// Sets how many bytes one action may fetch.
     Allow(u64),
-    /// Opening takes longer than a moment.
+    /// Shows the loading screen, since opening takes a while.
     ShowLoading,
-    /// Back to the first screen, or to what was open before.
+    /// Goes back to the previously open checkpoint or run folder, or to the start screen.
     Leave,
-    /// Back to the first screen.
+    /// Closes everything and goes to the start screen.
     Home,
-    /// The worker said something; a finished file comes with it.
+    /// Applies a reply of the worker, with the finished file if the reply brings one.
     Heard(Box<Posted<FromWorker>>, Option<File>),
-    /// These are stopped, for something else is opened, or nothing.
+    /// Reports that jobs are stopped. The flag is true if another file was opened, false if the
+    /// open one was closed.
     Interrupt(Vec<JobKind>, bool),
-    /// The notice was read.
+    /// Dismisses the notice.
     Noticed,
-    /// Tells something until it is read.
+    /// Shows a notice until it is dismissed.
     Tell(AttrValue),
-    /// Asks before what is being written is stopped, or does not ask any more.
+    /// Asks for confirmation before the running write is stopped; `None` withdraws the question.
     Ask(Option<Pending>),
-    /// An error that did not come from the worker.
+    /// Shows an error that did not come from the worker.
     Fail(ErrorText),
     /// Shows or hides a sheet.
     Show(Option<Sheet>),
@@ -257,46 +254,46 @@ pub enum Action {
     Tab(Tab),
     /// Shows or hides the tree on screens of middle width.
     ToggleTree,
-    /// Changes the checkpoint's view.
+    /// Changes the view of the open checkpoint.
     Work(Box<dyn FnOnce(&mut OpenWork)>),
-    /// Changes how it is verified, or how far that is.
+    /// Changes the options or the stage of the verification.
     Verify(Box<dyn FnOnce(&mut Verification)>),
-    /// Changes what is read of values, or how far that is.
+    /// Changes the state of reading values.
     Instrument(Box<dyn FnOnce(&mut Instrument)>),
-    /// Looks at the chosen row as a picture, or not any more.
+    /// Shows the selected row as a heatmap, or closes the heatmap.
     Expand(bool),
-    /// Changes how that is looked at.
+    /// Changes the state of the heatmap.
     Look(Box<dyn FnOnce(&mut Looking)>),
-    /// Looks at a value of a row, by its number.
+    /// Selects a row and one of its values, by the value's index in C order.
     GoTo(u32, u64),
-    /// Shows where the bytes are in the place of the table, or the table.
+    /// Shows the treemap instead of the table; `None` shows the table.
     Treemap(Option<TreemapView>),
     /// Opens the convert sheet.
     StartConvert,
-    /// Open the sheet for converting with one key chosen, a target by its id, and whether numbers
-    /// become float32.
+    /// Opens the convert sheet for one row, with the id of a target and whether numbers are cast to
+    /// float32.
     SaveKey(u32, String, bool),
-    /// Open it with what is picked in the table, and a target if one is asked for.
+    /// Opens the convert sheet for the rows picked in the table, with the id of a target if given.
     SavePicked(Option<String>),
-    /// Changes what is asked of a conversion.
+    /// Changes the options of the conversion.
     Convert(Box<dyn FnOnce(&mut Convert)>),
-    /// A conversion begins.
+    /// Marks the conversion as running.
     Run,
-    /// Ticks a checkpoint of the drop to compare it, or removes the tick.
+    /// Ticks or unticks a checkpoint of the drop for comparing.
     Tick(u32),
-    /// A second checkpoint is being opened.
+    /// Starts opening a second checkpoint to compare with.
     Beside(Vec<Dropped>, Option<u32>),
-    /// What is dragged would be compared, or opened.
+    /// Sets whether releasing the dragged items would compare them (true) or open them (false).
     OverBeside(bool),
     /// Changes the comparison.
     Compare(Box<dyn FnOnce(&mut Compare)>),
     /// Shows a run folder.
     OpenRun(Box<RunView>),
-    /// Goes where a link leads, once that is open.
+    /// Remembers a link, to follow once its checkpoint is open.
     Want(Rc<PageLink>),
-    /// Goes there, in what is open if it is that.
+    /// Follows a link in the open checkpoint if the link is about that one; remembers it otherwise.
     Follow(Rc<PageLink>),
-    /// Changes how the run folder is shown.
+    /// Changes the view of the run folder.
     RunFolder(Box<dyn FnOnce(&mut RunView)>),
 }
 
@@ -507,14 +504,14 @@ impl Reducible for PageModel {
 }
 
 impl PageModel {
-    /// Something is being opened: nothing goes on with what was open before.
+    /// Switches to the loading screen and drops all state of the previous checkpoint.
     fn begin(&mut self) {
         self.forget();
         self.loading = Loading::default();
         self.screen = Screen::Loading;
     }
 
-    /// Nothing is being done, or was, with what is open.
+    /// Resets everything derived from the open checkpoint: results, running jobs and open views.
     pub(super) fn forget(&mut self) {
         self.shared = None;
         (self.understood, self.treemap) = (None, None);
@@ -525,7 +522,7 @@ impl PageModel {
         self.pending = None;
     }
 
-    /// Looks at the chosen row as a picture, at the value that is stood before.
+    /// Shows the selected row as a heatmap, centred on the selected value, or closes the heatmap.
     pub(super) fn expand(&mut self, on: bool) {
         let chosen = self.work.as_ref().filter(|work| on && !work.opened.summary);
         let row = chosen.and_then(|work| Some((work, work.row()?)));
@@ -546,7 +543,7 @@ impl PageModel {
         self.looking = next;
     }
 
-    /// Tells what is stopped.
+    /// Sets a notice that lists the jobs being stopped and why.
     fn interrupt(&mut self, jobs: &[JobKind], opened: bool) {
         let name = self.work.as_ref().map(|work| work.opened.name.clone()).unwrap_or_default();
         let mut scanned = name.clone();
@@ -609,7 +606,7 @@ impl PageModel {
         let rows = rows.iter().filter_map(|row| work.rows.get(*row as usize));
         let keys: Vec<(String, String)> =
             rows.map(|row| (row.key.clone(), row.dtype.clone())).collect();
-        // What is there was for another task; its number goes on.
+        // Discards the options of the previous conversion but continues its request numbers.
         let before = self.convert.take().map_or(0, |convert| convert.request);
         self.start_convert();
         let Some(convert) = &mut self.convert else { return };

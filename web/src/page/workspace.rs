@@ -41,36 +41,35 @@ use crate::state::tape::{row_at, row_beside};
 use crate::state::treemap::TreemapView;
 use crate::state::work::OpenWork;
 
-/// The workspace.
 #[derive(Properties, PartialEq)]
 pub struct WorkspaceProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// Which pane a small screen shows.
+    /// The pane that a small screen shows.
     pub tab: Tab,
     /// True while the tree is shown over the table, on screens of middle width.
     pub tree_shown: bool,
-    /// What the model is.
+    /// The worker's description of the model.
     pub understood: Option<Rc<Understood>>,
-    /// Where the bytes are, in the place of the table.
+    /// The treemap that is shown instead of the table, if any.
     pub treemap: Option<TreemapView>,
-    /// Facts of the row that is looked at.
+    /// Details of the selected row.
     pub inspected: Option<Rc<Inspected>>,
-    /// Its values.
+    /// Values of the selected row.
     pub values: Option<Rc<FormattedValues>>,
-    /// How much of a conversion is written, while one runs.
+    /// Progress of the running conversion, in percent.
     pub running: Option<u32>,
-    /// What has been fetched, if the checkpoint is a remote one.
+    /// What has been fetched so far, if the checkpoint is remote.
     pub fetched: Option<Fetched>,
-    /// How many bytes one action may fetch of it.
+    /// Maximum bytes that one action may fetch from it.
     pub cap: u64,
-    /// Where bytes go.
+    /// The note on where bytes go.
     pub privacy: Html,
-    /// How far it is verified.
+    /// Stage of the verification.
     pub verifying: VerificationStage,
-    /// What is read of values.
+    /// The state of reading values.
     pub instrument: Instrument,
-    /// Asks for a second checkpoint.
+    /// Lets the user choose a second checkpoint.
     pub oncompare: Callback<()>,
     /// The name in the header.
     pub title: AttrValue,
@@ -82,7 +81,6 @@ pub struct WorkspaceProps {
     pub run: Option<AttrValue>,
 }
 
-/// The workspace.
 #[component]
 pub fn Workspace(props: &WorkspaceProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -137,7 +135,8 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                         <TablePane work={work.clone()} />
                         { picked::strip(&actor, work, &props.oncompare) }
                     }
-                    // What comes after opening stands below, where it moves no row.
+                    // Findings that arrive after opening are shown below, so that they don't move
+                    // the rows.
                     if !work.opened_grave { { notice(&actor, work) } }
                 </section>
                 <Inspector work={work.clone()} understood={props.understood.clone()} inspected={props.inspected.clone()} values={props.values.clone()} instrument={props.instrument.clone()} />
@@ -149,7 +148,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
     }
 }
 
-/// The checkpoints of the drop, or the steps of the run.
+/// Renders the list of the checkpoints of the drop.
 fn rail(props: &WorkspaceProps) -> Html {
     let rail = props.rail.clone().map(|rail| {
         html! { <RailPane {rail} files={props.files.clone()} at={props.work.opened.main} /> }
@@ -208,22 +207,22 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
     }
 }
 
-/// How many bytes one action may fetch, of a remote checkpoint.
+/// Returns the maximum bytes that one action may fetch; `None` for local files.
 fn fetch_cap(props: &WorkspaceProps) -> Option<u64> {
     props.fetched.as_ref().map(|_| props.cap)
 }
 
-/// Which of the checkpoints of the drop is open, counted from 1, and how many there are.
+/// Returns the 1-based position of the open checkpoint among those of the drop, and their number.
 fn place(props: &WorkspaceProps) -> Option<(usize, usize)> {
     let rail = props.rail.as_ref()?;
     Some((rail.find(props.work.opened.main)? + 1, rail.entries.len()))
 }
 
-/// Shows the gravest finding; notes are counted in the bar at the bottom.
+/// Renders the most severe finding. Notes are only counted in the status bar.
 fn notice(actor: &Actor, work: &OpenWork) -> Html {
     let found = work.opened.findings.iter().map(|finding| (finding.severity, &finding.title));
     let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
-    // What was found in the values is the newest.
+    // Findings about values are the newest.
     let all: Vec<(Severity, &String)> =
         noticed.map(|noticed| (noticed.severity, &noticed.title)).chain(found).collect();
     let grave = all.iter().filter(|(grade, _)| *grade != Severity::Note);
@@ -246,7 +245,7 @@ fn notice(actor: &Actor, work: &OpenWork) -> Html {
     }
 }
 
-/// The filter box and its chips.
+/// Properties of the filter box and its chips.
 #[derive(Properties, PartialEq)]
 struct FilterProps {
     work: OpenWork,
@@ -269,7 +268,7 @@ fn FilterBar(props: &FilterProps) -> Html {
         let menu = asked.clone();
         Callback::from(move |()| menu.set(false))
     };
-    // Where nothing is asked for yet it shows what can be.
+    // An empty filter shows the menu of terms.
     let onfocus = {
         let (menu, empty) = (asked.clone(), work.filter.is_empty());
         Callback::from(move |_: FocusEvent| menu.set(empty))
@@ -309,7 +308,7 @@ fn FilterBar(props: &FilterProps) -> Html {
         chip(on, None, toggle, html! { <>{ name }<span class="m">{ fmt::exact(count) }</span></> })
     };
     {
-        // Between two pieces of a long search the page takes what was typed meanwhile.
+        // A long search runs in slices, so that the page can handle input between them.
         let actor = actor.clone();
         use_effect_with(work.searching(), move |searching| {
             let next = searching.map(|_| Timeout::new(0, move || actor.work(OpenWork::search_on)));
@@ -372,7 +371,7 @@ fn FilterBar(props: &FilterProps) -> Html {
     }
 }
 
-/// Sorting where the table has no head to click on.
+/// Renders the menu for sorting, for small screens whose table has no header to click on.
 fn sorting(actor: &Actor, work: &OpenWork) -> Html {
     let columns: Vec<(Column, &'static str)> = weights::columns(work)
         .into_iter()
@@ -388,7 +387,7 @@ fn sorting(actor: &Actor, work: &OpenWork) -> Html {
         let column = columns.iter().find(|(_, name)| *name == value).map(|(column, _)| *column);
         actor.work(move |work| match column {
             Some(column) => work.sort_by(column),
-            // Once more than it was sorted by: that ends it.
+            // Sorting by the same column cycles through both directions and then ends.
             None => {
                 for _ in 0..2 {
                     if let Some((column, _)) = work.view.sort {
@@ -454,7 +453,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
     }
 }
 
-/// What opening took.
+/// Describes the time and the bytes that opening took.
 fn effort(opened: &crate::protocol::opened::Opened) -> String {
     if opened.summary {
         return format!("from a link \u{b7} the file has {}", fmt::bytes(opened.size));
@@ -467,7 +466,7 @@ fn effort(opened: &crate::protocol::opened::Opened) -> String {
             format!(" \u{b7} looked at {} ({})", fmt::plural(files, "file"), fmt::bytes(bytes))
         }
     };
-    // Blocks may be read twice: what was read in full is not said to be more than it is.
+    // Blocks may be read twice, so the count is capped at the size of the file.
     if read >= opened.size {
         format!("opened in {time} \u{b7} read all of {}{looked}", fmt::bytes(opened.size))
     } else {

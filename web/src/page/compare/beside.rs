@@ -1,4 +1,4 @@
-//! The dialog that asks for a second checkpoint where others lie beside the open one.
+//! The dialog for choosing a second checkpoint when the drop contains several.
 
 use std::rc::Rc;
 
@@ -12,16 +12,16 @@ use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
-/// What it needs.
+/// Properties of the dialog.
 #[derive(Properties, PartialEq)]
 pub struct BesideProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// The files of its drop.
+    /// The files of the drop.
     pub files: Rc<Vec<Dropped>>,
 }
 
-/// Asks for a second checkpoint.
+/// The dialog for choosing a second checkpoint.
 #[component]
 pub fn BesideDialog(props: &BesideProps) -> Html {
     let actor = use_context::<Actor>();

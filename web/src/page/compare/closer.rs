@@ -1,4 +1,4 @@
-//! Two tensors looked at more closely: both distributions, the differences, and where they are.
+//! Detailed comparison of two tensors: both distributions, the differences, and where they are.
 
 use std::rc::Rc;
 
@@ -23,7 +23,8 @@ use crate::state::compare::{Mark, RowPair};
 use crate::state::fmt;
 use crate::state::weights::number;
 
-/// What is stepped over faster than this is not read on the way.
+/// Milliseconds that a pair must stay selected before it is read, so that stepping through pairs
+/// does not read each of them.
 const REST: u32 = 150;
 
 #[derive(Properties, PartialEq)]
@@ -33,7 +34,8 @@ pub(super) struct CloserProps {
 }
 
 impl Actor {
-    /// Looks at a pair of rows more closely, also if that takes long.
+    /// Starts the detailed comparison of a pair of rows. With `asked`, the user requested it, so it
+    /// runs even if it takes long.
     fn look_closer(&self, pair: (u32, u32), asked: bool) {
         self.ask(&ToWorker::Compare(CompareRequest::Closer(Some((pair.0, pair.1, asked)))));
         self.compare(move |compare| {
@@ -41,14 +43,14 @@ impl Actor {
         });
     }
 
-    /// Stops that.
+    /// Stops the detailed comparison.
     fn stop_looking_closer(&self) {
         self.ask(&ToWorker::Compare(CompareRequest::Closer(None)));
         self.compare(|compare| compare.closely = None);
     }
 }
 
-/// The section; nothing for what can't be subtracted.
+/// The section of the detailed comparison; empty unless both rows are tensors of the same shape.
 #[component]
 pub(super) fn CloserSection(props: &CloserProps) -> Html {
     let actor = use_context::<Actor>();
@@ -58,7 +60,7 @@ pub(super) fn CloserSection(props: &CloserProps) -> Html {
         let is_tensor = |row: &crate::rows::Row| row.kind.has_shape() && !row.dtype.is_empty();
         is_tensor(a) && is_tensor(b) && a.shape == b.shape && !a.shape.contains(&0)
     });
-    // What is equal, or not compared yet, is looked at if it is asked for.
+    // Pairs that are equal, or not compared yet, are read only on request.
     let differs = matches!(pair.mark, Mark::Changed | Mark::Nan | Mark::Kind);
     let place = (pair.a, pair.b);
     {
@@ -159,7 +161,7 @@ struct DifferencesProps {
     dtype: String,
 }
 
-/// The histogram of the differences, as wide as there is room.
+/// The histogram of the differences, as wide as the section.
 #[component]
 fn Differences(props: &DifferencesProps) -> Html {
     let node = use_node_ref();
@@ -177,7 +179,7 @@ struct OutlinesProps {
     name: String,
 }
 
-/// Both distributions over each other.
+/// Both distributions in one chart.
 #[component]
 fn OutlinesView(props: &OutlinesProps) -> Html {
     let log = use_state(|| false);
@@ -189,7 +191,7 @@ fn OutlinesView(props: &OutlinesProps) -> Html {
         let log = log.clone();
         one_of("radio", *log == to, name, Callback::from(move |_: MouseEvent| log.set(to)))
     };
-    // By magnitude each bin is drawn as wide as the others.
+    // On the scale by magnitude, all bins are drawn equally wide.
     let place = |at: usize| if *log { at as f64 } else { of.edges[at] };
     let line = |name: &str, counts: &[u64]| {
         let all = counts.iter().sum::<u64>().max(1) as f64;
@@ -227,12 +229,12 @@ fn OutlinesView(props: &OutlinesProps) -> Html {
 struct WhereProps {
     map: Rc<BlockMap>,
     shape: Vec<u64>,
-    /// The row of A.
+    /// Row of the tensor in A.
     row: u32,
     name: String,
 }
 
-/// Blocks of |B − A|; a click goes to what is largest in one.
+/// Map of |B − A| by blocks. A click shows the largest difference in a block.
 #[component]
 fn Where(props: &WhereProps) -> Html {
     let actor = use_context::<Actor>();

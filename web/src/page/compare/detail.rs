@@ -1,5 +1,5 @@
-//! What is looked at: both sides, how far apart they are, and whether the one would load into the
-//! other.
+//! Details of the selected pair: both sides, how far apart they are, and whether one checkpoint
+//! would load into the other.
 
 use std::rc::Rc;
 
@@ -18,14 +18,13 @@ use crate::rows::Row;
 use crate::state::compare::{Mark, Pairs, RowPair};
 use crate::state::fmt;
 
-/// What it needs.
+/// Properties of the pane.
 #[derive(Properties, PartialEq)]
 pub(super) struct DetailProps {
-    /// The comparison.
     pub compare: Rc<Compare>,
 }
 
-/// The right pane.
+/// The right pane, with the details of the selected pair.
 #[component]
 pub(super) fn Detail(props: &DetailProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -70,7 +69,7 @@ fn of_pair(actor: &Actor, compare: &Rc<Compare>, known: &Pairs, pair: &RowPair) 
     }
 }
 
-/// Steps through the keys of a line.
+/// Renders the buttons that step through the keys folded into a line.
 fn stepper(actor: &Actor, compare: &Compare) -> Html {
     let by = |by: isize| {
         let actor = actor.clone();
@@ -86,7 +85,7 @@ fn stepper(actor: &Actor, compare: &Compare) -> Html {
     }
 }
 
-/// What stands on either side.
+/// Renders kind, shape, value and size on both sides.
 fn sides(a: Option<&Row>, b: Option<&Row>) -> Html {
     let kind = |row: &Row| match row.dtype.as_str() {
         "" => value_kind(row.kind.word()),
@@ -137,7 +136,7 @@ fn difference(found: &Difference, row: &Row) -> Html {
         "" => String::new(),
         part => format!(" of its {part}"),
     };
-    // What the two sides show says it all, but for parts of a tensor and long values.
+    // The two sides already show the difference, except for parts of a tensor and long values.
     let shown = match found.what {
         DifferenceKind::Value => !row.value.is_empty(),
         DifferenceKind::Unreadable | DifferenceKind::Elements | DifferenceKind::Nan => false,
@@ -191,7 +190,7 @@ fn facts(numbers: &Numbers) -> Html {
     }
 }
 
-/// The largest difference of each key of a line.
+/// Renders the largest difference for each key folded into a line.
 fn by_member(actor: &Actor, compare: &Compare, known: &Pairs) -> Html {
     let Some(line) = compare.line().filter(|line| line.pairs.len() > 1) else { return html! {} };
     let values: Vec<f64> = line

@@ -1,4 +1,4 @@
-//! Norms, deviations and changes of all tensors of one role, by layer.
+//! A chart of norms, deviations and changes by layer, for all tensors of one role.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ pub(super) struct LayersProps {
     pub(super) pair: RowPair,
 }
 
-/// The section; nothing for what is alone in its role.
+/// The section; empty if the tensor is the only one of its role.
 #[component]
 pub(super) fn LayersSection(props: &LayersProps) -> Html {
     let quantity = use_state(Quantity::default);

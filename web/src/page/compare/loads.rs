@@ -1,4 +1,4 @@
-//! Whether the first would load into the second.
+//! The section on whether the first checkpoint would load into the second.
 
 use statelens_inspect::visible;
 use yew::prelude::*;
@@ -12,10 +12,10 @@ use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::text::title;
 
-/// Lines that are shown, fewer where nothing stands against it.
+/// Maximum number of lines shown: if it would not load, and if it would.
 const SHOWN: (usize, usize) = (12, 4);
 
-/// The answer, and what stands against it.
+/// Renders the verdict and the obstacles.
 pub(super) fn loads(actor: &Actor, compare: &Compare) -> Html {
     let Some(checked) = &compare.checked else { return html! {} };
     let strict = {

@@ -1,4 +1,4 @@
-//! How it is compared: which keys belong together, and which numbers match.
+//! The options of a comparison: which keys are paired, and which numbers match.
 
 use std::rc::Rc;
 
@@ -10,18 +10,18 @@ use crate::page::model::actor::Actor;
 use crate::protocol::compare::CompareOptions;
 use crate::state::fmt;
 
-/// The options.
+/// Properties of the options.
 #[derive(Properties, PartialEq)]
 pub(super) struct MatchingProps {
-    /// What they are.
+    /// The current options.
     pub options: Rc<CompareOptions>,
-    /// The rule that would make more keys match, and how many.
+    /// A rename rule that would make more keys match, and how many.
     pub rename: Option<(String, u64)>,
-    /// The command that does the same.
+    /// The command line that does the same comparison.
     pub command: String,
 }
 
-/// The options.
+/// The form with the options.
 #[component]
 pub(super) fn Matching(props: &MatchingProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -78,7 +78,7 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
     }
 }
 
-/// The rule that would make more keys match.
+/// Renders the suggestion of a rule that would make more keys match.
 pub(super) fn suggestion(actor: &Actor, rename: Option<&(String, u64)>) -> Html {
     let Some((rule, keys)) = rename else { return html! {} };
     html! {
@@ -86,7 +86,7 @@ pub(super) fn suggestion(actor: &Actor, rename: Option<&(String, u64)>) -> Html 
     }
 }
 
-/// Adds a rule to those that there are.
+/// Renders a button that adds a rule to the options.
 fn use_rule(actor: &Actor, rule: &str) -> Html {
     let (actor, rule) = (actor.clone(), rule.to_owned());
     let onclick = Callback::from(move |_: MouseEvent| {
@@ -104,7 +104,7 @@ struct ToleranceProps {
     tolerance: Option<(f64, f64)>,
 }
 
-/// Equal, or close as torch's `allclose` has it.
+/// The choice between exact equality and a tolerance as in `torch.allclose`.
 #[component]
 fn Tolerance(props: &ToleranceProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -119,7 +119,7 @@ fn Tolerance(props: &ToleranceProps) -> Html {
         let actor = actor.clone();
         let onchange = Callback::from(move |event: Event| {
             let value = typed(&event).and_then(|text| text.trim().parse::<f64>().ok());
-            // What is no number, or none that makes sense, changes nothing.
+            // Invalid and negative numbers are ignored.
             if let Some(value) = value.filter(|value| *value >= 0.0) {
                 actor.compare(move |compare| {
                     compare.ask(|options| {

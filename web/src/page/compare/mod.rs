@@ -1,4 +1,4 @@
-//! Two checkpoints side by side: the screen, its state, and how it is reached.
+//! Comparing two checkpoints: the screen, its state, and how it is opened.
 
 mod beside;
 mod closer;
@@ -31,12 +31,12 @@ use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
 use crate::protocol::job::JobKind;
 
-/// Opens the second instead, and compares it with the first.
+/// Swaps the sides: opens the second checkpoint and compares it with the first.
 pub fn swap(model: &PageModel, actor: &Actor) {
     let Some(compare) = model.compare.as_ref().filter(|compare| compare.opened.is_some()) else {
         return;
     };
-    // What was fetched from an address can't be the second.
+    // A remote checkpoint can't be the second side.
     if model.files.is_empty() {
         return;
     }
@@ -44,15 +44,15 @@ pub fn swap(model: &PageModel, actor: &Actor) {
     begin_pair(actor, first, (model.files.as_ref().clone(), model.asked));
 }
 
-/// Whether a second checkpoint can be put beside what is open: a summary has no values, and what
-/// is dropped while it is verified is a manifest.
+/// Returns whether the open checkpoint can be compared with a second one. A summary has no values,
+/// and a file dropped on the verify sheet is a manifest.
 #[must_use]
 pub fn can_compare(model: &PageModel) -> bool {
     model.sheet != Some(Sheet::Verify)
         && model.work.as_ref().is_some_and(|work| !work.opened.summary)
 }
 
-/// Goes back to the open checkpoint.
+/// Closes the comparison and goes back to the open checkpoint.
 pub fn leave(actor: &Actor) {
     if actor.bridge.is_doing(JobKind::Open) {
         return actor.stop_opening();
@@ -61,7 +61,8 @@ pub fn leave(actor: &Actor) {
     actor.act(Action::Leave);
 }
 
-/// Asks for a second checkpoint: offers those that lie beside the open one, or a dialog for files.
+/// Lets the user choose a second checkpoint: in a dialog with the other checkpoints of the drop, if
+/// there are any, else in a file dialog.
 pub fn offer(model: &PageModel, actor: &Actor) {
     match &model.work {
         Some(work) if can_compare(model) && work.opened.others.is_empty() => {
@@ -79,7 +80,7 @@ impl Actor {
     }
 }
 
-/// Asks the worker to compare, and whether it would load, whenever something else is asked.
+/// Requests the comparison, and the check whether it would load, whenever their options change.
 #[hook]
 pub fn use_compare(model: &PageModel, actor: &Actor) {
     let asked = model
@@ -108,7 +109,7 @@ pub fn use_compare(model: &PageModel, actor: &Actor) {
     });
 }
 
-/// Acts on a key while two checkpoints are side by side; true if it did.
+/// Handles a key on the comparison screen. Returns whether the key was used.
 pub fn press(model: &PageModel, actor: &Actor, key: &str, tag: &str, inside: bool) -> bool {
     let Some(compare) = &model.compare else { return false };
     match key {
@@ -141,7 +142,8 @@ pub fn press(model: &PageModel, actor: &Actor, key: &str, tag: &str, inside: boo
     true
 }
 
-/// Escape while two checkpoints are side by side: shuts the options, clears the filter, leaves.
+/// Handles Escape on the comparison screen: hides the options, else clears the filter, else stops
+/// reading, else leaves.
 pub fn escape(model: &PageModel, actor: &Actor) {
     let Some(compare) = &model.compare else { return leave(actor) };
     if compare.matching {
@@ -161,7 +163,7 @@ pub fn escape(model: &PageModel, actor: &Actor) {
 }
 
 impl PageModel {
-    /// Begins a comparison: the screen is there at once.
+    /// Begins a comparison and shows its screen at once.
     pub(super) fn beside(&mut self, files: Vec<Dropped>, main: Option<u32>) {
         self.over = None;
         self.sheet = None;
@@ -171,14 +173,14 @@ impl PageModel {
             compare.view.filter = work.picked.filter(&work.rows);
         }
         if self.screen == Screen::Loading {
-            // The first is being opened, too: nothing of what was open before is shown as it.
+            // The first side is still being opened, so the previous checkpoint must not be shown.
             self.work = None;
         }
         self.compare = Some(Rc::new(compare));
         self.screen = Screen::Compare;
     }
 
-    /// Takes in what the worker said about the comparison.
+    /// Applies a reply of the worker about the comparison.
     pub(super) fn hear_compare(&mut self, told: crate::protocol::compare::CompareReply) {
         if let (Some(compare), Some(work)) = (&mut self.compare, &self.work) {
             Rc::make_mut(compare).hear(told, &work.rows);

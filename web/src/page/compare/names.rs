@@ -1,19 +1,20 @@
-//! What the two sides of a comparison are called, so that they can be told apart.
+//! Distinct names for the two sides of a comparison.
 
 use crate::page::drop::Dropped;
 use crate::state::fmt;
 
-/// One side: what its checkpoint is called, where it was, and the file it begins with.
+/// Name, location and main file of one side.
 pub struct SideName<'a> {
-    /// As it is called where it is alone.
+    /// The name of the checkpoint by itself.
     pub name: String,
-    /// The path of its main file, or its address.
+    /// The path of the main file, or the address.
     pub path: String,
-    /// Its main file, if it is one of this computer.
+    /// The main file, if it is a local one.
     pub file: Option<&'a Dropped>,
 }
 
-/// A name for each: with as many of its folders as it takes, or its size and date.
+/// Returns distinct names for both sides. Equal names get as many folders as needed, or the size
+/// and the date if the paths are equal too.
 pub fn apart(one: &SideName<'_>, two: &SideName<'_>) -> (String, String) {
     if one.name != two.name {
         return (one.name.clone(), two.name.clone());
@@ -28,7 +29,7 @@ pub fn apart(one: &SideName<'_>, two: &SideName<'_>) -> (String, String) {
     (told(one), told(two))
 }
 
-/// The end of a path from the last folder on that the other has not at the same place.
+/// Returns the shortest tail of `path` (whole components) that is not a tail of `other`.
 fn tail(path: &str, other: &str) -> String {
     let common =
         path.rsplit('/').zip(other.rsplit('/')).take_while(|(part, others)| part == others).count();
@@ -36,7 +37,7 @@ fn tail(path: &str, other: &str) -> String {
     parts[parts.len().saturating_sub(common + 1)..].join("/")
 }
 
-/// When a file was changed, by the clock of whoever looks at it.
+/// Returns the modification time of a file in local time.
 fn changed(file: &Dropped) -> String {
     let date = js_sys::Date::new(&file.file.last_modified().into());
     format!(

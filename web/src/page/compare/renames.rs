@@ -1,4 +1,4 @@
-//! Tensors that have another key on the other side: looked for, offered as a list of new keys.
+//! Search for tensors that have another key on the other side. The result is a list of renames.
 
 use std::rc::Rc;
 
@@ -14,10 +14,10 @@ use crate::protocol::compare::CompareRequest;
 use crate::state::compare::Mark;
 use crate::state::fmt;
 
-/// Rules that a conversion is given, at most.
+/// Maximum number of rules passed to a conversion.
 const RULES: usize = 500;
 
-/// What is offered; nothing where no tensor is on one side only.
+/// Renders the offer to search, or the result; empty if there are no unmatched keys on both sides.
 pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
     let Some(known) = &compare.known else { return html! {} };
     let alone = |mark: Mark| known.pairs.iter().any(|pair| pair.mark == mark);
@@ -81,7 +81,7 @@ fn found_text(actor: &Actor, found: &Renames, applied: bool) -> Html {
         Callback::from(move |_: MouseEvent| {
             let names = columns.clone();
             actor.compare(move |compare| {
-                // The list has all that was renamed before.
+                // The list replaces the previous rules: it includes the keys that they renamed.
                 compare.ask(|options| {
                     (options.names, options.rename) = (names, Vec::new());
                     options.strip_prefix.clear();
@@ -125,7 +125,7 @@ fn forget(actor: &Actor) -> Html {
     html! { <button class="textlink" {onclick}>{ "Forget the list" }</button> }
 }
 
-/// The replacement of a whole key.
+/// Returns the replacement rule for exactly one key.
 fn rule(from: &str, to: &str) -> String {
     let mut pattern = String::with_capacity(from.len() + 8);
     for letter in from.chars() {

@@ -1,4 +1,4 @@
-//! The screen: both checkpoints, the verdict, the table, what is looked at.
+//! The comparison screen: both checkpoints, the verdict, the table, the details.
 
 use std::rc::Rc;
 
@@ -25,26 +25,25 @@ use crate::protocol::opened::Opened;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
-/// Two checkpoints side by side.
+/// Properties of the comparison screen.
 #[derive(Properties, PartialEq)]
 pub struct CompareProps {
-    /// The first; `None` while it is being opened.
+    /// The first checkpoint; `None` while it is being opened.
     pub work: Option<OpenWork>,
-    /// The name of the first, for the way back to it.
+    /// The name of the first checkpoint, for the back button.
     pub title: AttrValue,
-    /// What the two are called.
+    /// The names of both sides.
     pub names: (AttrValue, AttrValue),
-    /// The comparison.
     pub compare: Rc<Compare>,
-    /// Which pane a small screen shows.
+    /// The pane that a small screen shows.
     pub tab: Tab,
-    /// Swaps the two; `None` where the first can't be opened again as the second.
+    /// Swaps the sides; `None` if the first checkpoint can't be opened as the second.
     pub onswap: Option<Callback<()>>,
-    /// Where bytes go.
+    /// The note on where bytes go.
     pub privacy: Html,
 }
 
-/// Two checkpoints side by side.
+/// The comparison screen.
 #[component]
 pub fn CompareScreen(props: &CompareProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -150,7 +149,7 @@ fn side(letter: &'static str, name: &str, opened: Option<&Opened>, list: bool) -
     }
 }
 
-/// The second can't be opened, or the options make no sense.
+/// Renders the error: the second checkpoint can't be opened, or the options are invalid.
 fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &Compare) -> Html {
     let choose = {
         let actor = actor.clone();

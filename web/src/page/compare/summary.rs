@@ -1,5 +1,5 @@
-//! The verdict: whether they match, how many keys differ in which way, how far the values are
-//! read.
+//! The verdict: whether the checkpoints match, how many keys differ in which way, and the progress
+//! of reading values.
 
 use yew::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::protocol::finding::Severity;
 use crate::state::compare::{MARKS, Mark};
 use crate::state::fmt;
 
-/// The line under the names.
+/// Renders the line under the names.
 pub(super) fn summary(actor: &Actor, compare: &Compare) -> Html {
     let counts = compare.known.as_ref().map(|known| known.counts()).unwrap_or_default();
     let shown = MARKS.iter().zip(counts).filter(|(_, count)| *count > 0);
@@ -56,7 +56,7 @@ fn verdict(compare: &Compare) -> Html {
     html! { { text } }
 }
 
-/// What is said at the end of the line, with what can be done about it.
+/// Renders the end of the line: progress or result, with a button to stop or restart.
 fn end(actor: &Actor, compare: &Compare) -> Html {
     if compare.error.is_some() {
         return html! {};
@@ -72,7 +72,7 @@ fn end(actor: &Actor, compare: &Compare) -> Html {
     match &compare.reading {
         ComparisonStage::Structure => html! {},
         ComparisonStage::Values { done, total, millis } => {
-            // An estimate before two seconds would only jump.
+            // Within the first two seconds an estimate is too unstable to show.
             let left = (*millis > 2000.0 && *done > 0)
                 .then(|| fmt::left((*total - *done.min(total)) as f64 * millis / *done as f64));
             html! {

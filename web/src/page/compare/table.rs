@@ -1,4 +1,4 @@
-//! The table of differences: virtual rows, of which only those in sight are in the document.
+//! The table of differences. It is virtual: only visible rows are in the document.
 
 use std::rc::Rc;
 
@@ -31,11 +31,10 @@ const COLUMNS: [(&str, &str, Option<CompareOrder>); 7] = [
 
 #[derive(Properties, PartialEq)]
 pub(super) struct TableProps {
-    /// The comparison.
     pub compare: Rc<Compare>,
 }
 
-/// A mark with its word.
+/// Renders a mark: its sign and its word.
 pub(super) fn mark(mark: Mark) -> Html {
     let (class, sign) = match mark {
         Mark::Added => ("add", "+"),
@@ -49,7 +48,7 @@ pub(super) fn mark(mark: Mark) -> Html {
     html! { <span class={classes(&["ch", class])}><i aria-hidden="true">{ sign }</i>{ mark.word() }</span> }
 }
 
-/// The filter box and the marks.
+/// The filter box, with a chip for each mark.
 #[component]
 pub(super) fn FilterBar(props: &TableProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -117,7 +116,7 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
     }
 }
 
-/// The table.
+/// The table of differences.
 #[component]
 pub(super) fn DifferenceTable(props: &TableProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -140,7 +139,8 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
     }
 }
 
-/// Widths of columns, from what they hold: the key gets the rest.
+/// Returns the column widths as CSS properties, derived from the content. The key column gets the
+/// remaining width.
 fn widths(compare: &Compare) -> String {
     let Some(known) = &compare.known else { return String::new() };
     let mut style = ColumnWidths::of(&known.a).style(true);
@@ -199,7 +199,7 @@ fn line(actor: &Actor, compare: &Compare, known: &Pairs, at: usize, each: f64) -
     }
 }
 
-/// The equal rows, as one line.
+/// Renders the equal rows as one line.
 fn rest(line: &CompareLine) -> Html {
     html! {
         <>
@@ -236,7 +236,7 @@ fn cells(known: &Pairs, line: &CompareLine) -> Html {
     }
 }
 
-/// What a row is; of two that differ in it, both.
+/// Renders the dtype or kind of a pair; both sides if they differ.
 fn kind(a: Option<&Row>, b: Option<&Row>) -> Html {
     let one = |row: &Row| match row.dtype.as_str() {
         "" => value_kind(row.kind.word()),
@@ -251,7 +251,7 @@ fn kind(a: Option<&Row>, b: Option<&Row>) -> Html {
     }
 }
 
-/// A shape: of two that differ, both where they do.
+/// Formats the shape of a pair; dimensions that differ are shown for both sides.
 fn shape(a: Option<&Row>, b: Option<&Row>) -> String {
     match (a, b) {
         (Some(a), Some(b)) if a.kind.has_shape() && b.kind.has_shape() && a.shape != b.shape => {
@@ -271,27 +271,27 @@ fn shape(a: Option<&Row>, b: Option<&Row>) -> String {
     }
 }
 
-/// A float for a narrow cell.
+/// Formats a float for a narrow cell.
 pub(super) fn float(value: f64) -> String {
     fmt::cell(&format!("{value:?}"))
 }
 
-/// Bars of a drawing in a row are so wide, with a gap of 1 px, and so high.
+/// Width of a bar and height of the small chart in a row, in pixels; bars are 1 px apart.
 const BAR: usize = 3;
 const HIGH: f64 = 15.0;
 
-/// By how much it changed: as a number and a drawing of the differences, or in a few words.
+/// Renders how much a line changed: a number and a small chart of the differences, or a few words.
 fn changed(known: &Pairs, line: &CompareLine) -> Html {
     let what = what(known, line);
-    // That a cast explains it says more than how far it went.
+    // If a cast explains the difference, that is more useful than its size.
     let is_cast = line.mark == Mark::Kind && what != "differ";
     let most = line.spread.iter().copied().max().filter(|most| *most > 0 && !is_cast);
-    // Where NaN stand on one side only there is no change to tell: that is told instead.
+    // With NaNs on one side only there is no change to measure; the words say so instead.
     let (Some(most), Some(change)) = (most, line.change) else {
         return html! { <div class="c cv" role="gridcell" title={what.clone()}><span class="tag v">{ what }</span></div> };
     };
     let bars = line.spread.iter().enumerate().map(|(at, &count)| {
-        // None is a line along the ground, few are more than that.
+        // An empty bin is drawn as a baseline, and the smallest count is higher than that.
         let height = if count == 0 { 1.0 } else { (count as f64 / most as f64 * HIGH).max(1.5) };
         format!("M{} {HIGH}v-{height:.1}h{BAR}v{height:.1}z", at * (BAR + 1))
     });
@@ -312,7 +312,7 @@ fn changed(known: &Pairs, line: &CompareLine) -> Html {
     }
 }
 
-/// How many of the differences are on either side of zero.
+/// Describes the share of differences below, around and above zero.
 fn sides(counts: &[u64]) -> String {
     let (below, rest) = counts.split_at(counts.len() / 2);
     let percent = |some: &[u64]| {
@@ -323,7 +323,7 @@ fn sides(counts: &[u64]) -> String {
     format!("{} below, {} around zero, {} above", percent(below), percent(middle), percent(above))
 }
 
-/// What differs, in a few words.
+/// Describes what differs, in a few words.
 fn what(known: &Pairs, line: &CompareLine) -> String {
     match line.mark {
         Mark::Added => return "only in B".to_owned(),
@@ -342,7 +342,7 @@ fn what(known: &Pairs, line: &CompareLine) -> String {
         text.get_or_insert_with(|| match one.what {
             DifferenceKind::Unreadable => one.left.clone(),
             DifferenceKind::Shape => String::new(),
-            // The dtypes stand in the column of kinds; how the values compare all the same.
+            // The dtypes are in a column of their own; this describes how the values compare.
             DifferenceKind::DType => match &one.numbers {
                 Some(numbers) => numbers.precision.clone(),
                 None => format!("{} \u{2192} {}", one.left, one.right),
@@ -361,7 +361,7 @@ fn what(known: &Pairs, line: &CompareLine) -> String {
     }
 }
 
-/// `12 % differ`; a few are counted.
+/// Describes how many elements differ: as `12 % differ`, or as a count if there are few.
 pub(super) fn share(differing: u64, elements: u64) -> String {
     let percent = differing as f64 / elements.max(1) as f64 * 100.0;
     match percent {
@@ -373,7 +373,7 @@ pub(super) fn share(differing: u64, elements: u64) -> String {
     }
 }
 
-/// The table is empty: because of the filter, or because nothing differs.
+/// Renders the empty table: nothing matches the filter, or nothing differs.
 fn nothing(actor: &Actor, compare: &Compare) -> Html {
     let clear = {
         let actor = actor.clone();

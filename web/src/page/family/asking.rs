@@ -1,9 +1,9 @@
-//! Changing what is asked about the family.
+//! Changing the request about the model family.
 
 use crate::page::controls::change;
 use crate::page::model::actor::Actor;
 
-/// Changes what is asked about the family.
+/// Changes the request about the model family, and withdraws acknowledged losses.
 pub(super) fn set(
     actor: &Actor,
     with: impl FnOnce(&mut crate::protocol::family::FamilyRequest) + 'static,

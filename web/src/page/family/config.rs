@@ -1,4 +1,4 @@
-//! The config: which one it is, and what becomes of it.
+//! The model config: which one is used, and how the conversion changes it.
 
 use yew::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::protocol::family::{ConfigLines, FamilyReply, NamedText};
 use crate::protocol::finding::Severity;
 use crate::state::fmt::plural;
 
-/// Which config is used.
+/// Renders which config is used, with the means to choose another one.
 pub(super) fn chosen(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> Html {
     let given = convert.options.family.config.is_some();
     let onclick = {
@@ -42,7 +42,7 @@ pub(super) fn chosen(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> H
     }
 }
 
-/// The config before and after, side by side.
+/// Renders the config before and after, side by side.
 pub(super) fn both(configs: &ConfigLines) -> Html {
     let changed = configs.after.iter().filter(|(_, changed)| *changed).count() as u64;
     let text: String = configs.after.iter().map(|(line, _)| format!("{line}\n")).collect();
@@ -74,7 +74,7 @@ pub(super) fn both(configs: &ConfigLines) -> Html {
     }
 }
 
-/// The button for the config that a conversion of the model lacks.
+/// Renders a button to choose a config if the conversion to a family needs one and none was found.
 pub fn missing_config(actor: &Actor, convert: &Convert) -> Html {
     let lacks = convert.family.as_ref().is_some_and(|told| told.looks.config.is_empty());
     if convert.options.family.target.is_none() || !lacks {

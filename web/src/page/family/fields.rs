@@ -1,4 +1,4 @@
-//! What there is to choose for a family, and what becomes of it, one part below the other.
+//! The fields of the convert sheet for a model family, from top to bottom.
 
 use yew::prelude::*;
 
@@ -11,7 +11,7 @@ use crate::protocol::family::FamilyReply;
 use crate::protocol::finding::Severity;
 use crate::protocol::opened::Choice;
 
-/// What there is to choose for a family, and what becomes of it.
+/// Renders the options for a model family and their results.
 pub fn fields(actor: &Actor, convert: &Convert) -> Html {
     let Some(told) = &convert.family else { return html! {} };
     let shown = told.shown.as_ref();
@@ -26,7 +26,7 @@ pub fn fields(actor: &Actor, convert: &Convert) -> Html {
     }
 }
 
-/// As which files a folder of a model is written.
+/// Renders the choice of file format and shard size for a model folder.
 fn written(actor: &Actor, convert: &Convert) -> Html {
     if !convert.options.family.is_folder() {
         return html! {};

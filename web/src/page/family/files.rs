@@ -1,4 +1,4 @@
-//! Configs and recipes that the user gives: dropped on the sheet, or chosen in it.
+//! Configs and recipes given by the user: dropped on the sheet, or chosen in it.
 
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use web_sys::{File, HtmlInputElement};
@@ -13,10 +13,11 @@ use crate::page::model::{Action, PageModel, Sheet};
 use crate::protocol::ToWorker;
 use crate::protocol::family::NamedText;
 
-/// More than any config or recipe has.
+/// Maximum size in bytes of a config or recipe, far more than any has.
 const MOST: u64 = 16 << 20;
 
-/// Takes what is dropped while the sheet is open, if it is a config or a recipe.
+/// Takes the dropped files if the convert sheet is open and all of them are configs or recipes.
+/// Returns whether it did.
 pub fn takes(model: &PageModel, actor: &Actor, dropped: &[Dropped]) -> bool {
     let form = model.convert.as_ref().is_some_and(|convert| convert.phase == Phase::Form);
     let all = dropped.iter().all(|file| {
@@ -38,7 +39,7 @@ pub fn takes(model: &PageModel, actor: &Actor, dropped: &[Dropped]) -> bool {
     true
 }
 
-/// Fetches the files of families that the worker asks for, and asks for the plan again.
+/// Fetches the family files that the worker requests, and requests the plan again.
 #[hook]
 pub fn use_families(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let wants = model.convert.as_ref().map(|convert| convert.wants.clone()).unwrap_or_default();
@@ -73,11 +74,11 @@ fn is_recipe(path: &str) -> bool {
 fn is_config(path: &str) -> bool {
     let path = path.to_ascii_lowercase();
     let ends = [".json", ".yaml", ".yml"].iter().any(|end| path.ends_with(end));
-    // The index of shards is a part of a checkpoint.
+    // An index of shards is part of a checkpoint, not a config.
     ends && !path.ends_with(".index.json")
 }
 
-/// Takes a recipe.
+/// Uses a recipe of the user, and shows it in the editor.
 pub(super) fn recipe(actor: &Actor, text: NamedText) {
     change(actor, move |convert| {
         convert.options.family.recipe = Some(text);
@@ -88,7 +89,7 @@ pub(super) fn recipe(actor: &Actor, text: NamedText) {
     });
 }
 
-/// Takes a config.
+/// Uses a config of the user.
 pub(super) fn config(actor: &Actor, text: NamedText) {
     set(actor, move |asked| asked.config = Some(text));
 }
@@ -101,24 +102,24 @@ async fn read(file: &File) -> Option<NamedText> {
     Some(NamedText { name: file.name(), text })
 }
 
-/// A button for a file.
+/// Properties of the button.
 #[derive(Properties, PartialEq)]
 pub struct ChooseProps {
     /// The id of the button.
     #[prop_or_default]
     pub id: Option<&'static str>,
-    /// Its class.
+    /// CSS class of the button.
     #[prop_or("textlink")]
     pub class: &'static str,
-    /// What it says.
+    /// Label of the button.
     pub label: AttrValue,
-    /// Which files the dialog shows.
+    /// File types that the dialog shows, as in the `accept` attribute.
     pub accept: AttrValue,
-    /// Told of the file.
+    /// Called with the chosen file.
     pub onfile: Callback<NamedText>,
 }
 
-/// A button that opens a dialog for a text file.
+/// A button that opens a dialog for choosing a text file.
 #[component]
 pub fn Choose(props: &ChooseProps) -> Html {
     let input = use_node_ref();
@@ -129,7 +130,7 @@ pub fn Choose(props: &ChooseProps) -> Html {
     let onchange = {
         let onfile = props.onfile.clone();
         Callback::from(move |event: Event| {
-            // It is no file to be opened as a checkpoint.
+            // Otherwise the page would open the file as a checkpoint.
             event.stop_propagation();
             let files = event.target_dyn_into::<HtmlInputElement>().and_then(|input| input.files());
             let Some(file) = files.and_then(|files| files.get(0)) else { return };

@@ -1,5 +1,5 @@
-//! Model families in the convert sheet: which model it is, where it can go, the table of keys, the
-//! rules, the config, and whether it would load.
+//! Model families in the convert sheet: the recognised model, its target formats, the table of
+//! keys, the rules, the config, and whether the result would load.
 
 mod asking;
 mod config;

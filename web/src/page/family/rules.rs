@@ -1,4 +1,4 @@
-//! The rules: the table of what they do, and their text, which can be edited.
+//! The conversion rules: the table of keys that they map, and the editor of their text.
 
 use gloo_timers::callback::Timeout;
 use web_sys::HtmlTextAreaElement;
@@ -16,10 +16,10 @@ use crate::protocol::family::{FamilyReply, NamedText};
 use crate::protocol::finding::Severity;
 use crate::state::fmt::{exact, plural};
 
-/// Milliseconds without a letter after which the rules are tried.
+/// Milliseconds without a keystroke after which the rules are applied.
 const PAUSE: u32 = 250;
 
-/// The rules' part of the sheet.
+/// Renders the section with the table of keys and the editor of the rules.
 pub(super) fn keys(actor: &Actor, convert: &Convert, told: &std::rc::Rc<FamilyReply>) -> Html {
     let Some(shown) = &told.shown else { return html! {} };
     let asked = &convert.options.family;
@@ -109,18 +109,18 @@ fn counts(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> Html {
     }
 }
 
-/// The text of the rules.
+/// Properties of the editor.
 #[derive(Properties, PartialEq)]
 pub struct EditorProps {
-    /// The rules when it is first shown, and whenever they are not the user's.
+    /// The rules: the initial text, and the current text while they are those of the family.
     pub value: NamedText,
-    /// They are those of the family.
+    /// Whether the rules are those of the family, not edited by the user.
     pub own: bool,
-    /// Told of what was typed, after a moment.
+    /// Called with the edited text, after a pause in typing.
     pub onrules: Callback<String>,
 }
 
-/// An editor with line numbers, whose lines the messages name.
+/// An editor with line numbers, to which error messages refer.
 #[component]
 pub fn Editor(props: &EditorProps) -> Html {
     let text = use_state(|| props.value.text.clone());

@@ -1,4 +1,4 @@
-//! The table of keys before and after, folded by layer; only what is in sight is in the document.
+//! The table of keys before and after, folded by layer. Only visible rows are in the document.
 
 use std::rc::Rc;
 
@@ -10,17 +10,17 @@ use crate::page::window::{Lines, use_sight};
 use crate::protocol::family::{FamilyReply, KeyRow};
 use crate::state::fmt::exact;
 
-/// How high a row is, in pixels, on a large screen and a small one.
+/// Height of a row in pixels, on large and on small screens.
 const ROW: (f64, f64) = (23.0, 60.0);
 
-/// The table.
+/// Properties of the table.
 #[derive(Properties, PartialEq)]
 pub struct TableProps {
-    /// What the worker told.
+    /// The worker's reply about the model family.
     pub told: Rc<FamilyReply>,
 }
 
-/// The table.
+/// The table of keys.
 #[component]
 pub fn FamilyTable(props: &TableProps) -> Html {
     let node = use_node_ref();
@@ -59,13 +59,13 @@ pub fn FamilyTable(props: &TableProps) -> Html {
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq)]
 enum Shown {
-    /// What the keys below it begin with, before and after.
+    /// The common prefix of the keys below, before and after.
     Head(String, String),
-    /// Some keys, and how much of each stands in the head above.
+    /// A row of keys, and the lengths of the prefixes (old, new) that the head above already shows.
     Keys(KeyRow, usize, usize),
 }
 
-/// The rows of layers below what they all begin with, where that is shared.
+/// Groups rows that share their prefix up to the layer number below a head with that prefix.
 fn grouped(rows: &[KeyRow]) -> Vec<Shown> {
     let mut groups: Vec<((&str, &str), Vec<&KeyRow>)> = Vec::new();
     for row in rows {
@@ -90,7 +90,8 @@ fn grouped(rows: &[KeyRow]) -> Vec<Shown> {
     out
 }
 
-/// What a key begins with, up to the number of its layer; nothing of several keys.
+/// Returns the prefix of a key up to and including its layer number; empty for a list of several
+/// keys.
 fn begin(key: &str) -> &str {
     let mut at = 0;
     for part in key.split_inclusive('.') {

@@ -1,4 +1,4 @@
-//! Which model it is, and the formats of its family as targets.
+//! The recognised model, and the formats of its family as targets.
 
 use yew::prelude::*;
 
@@ -14,13 +14,13 @@ use crate::protocol::family::{Looks, NamedText};
 use crate::protocol::finding::Severity;
 use crate::protocol::opened::Choice;
 
-/// What the worker says of a model that was chosen.
+/// The worker's word for a model that the user chose.
 const SET_BY_USER: &str = "set by you";
 
-/// Targets that have a button; the others are in a list.
+/// Number of targets shown as buttons; the others are in a list.
 const BUTTONS: usize = 3;
 
-/// The formats of the family, beside the plain ones.
+/// Renders the formats of the model's family, in addition to the plain formats.
 pub fn targets(actor: &Actor, convert: &Convert) -> Html {
     let Some(looks) = convert.family.as_ref().map(|told| &told.looks) else { return html! {} };
     if looks.targets.is_empty() {
@@ -55,7 +55,7 @@ pub fn targets(actor: &Actor, convert: &Convert) -> Html {
     }
 }
 
-/// Chooses a format of the family; none keeps the names.
+/// Chooses a format of the family; `None` keeps the names of the keys.
 pub(super) fn choose(actor: &Actor, target: Option<String>) {
     change(actor, move |convert| {
         let options = &mut convert.options;
@@ -80,7 +80,7 @@ pub(super) fn choose(actor: &Actor, target: Option<String>) {
     });
 }
 
-/// The line that says which model it is, and what may be chosen instead.
+/// Renders the recognised model, and the lists for choosing another one.
 pub fn looks(actor: &Actor, convert: &Convert) -> Html {
     let Some(looks) = convert.family.as_ref().map(|told| &told.looks) else { return html! {} };
     let family = convert.options.family.target.is_some();
@@ -121,7 +121,7 @@ fn said(looks: &Looks) -> Html {
     if looks.model.is_empty() {
         let text = match &looks.unknown {
             Some(error) if error.kind == ErrorKind::Io => "Model not recognised.",
-            // Which they are is said with it.
+            // The error lists the matching families.
             Some(error) if !error.text.is_empty() => {
                 "Several model families match. Choose the model, or add its config."
             }
@@ -143,7 +143,7 @@ fn said(looks: &Looks) -> Html {
     }
 }
 
-/// What says which model it is.
+/// Describes how the model was recognised.
 fn basis(looks: &Looks) -> String {
     let by = looks.by.join(" and ");
     match (looks.by.as_slice(), looks.certain) {
@@ -188,12 +188,13 @@ fn source(actor: &Actor, convert: &Convert, looks: &Looks) -> Html {
     list("from", "From", "family-source", &recognised(own), all, chosen, onchange)
 }
 
-/// What is called what was recognised.
+/// Returns the label of the list's first choice: the recognised item.
 fn recognised(own: Option<&str>) -> String {
     own.map_or_else(|| "not recognised".to_owned(), |own| format!("{own} (recognised)"))
 }
 
-/// A list of ids and names below a first choice that is none of them, with a word before it.
+/// Renders a list of (id, name), below a first choice that stands for the default, with a word
+/// before the list.
 fn list(
     word: &'static str,
     name: &'static str,
@@ -216,7 +217,7 @@ fn list(
     }
 }
 
-/// What a list does when something else is chosen in it; the first is none.
+/// Returns the callback for a list: stores the chosen id, `None` for the first choice.
 fn picked(
     actor: &Actor,
     put: fn(&mut crate::protocol::family::FamilyRequest, Option<String>),
@@ -228,7 +229,7 @@ fn picked(
     })
 }
 
-/// Something that is done only if it is asked for.
+/// Renders a check box for an option of the family.
 fn check(
     actor: &Actor,
     id: &'static str,
@@ -240,7 +241,7 @@ fn check(
     marks::check(id, on, text, Callback::from(move |_: Event| set(&actor, toggle)))
 }
 
-/// Opens a recipe or a config of the user's.
+/// Renders the links for choosing a config or a recipe.
 fn openers(actor: &Actor) -> Html {
     let open = |kind: &'static str, accept: &'static str, put: fn(&Actor, NamedText)| {
         let actor = actor.clone();
@@ -254,7 +255,8 @@ fn openers(actor: &Actor) -> Html {
     }
 }
 
-/// That the names stay, where somebody may think otherwise, and what to do instead.
+/// Renders a note that the keys keep their names although the chosen format suggests otherwise,
+/// with the target that would rename them.
 pub fn names_stay(actor: &Actor, convert: &Convert) -> Html {
     let Some(looks) = convert.family.as_ref().map(|told| &told.looks) else { return html! {} };
     if convert.options.family.target.is_some() || looks.model.is_empty() {

@@ -1,4 +1,4 @@
-//! What components use to act: the state, the worker, the dialogs for files.
+//! The handle that components act through: the state, the worker, the file dialogs.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,43 +17,44 @@ use crate::protocol::conversion::{Planned, SaveTo};
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
 
-/// How many values the inspector asks for at a time.
+/// Number of values that the inspector requests at a time.
 pub const VALUES: u32 = 60;
 
-/// What components use to act: the state's dispatcher, the worker, and the two dialogs.
+/// The handle that components act through: the state's dispatcher, the worker, and the two dialogs.
 #[derive(Clone, PartialEq)]
 pub struct Actor {
-    /// Changes the state.
+    /// Dispatches changes of the state.
     pub dispatch: UseReducerDispatcher<PageModel>,
-    /// Speaks to the worker.
+    /// Sends messages to the worker.
     pub bridge: Bridge,
-    /// The worker's session that is shown.
+    /// The worker's session of the checkpoint that is shown.
     pub(in crate::page) session: u32,
-    /// The dialog for files.
+    /// The hidden input that opens the dialog for files.
     pub(in crate::page) files: NodeRef,
-    /// The dialog for a folder.
+    /// The hidden input that opens the dialog for a folder.
     pub(in crate::page) folder: NodeRef,
-    /// True while a dialog is for a second checkpoint.
+    /// True while a dialog chooses a second checkpoint to compare with.
     pub(in crate::page) beside: Rc<Cell<bool>>,
 }
 
 impl Actor {
-    /// Changes the state.
+    /// Dispatches a change of the state.
     pub fn act(&self, action: Action) {
         self.dispatch.dispatch(action);
     }
 
-    /// Asks the worker about what is shown.
+    /// Sends a request about the shown checkpoint to the worker.
     pub fn ask(&self, message: &ToWorker) {
         self.bridge.ask(self.session, message);
     }
 
-    /// As [`Actor::ask`], with files or a handle beside the message; whether it was asked.
+    /// Like [`Actor::ask`], with files or a handle attached. Returns whether the request was sent.
     pub fn ask_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) -> bool {
         self.bridge.ask_with(self.session, message, files, handle)
     }
 
-    /// Does what replaces the open checkpoint; asks first if a file is being written.
+    /// Runs an action that replaces the open checkpoint. Asks for confirmation first if a file is
+    /// being written.
     pub fn instead(&self, then: impl Fn(&Self) + 'static) {
         self.unless_written(Why::Open, then);
     }
@@ -66,16 +67,16 @@ impl Actor {
         }
     }
 
-    /// What is open is closed: tells what that stops.
+    /// Reports which jobs are stopped because the open checkpoint is closed.
     pub fn stop_jobs(&self) {
         self.act(Action::Interrupt(self.bridge.long_jobs(), false));
-        // It would be shown when it is ready, though it was left.
+        // Otherwise the checkpoint would be shown when it is ready, although the user left.
         if self.bridge.is_doing(JobKind::Open) || self.bridge.is_doing(JobKind::Look) {
             self.bridge.restart();
         }
     }
 
-    /// Goes back to what was there before.
+    /// Goes back to the previous screen.
     pub fn leave(&self) {
         self.unless_written(Why::Leave, |actor| {
             actor.stop_jobs();
@@ -83,7 +84,7 @@ impl Actor {
         });
     }
 
-    /// Closes everything and goes to the first screen.
+    /// Closes everything and goes to the start screen.
     pub fn go_home(&self) {
         self.unless_written(Why::Leave, |actor| {
             actor.stop_jobs();
@@ -91,23 +92,23 @@ impl Actor {
         });
     }
 
-    /// Shows the list of files, where it is not in sight.
+    /// Shows the list of checkpoints on screens that hide it.
     pub fn show_rail(&self) {
         self.act(Action::ToggleTree);
         self.act(Action::Tab(Tab::Tree));
     }
 
-    /// Changes how the checkpoint is shown.
+    /// Changes the view of the open checkpoint.
     pub fn work(&self, change: impl FnOnce(&mut crate::state::work::OpenWork) + 'static) {
         self.act(Action::Work(Box::new(change)));
     }
 
-    /// Changes what is asked of a conversion, and asks for its plan.
+    /// Changes the options of the conversion; the change requests a new plan.
     pub fn convert(&self, change: impl FnOnce(&mut crate::page::conversion::Convert) + 'static) {
         self.act(Action::Convert(Box::new(change)));
     }
 
-    /// A dialog for files.
+    /// Opens the dialog for files.
     pub fn choose_files(&self) {
         self.beside.set(false);
         if remembered::remembers() {
@@ -117,19 +118,19 @@ impl Actor {
         }
     }
 
-    /// A dialog for a folder.
+    /// Opens the dialog for a folder.
     pub fn choose_folder(&self) {
         self.beside.set(false);
         click(&self.folder);
     }
 
-    /// A dialog for what is to be compared with the open checkpoint.
+    /// Opens a dialog for the second checkpoint of a comparison.
     pub fn choose_beside(&self, folder: bool) {
         self.beside.set(true);
         click(if folder { &self.folder } else { &self.files });
     }
 
-    /// Opens files.
+    /// Opens files. Asks for confirmation first if a file is being written.
     pub fn open(&self, files: Vec<Dropped>, main: Option<u32>) {
         if files.is_empty() {
             self.act(Action::Over(None));
@@ -138,12 +139,12 @@ impl Actor {
         self.instead(move |actor| actor.open_now(files.clone(), main));
     }
 
-    /// Opens files, whatever is going on.
+    /// Opens files without asking for confirmation.
     pub fn open_now(&self, files: Vec<Dropped>, main: Option<u32>) {
         self.open_within(files, main, 1);
     }
 
-    /// As [`Actor::open_now`], within so many times the usual limits.
+    /// Like [`Actor::open_now`], with the usual limits multiplied by `times`.
     pub fn open_within(&self, files: Vec<Dropped>, main: Option<u32>, times: u64) {
         let handles: js_sys::Array =
             files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
@@ -153,7 +154,8 @@ impl Actor {
         self.begin(&open, &handles, Action::Open(files, main));
     }
 
-    /// Something is being opened: shows that, if it takes longer than a moment.
+    /// Posts a message that opens something, and shows the loading screen if that takes over 150
+    /// ms.
     pub fn begin(&self, message: &ToWorker, files: &JsValue, action: Action) {
         self.act(Action::Interrupt(self.bridge.long_jobs(), true));
         self.bridge.post_with(message, files, &JsValue::UNDEFINED);
@@ -181,14 +183,14 @@ impl Actor {
         });
     }
 
-    /// Stops opening.
+    /// Cancels opening.
     pub fn stop_opening(&self) {
         self.bridge.restart();
         self.act(Action::Leave);
     }
 
-    /// Runs the plan: asks where to save where the browser can ask, before anything is read.
-    /// Several files are saved one by one, as downloads.
+    /// Runs the plan. Where the browser has a save dialog, the user chooses the target before
+    /// anything is read. Several files are saved one by one, as downloads.
     pub fn run(&self, request: u32, plan: &Planned, falsify: bool) {
         let actor = self.clone();
         let name = match plan.names.as_slice() {
@@ -200,10 +202,10 @@ impl Actor {
             }
         };
         spawn_local(async move {
-            // Without a handle the dialog was left: nothing was asked for.
+            // Without a handle the user cancelled the dialog.
             if let Some(handle) = pick(&name).await {
                 let run = ToWorker::Run { request, sink: SaveTo::Handle, falsify };
-                // Else something else was opened while the dialog was there.
+                // If this fails, another checkpoint was opened while the dialog was shown.
                 if actor.ask_with(&run, &JsValue::UNDEFINED, &handle) {
                     actor.act(Action::Run);
                 }
@@ -212,7 +214,7 @@ impl Actor {
     }
 }
 
-/// Opens the dialog of an input for files.
+/// Opens the dialog of a file input.
 pub(in crate::page) fn click(input: &NodeRef) {
     if let Some(input) = input.cast::<HtmlInputElement>() {
         input.set_value("");
@@ -220,7 +222,7 @@ pub(in crate::page) fn click(input: &NodeRef) {
     }
 }
 
-/// True where the browser has a save dialog for streams.
+/// Returns whether the browser has a save dialog whose file can be written as a stream.
 fn can_pick() -> bool {
     web_sys::window()
         .is_some_and(|window| crate::messages::get(&window, "showSaveFilePicker").is_function())

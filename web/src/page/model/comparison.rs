@@ -1,4 +1,4 @@
-//! The state of a comparison, and everything that changes it.
+//! The state of a comparison, and its transitions.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -16,99 +16,97 @@ use crate::protocol::opened::Opened;
 use crate::rows::Row;
 use crate::state::compare::{CompareLine, CompareView, Pairs, RowPair, lines};
 
-/// How far it is.
+/// Progress of a comparison.
 #[derive(Debug, Clone)]
 pub enum ComparisonStage {
     /// The second checkpoint is being opened, or the structures are being compared.
     Structure,
-    /// Values are read.
+    /// Values are being read.
     Values {
-        /// Bytes of both that are compared.
+        /// Bytes of both checkpoints compared so far.
         done: u64,
-        /// Bytes of both.
+        /// Total bytes of both checkpoints.
         total: u64,
-        /// Milliseconds since it began.
+        /// Milliseconds since the start.
         millis: f64,
     },
     /// Everything was compared.
     Done {
-        /// Milliseconds that it took.
+        /// Milliseconds taken.
         millis: f64,
-        /// Tensors that match only within the tolerance.
+        /// Number of tensors that match only within the tolerance.
         close: u64,
-        /// NaNs that were taken as equal.
+        /// Number of NaNs treated as equal.
         nans: u64,
     },
-    /// It was stopped before all values were read; an error, if that was why.
+    /// Stopped before all values were read, with the error if that was the reason.
     Stopped(Option<Rc<ErrorText>>),
 }
 
 /// A comparison of the open checkpoint with a second one.
 #[derive(Debug, Clone)]
 pub struct Compare {
-    /// The files of the second.
+    /// The files of the second checkpoint.
     pub files: Rc<Vec<Dropped>>,
-    /// Which of them was asked for.
+    /// Index of the file that the user chose to open.
     pub main: Option<u32>,
-    /// The second, once it is open.
+    /// The second checkpoint, once it is open.
     pub opened: Option<Rc<Opened>>,
-    /// Its rows.
+    /// Rows of the second checkpoint.
     pub rows: Rc<Vec<Row>>,
-    /// How many keys it lists, if it is not a checkpoint but says what is expected of one.
+    /// Number of keys listed, if the second file is a list of expected keys and not a checkpoint.
     pub listed: Option<u64>,
-    /// Why it can't be opened, or be compared.
+    /// Why the second file can't be opened or compared.
     pub error: Option<Rc<ErrorText>>,
-    /// How to compare.
     pub options: Rc<CompareOptions>,
-    /// Counts up with each change of the options.
+    /// Incremented with each change of the options.
     pub request: u32,
-    /// What is known.
+    /// The pairs of rows, with the differences found so far.
     pub known: Option<Rc<Pairs>>,
-    /// The rule that would make more keys match, and how many.
+    /// A rename rule that would make more keys match, and how many.
     pub rename: Option<(String, u64)>,
-    /// Whether that is to be told unasked: without it hardly any key is on both sides.
+    /// Whether to suggest that rule unprompted, because hardly any key is on both sides without it.
     pub apart: bool,
-    /// The command that does the same.
+    /// The command line that does the same comparison.
     pub command: String,
-    /// How far it is.
     pub reading: ComparisonStage,
-    /// Whether the first would load into the second.
+    /// The result of checking whether the first checkpoint would load into the second.
     pub checked: Option<Rc<Checked>>,
-    /// Whether missing and unexpected keys count for that.
+    /// Whether missing and unexpected keys make that check fail.
     pub strict: bool,
-    /// The release that would load it; empty for any.
+    /// The release that would load the checkpoint; empty for any.
     pub release: String,
-    /// What the table shows.
+    /// View options of the table.
     pub view: CompareView,
-    /// Its lines.
+    /// Lines of the table.
     pub lines: Rc<Vec<CompareLine>>,
-    /// Why the filter is not understood.
+    /// Error of the filter, if it can't be parsed.
     pub filter_error: Option<String>,
-    /// The line that is looked at, and which of its rows.
+    /// Index of the selected line.
     pub at: usize,
-    /// Which of the rows of that line.
+    /// Index of the selected row among the rows folded into that line.
     pub member: usize,
-    /// Counts up when the line was chosen elsewhere than in the table.
+    /// Incremented when the selection changed outside the table, so that the table scrolls to it.
     pub scroll: u32,
     /// True while the options are shown.
     pub matching: bool,
-    /// The rows that are looked at more closely, and how far that is.
+    /// The pair of rows compared in detail, and the progress or result of that.
     pub closely: Option<((u32, u32), Rc<Closely>)>,
-    /// The pairs of tensors that were compared, by what they are in their layer: the layer, and norms.
+    /// The compared pairs of tensors by role within their layer: layer number and norms.
     pub layers: Rc<HashMap<String, Vec<(u64, PairChange)>>>,
-    /// Tensors that have another key on the other side, as far as they were looked for.
+    /// Progress or result of the search for tensors that have another key on the other side.
     pub renaming: Option<Rc<Renaming>>,
 }
 
 impl PartialEq for Compare {
-    /// It is shared, and copied when it is changed.
+    /// Compares by address: the value is shared in an `Rc` and copied on change.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
 impl Compare {
-    /// A comparison with what these files are.
+    /// Creates a comparison with the checkpoint in `files`.
     #[must_use]
     pub fn new(files: Vec<Dropped>, main: Option<u32>) -> Self {
         Self {
@@ -141,7 +139,7 @@ impl Compare {
         }
     }
 
-    /// The name of the second.
+    /// Returns the name of the second checkpoint.
     #[must_use]
     pub fn name(&self) -> String {
         match &self.opened {
@@ -153,7 +151,7 @@ impl Compare {
         }
     }
 
-    /// Takes in what the worker said; `first` are the rows of the open checkpoint.
+    /// Applies a reply of the worker; `first` are the rows of the open checkpoint.
     pub fn hear(&mut self, reply: CompareReply, first: &Rc<Vec<Row>>) {
         match reply {
             CompareReply::Opened(mut opened) => match std::mem::take(&mut opened.rows).unpack() {
@@ -215,7 +213,7 @@ impl Compare {
                 if let Some((of, closely)) = &mut self.closely
                     && *of == pair
                 {
-                    // What was known stays until more is.
+                    // Keeps the partial result until a new one arrives.
                     let told = match (told, &**closely) {
                         (Closely::Reading(done, total, None), Closely::Reading(_, _, known)) => {
                             Closely::Reading(done, total, known.clone())
@@ -231,7 +229,7 @@ impl Compare {
                 }
             }
             CompareReply::Checked(checked) => self.checked = Some(Rc::new(checked)),
-            // Answers to what is no longer asked; a report is saved where it arrives.
+            // Replies to outdated requests. A report is saved where it arrives.
             CompareReply::Structure { .. }
             | CompareReply::Progress(_)
             | CompareReply::Ended { .. }
@@ -254,7 +252,7 @@ impl Compare {
         self.arrange();
     }
 
-    /// Changes how it is compared, and begins anew.
+    /// Changes the options, and restarts the comparison if they differ.
     pub fn ask(&mut self, change: impl FnOnce(&mut CompareOptions)) {
         let before = self.options.clone();
         change(Rc::make_mut(&mut self.options));
@@ -263,14 +261,14 @@ impl Compare {
         }
     }
 
-    /// Begins anew.
+    /// Restarts the comparison.
     pub fn again(&mut self) {
         self.request += 1;
         self.error = None;
         self.reading = ComparisonStage::Structure;
     }
 
-    /// Changes what the table shows.
+    /// Changes the view options of the table, and selects its first line.
     pub fn show(&mut self, change: impl FnOnce(&mut CompareView)) {
         change(&mut self.view);
         (self.at, self.member) = (0, 0);
@@ -278,7 +276,7 @@ impl Compare {
         self.arrange();
     }
 
-    /// Makes the lines anew. What is looked at stays, as far as it is still there.
+    /// Rebuilds the lines. Keeps the selected pair selected if it is still listed.
     fn arrange(&mut self) {
         let looked = self.pair_at();
         let (lines, error) = match &self.known {
@@ -304,43 +302,43 @@ impl Compare {
         self.lines.get(self.at).filter(|line| !line.rest)?.pairs.get(self.member).copied()
     }
 
-    /// The line that is looked at.
+    /// Returns the selected line.
     #[must_use]
     pub fn line(&self) -> Option<&CompareLine> {
         self.lines.get(self.at)
     }
 
-    /// The pair that is looked at.
+    /// Returns the selected pair.
     #[must_use]
     pub fn pair(&self) -> Option<RowPair> {
         self.known.as_ref()?.pairs.get(self.pair_at()? as usize).copied()
     }
 
-    /// How many rows the line stands for that is looked at.
+    /// Returns the number of rows folded into the selected line.
     #[must_use]
     pub fn members(&self) -> usize {
         self.line().map_or(0, |line| if line.rest { 0 } else { line.pairs.len() })
     }
 
-    /// Looks at a line.
+    /// Selects a line.
     pub fn look_at(&mut self, line: usize) {
         self.at = line.min(self.lines.len().saturating_sub(1));
         self.member = 0;
     }
 
-    /// Looks at another line.
+    /// Moves the selection by a number of lines.
     pub fn step(&mut self, by: isize) {
         self.look_at(self.at.saturating_add_signed(by));
         self.scroll += 1;
     }
 
-    /// Looks at another row of the line.
+    /// Moves the selection by a number of rows within the line.
     pub fn step_member(&mut self, by: isize) {
         let last = self.members().saturating_sub(1);
         self.member = self.member.saturating_add_signed(by).min(last);
     }
 
-    /// Whether values are being read.
+    /// Returns whether the comparison is running.
     #[must_use]
     pub fn is_reading(&self) -> bool {
         self.error.is_none()

@@ -1,4 +1,4 @@
-//! The state of a run folder, and everything that changes it.
+//! The state of a run folder, and its transitions.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,71 +15,74 @@ use crate::state::run::{RunPick, RunRow, Sorted, step};
 /// A run folder.
 #[derive(Debug, Clone)]
 pub struct RunView {
-    /// The name of the folder; empty for files that were chosen without it.
+    /// The name of the folder; empty if its files were chosen without the folder.
     pub folder: String,
-    /// All that was dropped.
+    /// All files of the drop.
     pub files: Rc<Vec<Dropped>>,
-    /// The run, and its rows.
+    /// The run and its table rows.
     pub sorted: Rc<Sorted>,
-    /// What came of opening each entry; `None` until it is known.
+    /// The result of opening each entry; `None` until it is known.
     pub looked: Rc<Vec<Option<OpenCheck>>>,
-    /// Why each checkpoint does not count as kept; see [`runs::RunContents::unsound`].
+    /// Per entry, why a pruning must not count the checkpoint as kept; see
+    /// [`runs::RunContents::unsound`].
     unsound: Rc<Vec<Option<String>>>,
-    /// The row that is looked at.
+    /// Index of the selected row.
     pub at: usize,
-    /// Whether somebody chose that row.
+    /// Whether the user selected that row.
     chosen: bool,
-    /// Counts up when it was chosen elsewhere than in the table.
+    /// Incremented when the selection changed outside the table, so that the table scrolls to it.
     pub scroll: u32,
-    /// The row that the next one is compared with.
+    /// The row marked as the first side of a comparison.
     pub marked: Option<usize>,
-    /// How many of the newest a pruning keeps.
+    /// Number of newest checkpoints that a pruning keeps.
     pub keep: u64,
-    /// The steps whose multiples it keeps, too; 0 for none.
+    /// A pruning also keeps checkpoints whose step is a multiple of this; 0 disables that.
     pub every: u64,
-    /// The values of its checkpoints, as far as they were read.
+    /// Statistics of the checkpoints' values, as far as they have been read.
     pub values: RunFolderValues,
 }
 
-/// What is wrong with a file, and by state and by role its groups.
+/// What is wrong with a file, and its groups by state and by role.
 type FileValues = (String, [Vec<GroupValues>; 2]);
 
-/// The values of the checkpoints of a run folder.
+/// Statistics of the values of a run folder's checkpoints.
 #[derive(Debug, Clone, Default)]
 pub struct RunFolderValues {
-    /// Those of the files that were read, by their places in what was dropped.
+    /// Statistics of the files read so far, by the file's index in the drop.
     pub read: Rc<HashMap<u32, FileValues>>,
-    /// Bytes that were read, all of them, and milliseconds.
+    /// Progress of the running read: bytes read, total bytes, elapsed milliseconds.
     pub now: Option<(u64, u64, f64)>,
-    /// Bytes that are read in a millisecond, once that was measured.
+    /// Measured speed in bytes per millisecond.
     pub rate: Option<f64>,
-    /// Those that a file beside the checkpoints has.
+    /// Statistics loaded from the file of kept values in the folder.
     kept: Rc<KeptValues>,
-    /// What came of that file, if there is one.
+    /// The result of loading that file, if there is one.
     pub beside: Option<Beside>,
 }
 
-/// What came of the file of values beside the checkpoints.
+/// The result of loading the file of kept values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Beside {
-    /// How many checkpoints have their values from it, and how many were changed since.
+    /// Number of checkpoints whose values came from it, and number that changed since it was
+    /// written.
     Used(usize, usize),
-    /// Why it is not used.
+    /// Why the file is not used.
     Unused(String),
 }
 
-/// The groupings that are read at once.
+/// The groupings that one read computes.
 const GROUPINGS: [Grouping; 2] = [Grouping::State, Grouping::Role];
 
 impl PartialEq for RunView {
-    /// It is shared, and copied when it is changed.
+    /// Compares by address: the value is shared in an `Rc` and copied on change.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
 impl RunView {
-    /// A run folder, at the checkpoint that would be loaded until it is known which ones are sound.
+    /// Creates the view, with the checkpoint selected that training would load. The selection moves
+    /// once it is known which checkpoints are sound.
     #[must_use]
     pub fn new(folder: String, files: Vec<Dropped>, sorted: Sorted) -> Self {
         let looked = vec![None; sorted.run.entries.len()];
@@ -101,7 +104,7 @@ impl RunView {
         }
     }
 
-    /// Takes in what was read of values.
+    /// Applies a reply about the values of the checkpoints.
     pub fn hear_values(&mut self, told: RunValues) {
         let values = &mut self.values;
         match told {
@@ -119,7 +122,8 @@ impl RunView {
         }
     }
 
-    /// The checkpoints that can be opened and whose values were not read: their files, and bytes.
+    /// Returns the file indices and the total bytes of the checkpoints that can be opened and whose
+    /// values have not been read.
     #[must_use]
     pub fn unread(&self) -> (Vec<u32>, u64) {
         let mut unread = (Vec::new(), 0u64);
@@ -136,7 +140,7 @@ impl RunView {
         unread
     }
 
-    /// The checkpoints by steps, and the places of their files; without values.
+    /// Returns the checkpoints in order of steps with their file indices; without values.
     fn checkpoints(&self) -> Vec<(u32, StepValues)> {
         let mut found = Vec::new();
         for row in self.sorted.rows.iter().rev() {
@@ -156,7 +160,8 @@ impl RunView {
         found
     }
 
-    /// The values over steps, by state or by role; those that can't be opened are gaps.
+    /// Returns the values over steps, by state or by role. Checkpoints that can't be opened are
+    /// gaps.
     #[must_use]
     pub fn steps(&self, by: Grouping) -> Vec<StepValues> {
         let with_values = |(file, mut step): (u32, StepValues)| {
@@ -171,8 +176,8 @@ impl RunView {
         self.checkpoints().into_iter().map(with_values).collect()
     }
 
-    /// Takes values from the text of a file beside the checkpoints, of those that are still what they
-    /// were.
+    /// Loads kept values from the text of their file, for the checkpoints that have not changed
+    /// since it was written.
     pub fn take_kept(&mut self, text: Result<String, String>) {
         let parsed = text.and_then(|text| {
             KeptValues::parse(text.as_bytes()).map_err(|error| error.what().to_owned())
@@ -199,7 +204,7 @@ impl RunView {
         self.values.beside = Some(Beside::Used(known, changed));
     }
 
-    /// A file that has the values that were read, to be put beside the checkpoints.
+    /// Returns the JSON of the file of kept values: those loaded and those read.
     #[must_use]
     pub fn kept_json(&self) -> String {
         let mut kept = self.values.kept.as_ref().clone();
@@ -209,7 +214,7 @@ impl RunView {
         kept.json()
     }
 
-    /// Takes in what came of opening a file.
+    /// Applies the result of opening a file.
     pub fn hear(&mut self, check: OpenCheck) {
         let row = self.sorted.rows.iter().find(|row| row.file == check.file as usize);
         if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.looked).get_mut(row.entry)) {
@@ -227,7 +232,7 @@ impl RunView {
         }
     }
 
-    /// The files that can be opened and were not yet.
+    /// Returns the indices of the files that can be opened and have not been opened yet.
     #[must_use]
     pub fn unlooked(&self) -> Vec<u32> {
         let open = |row: &&RunRow| {
@@ -238,20 +243,20 @@ impl RunView {
         self.sorted.rows.iter().filter(open).map(|row| row.file as u32).collect()
     }
 
-    /// The row that is looked at.
+    /// Returns the selected row.
     #[must_use]
     pub fn row(&self) -> Option<RunRow> {
         self.sorted.rows.get(self.at).copied()
     }
 
-    /// The entry that is looked at.
+    /// Returns the entry of the selected row.
     #[must_use]
     pub fn entry(&self) -> Option<&FileEntry> {
         self.sorted.run.entries.get(self.row()?.entry)
     }
 
-    /// Whether what is looked at can be opened: anything but lists, leftovers and what is not of
-    /// a run.
+    /// Returns whether the selected entry can be opened: anything but indexes, temporary files and
+    /// files that are not part of a run.
     #[must_use]
     pub fn can_open(&self) -> bool {
         self.entry().is_some_and(|entry| {
@@ -259,19 +264,19 @@ impl RunView {
         })
     }
 
-    /// Looks at a row.
+    /// Selects a row.
     pub fn look_at(&mut self, at: usize) {
         self.at = at.min(self.sorted.rows.len().saturating_sub(1));
         self.chosen = true;
     }
 
-    /// Looks at another row.
+    /// Moves the selection by a number of rows.
     pub fn step(&mut self, by: isize) {
         self.look_at(self.at.saturating_add_signed(by));
         self.scroll += 1;
     }
 
-    /// What is wrong with an entry; empty for nothing, or nothing known.
+    /// Returns what is wrong with an entry; empty if nothing is known to be.
     #[must_use]
     pub fn wrong(&self, entry: usize) -> &str {
         let Some(looked) = self.looked.get(entry).and_then(Option::as_ref) else { return "" };
@@ -279,14 +284,14 @@ impl RunView {
         unsound.unwrap_or(&looked.wrong)
     }
 
-    /// What the main button opens; `None` until all are looked into.
+    /// Returns what the main button opens; `None` until all files have been checked.
     #[must_use]
     pub fn pick(&self) -> Option<RunPick> {
         if self.unlooked().is_empty() { self.sorted.pick(&self.unsound) } else { None }
     }
 
-    /// Whether a row has something missing, damaged or unfinished, rather than only a state less than
-    /// the others.
+    /// Returns whether a row's file is damaged, incomplete or unfinished, rather than only lacking
+    /// a state that the others have.
     #[must_use]
     pub fn is_damaged(&self, row: usize) -> bool {
         let entry = self.sorted.rows.get(row).map(|row| row.entry);
@@ -294,14 +299,14 @@ impl RunView {
         looked.is_some_and(|looked| !looked.wrong.is_empty())
     }
 
-    /// The names of those that a pruning would take.
+    /// Returns the entries that a pruning would delete.
     #[must_use]
     pub fn prunable(&self) -> Vec<&FileEntry> {
         let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
         self.sorted.run.prunable(keep, (self.every > 0).then_some(self.every), &self.unsound)
     }
 
-    /// What a row is called: its step, or its name.
+    /// Returns the label of a row: its step, or its name.
     #[must_use]
     pub fn label_of(&self, row: usize) -> String {
         let entry =
@@ -315,7 +320,8 @@ impl RunView {
         }
     }
 
-    /// As `statelens runs --json` prints it; `None` until all is looked at.
+    /// Returns the run as `statelens runs --json` prints it; `None` until all files have been
+    /// checked.
     #[must_use]
     pub fn json(&self) -> Option<String> {
         if !self.unlooked().is_empty() {
@@ -331,7 +337,7 @@ fn group((name, counts, [norm, mean, std]): RunGroup) -> GroupValues {
     GroupValues { name, tensors, missing, count, nan, infinite, norm, mean, std }
 }
 
-/// When a file was changed; empty where the browser does not say so.
+/// Returns the modification time of a file; empty if the browser does not report it.
 fn modified(of: &Dropped) -> String {
     let millis = of.file.last_modified();
     if millis > 0.0 {

@@ -1,4 +1,4 @@
-//! What the worker says changes the page's state.
+//! Applies the worker's replies to the page's state.
 
 use std::rc::Rc;
 
@@ -136,11 +136,11 @@ impl PageModel {
         }
     }
 
-    /// The first keys of what is being opened.
+    /// Shows the first keys of the checkpoint that is being opened.
     fn found(&mut self, rows: &PackedRows) {
         if self.screen == Screen::Loading && self.loading.first.is_none() {
             let first = rows.unpack().map(|rows| OpenWork::new(Opened::default(), rows));
-            // What repeats, and how often, is not known yet.
+            // Folding would be misleading: the repetitions are not known yet.
             self.loading.first = first.map(|mut first| {
                 first.toggle_folding();
                 first.view.so_far = true;
@@ -167,7 +167,7 @@ impl PageModel {
         self.values = None;
         self.tab = Tab::Keys;
         self.screen = match self.screen {
-            // Opened to be compared with another one.
+            // This checkpoint was opened as one side of a comparison.
             Screen::Compare if self.compare.is_some() => Screen::Compare,
             _ => Screen::Work,
         };

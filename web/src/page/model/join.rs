@@ -1,4 +1,4 @@
-//! Whether what is dropped belongs to the open checkpoint.
+//! Decides whether dropped files belong to the open checkpoint.
 
 use statelens_formats::cerebras::dataloader::is_state_file;
 use statelens_recipes::adapter;
@@ -7,8 +7,9 @@ use super::{PageModel, Screen};
 use crate::page::drop::Dropped;
 
 impl PageModel {
-    /// The files of a drop that are what the open checkpoint misses, or the state of its
-    /// dataloader: it is opened again with them.
+    /// Returns whether all files of a drop are an adapter for the open checkpoint, files that it
+    /// misses, or the state of its dataloader. The checkpoint is then opened again together with
+    /// them.
     pub fn joins(&self, dropped: &[Dropped]) -> bool {
         self.screen == Screen::Work
             && self.work.is_some()
@@ -21,7 +22,7 @@ impl PageModel {
                 }))
     }
 
-    /// Whether a drop is an adapter for the open model: it is opened again with it.
+    /// Returns whether a drop is an adapter for the open model.
     fn is_adapter(&self, dropped: &[Dropped]) -> bool {
         let is_one = |path: &str| adapter::FILES.contains(&base(path));
         let mut adapters = dropped.iter().filter(|file| is_one(&file.name.path));
@@ -32,14 +33,14 @@ impl PageModel {
             && others.map(|file| &file.name.path).all(|path| !path.ends_with(".safetensors"))
     }
 
-    /// The path of the file that the open checkpoint misses under that name.
+    /// Returns the path of the missing file of the open checkpoint that has the same base name.
     pub fn missing(&self, path: &str) -> Option<&str> {
         let missing = &self.work.as_ref()?.opened.missing;
         missing.iter().map(String::as_str).find(|missing| base(missing) == base(path))
     }
 }
 
-/// A path without its folders.
+/// Returns the last component of a path.
 fn base(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or_default()
 }

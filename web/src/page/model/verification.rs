@@ -12,34 +12,34 @@ use crate::protocol::verify::{Verified, VerifyReply};
 /// A verification of the open checkpoint.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Verification {
-    /// What it is held against.
+    /// The manifest to verify against.
     pub manifest: Option<File>,
-    /// Whether numbers that are not finite are wrong.
+    /// Whether non-finite numbers count as errors.
     pub finite: bool,
-    /// Whether far more may be gone through than the files hold.
+    /// Whether the user agreed to read far more data than the files hold (they expand when
+    /// unpacked).
     pub sure: bool,
-    /// Where it is.
     pub stage: VerificationStage,
 }
 
-/// Where a verification is.
+/// The stage of a verification.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum VerificationStage {
-    /// Not begun.
+    /// Not started.
     #[default]
     Form,
-    /// The last that the worker said; bytes and milliseconds at each repaint.
+    /// Running: the latest progress, and the history of (bytes, milliseconds).
     Now(Running, Rc<Vec<(u64, f64)>>),
-    /// It is complete.
+    /// Complete.
     Done(Rc<Verified>),
-    /// It could not go on.
+    /// Failed with an error.
     Failed(Rc<ErrorText>),
 }
 
 impl Verification {
-    /// Takes in what the worker said.
+    /// Applies a reply of the worker.
     pub(in crate::page) fn hear(&mut self, reply: VerifyReply) {
-        // Nothing is heard of what was stopped.
+        // Replies that arrive after the verification was stopped are ignored.
         let VerificationStage::Now(_, past) = &self.stage else { return };
         self.stage = match reply {
             VerifyReply::Progress(now) => {
@@ -48,7 +48,7 @@ impl Verification {
                 VerificationStage::Now(now, Rc::new(past))
             }
             VerifyReply::Ended(Ok(verified)) => {
-                // A shorter time says little about a long one.
+                // A shorter run is not a reliable estimate of the speed.
                 if verified.millis > 300.0 {
                     keep_rate(verified.bytes as f64 / verified.millis);
                 }
