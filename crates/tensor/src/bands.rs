@@ -1,4 +1,4 @@
-//! Cutting a run of elements in C order into boxes that fit a buffer.
+//! Cuts a range of elements in C order into boxes that fit a buffer.
 
 use std::ops::Range;
 
@@ -6,19 +6,19 @@ use statelens_checkpoint::Result;
 
 use crate::shape::count;
 
-/// A box of an array whose elements are neighbours in C order: single indices, then a range of
-/// one dimension, then whole dimensions.
+/// A box of an array whose elements are contiguous in C order: single indices, then a range of one
+/// dimension, then complete dimensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Band {
-    /// First index of each dimension.
+    /// First index in each dimension.
     pub(crate) start: Vec<u64>,
-    /// Number of indices of each dimension.
+    /// Number of indices in each dimension.
     pub(crate) shape: Vec<u64>,
     /// Number of elements.
     pub(crate) count: u64,
 }
 
-/// What two boxes have in common.
+/// The intersection of two boxes.
 pub(crate) struct Overlap {
     /// Its first index in the other box.
     pub(crate) from: Vec<u64>,
@@ -28,7 +28,7 @@ pub(crate) struct Overlap {
 }
 
 impl Band {
-    /// What it has of the box of `shape` that starts at `other`.
+    /// Returns the intersection with the box of `shape` that starts at `other`.
     pub(crate) fn within(&self, other: &[u64], shape: &[u64]) -> Overlap {
         let dims = 0..self.start.len();
         let start = |dim: usize| self.start[dim].max(other[dim]);
@@ -41,7 +41,7 @@ impl Band {
     }
 }
 
-/// The boxes that make up a run of elements, in order.
+/// The boxes that make up a range of elements, in order.
 #[derive(Debug)]
 pub(crate) struct Bands {
     shape: Vec<u64>,
@@ -49,7 +49,7 @@ pub(crate) struct Bands {
     steps: Vec<u64>,
     rest: Range<u64>,
     max: u64,
-    /// Shape of the chunks at whose borders a box should end.
+    /// Shape of the chunks; boxes should end at their borders.
     chunk: Option<Vec<u64>>,
 }
 
@@ -64,15 +64,15 @@ impl Bands {
         Ok(Self { shape: shape.to_vec(), steps, rest: range, max: max.max(1), chunk: None })
     }
 
-    /// Makes boxes end at the borders of chunks where that can be. A box that lies in one chunk
-    /// in one piece may be larger than the maximum: nobody has to put it together.
+    /// Makes boxes end at the borders of chunks where possible. A box that is contiguous in one
+    /// chunk may exceed the maximum, since it needs no buffer.
     pub(crate) fn with_chunks(mut self, chunk: &[u64]) -> Self {
         self.chunk = Some(chunk.to_vec());
         self
     }
 
-    /// Whether a box that varies in `dim` and is whole in all after it lies in one chunk, if it
-    /// does not cross a border in `dim`.
+    /// Returns whether a box that is a range in `dim` and complete in all later dimensions lies in
+    /// one chunk, if it does not cross a border in `dim`.
     fn one_chunk_below(&self, dim: usize) -> bool {
         let below = dim + 1..self.shape.len();
         self.chunk.as_ref().is_some_and(|chunk| {
@@ -170,10 +170,10 @@ mod tests {
         };
         // 5 rows fit; chunks are 2 rows high, so 4 are taken.
         assert_eq!(bands(30, &[2, 4])[0], (vec![0, 0], vec![4, 6]));
-        // A chunk is as wide as the array: one at a time, whatever fits.
+        // A chunk is as wide as the array: one at a time, even if more would fit.
         assert_eq!(bands(60, &[4, 6])[2], (vec![8, 0], vec![2, 6]));
         assert_eq!(bands(1, &[4, 6])[0], (vec![0, 0], vec![4, 6]));
-        // Not a row fits: pieces of a row, each in one chunk.
+        // Less than a row fits: pieces of a row, each in one chunk.
         assert_eq!(bands(5, &[4, 4])[1], (vec![0, 4], vec![1, 2]));
     }
 }

@@ -1,4 +1,4 @@
-//! Quantised blocks: a few numbers and their scale, which only make sense together.
+//! Quantised blocks: a few numbers and their scale, stored together.
 //!
 //! The arithmetic is that of ggml's reference code (`ggml-quants.c` in
 //! <https://github.com/ggml-org/llama.cpp>), in 32-bit floats.
@@ -11,7 +11,7 @@ use statelens_checkpoint::{Block, DType, Error, Layout, Result, Tensor};
 
 use crate::cast::plain;
 
-/// Turns one block into 32-bit floats.
+/// Decodes one block to 32-bit floats.
 type Decode = fn(&[u8], &mut Vec<u8>);
 
 /// Decodes whole blocks of one type.
@@ -22,7 +22,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// `None` for a type whose values are not known here.
+    /// Returns the decoder; `None` for a type that can't be decoded here.
     pub(crate) fn new(block: Block) -> Option<Self> {
         let decode: Decode = match block.name {
             "Q4_0" => |block, out| nibbles(block, 1, out),
@@ -40,19 +40,19 @@ impl Blocks {
         Some(Self { block, decode })
     }
 
-    /// Decodes whole blocks; `out` is emptied first.
+    /// Decodes whole blocks; clears `out` first.
     pub(crate) fn run(&self, stored: &[u8], out: &mut Vec<u8>) {
         out.clear();
-        // No block has as many bytes as an address can't count.
+        // Blocks are small, so their size fits in a `usize`.
         for block in stored.chunks_exact(self.block.bytes as usize) {
             (self.decode)(block, out);
         }
     }
 }
 
-/// The same tensor with its elements as the numbers they stand for, where torch has no such
-/// elements: blocks as `float32`, others as [`plain`] has it. `None` if torch has them, or if their
-/// values are not known.
+/// Returns the same tensor with its elements as numbers, for elements that torch doesn't have:
+/// blocks as `float32`, others as in [`plain`]. `None` if torch has them, or if they can't be
+/// decoded.
 pub fn dequantized(tensor: &Tensor) -> Option<Tensor> {
     let dtype = match tensor.dtype {
         DType::Blocks(block) => Blocks::new(*block).map(|_| DType::F32),
@@ -61,13 +61,13 @@ pub fn dequantized(tensor: &Tensor) -> Option<Tensor> {
     Some(Tensor { dtype: dtype?, ..tensor.clone() })
 }
 
-/// Whether the values of a type of blocks are known: then a tensor of them can be cast.
+/// Returns whether a type of blocks can be decoded, and so a tensor of them cast.
 pub fn decodes(block: &Block) -> bool {
     Blocks::new(*block).is_some()
 }
 
-/// The tensor as something whose elements can be looked at one by one: itself, or [`dequantized`];
-/// `None` for blocks of a type whose values are not known.
+/// Returns the tensor in a form whose elements can be read individually: itself, or
+/// [`dequantized`]; `None` for blocks that can't be decoded.
 pub fn numbers(tensor: &Tensor) -> Option<Cow<'_, Tensor>> {
     match (dequantized(tensor), &tensor.dtype) {
         (Some(numbers), _) => Some(Cow::Owned(numbers)),
@@ -76,8 +76,8 @@ pub fn numbers(tensor: &Tensor) -> Option<Cow<'_, Tensor>> {
     }
 }
 
-/// The elements `range` of a tensor in units that are stored by themselves: its shape in such
-/// units, which of them are needed, and what of their elements was not asked for.
+/// Converts the elements `range` of a tensor to units of storage (elements or blocks): the shape in
+/// units, the range of units, and the elements to trim off.
 pub(crate) fn units(
     tensor: &Tensor,
     range: Range<u64>,
@@ -118,7 +118,7 @@ pub(crate) fn units(
     Ok((shape, units, Some(trim)))
 }
 
-/// Passes on the bytes that were asked for of those that come in whole blocks.
+/// Cuts the requested bytes out of whole blocks.
 #[derive(Debug)]
 pub(crate) struct Trim {
     skip: u64,
@@ -135,7 +135,7 @@ impl Trim {
     }
 }
 
-/// A 16-bit float at a place of a block, which holds it.
+/// Reads a 16-bit float in a block; the offset must be in bounds.
 fn half(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
@@ -144,8 +144,8 @@ fn put(out: &mut Vec<u8>, value: f32) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Sixteen bytes of two numbers each: the low halves come first. One scale: numbers are centred
-/// on 8; two: the second is the least value.
+/// Decodes sixteen bytes of two numbers each; the low halves come first. With one scale, numbers
+/// are centred on 8; with two, the second is the minimum.
 fn nibbles(block: &[u8], scales: usize, out: &mut Vec<u8>) {
     let scale = half(block, 0);
     let bytes = &block[2 * scales..];
@@ -163,7 +163,7 @@ fn nibbles(block: &[u8], scales: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// As [`nibbles`], with the fifth bit of all 32 numbers in four bytes before them, centred on 16.
+/// As [`nibbles`], with the fifth bits of all 32 numbers in four bytes before them, centred on 16.
 fn five_bits(block: &[u8], scales: usize, out: &mut Vec<u8>) {
     let scale = half(block, 0);
     let (high, bytes) = block[2 * scales..].split_at(4);

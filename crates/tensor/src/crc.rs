@@ -1,13 +1,13 @@
-//! The two checksums of 32 bits that checkpoints hold: CRC-32 in zip archives, CRC-32C in
-//! TensorFlow's bundles.
+//! The two 32-bit checksums used in checkpoints: CRC-32 in zip archives, CRC-32C in TensorFlow's
+//! bundles.
 //!
-//! The crates `crc32fast` and `crc32c` make them. In Wasm, which has no instructions for either, the
-//! tables of `crc32c` would be 8 kB of the page that no compression makes smaller: there `tables`
-//! makes its own when they are first needed. (Those of `crc32fast` are there for `zip` anyway.)
+//! The crates `crc32fast` and `crc32c` compute them. In Wasm, which has no instructions for either,
+//! the tables of `crc32c` would add 8 kB to the page that can't be compressed; there `tables`
+//! computes its own on first use. (Those of `crc32fast` are needed by `zip` anyway.)
 
 use statelens_checkpoint::Checksum;
 
-/// The CRC-32 of bytes that follow those whose CRC-32 is `sum`; of nothing it is 0.
+/// Returns the CRC-32 of bytes that follow those whose CRC-32 is `sum`; 0 at the start.
 #[must_use]
 pub fn crc32(sum: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(sum);
@@ -15,7 +15,7 @@ pub fn crc32(sum: u32, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The CRC-32C of bytes that follow those whose CRC-32C is `sum`; of nothing it is 0.
+/// Returns the CRC-32C of bytes that follow those whose CRC-32C is `sum`; 0 at the start.
 #[must_use]
 pub fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "wasm32")]
@@ -24,7 +24,7 @@ pub fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(sum, bytes)
 }
 
-/// A checksum of bytes as they pass.
+/// An incremental checksum.
 pub enum Summing {
     /// [`crc32`].
     Crc32(u32),
@@ -33,7 +33,7 @@ pub enum Summing {
 }
 
 impl Summing {
-    /// Of no bytes yet, if one is wanted.
+    /// Starts a checksum of no bytes, if one is requested.
     #[must_use]
     pub fn of(checksum: Checksum) -> Option<Self> {
         match checksum {
@@ -43,7 +43,7 @@ impl Summing {
         }
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Crc32(sum) => *sum = crc32(*sum, bytes),
@@ -51,7 +51,7 @@ impl Summing {
         }
     }
 
-    /// The checksum of all bytes.
+    /// Returns the checksum of all bytes.
     #[must_use]
     pub fn value(self) -> u32 {
         match self {
@@ -62,14 +62,14 @@ impl Summing {
 
 #[cfg(any(test, target_arch = "wasm32"))]
 mod tables {
-    //! Eight bytes a step, with a table for each of them.
+    //! Processes eight bytes per step, with a table for each position.
 
     use std::sync::LazyLock;
 
-    /// For a byte and the number of bytes after it in a step, what it adds to the sum.
+    /// For each byte and each number of bytes after it in a step, its contribution to the sum.
     type Tables = [[u32; 256]; 8];
 
-    /// Castagnoli's polynomial, its bits reversed.
+    /// Castagnoli's polynomial, bit-reversed.
     const POLYNOMIAL: u32 = 0x82f6_3b78;
 
     static TABLES: LazyLock<Box<Tables>> = LazyLock::new(make);

@@ -6,8 +6,9 @@ use statelens_checkpoint::{Error, FileSet, Limits, Progress, Result, Tensor, Unw
 
 use crate::{BUDGET, BUFFER, Buffer, CastReport, Out, Pour, drive};
 
-/// Reads a tensor and passes its logical bytes to `out`, through one buffer of `buffer_size`
-/// bytes (at least 1) and the [`BUDGET`] of a [`Gather`](crate::Gather). Progress is in logical bytes.
+/// Reads a tensor and passes its logical bytes to `out`, using one buffer of `buffer_size` bytes
+/// (at least 1) and the [`BUDGET`] of a [`Gather`](crate::Gather). Reports progress in logical
+/// bytes.
 pub fn drain(
     files: &FileSet,
     tensor: &Tensor,
@@ -19,7 +20,7 @@ pub fn drain(
     drain_range(files, tensor, 0..numel, buffer_size, progress, out)
 }
 
-/// As [`drain`], of the elements `range`, counted in C order. Progress is that of the range.
+/// As [`drain`], for the elements `range`, counted in C order. Progress covers the range.
 pub fn drain_range(
     files: &FileSet,
     tensor: &Tensor,
@@ -33,7 +34,7 @@ pub fn drain_range(
     Ok(pour.cast_report())
 }
 
-/// The logical bytes of the elements `range`, counted in C order: for a look at a few.
+/// Returns the logical bytes of the elements `range`, counted in C order. For small ranges.
 ///
 /// Fails if they are more than [`Limits::string`] allows.
 pub fn elements(files: &FileSet, tensor: &Tensor, range: Range<u64>) -> Result<Vec<u8>> {

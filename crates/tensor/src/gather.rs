@@ -1,4 +1,4 @@
-//! The machine that turns the bytes of files into the logical bytes of a tensor.
+//! A state machine that turns the bytes of files into the logical bytes of a tensor.
 
 use std::ops::Range;
 
@@ -10,15 +10,15 @@ use crate::transform::Transform;
 use crate::view::dense_span;
 use crate::{CastReport, Need, Out};
 
-/// Bytes that a [`Gather`] may hold, unless one says otherwise.
+/// The default memory budget of a [`Gather`], in bytes.
 pub const BUDGET: usize = 16 << 20;
 
-/// A tensor can be read from each multiple of so many elements on, with nothing read or decoded
-/// twice by those who read other parts; `None` if it is read as a whole.
+/// Returns a number of elements: reads that start at multiples of it share no reading or decoding
+/// work. `None` if the tensor can only be read as a whole.
 pub fn grain(tensor: &Tensor) -> Option<u64> {
     match &tensor.layout {
         Layout::Span(_) => Some(1),
-        // All chunks that begin at one index of the first dimension, if a gather holds them.
+        // All chunks that begin at one index of the first dimension, if a gather can hold them.
         Layout::Chunked(chunked) => {
             let rest =
                 tensor.shape.get(1..)?.iter().try_fold(1u64, |len, dim| len.checked_mul(*dim))?;
@@ -62,13 +62,13 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// A machine for the elements `range`, counted in C order.
+    /// Creates a machine for the elements `range`, counted in C order.
     ///
-    /// Holds about `budget` bytes, and one chunk where the tensor is chunked. Where its elements lie
-    /// crosswise, and the files have scratch, it keeps them there while it puts them in order, so
-    /// that each byte of the file is asked for a few times at most. Fails if the layout does not fit
-    /// the tensor or the files, if its bytes are missing, if the cast is none that is known, or if
-    /// putting it in order would take too much scratch, or too long without.
+    /// Holds about `budget` bytes, plus one chunk if the tensor is chunked. If its elements are
+    /// stored in another order and the files have scratch, the elements are reordered there, so
+    /// that each byte of the file is requested at most a few times. Fails if the layout does not
+    /// fit the tensor or the files, if bytes are missing, if the cast is unknown, or if reordering
+    /// would take too much scratch, or too long without scratch.
     pub fn new(files: &FileSet, tensor: &Tensor, range: Range<u64>, budget: usize) -> Result<Self> {
         let (Some(numel), Some(_)) = (tensor.numel(), tensor.nbytes()) else {
             return Err(Error::damaged(format!(
@@ -91,14 +91,14 @@ impl Gather {
         })
     }
 
-    /// What it waits for.
+    /// Returns what the machine waits for.
     pub fn need(&self) -> Need {
         self.stored.need()
     }
 
-    /// Takes the next bytes of the span that [`Gather::need`] named, not more than that.
+    /// Takes the next bytes of the span from [`Gather::need`], at most as many as its length.
     ///
-    /// Where the logical bytes are those of the file, `bytes` goes to `out` as it is.
+    /// If the logical bytes equal those of the file, `bytes` is passed to `out` without a copy.
     pub fn feed(&mut self, bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
         match self.stored.need() {
             Need::Feed(span) if bytes.len() as u64 <= span.len => {}
@@ -114,14 +114,14 @@ impl Gather {
         self.finish()
     }
 
-    /// Goes on where no bytes are needed; passes on a bounded number of bytes, perhaps none.
+    /// Continues if no bytes are needed; passes on a bounded number of bytes, perhaps none.
     pub fn step(&mut self, files: &FileSet, out: &mut Out<'_>) -> Result<()> {
         let Self { stored, transform, trim } = self;
         stored.step(files, &mut |piece| pass_on(transform, trim, piece, out))?;
         self.finish()
     }
 
-    /// What casting did to the elements so far; all zero where nothing is cast.
+    /// Returns the effects of casting on the elements so far; all zero if nothing is cast.
     pub fn cast_report(&self) -> CastReport {
         self.transform.report()
     }
@@ -146,8 +146,8 @@ fn pass_on(
     }
 }
 
-/// The span of a file that holds the logical bytes as they are, if there is one: what may be
-/// copied without being looked at. Also finds dense views of a storage.
+/// Returns the span of a file that holds exactly the logical bytes, if there is one: such bytes can
+/// be copied without decoding. Also finds dense views of a storage.
 pub fn verbatim_span(tensor: &Tensor) -> Option<Span> {
     let span = match &tensor.layout {
         Layout::Span(span) => *span,

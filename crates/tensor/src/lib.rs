@@ -1,12 +1,12 @@
-//! From a [`Layout`](statelens_checkpoint::Layout) to *logical bytes*: the elements of a tensor
-//! in C order, little-endian, dense, in its own dtype, wherever and however a file has them.
+//! Converts a [`Layout`](statelens_checkpoint::Layout) to *logical bytes*: the elements of a tensor
+//! in C order, little-endian, dense, in its own dtype, however the file stores them.
 //!
-//! [`Gather`] is a state machine: it says which span it needs, is fed those bytes in pieces of
-//! any size, and passes logical bytes on. It reads nothing itself, so the command feeds it from
-//! a file, the page from a stream, and a test from a slice cut at every possible place.
+//! [`Gather`] is a state machine: it names the span it needs, is fed those bytes in pieces of any
+//! size, and passes on logical bytes. It reads nothing itself, so the command feeds it from a file,
+//! the page from a stream, and a test from a slice cut at every possible place.
 //!
-//! Every machine of the core is driven in one way, as a [`Machine`]; [`drive`] does it for callers
-//! that may block, and [`drain`] and [`elements`] are that for a tensor.
+//! Every state machine of the core implements [`Machine`]. [`drive`] runs one for callers that may
+//! block; [`drain`] and [`elements`] do so for a tensor.
 
 mod bands;
 mod blocks;

@@ -1,9 +1,8 @@
-//! What every state machine of the core is to whoever drives it, and the driver for callers that
-//! may block.
+//! The interface of all state machines of the core, and a driver for callers that may block.
 
 use statelens_checkpoint::{Error, FileSet, Progress, Result, Span, room};
 
-/// Receives bytes as they come.
+/// A callback that receives bytes.
 pub type Out<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
 /// What a machine waits for.
@@ -11,47 +10,49 @@ pub type Out<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 pub enum Need {
     /// The bytes of this span, in order, in pieces of any size. It shrinks as it is fed.
     Feed(Span),
-    /// Nothing that has to be read: a call of `step`.
+    /// A call of `step`; no bytes are needed.
     Step,
-    /// Nothing at all: it is done.
+    /// Nothing: it has finished.
     Done,
 }
 
-/// Reads nothing itself: says which bytes it needs, and is fed them.
+/// A state machine that reads nothing itself, but names the bytes it needs and is fed with them.
 ///
-/// [`drive`] feeds it from files. Whoever gets bytes in another way does as it does: looks at what
-/// is needed, brings that, and looks again until nothing is.
+/// [`drive`] feeds it from files. Callers that get bytes in another way use the same loop: call
+/// `need`, provide the bytes, and repeat until done.
 pub trait Machine {
-    /// What it waits for.
+    /// Returns what the machine waits for.
     fn need(&self) -> Need;
 
-    /// The files that the span that it needs is of.
+    /// Returns the files to which the needed span refers.
     fn files(&self) -> &FileSet;
 
-    /// Which checkpoint those files are of: 0, and 1 for the second one of a comparison.
+    /// Returns the index of the checkpoint of those files: 0, or 1 for the second one of a
+    /// comparison.
     fn source(&self) -> usize {
         0
     }
 
-    /// Takes the next bytes of the span that it needs, not more than that.
+    /// Takes the next bytes of the needed span, at most as many as its length.
     fn feed(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Goes on where no bytes are needed.
+    /// Continues when no bytes are needed.
     fn step(&mut self) -> Result<()>;
 
-    /// Hears that the bytes that it needs can't be read, and fails unless it can do without.
+    /// Handles a failure to read the needed bytes; returns the error unless the machine can go on
+    /// without them.
     fn unread(&mut self, error: Error) -> Result<()> {
         Err(error)
     }
 
-    /// Bytes that are done, and all of them.
+    /// Returns the bytes done so far, and the total.
     fn progress(&self) -> (u64, u64);
 }
 
 /// A good size for a [`Buffer`].
 pub const BUFFER: usize = 1 << 20;
 
-/// What [`drive`] reads into; memory is taken as it is needed.
+/// The read buffer of [`drive`]; memory is allocated on demand.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Vec<u8>,
@@ -59,12 +60,12 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Of so many bytes, at least 1.
+    /// Creates a buffer of `size` bytes (at least 1).
     pub fn new(size: usize) -> Self {
         Self { bytes: Vec::new(), size: size.max(1) }
     }
 
-    /// The first bytes of a span, as many as fit.
+    /// Reads the first bytes of a span, as many as fit.
     fn read(&mut self, files: &FileSet, span: Span) -> Result<&[u8]> {
         files.check(span)?;
         let len = span.len.min(self.size as u64) as usize;
@@ -76,7 +77,7 @@ impl Buffer {
     }
 }
 
-/// Feeds a machine until it is done, or `progress` says stop.
+/// Feeds a machine until it has finished, or `progress` cancels it.
 pub fn drive(
     machine: &mut (impl Machine + ?Sized),
     buffer: &mut Buffer,

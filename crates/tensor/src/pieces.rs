@@ -1,19 +1,19 @@
-//! Pieces of any size made into whole elements.
+//! Regroups pieces of any size into whole elements.
 
 use statelens_checkpoint::Result;
 
 use crate::Out;
 
-/// Passes on whole elements; what is left of a piece waits for the next one.
+/// Passes on whole elements; an incomplete one waits for the next piece.
 #[derive(Debug)]
 pub(crate) struct Elements {
     size: usize,
-    /// The start of an element that is not complete.
+    /// The start of an incomplete element.
     part: Vec<u8>,
 }
 
 impl Elements {
-    /// For elements of `size` bytes, which an address can count.
+    /// Creates the buffer for elements of `size` bytes, which must fit in a `usize`.
     pub(crate) fn new(size: u64) -> Self {
         Self { size: (size as usize).max(1), part: Vec::new() }
     }
@@ -34,7 +34,7 @@ impl Elements {
         if whole.is_empty() { Ok(()) } else { out(whole) }
     }
 
-    /// Whether all that came was whole elements.
+    /// Returns whether the input so far ends with a whole element.
     pub(crate) fn is_whole(&self) -> bool {
         self.part.is_empty()
     }

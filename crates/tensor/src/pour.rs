@@ -1,4 +1,4 @@
-//! A tensor's bytes on their way to whatever takes them.
+//! Passes the bytes of a tensor to a receiver.
 
 use std::ops::Range;
 
@@ -8,9 +8,9 @@ use crate::CastReport;
 use crate::gather::Gather;
 use crate::machine::{Machine, Need, Out};
 
-/// Receives bytes as they come.
+/// A receiver of bytes.
 pub trait Receive {
-    /// Takes the next ones.
+    /// Takes the next bytes.
     fn receive(&mut self, bytes: &[u8]) -> Result<()>;
 }
 
@@ -27,10 +27,10 @@ impl Receive for Vec<u8> {
     }
 }
 
-/// A [`Gather`] with its files and with what its bytes go to.
+/// A [`Gather`] with its files and the receiver of its bytes.
 #[derive(Debug)]
 pub struct Pour<T> {
-    /// What the logical bytes go to.
+    /// The receiver of the logical bytes.
     pub into: T,
     gather: Gather,
     files: FileSet,
@@ -39,7 +39,7 @@ pub struct Pour<T> {
 }
 
 impl<T: Receive> Pour<T> {
-    /// Of the elements `range`, counted in C order; see [`Gather::new`].
+    /// Creates the machine for the elements `range`, counted in C order; see [`Gather::new`].
     pub fn new(
         files: &FileSet,
         tensor: &Tensor,
@@ -53,14 +53,14 @@ impl<T: Receive> Pour<T> {
         Ok(Self { into, gather, files: files.clone(), passed: 0, total })
     }
 
-    /// Of all elements.
+    /// Creates the machine for all elements.
     pub fn all(files: &FileSet, tensor: &Tensor, budget: usize, into: T) -> Result<Self> {
         let numel = tensor.numel();
         let numel = numel.ok_or_else(|| Error::damaged("a tensor too large to count"))?;
         Self::new(files, tensor, 0..numel, budget, into)
     }
 
-    /// What casting did to the elements so far.
+    /// Returns the effects of casting on the elements so far.
     pub fn cast_report(&self) -> CastReport {
         self.gather.cast_report()
     }

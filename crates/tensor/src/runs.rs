@@ -1,4 +1,4 @@
-//! What of a storage is read for a box of a view.
+//! Plans which runs of a storage to read for a box of a view.
 
 use statelens_checkpoint::order;
 
@@ -6,25 +6,26 @@ use crate::bands::Band;
 use crate::scatter::{BandAxis, Scatter, reach};
 use crate::view::View;
 
-/// The parts of a box that lie apart in the storage, in ascending order.
+/// The contiguous runs of the storage that cover a box, in ascending order.
 #[derive(Debug)]
 pub(crate) struct Runs {
     outer: Vec<BandAxis>,
     index: Vec<u64>,
     inner: Scatter,
-    /// Elements from the first of a run to after its last.
+    /// Length of a run in elements, from its first to its last.
     pub(crate) len: u64,
     pub(crate) done: bool,
-    /// What all of it takes, as bytes that could be read instead.
+    /// Total cost, in bytes that could be read in the same time.
     pub(crate) cost: u64,
 }
 
 impl Runs {
-    /// Reads over what isn't wanted where that takes less than to begin again behind it, which takes
-    /// as long as to read `gap` bytes. Without a gap everything is read, from the first to the last.
+    /// Plans the runs. Reads elements that aren't needed if that is cheaper than starting another
+    /// read after them, which costs as much as reading `gap` bytes. Without a gap everything is
+    /// read, from the first element to the last.
     pub(crate) fn new(view: &View, band: &Band, itemsize: u64, gap: Option<u64>) -> Self {
         let mut whole = Scatter { axes: Vec::new(), storage: 0, band: 0 };
-        // All sums are the places of elements, which were checked to lie in the storage.
+        // All sums are positions of elements, which were checked to lie in the storage.
         let mut storage = i128::from(view.offset);
         let mut step = 1;
         for dim in (0..band.shape.len()).rev() {

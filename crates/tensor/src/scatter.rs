@@ -1,4 +1,4 @@
-//! Putting the elements of a stored run in their places.
+//! Copies the elements of a stored run to their places in a band.
 
 use std::ops::Range;
 
@@ -6,13 +6,13 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BandAxis {
     pub(crate) len: u64,
-    /// Never negative: a dimension that runs backwards is turned round.
+    /// Never negative: dimensions with negative strides are reversed.
     pub(crate) storage: u64,
-    /// Negative where the dimension was turned round.
+    /// Negative if the dimension was reversed.
     pub(crate) band: i64,
 }
 
-/// A part of a band: axes with descending strides, and where its first element is.
+/// A part of a band: axes with descending strides, and the position of its first element.
 #[derive(Debug, Clone)]
 pub(crate) struct Scatter {
     pub(crate) axes: Vec<BandAxis>,
@@ -21,7 +21,7 @@ pub(crate) struct Scatter {
 }
 
 impl Scatter {
-    /// Makes one axis of two neighbours that lie behind each other in both storage and band.
+    /// Merges neighbouring axes that are contiguous in both storage and band.
     pub(crate) fn join(&mut self) {
         let mut joined: Vec<BandAxis> = Vec::with_capacity(self.axes.len());
         for axis in self.axes.drain(..) {
@@ -38,7 +38,8 @@ impl Scatter {
         self.axes = joined;
     }
 
-    /// Puts those elements in place that are in `piece`, whose first is `at` in the storage.
+    /// Copies the elements in `piece` to their places; `at` is the position of its first element in
+    /// the storage.
     pub(crate) fn put(&self, at: u64, piece: &[u8], size: usize, band: &mut [u8]) {
         let end = at + (piece.len() / size) as u64;
         match size {
@@ -51,9 +52,9 @@ impl Scatter {
     }
 }
 
-/// Copies the elements `at..end` of the storage to where the band wants them. `SIZE` is the size
-/// of an element, or 0 where that is known only as `size`. Walks the axes with a stack of
-/// index ranges: only indices whose elements can be in the piece are visited.
+/// Copies the elements `at..end` of the storage to their places in the band. `SIZE` is the size of
+/// an element, or 0 if only known as `size`. Walks the axes with a stack of index ranges: only
+/// indices whose elements can be in the piece are visited.
 fn put<const SIZE: usize>(
     part: &Scatter,
     at: u64,
@@ -72,7 +73,8 @@ fn put<const SIZE: usize>(
         return;
     };
     let reaches: Vec<u64> = (0..part.axes.len()).map(|dim| reach(&part.axes[dim + 1..])).collect();
-    // For each outer axis that is entered: the indices left, and the place of its first element.
+    // For each outer axis that is entered: the remaining indices, and the positions of its first
+    // element.
     let mut stack: Vec<(Range<u64>, u64, i64)> = Vec::with_capacity(outer.len());
     let (mut storage, mut place) = (part.storage, part.band);
     loop {
@@ -88,7 +90,7 @@ fn put<const SIZE: usize>(
                 copy::<SIZE>(last, count, piece, from, band, to, size);
             }
         }
-        // On to the next index of the innermost axis that has one.
+        // Advances to the next index of the innermost axis that has one left.
         loop {
             let Some(dim) = stack.len().checked_sub(1) else { return };
             let (range, first, first_place) = &mut stack[dim];
@@ -102,8 +104,8 @@ fn put<const SIZE: usize>(
     }
 }
 
-/// Copies `count` elements along one axis, from the element `from` of the piece to the element
-/// `to` of the band.
+/// Copies `count` elements along one axis, from the element `from` of the piece to the element `to`
+/// of the band.
 fn copy<const SIZE: usize>(
     axis: &BandAxis,
     count: usize,
@@ -118,7 +120,7 @@ fn copy<const SIZE: usize>(
         band[to..to + len].copy_from_slice(&piece[from..from + len]);
         return;
     }
-    // Wrapping, for a step may be larger than an address where only one element is copied.
+    // Wraps, since a step may exceed a `usize` if only one element is copied.
     let step = (axis.storage as usize).wrapping_mul(size);
     let (mut from, mut to) = (from * size, to * size as i64);
     for _ in 0..count {
@@ -133,8 +135,8 @@ fn copy<const SIZE: usize>(
     }
 }
 
-/// The indices of an axis whose elements can be among `at..end`, if its first element is
-/// `storage` and those below each index reach that much further.
+/// Returns the indices of an axis whose elements can be in `at..end`, if its first element is
+/// `storage` and the elements below each index extend `reach` further.
 fn indices(axis: &BandAxis, storage: u64, reach: u64, at: u64, end: u64) -> Range<u64> {
     if axis.storage == 0 {
         let touches = storage < end && storage + reach >= at;
@@ -146,7 +148,7 @@ fn indices(axis: &BandAxis, storage: u64, reach: u64, at: u64, end: u64) -> Rang
     first.min(after)..after
 }
 
-/// Elements from the first to the last.
+/// Returns the distance in elements from the first to the last.
 pub(crate) fn reach(axes: &[BandAxis]) -> u64 {
     axes.iter().map(|axis| (axis.len - 1) * axis.storage).sum()
 }

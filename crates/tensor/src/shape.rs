@@ -1,8 +1,8 @@
-//! Shapes: how many elements they have, and where one of them stands.
+//! Shapes: counting elements and computing positions.
 
 use statelens_checkpoint::{Error, Result};
 
-/// Number of elements of a shape.
+/// Returns the number of elements of a shape.
 pub(crate) fn count(shape: &[u64]) -> Result<u64> {
     if shape.contains(&0) {
         return Ok(0);
@@ -11,7 +11,7 @@ pub(crate) fn count(shape: &[u64]) -> Result<u64> {
     count.ok_or_else(|| Error::damaged(format!("shape {shape:?} has too many elements to count")))
 }
 
-/// The place of an index in the C order of `shape`.
+/// Returns the position of an index in the C order of `shape`.
 pub(crate) fn linear(index: &[u64], shape: &[u64]) -> u64 {
     index.iter().zip(shape).fold(0, |at, (index, dim)| at * dim + index)
 }

@@ -8,39 +8,40 @@ use statelens_checkpoint::{
     Concat, DType, Error, Layout, Part, Result, Strided, Tensor, contiguous_strides,
 };
 
-/// What to take of each dimension of a tensor, from Python's notation by [`str::parse`].
+/// A selection in each dimension of a tensor, parsed from Python's notation by [`str::parse`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Slice {
     axes: Vec<Axis>,
 }
 
-/// What to take of a dimension.
+/// The selection in one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Axis {
-    /// One index, which takes the dimension away; from the end if it is negative.
+    /// One index, which removes the dimension; counts from the end if negative.
     Index(i64),
-    /// `start:stop:step`; indices from the end if they are negative, and cut to the dimension.
+    /// `start:stop:step`; negative indices count from the end, and all are clipped to the
+    /// dimension.
     Range {
-        /// The first index; the end that `step` comes from if there is none.
+        /// The first index; by default the end from which `step` starts.
         start: Option<i64>,
-        /// The first index that is not taken; beyond the end that `step` goes to if there is none.
+        /// The end, which is excluded; by default beyond the end that `step` moves towards.
         stop: Option<i64>,
-        /// From one index to the next; not 0.
+        /// The step between indices; not 0.
         step: i64,
     },
-    /// `...`: all dimensions that are not named, whole.
+    /// `...`: all dimensions that are not named, complete.
     Rest,
 }
 
 impl Slice {
-    /// Takes these of the first dimensions, and the others whole.
+    /// Creates a slice from the selections in the first dimensions; the others are complete.
     pub fn new(axes: impl IntoIterator<Item = Axis>) -> Self {
         Self { axes: axes.into_iter().collect() }
     }
 
-    /// The part of a tensor, as a view of the same bytes. Fails if it has not as many dimensions,
-    /// or an index lies outside.
+    /// Returns the slice of a tensor, as a view of the same bytes. Fails if the tensor has fewer
+    /// dimensions, or an index lies outside.
     pub fn of(&self, tensor: &Tensor) -> Result<Tensor> {
         if [&tensor.dtype, &tensor.stored].iter().any(|it| matches!(it, DType::Blocks(_))) {
             return Err(Error::unsupported("quantised blocks can't be sliced")
@@ -63,7 +64,7 @@ impl Slice {
                     Layout::Span(_) | Layout::Packed(_) | Layout::Inline(_) | Layout::Fill(_) => {
                         layout.clone()
                     }
-                    // One that has a shape of its own.
+                    // A layout with a shape of its own.
                     layout => {
                         let (shape, layout) = (tensor.shape.clone(), layout.clone());
                         Layout::Concat(Concat { axis: 0, parts: vec![Part { shape, layout }] })
@@ -83,7 +84,7 @@ impl Slice {
             let moved = i128::from(one.first) * i128::from(*stride) + i128::from(view.offset);
             view.offset = u64::try_from(moved).map_err(|_| large())?;
             if one.kept {
-                // Of one index it does not matter, and might not fit.
+                // For a single index the stride does not matter, and might not fit.
                 let step = if one.count > 1 { stride.checked_mul(one.step) } else { Some(1) };
                 view.strides.push(step.ok_or_else(large)?);
             }
@@ -91,8 +92,8 @@ impl Slice {
         Ok(Tensor { shape, layout: Layout::Strided(view), ..tensor.clone() })
     }
 
-    /// What it takes of each dimension of a shape. Fails if there are fewer of them, or an index lies
-    /// outside.
+    /// Returns the selection in each dimension of a shape. Fails if the shape has fewer dimensions,
+    /// or an index lies outside.
     pub fn taken(&self, shape: &[u64]) -> Result<Vec<Taken>> {
         let bad = |why: String| {
             Error::refused(format!("this is not a slice of a tensor of shape {shape:?}: {why}"))
@@ -123,22 +124,22 @@ const NOTATION: &str = "numbers and start:stop:step as in Python, e.g. [0:2, -4:
 
 const WHOLE: Axis = Axis::Range { start: None, stop: None, step: 1 };
 
-/// What is taken of a dimension of known length.
+/// The selection in a dimension of known length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Taken {
     /// The first index.
     pub first: u64,
-    /// How many there are.
+    /// The number of indices.
     pub count: u64,
-    /// From one to the next.
+    /// The step between indices.
     pub step: i64,
-    /// Whether the dimension stays one: an index alone takes it away.
+    /// Whether the dimension remains: a single index removes it.
     pub kept: bool,
 }
 
 impl Axis {
-    /// As Python's `slice.indices`.
+    /// Resolves the selection as Python's `slice.indices` does.
     fn taken(self, dim: u64) -> std::result::Result<Taken, String> {
         let len = i64::try_from(dim).map_err(|_| "the dimension is too large".to_owned())?;
         let (start, stop, step) = match self {
@@ -168,7 +169,7 @@ impl Axis {
 impl std::str::FromStr for Slice {
     type Err = Error;
 
-    /// What Python has between brackets: `0:2, :, -1`, `..., 7`, `::2`.
+    /// Parses what Python has between brackets: `0:2, :, -1`, `..., 7`, `::2`.
     fn from_str(text: &str) -> Result<Self> {
         let bad = |why: String| {
             Error::refused(format!("[{text}] is not a slice: {why}"))
@@ -183,7 +184,7 @@ impl std::str::FromStr for Slice {
 }
 
 impl fmt::Display for Slice {
-    /// As Python has it between brackets.
+    /// Formats the slice as in Python, without the brackets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, axis) in self.axes.iter().enumerate() {
             f.write_str(if at > 0 { ", " } else { "" })?;
@@ -242,7 +243,7 @@ impl From<Range<i64>> for Axis {
 
 impl From<RangeInclusive<i64>> for Axis {
     fn from(range: RangeInclusive<i64>) -> Self {
-        // Up to the last, which is -1, is up to the end.
+        // Up to and including -1 is up to the end.
         let stop = range.end().checked_add(1).filter(|stop| *stop != 0);
         Self::Range { start: Some(*range.start()), stop, step: 1 }
     }
@@ -273,8 +274,8 @@ mod tests {
     use super::*;
     use crate::elements;
 
-    /// The numbers of the elements that a slice takes of a tensor whose elements are numbered, and
-    /// its shape: of a span, and of one that has the same bytes in two parts.
+    /// Returns the elements of a slice of a tensor whose elements are numbered, and the shape of
+    /// the slice. Compares a span with a concatenation of the same bytes.
     #[track_caller]
     fn taken(slice: &Slice, shape: &[u64]) -> (Vec<u8>, Vec<u64>) {
         let len: u64 = shape.iter().product();
@@ -298,7 +299,7 @@ mod tests {
             let view = slice.of(&Tensor { layout, ..whole.clone() }).unwrap();
             assert_eq!(elements(&files, &view, 0..view.numel().unwrap()).unwrap(), values);
         }
-        // A slice of a slice is one of the same bytes.
+        // A slice of a slice is also a view of the same bytes.
         let again = Slice::new([WHOLE]).of(&view);
         if !view.shape.is_empty() {
             let again = again.unwrap();

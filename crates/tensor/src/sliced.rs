@@ -1,4 +1,4 @@
-//! What a slice takes of a tensor: where its elements are, and as a tensor of its own.
+//! Slices of tensors: the positions of their elements, and the slice as a tensor of its own.
 
 use std::ops::Range;
 
@@ -6,13 +6,13 @@ use statelens_checkpoint::{DType, Error, FileSet, Layout, Result, Tensor};
 
 use crate::{Slice, Taken, elements};
 
-/// Bytes that are read at once, if what is asked for lies within.
+/// The most bytes that are read at once to cover several elements.
 const NEAR: u64 = 32 << 20;
-/// Elements that are looked ahead for others that lie near.
+/// The most elements that are examined for others that lie nearby.
 const MOST_AHEAD: u64 = 1 << 20;
 
-/// What a slice takes of a tensor, to be read as any tensor is: a view of the same bytes. Of quantised
-/// blocks, which no view can cut, the numbers themselves, if they are at most `most` bytes.
+/// Returns a slice as a tensor: a view of the same bytes. Quantised blocks can't be cut by a view;
+/// their decoded elements are returned instead, if they take at most `most` bytes.
 pub fn sliced(files: &FileSet, tensor: &Tensor, slice: &Slice, most: u64) -> Result<Tensor> {
     if !matches!(tensor.stored, DType::Blocks(_)) {
         return Ok(Tensor { storage: None, ..slice.of(tensor)? });
@@ -32,19 +32,19 @@ pub fn sliced(files: &FileSet, tensor: &Tensor, slice: &Slice, most: u64) -> Res
     Ok(Tensor::new(tensor.dtype.clone(), shape, Layout::Inline(data.into())))
 }
 
-/// Where in a tensor of some shape the elements of a slice are, in C order of both.
+/// The positions of the elements of a slice in a tensor of some shape, in C order of both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementPlaces {
     /// For each dimension of the tensor.
     axes: Vec<Taken>,
     /// Elements from one index of each dimension to the next.
     strides: Vec<u64>,
-    /// The shape of what is taken: a number takes a dimension away.
+    /// Shape of the slice: a single index removes a dimension.
     shape: Vec<u64>,
 }
 
 impl ElementPlaces {
-    /// Of a slice of a tensor of this shape. Fails as [`Slice::taken`] does.
+    /// Creates the positions for a slice of a tensor of this shape. Fails as [`Slice::taken`] does.
     pub fn new(slice: &Slice, shape: &[u64]) -> Result<Self> {
         let axes = slice.taken(shape)?;
         let mut strides = vec![1u64; shape.len()];
@@ -55,17 +55,17 @@ impl ElementPlaces {
         Ok(Self { axes, strides, shape })
     }
 
-    /// The shape of what is taken.
+    /// Returns the shape of the slice.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
 
-    /// How many elements it takes.
+    /// Returns the number of elements.
     pub fn count(&self) -> u64 {
         self.axes.iter().map(|axis| axis.count).fold(1, u64::saturating_mul)
     }
 
-    /// The places from the first to behind the last, if it takes all between them, in their order.
+    /// Returns the range of positions if the slice is contiguous and in order.
     pub fn run(&self) -> Option<Range<u64>> {
         let mut next = 1u64;
         for (axis, stride) in self.axes.iter().zip(&self.strides).rev() {
@@ -78,7 +78,7 @@ impl ElementPlaces {
         (next > 0).then(|| first..first.saturating_add(next))
     }
 
-    /// Where in the tensor the element of this number is.
+    /// Returns the position in the tensor of an element of the slice.
     pub fn place(&self, mut number: u64) -> u64 {
         let mut place = 0u64;
         for (axis, stride) in self.axes.iter().zip(&self.strides).rev() {
@@ -91,7 +91,7 @@ impl ElementPlaces {
         place
     }
 
-    /// Passes the bytes of the elements `range` on, one by one, with their numbers.
+    /// Passes on the bytes of the elements `range`, one by one, with their indices in the slice.
     pub fn each<E: From<Error>>(
         &self,
         files: &FileSet,
@@ -101,7 +101,7 @@ impl ElementPlaces {
     ) -> std::result::Result<(), E> {
         let item = tensor.dtype.itemsize().max(1);
         let end = range.end.min(self.count());
-        // What lies near to each other is read once: rows of a block, a column of a matrix.
+        // Nearby elements are read together: rows of a block, a column of a matrix.
         let mut near = (0, 0, Vec::new());
         for number in range.start..end {
             let at = self.place(number);
@@ -118,8 +118,8 @@ impl ElementPlaces {
         Ok(())
     }
 
-    /// The elements from `number` on that lie within `room` of each other: from where to where they
-    /// are.
+    /// Returns the range of positions that covers the elements from `number` on that lie within
+    /// `room` of each other.
     fn near(&self, number: u64, end: u64, room: u64) -> (u64, u64) {
         let first = self.place(number);
         let (mut start, mut behind) = (first, first + 1);

@@ -1,5 +1,5 @@
-//! Stored bytes: elements in C order, still in the file's dtype and byte order. Layouts are nested, and what
-//! reads one reads any other in it, as a [`LayoutMachine`].
+//! Stored bytes: elements in C order, still in the file's dtype and byte order. Layouts can be
+//! nested; each is read by a [`LayoutMachine`], which may contain further ones.
 
 mod cells;
 mod chunked;
@@ -31,31 +31,31 @@ use crate::unpack::Unpack;
 use crate::view::dense_start;
 use crate::{Need, Out};
 
-/// Concatenations of concatenations: more of them than any reader makes.
+/// Maximum nesting of concatenations, which is more than any reader creates.
 const MAX_DEPTH: u32 = 8;
 
-/// How often what is wanted may be gone through without scratch, however much that is.
+/// How many times the size of the result may be read without scratch, however large the result.
 const MOST_TIMES: u64 = 16;
 
-/// Bytes of a constant passed on at once, and in one step.
+/// Bytes of a constant that are passed on at once, and in one step.
 const FILL_PIECE: usize = 64 << 10;
 const FILL_STEP: u64 = 4 << 20;
 
 /// Bytes of scratch that are read at once.
 const AREA_STEP: u64 = 1 << 20;
 
-/// What all layouts of a tensor need to know.
+/// Data that all layouts of a tensor need.
 pub(crate) struct Context<'a> {
     pub(crate) files: &'a FileSet,
-    /// Bytes of a stored element.
+    /// Bytes per stored element.
     pub(crate) itemsize: u64,
     pub(crate) budget: usize,
     pub(crate) depth: u32,
 }
 
 impl Context<'_> {
-    /// Fails where reading the same bytes again and again would take too long. `times` is how often, and
-    /// `work` the bytes that go through in all.
+    /// Fails if reading the same bytes repeatedly would take too long. `times` is the number of
+    /// passes, `work` the total bytes to read.
     pub(crate) fn bearable(&self, times: u64, work: u64, wanted: u64) -> Result<()> {
         if self.files.scratch().is_some()
             || work <= self.files.limits().again
@@ -90,7 +90,7 @@ pub(crate) enum LayoutMachine {
     Strided(Box<Strided>),
     Chunked(Box<Chunked>),
     Concat(Box<Concat>),
-    /// Bytes of scratch.
+    /// A range of bytes in scratch.
     Area {
         area: Arc<dyn Area>,
         range: Range<u64>,
@@ -103,7 +103,8 @@ pub(crate) enum LayoutMachine {
 }
 
 impl LayoutMachine {
-    /// The elements `range` of an array of `shape`; both are known to fit 64 bits in bytes.
+    /// Creates the machine for the elements `range` of an array of `shape`; the size of both in
+    /// bytes is known to fit in 64 bits.
     pub(crate) fn new(
         context: &Context<'_>,
         shape: &[u64],
@@ -172,7 +173,8 @@ impl LayoutMachine {
         }
     }
 
-    /// The bytes `range` of a storage of `len` bytes; they begin and end with elements.
+    /// Creates the machine for the bytes `range` of a storage of `len` bytes; both ends are element
+    /// boundaries.
     pub(crate) fn storage(
         context: &Context<'_>,
         layout: &Layout,
@@ -209,7 +211,7 @@ impl LayoutMachine {
                 Ok(Self::Unpack(Box::new(Unpack::new(packed, range)?)))
             }
             Layout::Inline(bytes) => {
-                // Both ends are at most the length of a slice, which fits.
+                // Both ends are at most the length of a slice, so they fit in a `usize`.
                 let range = range.start as usize..range.end as usize;
                 Ok(Self::Inline { bytes: bytes.clone(), range })
             }
@@ -226,7 +228,7 @@ impl LayoutMachine {
         }
     }
 
-    /// `count` times the element `item`.
+    /// Creates the machine for `count` copies of the element `item`.
     pub(crate) fn fill(item: &[u8], itemsize: u64, count: u64) -> Result<Self> {
         if item.len() as u64 != itemsize || item.is_empty() {
             return Err(Error::damaged(format!(
@@ -256,7 +258,7 @@ impl LayoutMachine {
         }
     }
 
-    /// `bytes` is not more than was needed.
+    /// Takes the next bytes; at most as many as `need` returned.
     pub(crate) fn feed(&mut self, bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
         match self {
             Self::Span(span) => {

@@ -1,4 +1,4 @@
-//! From stored elements to logical ones: byte order, sign, cast.
+//! Transforms stored elements to logical ones: byte order, sign, cast.
 
 use statelens_checkpoint::{ByteOrder, DType, Error, Result, Tensor};
 
@@ -7,18 +7,18 @@ use crate::cast::Cast;
 use crate::pieces::Elements;
 use crate::{CastReport, Out};
 
-/// Bytes of stored elements that are worked on at once.
+/// Bytes of stored elements that are processed at once.
 const BLOCK: usize = 64 << 10;
 
-/// What is done to each stored element, in this order: byte order, negation, conjugation, decoding
-/// of blocks, cast.
+/// The operations on each stored element, in this order: byte order, negation, conjugation,
+/// decoding of blocks, cast.
 #[derive(Debug)]
 pub(crate) struct Transform {
-    /// Runs of bytes of an element that are reversed.
+    /// Byte ranges of an element that are reversed.
     swap: Vec<(usize, usize)>,
-    /// What of an element changes its sign.
+    /// Numbers of an element whose sign changes.
     signs: Vec<Sign>,
-    /// Elements are blocks, and their numbers are wanted.
+    /// The decoder, if elements are blocks and their numbers are needed.
     blocks: Option<Blocks>,
     cast: Option<Cast>,
     itemsize: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Transform {
 struct Sign {
     offset: usize,
     size: usize,
-    /// Two's complement rather than a sign bit.
+    /// Whether it is in two's complement rather than with a sign bit.
     integer: bool,
 }
 
@@ -44,7 +44,7 @@ struct TransformBuffers {
 
 impl Transform {
     pub(crate) fn new(tensor: &Tensor) -> Result<Self> {
-        // All that is done to a very long string is done to each of its characters.
+        // A very long string is transformed character by character.
         let itemsize = tensor.stored.unit().unwrap_or_else(|| tensor.stored.itemsize());
         let (blocks, from) = match &tensor.stored {
             stored if *stored == tensor.dtype => (None, stored),
@@ -71,7 +71,7 @@ impl Transform {
             },
             signs: signs(tensor)?,
             cast,
-            // An element larger than an address can count is refused by the layout's machine.
+            // The layout's machine has refused elements whose size does not fit in a `usize`.
             itemsize: (itemsize as usize).max(1),
             elements: Elements::new(itemsize),
             buffers: TransformBuffers::default(),
@@ -110,7 +110,7 @@ impl Transform {
         })
     }
 
-    /// Called when all has come: fails if the last element is not whole.
+    /// Fails if the last element is incomplete. Called after all bytes have been fed.
     pub(crate) fn finish(&self) -> Result<()> {
         match self.elements.is_whole() {
             true => Ok(()),
@@ -130,7 +130,7 @@ impl Transform {
     }
 }
 
-/// The runs of bytes of an element that a change of byte order reverses.
+/// Returns the byte ranges of an element that are reversed to change the byte order.
 fn words(dtype: &DType) -> Vec<(usize, usize)> {
     let fits = |(offset, size): &(u64, u64)| {
         *size > 1 && offset.checked_add(*size).is_some_and(|end| end <= dtype.itemsize())
@@ -156,7 +156,7 @@ fn signs(tensor: &Tensor) -> Result<Vec<Sign>> {
     }
     let real = Sign { offset: 0, size, integer: dtype.is_int() };
     let imaginary = Sign { offset: size, ..real };
-    // Negated and conjugated: only the real part changes.
+    // If negated and conjugated, only the real part changes.
     Ok(match (tensor.negate, tensor.conjugate, complex) {
         (true, true, true) | (true, _, false) => vec![real],
         (true, false, true) => vec![real, imaginary],

@@ -13,17 +13,18 @@ const PIECE: usize = 64 << 10;
 /// The largest LZMA dictionary that is allocated, in bytes.
 const MOST_DICTIONARY: u32 = 128 << 20;
 
-/// Decompresses a storage, of which `wanted` is passed on.
+/// Decompresses a storage and passes on the range `wanted`.
 pub(crate) struct Unpack {
     packing: Packing,
-    /// Compressed bytes that were not fed yet.
+    /// Compressed bytes that have not been fed yet.
     rest: Span,
-    /// Where the stream begins. Errors name this place, because how far it was read depends on the pieces.
+    /// Start of the stream. Errors name this offset, because the position within the stream depends
+    /// on how it is cut into pieces.
     start: u64,
-    /// The storage's length once decompressed.
+    /// Decompressed length of the storage.
     len: u64,
     wanted: Range<u64>,
-    /// Decompressed bytes so far.
+    /// The number of decompressed bytes so far.
     at: u64,
     decoder: Decoder,
     piece: Vec<u8>,
@@ -33,11 +34,11 @@ pub(crate) struct Unpack {
 enum Decoder {
     Deflate(Decompress),
     Bzip2(bzip2::Decompress),
-    /// The compressed bytes so far: its decoder reads from a source rather than being fed.
+    /// The compressed bytes so far: the decoder reads from a source instead of being fed.
     Lzma(Vec<u8>),
 }
 
-/// What one call of a decoder did.
+/// The effect of one call of a decoder.
 struct Progressed {
     read: usize,
     written: usize,
@@ -45,7 +46,7 @@ struct Progressed {
 }
 
 impl Unpack {
-    /// `wanted` counts from behind what is skipped.
+    /// Creates the machine. `wanted` counts from the end of the skipped bytes.
     pub(crate) fn new(packed: &Packed, wanted: Range<u64>) -> Result<Self> {
         let shifted = |at: u64| {
             let too_long =
@@ -95,7 +96,7 @@ impl Unpack {
                 return self.end(bytes.len() as u64 + self.rest.len);
             }
             if self.at >= self.wanted.end && self.at < self.len {
-                // The caller wants nothing of what follows.
+                // The caller needs nothing of what follows.
                 self.done = true;
                 return Ok(());
             }
@@ -109,7 +110,7 @@ impl Unpack {
         Ok(())
     }
 
-    /// Decompresses an LZMA stream of which all bytes are there.
+    /// Decompresses an LZMA stream once all of its bytes are present.
     fn lzma(&mut self, out: &mut Out<'_>) -> Result<()> {
         let Decoder::Lzma(stored) = &mut self.decoder else { return Ok(()) };
         let stored = std::mem::take(stored);
@@ -192,8 +193,8 @@ impl Decoder {
     }
 }
 
-/// The decoder of an LZMA stream as a zip archive has it (APPNOTE 5.8.8): two bytes of version, the length of
-/// the properties (5), the properties, the stream. `len` is the decompressed length.
+/// Returns the decoder for an LZMA stream in a zip archive (APPNOTE 5.8.8): two bytes of version,
+/// the length of the properties (5), the properties, the stream. `len` is the decompressed length.
 fn lzma(stored: &[u8], len: u64) -> Result<std::io::Result<lzma_rust2::LzmaReader<&[u8]>>> {
     let Some(([_, _, 5, 0, properties, dictionary @ ..], rest)) = stored.split_first_chunk::<9>()
     else {
@@ -210,13 +211,13 @@ fn lzma(stored: &[u8], len: u64) -> Result<std::io::Result<lzma_rust2::LzmaReade
     Ok(lzma_rust2::LzmaReader::new_with_props(rest, len, *properties, used, None))
 }
 
-/// Decompresses a whole stream; `None` unless `len` bytes come out of it.
+/// Decompresses a whole stream; `None` unless the result has `len` bytes.
 ///
 /// # Errors
-/// There is no memory for that, or an LZMA stream wants too large a dictionary.
+/// There is not enough memory, or the dictionary of an LZMA stream is too large.
 pub fn unpacked(packing: Packing, stored: &[u8], len: u64) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    // Deflate makes at most 1,032 bytes of one; a larger claim is not believed beforehand.
+    // Deflate expands one byte to at most 1,032; a larger claim reserves no memory in advance.
     room::make_room(&mut bytes, len.min((stored.len() as u64).saturating_mul(1040)))?;
     let limit = len.saturating_add(1);
     let done = match packing {
@@ -237,7 +238,7 @@ pub fn unpacked(packing: Packing, stored: &[u8], len: u64) -> Result<Option<Vec<
 /// Decompresses the first `len` bytes of a stream, or fewer if it is shorter or damaged.
 pub fn unpacked_start(packing: Packing, stored: &[u8], len: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // Whatever comes out before an error is wanted.
+    // An error is ignored, since the bytes before it are still useful.
     let _ = match packing {
         Packing::Deflate => {
             flate2::bufread::DeflateDecoder::new(stored).take(len).read_to_end(&mut bytes)

@@ -1,11 +1,12 @@
-//! What a view is: where its elements are, and in which order.
+//! Views in a normal form, and checks of their extent.
 
 use statelens_checkpoint::{self as checkpoint, Error, Layout, Result, Span};
 
 use crate::shape::count;
 
-/// A view without what doesn't matter to how it is read: dimensions of one index are left out, and
-/// neighbours that count as one dimension are one. Its elements in C order are the same.
+/// A view in the form that matters for reading: dimensions of one index are omitted, and
+/// neighbouring dimensions that can be traversed as one are merged. The elements in C order are the
+/// same.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     pub(crate) shape: Vec<u64>,
@@ -14,7 +15,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Of a view that [`check_view`] has found to lie in its storage.
+    /// Creates the view. [`check_view`] must have accepted it.
     pub(crate) fn new(shape: &[u64], view: &checkpoint::Strided) -> Self {
         let mut this = Self { shape: Vec::new(), strides: Vec::new(), offset: view.offset };
         for (len, stride) in shape.iter().zip(&view.strides).filter(|(len, _)| **len != 1) {
@@ -33,8 +34,8 @@ impl View {
         this
     }
 
-    /// Whether boxes of it follow each other in the storage: each step in one dimension is longer than
-    /// all that the dimensions of shorter steps reach together.
+    /// Returns whether boxes of the view follow each other in the storage: each stride is longer
+    /// than the total extent of all dimensions with shorter strides.
     pub(crate) fn is_nested(&self) -> bool {
         let mut dims: Vec<(u64, u64)> = self
             .strides
@@ -51,14 +52,14 @@ impl View {
         })
     }
 
-    /// Its first and last element in the storage, if it has elements.
+    /// Returns the first and last element in the storage. The view must have elements.
     pub(crate) fn extent(&self) -> (u64, u64) {
         let (mut low, mut high) = (i128::from(self.offset), i128::from(self.offset));
         for (len, stride) in self.shape.iter().zip(&self.strides) {
             let far = i128::from(len.saturating_sub(1)) * i128::from(*stride);
             if far < 0 { low += far } else { high += far }
         }
-        // Both are elements of the storage.
+        // Both are elements of the storage, so they fit in 64 bits.
         (low as u64, high as u64)
     }
 }
@@ -84,7 +85,8 @@ pub(crate) fn check_view(view: &checkpoint::Strided, shape: &[u64], itemsize: u6
     };
     let (mut low, mut high) = (i128::from(view.offset), i128::from(view.offset));
     for (dim, stride) in shape.iter().zip(&view.strides) {
-        // At most 2^127: a dimension has under 2^64 indices, a stride under 2^63 elements.
+        // At most 2^127: a dimension has less than 2^64 indices, a stride is less than 2^63
+        // elements.
         let far = i128::from(dim - 1) * i128::from(*stride);
         let side = if far < 0 { &mut low } else { &mut high };
         *side = side.checked_add(far).ok_or_else(outside)?;
@@ -96,7 +98,8 @@ pub(crate) fn check_view(view: &checkpoint::Strided, shape: &[u64], itemsize: u6
     Ok(())
 }
 
-/// The first byte of a view whose elements lie in C order without gaps, if it is one.
+/// Returns the first byte of a view whose elements are contiguous in C order; `None` for other
+/// views.
 pub(crate) fn dense_start(view: &checkpoint::Strided, shape: &[u64], itemsize: u64) -> Option<u64> {
     if view.strides.len() != shape.len() {
         return None;
@@ -111,7 +114,7 @@ pub(crate) fn dense_start(view: &checkpoint::Strided, shape: &[u64], itemsize: u
     view.offset.checked_mul(itemsize)
 }
 
-/// The span of a file that a dense view covers, if its storage is one.
+/// Returns the span of a file that a dense view covers, if its storage is a span.
 pub(crate) fn dense_span(view: &checkpoint::Strided, shape: &[u64], itemsize: u64) -> Option<Span> {
     let Layout::Span(storage) = &*view.storage else { return None };
     let start = dense_start(view, shape, itemsize)?;

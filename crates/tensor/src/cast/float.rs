@@ -1,4 +1,4 @@
-//! Casts of floats, without branches, so that the compiler can work on several elements at once.
+//! Casts of floats without branches, so that the compiler can process several elements at once.
 
 use statelens_checkpoint::DType;
 
@@ -87,8 +87,8 @@ pub(super) fn to_bf16(values: &[f32], out: &mut [u8]) -> CastReport {
     })
 }
 
-/// Rounds to `e8m0fnu`, the nearest power of two, the upper one of two. There is no sign and no
-/// zero: as in torch, a sign is dropped, and what is too small becomes the smallest.
+/// Rounds to `e8m0fnu`, the nearest power of two, ties upwards. The type has no sign and no zero:
+/// as in torch, a sign is dropped, and numbers that are too small become the smallest.
 pub(super) fn to_scale(values: &[f32], out: &mut [u8]) -> CastReport {
     // The smallest power, 2^-127, is subnormal in `f32`.
     const SMALLEST: u32 = 1 << (MANTISSA - 1);
@@ -139,11 +139,12 @@ pub(super) fn f64_to_f32(values: &[f64], out: &mut [u8]) -> CastReport {
     })
 }
 
-/// Truncates to an integer type; what is out of range becomes the nearest end, NaN becomes 0.
+/// Truncates to an integer type. Numbers that are out of range become the nearest limit, NaN
+/// becomes 0.
 macro_rules! truncate {
     ($values:expr, $out:expr, $float:ty, $int:ty) => {{
         const LOWEST: $float = <$int>::MIN as $float;
-        // Rounds to LOWEST where it is not representable.
+        // Rounds to LOWEST if not representable.
         const BELOW: $float = LOWEST - 1.0;
         const ABOVE: $float = (<$int>::MAX / 2 + 1) as $float * 2.0;
         convert($values, $out, |value: $float| {

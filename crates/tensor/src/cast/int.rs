@@ -1,4 +1,4 @@
-//! Casts of integers: to other integers they wrap round, as in torch.
+//! Casts of integers. To other integers they wrap around, as in torch.
 
 use statelens_checkpoint::DType;
 
@@ -36,7 +36,8 @@ macro_rules! write_ints {
                 }),
                 DType::F64 => convert(values, out, |value: $int| {
                     let double = value as f64;
-                    // The conversion back saturates where the double is one more than the largest.
+                    // The conversion back saturates if the double is one more than the largest
+                    // integer.
                     let above = double >= (<$int>::MAX / 2 + 1) as f64 * 2.0;
                     let back = double as $int;
                     let outcome = Outcome {

@@ -1,7 +1,8 @@
 //! Reads elements into a buffer of one arithmetic type, and writes that buffer as another dtype.
 //!
-//! What the buffer can't hold is rounded to odd: rounding that once more, to fewer bits, gives what
-//! rounding once would have given (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums").
+//! Values that the buffer can't hold are rounded to odd. Rounding once more, to fewer bits, then
+//! gives the same result as rounding once (Boldo and Melquiond, "Emulation of FMA and correctly
+//! rounded sums").
 
 use statelens_checkpoint::DType;
 
@@ -11,7 +12,7 @@ use super::int;
 use super::outcome::widen;
 use super::small::{Small, bits_of_int, decode_scale};
 
-/// Elements of one block.
+/// The elements of one block.
 #[derive(Debug)]
 pub(super) enum Lanes {
     F32(Vec<f32>),
@@ -31,7 +32,8 @@ pub(super) fn is_number(dtype: &DType) -> bool {
     dtype.is_int() || *dtype == DType::Bool || dtype.is_float() && *dtype != DType::F4E2M1FNX2
 }
 
-/// Returns the dtype of torch that holds all numbers of one that torch lacks; `None` for all others.
+/// Returns the torch dtype that holds all numbers of a dtype that torch lacks; `None` for all
+/// others.
 pub(super) fn plain(dtype: &DType) -> Option<DType> {
     let DType::Numpy(_) = dtype else { return None };
     match bits_of_int(dtype) {
@@ -40,7 +42,7 @@ pub(super) fn plain(dtype: &DType) -> Option<DType> {
     }
 }
 
-/// What the buffer has to preserve for a target.
+/// The precision that the buffer must preserve for a target.
 #[derive(Clone, Copy, PartialEq)]
 enum Target {
     /// A float of at most 16 bits, or a bool.
@@ -62,7 +64,7 @@ impl Target {
 }
 
 impl Lanes {
-    /// Reads elements of `from`, for which [`is_number`] or [`plain`] holds, to be written as `to`.
+    /// Reads elements of `from`, which [`is_number`] or [`plain`] accepts, to be written as `to`.
     pub(super) fn read(&mut self, from: &DType, to: &DType, stored: &[u8]) {
         let to = Target::of(to);
         match from {
@@ -99,13 +101,13 @@ impl Lanes {
                         std::array::from_fn(|bits| small.decode(bits as u16) as f32);
                     self.f32s(stored, |[byte]| table[usize::from(byte)]);
                 }
-                // Never a source: see `is_number` and `plain`.
+                // Never a source dtype: see `is_number` and `plain`.
                 (None, None) => *self = Self::default(),
             },
         }
     }
 
-    /// Writes the elements as a dtype for which [`is_number`] holds; returns what that did to them.
+    /// Writes the elements as a dtype that [`is_number`] accepts; returns what changed.
     pub(super) fn write(&self, to: &DType, out: &mut [u8]) -> CastReport {
         match self {
             Self::F32(values) => match to {
@@ -133,7 +135,7 @@ impl Lanes {
         }
     }
 
-    /// Reads integers that are exact as `f32`.
+    /// Reads integers that are exact in `f32`.
     fn short_ints<const N: usize>(
         &mut self,
         to: Target,
@@ -150,7 +152,7 @@ impl Lanes {
         match to {
             Target::Small => self.f32s(stored, |bytes| odd_f32(odd_i64(read(bytes)))),
             Target::Single => self.f64s(stored, |bytes| odd_i64(read(bytes))),
-            // Exact, so that nothing has to be counted.
+            // The conversion is exact, so no losses need to be counted.
             Target::Double if N < 8 => self.f64s(stored, |bytes| read(bytes) as f64),
             Target::Double | Target::Int => self.i64s(stored, read),
         }
@@ -209,7 +211,7 @@ fn widen_f16(half: u16) -> f32 {
     f32::from_bits(bits | (half & 0x8000) << 16)
 }
 
-/// Rounds to `f32`, to odd; what is too large becomes the largest finite number.
+/// Rounds to `f32`, to odd; numbers that are too large become the largest finite number.
 fn odd_f32(value: f64) -> f32 {
     let nearest = value as f32;
     let back = f64::from(nearest);

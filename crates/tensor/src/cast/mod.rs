@@ -1,4 +1,4 @@
-//! Casts from one dtype to another: rounding to nearest, ties to even.
+//! Casts from one dtype to another: round to nearest, ties to even.
 
 mod float;
 mod int;
@@ -16,30 +16,30 @@ use lanes::Lanes;
 pub use range::Narrowing;
 use table::Table;
 
-/// Elements that are cast at once, so that they stay in the processor's first cache.
+/// Elements that are cast at once, so that they stay in the processor's L1 cache.
 const BLOCK: usize = 2048;
 
-/// What a cast did to the elements.
+/// The effects of a cast on the elements.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CastReport {
     /// Elements that were cast; a complex number counts as two.
     pub elements: u64,
-    /// Of those, how many are not exactly what they were.
+    /// Elements whose value changed.
     pub changed: u64,
-    /// Of those that are changed, how many were out of the dtype's range: a finite number that
-    /// became an infinity, a NaN or some other number; an infinity or NaN where the dtype has
-    /// none. One that became the dtype's largest although that is not the nearest is among them.
+    /// Changed elements that were out of the dtype's range: a finite number that became an
+    /// infinity, a NaN or some other number; an infinity or NaN that the dtype does not have.
+    /// Includes numbers that became the dtype's largest although that is not the nearest.
     pub overflowed: u64,
     /// Elements that were not zero.
     pub nonzero: u64,
-    /// Of those, how many became zero.
+    /// Nonzero elements that became zero.
     pub flushed: u64,
-    /// How far off the worst of all others is, relative to what it was.
+    /// The largest relative error of all other elements.
     pub worst: f64,
 }
 
 impl CastReport {
-    /// Adds another one.
+    /// Adds the counts of another report.
     pub fn add(&mut self, other: Self) {
         self.elements += other.elements;
         self.changed += other.changed;
@@ -49,13 +49,13 @@ impl CastReport {
         self.worst = self.worst.max(other.worst);
     }
 
-    /// Whether more than rounding happened: a number overflowed, or more than a hundredth of those
-    /// that were not zero are zero now.
+    /// Returns whether more than rounding happened: a number overflowed, or more than 1 % of the
+    /// nonzero numbers became zero.
     pub fn is_false(&self) -> bool {
         self.overflowed > 0 || self.is_flushed()
     }
 
-    /// Whether more than 1 % of the numbers that are not zero became zero.
+    /// Returns whether more than 1 % of the nonzero numbers became zero.
     pub fn is_flushed(&self) -> bool {
         self.flushed.saturating_mul(100) > self.nonzero
     }
@@ -73,7 +73,7 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// Fails for dtypes that are no numbers.
+    /// Creates the cast. Fails for dtypes that are not numbers.
     pub fn new(from: &DType, to: &DType) -> Result<Self> {
         let pair = match (component(from), component(to)) {
             (Some(from), Some(to)) => Some((from, to)),
@@ -93,17 +93,17 @@ impl Cast {
         }
     }
 
-    /// The dtype that it casts to; of a complex number that of its parts.
+    /// Returns the target dtype; for complex numbers that of their parts.
     pub fn target(&self) -> &DType {
         &self.to
     }
 
-    /// What it did to all elements so far.
+    /// Returns the effects on all elements so far.
     pub fn report(&self) -> CastReport {
         self.report
     }
 
-    /// Casts whole elements; `out` is emptied first.
+    /// Casts whole elements; clears `out` first.
     pub fn run(&mut self, stored: &[u8], out: &mut Vec<u8>) {
         let count = stored.len() / self.sizes.0;
         out.resize(count * self.sizes.1, 0);
@@ -131,13 +131,13 @@ fn readable(dtype: &DType) -> bool {
     lanes::is_number(dtype) || plain(dtype).is_some()
 }
 
-/// The dtype of torch that holds all numbers of one that only `ml_dtypes` has: `int8` for `int4`,
-/// `float16` for the floats. `None` for all others.
+/// Returns the torch dtype that holds all numbers of a dtype that only `ml_dtypes` has: `int8` for
+/// `int4`, `float16` for the floats. `None` for all others.
 pub fn plain(dtype: &DType) -> Option<DType> {
     lanes::plain(dtype)
 }
 
-/// What a complex number is two of.
+/// Returns the dtype of the parts of a complex number.
 fn component(dtype: &DType) -> Option<DType> {
     match dtype {
         DType::C32 => Some(DType::F16),
@@ -163,7 +163,7 @@ mod tests {
         items.into_iter().flatten().collect()
     }
 
-    /// Bit patterns of 32-bit floats near every border that matters, and many others.
+    /// Returns bit patterns of 32-bit floats near every border that matters, and many others.
     fn singles() -> Vec<u32> {
         let mut bits = Vec::new();
         for high in 0..=0xffffu32 {
@@ -185,7 +185,7 @@ mod tests {
         let stored = bytes(bits.iter().map(|bits| bits.to_le_bytes()));
         let (f16, report) = cast(DType::F32, DType::F16, &stored);
         let (bf16, b_report) = cast(DType::F32, DType::BF16, &stored);
-        // What the fast casts count, by plain arithmetic on what the other implementation makes.
+        // The expected counts, by plain arithmetic on the results of the other implementation.
         let (mut of_f16, mut of_bf16) = (CastReport::default(), CastReport::default());
         let count = |counts: &mut CastReport, value: f32, after: f32| {
             counts.elements += 1;
@@ -215,7 +215,7 @@ mod tests {
         assert!(of_f16.overflowed > 0 && of_bf16.overflowed > 0 && of_f16.flushed > 0);
         assert_eq!(report, of_f16);
         assert_eq!(b_report, of_bf16);
-        // The slow way counts the same.
+        // The slow path counts the same.
         let doubles = bytes(bits.iter().map(|bits| f64::from(f32::from_bits(*bits)).to_le_bytes()));
         for (to, fast) in [(DType::F16, of_f16), (DType::BF16, of_bf16)] {
             let (_, slow) = cast(DType::F64, to, &doubles);
@@ -236,7 +236,7 @@ mod tests {
             let at = at..at + 4;
             let half = half::f16::from_bits(bits);
             assert_eq!(f16[at.clone()], half.to_f32().to_le_bytes(), "{bits:04x}");
-            // A NaN's payload stays as it is, quiet or not.
+            // A NaN's payload is unchanged, quiet or not.
             assert_eq!(bf16[at.clone()], (u32::from(bits) << 16).to_le_bytes());
             let value = f64::from_le_bytes(wide[at.start * 2..at.end * 2].try_into().unwrap());
             assert!(value == half.to_f64() || value.is_nan() && half.is_nan());
@@ -245,8 +245,8 @@ mod tests {
 
     #[test]
     fn doubles_are_rounded_once() {
-        // Just over the middle between two 16-bit floats: rounded to 32 bits first, it would
-        // seem to be the middle, and go down to the even one.
+        // Just above the middle between two 16-bit floats. Rounded to 32 bits first, it would
+        // become the middle and then be rounded down to even.
         for (to, bits, expected) in [(DType::BF16, 7, 0x3f81u16), (DType::F16, 10, 0x3c01)] {
             let value = 1.0 + 2f64.powi(-bits - 1) + 2f64.powi(-40);
             let (out, report) = cast(DType::F64, to, &value.to_le_bytes());
@@ -268,7 +268,7 @@ mod tests {
         let (out, report) = cast(DType::F32, DType::F8E4M3FN, &bytes);
         assert_eq!(out, [0x7e, 0x7e, 0x7e, 0xfe, 0x7e, 0x7f]);
         assert_eq!((report.elements, report.changed, report.overflowed), (6, 4, 3));
-        // From integers, too.
+        // The same for integers.
         let (out, report) = cast(DType::I32, DType::F8E4M3FN, &1000i32.to_le_bytes());
         assert_eq!((out, report.overflowed), (vec![0x7e], 1));
     }
@@ -280,7 +280,7 @@ mod tests {
             F64, F32, F16, BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, U8, U16, U32, U64, I8,
             I16, I32, I64,
         ];
-        // Too large for all but the widest, too small for all but those, and one that stays.
+        // Too large for all but the widest, too small for all but those, and one that is unchanged.
         let doubles = bytes([1e300f64, 1e-300, 1.0].map(f64::to_le_bytes));
         for to in &floats {
             let (_, report) = cast(F64, to.clone(), &doubles);
@@ -288,12 +288,12 @@ mod tests {
             assert_eq!((report.overflowed, report.flushed), expected, "{to}: {report:?}");
             assert_eq!((report.elements, report.nonzero), (3, 3), "{to}");
             assert_eq!(report.is_false(), *to != F64);
-            // And what can happen was known.
+            // The possible losses are predicted.
             let narrowing = Narrowing::of(&F64, to);
             assert_eq!(narrowing.is_some(), *to != F64, "{to}");
         }
-        // Sixteen bits of zero to one make every number of a dtype: nothing is known to be lost
-        // where nothing is.
+        // Sixteen bits of zero to one make every number of a dtype: no loss may be predicted if
+        // none occurs.
         for from in &floats {
             for to in &floats {
                 let size = from.itemsize() as usize;
@@ -385,8 +385,8 @@ mod tests {
         assert_eq!(scale(f64::INFINITY), 255);
     }
 
-    /// Every pattern, every middle of two, and its neighbours, against integer arithmetic; counts
-    /// against plain arithmetic on the decoded results.
+    /// Checks every pattern, every middle of two, and its neighbours against integer arithmetic,
+    /// and the counts against plain arithmetic on the decoded results.
     #[test]
     fn small_floats_round_as_the_reference_does() {
         for to in [
@@ -439,7 +439,7 @@ mod tests {
         }
     }
 
-    /// Casting many elements, which takes a table, gives the bytes and counts of casting few.
+    /// Casting many elements, which uses a table, must give the bytes and counts of casting few.
     #[test]
     fn tables_agree_with_single_casts() {
         use DType::*;

@@ -1,16 +1,16 @@
-//! Counts what a cast does to elements, block by block, without branches.
+//! Counts the effects of a cast on elements, block by block, without branches.
 
 use super::CastReport;
 
 /// Elements that are counted in 32 bits before the counts are widened.
 const BLOCK: usize = 4096;
 
-/// What a cast did to one element.
+/// The effect of a cast on one element.
 #[derive(Clone, Copy)]
 pub(super) struct Outcome {
     /// The element was zero.
     pub zero: bool,
-    /// The element is not exactly what it was.
+    /// The value of the element changed.
     pub changed: bool,
     /// The element was out of range; implies `changed`.
     pub overflowed: bool,
@@ -30,8 +30,8 @@ pub(super) fn convert<T: Copy, const N: usize>(
     let mut report = CastReport::default();
     for (values, out) in values.chunks(BLOCK).zip(out.as_chunks_mut::<N>().0.chunks_mut(BLOCK)) {
         let (mut changed, mut overflowed, mut nonzero, mut flushed) = (0u32, 0u32, 0u32, 0u32);
-        // The bits of floats that are not negative are ordered as the floats are; a maximum of integers
-        // can be taken of several at once.
+        // The bits of non-negative floats have the same order as the floats, and a maximum of
+        // integers can be vectorised.
         let mut worst = 0u32;
         for (value, out) in values.iter().zip(out) {
             let (bytes, outcome) = cast(*value);
@@ -58,7 +58,7 @@ pub(super) fn convert<T: Copy, const N: usize>(
     report
 }
 
-/// Converts to a dtype that holds every number of the source; counts what is not zero.
+/// Converts to a dtype that holds every number of the source; counts nonzero elements.
 #[inline(always)]
 pub(super) fn widen<T: Copy + PartialEq + Default, const N: usize>(
     values: &[T],

@@ -1,4 +1,4 @@
-//! What a cast may do to numbers, known from the dtypes alone.
+//! The possible effects of a cast on numbers, derived from the dtypes alone.
 
 use statelens_checkpoint::DType;
 
@@ -8,49 +8,49 @@ use super::{component, lanes};
 /// How a dtype holds fewer numbers than another one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Narrowing {
-    /// Numbers beyond this one, up or down, don't fit.
+    /// The largest magnitude that fits, if there are larger ones.
     pub overflow: Option<f64>,
-    /// What becomes of those.
+    /// What happens to larger numbers.
     becomes: &'static str,
-    /// Negative numbers don't fit.
+    /// Whether negative numbers don't fit.
     pub unsigned: bool,
-    /// Numbers nearer to zero than this become zero.
+    /// Numbers closer to zero than this become zero.
     pub underflow: Option<f64>,
-    /// Of all others at most so many binary digits are kept.
+    /// The number of binary digits to which all other numbers are rounded.
     pub digits: Option<u32>,
 }
 
-/// The numbers of a dtype.
+/// The range of numbers of a dtype.
 #[derive(Clone, Copy)]
 struct Range {
     max: f64,
-    /// The smallest above zero.
+    /// The smallest number above zero.
     tiny: f64,
     /// Significant binary digits.
     digits: u32,
     signed: bool,
-    /// What becomes of numbers that are too large.
+    /// What happens to numbers that are too large.
     over: &'static str,
     integer: bool,
 }
 
 impl Narrowing {
-    /// What a cast from one dtype to another may lose; `None` if that is nothing, or if there is
-    /// no such cast.
+    /// Returns what a cast from one dtype to another may lose; `None` if it loses nothing, or if
+    /// there is no such cast.
     pub fn of(from: &DType, to: &DType) -> Option<Self> {
         let (had, has) = match (component(from), component(to)) {
             (Some(from), Some(to)) => (Range::of(&from)?, Range::of(&to)?),
             (None, None) => (Range::of(from)?, Range::of(to)?),
             _ => return None,
         };
-        // Infinities and NaN don't fit either, where there are none.
+        // Infinities and NaN don't fit either, if the target lacks them.
         let infinities = had.over == INFINITE && has.over != INFINITE;
         let overflows = had.max > has.max || infinities || has.integer && !had.integer;
         let narrowing = Self {
             overflow: overflows.then_some(has.max),
             becomes: if had.integer && has.integer { WRAPS } else { has.over },
             unsigned: had.signed && !has.signed,
-            // Half of the smallest is still rounded up to it; whole numbers are cut off instead.
+            // Half of the smallest is still rounded up to it; casts to integers truncate instead.
             underflow: (had.tiny < has.tiny).then_some(if has.integer {
                 has.tiny
             } else {
@@ -62,18 +62,18 @@ impl Narrowing {
         (loses || narrowing.underflow.is_some() || narrowing.digits.is_some()).then_some(narrowing)
     }
 
-    /// Whether numbers may not fit.
+    /// Returns whether numbers may not fit.
     pub fn overflows(&self) -> bool {
         self.overflow.is_some() || self.unsigned
     }
 
-    /// Whether numbers from `min` to `max` fit, if they are finite.
+    /// Returns whether finite numbers from `min` to `max` fit.
     pub fn fits(&self, min: f64, max: f64) -> bool {
         self.overflow.is_none_or(|most| min >= -most && max <= most)
             && !(self.unsigned && min < 0.0)
     }
 
-    /// What can happen, as parts of a sentence.
+    /// Returns the possible losses, as parts of a sentence.
     pub fn text(&self) -> String {
         let mut parts = Vec::new();
         if let Some(max) = self.overflow {
@@ -139,7 +139,7 @@ impl Range {
         .filter(|_| lanes::is_number(dtype) || super::readable(dtype) || is_block(dtype))
     }
 
-    /// Whole numbers of so many binary digits.
+    /// Returns the range of integers of `digits` binary digits.
     fn integer(digits: u32, signed: bool) -> Self {
         let max = 2f64.powi(digits as i32) - 1.0;
         Self { max, tiny: 1.0, digits, signed, over: LARGEST, integer: true }
@@ -150,7 +150,7 @@ fn is_block(dtype: &DType) -> bool {
     matches!(dtype, DType::Blocks(_))
 }
 
-/// A number as people write it: `65504`, `3.4e38`.
+/// Formats a number for display: `65504`, `3.4e38`.
 fn number(number: f64) -> String {
     match (1.0..1e7).contains(&number) {
         true => format!("{number}"),

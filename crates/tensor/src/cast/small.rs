@@ -1,15 +1,15 @@
 //! Floats of 8 and 16 bits by their definitions.
 //!
-//! Sources: IEEE 754 for `float16`; the OCP 8-bit floating point specification (OFP8) for
-//! `e4m3fn` and `e5m2`; the OCP microscaling formats (MX) specification for `e8m0fnu`; the
-//! `fnuz` variants ("finite, NaN only, unsigned zero") as in arXiv:2206.02915; those that torch
-//! lacks as in <https://github.com/jax-ml/ml_dtypes>, release 0.6. What is out of
-//! range becomes what torch makes of it: an infinity, or NaN where there is none; for `e4m3fn` the
-//! largest number (2.4 made NaN of it, 2.15 does not).
+//! Sources: IEEE 754 for `float16`; the OCP 8-bit floating point specification (OFP8) for `e4m3fn`
+//! and `e5m2`; the OCP microscaling formats (MX) specification for `e8m0fnu`; the `fnuz` variants
+//! ("finite, NaN only, unsigned zero") as in arXiv:2206.02915; those that torch lacks as in
+//! <https://github.com/jax-ml/ml_dtypes>, release 0.6. Numbers that are out of range become the
+//! same as in torch: an infinity, or NaN if the format has no infinity; for `e4m3fn` the largest
+//! number (2.4 made NaN of it, 2.15 does not).
 
 use statelens_checkpoint::DType;
 
-/// How a small float is made up: a sign, an exponent, a mantissa.
+/// The format of a small float: sign, exponent, mantissa.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Small {
     mantissa: u32,
@@ -18,31 +18,31 @@ pub(super) struct Small {
     sign: u16,
     /// The largest finite number.
     max: u16,
-    /// What is larger than that becomes an infinity, NaN, or the largest.
+    /// The pattern for larger numbers: an infinity, NaN, or the largest number.
     over: u16,
     nan: u16,
-    /// No infinities; one NaN, in the place of minus zero.
+    /// Whether the pattern of minus zero is the only NaN. Such formats have no infinities.
     unsigned_zero: bool,
 }
 
 /// The properties of a small float that rounding to it depends on.
 pub(super) struct Parts {
-    /// Bits of the mantissa that are stored.
+    /// Stored bits of the mantissa.
     pub mantissa: u32,
     pub smallest_normal: f64,
     pub max: f64,
-    /// Finite numbers that round beyond `max` are out of range only above this magnitude.
+    /// If the format saturates: the magnitude above which finite numbers are out of range.
     pub overflow_above: f64,
     /// The pattern for numbers beyond `max`.
     pub over: u16,
     pub nan: u16,
     /// Bits of a NaN's payload that are kept.
     pub payload_mask: u16,
-    /// The position of the sign.
+    /// The position of the sign bit.
     pub sign_bit: u32,
     pub has_infinity: bool,
     pub has_nan: bool,
-    /// Minus zero does not exist.
+    /// Whether the format has no minus zero.
     pub unsigned_zero: bool,
 }
 
@@ -60,12 +60,12 @@ const E5M2FNUZ: Small = float(2, 16, [0x80, 0x7f, 0x80, 0x80]);
 const E4M3: Small = float(3, 7, [0x80, 0x77, 0x78, 0x7c]);
 const E3M4: Small = float(4, 3, [0x80, 0x6f, 0x70, 0x78]);
 const E4M3B11FNUZ: Small = float(3, 11, [0x80, 0x7f, 0x80, 0x80]);
-// Neither infinities nor NaN.
+// Formats with neither infinities nor NaN.
 const E2M3FN: Small = float(3, 1, [0x20, 0x1f, 0x1f, 0x1f]);
 const E3M2FN: Small = float(2, 3, [0x20, 0x1f, 0x1f, 0x1f]);
 const E2M1FN: Small = float(1, 1, [0x08, 0x07, 0x07, 0x07]);
 
-/// The bits of a whole number with a sign that is smaller than a byte.
+/// Returns the bits of a signed integer type that is smaller than a byte.
 pub(super) fn bits_of_int(dtype: &DType) -> Option<u32> {
     let DType::Numpy(numpy) = dtype else { return None };
     match numpy.name.as_str() {
@@ -99,7 +99,7 @@ impl Small {
         })
     }
 
-    /// The number; exact.
+    /// Decodes a pattern exactly.
     pub(super) fn decode(&self, bits: u16) -> f64 {
         let magnitude = bits & (self.sign - 1);
         let negative = bits & self.sign != 0;
@@ -119,12 +119,13 @@ impl Small {
         if negative { -value } else { value }
     }
 
-    /// The largest number, the smallest above zero, and how many binary digits are significant.
+    /// Returns the largest number, the smallest above zero, and the number of significant binary
+    /// digits.
     pub(super) fn range(&self) -> (f64, f64, u32) {
         (self.decode(self.max), self.decode(1), self.mantissa + 1)
     }
 
-    /// Returns what a cast to it needs to know.
+    /// Returns the properties that casts to the format need.
     pub(super) fn parts(&self) -> Parts {
         let saturates = self.over == self.max;
         Parts {
@@ -142,7 +143,8 @@ impl Small {
         }
     }
 
-    /// Returns the magnitude above which numbers become the largest although that is not the nearest.
+    /// Returns the magnitude above which numbers become the largest although that is not the
+    /// nearest.
     fn saturates_above(&self) -> f64 {
         match self.over == self.max {
             true => 1.5 * self.decode(self.max) - 0.5 * self.decode(self.max - 1),
@@ -150,7 +152,7 @@ impl Small {
         }
     }
 
-    /// Returns the nearest pattern, the even one of two, by integer arithmetic: the reference for casts.
+    /// Returns the nearest pattern, ties to even, by integer arithmetic: the reference for casts.
     #[cfg(test)]
     pub(super) fn encode(&self, value: f64) -> u16 {
         let sign = if value.is_sign_negative() { self.sign } else { 0 };
@@ -168,10 +170,10 @@ impl Small {
         let exponent = field.max(1) - 1023;
         let smallest = 1 - self.bias;
         let at_least = exponent.max(smallest);
-        // The last bit of the result stands for 2^(at_least - mantissa).
+        // The last bit of the result has the value 2^(at_least - mantissa).
         let drop = (52 - self.mantissa as i32 + at_least - exponent) as u32;
         let kept = if drop > 54 { 0 } else { round(significand, drop) };
-        // A carry out of the mantissa goes up into the exponent, as it should.
+        // A carry out of the mantissa correctly increments the exponent.
         let magnitude = kept + (((at_least - smallest) as u64) << self.mantissa);
         if magnitude > u64::from(self.max) {
             return self.over | sign;
@@ -184,18 +186,18 @@ impl Small {
 }
 
 #[cfg(test)]
-/// `value / 2^drop`, to the nearest, ties to even; `drop` is 1 to 63.
+/// Returns `value / 2^drop`, rounded to nearest, ties to even; `drop` is 1 to 63.
 fn round(value: u64, drop: u32) -> u64 {
     let (kept, rest, middle) = (value >> drop, value & ((1 << drop) - 1), 1 << (drop - 1));
     kept + u64::from(rest > middle || rest == middle && kept & 1 == 1)
 }
 
-/// Exact for the exponents of small floats, which are those of normal doubles.
+/// Returns 2^`exponent`; exact for the exponents of small floats, which are normal in doubles.
 fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
-/// `e8m0fnu`: a power of two, 2^-127 to 2^127, or NaN.
+/// Decodes `e8m0fnu`: a power of two, 2^-127 to 2^127, or NaN.
 pub(super) fn decode_scale(bits: u8) -> f32 {
     if bits == 0xff { f32::NAN } else { power_of_two(i32::from(bits) - 127) as f32 }
 }
@@ -204,8 +206,8 @@ pub(super) fn decode_scale(bits: u8) -> f32 {
 mod tests {
     use super::*;
 
-    /// Every number of the 8-bit formats as its specification tells: exponent bits, mantissa
-    /// bits, bias, and which patterns are special.
+    /// Checks every number of the 8-bit formats against the definition in its specification:
+    /// exponent bits, mantissa bits, bias, and special patterns.
     #[test]
     fn eight_bits_decode_by_definition() {
         let define = |bits: u8, mantissa: u32, bias: i32| {
@@ -261,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Every number, every middle between two, and both sides of it: the result has to be the
+    /// Checks every number, every middle between two, and both sides of it: the result must be the
     /// nearest by plain comparison, and the even one in the middle.
     #[test]
     fn rounding_is_to_the_nearest_and_to_even() {
@@ -271,7 +273,7 @@ mod tests {
                 assert_eq!(small.encode(value), bits);
                 let negative = if bits == 0 && small.unsigned_zero { 0 } else { bits | small.sign };
                 assert_eq!(small.encode(-value), negative);
-                // Beyond the largest, numbers go on as if there were one more.
+                // Above the largest number, the spacing continues as if there were one more.
                 let step = if bits == small.max {
                     value - small.decode(bits - 1)
                 } else {

@@ -1,4 +1,4 @@
-//! Casts between dtypes of at most 16 bits by table: every pattern is cast once.
+//! Casts between dtypes of at most 16 bits by table lookup: every pattern is cast once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,24 +7,25 @@ use statelens_checkpoint::DType;
 use super::CastReport;
 use super::lanes::Lanes;
 
-/// Elements after which a table of 65,536 patterns costs less than casting one by one.
+/// Number of elements from which a table of 65,536 patterns costs less than casting one by one.
 const WORTH_A_TABLE: u64 = 1 << 16;
 
 /// Elements whose counts fit in four bits each.
 const GROUP: usize = 8;
 
-/// What becomes of each pattern of a source.
+/// The result for each source pattern.
 ///
-/// The low 16 bits are the result, the next four fours are one where the element is changed, out
-/// of range, not zero, and zero only now; the upper 32 bits are the relative error as `f32`.
+/// The low 16 bits are the result. The next four groups of four bits are 1 if the element is
+/// changed, out of range, not zero, and zero only now; the upper 32 bits are the relative error as
+/// `f32`.
 #[derive(Debug)]
 pub(super) struct Table {
     entries: Vec<u64>,
 }
 
 impl Table {
-    /// Returns the table of two dtypes, or `None` where there is none, or where casting one by one
-    /// costs less for `elements` in all.
+    /// Returns the table of two dtypes; `None` if there can't be one, or if casting one by one
+    /// costs less for `elements` in total.
     pub(super) fn of(from: &DType, to: &DType, elements: u64) -> Option<Arc<Self>> {
         let sizes = (from.itemsize(), to.itemsize());
         match sizes {
@@ -34,7 +35,7 @@ impl Table {
         }
     }
 
-    /// Returns the one table of two dtypes of the process, which takes 512 KiB.
+    /// Returns the process-wide table of two dtypes, which takes 512 KiB.
     fn shared(from: &DType, to: &DType) -> Arc<Self> {
         static TABLES: Mutex<Vec<(DType, DType, Arc<Table>)>> = Mutex::new(Vec::new());
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,9 @@
-//! Cells of a grid, of chunks or tiles: which ones a band touches, and boxes copied out of them.
+//! Cells of a grid of chunks or tiles: finds those that a band touches, and copies boxes out of
+//! them.
 
 use crate::bands::Band;
 
-/// The chunks that a band touches: first and number along each dimension.
+/// The chunks that a band touches: first index and count along each dimension.
 #[derive(Debug)]
 pub(crate) struct TouchedChunks {
     first: Vec<u64>,
@@ -20,7 +21,7 @@ impl TouchedChunks {
         Self { first, counts, total }
     }
 
-    /// One of them, counted in C order, as indices in the grid.
+    /// Returns one of the chunks, counted in C order, as indices in the grid.
     pub(crate) fn cell(&self, number: u64) -> Vec<u64> {
         let mut rest = number;
         let mut cell = self.first.clone();
@@ -32,8 +33,8 @@ impl TouchedChunks {
     }
 }
 
-/// A run of an array: its bytes, the shape of the array, where in it a box starts, and the place
-/// of the run's first element in C order.
+/// A contiguous part of an array: its bytes, the shape of the array, the start of a box in the
+/// array, and the position of the part's first element in C order.
 pub(crate) struct ArrayRun<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) shape: &'a [u64],
@@ -41,8 +42,8 @@ pub(crate) struct ArrayRun<'a> {
     pub(crate) first: u64,
 }
 
-/// Copies a box of `shape` from a run of one array to another array in memory, which is given as its
-/// bytes, its shape, and where the box starts in it.
+/// Copies a box of `shape` from a contiguous part of one array to another array in memory, which is
+/// given as its bytes, its shape, and the start of the box in it.
 pub(crate) fn copy_box(
     shape: &[u64],
     ArrayRun { bytes: from, shape: from_shape, start: from_start, first }: ArrayRun<'_>,
@@ -60,7 +61,8 @@ pub(crate) fn copy_box(
     let mut index = vec![0; outer.len()];
     loop {
         to[to_at..to_at + run].copy_from_slice(&from[from_at..from_at + run]);
-        // To the next row: one step in the last dimension that has one left, back in those after.
+        // Advances to the next row: increments the last dimension that has indices left, and resets
+        // those after it.
         let mut dim = outer.len();
         loop {
             if dim == 0 {
@@ -80,7 +82,7 @@ pub(crate) fn copy_box(
     }
 }
 
-/// Bytes from one index to the next, for each dimension of an array in memory.
+/// Returns the bytes from one index to the next, for each dimension of an array in memory.
 fn steps(shape: &[u64], itemsize: usize) -> Vec<usize> {
     let mut steps = vec![itemsize; shape.len()];
     for dim in (1..shape.len()).rev() {
@@ -89,7 +91,7 @@ fn steps(shape: &[u64], itemsize: usize) -> Vec<usize> {
     steps
 }
 
-/// The byte at which an element of an array in memory begins.
+/// Returns the byte offset of an element of an array in memory.
 fn place(index: &[u64], steps: &[usize]) -> usize {
     index.iter().zip(steps).map(|(index, step)| *index as usize * step).sum()
 }

@@ -15,10 +15,10 @@ use crate::bands::{Band, Bands};
 use crate::shape::{count, linear};
 use crate::{Need, Out};
 
-/// Times that chunks are decoded rather than kept in scratch, on average.
+/// The average number of times that chunks may be decoded before scratch is used.
 const FEW_TIMES: u64 = 2;
 
-/// Bytes of a band where whole rows of chunks fit into so few.
+/// Smallest size of a band, in bytes, if a row of chunks fits into it.
 const SMALL: u64 = 2 << 20;
 
 /// Gathers a chunked array band by band, decoding each chunk that a band touches.
@@ -30,37 +30,38 @@ pub(crate) struct Chunked {
     /// Number of chunks along each dimension.
     grid: Vec<u64>,
     itemsize: usize,
-    /// The stored chunks, by their number in the grid in C order.
+    /// The stored chunks, by their index in the grid in C order.
     table: Arc<ChunkTable>,
     fill: Vec<u8>,
-    /// Some chunks are not stored.
+    /// Whether some chunks are not stored.
     sparse: bool,
     bands: Bands,
     now: Option<Now>,
-    /// The band as far as it is put together.
+    /// The bytes of the band so far.
     bytes: Vec<u8>,
-    /// Bytes of the chunk that is being fed.
+    /// The bytes of the chunk that is being fed.
     stored: Vec<u8>,
     /// The chunk that was decoded last, by its index in the table.
     decoded: Option<usize>,
     plain: Vec<u8>,
 }
 
-/// The band that is being put together.
+/// The band that is being assembled.
 #[derive(Debug)]
 struct Now {
     band: Band,
     cells: TouchedChunks,
-    /// The chunk that comes next, in C order of those.
+    /// The next chunk, counted in C order of the touched ones.
     next: u64,
-    /// The band lies in one chunk, in which its elements are neighbours, too.
+    /// Whether the band lies in one chunk and is contiguous there, too.
     one_piece: bool,
-    /// The chunk that is being read: its index in the table, and what was not fed yet.
+    /// The chunk that is being read: its index in the table, and the part that has not been fed
+    /// yet.
     reading: Option<(usize, Span)>,
 }
 
 impl Chunked {
-    /// The machine for a chunked array; reads the table of chunks.
+    /// Creates the machine for a chunked array; reads the table of chunks.
     pub(crate) fn start(
         context: &Context<'_>,
         shape: &[u64],
@@ -153,13 +154,13 @@ impl Chunked {
         self.place(out)
     }
 
-    /// Finds the next chunk of the band and places it if it needs no reading.
+    /// Finds the next chunk of the band; copies it if it needs no reading.
     pub(crate) fn step(&mut self, out: &mut Out<'_>) -> Result<()> {
         let Some(now) = &mut self.now else { return Ok(()) };
         let number = now.number(&self.grid);
         let Ok(index) = self.table.chunks.binary_search_by_key(&number, |(number, _)| *number)
         else {
-            // Not stored: the band was filled before.
+            // The chunk is not stored, and the band has been filled already.
             return if now.one_piece { self.fill_band(out) } else { self.advance(out) };
         };
         if self.decoded == Some(index) {
@@ -173,14 +174,14 @@ impl Chunked {
     fn decode(&mut self, index: usize, stored: &[u8]) -> Result<()> {
         let chunk = &self.table.chunks[index].1;
         self.decoded = None;
-        // Checked when the machine started: it fits.
+        // The machine's constructor has checked that the size fits.
         let size = self.chunk.iter().product::<u64>() as usize * self.itemsize;
         decode(&*self.chunks, chunk, stored, &mut self.plain, size)?;
         self.decoded = Some(index);
         Ok(())
     }
 
-    /// Puts the decoded chunk in its place in the band, or passes it on if it is the band.
+    /// Copies the decoded chunk into the band, or passes it on if it contains the whole band.
     fn place(&mut self, out: &mut Out<'_>) -> Result<()> {
         let Some(now) = &self.now else { return Ok(()) };
         let cell = now.cell();
@@ -202,7 +203,7 @@ impl Chunked {
         self.advance(out)
     }
 
-    /// Goes on to the next chunk; passes the band on after the last one.
+    /// Advances to the next chunk; passes the band on after the last one.
     fn advance(&mut self, out: &mut Out<'_>) -> Result<()> {
         let Some(now) = &mut self.now else { return Ok(()) };
         now.next += 1;
@@ -255,7 +256,7 @@ impl Now {
         Self { band, cells, next: 0, one_piece, reading: None }
     }
 
-    /// The chunk that comes next, as indices in the grid.
+    /// Returns the next chunk, as indices in the grid.
     fn cell(&self) -> Vec<u64> {
         self.cells.cell(self.next)
     }
@@ -265,8 +266,8 @@ impl Now {
     }
 }
 
-/// Elements of a band at most. Where a row of chunks fits into the budget, a few of them are enough: they
-/// stay in the processor's cache until they are passed on.
+/// Returns the most elements in a band. If a row of chunks fits into the budget, a few rows are
+/// enough: they stay in the processor's cache until they are passed on.
 fn band(shape: &[u64], chunk: &[u64], itemsize: u64, budget: u64) -> u64 {
     let max = budget / itemsize.max(1);
     let rest = shape.iter().skip(1).try_fold(1u64, |all, len| all.checked_mul(*len));
@@ -277,8 +278,8 @@ fn band(shape: &[u64], chunk: &[u64], itemsize: u64, budget: u64) -> u64 {
     }
 }
 
-/// The machine that decodes each chunk once, into scratch, where bands touch the same chunks again
-/// and again; `None` where that isn't so, or where there is no scratch.
+/// Returns a machine that decodes each chunk once, into scratch, if bands would touch the same
+/// chunks repeatedly; `None` if they would not, or if there is no scratch.
 fn crosswise(
     context: &Context<'_>,
     shape: &[u64],
@@ -297,7 +298,7 @@ fn crosswise(
     let grid: Vec<u64> = shape.iter().zip(chunk).map(|(dim, chunk)| dim.div_ceil(*chunk)).collect();
     let bands = wanted.div_ceil(band.count);
     let touched = u128::from(TouchedChunks::new(&band, chunk).total) * u128::from(bands);
-    // Of those that it touches, as many are stored as of all.
+    // Assumes that the same share of the touched chunks is stored as of all chunks.
     let stored = table.chunks.len() as u64;
     let decoded = touched * u128::from(stored) / u128::from(count(&grid)?.max(1));
     let decoded = u64::try_from(decoded).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! Elements that are computed from those of another tensor, one by one.
+//! Elements that are computed one by one from those of another tensor.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::{Need, Out};
 /// Reads the other tensor's logical elements and computes with them.
 #[derive(Debug)]
 pub(crate) struct Computed {
-    /// The matrices of a product, which are read first.
+    /// The factors of a product, which are read first.
     factors: Vec<Factor>,
     stored: LayoutMachine,
     transform: Transform,
@@ -61,12 +61,12 @@ impl Computed {
         waiting.next().unwrap_or_else(|| self.stored.need())
     }
 
-    /// The factor that is being read.
+    /// Returns the factor that is being read.
     fn factor(&mut self) -> Option<&mut Factor> {
         self.factors.iter_mut().find(|factor| factor.stored.need() != Need::Done)
     }
 
-    /// Hands the factors over once both are there.
+    /// Passes the factors to the product once both are complete.
     fn settle(&mut self) -> Result<()> {
         if self.factors.is_empty() || self.factor().is_some() {
             return Ok(());
@@ -115,7 +115,7 @@ impl Computed {
     }
 }
 
-/// A matrix of a product, while it is read.
+/// A factor of a product, while it is read.
 #[derive(Debug)]
 struct Factor {
     stored: LayoutMachine,
@@ -169,7 +169,7 @@ impl Factor {
     }
 }
 
-/// The product of two matrices, an element at a time.
+/// The product of two matrices, computed one element at a time.
 #[derive(Debug)]
 struct MatrixProduct {
     left: Vec<f32>,
@@ -206,7 +206,7 @@ impl MatrixProduct {
         })
     }
 
-    /// The element, before it is multiplied by the scale.
+    /// Returns the element before scaling.
     fn at(&self, index: u64) -> f32 {
         let columns = self.columns.max(1) as u64;
         let (row, column) = ((index / columns) as usize, (index % columns) as usize);
@@ -216,24 +216,24 @@ impl MatrixProduct {
     }
 }
 
-/// What is done to little-endian elements of one dtype.
+/// The operations on little-endian elements of one dtype.
 #[derive(Debug)]
 struct Compute {
     product: Option<MatrixProduct>,
     steps: Vec<Arithmetic>,
     precision: Precision,
-    /// The place of the next element in the tensor.
+    /// The position of the next element in the tensor.
     index: u64,
-    /// The start of an element that is not complete.
+    /// The start of an incomplete element.
     part: Vec<u8>,
     bytes: Vec<u8>,
 }
 
-/// How numbers of the dtype are computed with: torch computes with small floats in 32 bits and
+/// The precision of computations with the dtype: torch computes with small floats in 32 bits and
 /// rounds after each operation.
 #[derive(Debug)]
 enum Precision {
-    /// Nothing is computed.
+    /// There are no operations.
     As,
     F32,
     F64,
@@ -388,7 +388,7 @@ fn add_f64(bytes: &mut [u8], product: &MatrixProduct, first: u64) {
     }
 }
 
-/// The random number of a place: a hash of it, so that parts can be read in any order.
+/// Returns the random number for a position: a hash of it, so that parts can be read in any order.
 fn random(step: Arithmetic, index: u64) -> f64 {
     match step {
         Arithmetic::Normal { deviation, seed } => {
@@ -402,7 +402,7 @@ fn random(step: Arithmetic, index: u64) -> f64 {
     }
 }
 
-/// A number from 0 up to but not 1, by SplitMix64.
+/// Returns a number in [0, 1), by SplitMix64.
 fn unit(seed: u64, index: u64) -> f64 {
     let mut bits = seed ^ index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn small_floats_are_rounded_after_each_step() {
-        // 1.0078125 + 1 is not a bfloat16: it is rounded to even.
+        // 1.0078125 + 1 is not representable as bfloat16 and is rounded to even.
         let (files, of) = source(DType::BF16, vec![0x81, 0x3f, 0x83, 0x3f], 2);
         let added = computed(of, &[Arithmetic::Add(1.0)]);
         assert_eq!(elements(&files, &added, 0..2).unwrap(), [0x00, 0x40, 0x02, 0x40]);

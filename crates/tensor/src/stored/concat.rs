@@ -1,4 +1,4 @@
-//! Parts one after the other along an axis.
+//! Parts that are concatenated along an axis.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,33 +10,33 @@ use crate::shape::count;
 use crate::view::dense_start;
 use crate::{Need, Out};
 
-/// Gathers a concatenation: rows of all parts in turn, put together in a buffer where rows are
-/// short, passed straight on where they are long.
+/// Gathers a concatenation: the rows of all parts in turn. Short rows are collected in a buffer,
+/// long rows are passed on directly.
 #[derive(Debug)]
 pub(crate) struct Concat {
     parts: Vec<Part>,
-    /// For each part, the elements that one row (all dimensions before the axis fixed) takes of
-    /// it, and where they start in the row.
+    /// For each part, the range of a row (all dimensions before the axis fixed) that comes from it,
+    /// in elements.
     rows: Vec<Range<u64>>,
-    /// Elements of a row of the whole.
+    /// Elements per row of the whole array.
     row: u64,
     itemsize: u64,
     budget: usize,
     depth: u32,
     rest: Range<u64>,
-    /// Rows that are being put together.
+    /// The rows that are being assembled.
     band: Option<Band>,
     part: Option<LayoutMachine>,
     bytes: Vec<u8>,
-    /// Parts that are gone through as a whole are kept in scratch where they are needed more than
-    /// twice: the ones that are there, and the first that was not looked at.
+    /// Copies in scratch of parts that can only be read from the start and are needed more than
+    /// twice. `unkept` is the first part that has not been considered yet.
     kept: Vec<Option<Arc<dyn Area>>>,
     unkept: usize,
-    /// What is being kept, and its bytes so far.
+    /// The part that is being copied to scratch, and its bytes so far.
     keeping: Option<(LayoutMachine, Arc<dyn Area>, u64)>,
 }
 
-/// Whole rows, put together part by part.
+/// Whole rows that are assembled part by part.
 #[derive(Debug)]
 struct Band {
     first_row: u64,
@@ -161,8 +161,8 @@ impl Concat {
         Context { files, itemsize: self.itemsize, budget: self.budget, depth: self.depth }
     }
 
-    /// Looks at the next part, and begins to keep it if it would have to be begun again for each of
-    /// its rows.
+    /// Considers the next part, and starts copying it to scratch if it would otherwise have to be
+    /// restarted for each of its rows.
     fn start_keeping(&mut self, files: &FileSet) -> Result<()> {
         let index = self.unkept;
         self.unkept += 1;
@@ -210,13 +210,13 @@ impl Concat {
         Ok(())
     }
 
-    /// Elements that one row takes of a part.
+    /// Returns the elements that one row takes from a part.
     fn inner(&self, part: usize) -> u64 {
         self.rows[part].end - self.rows[part].start
     }
 
-    /// Takes as many whole rows as the budget holds, if the next element starts a row and rows
-    /// are short enough to be worth it.
+    /// Takes as many whole rows as the budget holds, if the next element starts a row and rows are
+    /// short enough to be worth it.
     fn start_band(&mut self) {
         let rows = (self.rest.end - self.rest.start) / self.row;
         let fit = self.budget as u64 / self.row.saturating_mul(self.itemsize).max(1);
@@ -229,16 +229,16 @@ impl Concat {
         self.rest.start += rows * self.row;
     }
 
-    /// The next part of a row: which part, and which of its elements.
+    /// Returns the next part of a row: the index of the part, and the range of its elements.
     fn next_run(&mut self) -> (usize, Range<u64>) {
         let (row, at) = (self.rest.start / self.row, self.rest.start % self.row);
-        // Parts without elements end where they start: this finds one that has the element.
+        // Parts without elements end where they start, so this finds the part that has the element.
         let part = self.rows.partition_point(|part| part.end <= at);
         let inner = self.inner(part);
         let first = row * inner + at - self.rows[part].start;
         let mut len = self.rows[part].end - at;
         if len == self.row {
-            // One part makes up the whole row, so its rows follow each other.
+            // One part makes up the whole row, so its rows are contiguous.
             len = self.rest.end - self.rest.start;
         }
         let len = len.min(self.rest.end - self.rest.start);
@@ -289,7 +289,7 @@ impl Concat {
     }
 }
 
-/// The shape of the whole.
+/// Returns the shape of the concatenation.
 pub(crate) fn shape(concat: &checkpoint::Concat) -> Result<Vec<u64>> {
     let mut shape = concat.parts.first().map_or(Vec::new(), |part| part.shape.clone());
     let along = concat.parts.iter().map(|part| part.shape.get(concat.axis).copied());

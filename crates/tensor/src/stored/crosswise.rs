@@ -1,12 +1,12 @@
-//! How a view is read whose elements lie in another order than they are wanted in.
+//! Reads views whose elements are stored in another order than the one requested.
 //!
-//! What is wanted comes in *bands* that fit in memory. Each is read on its own where that takes
-//! little more than its bytes: rows of a matrix, columns of a wide one. Where it would take much
-//! more, as for a transposed matrix of which a band takes a few elements from each row, and where
-//! there is scratch, the storage is read once, in *slabs* that fit in memory. The elements of a slab
-//! are put in the order in which they are wanted, so that what a band wants of a slab is one run;
-//! the slabs go to scratch, and bands are put together from there. A stream, which has no places to
-//! go to, passes once, too; only where slabs overlap in it, it is unpacked into scratch first.
+//! The result is produced in *bands* that fit in memory. A band is read directly from the storage
+//! if that costs little more than its own bytes: rows of a matrix, columns of a wide one. It may
+//! cost much more, as for a transposed matrix of which a band takes a few elements from each row.
+//! Then, if there is scratch, the storage is read once, in *slabs* that fit in memory. The elements
+//! of a slab are reordered so that the part that a band needs from it is contiguous; the slabs are
+//! written to scratch, and bands are assembled from there. A stream, which can't seek, is also read
+//! once; only if slabs overlap in it, it is unpacked into scratch first.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::runs::Runs;
 use crate::shape::count;
 use crate::view::{View, check_view};
 
-/// Times that a stream is gone through rather than unpacked into scratch.
+/// The most passes over a stream before it is unpacked into scratch instead.
 const FEW_PASSES: u64 = 2;
 
-/// The machine for the elements `range` of a view of `shape`.
+/// Creates the machine for the elements `range` of a view of `shape`.
 pub(crate) fn start(
     context: &Context<'_>,
     shape: &[u64],
@@ -35,7 +35,7 @@ pub(crate) fn start(
 ) -> Result<LayoutMachine> {
     check_view(view, shape, context.itemsize)?;
     let storage = Storage::Layout(view.storage.clone(), view.storage_len);
-    // What is wrong with the storage is told now, not at the first step.
+    // Reports errors in the storage now rather than in the first step.
     storage.open(context, 0..view.storage_len)?;
     plan(context, View::new(shape, view), storage, range)
 }
@@ -88,7 +88,7 @@ fn plan(
     };
     let each = Runs::new(&view, &band, itemsize, Some(gap)).cost;
     let work = each.saturating_mul(bands);
-    // Of a part, all slabs would be read for what the part has of each.
+    // For a part of the view, all slabs would be read for a few elements each.
     let part = range.end - range.start < numel / 2;
     if part || gap == 0 || context.files.scratch().is_none() {
         if gap > 0 {
@@ -96,7 +96,7 @@ fn plan(
         }
         return direct(context, view, storage, range);
     }
-    // What is repeated is put in order once.
+    // Repeated elements are reordered only once.
     let once = unrepeated(&view);
     let slabs = Slabs::new(&once, max)?;
     let bytes = count(&once.shape)?.saturating_mul(itemsize);
@@ -112,7 +112,7 @@ fn plan(
     ordered(context, &view, &once, &slabs, LayoutMachine::Strided(Box::new(fill)), range)
 }
 
-/// What keeps the slabs that `fill` passes on, and puts bands together from them.
+/// Writes the slabs that `fill` passes on to scratch, and assembles bands from them.
 fn ordered(
     context: &Context<'_>,
     view: &View,
@@ -130,7 +130,7 @@ fn ordered(
         let next = tiles(context, once, slabs, area.clone(), range)?;
         return Ok(Staged::before(fill, area, next));
     }
-    // In order, each element once; then as often as it is wanted.
+    // First each element once, in order; then repeated as in the view.
     let dense = scratch.area(numel.saturating_mul(context.itemsize))?;
     let next = tiles(context, once, slabs, area.clone(), 0..numel)?;
     let once = Staged::before(fill, area, next);
@@ -149,7 +149,7 @@ fn direct(
     Ok(LayoutMachine::Strided(Box::new(Strided::new(context, view, storage, bands))))
 }
 
-/// What puts bands together from the slabs.
+/// Creates the machine that assembles bands from the slabs.
 fn tiles(
     context: &Context<'_>,
     view: &View,
@@ -167,7 +167,7 @@ fn tiles(
     Ok(LayoutMachine::Tiles(Box::new(Tiles::new(context, grid, area, &[], range)?)))
 }
 
-/// The view without the dimensions that repeat the same elements.
+/// Returns the view without the dimensions that repeat the same elements.
 fn unrepeated(view: &View) -> View {
     let kept = || view.strides.iter().zip(&view.shape).filter(|(stride, _)| **stride != 0);
     View {
@@ -177,7 +177,7 @@ fn unrepeated(view: &View) -> View {
     }
 }
 
-/// The same view of its own elements, dense and in order, each once.
+/// Returns the same view of a dense, ordered storage that holds each of its elements once.
 fn repeated(view: &View) -> View {
     let mut strides = vec![0; view.shape.len()];
     let mut step = 1;
@@ -190,23 +190,23 @@ fn repeated(view: &View) -> View {
     View { shape: view.shape.clone(), strides, offset: 0 }
 }
 
-/// Boxes of a view whose elements are near each other in the storage, in the order of the storage.
+/// Boxes of a view whose elements are close together in the storage, in the order of the storage.
 #[derive(Debug, Clone)]
 struct Slabs {
     shape: Vec<u64>,
     /// Shape of a slab; those at the far edges are smaller.
     slab: Vec<u64>,
     grid: Vec<u64>,
-    /// Dimensions from the one with the longest stride to that with the shortest.
+    /// Dimensions by descending stride.
     order: Vec<usize>,
-    /// Dimensions that run backwards in the storage.
+    /// Whether the stride of a dimension is negative.
     backwards: Vec<bool>,
     next: u64,
     total: u64,
 }
 
 impl Slabs {
-    /// Slabs of at most `max` elements (at least 1).
+    /// Creates slabs of at most `max` elements (at least 1).
     fn new(view: &View, max: u64) -> Result<Self> {
         let mut order: Vec<usize> = (0..view.shape.len()).collect();
         order.sort_by_key(|dim| std::cmp::Reverse(view.strides[*dim].unsigned_abs()));
@@ -214,7 +214,7 @@ impl Slabs {
         let mut room = max.max(1);
         for dim in order.iter().rev() {
             let len = view.shape[*dim];
-            // As even as can be, so that the last one isn't much smaller.
+            // Lengths are balanced, so that the last slab isn't much smaller.
             slab[*dim] = len.div_ceil(len.div_ceil(len.min(room)));
             room /= slab[*dim];
             if slab[*dim] < len || room == 0 {
@@ -232,7 +232,7 @@ impl Slabs {
         self.clone().next()
     }
 
-    /// The place of a slab in C order.
+    /// Returns the position of a slab in C order.
     fn number(&self, slab: &Band) -> u64 {
         let cell = slab.start.iter().zip(&self.slab).map(|(start, slab)| start / slab);
         cell.zip(&self.grid).fold(0, |at, (cell, count)| at * count + cell)

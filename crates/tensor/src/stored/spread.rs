@@ -1,4 +1,4 @@
-//! Chunks decoded one after the other, each once and as a whole.
+//! Chunks decoded one after another, each once and as a whole.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use statelens_checkpoint::{Chunk, Chunks, Error, Result, Span};
 use super::table::ChunkTable;
 use crate::{Need, Out};
 
-/// Passes on the elements of all chunks that are stored, in the order of the table.
+/// Passes on the elements of all stored chunks, in the order of the table.
 #[derive(Debug)]
 pub(crate) struct Spread {
     chunks: Arc<dyn Chunks>,
@@ -15,7 +15,7 @@ pub(crate) struct Spread {
     /// Bytes of a decoded chunk.
     size: usize,
     index: usize,
-    /// What was not fed yet of the chunk.
+    /// The part of the chunk that has not been fed yet.
     rest: Option<Span>,
     stored: Vec<u8>,
     plain: Vec<u8>,
@@ -51,13 +51,13 @@ impl Spread {
         out(&self.plain)
     }
 
-    /// Goes on where a chunk has no bytes.
+    /// Decodes a chunk without bytes, for which nothing can be fed.
     pub(crate) fn step(&mut self, out: &mut Out<'_>) -> Result<()> {
         if self.need() == Need::Step { self.feed(&[], out) } else { Ok(()) }
     }
 }
 
-/// Decodes a chunk; fails unless it has `size` bytes then.
+/// Decodes a chunk; fails unless the result has `size` bytes.
 pub(crate) fn decode(
     chunks: &dyn Chunks,
     chunk: &Chunk,

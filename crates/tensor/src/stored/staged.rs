@@ -1,4 +1,4 @@
-//! Bytes that are kept in scratch before they are read in another order.
+//! Bytes that are written to scratch before they are read in another order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +8,18 @@ use statelens_checkpoint::{Area, FileSet, Result};
 use super::LayoutMachine;
 use crate::{Need, Out};
 
-/// Runs one machine, whose bytes go to scratch as they come, and then another that reads them.
+/// Runs one machine, whose output goes to scratch, and then another that reads it from there.
 pub(crate) struct Staged {
     first: LayoutMachine,
-    /// Given up when all is written: who reads it holds it, too.
+    /// `None` once everything is written, when only the reader needs it.
     area: Option<Arc<dyn Area>>,
     written: u64,
     next: LayoutMachine,
 }
 
 impl Staged {
-    /// `next` reads `area`, in which the bytes of `first` are by then.
+    /// Creates a machine that writes the output of `first` to `area` and then runs `next`, which
+    /// reads it.
     pub(crate) fn before(
         first: LayoutMachine,
         area: Arc<dyn Area>,
@@ -57,7 +58,7 @@ impl Staged {
             Ok(())
         })?;
         if self.first.need() == Need::Done {
-            // Its buffers are not needed any more.
+            // Frees the buffers of the first machine.
             (self.first, self.area) = (LayoutMachine::Done, None);
         }
         Ok(())

@@ -14,19 +14,19 @@ use crate::scatter::Scatter;
 use crate::view::View;
 use crate::{Need, Out};
 
-/// Bytes of a file that are read in the time that it takes to begin another read.
+/// Bytes of a file that can be read in the time it takes to start another read.
 const GAP: u64 = 32 << 10;
-/// The same for scratch, which is near and was written just now.
+/// The same for scratch, which is local and was written recently.
 const AREA_GAP: u64 = 4 << 10;
 
 /// Runs of scratch that are read in one step.
 const STEP: usize = 1024;
 
-/// Boxes of a view, in the order in which they are wanted.
+/// Boxes of a view, in the order in which they are needed.
 pub(crate) type Boxes = Box<dyn Iterator<Item = Band> + Send>;
 
-/// Gathers a view box by box: the elements of a box are put in place as the storage passes, in
-/// ascending order of its bytes.
+/// Gathers a view box by box. The storage is read in ascending order, and the elements of a box are
+/// copied to their places on the way.
 pub(crate) struct Strided {
     view: View,
     storage: Storage,
@@ -36,15 +36,15 @@ pub(crate) struct Strided {
     boxes: Boxes,
     /// The bytes of the box.
     bytes: Vec<u8>,
-    /// What is still to be read for the box.
+    /// The remaining runs to read for the box.
     runs: Option<Runs>,
-    /// The run that is being read, and where it is in elements of the storage.
+    /// The run that is being read, and its position in elements of the storage.
     run: Option<(LayoutMachine, Scatter, u64)>,
     elements: Elements,
     done: bool,
 }
 
-/// What a view is of.
+/// The storage of a view.
 #[derive(Debug, Clone)]
 pub(crate) enum Storage {
     Layout(Arc<Layout>, u64),
@@ -52,7 +52,8 @@ pub(crate) enum Storage {
 }
 
 impl Strided {
-    /// Boxes of a view that lies in its storage, each of at most the budget, or of one element.
+    /// Creates the machine for boxes of a view that lies in its storage, each within the budget or
+    /// of a single element.
     pub(crate) fn new(context: &Context<'_>, view: View, storage: Storage, boxes: Boxes) -> Self {
         let mut this = Self {
             view,
@@ -99,7 +100,7 @@ impl Strided {
                 };
                 self.run = Some((self.storage.open(&context, bytes)?, scatter, start));
             }
-            // Bytes of files come from outside, and what runs long is left for the next step.
+            // Bytes of files come from the caller; long runs continue in the next step.
             if !matches!(self.storage, Storage::Area(_)) || self.done {
                 break;
             }
@@ -107,7 +108,7 @@ impl Strided {
         Ok(())
     }
 
-    /// Runs one call of the inner machine, and passes the box on when it is complete.
+    /// Runs one call of the inner machine, and passes the box on once it is complete.
     fn advance(
         &mut self,
         out: &mut Out<'_>,
@@ -150,7 +151,7 @@ impl Strided {
 }
 
 impl Storage {
-    /// What reads the bytes `range` of it.
+    /// Creates the machine that reads the bytes `range`.
     pub(crate) fn open(&self, context: &Context<'_>, range: Range<u64>) -> Result<LayoutMachine> {
         match self {
             Self::Layout(layout, len) => LayoutMachine::storage(context, layout, *len, range),
@@ -158,7 +159,7 @@ impl Storage {
         }
     }
 
-    /// See [`Runs::new`]; none where it can only be gone through from the start.
+    /// Returns the gap for [`Runs::new`]; `None` if the storage can only be read from the start.
     pub(crate) fn gap(&self) -> Option<u64> {
         match self {
             Self::Area(_) => Some(AREA_GAP),

@@ -1,4 +1,4 @@
-//! A stream put in order as it passes.
+//! A stream that is reordered in one pass.
 
 use std::fmt;
 
@@ -17,18 +17,18 @@ pub(crate) struct Sweep {
     view: View,
     itemsize: u64,
     stream: LayoutMachine,
-    /// The element of the storage that comes next.
+    /// The next element of the storage.
     at: u64,
     boxes: Boxes,
-    /// The box that is being put together, and its last element in the storage.
+    /// The box that is being assembled, and its last element in the storage.
     now: Option<(Scatter, u64)>,
     bytes: Vec<u8>,
     elements: Elements,
 }
 
 impl Sweep {
-    /// `stream` begins with the element `at` of the storage. Each box ends in the storage before the
-    /// next one begins.
+    /// Creates the machine. `stream` begins with the element `at` of the storage. Each box must end
+    /// in the storage before the next one begins.
     pub(crate) fn new(
         view: View,
         itemsize: u64,

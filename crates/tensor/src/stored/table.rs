@@ -1,4 +1,5 @@
-//! The table of the chunks of an array: read and checked once for all machines that gather a part of it.
+//! The table of the chunks of an array, read and checked once for all machines that gather a part
+//! of it.
 
 use std::ops::Range;
 use std::ptr;
@@ -12,13 +13,13 @@ use crate::shape::{count, linear};
 /// The chunks that are stored.
 #[derive(Debug)]
 pub(crate) struct ChunkTable {
-    /// By their number in the grid in C order.
+    /// Chunks by their index in the grid in C order.
     pub(crate) chunks: Vec<(u64, Chunk)>,
-    /// Bytes of the longest one as it is stored.
+    /// Bytes of the longest stored chunk.
     longest: u64,
 }
 
-/// What a table is of.
+/// The cache key of a table.
 struct Of {
     chunks: Arc<dyn Chunks>,
     /// Shapes of the array and of a chunk.
@@ -26,8 +27,8 @@ struct Of {
 }
 
 impl ChunkTable {
-    /// Of an array of which the elements `range` are wanted; fails for chunks that are twice there, off
-    /// the grid, or out of the array or of their file.
+    /// Returns the table of an array of which the elements `range` are needed. Fails for chunks
+    /// that are duplicates, off the grid, or outside the array or their file.
     pub(crate) fn of(
         context: &Context<'_>,
         shape: &[u64],
@@ -60,13 +61,14 @@ impl PartialEq for Of {
     }
 }
 
-/// The largest chunk that is decoded: what the limits allow, or the budget if that is more.
+/// Returns the size of the largest chunk that may be decoded: that of the limits, or the budget if
+/// that is more.
 pub(crate) fn chunk_limit(context: &Context<'_>) -> u64 {
     context.files.limits().chunk.max(context.budget as u64)
 }
 
-/// The chunks by their number in the grid; fails for chunks that are twice there, off the grid,
-/// or out of the array.
+/// Returns the chunks sorted by their index in the grid. Fails for chunks that are duplicates, off
+/// the grid, or outside the array.
 fn sorted(table: Vec<Chunk>, shape: &[u64], chunk: &[u64]) -> Result<Vec<(u64, Chunk)>> {
     let grid: Vec<u64> = shape.iter().zip(chunk).map(|(dim, chunk)| dim.div_ceil(*chunk)).collect();
     let mut numbered = Vec::with_capacity(table.len());

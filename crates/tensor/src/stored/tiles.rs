@@ -1,4 +1,4 @@
-//! Arrays in tiles that are kept in scratch.
+//! Arrays that are kept in scratch as tiles.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::bands::{Band, Bands};
 use crate::shape::linear;
 use crate::{Need, Out};
 
-/// Where the tiles of an array are.
+/// The locations of the tiles of an array.
 #[derive(Debug)]
 pub(crate) struct Grid {
     /// Shape of the array.
@@ -21,19 +21,19 @@ pub(crate) struct Grid {
     pub(crate) tile: Vec<u64>,
     /// Number of tiles along each dimension.
     pub(crate) counts: Vec<u64>,
-    /// Tiles by their number in C order, with their first byte; sorted.
+    /// Tiles by their index in C order, with their first byte; sorted.
     pub(crate) places: Vec<(u64, u64)>,
-    /// Tiles at the far edges end with the array.
+    /// Whether tiles at the far edges end with the array (rather than being padded).
     pub(crate) clipped: bool,
 }
 
-/// Puts an array together band by band. Of each tile that a band touches, its elements are one run,
-/// for a band is whole in all dimensions behind the one in which it is a range.
+/// Assembles an array band by band. The part of a band in a tile is contiguous in the tile, because
+/// a band is complete in all dimensions after the one in which it is a range.
 pub(crate) struct Tiles {
     grid: Grid,
     area: Arc<dyn Area>,
     itemsize: usize,
-    /// The element where there is no tile; none where all are there.
+    /// The element for missing tiles; empty if all tiles exist.
     fill: Vec<u8>,
     bands: Bands,
     next: Option<Band>,
@@ -42,14 +42,14 @@ pub(crate) struct Tiles {
 }
 
 impl Grid {
-    /// Tiles that end with the array.
+    /// Creates a grid of tiles that end with the array.
     pub(crate) fn clipped(shape: &[u64], tile: &[u64], mut places: Vec<(u64, u64)>) -> Self {
         places.sort_unstable();
         let counts = shape.iter().zip(tile).map(|(len, tile)| len.div_ceil(*tile)).collect();
         Self { shape: shape.to_vec(), tile: tile.to_vec(), counts, places, clipped: true }
     }
 
-    /// The shape of the tile that begins there.
+    /// Returns the shape of the tile that begins at `from`.
     fn tile_at(&self, from: &[u64]) -> Vec<u64> {
         let clip = |dim: usize| match self.clipped {
             true => self.tile[dim].min(self.shape[dim] - from[dim]),
@@ -107,7 +107,7 @@ impl Tiles {
         Ok(())
     }
 
-    /// Reads what the band has of a tile.
+    /// Reads the part of the band that lies in a tile.
     fn place(&mut self, band: &Band, cell: &[u64]) -> Result<()> {
         let number = linear(cell, &self.grid.counts);
         let Ok(index) = self.grid.places.binary_search_by_key(&number, |(number, _)| *number)

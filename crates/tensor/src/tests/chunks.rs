@@ -10,12 +10,12 @@ pub(super) struct Flipped {
     table: Vec<Chunk>,
     fill: Vec<u8>,
     pub(super) decoded: AtomicUsize,
-    /// How often the table was asked for.
+    /// The number of calls of `table`.
     listed: AtomicUsize,
 }
 
 impl Flipped {
-    /// How many chunks are stored.
+    /// Returns the number of stored chunks.
     pub(super) fn stored(&self) -> usize {
         self.table.len()
     }
@@ -44,7 +44,7 @@ impl Chunks for Flipped {
     }
 }
 
-/// A file of chunks of an array, of which some are not stored; and the array.
+/// Returns a file with chunks of an array, some of which are not stored; the chunks; and the array.
 pub(super) fn chunked(
     random: &mut Random,
     shape: &[u64],
@@ -80,7 +80,7 @@ pub(super) fn chunked(
         let len = file_bytes.len() as u64 - offset;
         table.push(Chunk { at, span: Span { file: checkpoint::FileId(0), offset, len }, mask });
     }
-    // In any order.
+    // In random order.
     for index in (1..table.len()).rev() {
         table.swap(index, random.next(index as u64 + 1) as usize);
     }
@@ -128,7 +128,7 @@ fn parts_of_an_array_share_one_table() {
         assert_eq!(found, plain[range.start as usize * 2..range.end as usize * 2]);
     }
     assert_eq!(chunks.listed.load(Ordering::Relaxed), 1);
-    // Other limits may refuse it.
+    // Other limits may refuse the table, so it is read again.
     let files = files.within(&checkpoint::Limits::default());
     run(&files, &tensor, 0..15, 1 << 10, |_| 64).unwrap();
     assert_eq!(chunks.listed.load(Ordering::Relaxed), 2);
@@ -163,7 +163,7 @@ fn little_is_held_where_rows_of_chunks_are_small() {
         longest
     };
     assert_eq!(longest(100, &mut random), 2000 << 10);
-    // A row of chunks is more than that: they are still decoded once.
+    // A row of chunks is larger than that: chunks are still decoded once.
     assert_eq!(longest(3 << 10, &mut random), 3 << 20);
 }
 
@@ -224,7 +224,7 @@ fn parts_along_any_axis() {
         shape[axis] = parts.iter().map(|part| part[axis]).sum();
         let total: u64 = shape.iter().product();
         let size = 4;
-        // The whole, then each part cut out of it.
+        // Makes the whole array, then each part cut out of it.
         let plain = bytes((total * size) as usize);
         let mut storage = Vec::new();
         let mut layouts = Vec::new();

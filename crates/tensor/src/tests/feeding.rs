@@ -1,4 +1,4 @@
-//! How a gather is fed, and what it does to elements.
+//! Feeding a gather, and the transformations of elements.
 
 use super::chunks::chunked;
 use super::*;
@@ -56,7 +56,7 @@ fn how_the_bytes_are_cut_makes_no_difference() {
         let expected = whole(&files, &tensor).unwrap();
         assert_eq!(expected.len() as u64, tensor.nbytes().unwrap());
         for cut in 1..=128 {
-            // The first piece is cut at every place; later ones come whole, or in equal pieces.
+            // The first piece is cut at every place; later ones are complete, or of equal size.
             let mut first = true;
             let found = run(&files, &tensor, 0..numel, BUDGET, |len| {
                 if std::mem::take(&mut first) { cut } else { len }
@@ -64,7 +64,7 @@ fn how_the_bytes_are_cut_makes_no_difference() {
             assert_eq!(found.unwrap(), expected, "{tensor:?} {cut}");
             assert_eq!(run(&files, &tensor, 0..numel, 16, |_| cut).unwrap(), expected);
         }
-        // Pieces of no bytes are pieces, too.
+        // Empty pieces are allowed, too.
         let mut empty = false;
         let found = run(&files, &tensor, 0..numel, BUDGET, |len| {
             empty = !empty;
@@ -121,7 +121,7 @@ fn plain_bytes_are_passed_on_without_a_copy() {
         gather.need(),
         Need::Feed(Span { file: files.main().unwrap(), offset: 31, len: 33 })
     );
-    // More than was asked for is refused.
+    // More bytes than needed are refused.
     assert_eq!(gather.feed(&fed, &mut |_| Ok(())).unwrap_err().kind(), ErrorKind::Io);
 }
 
@@ -140,7 +140,7 @@ fn byte_order_and_signs() {
         name: "void64".into(),
         code: "V8".into(),
         itemsize: 8,
-        // The last one would reach out of the element: it is left alone.
+        // The last two would extend beyond the element and are ignored.
         words: vec![(1, 2), (4, 4), (7, 2), (u64::MAX, 2)],
         fields: Vec::new(),
     };

@@ -1,4 +1,4 @@
-//! Layouts that lie.
+//! Layouts with false claims.
 
 use super::*;
 
@@ -102,7 +102,7 @@ fn hostile_layouts_are_errors() {
     ] {
         assert_eq!(kind(DType::F32, &shape, layout.clone()), damaged, "{shape:?} {layout:?}");
     }
-    // Nothing is what there is of no elements, wherever they would be.
+    // A tensor without elements is empty, whatever its layout claims.
     assert_eq!(kind(DType::F32, &[0, u64::MAX], view(9999, &[1, 1], 1000)), Ok(vec![]));
     assert_eq!(kind(opaque(0), &[9], span(&files, 0, 0)), Ok(vec![]));
     assert_eq!(kind(opaque(1 << 40), &[1], Layout::Missing("x".into())), Err(ErrorKind::Limit));
@@ -168,7 +168,7 @@ fn random_nonsense_never_panics() {
             }),
         };
         let tensor = Tensor::new(DType::I32, shape, layout);
-        // A view may repeat its storage as often as it likes: that is long, not wrong.
+        // A view may repeat its storage arbitrarily often: that is slow, but valid.
         if tensor.numel().is_some_and(|numel| numel < 1 << 16) {
             sound += usize::from(whole(&files, &tensor).is_ok_and(|bytes| !bytes.is_empty()));
         } else {

@@ -1,4 +1,4 @@
-//! Every layout against a naive reference, fed in every way.
+//! Compares every layout with a naive reference, fed in every way.
 
 mod chunks;
 mod feeding;
@@ -17,7 +17,7 @@ use statelens_checkpoint::{
 
 use crate::{BUDGET, Gather, Need, drain, elements, verbatim_span};
 
-/// A generator of numbers that look random: xorshift, seeded.
+/// A pseudo-random number generator: seeded xorshift.
 struct Random(u64);
 
 impl Random {
@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// Runs a gather, feeding pieces of the sizes that `piece` gives.
+/// Runs a gather, feeding pieces of the sizes that `piece` returns.
 fn run(
     files: &FileSet,
     tensor: &Tensor,
@@ -82,7 +82,7 @@ fn span(files: &FileSet, offset: u64, len: u64) -> Layout {
     Layout::Span(Span { file: files.main().unwrap(), offset, len })
 }
 
-/// Elements of `size` bytes that mean nothing.
+/// Returns a dtype of `size` opaque bytes.
 fn opaque(size: u64) -> DType {
     DType::Numpy(Arc::new(NumpyType {
         name: "void".into(),
@@ -93,7 +93,7 @@ fn opaque(size: u64) -> DType {
     }))
 }
 
-/// All indices of a shape in C order.
+/// Returns all indices of a shape in C order.
 fn indices(shape: &[u64]) -> Vec<Vec<u64>> {
     let total: u64 = shape.iter().product();
     (0..total)

@@ -1,4 +1,4 @@
-//! Views and chunks that lie crosswise: what is read and decoded of them, and how often.
+//! Views and chunks that are stored in another order than read: counts reads and decoding.
 
 use std::sync::atomic::Ordering;
 
@@ -8,12 +8,12 @@ use super::chunks::chunked;
 use super::views::{naive_view, random_view};
 use super::*;
 
-/// What reading a tensor took.
+/// The cost of reading a tensor.
 struct Cost {
     bytes: Vec<u8>,
-    /// Bytes that were asked for.
+    /// Bytes that were requested.
     asked: u64,
-    /// How many times a read began.
+    /// The number of separate reads.
     reads: u64,
 }
 
@@ -49,7 +49,7 @@ fn view_of(storage: Layout, len: u64, offset: u64, strides: &[i64]) -> Layout {
     Layout::Strided(Strided { storage: Arc::new(storage), storage_len: len, offset, strides })
 }
 
-/// Views of 1 MB that go against the storage's order in one way or another.
+/// Returns views of 1 MB that differ from the storage's order in one way or another.
 fn views() -> Vec<(&'static str, Vec<u64>, u64, Vec<i64>)> {
     vec![
         ("transposed", vec![500, 500], 0, vec![1, 500]),
@@ -125,7 +125,7 @@ fn chunks_that_lie_crosswise_are_decoded_at_most_three_times() {
         let decoded = chunks.decoded.swap(0, Ordering::Relaxed);
         assert!(decoded <= 3 * stored, "{chunk:?}: {decoded} of {stored}");
 
-        // And transposed: the storage of the view is the array in chunks.
+        // The same transposed: the storage of the view is the chunked array.
         let part = Part { shape: shape.to_vec(), layout };
         let storage = Layout::Concat(Concat { axis: 0, parts: vec![part] });
         let layout = view_of(storage, 1_000_000, 0, &[1, 500]);
@@ -141,7 +141,7 @@ fn chunks_that_lie_crosswise_are_decoded_at_most_three_times() {
 
 #[test]
 fn parts_that_are_streams_are_read_through_once() {
-    // Two matrices beside each other, each deflated.
+    // Two matrices side by side, each deflated.
     let half = bytes(500_000);
     let packed = deflate(&half);
     let len = packed.len() as u64;
@@ -174,14 +174,14 @@ fn without_room_it_is_read_again_or_refused_with_what_it_would_take() {
     let expected = naive_view(of, &[500, 500], &storage, 4);
     let tensor = Tensor::new(DType::F32, vec![500, 500], view.clone());
     assert!(cost(&files, &tensor, 16 << 10).unwrap().bytes == expected);
-    // A terabyte, in bands of 16 kB: said before anything is read.
+    // A terabyte, in bands of 16 kB: refused before anything is read.
     let side = 1u64 << 19;
     let view = view_of(stream(side * side * 4), side * side * 4, 0, &[1, side as i64]);
     let tensor = Tensor::new(DType::F32, vec![side, side], view);
     let error = Gather::new(&files, &tensor, 0..side * side, 16 << 10).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit);
     assert!(error.to_string().contains("67108864 times"), "{error}");
-    // With room for less than it takes, the scratch says so.
+    // Too little scratch space is an error of the scratch.
     let little = files.with_scratch(Arc::new(MemoryScratch::new(1000)));
     let error = Gather::new(&little, &tensor, 0..side * side, 16 << 10).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit);

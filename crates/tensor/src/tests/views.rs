@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The elements of a view, one by one.
+/// Returns the elements of a view, one by one.
 pub(super) fn naive_view(view: &Strided, shape: &[u64], storage: &[u8], size: usize) -> Vec<u8> {
     indices(shape)
         .iter()
@@ -15,7 +15,7 @@ pub(super) fn naive_view(view: &Strided, shape: &[u64], storage: &[u8], size: us
         .collect()
 }
 
-/// A random view that lies in its storage, and the storage's length in elements.
+/// Returns a random view that lies in its storage, and the storage's length in elements.
 pub(super) fn random_view(random: &mut Random) -> (Vec<u64>, Vec<i64>, u64, u64) {
     let rank = random.next(5);
     let shape = random.shape(rank, 6);
@@ -84,7 +84,7 @@ fn views_with_any_strides() {
 
 #[test]
 fn what_lies_far_apart_is_not_read() {
-    // Three columns of a table with rows of 240 kB, backwards; and rows that are taken twice.
+    // Three columns of a table with rows of 240 kB, backwards; the view is repeated twice.
     let storage = bytes(10 * 240_000);
     let files = file(storage.clone());
     let view = Strided {
