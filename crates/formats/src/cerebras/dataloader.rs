@@ -1,50 +1,51 @@
-//! Where the data of a run stood, as release 1.9 kept it: in files beside the checkpoint, which
-//! later releases keep as the state `dataloader` in it.
+//! Dataloader state of a run. Release 1.9 kept it in separate files next to the checkpoint; later
+//! releases store it in the checkpoint as the state `dataloader`.
 //!
-//! `data_iter_checkpoint_state_file_global` has the step on its first line, and each
-//! `data_iter_state_file_worker_{worker}_step_{step}.txt` how many samples that worker had
-//! streamed by then.
+//! `data_iter_checkpoint_state_file_global` has the step on its first line.
+//! `data_iter_state_file_worker_{worker}_step_{step}.txt` has the number of samples that this
+//! worker had streamed by that step.
 
 use std::collections::BTreeMap;
 
 use statelens_checkpoint::{Checkpoint, Dict, DictKey, Error, Int, List, Result, Value, ValueId};
 
-/// The name of the file that says which step counts.
+/// The name of the file with the step of the state.
 pub const GLOBAL: &str = "data_iter_checkpoint_state_file_global";
 
-/// What is read of a state file at most: its first line counts.
+/// The maximum number of bytes read from a state file. Only the first line matters.
 pub const MOST: u64 = 4 << 10;
 
 const WORKER: &str = "data_iter_state_file_worker_";
 
-/// Whether a file of the folder is one of those that are read.
+/// Whether a file in the folder is a state file.
 pub fn is_state_file(name: &str) -> bool {
     name == GLOBAL || name.starts_with(WORKER) && name.ends_with(".txt")
 }
 
-/// Which kind of dataloader the state is for.
+/// The kind of dataloader that the state is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loader {
-    /// One that picks samples by their number: how many in all, and the seed of their order.
+    /// Map-style: picks samples by index. The state has the total number of samples and the seed of
+    /// their order.
     Map {
         /// The seed.
         seed: i64,
     },
-    /// One that streams shards: how many of each worker.
+    /// Iterable: streams shards. The state has the number of samples for each worker.
     Iterable,
 }
 
-/// Where the data stood.
+/// The state of the dataloader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataState {
-    /// The step of the checkpoint that it belongs to.
+    /// The step of the matching checkpoint.
     pub step: u64,
-    /// Workers in order, and the samples that each had streamed.
+    /// Worker numbers in order, with the number of samples that each had streamed.
     pub workers: Vec<(u64, u64)>,
 }
 
 impl DataState {
-    /// Reads the state files of a folder: names and content.
+    /// Reads the state files of a folder, given as names and contents.
     pub fn read(files: &[(String, Vec<u8>)]) -> Result<Self> {
         let global = files.iter().find(|(name, _)| name == GLOBAL).ok_or_else(|| {
             Error::refused(format!("the file {GLOBAL} is not in the folder"))
@@ -52,7 +53,7 @@ impl DataState {
         })?;
         let step = first_number(&global.0, &global.1)?;
         let mut workers = BTreeMap::new();
-        // A worker with files of other steps only would silently start anew.
+        // A worker that only has files for other steps would silently start from the beginning.
         let mut others: BTreeMap<u64, &str> = BTreeMap::new();
         for (name, bytes) in files.iter().filter(|(name, _)| *name != GLOBAL) {
             let Some((worker, of_step)) = worker_and_step(name)? else { continue };
@@ -81,13 +82,13 @@ impl DataState {
         Ok(Self { step, workers: workers.into_iter().collect() })
     }
 
-    /// How many samples all workers together had streamed.
+    /// Returns the number of samples that all workers had streamed.
     pub fn samples(&self) -> u64 {
         self.workers.iter().fold(0, |sum, (_, samples)| sum.saturating_add(*samples))
     }
 
-    /// The checkpoint with this as its state `dataloader`, in the place of one that is there,
-    /// and whether there was one.
+    /// Returns the checkpoint with this state as `dataloader`, and whether that replaced an
+    /// existing one.
     pub fn put_into(&self, checkpoint: &Checkpoint, loader: &Loader) -> Result<(Checkpoint, bool)> {
         let mut builder = checkpoint.edit();
         let mut dict = |entries: Vec<(&str, Value)>| -> Result<ValueId> {
@@ -140,7 +141,7 @@ impl DataState {
     }
 }
 
-/// Worker and step of a file of one worker; `None` for another file.
+/// Returns worker and step from the name of a worker's file, or `None` for other files.
 fn worker_and_step(name: &str) -> Result<Option<(u64, u64)>> {
     let middle = name.strip_prefix(WORKER).and_then(|rest| rest.strip_suffix(".txt"));
     let Some(middle) = middle else { return Ok(None) };
@@ -153,7 +154,7 @@ fn worker_and_step(name: &str) -> Result<Option<(u64, u64)>> {
     }
 }
 
-/// The number on the first line.
+/// Parses the number on the first line.
 fn first_number(name: &str, bytes: &[u8]) -> Result<u64> {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let number = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok());

@@ -1,11 +1,9 @@
-//! Telling it apart.
-
 use statelens_checkpoint::Limits;
 use statelens_hdf5::Hdf5File;
 
 use crate::{Probe, Score};
 
-/// How sure this format is: an HDF5 file whose root group has the attribute `__spec__`.
+/// Scores an HDF5 file whose root group has the attribute `__spec__`.
 pub fn score(probe: &Probe<'_>) -> Score {
     if !Hdf5File::is_likely(probe.head()) {
         return Score::No;

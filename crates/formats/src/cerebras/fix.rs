@@ -1,52 +1,52 @@
-//! Repairs what checkpoints of releases up to 1.7 need before later ones take them: what the
-//! script `fix_checkpoint_spec.py` of releases 2.0.2 and 2.0.3 repairs.
+//! Repairs checkpoints of releases up to 1.7 so that later releases can load them. Does the same as
+//! the script `fix_checkpoint_spec.py` of releases 2.0.2 and 2.0.3:
 //!
-//! - A class in the spec that the library has no longer; it becomes a dict.
-//! - Weights that the spec names twice and the file has once: each becomes a link to the other
-//!   name of it, of those that are known.
-//! - The last epochs of learning-rate schedulers, which were one step behind: they become the
-//!   global step, or the steps since the milestone at which a scheduler of several began.
+//! - A class in the spec that no longer exists in the library becomes a dict.
+//! - Tied weights that have two names in the spec but are stored once: the missing name becomes a
+//!   link to the other one, for the pairs of names that are known.
+//! - `last_epoch` of learning-rate schedulers, which was one step behind, is set to the global
+//!   step, or to the steps since the milestone at which a scheduler in a sequence began.
 
 use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Error, Int, Leaf, Result, Value, ValueId, order};
 
-/// One thing that was repaired.
+/// A repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
     /// A class that the spec names became a dict.
     Class(String),
-    /// A weight that was not in the file became a link to the one it is.
+    /// A weight that was missing became a link to its other name.
     Link {
-        /// The key that was missing.
+        /// The missing key.
         key: String,
-        /// The key that is there.
+        /// The existing key.
         to: String,
     },
-    /// A last epoch was set.
+    /// A `last_epoch` was set.
     Epoch {
         /// The key.
         key: String,
-        /// What it was.
+        /// The previous value.
         old: String,
-        /// What it is now.
+        /// The new value.
         new: Int,
     },
 }
 
-/// A checkpoint that was looked through.
+/// The result of [`fix`].
 #[derive(Debug, Clone)]
 pub struct Fixed {
     /// The checkpoint with all repairs.
     pub checkpoint: Checkpoint,
-    /// The repairs; none if it needed none.
+    /// The repairs; may be empty.
     pub repairs: Vec<Repair>,
-    /// Last epochs were left as they are, for there is no `global_step` to set them to.
+    /// Whether some `last_epoch` was left unchanged because there is no `global_step`.
     pub no_global_step: bool,
 }
 
 impl Repair {
-    /// What was done, in a line.
+    /// Describes the repair in the past tense, in one line.
     pub fn text(&self) -> String {
         match self {
             Self::Class(class) => format!("the class {class} in the spec became a dict"),
@@ -55,7 +55,7 @@ impl Repair {
         }
     }
 
-    /// What is to be done, in a line.
+    /// Describes the repair as still to be made, in one line.
     pub fn needed(&self) -> String {
         match self {
             Self::Class(class) => format!("the class `{class}` in the spec becomes a dict"),
@@ -67,15 +67,15 @@ impl Repair {
     }
 }
 
-/// The two names of a weight, by how they end.
+/// The two names of a tied weight, as suffixes of keys.
 const ALIASES: [(&str, &str); 3] = [
     ("embedding_layer.word_embeddings.weight", "lm_head.weight"),
     ("ln_f.weight", "transformer_decoder.norm.weight"),
     ("ln_f.bias", "transformer_decoder.norm.bias"),
 ];
 
-/// Repairs a checkpoint. Fails if it is none of format 0.4 or older, and if a weight is missing
-/// of which no other name is known, or that is missing under its other name, too.
+/// Repairs a checkpoint. Fails if it is not of format 0.4 or older, or if a weight is missing and
+/// its other name is unknown or missing, too.
 pub fn fix(source: &Checkpoint) -> Result<Fixed> {
     check_format(source)?;
     if !is_legacy(source) {
@@ -107,26 +107,26 @@ pub fn fix(source: &Checkpoint) -> Result<Fixed> {
         repairs.push(Repair::Epoch { key, old, new });
     }
     let mut checkpoint = builder.rebuild(source)?;
-    // What the findings tell of is what was repaired.
+    // The findings were about what is now repaired.
     checkpoint.findings.clear();
     Ok(Fixed { checkpoint, repairs, no_global_step })
 }
 
-/// Whether a checkpoint is of the family of formats 0.4 and older.
+/// Whether a checkpoint has format 0.4 or older.
 pub fn is_legacy(source: &Checkpoint) -> bool {
     source.format.version.parse::<f64>().is_ok_and(|version| version < 0.5)
 }
 
-/// The classes that the reader took for a dict.
+/// Returns the classes that the reader replaced by a dict.
 fn classes(source: &Checkpoint) -> Vec<Repair> {
     let calls = source.findings.iter().filter_map(|finding| finding.call.as_ref());
     let ours = calls.filter(|call| call.name == "TensorScalarDict");
     ours.map(|call| Repair::Class(format!("{}.{}", call.module, call.name))).collect()
 }
 
-/// What is missing from the file: key, value, and the other key and value of it.
+/// Returns the missing leaves: key and value, and key and value of the link target.
 fn links(source: &Checkpoint, leaves: &[Leaf]) -> Result<Vec<(String, ValueId, String, ValueId)>> {
-    // The reader shows what is missing as None; a None that is there has attributes that say so.
+    // The reader returns a missing value as a None without attributes. A stored None has some.
     let is_missing = |leaf: &Leaf| {
         leaf.id == leaf.target
             && *source.value(leaf.id) == Value::None
@@ -159,10 +159,10 @@ fn links(source: &Checkpoint, leaves: &[Leaf]) -> Result<Vec<(String, ValueId, S
     Ok(links)
 }
 
-/// The key of a last epoch, its value, and what that should be.
+/// The key of a `last_epoch`, its value, and the correct value.
 type Epoch = (String, ValueId, Int);
 
-/// What the last epochs should be; and whether that is not known.
+/// Returns the correct values of the `last_epoch` leaves, and whether they are unknown.
 fn epochs(source: &Checkpoint, leaves: &[Leaf]) -> Result<(Vec<Epoch>, bool)> {
     let keys: Vec<(String, ValueId)> =
         leaves.iter().map(|leaf| (leaf.flat.to_lossy().into_owned(), leaf.target)).collect();
@@ -204,7 +204,7 @@ fn epochs(source: &Checkpoint, leaves: &[Leaf]) -> Result<(Vec<Epoch>, bool)> {
     Ok((set.collect::<Result<_>>()?, false))
 }
 
-/// Refuses a checkpoint of another format.
+/// Fails if the checkpoint is of another format.
 pub fn check_format(source: &Checkpoint) -> Result<()> {
     if source.format.id == "cerebras-h5" {
         return Ok(());
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use statelens_checkpoint::{Builder, Dict, DictKey, FileSet, FormatInfo, Limits};
 
-    /// A flat state dict as the reader gives it: keys that are missing are None without attributes.
+    /// Returns a flat state dict as the reader would: missing keys are None without attributes.
     fn checkpoint(version: &str, entries: Vec<(&str, Value)>) -> Checkpoint {
         let mut builder = Builder::new(&Limits::default());
         let mut made = Vec::new();
@@ -248,7 +248,7 @@ mod tests {
         let source = checkpoint("0.1", vec![("m.w", Value::None)]);
         let error = fix(&source).unwrap_err().to_string();
         assert!(error.contains("m.w is missing"), "{error}");
-        // Either name may be the one that is there.
+        // Either of the two names may be missing.
         for (gone, there) in ALIASES.iter().flat_map(|(a, b)| [(a, b), (b, a)]) {
             let (gone, there) = (format!("m.{gone}"), format!("m.{there}"));
             let source = checkpoint("0.1", vec![(&gone, Value::None), (&there, int(1))]);

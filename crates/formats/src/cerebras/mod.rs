@@ -30,7 +30,6 @@ pub mod write;
 use crate::format::choice;
 use crate::{Format, Writing};
 
-/// The format, as it is listed.
 pub static FORMAT: Format = Format {
     ids: &["cerebras-h5"],
     name: "Cerebras HDF5",

@@ -1,5 +1,3 @@
-//! Reading.
-
 mod current;
 mod elements;
 mod first;
@@ -22,19 +20,19 @@ use crate::damage;
 use crate::hdf5::read::{about_file, about_structure, raw_attributes};
 use spec::{NodeKind, Spec, SpecContainer, Steps};
 
-/// Opens it.
+/// Reads the structure of a Cerebras checkpoint.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     let main = files.main()?;
     let container = Rc::new(CerebrasFile::open(&files, main, limits)?);
     let known = |name: &str| container.about(name);
     let version = known("__version__")?.and_then(|values| values.number());
-    // What is told of first is told before the groups are listed. Older files have nothing to tell
-    // of, and listing takes less memory while the tree isn't there.
+    // The first tensors are reported before the groups are listed. Older files have nothing to
+    // report at this point, and listing takes less memory before the tree exists.
     if version.is_none_or(|version| version < 0.5) {
         container.list()?;
     }
     let spec = container.spec()?;
-    // What the spec is written in tells the families apart, even where the version lies.
+    // The encoding of the spec identifies the family even if the version attribute is wrong.
     let current = spec.as_bytes().trim_ascii_start().starts_with(b"[");
     if current && progress.hears() {
         current::tell(&container, &spec, progress)?;
@@ -57,7 +55,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     reading.builder.finish(root, format, files.clone(), findings)
 }
 
-/// A checkpoint file and everything in it: read as the values are made of it.
+/// A checkpoint file. Its structures are read on demand.
 struct CerebrasFile {
     id: FileId,
     browse: RefCell<Browse>,
@@ -70,7 +68,7 @@ impl CerebrasFile {
         Ok(Self { id, browse: RefCell::new(browse) })
     }
 
-    /// Lists what is in the root group, unless that was done.
+    /// Lists the root group, if not already listed.
     fn list(&self) -> Result<()> {
         self.browse.borrow_mut().list()
     }
@@ -79,14 +77,14 @@ impl CerebrasFile {
         self.browse.borrow()
     }
 
-    /// The values of an attribute of the root group, if there is one of that name.
+    /// Reads the values of the root group's attribute with this name, if it exists.
     fn about(&self, name: &str) -> Result<Option<AttributeValues>> {
         let mut browse = self.browse.borrow_mut();
         let attribute = browse.root_attribute(name.as_bytes())?;
         attribute.map(|found| found.values(browse.file())).transpose()
     }
 
-    /// What the state dict looks like.
+    /// Returns the encoded structure of the state dict.
     fn spec(&self) -> Result<Text> {
         let spec = self.about("__spec__")?.and_then(|values| values.text().cloned());
         spec.filter(|spec| !spec.is_empty()).ok_or_else(|| {
@@ -95,7 +93,7 @@ impl CerebrasFile {
         })
     }
 
-    /// The object at a path; a reason if it is not there or can't be read.
+    /// Finds the object at a path. Fails if there is none or it can't be read.
     fn find(&self, path: &Text) -> Result<Object> {
         let address = self.browse.borrow_mut().find(&path.to_lossy())?;
         let missing = || Error::damaged(format!("the file has no dataset {path}"));
@@ -106,7 +104,7 @@ impl CerebrasFile {
         self.browse.borrow_mut().object(address)
     }
 
-    /// The values of an attribute, if there is one of that name.
+    /// Reads the values of the object's attribute with this name, if it exists.
     fn values(&self, object: &Object, name: &str) -> Result<Option<AttributeValues>> {
         object.attribute(name).map(|attribute| attribute.values(self.browse().file())).transpose()
     }
@@ -119,12 +117,12 @@ impl CerebrasFile {
         Ok(self.values(object, name)?.and_then(|values| values.truth()) == Some(true))
     }
 
-    /// What the file says of an object, but for what is known.
+    /// Returns the attributes of an object except the known ones, for display.
     fn raw_attributes(&self, object: &Object, known: &[(Text, Text)]) -> Vec<(Text, Text)> {
         raw_attributes(self.browse().file(), None, object, known)
     }
 
-    /// What is wrong with the container. What no value is made of is read for that, too.
+    /// Returns findings about the container, including the parts that no value refers to.
     fn structure(&self, progress: &mut dyn Progress) -> Result<Vec<Finding>> {
         let mut browse = self.browse.borrow_mut();
         browse.rest(progress)?;
@@ -134,17 +132,17 @@ impl CerebrasFile {
     }
 }
 
-/// What makes the values of one family.
+/// Reads the values of one family of the format.
 trait LeafReader {
-    /// Where the object is that a leaf's value is made of, if that is known.
+    /// Returns the address of a leaf's object, if it is known.
     fn address(&self, flat: &Text) -> Option<u64>;
 
-    /// Reads what will be needed of some leaves at once.
+    /// Reads ahead what is needed for these leaves.
     fn ahead(&mut self, _flat: &[&Text]) -> Result<()> {
         Ok(())
     }
 
-    /// The value of a leaf by its flat key in the file.
+    /// Returns the value of a leaf, given its flat key in the file.
     fn value(
         &mut self,
         reading: &mut CerebrasReading<'_>,
@@ -153,48 +151,49 @@ trait LeafReader {
     ) -> Result<ValueId>;
 }
 
-/// A node of the spec that is about to be read.
+/// A node of the spec that is still to be read.
 struct PendingNode {
     node: usize,
-    /// Its flat key in the file if it has one.
+    /// The flat key in the file, if it has one.
     flat: Option<Text>,
-    /// The file's name is not what the path gives.
+    /// Whether the flat key in the file differs from the one that the path gives.
     renamed: bool,
 }
 
-/// A container whose children are being read, and the position of the next one.
+/// A container whose children are being read, and the index of the next one.
 struct OpenBranch {
     branch: PendingNode,
     next: usize,
 }
 
-/// Leaves whose objects are read at once, in file order: few at first, to have something to show.
+/// The number of leaves whose objects are read together, in file order. Starts small so that the
+/// first results appear soon.
 const FIRST: usize = 128;
 const MOST_AT_ONCE: usize = 4096;
 
-/// What is shared by the readers of both families.
+/// The state shared by the readers of both families.
 struct CerebrasReading<'a> {
     files: &'a FileSet,
     main: Rc<CerebrasFile>,
     limits: &'a Limits,
     builder: Builder,
     findings: Vec<Finding>,
-    /// Titles of findings that were told.
+    /// Titles of the findings already reported.
     told: HashSet<String>,
     others: HashMap<FileId, Result<Rc<CerebrasFile>>>,
-    /// The tensors of safetensors files that values are in.
+    /// The tensors of referenced safetensors files.
     safetensors: HashMap<FileId, Result<HashMap<Text, Tensor>>>,
-    /// Files that values are in and that were not given, and how many values.
+    /// Referenced files that are not in the set, with the number of values in each.
     absent: BTreeMap<String, u64>,
-    /// Values that can't be read.
+    /// Number of values that can't be read.
     unreadable: u64,
-    /// Tensors that lie past the end of their file.
+    /// Number of tensors that extend past the end of their file.
     cut: u64,
-    /// Tensors that were saved without their values.
+    /// Number of tensors that were saved without values.
     empty: u64,
 }
 
-/// Findings of one kind that are told one by one.
+/// The maximum number of findings of one kind that are reported individually.
 const MOST_FINDINGS: usize = 100;
 
 impl<'a> CerebrasReading<'a> {
@@ -246,7 +245,7 @@ impl<'a> CerebrasReading<'a> {
         }
     }
 
-    /// All findings, those of which there was one for many values last.
+    /// Returns all findings; those that summarise many values come last.
     fn findings(&mut self) -> Vec<Finding> {
         for (file, count) in std::mem::take(&mut self.absent) {
             let values = if count == 1 { "One value is" } else { &format!("{count} values are") };
@@ -283,8 +282,8 @@ impl<'a> CerebrasReading<'a> {
         std::mem::take(&mut self.findings)
     }
 
-    /// The container in another file of the set, by the path that was written down; `None` and
-    /// a finding if it was not given.
+    /// Opens a container in another file of the set, given the stored path. Returns `None` and adds
+    /// a finding if the file is not in the set.
     fn other(&mut self, path: &str) -> Result<Option<Rc<CerebrasFile>>> {
         let Some(id) = find_file(self.files, path) else {
             *self.absent.entry(base_name(path).to_owned()).or_default() += 1;
@@ -302,7 +301,8 @@ impl<'a> CerebrasReading<'a> {
         self.others.get(&id).cloned().transpose()
     }
 
-    /// A tensor in a safetensors file of the set; `None` and a finding if that was not given.
+    /// Returns a tensor in a safetensors file of the set. Returns `None` and adds a finding if the
+    /// file is not in the set.
     fn safetensor(
         &mut self,
         path: &str,
@@ -326,7 +326,7 @@ impl<'a> CerebrasReading<'a> {
         tensor.map(Some).ok_or_else(|| Error::damaged(name()))
     }
 
-    /// A value that stands where one can't be read; the finding says why.
+    /// Returns a placeholder for a value that can't be read, and adds a finding with the reason.
     fn unreadable(&mut self, key: &Text, error: &Error) -> Result<ValueId> {
         self.unreadable += 1;
         if self.unreadable <= MOST_FINDINGS as u64 {
@@ -339,7 +339,7 @@ impl<'a> CerebrasReading<'a> {
         self.builder.push(unread(error.what()))
     }
 
-    /// Notes a constant of which the file does not say the value.
+    /// Adds a finding about a constant whose value is not in the file.
     fn without_value(&mut self, key: &Text) {
         self.empty += 1;
         if self.empty <= MOST_FINDINGS as u64 {
@@ -360,12 +360,12 @@ impl<'a> CerebrasReading<'a> {
         Ok(Value::Tensor(self.builder.push_tensor(tensor)?))
     }
 
-    /// A tensor whose bytes are not to be had.
+    /// Returns a tensor whose data is not available.
     fn missing_tensor(&mut self, dtype: DType, shape: Vec<u64>, why: String) -> Result<Value> {
         self.tensor(Tensor::new(dtype, shape, Layout::Missing(why.into())))
     }
 
-    /// A tensor in a raw file of little-endian numbers.
+    /// Returns a tensor in a raw file of little-endian numbers.
     fn raw_tensor(&mut self, path: &str, dtype: DType, shape: Vec<u64>) -> Result<Value> {
         let Some(file) = find_file(self.files, path) else {
             let name = base_name(path);
@@ -380,7 +380,7 @@ impl<'a> CerebrasReading<'a> {
         self.tensor(Tensor::new(dtype, shape, layout))
     }
 
-    /// The tree with a value at each leaf.
+    /// Reads the tree with a value at each leaf.
     fn walk(
         &mut self,
         spec: Spec,
@@ -391,7 +391,7 @@ impl<'a> CerebrasReading<'a> {
         room::make_room_in_map(&mut first, spec.nodes.len())?;
         let mut ids = room::filled(ValueId(0), spec.nodes.len())?;
         let mut entering = Some(PendingNode { node: 0, flat: Some("".into()), renamed: false });
-        // The containers that are open, the outermost first.
+        // The open containers, the outermost first.
         let mut open = Vec::new();
         let mut pending = Vec::new();
         let (mut steps, mut at_once) = (0u64, FIRST);
@@ -424,7 +424,7 @@ impl<'a> CerebrasReading<'a> {
         Ok((ids[0], first))
     }
 
-    /// Makes the values of some leaves, whose objects are read in file order.
+    /// Reads the values of the pending leaves. Their objects are read in file order.
     fn leaves(
         &mut self,
         pending: &mut Vec<PendingNode>,
@@ -489,7 +489,7 @@ impl<'a> CerebrasReading<'a> {
         Ok(id)
     }
 
-    /// A value of a defaultdict that the library did not write.
+    /// Returns a placeholder for a value of a defaultdict that the library did not write.
     fn lost(&mut self) -> Result<ValueId> {
         let title = "Values of a defaultdict were lost when the file was written".to_owned();
         if self.told.insert(title.clone()) {
@@ -502,7 +502,7 @@ impl<'a> CerebrasReading<'a> {
     }
 }
 
-/// The next child of the containers that are open, before those of the outer ones.
+/// Returns the next child of the innermost open container that has one.
 fn next(spec: &Spec, open: &mut Vec<OpenBranch>) -> Option<PendingNode> {
     loop {
         let depth = open.len();
@@ -522,7 +522,7 @@ fn next(spec: &Spec, open: &mut Vec<OpenBranch>) -> Option<PendingNode> {
     }
 }
 
-/// The value of a container whose children have their values.
+/// Returns the value of a container, given the values of its children.
 fn container(branch: SpecContainer, children: &[ValueId]) -> Value {
     let items = || children.to_vec();
     match branch.shape {
@@ -569,7 +569,8 @@ fn join(flat: &Text, step: &Text) -> Text {
     Text::from_surrogatepass(&bytes).unwrap_or_else(|_| "".into())
 }
 
-/// What stands for a value that is not to be had. An object, so that no writer takes it for one.
+/// Returns a placeholder for a value that is not available. An object, which no writer mistakes for
+/// a plain value.
 fn unread(why: &str) -> Value {
     Value::Opaque(Box::new(Opaque::reference(
         Global::new("cerebras", "unreadable"),

@@ -1,5 +1,5 @@
-//! Cerebras checkpoints written anew as Cerebras checkpoints: of another format version, repaired,
-//! or with the state of their dataloader. What the commands and the page share.
+//! Rewrites Cerebras checkpoints as Cerebras checkpoints: with another format version, repaired, or
+//! with a dataloader state. Shared by the commands and the page.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ pub use super::fix::check_format;
 use super::fix::{Fixed, fix, is_legacy};
 use super::write::{self, Version, WriteOptions};
 
-/// How the title of a finding ends that [`repair`] may settle.
+/// The end of the title of findings that [`repair`] may resolve.
 const MISSING: &str = " missing from the file";
 
-/// Plans the file of another format version, `to` being 0.5 or 0.4; `None` if the checkpoint is of
-/// that version. What is not whole is refused unless `lossy`.
+/// Plans a file with format version `to`, 0.5 or 0.4. Returns `None` if the checkpoint already has
+/// that version. Refuses damaged checkpoints unless `lossy`.
 pub fn upgrade(
     source: &Arc<Checkpoint>,
     to: &str,
@@ -39,11 +39,12 @@ pub fn upgrade(
     planned(source.clone(), version(to)?, name).map(Some)
 }
 
-/// Repairs a checkpoint, and plans its file: in the form that it has, as the original script does,
-/// or upgraded to 0.5. There is no plan if it neither needs a repair nor is to be upgraded.
+/// Repairs a checkpoint and plans its file, either in the same format version, as the original
+/// script does, or upgraded to 0.5. There is no plan if nothing needs a repair and `upgrade` is
+/// false.
 pub fn repair(source: &Checkpoint, upgrade: bool, name: &str) -> Result<(Fixed, Option<Plan>)> {
     let fixed = fix(source)?;
-    // Those that are missing were found under their other names.
+    // Weights that are still missing here were found under their other names.
     check_whole(source, true)?;
     if fixed.repairs.is_empty() && !upgrade {
         return Ok((fixed, None));
@@ -57,7 +58,8 @@ pub fn repair(source: &Checkpoint, upgrade: bool, name: &str) -> Result<(Fixed, 
     Ok((fixed, Some(plan)))
 }
 
-/// Plans the file with a state `dataloader`, of format `to`; and whether that replaces one.
+/// Plans a file of format `to` with the state `dataloader`. Also returns whether that replaces an
+/// existing one.
 pub fn with_dataloader(
     source: &Checkpoint,
     state: &DataState,
@@ -70,8 +72,7 @@ pub fn with_dataloader(
     Ok((planned(Arc::new(checkpoint), version(to)?, name)?, replaced))
 }
 
-/// Refuses a format version that is newer than all that are known: it was read as the newest of
-/// those, and what it has besides would be lost.
+/// Refuses format versions above 0.5: the file was read as 0.5, and anything new would be lost.
 fn check_version(source: &Checkpoint) -> Result<()> {
     let version = &source.format.version;
     match version.parse::<f64>() {
@@ -83,12 +84,12 @@ fn check_version(source: &Checkpoint) -> Result<()> {
     }
 }
 
-/// Whether [`repair`] or [`upgrade`] may have something to do.
+/// Whether [`repair`] or [`upgrade`] may apply.
 pub fn is_old(source: &Checkpoint) -> bool {
     source.format.id == "cerebras-h5" && is_legacy(source)
 }
 
-/// `folder/stem` + `end` + `.suffix`, for a file `folder/stem.suffix`.
+/// Returns `folder/stem` + `end` + `.suffix` for a file `folder/stem.suffix`.
 pub fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_os_string();
     name.push(end);
@@ -99,8 +100,8 @@ pub fn beside(path: &Path, end: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Refuses a checkpoint that is not whole: written anew, it would look as if it were. Values that
-/// are missing from the file may be left out.
+/// Refuses a damaged checkpoint, since the rewritten file would look undamaged. With `but_missing`,
+/// values that are missing from the file are accepted.
 pub fn check_whole(checkpoint: &Checkpoint, but_missing: bool) -> Result<()> {
     let passed = |title: &str| but_missing && title.ends_with(MISSING);
     let mut findings = checkpoint.findings.iter();

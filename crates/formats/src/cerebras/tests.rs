@@ -1,4 +1,4 @@
-//! Files of the real library, against what it read back from them; and broken ones.
+//! Compares files of the real library with what it read back from them; and reads broken files.
 
 use crate::counted::CountedFile;
 use crate::damaged_copies::damaged_copies;
@@ -17,7 +17,7 @@ use statelens_checkpoint::{
 
 use super::read::read;
 
-/// Values that are not as the real library has them, and why.
+/// Values that differ from those of the real library, with the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("v2.4.0/pyobjects", "the pickled set in it has a line for each member here"),
     ("v2.4.0/set_only", "the pickled set has a line for each member here"),
@@ -41,7 +41,7 @@ fn folder() -> PathBuf {
     statelens_fixtures::path("cerebras")
 }
 
-/// The file, and those of its folder that it may refer to.
+/// Returns the file together with the files of its folder that it may refer to.
 fn files(name: &str) -> FileSet {
     let path = folder().join(name);
     let mut files = FileSet::single(name, Memory::from(std::fs::read(&path).unwrap()));
@@ -77,7 +77,7 @@ fn sha256(checkpoint: &Checkpoint, tensor: &Tensor, order: ByteOrder) -> Result<
     Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Every file with what the library read from it.
+/// Returns every file with what the library read from it.
 fn expected() -> BTreeMap<String, Json> {
     let mut found = BTreeMap::new();
     for version in ["v2.10.0", "v2.10.0-special", "v2.4.0", "v2.4.0-special"] {
@@ -95,7 +95,7 @@ fn expected() -> BTreeMap<String, Json> {
     found
 }
 
-/// JSON with lone surrogates, which serde refuses, spelled out as [`Text`] shows them.
+/// Replaces lone surrogates in JSON, which serde rejects, with the notation of [`Text`].
 fn spelled(json: &str) -> String {
     let mut out = String::new();
     let mut rest = json;
@@ -103,7 +103,7 @@ fn spelled(json: &str) -> String {
         let (head, tail) = rest.split_at(at);
         out.push_str(head);
         if head.ends_with('\\') {
-            // A backslash that is itself escaped.
+            // An escaped backslash.
             let (two, after) = tail.split_at(2);
             out.push_str(two);
             rest = after;
@@ -118,7 +118,7 @@ fn spelled(json: &str) -> String {
     out + rest
 }
 
-/// What differs between a leaf and what the library has.
+/// Returns the differences between a leaf and the library's value.
 fn differences(checkpoint: &Checkpoint, leaf: &Leaf, key: &str, want: &Json) -> Vec<String> {
     let value = checkpoint.value(leaf.target);
     let mut wrong = Vec::new();
@@ -132,7 +132,7 @@ fn differences(checkpoint: &Checkpoint, leaf: &Leaf, key: &str, want: &Json) -> 
     let kind = match kind {
         "npscalar" => "ndarray",
         "bytearray" => "bytes",
-        // Told from other pickled objects here.
+        // Distinguished from other pickled objects here.
         "object" if matches!(value, Value::Complex(..)) => "complex",
         kind => kind,
     };
@@ -149,7 +149,7 @@ fn differences(checkpoint: &Checkpoint, leaf: &Leaf, key: &str, want: &Json) -> 
                 same("shape", format!("{:?}", tensor.shape), format!("{:?}", numbers(shape)));
             }
             if let Some(sum) = want.get("sha256") {
-                // These were hashed as numpy holds them.
+                // The expected hashes are over numpy's byte order.
                 let order = match dtype.starts_with('>') {
                     true => ByteOrder::Big,
                     false => ByteOrder::Little,
@@ -178,7 +178,7 @@ fn differences(checkpoint: &Checkpoint, leaf: &Leaf, key: &str, want: &Json) -> 
     wrong
 }
 
-/// Strings in the expectations are JSON, which can't say a lone surrogate in Rust.
+/// Expected strings are JSON, in which Rust can't represent lone surrogates.
 fn want_text(want: &Json) -> String {
     want["value"].as_str().unwrap_or_default().to_owned()
 }
@@ -206,7 +206,7 @@ fn every_value_is_as_the_library_read_it() {
         let checkpoint = open(&format!("{name}.mdl"));
         opened += 1;
         let leaves = checkpoint.leaves();
-        // Empty containers have a line here and none in the flat keys of the library.
+        // Empty containers are leaves here, but the library's flat keys do not include them.
         let leaves: Vec<&Leaf> =
             leaves.iter().filter(|leaf| !checkpoint.value(leaf.target).is_container()).collect();
         if leaves.len() != entries.len() {
@@ -221,8 +221,8 @@ fn every_value_is_as_the_library_read_it() {
         for (leaf, entry) in leaves.iter().zip(entries) {
             let key = entry[0].as_str().unwrap();
             let mut found = differences(&checkpoint, leaf, key, &entry[1]);
-            // The loader of 0.4 files makes new values; what it calls aliases are CPython's
-            // interned ones.
+            // The loader of 0.4 files makes new values. The only aliases it reports are objects
+            // that CPython interned.
             if name.starts_with("v2.10.0") {
                 let alias = leaf.alias_of.as_ref().map(Text::to_string);
                 let want = entry[1].get("alias_of").map(|key| key.as_str().unwrap().to_owned());
@@ -247,7 +247,8 @@ fn every_value_is_as_the_library_read_it() {
     assert!((opened, compared) >= (110, 1800), "{opened} files, {compared} values");
 }
 
-/// The nesting as the expectations have it: `__t__` and items, keys as Python prints them.
+/// Returns the nesting in the notation of the expectations: `__t__` and items, keys as Python
+/// prints them.
 fn structure(checkpoint: &Checkpoint, id: statelens_checkpoint::ValueId) -> Json {
     use statelens_checkpoint::{DictClass, DictKey, ListClass};
     let list = |name: &str, items: &[statelens_checkpoint::ValueId]| {
@@ -257,12 +258,12 @@ fn structure(checkpoint: &Checkpoint, id: statelens_checkpoint::ValueId) -> Json
     match checkpoint.value(id) {
         Value::List(value) => match value.class {
             ListClass::List => list("list", &value.items),
-            // Sets and deques are leaves to the expectations.
+            // The expectations treat sets and deques as leaves.
             ListClass::Deque(_) => Json::Null,
         },
-        // A `torch.Size` is a tuple to the expectations.
+        // The expectations treat a `torch.Size` as a tuple.
         Value::Tuple(value) => list("tuple", &value.items),
-        // Pickled objects are leaves to the expectations.
+        // The expectations treat pickled objects as leaves.
         Value::Dict(value) if matches!(value.class, DictClass::Object(_)) => Json::Null,
         Value::Dict(value) => {
             let name = match &value.class {
@@ -287,7 +288,7 @@ fn structure(checkpoint: &Checkpoint, id: statelens_checkpoint::ValueId) -> Json
     }
 }
 
-/// The same of an expectation, leaves and the text of string keys left out.
+/// Returns the expected nesting, without leaves and without the quotes of string keys.
 fn expected_structure(json: &Json) -> Json {
     let Some(name) = json.get("__t__").and_then(Json::as_str) else { return Json::Null };
     let Some(items) = json["items"].as_array() else { return Json::Null };
@@ -358,7 +359,7 @@ fn what_the_library_refuses_opens_as_far_as_it_goes() {
         ("missing_key_meta", Some(Grade::Damage)),
         ("unknown_type", Some(Grade::Damage)),
         ("link_missing", Some(Grade::Damage)),
-        // The library saved half of it before it failed.
+        // The library failed half-way through saving it.
         ("../v2.4.0-special/full_none", Some(Grade::Damage)),
         ("dset_missing", Some(Grade::Damage)),
         ("dset_without_attrs", None),
@@ -419,9 +420,9 @@ fn links_of_release_2_4() {
 #[test]
 fn links_lead_to_files_of_other_kinds() {
     for (name, expected) in [
-        // A state dict that was loaded from a safetensors file is saved as links to that.
+        // A state dict loaded from a safetensors file is saved as links to that file.
         ("link_safetensors", vec!["model.b: tensor", "model.w: tensor", "step: int"]),
-        // A file of release 2.4, which has another place for pickled objects.
+        // A file of release 2.4, which stores pickled objects elsewhere.
         ("link_legacy", vec!["raw: bytes", "set.0: int", "set.1: int", "t: tensor"]),
     ] {
         let checkpoint = open(&format!("v2.10.0-special/{name}.mdl"));
@@ -456,14 +457,15 @@ fn a_file_that_was_not_given_is_named() {
     }
 }
 
-/// Reads everything that a damaged file still has; nothing may panic or be read again and again.
+/// Reads everything that remains of a damaged file. Nothing may panic or be read over and over.
 fn read_all(name: &str, number: usize, bytes: Vec<u8>) {
     let file = Arc::new(CountedFile::new(bytes));
     let mut files = FileSet::default();
     files.push(name, file.clone());
     if let Ok(checkpoint) = crate::open(files, &Limits::default(), &mut Unwatched) {
         for leaf in checkpoint.leaves() {
-            // A flipped length can make a tensor of terabytes of zeros: that is no hang.
+            // A flipped length can give a tensor of terabytes of zeros, which would take too long
+            // to read.
             if let Some((_, tensor)) = checkpoint.tensor_of(leaf.id)
                 && tensor.nbytes().is_some_and(|bytes| bytes < 1 << 22)
             {

@@ -1,7 +1,7 @@
-//! Writing, in either family of the format.
+//! Writes both families of the format.
 //!
-//! `__cstorch_version__` names the release of the Cerebras library that wrote a file. This is
-//! none, and no loader asks for it, so it is left out.
+//! `__cstorch_version__` names the release of the Cerebras library that wrote a file. No loader
+//! needs it, so it is omitted.
 
 mod node;
 mod objects;
@@ -24,17 +24,17 @@ use v04::Style;
 /// How to write a Cerebras checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteOptions {
-    /// Which format version.
+    /// The format version.
     pub version: Version,
-    /// What is done to the bytes of tensors.
+    /// The compression of tensors.
     pub compression: Compression,
 }
 
-/// The two families of the format, and the oldest form of the older.
+/// The two families of the format, and the oldest version of the older family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Version {
-    /// As releases up to 1.7 wrote: the file names no version, and entries say what they are by
-    /// other attributes than those of 0.4. For tools of that time; 2.5 and later refuse it.
+    /// Written by releases up to 1.7. The file has no version, and entries identify their kind by
+    /// other attributes than in 0.4. For tools of that time; releases from 2.5 on refuse it.
     V01,
     /// 0.4: releases 2.0 to 2.4.
     V04,
@@ -43,13 +43,13 @@ pub enum Version {
     V05,
 }
 
-/// What is done to the bytes of tensors.
+/// The compression of tensor data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// Contiguous, as they are.
+    /// Contiguous, uncompressed.
     #[default]
     None,
-    /// Chunks, filter 32004, as the Cerebras library writes them.
+    /// Chunks with filter 32004, as the Cerebras library writes them.
     Lz4,
     /// Chunks, shuffled and deflated.
     Gzip,

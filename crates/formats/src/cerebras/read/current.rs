@@ -14,7 +14,6 @@ use super::spec::{NodeKind, Spec};
 use super::{CerebrasFile, CerebrasReading, LeafReader, base_name, first, not_given, unread};
 use crate::json::{Document, Id, JsonNode};
 
-/// Reads the whole tree.
 pub(super) fn read(
     reading: &mut CerebrasReading<'_>,
     spec: Text,
@@ -40,8 +39,8 @@ pub(super) fn read(
     Ok(top)
 }
 
-/// Tells of the first tensors of a large file by what it says of them.
-/// Fails only where the user stopped it: what is wrong with the file is told when it is read.
+/// Reports the first tensors of a large file, using only their metadata. Fails only if the user
+/// cancelled: errors in the file are reported when it is read.
 pub(super) fn tell(
     main: &Rc<CerebrasFile>,
     spec: &Text,
@@ -60,8 +59,8 @@ pub(super) fn tell(
     progress.check(0, 0)
 }
 
-/// The tree that the file describes, in a text within a text: both are as long as all keys
-/// together, and no longer needed then.
+/// Parses the tree, which is a JSON string within JSON. Either is as long as all keys together, so
+/// both are freed on return.
 fn tree(spec: Text, limits: &Limits) -> Result<Spec> {
     let document = Document::parse_sharing(spec.as_bytes(), &mut Interner::default())
         .map_err(|error| error.context("`__spec__`"))?;
@@ -74,20 +73,20 @@ fn tree(spec: Text, limits: &Limits) -> Result<Spec> {
 
 struct Current {
     main: Rc<CerebrasFile>,
-    /// Names and values that every value's metadata has.
+    /// Interned names and values that repeat in the metadata of every value.
     texts: Interner,
-    /// Values that are other values, by their flat keys.
+    /// Values that are links, with the flat keys of their targets.
     links: Vec<(ValueId, Text)>,
 }
 
-/// What is known about one object, in JSON.
+/// JSON metadata of an object.
 #[derive(Clone, Copy)]
 struct Metadata<'a> {
     document: &'a Document,
     id: Id,
 }
 
-/// Serialised values in serialised values: the library makes three levels.
+/// The maximum nesting of serialised values; the library nests three levels.
 const DEEPEST: u32 = 16;
 
 impl LeafReader for Current {
@@ -117,7 +116,7 @@ impl LeafReader for Current {
         let document = Document::parse_sharing(text.as_bytes(), &mut self.texts)
             .map_err(|error| error.context("its metadata"))?;
         if is_plain(&document, flat) {
-            // Almost every value: there is no need to read the spec that says so.
+            // The common case: the spec need not be parsed.
             let mut context = ReadContext { reading, container: &main, progress };
             let metadata = Metadata { document: &document, id: document.root() };
             return match document.get(document.root(), &name) {
@@ -133,7 +132,7 @@ impl LeafReader for Current {
             Some(text) => Some(Spec::from_json(text.clone(), reading.limits)?),
             None => None,
         };
-        // The spec of one value is a dict with the one key that it goes by.
+        // The spec of a single value is a dict with one key, which is the value's own.
         let node =
             spec.as_ref().and_then(|spec| Some((spec, spec.nodes.first()?.children().next()?)));
         let mut context = ReadContext { reading, container: &main, progress };
@@ -146,7 +145,7 @@ impl Current {
         Self { main, texts: Interner::default(), links: Vec::new() }
     }
 
-    /// What the file says of a tensor before the tensor itself is looked at.
+    /// Returns dtype and shape of a tensor from its metadata, without reading its object.
     fn described(&mut self, flat: &Text) -> Option<(DType, Vec<u64>)> {
         let name = metadata_name(flat);
         let values = self.attribute(&name).ok()??;
@@ -160,14 +159,15 @@ impl Current {
         Some((metadata.dtype()?, metadata.shape("shapes")?))
     }
 
-    /// The values of the root group's attribute of that name.
+    /// Reads the values of the root group's attribute with this name.
     fn attribute(&self, name: &[u8]) -> Result<Option<AttributeValues>> {
         let mut browse = self.main.browse.borrow_mut();
         let attribute = browse.root_attribute(name)?;
         attribute.map(|found| found.values(browse.file())).transpose()
     }
 
-    /// A value at a node of its own spec: an object, or an object within another's description.
+    /// Reads the value at a node of a nested spec: an object, or an object nested within the
+    /// description of another.
     fn nested(
         &mut self,
         context: &mut ReadContext<'_, '_, '_>,
@@ -220,7 +220,7 @@ impl Current {
         Ok(id)
     }
 
-    /// A concrete object by its metadata.
+    /// Reads a single object, given its metadata.
     fn object(
         &mut self,
         context: &mut ReadContext<'_, '_, '_>,
@@ -277,7 +277,7 @@ impl Current {
         Ok(id)
     }
 
-    /// An object in another checkpoint; `outer` says what tensor is made of it.
+    /// Reads an object in another checkpoint. `outer` describes the tensor to make of it.
     fn linked(
         &mut self,
         context: &mut ReadContext<'_, '_, '_>,
@@ -321,15 +321,15 @@ impl Current {
     }
 }
 
-/// What a value is read with: the reading as a whole, the container that it is in, and whom to tell
-/// how far it is.
+/// The context in which a value is read: the shared state, its container, and the progress to
+/// report to.
 struct ReadContext<'r, 'a, 'p> {
     reading: &'r mut CerebrasReading<'a>,
     container: &'r Rc<CerebrasFile>,
     progress: &'p mut dyn Progress,
 }
 
-/// A value that is a dataset.
+/// Reads a value that has a dataset.
 fn stored(
     reading: &mut CerebrasReading<'_>,
     container: &CerebrasFile,
@@ -350,7 +350,7 @@ fn stored(
     }
     let dataset = reading.dataset(object, key)?;
     let value = match class {
-        // The dataset's own attributes win over the root's metadata, as in the library.
+        // The dataset's own attributes take precedence over the root's metadata, as in the library.
         "NumpyArraySerializer" => {
             let own = container.values(object, "is_bfloat16")?.and_then(|values| values.truth());
             let is_bfloat16 = own.unwrap_or_else(|| metadata.is_true("is_bfloat16"));
@@ -392,14 +392,14 @@ impl<'a> Metadata<'a> {
         Ok(class.to_lossy())
     }
 
-    /// The fields, for people.
+    /// Returns the fields for display.
     fn raw(&self, texts: &mut Interner) -> Vec<(Text, Text)> {
         let JsonNode::Object(entries) = self.document.node(self.id) else { return Vec::new() };
         let mut text = |id: Id| match self.document.node(id) {
             JsonNode::Str(text) => text.clone(),
             _ => {
                 let mut text = String::with_capacity(64);
-                // A string takes all that is written to it.
+                // Writing to a `String` can't fail.
                 let _ = write!(text, "{}", self.document.python(id));
                 texts.text(text.as_bytes()).unwrap_or_else(|_| text.into())
             }
@@ -418,7 +418,7 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// What torch calls the elements: by name, else by the appliance's number.
+    /// Returns the dtype: by its torch name, else by the number of the appliance's type.
     fn dtype(&self) -> Option<DType> {
         let first = |name: &str| {
             let id = self.document.get(self.id, name)?;
@@ -432,7 +432,7 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// A shape: of `shapes`, the first one.
+    /// Returns the shape in this field. The field `shapes` has a list, of which the first counts.
     fn shape(&self, name: &str) -> Option<Vec<u64>> {
         let mut id = self.document.get(self.id, name)?;
         if name == "shapes" {
@@ -452,7 +452,7 @@ impl<'a> Metadata<'a> {
         Ok((dtype, self.shape(shape).ok_or_else(|| self.without(shape))?))
     }
 
-    /// A tensor of which every element is the same.
+    /// Returns a tensor with all elements equal.
     fn constant(&self, reading: &mut CerebrasReading<'_>, key: &Text) -> Result<Value> {
         let (dtype, shape) = self.dtype_and_shape("shape")?;
         let value = match self.field("fill_value") {
@@ -469,7 +469,7 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// Whether the metadata describes one object that goes by the value's own key, and nothing else.
+/// Whether the metadata describes a single object with the value's own key, and nothing else.
 fn is_plain(document: &Document, flat: &Text) -> bool {
     let root = document.root();
     let JsonNode::Object(entries) = document.node(root) else { return false };

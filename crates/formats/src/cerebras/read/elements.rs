@@ -1,16 +1,16 @@
-//! Element types and constants as the format names them.
+//! Element types and constants in the notation of the format.
 
 use half::{bf16, f16};
 use statelens_checkpoint::{DType, Int, Tensor};
 
 use crate::json::JsonNode;
 
-/// `torch.float32` as a dtype.
+/// Parses a name such as `torch.float32`.
 pub(super) fn torch_dtype(name: &str) -> Option<DType> {
     DType::from_torch_name(name.strip_prefix("torch.").unwrap_or(name))
 }
 
-/// The appliance's numbers for element types.
+/// Returns the dtype with this number among the appliance's types.
 pub(super) fn rtfx_dtype(code: i64) -> Option<DType> {
     Some(match code {
         1 => DType::Bool,
@@ -29,8 +29,8 @@ pub(super) fn rtfx_dtype(code: i64) -> Option<DType> {
     })
 }
 
-/// Makes a dataset's tensor the one that was saved: what the file holds as 16-bit integers is
-/// bfloat16, and anything else is cast, as the library does when it loads.
+/// Sets the dtype that a dataset's tensor had when it was saved. 16-bit integers in the file are
+/// reinterpreted as bfloat16; anything else is cast, as the library does on load.
 pub(super) fn retype(tensor: &mut Tensor, dtype: DType) {
     let bits = matches!(tensor.stored, DType::I16 | DType::U16 | DType::F16);
     if dtype == DType::BF16 && bits {
@@ -39,11 +39,12 @@ pub(super) fn retype(tensor: &mut Tensor, dtype: DType) {
     tensor.dtype = dtype;
 }
 
-/// One element of a constant tensor, little-endian; `None` if the dtype has no such value.
+/// Returns one element of a constant tensor, little-endian, or `None` if the dtype can't hold the
+/// value.
 pub(super) fn constant(dtype: &DType, value: &Constant) -> Option<Vec<u8>> {
     let float = value.float();
     let whole = |size: usize| {
-        // As numpy casts: towards zero, and only what fits.
+        // As numpy casts: rounds towards zero, and fails if the value is out of range.
         let int = match value {
             Constant::Int(int) => int.clone(),
             Constant::Float(float) => Int::parse(&format!("{:.0}", float.trunc()))?,
@@ -77,7 +78,7 @@ pub(super) fn constant(dtype: &DType, value: &Constant) -> Option<Vec<u8>> {
     })
 }
 
-/// The value that a constant tensor is full of.
+/// The value of all elements of a constant tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Constant {
     Int(Int),

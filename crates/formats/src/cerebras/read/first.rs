@@ -1,25 +1,25 @@
-//! The first keys of a large file, before its tree is read: that is as long as all keys together,
-//! twice over, and begins with them in a plain form.
+//! Returns the first keys of a large file before its tree is parsed. The tree has the length of all
+//! keys together, twice, but begins with a plain form of them.
 
 use statelens_checkpoint::{Result, Text};
 
 use super::{FIRST, join};
 use crate::json::Parser;
 
-/// Bytes of a tree that is read in a moment: nothing is told of it before.
+/// Smaller trees (in bytes) are parsed in a moment, so nothing is reported in advance.
 const LARGE: usize = 1 << 20;
-/// Dicts in dicts that are gone into.
+/// The maximum depth of nested dicts that are searched.
 const DEEPEST: usize = 16;
 
-/// The first flat keys of a large tree; none of a small one.
+/// Returns the first flat keys of a large tree, or nothing for a small one.
 pub(super) fn keys(spec: &[u8]) -> Vec<Text> {
     if spec.len() < LARGE { Vec::new() } else { leaves(spec) }
 }
 
-/// The flat keys of the first dict that has values, up to the first that is a container.
+/// Returns the flat keys of the first dict with values, up to the first value that is a container.
 fn leaves(spec: &[u8]) -> Vec<Text> {
     let mut found = Vec::new();
-    // What breaks off or is written in another way ends the list.
+    // Truncated or unexpected text ends the list.
     drop(gather(&mut Parser::lenient(spec), &mut found));
     found
 }

@@ -15,7 +15,6 @@ use super::elements::{Constant, constant};
 use super::spec::Spec;
 use super::{CerebrasFile, CerebrasReading, LeafReader, base_name, not_given, unread};
 
-/// Reads the whole tree.
 pub(super) fn read(
     reading: &mut CerebrasReading<'_>,
     spec: Text,
@@ -24,13 +23,13 @@ pub(super) fn read(
 ) -> Result<ValueId> {
     let bytes = unhex(spec.as_bytes())
         .ok_or_else(|| Error::damaged("`__spec__` is neither JSON nor hexadecimal digits"))?;
-    // All of these are as long as all keys together: each goes when the next is made of it.
+    // Each of these is as long as all keys together, so each is dropped once the next exists.
     drop(spec);
     let pickle = statelens_pickle::read(&bytes, 0, reading.limits)
         .map_err(|broken| broken.error.context("the pickle in `__spec__`"))?;
     drop(bytes);
     let mut findings = pickle.scan(&ScanOptions::default());
-    // The loader takes an old class of its own for a dict, and so does its fixer.
+    // The loader treats its own former class as a dict, and so does the repair script.
     let old = pickle.globals().iter().find(|used| {
         used.global.is("cerebras_pytorch.utils.tensor_scalar_dict", "TensorScalarDict")
     });
@@ -56,7 +55,7 @@ pub(super) fn read(
         shared: shared(&main)?,
         links: Vec::new(),
         missing: Vec::new(),
-        // Until release 1.9 the codec of numpy arrays was that of tensors.
+        // Up to release 1.9, numpy arrays have the codec of tensors.
         arrays_are_tensors: version.is_none_or(|version| version <= 0.3),
     };
     let (top, keys) = reading.walk(spec, progress, &mut legacy)?;
@@ -92,10 +91,9 @@ pub(super) fn read(
 struct Legacy {
     main: Rc<CerebrasFile>,
     names: QuotedNames,
-    /// Those of other files that values are in.
+    /// The same for other files that contain values.
     others: HashMap<FileId, QuotedNames>,
-    /// The datasets that have several names, and their values once they were read: a further name
-    /// is a link.
+    /// Datasets with several names, and their values once read. Any further name becomes a link.
     shared: HashMap<u64, Option<ValueId>>,
     links: Vec<(ValueId, Text)>,
     missing: Vec<Text>,
@@ -150,7 +148,7 @@ impl Legacy {
             "NumpyArrayH5Type" => {
                 let dataset = reading.dataset(object, key)?;
                 let is_bfloat16 = main.truth(object, "is_bfloat16")?;
-                // numpy's scalars are kept in the same way as arrays without dimensions.
+                // numpy scalars are stored like arrays without dimensions.
                 reading.dataset_array(main, dataset, is_bfloat16, false)?
             }
             "ScalarH5Type" => scalar(reading, main, object, key)?,
@@ -189,7 +187,7 @@ impl Legacy {
         reading.builder.push(value)
     }
 
-    /// A tensor that is another dataset, here or in another file.
+    /// Reads a tensor stored as another dataset, in this or another file.
     fn elsewhere(
         &mut self,
         reading: &mut CerebrasReading<'_>,
@@ -204,7 +202,7 @@ impl Legacy {
         }
         let path = need_text(main, object, "filepath")?.to_lossy().into_owned();
         let Some(other) = reading.other(&path)? else {
-            // The file does not say what the tensor is, only where.
+            // The file has only the location of the tensor, not its dtype and shape.
             let value = unread(&not_given(base_name(&path)));
             return reading.builder.push(value);
         };
@@ -227,14 +225,14 @@ impl Legacy {
     }
 }
 
-/// The pickle of an object.
+/// Returns the pickle of an object.
 pub(super) fn pickled_bytes(container: &CerebrasFile, object: &Object) -> Result<Vec<u8>> {
     let hex = need_text(container, object, "object_value")?;
     unhex(hex.as_bytes())
         .ok_or_else(|| Error::damaged("its pickled bytes are not hexadecimal digits"))
 }
 
-/// A value of release 1.8 or older, which says nothing of its kind but by its attributes.
+/// Reads a value of release 1.8 or older, whose kind follows only from its attributes.
 fn untyped(
     reading: &mut CerebrasReading<'_>,
     main: &CerebrasFile,
@@ -261,7 +259,7 @@ fn untyped(
     reading.builder.push(value)
 }
 
-/// The tensor that a link to this file names when it is no value of the state dict.
+/// Reads the tensor that a link within this file refers to, if it is not a value of the state dict.
 fn dangling(
     reading: &mut CerebrasReading<'_>,
     main: &Rc<CerebrasFile>,
@@ -306,7 +304,7 @@ fn scalar(
     })
 }
 
-/// A tensor of which every element is the same; its dataset only says of which type.
+/// Returns a tensor with all elements equal. Its dataset only has the dtype.
 fn full(
     reading: &mut CerebrasReading<'_>,
     container: &CerebrasFile,
@@ -357,7 +355,7 @@ fn raw_file(
     reading.raw_tensor(&path.to_lossy(), dtype, shape)
 }
 
-/// The attribute `shape`: an empty one is kept as floats.
+/// Reads the attribute `shape`. An empty shape is stored as floats.
 fn shape(container: &CerebrasFile, object: &Object) -> Result<Vec<u64>> {
     match container.values(object, "shape")? {
         Some(AttributeValues::Int(dims)) => {
@@ -375,12 +373,12 @@ fn need_text(container: &CerebrasFile, object: &Object, name: &str) -> Result<Te
     text.ok_or_else(|| Error::damaged(format!("its attribute `{name}` is missing")))
 }
 
-/// Finds the root's datasets by the keys that their quoted names stand for.
+/// Finds datasets in the root group by key. Their names are percent-encoded keys.
 struct QuotedNames {
-    /// Positions and addresses of those whose names are not their keys; of all where names come
-    /// again.
+    /// Position and address of the datasets whose names differ from their keys; of all datasets if
+    /// names repeat.
     odd: HashMap<Text, (usize, u64)>,
-    /// Whether those are all.
+    /// Whether `odd` has all datasets.
     all_odd: bool,
 }
 
@@ -399,7 +397,8 @@ impl QuotedNames {
         Ok(Self { odd, all_odd })
     }
 
-    /// The address of the dataset of a key: of the last one, if several names stand for it.
+    /// Returns the address of the dataset with this key; if several names decode to it, of the
+    /// last.
     fn find(&self, container: &CerebrasFile, key: &Text) -> Option<u64> {
         let odd = self.odd.get(key).copied();
         if self.all_odd || !is_plain(key) {
@@ -416,12 +415,12 @@ impl QuotedNames {
     }
 }
 
-/// Whether a name is its own key: nothing in it is quoted.
+/// Whether a name equals its key because nothing in it is encoded.
 fn is_plain(name: &Text) -> bool {
     name.as_str().is_some_and(|name| !name.contains('%'))
 }
 
-/// The names in the root group.
+/// Returns the links in the root group.
 fn links(groups: &Groups) -> &[Link] {
     match groups.links.get(&groups.root) {
         Some(Ok(links)) => links,
@@ -429,7 +428,7 @@ fn links(groups: &Groups) -> &[Link] {
     }
 }
 
-/// The objects that have several names in the root group.
+/// Returns the objects that have several names in the root group.
 fn shared(container: &CerebrasFile) -> Result<HashMap<u64, Option<ValueId>>> {
     let browse = container.browse();
     let hard = links(browse.groups()).iter().filter_map(|link| match link.target {
@@ -445,7 +444,7 @@ fn shared(container: &CerebrasFile) -> Result<HashMap<u64, Option<ValueId>>> {
     Ok(shared)
 }
 
-/// Undoes the percent-encoding of a name.
+/// Decodes a percent-encoded name.
 fn unquote(name: &Text) -> Text {
     let bytes = name.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

@@ -1,4 +1,4 @@
-//! Values that are kept as datasets or as pickled bytes, in either family.
+//! Reads values stored as datasets or as pickled bytes, for both families.
 
 use statelens_checkpoint::{Array, DType, Error, Finding, Grade, Result, Text, Value, ValueId};
 use statelens_hdf5::{Dataset, Object};
@@ -8,7 +8,7 @@ use super::{CerebrasFile, CerebrasReading, MOST_FINDINGS};
 use crate::cerebras::read::elements::retype;
 
 impl CerebrasReading<'_> {
-    /// The tensor in a dataset; `dtype` if the file says that it is another than it looks.
+    /// Reads a tensor from a dataset. `dtype` overrides the type of the dataset.
     pub(super) fn dataset_tensor(
         &mut self,
         container: &CerebrasFile,
@@ -22,7 +22,7 @@ impl CerebrasReading<'_> {
         self.tensor(tensor)
     }
 
-    /// The numpy array in a dataset.
+    /// Reads a numpy array from a dataset.
     pub(super) fn dataset_array(
         &mut self,
         container: &CerebrasFile,
@@ -37,7 +37,7 @@ impl CerebrasReading<'_> {
         })
     }
 
-    /// The object that was pickled; it is described, never built.
+    /// Describes a pickled object, without constructing it.
     pub(super) fn pickled(&mut self, bytes: &[u8], key: &Text) -> Result<ValueId> {
         let pickle = match statelens_pickle::read(bytes, 0, self.limits) {
             Ok(pickle) => pickle,
@@ -52,7 +52,8 @@ impl CerebrasReading<'_> {
         Ok(lowered.root)
     }
 
-    /// Adds what was noticed in a pickled value; the same about many values once.
+    /// Adds the findings about a pickled value. Findings that are the same for many values are
+    /// added once.
     fn pickle_findings(&mut self, findings: Vec<Finding>, key: &Text) {
         for mut finding in findings {
             if self.told.len() < MOST_FINDINGS && self.told.insert(finding.title.clone()) {
@@ -69,7 +70,7 @@ impl CerebrasReading<'_> {
         }
     }
 
-    /// The dataset of an object, or why it is none.
+    /// Returns the dataset of an object. Fails if it is not a dataset.
     pub(super) fn dataset<'o>(&self, object: &'o Object, key: &Text) -> Result<&'o Dataset> {
         match &object.kind {
             statelens_hdf5::ObjectKind::Dataset(dataset) => Ok(dataset),

@@ -1,5 +1,5 @@
-//! The tree of a state dict, as both families of the format describe it: a nesting of
-//! containers with a leaf where each value goes.
+//! The tree of a state dict, as both families of the format describe it: nested containers with
+//! leaves for the values.
 
 use std::sync::Arc;
 
@@ -11,62 +11,61 @@ use statelens_pickle::{Node as PickleNode, NodeId, Pickle};
 
 use crate::json::{Document, Id, JsonNode};
 
-/// The tree; its first node is the root.
+/// The tree. The first node is the root.
 #[derive(Debug)]
 pub(super) struct Spec {
     pub(super) nodes: Vec<SpecNode>,
 }
 
-/// A container, or a leaf: nothing more is known of that, and most nodes are leaves.
+/// A container or a leaf. Most nodes are leaves, which need no further data.
 #[derive(Debug)]
 pub(super) struct SpecNode(pub(super) Option<Box<SpecContainer>>);
 
-/// A container, and what leads to its children.
+/// A container, and the steps to its children.
 #[derive(Debug)]
 pub(super) struct SpecContainer {
     pub(super) shape: NodeKind,
-    /// The node of its first child; the others follow.
+    /// The index of the first child; the others follow it.
     first: usize,
     pub(super) steps: Steps,
 }
 
-/// The steps to a container's children.
 #[derive(Debug)]
 pub(super) enum Steps {
-    /// So many positions.
+    /// This number of positions.
     Positions(usize),
-    /// Keys, which the file calls as Python prints them.
+    /// Keys. Their names in the file are Python's `str` of them.
     Keys(Vec<DictKey>),
-    /// Keys, and what the file calls them; nothing where the library that wrote it lost the child.
+    /// Keys and their names in the file. `None` for a child that the library lost on writing.
     Renamed(Vec<DictKey>, Vec<Option<Text>>),
 }
 
-/// What is at a node.
+/// The kind of a container.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum NodeKind {
     List(ListClass),
     Tuple(TupleClass),
     Set,
-    /// Keys are those of the children.
+    /// A dict with the keys of its children.
     Dict(DictClass),
-    /// A value and what the library must know to make something of it.
+    /// A serialised value, and what the library needs to restore it.
     NestedObject,
 }
 
 impl SpecNode {
-    /// The nodes of its children.
+    /// Returns the indices of its children.
     pub(super) fn children(&self) -> std::ops::Range<usize> {
         self.0.as_ref().map_or(0..0, |branch| branch.first..branch.first + branch.steps.len())
     }
 }
 
 impl SpecContainer {
-    /// The node of a child, and what the file calls the step to it; none if there is no such child.
+    /// Returns the index of a child and its name in the file, or `None` if there is no such child.
     pub(super) fn child(&self, at: usize) -> Option<(usize, Option<Text>)> {
         (at < self.steps.len()).then(|| (self.first + at, self.steps.stored(at)))
     }
 
-    /// Whether the file calls its children by other names than their keys.
+    /// Whether the names of its children in the file differ from their keys.
     pub(super) fn is_renamed(&self) -> bool {
         matches!(self.steps, Steps::Renamed(..))
     }
@@ -83,7 +82,7 @@ impl Steps {
     fn stored(&self, at: usize) -> Option<Text> {
         match self {
             Self::Positions(_) => Some(at.to_string().into()),
-            // Python's `str()` of the key.
+            // Python's `str` of the key.
             Self::Keys(keys) => match keys.get(at)? {
                 DictKey::Str(text) => Some(text.clone()),
                 key => Some(Key { parts: vec![KeyPart::Field(key.clone())] }.flat()),
@@ -94,10 +93,10 @@ impl Steps {
 }
 
 impl Spec {
-    /// From the JSON that torch's `treespec_dumps` writes: a protocol and a node.
+    /// Parses the JSON that torch's `treespec_dumps` writes: a protocol number and a node.
     pub(super) fn from_json(text: Text, limits: &Limits) -> Result<Self> {
         let document = Document::parse_sharing(text.as_bytes(), &mut Interner::default())?;
-        // It is as long as all keys together.
+        // The text is as long as all keys together.
         drop(text);
         let [protocol, root] = document.items(document.root()) else {
             return Err(bad("it is not a protocol and a tree"));
@@ -120,9 +119,10 @@ impl Spec {
         Ok(building.spec)
     }
 
-    /// From a pickled `torch.utils._pytree.TreeSpec`.
+    /// Reads a pickled `torch.utils._pytree.TreeSpec`.
     pub(super) fn from_pickle(pickle: &Pickle, limits: &Limits) -> Result<Self> {
-        // Every node takes a byte to name, so a tree that shares its branches can't grow.
+        // Each reference to a node takes at least a byte, which limits the size of a tree with
+        // shared branches.
         let mut building = Building::new(limits.values.min(pickle.end()));
         let mut open = vec![(building.slot()?, pickle.root())];
         while let Some((slot, id)) = open.pop() {
@@ -154,7 +154,8 @@ impl Building {
         Ok(self.spec.nodes.len() - 1)
     }
 
-    /// Makes a node what it is, a leaf if it has no shape; returns its children, still to be filled.
+    /// Sets the kind of a node; a node without a kind is a leaf. Returns its children, which are
+    /// still to be filled.
     fn fill<T: Copy>(
         &mut self,
         slot: usize,
@@ -182,9 +183,10 @@ fn bad(what: &str) -> Error {
     Error::damaged(format!("the tree of the state dict can't be understood: {what}"))
 }
 
-/// A defaultdict's context is its factory and its keys, and the library walks that as if it were
-/// the keys: the first value goes by the factory's name, the second by the list of all keys,
-/// and any further one is lost.
+/// Returns the names of the children of a defaultdict. Its context is the factory and the list of
+/// keys, and the library iterates over the context as if it were the keys: the first value is
+/// stored under the name of the factory, the second under the list of all keys, and all further
+/// ones are lost.
 fn defaulted(keys: Vec<DictKey>, factory: &str, list: &str) -> Steps {
     let mut stored = vec![None; keys.len()];
     for (place, name) in stored.iter_mut().zip([factory, list]) {
@@ -273,7 +275,7 @@ fn json_shape(
     shape.map(Some)
 }
 
-/// A key as JSON keeps it: a tuple has become a list.
+/// Returns a key as JSON represents it, where a tuple is a list.
 fn json_key(document: &Document, id: Id) -> DictKey {
     match document.node(id) {
         JsonNode::Str(text) => DictKey::Str(text.clone()),
@@ -324,7 +326,7 @@ fn pickle_shape(
         ("collections", "OrderedDict") => {
             (NodeKind::Dict(DictClass::Ordered), Steps::Keys(keys(context)?))
         }
-        // Early releases had a dict of their own for tensors and scalars.
+        // Early releases had their own dict class for tensors and scalars.
         (_, "TensorScalarDict") => (NodeKind::Dict(DictClass::Dict), Steps::Keys(keys(context)?)),
         ("builtins", "list") => (NodeKind::List(ListClass::List), Steps::Positions(count)),
         ("collections", "deque") => {
@@ -357,7 +359,7 @@ fn pickle_shape(
     }))
 }
 
-/// Python's `repr` of a key.
+/// Returns Python's `repr` of a key.
 fn key_repr(key: &DictKey) -> String {
     match key {
         DictKey::Str(_) => {
@@ -370,7 +372,7 @@ fn key_repr(key: &DictKey) -> String {
 
 fn pickle_key(pickle: &Pickle, id: NodeId) -> DictKey {
     pickle.dict_key(id).unwrap_or_else(|| {
-        // The text of a class or a number costs little, however often it is a key.
+        // The representation of a class or a number is cheap, however often it is used as a key.
         let complex = || pickle.call(id).is_some_and(|(class, _)| class.is("builtins", "complex"));
         let cheap = pickle.global(id).is_some() || complex();
         let text = if cheap { pickle.repr(id) } else { None };

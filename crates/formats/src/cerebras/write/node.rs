@@ -1,30 +1,30 @@
-//! What a state dict is to the Cerebras library: containers in order, and under them leaves with
-//! their flat keys.
+//! The Cerebras library's view of a state dict: containers in order, and their leaves with flat
+//! keys.
 
 use statelens_checkpoint::{DictKey, Global, Text, ValueId};
 
 /// Containers and leaves in order.
 #[derive(Default)]
 pub(super) struct Outline {
-    /// A container stands before its children.
+    /// Containers precede their children.
     pub(super) nodes: Vec<StructureNode>,
     pub(super) leaves: Vec<FlatLeaf>,
 }
 
-/// A place in the structure.
+/// A node of the structure.
 pub(super) enum StructureNode {
     /// The next leaf.
     Leaf,
-    /// A container of so many children; `keys` if it is a kind of dict.
+    /// A container with this number of children; `keys` is used for the kinds of dict.
     Container { class: ContainerClass, keys: Vec<DictKey>, children: usize },
 }
 
-/// The containers that the format knows.
+/// The container classes that the format supports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ContainerClass {
     Dict,
     Ordered,
-    /// What makes missing entries.
+    /// A defaultdict with its factory.
     Default(Global),
     List,
     Tuple,
@@ -35,13 +35,13 @@ pub(super) enum ContainerClass {
 /// A value that is not flattened further.
 pub(super) struct FlatLeaf {
     pub(super) key: Text,
-    /// Never a link.
+    /// The value, with links resolved.
     pub(super) id: ValueId,
-    /// The leaf that is the same object and comes first.
+    /// The earliest leaf that is the same object, if there is one before this.
     pub(super) first: Option<usize>,
 }
 
-/// The family that is written.
+/// The format family to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FormatFamily {
     V04,

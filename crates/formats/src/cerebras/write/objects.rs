@@ -1,7 +1,9 @@
-//! Values that the format keeps as a pickle: protocol 4, as the library's `dill.dumps` writes.
+//! Pickles values that the format stores as pickles, with protocol 4 like the library's
+//! `dill.dumps`.
 //!
-//! Only what Python makes without running code of the checkpoint: builtin values, torch's and
-//! numpy's dtypes, and a few classes of the standard library. Anything else is refused.
+//! Supports only objects that Python constructs without running code of the checkpoint: builtin
+//! values, dtypes of torch and numpy, and a few classes of the standard library. Anything else is
+//! refused.
 
 use std::borrow::Cow;
 
@@ -13,20 +15,20 @@ use statelens_pickle::{Encoder, TupleLen};
 
 type Why = Cow<'static, str>;
 
-/// What is left to be written.
+/// A pending step of the writer.
 enum WriteTask {
     Value(ValueId),
     Key(DictKey),
-    /// An opcode that takes what was written before it.
+    /// An opcode that consumes what was written before it.
     Do(fn(&mut Encoder)),
-    /// Makes a tuple of so many values; more than three stand behind a mark.
+    /// Makes a tuple of this number of values. Tuples of more than three values start at a mark.
     Tuple(usize),
 }
 
-/// Values in one pickle; a cycle would never end.
+/// The maximum number of values in a pickle; without it, a cycle would never end.
 const MOST_VALUES: usize = 1_000_000;
 
-/// Pickles a value, or says why it can't be.
+/// Pickles a value. Fails with the reason if it can't be pickled.
 pub(super) fn pickle(source: &Checkpoint, id: ValueId) -> Result<Vec<u8>, Why> {
     let mut encoder = Encoder::new();
     encoder.proto(4);
@@ -120,7 +122,7 @@ impl ObjectWriter<'_> {
             Value::Tensor(_) | Value::Array(_) | Value::Sparse(_) => {
                 return Err("an object with tensors in it, which would have to be pickled".into());
             }
-            // Links are resolved, and lead to no link.
+            // Links are resolved and never lead to another link.
             Value::Link(_) => return Err("a link that leads nowhere".into()),
         }
         Ok(())
@@ -134,7 +136,7 @@ impl ObjectWriter<'_> {
             self.tasks.push(WriteTask::Do(Encoder::reduce));
             self.tasks.push(WriteTask::Tuple(1 + usize::from(maxlen.is_some())));
             if let Some(maxlen) = maxlen {
-                // Pickled as it is written: its value stands in the task.
+                // The task holds the value itself, as it is not a value of the checkpoint.
                 self.tasks.push(WriteTask::Key(DictKey::Int(maxlen.into())));
             }
         } else {
@@ -235,7 +237,7 @@ impl ObjectWriter<'_> {
         self.out.bool(false);
         self.out.bool(true);
         self.call(TupleLen::Three);
-        // Its state, as numpy pickles it; no fields.
+        // The state in numpy's format, without fields.
         self.out.mark();
         self.out.small_int(3);
         self.out.str(numpy.order).map_err(why)?;
@@ -253,7 +255,7 @@ impl ObjectWriter<'_> {
     fn opaque(&mut self, opaque: &Opaque) -> Result<(), Why> {
         let Opaque { global, form, args, state, items, entries, repr } = opaque;
         if global.is("cerebras", "unreadable") {
-            // What the reader puts where a value could not be read.
+            // The reader's placeholder for a value that could not be read.
             let text = repr.as_ref().map_or("it could not be read".into(), |text| text.to_lossy());
             return Err(format!("there is no value to write: {text}").into());
         }
@@ -261,7 +263,7 @@ impl ObjectWriter<'_> {
             return Err(unknown(global));
         }
         if *form == Form::Reference {
-            // A range that dill spelled as an expression is only its text.
+            // A range that dill wrote as an expression has only its text.
             let range = repr.as_ref().and_then(|text| text.as_str()?.strip_prefix("range("));
             self.global(&global.module, &global.name)?;
             let Some(numbers) = range.and_then(|text| text.strip_suffix(')')) else {
@@ -294,7 +296,7 @@ impl ObjectWriter<'_> {
         Ok(())
     }
 
-    /// A class of no arguments, called.
+    /// Writes a call of a class without arguments.
     fn made(&mut self, module: &str, name: &str) -> Result<(), Why> {
         self.global(module, name)?;
         self.out.empty_tuple();
@@ -308,7 +310,7 @@ impl ObjectWriter<'_> {
     }
 
     fn global(&mut self, module: &str, name: &str) -> Result<(), Why> {
-        // A private module of one Python release.
+        // A private module of a single Python release.
         let module = if module == "pathlib._local" { "pathlib" } else { module };
         self.out.short_str(module).map_err(why)?;
         self.out.short_str(name).map_err(why)?;
@@ -332,7 +334,7 @@ fn unknown(class: &Global) -> Why {
     format!("an object of the class {class}, which runs code when it is loaded").into()
 }
 
-/// Whether an entry of an object is its class.
+/// Whether an entry of an object holds its class.
 pub(super) fn names_class(source: &Checkpoint, dict: &Dict, entry: &(DictKey, ValueId)) -> bool {
     let (key, id) = entry;
     let DictClass::Object(class) = &dict.class else { return false };
@@ -340,7 +342,7 @@ pub(super) fn names_class(source: &Checkpoint, dict: &Dict, entry: &(DictKey, Va
     is_named && matches!(source.value(*id), Value::Opaque(opaque) if opaque.global == **class)
 }
 
-/// Classes and functions whose objects are data, and that every Python has.
+/// Whether this is a class or function of the standard library whose instances are plain data.
 fn is_known(global: &Global) -> bool {
     match &*global.module {
         "builtins" => matches!(
@@ -386,8 +388,8 @@ fn is_known(global: &Global) -> bool {
     }
 }
 
-/// The little-endian bytes of a scalar, or of the element that a constant tensor repeats, if they
-/// are at hand and are what it means.
+/// Returns the little-endian bytes of a scalar or of the repeated element of a constant tensor, if
+/// they are in memory and need no conversion.
 pub(super) fn element(tensor: &Tensor) -> Option<Vec<u8>> {
     let bytes = match &tensor.layout {
         Layout::Inline(bytes) | Layout::Fill(bytes) => bytes,
@@ -411,13 +413,13 @@ pub(super) fn element(tensor: &Tensor) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// How numpy pickles a dtype.
+/// numpy's pickle representation of a dtype.
 struct NumpyDType {
     /// Kind and size.
     code: Cow<'static, str>,
     /// Byte order.
     order: &'static str,
-    /// Size, alignment and flags; the first two are not said of numbers.
+    /// Size, alignment and flags; numbers don't specify the first two.
     layout: [i64; 3],
 }
 
@@ -454,7 +456,7 @@ impl NumpyDType {
     }
 }
 
-/// A real floating point number of one of the four common widths.
+/// Returns the value of a float of 16, 32 or 64 bits.
 pub(super) fn real(dtype: &DType, bytes: &[u8]) -> Option<f64> {
     Some(match dtype {
         DType::F16 => half::f16::from_le_bytes(bytes.try_into().ok()?).to_f64(),

@@ -1,5 +1,5 @@
-//! A state dict as the Cerebras library flattens it: containers in order, and under them leaves
-//! with their flat keys.
+//! Flattens a state dict as the Cerebras library does: containers in order, and their leaves with
+//! flat keys.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,15 +13,15 @@ use super::report::{self, EXCLUDE, LossReport};
 use super::{spec, tree};
 use crate::views::{self, same_view};
 
-/// The most places in an outline. A few links to containers, each holding links to further
-/// ones, could stand for more than any memory holds.
+/// The maximum number of nodes. A few links to containers that each hold further links can expand
+/// to more than fits into memory.
 const MOST_NODES: u64 = 1_000_000;
 
-/// The deepest nesting that is written. The library's loader recurses twice a level, and Python
-/// allows a thousand; it was seen to load 490.
+/// The maximum nesting. The library's loader recurses twice per level, and Python's limit is a
+/// thousand; it loaded 490 levels in a test.
 const MOST_NESTED: u32 = 450;
 
-/// Outlines a state dict. Fails only if it is too large; all else goes into the report.
+/// Outlines a state dict. Fails only if it is too large; everything else goes into the report.
 pub(super) fn outline(
     source: &Checkpoint,
     family: FormatFamily,
@@ -97,13 +97,13 @@ pub(super) fn outline(
 }
 
 enum Visit {
-    /// A value, the length of its parent's path, its own step, how deep it is.
+    /// A value, the length of its parent's path, its own step, and its depth.
     Enter { id: ValueId, parent: usize, step: Option<Vec<u8>>, depth: u32 },
-    /// Everything in this container has been seen.
+    /// The end of this container.
     Leave(ValueId),
 }
 
-/// A container as it will be written: each child with its step in the flat key.
+/// A container as it will be written: its children with their steps in the flat key.
 struct OutlineContainer {
     class: ContainerClass,
     keys: Vec<DictKey>,
@@ -111,7 +111,7 @@ struct OutlineContainer {
 }
 
 impl OutlineContainer {
-    /// `None` if the value is a leaf.
+    /// Returns `None` if the value is a leaf.
     fn of(
         source: &Checkpoint,
         id: ValueId,
@@ -157,7 +157,7 @@ impl OutlineContainer {
                 }
                 FormatFamily::V04 => None,
             },
-            // A namespace of plain values is pickled as one.
+            // A namespace of plain values is pickled as an object.
             Value::Dict(dict) if is_namespace(dict) && !source.holds_tensor(id) => None,
             Value::Dict(dict) => Some(Self::dict(source, dict, family, report, key)),
             _ => None,
@@ -208,13 +208,13 @@ impl OutlineContainer {
     }
 }
 
-/// Whether an object is a namespace, which every Python has.
+/// Whether an object is a namespace; their classes are part of every Python.
 fn is_namespace(dict: &Dict) -> bool {
     let DictClass::Object(class) = &dict.class else { return false };
     class.is("argparse", "Namespace") || class.is("types", "SimpleNamespace")
 }
 
-/// The keys as they are written: what the structure can't hold becomes a string.
+/// Returns the keys to write. Keys that the structure can't hold become strings.
 fn keys(
     dict: &Dict,
     family: FormatFamily,
@@ -251,7 +251,7 @@ fn keys(
     written
 }
 
-/// What Python's `str` makes of a key.
+/// Returns Python's `str` of a key.
 fn step(key: &DictKey) -> Vec<u8> {
     match key {
         DictKey::Str(text) => text.as_bytes().to_vec(),
@@ -259,9 +259,10 @@ fn step(key: &DictKey) -> Vec<u8> {
     }
 }
 
-/// The steps to the entries of a defaultdict. The Cerebras library mistakes what makes missing
-/// entries, and the list of keys, for its first two keys, both when it saves and when it loads;
-/// it finds no third. `None` if there is one, or if we don't know how Python prints these two.
+/// Returns the steps to the entries of a defaultdict. When saving and loading, the Cerebras library
+/// mistakes the factory and the list of keys for the first two keys, and does not find a third.
+/// Returns `None` if there are more than two entries, or if Python's representation of these two is
+/// unknown.
 fn default_steps(dict: &Dict) -> Option<Vec<Vec<u8>>> {
     let DictClass::Default(Some(factory)) = &dict.class else { return None };
     let printed = match (&*factory.module, &*factory.name) {
@@ -291,18 +292,19 @@ fn default_steps(dict: &Dict) -> Option<Vec<Vec<u8>>> {
     (keys.len() <= 2).then(|| steps.collect())
 }
 
-/// Which leaf was the first with an object, or with a view of a memory.
+/// The first leaf with each object, and with each view of shared memory.
 #[derive(Default)]
 struct Ties {
     values: HashMap<ValueId, usize>,
     tensors: HashMap<TensorId, usize>,
-    /// By memory and fingerprint.
+    /// Keyed by memory and fingerprint.
     views: HashMap<(u32, u64), Vec<(TensorId, usize)>>,
     memories: HashSet<u32>,
 }
 
 impl Ties {
-    /// The first leaf that is the same object as leaf number `leaf`, if it is not this one.
+    /// Returns the earliest leaf that is the same object as the leaf with index `leaf`, unless that
+    /// is itself.
     fn first(
         &mut self,
         source: &Checkpoint,

@@ -1,11 +1,11 @@
-//! What the format can't hold: told as a loss where something sensible is written instead, or
-//! gathered into one refusal.
+//! Collects values that the format can't hold: losses if a substitute is written, or a single
+//! refusal that lists all others.
 
 use std::borrow::Cow;
 
 use statelens_checkpoint::{Error, Loss, Text};
 
-/// Losses and refusals while they are found.
+/// Losses and refusals found so far.
 #[derive(Default)]
 pub(super) struct LossReport {
     losses: Vec<(LossKind, Vec<String>)>,
@@ -13,7 +13,7 @@ pub(super) struct LossReport {
     advice: Vec<&'static str>,
 }
 
-/// What happens to a value, and why.
+/// The kind of a loss: what happens to a value, and why.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct LossKind {
     what: &'static str,
@@ -21,14 +21,14 @@ pub(super) struct LossKind {
     harmless: bool,
 }
 
-/// What to do about a refusal.
+/// Advice for refusals.
 pub(super) const CAST: &str =
     "Real floating-point tensors can be given another dtype, for example with --cast float32.";
 const NAME: &str = "A value without a name is given one with --prefix NAME.";
 pub(super) const OLDER: &str = "Format 0.4 holds them as they are: --format-version 0.4.";
 pub(super) const EXCLUDE: &str = "Entries can be left out with --exclude.";
 
-/// Refusals that are spelled out; the rest is counted.
+/// The number of refusals that are listed; the rest are counted.
 const SHOWN: usize = 10;
 
 const FLATTENING: &str =
@@ -113,7 +113,7 @@ pub(super) const TIES_04: LossKind = harmless(
 );
 
 impl LossReport {
-    /// Notes that `kind` happens to the value at `key`.
+    /// Adds the loss `kind` for the value at `key`.
     pub(super) fn lose(&mut self, kind: LossKind, key: &Text) {
         let key = key.to_string();
         match self.losses.iter_mut().find(|(known, _)| *known == kind) {
@@ -122,7 +122,7 @@ impl LossReport {
         }
     }
 
-    /// Notes that the value at `key` can't be written, why, and what to do about it.
+    /// Adds a refusal of the value at `key`, with the reason and advice.
     pub(super) fn refuse(
         &mut self,
         key: &Text,
@@ -138,7 +138,7 @@ impl LossReport {
         }
     }
 
-    /// The losses, or the refusal of everything that was refused.
+    /// Returns the losses, or an error if anything was refused.
     pub(super) fn finish(self, version: &str) -> Result<Vec<Loss>, Error> {
         if self.refused.is_empty() {
             let loss = |(kind, keys): (LossKind, Vec<String>)| Loss {
@@ -173,7 +173,7 @@ impl LossReport {
     }
 }
 
-/// A key on one line, whatever is in it.
+/// Returns a key on a single line, with control characters replaced.
 fn printable(key: &str) -> String {
     if key.is_empty() {
         return "(no name)".into();

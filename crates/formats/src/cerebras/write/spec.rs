@@ -1,12 +1,12 @@
-//! The structure of a state dict as JSON: what torch's `treespec_dumps` writes, and the skeleton
-//! that the Cerebras library puts beside it for people.
+//! Writes the structure of a state dict as JSON: the output of torch's `treespec_dumps`, and the
+//! human-readable skeleton that the Cerebras library adds to it.
 
 use statelens_checkpoint::{DictKey, Text};
 
 use super::node::{ContainerClass, StructureNode};
 use crate::json;
 
-/// `[skeleton, spec]`, indented, as the root attribute `__spec__` has it.
+/// Returns `[skeleton, spec]`, indented, as in the root attribute `__spec__`.
 pub(super) fn root(nodes: &[StructureNode]) -> String {
     let mut out = String::from("[");
     json::separate(&mut out, false, 1);
@@ -22,7 +22,7 @@ pub(super) fn root(nodes: &[StructureNode]) -> String {
     out
 }
 
-/// The same for a dict of one leaf, on a line one level in.
+/// Writes the same for a dict with one leaf, indented by one level.
 pub(super) fn single(key: &Text, out: &mut String) {
     out.push('[');
     json::separate(out, false, 2);
@@ -43,15 +43,15 @@ pub(super) fn single(key: &Text, out: &mut String) {
     out.push(']');
 }
 
-/// Whether JSON can hold a key of a dict. (A key that can't would be saved, and not found again.)
+/// Whether JSON can hold a key of a dict. (Other keys would be saved, but not found on load.)
 pub(super) fn can_hold(key: &DictKey) -> bool {
     !matches!(key, DictKey::Bytes(_) | DictKey::Tuple(_) | DictKey::Other(_))
 }
 
-/// The spec: protocol 1, then the tree.
+/// Returns the spec: protocol 1, then the tree.
 fn treespec(nodes: &[StructureNode]) -> String {
     let mut out = String::from("[1, ");
-    // Children that are still to come, for each open container.
+    // The number of remaining children of each open container.
     let mut open: Vec<usize> = Vec::new();
     for node in nodes {
         match node {
@@ -76,7 +76,7 @@ fn treespec(nodes: &[StructureNode]) -> String {
     out
 }
 
-/// After a leaf or an empty container: closes what is complete.
+/// Closes all containers that are complete after a leaf or an empty container.
 fn close(open: &mut Vec<usize>, out: &mut String, mut empty: bool) {
     while let Some(left) = open.last_mut() {
         if !empty {
@@ -104,7 +104,7 @@ fn type_name(class: &ContainerClass) -> &'static str {
     }
 }
 
-/// JSON in a JSON string, but for the defaultdict, which has an object.
+/// Writes the context of a container: JSON in a JSON string; for a defaultdict, an object.
 fn context(class: &ContainerClass, keys: &[DictKey], out: &mut String) {
     match class {
         ContainerClass::Dict | ContainerClass::Ordered => json::quote_str(&key_list(keys), out),
@@ -139,7 +139,7 @@ fn key_list(keys: &[DictKey]) -> String {
     out
 }
 
-/// A key that is no string, as JSON.
+/// Returns a key that is not a string, as JSON.
 fn json_key(key: &DictKey) -> String {
     match key {
         DictKey::Bool(true) => "true".into(),
@@ -150,7 +150,7 @@ fn json_key(key: &DictKey) -> String {
     }
 }
 
-/// Whether Python's JSON can hold the structure: no sets, no deques.
+/// Whether Python's JSON can hold the structure: it has no sets and no deques.
 fn dumpable(nodes: &[StructureNode]) -> bool {
     nodes.iter().all(|node| {
         !matches!(
@@ -160,7 +160,7 @@ fn dumpable(nodes: &[StructureNode]) -> bool {
     })
 }
 
-/// The structure with `"*"` for every leaf, on a line one level in.
+/// Writes the structure with `"*"` for every leaf, indented by one level.
 fn skeleton(nodes: &[StructureNode], out: &mut String) {
     struct OpenNode<'a> {
         keys: &'a [DictKey],

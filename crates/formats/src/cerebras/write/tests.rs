@@ -1,5 +1,5 @@
-//! What is written, beside what the real library wrote for the same state dict; and what is
-//! refused.
+//! Compares written files with those of the real library for the same state dict, and tests
+//! refusals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn open(name: &str) -> Result<Checkpoint> {
     crate::open(FileSet::single(name, Memory::from(bytes)), &Limits::default(), &mut Unwatched)
 }
 
-/// A checkpoint in a few lines.
+/// Builds a checkpoint in a few lines.
 struct Make(Builder);
 
 impl Make {
@@ -63,7 +63,7 @@ impl Make {
     }
 }
 
-/// The file of a plan without compression.
+/// Returns the file of a plan without compression.
 fn file(source: &Arc<Checkpoint>, version: Version) -> Result<Vec<u8>> {
     let plan =
         plan(source.clone(), &WriteOptions { version, compression: Compression::None }, "x.mdl")?;
@@ -89,7 +89,7 @@ fn refusal(source: &Arc<Checkpoint>, version: Version) -> String {
     plan(source.clone(), &options, "x.mdl").unwrap_err().to_string()
 }
 
-/// An HDF5 file that was read.
+/// An HDF5 file that was read back.
 struct Read {
     file: Hdf5File,
     tree: ObjectTree,
@@ -103,7 +103,7 @@ impl Read {
         Self { file, tree }
     }
 
-    /// The attributes of an object by name.
+    /// Returns the attributes of an object by name.
     fn attributes(
         &self,
         object: &Object,
@@ -124,7 +124,7 @@ impl Read {
         self.root()[name].2.text().unwrap().to_string()
     }
 
-    /// The datasets by path.
+    /// Returns the datasets by path.
     fn datasets(&self) -> BTreeMap<String, &Object> {
         let mut found = BTreeMap::new();
         let mut open = vec![(String::new(), self.tree.groups.root)];
@@ -144,19 +144,20 @@ impl Read {
     }
 }
 
-/// Fixtures of which format 0.5 can't hold what is in them, with a word of the refusal. The
-/// library saves some of them, and then can't load them.
+/// Fixtures whose content format 0.5 can't hold, with a word of the refusal. The library saves some
+/// of them, but can't load them.
 const REFUSED: [(&str, &str); 3] = [
     ("keys_collide", "same name"),
     ("keys_collide_tensor", "same name"),
     ("keys_int_str_collide", "same name"),
 ];
 
-/// Every attribute and every dataset is as the library wrote it, but for what is known:
-/// - the release of the library is not claimed;
-/// - a value that Python happened to share is a link there;
-/// - tensors that share all their memory are tied here, and there only if they were one object;
-/// - pickles are spelled otherwise, which only a loader can judge;
+/// Every attribute and every dataset must be as the library wrote it, with these exceptions:
+/// - there is no release of the library;
+/// - a value that Python happened to share is a link in the library's file;
+/// - tensors that share all their memory are tied here, but in the library's file only if they were
+///   one object;
+/// - pickles are encoded differently, and only a loader can compare them;
 /// - arrays are little-endian.
 #[test]
 fn files_have_the_attributes_that_the_library_writes() {
@@ -169,7 +170,7 @@ fn files_have_the_attributes_that_the_library_writes() {
         }
         let name = path.file_stem().unwrap().to_str().unwrap();
         let Ok(source) = open(&format!("{name}.pt")) else {
-            // Written by a torch without these dtypes: an empty zip file.
+            // Written by a torch release without these dtypes: an empty zip file.
             assert!(["dtype_uint16", "dtype_uint32", "dtype_uint64"].contains(&name), "{name}");
             continue;
         };
@@ -186,7 +187,7 @@ fn files_have_the_attributes_that_the_library_writes() {
             continue;
         }
         if name == "keys_tuple" {
-            // What the library writes here it can't load: the key becomes a string.
+            // The library can't load its own file for this; here the key becomes a string.
             let plan = plan(source, &WriteOptions::default(), "x.mdl").unwrap();
             assert_eq!(plan.losses[0].what, "keys of other types become strings");
             continue;
@@ -247,7 +248,7 @@ fn constants_take_no_room_and_keep_their_value() {
         let layout = Layout::Fill(element.into());
         entries.push((name, make.push_tensor(Tensor::new(dtype, vec![1 << 20], layout))));
     }
-    // Only NaN, whose bits may mean something, is written out.
+    // Only NaN, whose bits may carry meaning, is written as elements.
     let root = make.named(entries);
     let source = make.done(root);
     let read = Read::new(file(&source, Version::V05).unwrap());
@@ -272,7 +273,7 @@ fn constants_take_no_room_and_keep_their_value() {
     for path in ["/f", "/b", "/i", "/t"] {
         assert_eq!(kind(path), Some("DeferredFullTensor".into()));
     }
-    // There is no attribute that holds more than 63 bits.
+    // No attribute type holds more than 63 bits.
     for path in ["/u", "/nan"] {
         assert_eq!(kind(path), Some("TorchTensorH5Type".into()));
     }
@@ -290,7 +291,7 @@ fn links_to_containers_are_written_out_and_cycles_refused() {
     let about = read.text("b.w.__metadata__");
     assert!(about.contains("\"key\": \"a.w\",\n        \"__LINKED__\": true"), "{about}");
     assert_eq!(read.datasets().len(), 1);
-    // Format 0.4 has no links: two names of one dataset.
+    // Format 0.4 has no links; instead, one dataset has two names.
     let read = Read::new(file(&source, Version::V04).unwrap());
     assert_eq!(read.datasets().len(), 2);
     assert_eq!(read.tree.find("/a.w"), read.tree.find("/b.w"));
@@ -305,7 +306,7 @@ fn links_to_containers_are_written_out_and_cycles_refused() {
     assert!(refused.contains("`self.0`: a container that holds itself"), "{refused}");
 }
 
-/// Twenty lists, each holding the one before ten times.
+/// Twenty lists, each of which holds the previous one ten times.
 #[test]
 fn laughs_are_limited() {
     let mut make = Make::new();
@@ -449,7 +450,8 @@ fn containers_that_the_format_does_not_know_are_losses() {
     assert!(read.text("__spec__").contains("collections.defaultdict"));
 }
 
-/// More keys than an object header of version 1 can count attributes; models of experts have them.
+/// More keys than an object header of version 1 can count attributes. Mixture-of-experts models
+/// have that many.
 #[test]
 fn very_many_keys_are_written_and_read_back() {
     const KEYS: usize = 70_000;

@@ -1,8 +1,8 @@
-//! The structure of a state dict as format 0.4 has it: a pickled `torch.utils._pytree.TreeSpec`
-//! in hexadecimal.
+//! Writes the structure of a state dict for format 0.4: a pickled `torch.utils._pytree.TreeSpec` in
+//! hexadecimal.
 //!
-//! Loaded by torch 2.0 to 2.4: the counts that 2.1 and later keep are all there, and the ones
-//! that 2.0 keeps are among them.
+//! Torch 2.0 to 2.4 can load it: it has all the counts of torch 2.1 and later, which include those
+//! of 2.0.
 
 use statelens_checkpoint::{DictKey, Result};
 use statelens_pickle::{Encoder, MemoId};
@@ -17,7 +17,7 @@ struct OpenContainer {
     leaves: i64,
 }
 
-/// What is used again and again.
+/// Memoised objects that are used repeatedly.
 #[derive(Default)]
 struct Memos {
     tree: Option<MemoId>,
@@ -26,11 +26,11 @@ struct Memos {
     types: Vec<(ContainerClass, MemoId)>,
 }
 
-/// The names of a spec's attributes.
+/// Attribute names of a spec.
 const NAMES: [&str; 6] =
     ["type", "context", "children_specs", "num_nodes", "num_leaves", "num_children"];
 
-/// The pickle in hexadecimal. Fails on keys that can't be pickled plainly.
+/// Returns the pickle in hexadecimal. Fails on keys that can't be pickled as plain values.
 pub(super) fn hex(outline: &Outline) -> Result<String> {
     let mut out = Encoder::new();
     out.proto(4);
@@ -50,7 +50,7 @@ pub(super) fn hex(outline: &Outline) -> Result<String> {
                 }
             }
         }
-        // A leaf, or a container that is complete at once, completes those around it.
+        // A leaf or an empty container may complete the containers around it.
         let mut done = match node {
             StructureNode::Leaf => Some((1, 1)),
             StructureNode::Container { .. } => None,
@@ -79,7 +79,7 @@ pub(super) fn hex(outline: &Outline) -> Result<String> {
     Ok(out.bytes().iter().flat_map(digits).flatten().collect())
 }
 
-/// One leaf object for all.
+/// Writes the leaf, a single object shared by all.
 fn leaf(out: &mut Encoder, memos: &mut Memos) -> Result<()> {
     if let Some(memo) = memos.leaf {
         out.memoized(memo);
@@ -100,7 +100,7 @@ fn leaf(out: &mut Encoder, memos: &mut Memos) -> Result<()> {
     end(out, memos, [1, 1, 0])
 }
 
-/// A container up to its list of children.
+/// Writes a container up to its list of children.
 fn begin(
     out: &mut Encoder,
     memos: &mut Memos,
@@ -148,7 +148,7 @@ fn begin(
     Ok(())
 }
 
-/// The counts, and the end of a spec's attributes.
+/// Writes the counts and the end of a spec's attributes.
 fn end(out: &mut Encoder, memos: &mut Memos, counts: [i64; 3]) -> Result<()> {
     for (index, count) in counts.into_iter().enumerate() {
         name(out, memos, 3 + index)?;
@@ -183,13 +183,14 @@ fn plain_key(out: &mut Encoder, key: &DictKey) -> Result<()> {
         DictKey::Int(int) => out.int(int)?,
         DictKey::Bool(value) => out.bool(*value),
         DictKey::Float(value) => out.float(*value),
-        // The others are refused before, see `can_hold`.
+        // Other keys were already refused, see `can_hold`.
         _ => out.none(),
     }
     Ok(())
 }
 
-/// Whether the structure can hold a key, and we know how Python prints it: that is its name.
+/// Whether the structure can hold a key and Python's representation of it, which becomes its name,
+/// is known.
 pub(super) fn can_hold(key: &DictKey) -> bool {
     let plain = |c: char| matches!(c, ' '..='~') && c != '\'' && c != '\\';
     let simple = |key: &DictKey| match key {

@@ -1,4 +1,4 @@
-//! Format 0.4, of releases 2.0 to 2.4: every leaf is a dataset that names its codec.
+//! Format 0.4, of releases 2.0 to 2.4: each leaf is a dataset that names its codec.
 
 use std::collections::HashSet;
 
@@ -19,19 +19,19 @@ use super::v05::{dataset, dimensions, fill_value, lose_class, unfit};
 use crate::damage;
 use crate::json::Json;
 
-/// Leaves are datasets here, of which a group holds as many as there are.
+/// Leaves are datasets of one group here.
 const MOST_LEAVES: u64 = 1_000_000;
 
-/// How an entry says what it is.
+/// How an entry identifies its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// It names its codec: 0.4.
+    /// By the name of its codec: 0.4.
     Typed,
-    /// By an attribute for each kind but tensors: 0.1, whose files name no version either.
+    /// By an attribute for each kind except tensors: 0.1, whose files have no version.
     Untyped,
 }
 
-/// Plans a file of format 0.4, or of 0.1.
+/// Plans a file of format 0.4 or 0.1.
 pub(super) fn plan(
     source: &Checkpoint,
     filter: Option<Filter>,
@@ -41,7 +41,7 @@ pub(super) fn plan(
     let outline = outline::outline(source, FormatFamily::V04, MOST_LEAVES, &mut report)?;
     let mut writer = V04Writer { source, file: FilePlan::new(), report, style };
     let mut names = HashSet::new();
-    // The dataset of each leaf, for the leaves that are the same object.
+    // The dataset of each leaf, for later leaves that are the same object.
     let mut written: Vec<Option<DatasetId>> = room::vec(outline.leaves.len() as u64)?;
     for leaf in &outline.leaves {
         let name = quote(&leaf.key);
@@ -81,7 +81,7 @@ pub(super) fn plan(
     Ok((writer.file.plan(filter)?, losses))
 }
 
-/// Whether Python shares the value anyway.
+/// Whether Python may share equal values of this kind.
 fn is_interned(value: &Value) -> bool {
     use Value::*;
     matches!(value, None | Bool(_) | Int(_) | Float(_) | Str(_) | Complex(..) | DType { .. })
@@ -193,7 +193,7 @@ impl V04Writer<'_> {
         self.empty(key, name, "DeferredFullTensor", datatype, about)
     }
 
-    /// The elements of a tensor or array.
+    /// Writes the elements of a tensor or array.
     fn elements(&mut self, key: &Text, name: &str, kind: &str, id: TensorId) -> Option<DatasetId> {
         let tensor = match self.source.tensor(id) {
             Ok(tensor) => tensor,
@@ -223,7 +223,7 @@ impl V04Writer<'_> {
         self.add(key, name, Dataset { datatype, space, content, attributes })
     }
 
-    /// What says of which kind an entry is.
+    /// Returns the attributes that identify the kind of an entry.
     fn kind(&self, kind: &str) -> Vec<Attribute> {
         let flag = |name| vec![Attribute::new(name, AttributeValue::Bool(true))];
         match (self.style, kind) {
@@ -249,7 +249,7 @@ impl V04Writer<'_> {
         }
     }
 
-    /// A dataset without elements, and attributes that say what it stands for.
+    /// Writes a dataset without elements; its attributes hold the value.
     fn empty(
         &mut self,
         key: &Text,
@@ -282,7 +282,7 @@ impl V04Writer<'_> {
     }
 }
 
-/// What fills a constant tensor of floats.
+/// Returns the fill value of a constant tensor of floats.
 fn real_fill(tensor: &Tensor) -> Option<f64> {
     objects::real(&tensor.dtype, &objects::element(tensor)?)
 }
@@ -291,7 +291,8 @@ fn codec(kind: &str) -> Attribute {
     Attribute::new("__H5_TYPE__", AttributeValue::Text(kind.into()))
 }
 
-/// As Python's `urllib.parse.quote` with nothing safe but letters, digits and `_.-~`.
+/// Percent-encodes a key like Python's `urllib.parse.quote`, with only letters, digits and `_.-~`
+/// safe.
 fn quote(key: &Text) -> String {
     let mut out = String::new();
     for byte in key.as_bytes() {

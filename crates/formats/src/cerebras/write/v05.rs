@@ -17,12 +17,12 @@ use super::spec;
 use crate::damage;
 use crate::json::{self, Json};
 
-/// Attributes of the root group that are no leaf's: spec, version, success.
+/// The number of root attributes that do not belong to leaves: spec, version, success.
 const OTHERS: u64 = 3;
-/// All attributes that the root group has room for: what two levels of the tree of their names hold.
+/// The maximum number of attributes of the root group: two levels of the B-tree of their names hold
+/// so many.
 const ROOM: u64 = 5_000_000;
 
-/// Plans a file of format 0.5.
 pub(super) fn plan(
     source: &Checkpoint,
     filter: Option<Filter>,
@@ -30,7 +30,7 @@ pub(super) fn plan(
     let mut report = LossReport::default();
     let outline = outline::outline(source, FormatFamily::V05, ROOM - OTHERS, &mut report)?;
     let mut writer = V05Writer { source, file: FilePlan::new(), report };
-    // A text of all keys, put together in a list that doubles.
+    // The text of all keys grows in a vector that doubles its capacity.
     room::ahead(outline.nodes.len() as u64 * 256)?;
     let attribute = |name: &'static str, value| Attribute::new(name, value);
     writer.file.attributes = vec![
@@ -80,7 +80,8 @@ impl V05Writer<'_> {
         }
     }
 
-    /// What is said of a value; its dataset, if it has one, is added. `None` if it is refused.
+    /// Returns the metadata of a value, and adds its dataset if it has one. Returns `None` if it is
+    /// refused.
     fn value(&mut self, flat: &Text, id: ValueId, key: &str) -> Option<Json> {
         let scalar = |value| Some(none("ScalarSerializer", vec![("scalar_value", value)]));
         match self.source.value(id) {
@@ -244,19 +245,19 @@ impl V05Writer<'_> {
     }
 }
 
-/// Python refuses to read more than 4300 digits of an integer.
+/// Python refuses to parse integers of more than 4300 digits.
 const MOST_INT_BYTES: usize = 1786;
 
 const TENSOR: &str = "TorchTensorSerializer";
 
-/// What is said of a value that has no dataset.
+/// Returns the metadata of a value without a dataset.
 fn none(kind: &'static str, mut about: Vec<(&'static str, Json)>) -> Json {
     about.push(("__TYPE__", Json::text(kind)));
     about.push(("__NONE__", Json::Bool(true)));
     Json::Object(about)
 }
 
-/// The attribute of a leaf: a spec of its own, of the one object that it is.
+/// Returns the attribute text of a leaf: a spec of its own with one object.
 fn metadata(key: &Text, about: &Json) -> String {
     let mut out = String::with_capacity(1024);
     out.push('{');
@@ -268,7 +269,7 @@ fn metadata(key: &Text, about: &Json) -> String {
     Json::List(vec![Json::Text(key.clone())]).write(&mut out, 1);
     json::separate(&mut out, true, 1);
     json::quote(key, &mut out);
-    // The name goes on inside the quotes.
+    // Continues the name inside the quotes.
     out.pop();
     out.push_str(".__metadata__\": ");
     about.write(&mut out, 1);
@@ -277,12 +278,12 @@ fn metadata(key: &Text, about: &Json) -> String {
     out
 }
 
-/// The name, if an HDF5 file can hold it.
+/// Returns the name if HDF5 can hold it.
 pub(super) fn hdf5_name(key: &Text) -> Option<&str> {
     key.as_str().filter(|key| !key.contains('\0'))
 }
 
-/// Why a tensor or array can't be written in either family, whatever its dtype.
+/// Returns why neither family can hold a tensor or array, apart from its dtype.
 pub(super) fn unfit(tensor: &Tensor) -> Option<(String, &'static str)> {
     if let Layout::Missing(why) = &tensor.layout {
         return Some((format!("there is no data to write: {why}"), EXCLUDE));
@@ -293,7 +294,7 @@ pub(super) fn unfit(tensor: &Tensor) -> Option<(String, &'static str)> {
     None
 }
 
-/// Notes what a tensor is besides a tensor.
+/// Adds losses for properties of a tensor that the format does not store.
 pub(super) fn lose_class(report: &mut LossReport, tensor: &Tensor, key: &Text) {
     match tensor.class {
         TensorClass::Tensor if tensor.requires_grad => report.lose(report::GRADIENT, key),
@@ -303,7 +304,7 @@ pub(super) fn lose_class(report: &mut LossReport, tensor: &Tensor, key: &Text) {
     }
 }
 
-/// The dataset of a tensor's elements, or why HDF5 has none like it.
+/// Returns the dataset for a tensor's elements. Fails if HDF5 has no such type.
 pub(super) fn dataset(
     source: &Checkpoint,
     id: TensorId,
@@ -319,7 +320,7 @@ pub(super) fn dataset(
     Ok(Dataset { datatype, space, content: Content::Tensor(id), attributes })
 }
 
-/// Dimensions as int64.
+/// Returns the dimensions as int64.
 pub(super) fn dimensions(tensor: &Tensor) -> Option<Vec<i64>> {
     tensor.shape.iter().map(|dim| i64::try_from(*dim).ok()).collect()
 }
@@ -328,7 +329,7 @@ fn number(value: u64) -> Json {
     Json::Number(value.to_string())
 }
 
-/// The number of a dtype in the library's own protocol, for those that it has.
+/// Returns the number of a dtype in the library's protocol, if it has one.
 fn rtfx(dtype: &DType) -> Option<i64> {
     Some(match dtype {
         DType::Bool => 1,
@@ -347,7 +348,7 @@ fn rtfx(dtype: &DType) -> Option<i64> {
     })
 }
 
-/// The number that fills a constant tensor, if making it again gives the same bytes.
+/// Returns the fill value of a constant tensor, if the value reproduces the same bytes.
 pub(super) fn fill_value(tensor: &Tensor) -> Option<Json> {
     if !matches!(tensor.layout, Layout::Fill(_)) || tensor.dtype != tensor.stored {
         return None;
@@ -365,7 +366,7 @@ pub(super) fn fill_value(tensor: &Tensor) -> Option<Json> {
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => integer(&element, true),
         dtype => {
             let value = objects::real(dtype, &element)?;
-            // Python has one NaN; another one's bits would be lost.
+            // Python has only one NaN; other bit patterns would be lost.
             if value.is_nan() {
                 return None;
             }
