@@ -25,8 +25,8 @@ pub(crate) fn allow(cap: u64) {
     METER.allow(cap);
 }
 
-/// Returns the number of workers that read these files. One for a remote file: its parts are
-/// requested in order, since the size of each request grows with the parts read.
+/// Returns the number of workers that read these files. One for a remote file, because sequential
+/// requests grow in size.
 pub(crate) fn workers(files: &[&Path]) -> usize {
     match files.iter().any(|file| address(file).is_some()) {
         true => 1,

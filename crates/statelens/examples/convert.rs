@@ -1,7 +1,7 @@
-//! Converts the weights of a checkpoint to safetensors, all layer norms as float32:
-//! `cargo run --example convert -- run/checkpoint_1000.mdl model.safetensors`.
+//! Converts the weights of a checkpoint to safetensors, all layer norms as float32: `cargo run
+//! --example convert -- run/checkpoint_1000.mdl model.safetensors`.
 //!
-//! The memory that it takes does not grow with the checkpoint.
+//! Memory use does not grow with the size of the checkpoint.
 #![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::{DType, Target, convert};

@@ -1,4 +1,4 @@
-//! Compares two checkpoints in any two formats: `cargo run --example diff -- a.mdl a.safetensors`.
+//! Compares two checkpoints of any formats: `cargo run --example diff -- a.mdl a.safetensors`.
 #![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::parts::checkpoint::Unwatched;

@@ -1,4 +1,5 @@
-//! Opens a format of our own: `WGT1`, then for each tensor a letter, its length, and its float32.
+//! Reads a custom format: `WGT1`, then for each tensor a letter, its length, and its float32
+//! values.
 #![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::parts::checkpoint::*;

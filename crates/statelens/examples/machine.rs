@@ -1,5 +1,5 @@
-//! Feeds a machine by hand: the CRC-32 of a tensor's bytes, with whatever brings them, and never more
-//! than 4 kB of them at once. `cargo run --example machine -- model.pt KEY`.
+//! Drives a state machine by hand: computes the CRC-32 of a tensor, reading its bytes from any
+//! source and at most 4 kB at a time. `cargo run --example machine -- model.pt KEY`.
 #![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::machines::{Gather, Need};
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut spans = 0;
     loop {
         match gather.need() {
-            // It says which bytes it needs next, and whoever drives it brings them, in any pieces.
+            // The machine says which bytes it needs next; they may be fed in pieces of any size.
             Need::Feed(span) => {
                 let bytes = files.read_vec(span.file, span.offset, span.len.min(4096))?;
                 gather.feed(&bytes, &mut out)?;

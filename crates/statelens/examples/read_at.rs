@@ -1,5 +1,5 @@
-//! Opens a checkpoint that is not a file: here one that is XORed with a byte, as it might be
-//! encrypted, read through a type of our own. `cargo run --example read_at -- model.pt`.
+//! Opens a checkpoint that is not a file, through a custom reader. Here it is XORed with a byte, in
+//! place of encryption. `cargo run --example read_at -- model.pt`.
 #![allow(clippy::print_stdout, reason = "a program prints")]
 
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Compares two revisions of a model on a server, and fetches only what is needed for it:
-//! `cargo run --example revisions -- https://huggingface.co/o/m/resolve/{}/model.safetensors main v2`.
+//! Compares two revisions of a model on a server, fetching only the bytes that this needs: `cargo
+//! run --example revisions -- https://huggingface.co/o/m/resolve/{}/model.safetensors main v2`.
 #![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::{Opener, diff};

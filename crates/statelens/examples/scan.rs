@@ -1,4 +1,4 @@
-//! Says what loading a file would run, and fails if it is more than harmless:
+//! Lists the code that loading a file would run, and fails unless it is known to be harmless:
 //! `cargo run --example scan -- model.pt && python train.py`.
 #![allow(clippy::print_stdout, reason = "a program prints")]
 

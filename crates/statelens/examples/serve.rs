@@ -1,5 +1,5 @@
-//! Serves the files of a folder by ranges on this machine, for `statelens info http://…` and the
-//! page: `cargo run --example serve -- folder`. Ends with its standard input.
+//! Serves the files of a folder on this machine with range requests, for `statelens info http://…`
+//! and the page: `cargo run --example serve -- folder`. Exits at the end of its standard input.
 #![allow(clippy::print_stdout, reason = "a program prints")]
 
 use std::path::Path;

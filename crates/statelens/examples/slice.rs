@@ -1,6 +1,6 @@
 //! Reads a slice of a tensor as numbers: `cargo run --example slice -- model.pt KEY '0:2, :4'`.
 //!
-//! Nothing else of the file is read but its structure and the bytes of the slice.
+//! Reads only the structure of the file and the bytes of the slice.
 #![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::Slice;

@@ -19,27 +19,28 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// What was opened, and the files of the disk behind it.
+    /// Wraps a checkpoint and the files on disk that it is read from.
     pub(crate) fn new(inner: core::Checkpoint, sources: Vec<Arc<FileSource>>) -> Self {
         Self { inner: Arc::new(inner), sources }
     }
 
-    /// What the format says about itself.
+    /// Returns the name and version of the format.
     pub fn format(&self) -> &FormatInfo {
         &self.inner.format
     }
 
-    /// What was noticed while it was opened: damage, missing shards, code that loading would run.
+    /// Returns what opening noticed: damage, missing shards, code that loading would run.
     pub fn findings(&self) -> &[Finding] {
         &self.inner.findings
     }
 
-    /// Flat keys of all leaves, tensors or not, in file order.
+    /// Returns the flat keys of all leaves, including plain values, in file order.
     pub fn keys(&self) -> impl Iterator<Item = String> + '_ {
         self.inner.each_leaf().map(|leaf| leaf.flat.to_lossy().into_owned())
     }
 
-    /// All tensors by their flat keys, in file order. One that has several names comes under each.
+    /// Returns all tensors with their flat keys, in file order. A tied tensor appears under each of
+    /// its keys.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> + '_ {
         self.inner.each_leaf().filter_map(|leaf| {
             let (id, _) = self.inner.tensor_of(leaf.target)?;
@@ -47,7 +48,7 @@ impl Checkpoint {
         })
     }
 
-    /// The tensor of a flat key. Fails if there is none, and names keys that are near.
+    /// Returns the tensor with a flat key. Otherwise, the error suggests similar keys.
     pub fn tensor(&self, key: &str) -> Result<Tensor<'_>> {
         let mut found = self.named(key)?.into_iter();
         let tensor = found.find_map(|target| self.inner.tensor_of(target));
@@ -57,13 +58,13 @@ impl Checkpoint {
         Tensor::new(&self.inner, key.to_owned(), id)
     }
 
-    /// The value of a flat key: a number, a text, an empty list. Fails if there is none, and names
-    /// keys that are near.
+    /// Returns the value with a flat key, such as a number, a text or an empty list. Otherwise, the
+    /// error suggests similar keys.
     pub fn value(&self, key: &str) -> Result<&Value> {
         Ok(self.inner.value(self.named(key)?[0]))
     }
 
-    /// The values of a flat key, one at least: keys with dots in them may be the same.
+    /// Returns the values with a flat key, at least one: a name with a dot can make two keys equal.
     fn named(&self, key: &str) -> Result<Vec<ValueId>> {
         let same = self.inner.each_leaf().filter(|leaf| leaf.flat.to_lossy() == key);
         let found: Vec<ValueId> = same.map(|leaf| leaf.target).collect();
@@ -80,13 +81,13 @@ impl Checkpoint {
         })
     }
 
-    /// Reads all of it, looks at every checksum that its files have, and counts NaN and infinities.
-    /// That it is damaged is a verdict, not an error.
+    /// Reads the whole checkpoint, checks every checksum of its files, and counts NaN and
+    /// infinities. Damage is reported in the verdict, not as an error.
     pub fn verify(&self) -> Result<Verdict> {
         self.verify_with(&mut Unwatched)
     }
 
-    /// As [`Checkpoint::verify`]; tells how far it is in bytes, and stops where `progress` says so.
+    /// Verifies as [`Checkpoint::verify`] does; `progress` counts bytes and can cancel.
     pub fn verify_with(&self, progress: &mut dyn Progress) -> Result<Verdict> {
         let checks = statelens_formats::checks(&self.inner, self.inner.files.limits())?;
         let mut verification = Verification::new(self.inner.clone(), checks, false);
@@ -94,31 +95,34 @@ impl Checkpoint {
         verification.into_report(None)
     }
 
-    /// A server is asked for one part after the other: each part that is read grows.
+    /// Returns the number of threads. One for a remote file, because sequential requests grow in
+    /// size.
     fn workers(&self) -> usize {
         if self.sources.is_empty() { 1 } else { parallel::cores() }
     }
 
-    /// The tree of values with the table of tensors, for what this crate does not do itself.
+    /// Returns the core's checkpoint, a tree of values with a table of tensors, which offers more
+    /// than this type.
     pub fn inner(&self) -> &Arc<core::Checkpoint> {
         &self.inner
     }
 
-    /// The files that it was read from, which are not to be written over.
+    /// Returns the files that the checkpoint was read from, which must not be overwritten.
     pub(crate) fn sources(&self) -> &[Arc<FileSource>] {
         &self.sources
     }
 }
 
-/// Keys that are named beside one that is not there.
+/// Similar keys that an error suggests.
 const NEAR: usize = 3;
 
-/// Compares two checkpoints key by key and value by value, whatever formats they are in.
+/// Compares two checkpoints of any formats, key by key and value by value.
 pub fn diff(left: &Checkpoint, right: &Checkpoint) -> Result<Diff> {
     diff_with(left, right, DiffOptions::default(), &mut Unwatched)
 }
 
-/// As [`diff`], with a tolerance and other options; tells how far it is in bytes.
+/// Compares as [`diff`] does, with a tolerance and other options; `progress` counts bytes and can
+/// cancel.
 pub fn diff_with(
     left: &Checkpoint,
     right: &Checkpoint,

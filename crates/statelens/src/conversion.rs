@@ -1,4 +1,4 @@
-//! Converting checkpoints.
+//! Conversion of checkpoints.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::Checkpoint;
 use crate::output::Sync;
 use crate::write::{FileOptions, Replace, write_files};
 
-/// What is written.
+/// The format to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Target {
@@ -18,18 +18,18 @@ pub enum Target {
     Cerebras,
     /// A TensorFlow bundle (`.index` and `.data-*`).
     TensorFlow,
-    /// A PyTorch zip file (`.pt`), which `torch.load(weights_only=True)` takes.
+    /// A PyTorch zip file (`.pt`), which `torch.load(weights_only=True)` accepts.
     Torch,
     /// safetensors.
     Safetensors,
     /// A NumPy archive (`.npz`).
     Numpy,
-    /// A format that was [registered](crate::register), by the id of its [`Writing`](crate::Writing).
+    /// A [registered](crate::register) format, by the id of its [`Writing`](crate::Writing).
     Registered(&'static str),
 }
 
 impl Target {
-    /// What the command's `--to` calls it.
+    /// Returns the name of the format for `--to` on the command line.
     pub fn id(self) -> &'static str {
         match self {
             Self::Cerebras => "cerebras",
@@ -42,8 +42,8 @@ impl Target {
     }
 }
 
-/// Begins a conversion of a checkpoint, all of it as it is; see [`Conversion`] for what may be asked
-/// for, and [`Conversion::write`] for doing it.
+/// Returns a conversion of the whole, unchanged checkpoint. The methods of [`Conversion`] add edits
+/// and options, and [`Conversion::write`] runs it.
 pub fn convert(checkpoint: &Checkpoint, target: Target) -> Conversion<'_> {
     Conversion {
         checkpoint,
@@ -57,48 +57,48 @@ pub fn convert(checkpoint: &Checkpoint, target: Target) -> Conversion<'_> {
     }
 }
 
-/// A conversion that has not begun. Nothing is read before [`Conversion::write`], which takes the
-/// same little memory whatever the checkpoint weighs.
+/// The description of a conversion. Values are read by [`Conversion::write`] only, which needs
+/// little memory, however large the checkpoint is.
 #[must_use = "nothing is written before `write`"]
 pub struct Conversion<'a> {
     checkpoint: &'a Checkpoint,
     target: Target,
     requested: RequestedOptions,
     shards: Option<String>,
-    /// An error waits for [`Conversion::plan`].
+    /// An error here is returned by [`Conversion::plan`].
     edit: Result<Edit>,
     lossy: bool,
     replace: bool,
     sync: bool,
 }
 
-/// What was written.
+/// The result of a conversion.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Written {
-    /// The files, by the names that they have now.
+    /// Paths of the written files.
     pub files: Vec<PathBuf>,
-    /// Their bytes together.
+    /// Total size in bytes.
     pub bytes: u64,
-    /// What is not as it was in the source.
+    /// Differences from the source.
     pub losses: Vec<Loss>,
-    /// What casting did to the numbers, and what else became of each tensor.
+    /// What casting did to the numbers, and the outcome for each tensor.
     pub report: RunReport,
 }
 
 impl Conversion<'_> {
-    /// Takes only the leaves whose flat key matches: a glob, or an expression between slashes.
-    /// Further patterns take more.
+    /// Selects the leaves whose flat key matches `pattern`: a glob, or a regular expression between
+    /// slashes. Each further pattern adds its matches.
     pub fn select(self, pattern: &str) -> Self {
         self.edited(|edit| Pattern::parse(pattern).map(|one| edit.select.push(one)))
     }
 
-    /// Leaves out those that match.
+    /// Excludes the leaves whose flat key matches.
     pub fn exclude(self, pattern: &str) -> Self {
         self.edited(|edit| Pattern::parse(pattern).map(|one| edit.exclude.push(one)))
     }
 
-    /// Takes only this top-level state (`model`, `optimizer`), and others that are named so.
+    /// Selects the top-level state `name` (`model`, `optimizer`). Each further call adds a state.
     pub fn state(self, name: &str) -> Self {
         self.edited(|edit| {
             edit.states.push(name.to_owned());
@@ -106,15 +106,15 @@ impl Conversion<'_> {
         })
     }
 
-    /// Replaces in keys whatever the regular expression `pattern` finds; `$1` in `by` is what a group
-    /// of it matched.
+    /// Replaces each match of the regular expression `pattern` in keys; `$1` in `by` is a group of
+    /// the match.
     pub fn rename(self, pattern: &str, by: &str) -> Self {
         self.edited(|edit| {
             Rename::parse(&format!("{pattern}=>{by}")).map(|one| edit.rename.push(one))
         })
     }
 
-    /// Takes a prefix off every key.
+    /// Removes a prefix from every key.
     pub fn strip_prefix(self, prefix: &str) -> Self {
         self.edited(|edit| {
             edit.strip_prefix = prefix.to_owned();
@@ -122,7 +122,7 @@ impl Conversion<'_> {
         })
     }
 
-    /// Puts a prefix before every key.
+    /// Adds a prefix to every key.
     pub fn prefix(self, prefix: &str) -> Self {
         self.edited(|edit| {
             edit.prefix = prefix.to_owned();
@@ -130,7 +130,7 @@ impl Conversion<'_> {
         })
     }
 
-    /// Casts the floating tensors whose key matches; of several, the first pattern decides.
+    /// Casts the floating-point tensors whose key matches. The first matching pattern decides.
     pub fn cast(self, pattern: &str, dtype: DType) -> Self {
         self.edited(|edit| {
             let pattern = Some(Pattern::parse(pattern)?);
@@ -139,7 +139,7 @@ impl Conversion<'_> {
         })
     }
 
-    /// Gives each name of a tensor that has several a copy of its own.
+    /// Writes a separate copy for each key of a tied tensor.
     pub fn untie(self) -> Self {
         self.edited(|edit| {
             edit.untie = true;
@@ -147,43 +147,43 @@ impl Conversion<'_> {
         })
     }
 
-    /// The version of the format: `0.5` or `0.4` of Cerebras.
+    /// Sets the version of the format: `0.5` or `0.4` for Cerebras.
     pub fn version(mut self, version: &str) -> Self {
         self.requested.version = Some(version.to_owned());
         self
     }
 
-    /// How the file is compressed, where the format can be: `lz4` or `gzip`.
+    /// Sets the compression, if the format has one: `lz4` or `gzip`.
     pub fn compression(mut self, compression: &str) -> Self {
         self.requested.compression = Some(compression.to_owned());
         self
     }
 
-    /// Cuts it into several files with an index, each up to a size as `10GB`.
+    /// Splits the output into shards of at most `size`, such as `10GB`, with an index.
     pub fn shard_size(mut self, size: &str) -> Self {
         self.shards = Some(size.to_owned());
         self
     }
 
-    /// Goes on where something would be lost or falsified, which [`Written`] tells then.
+    /// Accepts losses, which [`Written`] then reports.
     pub fn lossy(mut self) -> Self {
         self.lossy = true;
         self
     }
 
-    /// Replaces a file of that name, once the new one is complete.
+    /// Allows replacing an existing file, once the new one is complete.
     pub fn replace(mut self) -> Self {
         self.replace = true;
         self
     }
 
-    /// Waits until the files are on the disk, so that they outlive a power cut.
+    /// Waits until the files are on the disk, so that they survive a power failure.
     pub fn sync(mut self) -> Self {
         self.sync = true;
         self
     }
 
-    /// What would be written, to files that are named after `name`, and what would be lost.
+    /// Returns the plan of the files to write, which are named after `name`, with their losses.
     pub fn plan(&self, name: &str) -> Result<Plan> {
         let writing = statelens_formats::writing(self.target.id())?;
         let shards = match &self.shards {
@@ -195,14 +195,14 @@ impl Conversion<'_> {
         plan(self.checkpoint.inner().clone(), edit, &target, name)
     }
 
-    /// Writes it. The files get their names when all are complete and were opened again, with the keys, dtypes, shapes
-    /// and plain values that were to be written; whatever fails before leaves nothing. Their bytes are not read again:
-    /// [`Checkpoint::verify`] and [`diff`](crate::diff) do that.
+    /// Writes the files. They get their names when all are complete and were opened again with the
+    /// planned keys, dtypes, shapes and plain values; on an error, nothing remains. Their bytes are
+    /// not read again: [`Checkpoint::verify`] and [`diff`](crate::diff) do that.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<Written> {
         self.write_with(path, &mut Unwatched)
     }
 
-    /// As [`Conversion::write`]; tells how far it is in bytes, and stops where `progress` says so.
+    /// Writes as [`Conversion::write`] does; `progress` counts bytes and can cancel.
     pub fn write_with(
         &self,
         path: impl AsRef<Path>,
@@ -219,7 +219,7 @@ impl Conversion<'_> {
         if plan.loses() && !self.lossy {
             return Err(named(refused(&plan.losses)));
         }
-        // What the checkpoint was opened within holds for what is made of it.
+        // The limits with which the checkpoint was opened apply to the output, too.
         let limits = self.checkpoint.inner().files.limits();
         let files: Vec<PathBuf> =
             plan.files.iter().map(|file| path.with_file_name(&file.name)).collect();
@@ -246,7 +246,7 @@ impl Conversion<'_> {
     }
 }
 
-/// That something would be lost, and what.
+/// Returns the error that refuses and lists losses.
 fn refused(losses: &[Loss]) -> Error {
     let mut what = String::new();
     for loss in losses.iter().filter(|loss| !loss.harmless) {

@@ -1,5 +1,4 @@
-//! Running plans on all cores: what is to be done to every byte of a large tensor is done to several
-//! parts of it at once.
+//! Runs plans on all cores: large tensors are divided into parts that are processed in parallel.
 
 use std::marker::PhantomData;
 
@@ -10,11 +9,11 @@ use statelens_tensor::{CastReport, Pour};
 
 use crate::parallel;
 
-/// More hold more memory than they gain: somebody has to write all of it.
+/// More workers cost memory and gain little, because their output is written in order.
 const MOST_WORKERS: usize = 8;
 
-/// Runs a plan as [`run_blocking`] does, with the same bytes, on as many cores as there are. From a
-/// server one part is fetched after the other.
+/// Runs a plan with the same output as [`run_blocking`], on all cores. A remote source is read by
+/// one thread.
 pub fn run(plan: Plan, sink: &mut dyn Sink, progress: &mut dyn Progress) -> Result<RunReport> {
     let workers = parallel::cores().min(MOST_WORKERS);
     match workers < 2 || plan.source.files.is_remote() {
@@ -40,10 +39,10 @@ fn run_on(
     run_divided(plan, sink, &divide, progress)
 }
 
-/// Makes parcels ready, of a run that lives as long as `'a`.
+/// The parcels of a run with lifetime `'a`, which workers produce.
 struct Making<'a>(Parcels, PhantomData<fn(&'a ())>);
 
-/// Takes them in their order.
+/// Consumes the parcels in order.
 struct Taking<'a> {
     run: &'a mut Run,
     sink: &'a mut (dyn Sink + 'a),
@@ -80,7 +79,7 @@ impl<'a> Work for Making<'a> {
     }
 }
 
-/// How far one tensor is, as how far all is.
+/// Reports the progress of one tensor as the progress of the whole run.
 struct Within<'a> {
     done: u64,
     total: u64,
@@ -103,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// What is written, one file after the other.
+    /// Collects the output, one file after the other.
     #[derive(Default)]
     struct Bytes {
         all: Vec<u8>,
@@ -132,8 +131,8 @@ mod tests {
         Arc::new(statelens_formats::open(files, &Limits::default(), &mut Unwatched).unwrap())
     }
 
-    /// Numbers that compress a little, in tensors of 9 MB whose rows no chunk divides evenly, and a
-    /// small one.
+    /// Returns numbers that compress a little, in tensors of 9 MB whose rows no chunk divides
+    /// evenly, and a small one.
     fn source() -> Arc<Checkpoint> {
         let shapes = [("a.weight", [1_501, 1_499]), ("b.bias", [3, 7]), ("c.weight", [37, 61_001])];
         let (mut header, mut data) = (serde_json::Map::new(), Vec::new());

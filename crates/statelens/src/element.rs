@@ -1,19 +1,19 @@
-//! Types that values are read as.
+//! The Rust types that values can be read as.
 
 use half::{bf16, f16};
 use statelens_checkpoint::DType;
 
-/// A type that the values of a tensor are read as, by [`Tensor::read`](crate::Tensor::read).
+/// A type that the values of a tensor can be read as by [`Tensor::read`](crate::Tensor::read).
 pub trait Element: Copy + private::Sealed {
-    /// The dtype whose elements it is.
+    /// The dtype of this type.
     const DTYPE: DType;
 
-    /// One element of its little-endian bytes; there are as many as the dtype has.
+    /// Converts the little-endian bytes of one element; their number is the size of the dtype.
     fn from_bytes(bytes: &[u8]) -> Self;
 }
 
 mod private {
-    /// Keeps the trait to types whose bytes are known here.
+    /// Seals `Element`, so that only the types in this module implement it.
     pub trait Sealed {}
 }
 

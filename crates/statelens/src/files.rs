@@ -1,5 +1,5 @@
-//! Files as sources: positioned reads of a real file, never a memory map (a file that another
-//! program cuts short would else kill the process).
+//! Files as sources. They are read with positioned reads, never memory-mapped: if another program
+//! truncated a mapped file, the process would be killed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,35 +10,35 @@ use std::sync::{Arc, PoisonError, RwLock};
 use statelens_checkpoint::{Error, FileSet, ReadAt, Result, listed};
 use statelens_formats::sets::{CheckpointFiles, ORBAX};
 
-/// A folder with more entries than this is not looked through for files that are linked to.
+/// Entries of a folder above which it is not searched for linked files.
 const MOST_SIBLINGS: usize = 4_096;
 
-/// Files that the folder of an unpacked checkpoint's storages may hold.
+/// Files in the folder with the storages of an unpacked checkpoint.
 const MOST_STORAGES: usize = 1 << 16;
 
-/// Folders in a folder that are looked into: a SavedModel has its variables in one.
+/// Depth to which subfolders are searched: a SavedModel has its variables in one.
 const MOST_DEPTH: usize = 2;
 
-/// A regular file, opened when it is first read.
+/// A regular file, which is opened on the first read.
 pub struct FileSource {
     path: PathBuf,
     len: u64,
     file: RwLock<Option<Arc<fs::File>>>,
 }
 
-/// The files of a checkpoint, and the system's files behind them by number.
+/// The files of a checkpoint, and the files on disk that they are read from.
 #[derive(Default)]
 pub struct OpenedFiles {
-    /// For readers.
+    /// The set of files for readers.
     pub files: FileSet,
-    /// For writers that copy spans without looking at them; indexed by `FileId`.
+    /// The files for writers that copy spans directly; indexed by `FileId`.
     pub sources: Vec<Arc<FileSource>>,
 }
 
-/// The file at `path` with those that it may link to: the ones in `with`, and the other files of
-/// its folder, which are opened only if the checkpoint names them.
+/// Opens the file at `path` with the files that it may link to: those in `with`, and the other
+/// files of its folder, which are opened only if the checkpoint refers to them.
 ///
-/// A folder is opened at the one checkpoint in it.
+/// For a folder, opens the only checkpoint in it.
 pub fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
     let path = &named(path)?;
     let mut opened = OpenedFiles::default();
@@ -57,7 +57,7 @@ pub fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
     }
     let given: HashSet<String> = opened.files.iter().map(|(_, file)| file.name.clone()).collect();
     for path in siblings(path) {
-        // A file that is no regular one, or that has just gone, is none that we were given.
+        // Skip files that were deleted since or aren't regular, and files in `with`.
         if let Ok(source) = FileSource::new(&path)
             && !given.contains(&file_name(&path))
         {
@@ -67,8 +67,8 @@ pub fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
     Ok(opened)
 }
 
-/// The file that a path means: itself, the one checkpoint in a folder, or the file to open of a
-/// TensorFlow checkpoint that is named by its prefix. It is there, and a regular file.
+/// Returns the file that a path means: the file itself, the only checkpoint in a folder, or the
+/// file to open for the name prefix of a TensorFlow checkpoint. Fails unless it is a regular file.
 pub fn named(path: &Path) -> Result<PathBuf> {
     let file = match path.is_dir() {
         true => within(path)?,
@@ -77,8 +77,8 @@ pub fn named(path: &Path) -> Result<PathBuf> {
     FileSource::new(&file).map(|_| file)
 }
 
-/// The files in a folder by their paths from it, and the checkpoints among them. Files and folders
-/// that `keep` is false for are not looked at.
+/// Returns the files in a folder, with paths relative to it, and the checkpoints among them. Skips
+/// files and folders for which `keep` returns false.
 pub fn checkpoints(
     folder: &Path,
     keep: impl Fn(&Path) -> bool,
@@ -117,7 +117,7 @@ pub fn checkpoints(
     Ok((files, found))
 }
 
-/// Files of a folder, none of which is kept open.
+/// Returns the files of a folder as a set that keeps none of them open.
 pub fn glance(paths: &[PathBuf]) -> FileSet {
     let mut files = FileSet::default();
     for path in paths {
@@ -127,7 +127,7 @@ pub fn glance(paths: &[PathBuf]) -> FileSet {
     files
 }
 
-/// A file that was just written, to be read again before it has its name.
+/// Returns a newly written file for reading back, before it gets its name.
 pub fn written(file: &Arc<fs::File>) -> Result<Arc<dyn ReadAt>> {
     let metadata = file.metadata();
     let len = metadata
@@ -136,7 +136,7 @@ pub fn written(file: &Arc<fs::File>) -> Result<Arc<dyn ReadAt>> {
     Ok(Arc::new(FileSource::unnamed(file.clone(), len)))
 }
 
-/// One file, without those beside it.
+/// Opens one file, without the others of its folder.
 pub fn open_alone(path: &Path) -> Result<FileSet> {
     let mut opened = OpenedFiles::default();
     let source = FileSource::new(path)?;
@@ -145,13 +145,14 @@ pub fn open_alone(path: &Path) -> Result<FileSet> {
     Ok(opened.files)
 }
 
-/// The file to open of the one checkpoint in a folder; an error that lists them if there are
-/// several.
+/// Returns the file to open for the only checkpoint in a folder; if there are several, the error
+/// lists them.
 fn within(folder: &Path) -> Result<PathBuf> {
     let (files, found) = match checkpoints(folder, |_| true) {
         Ok(found) => found,
         Err(error) => {
-            // Orbax may write a file for each array. Opening one says what the folder is.
+            // Orbax may write a file for each array. Opening one of them reports what the folder
+            // is.
             let part = ORBAX.iter().map(|name| folder.join(name)).find(|part| part.is_file());
             return part.ok_or(error);
         }
@@ -159,7 +160,7 @@ fn within(folder: &Path) -> Result<PathBuf> {
     let error = match found.as_slice() {
         [one] => return Ok(folder.join(&one.main)),
         [] => match statelens_formats::telling(&files) {
-            // Opening it says why there is no checkpoint.
+            // Opening this file reports why there is no checkpoint.
             Some(file) => return Ok(folder.join(files.name(file))),
             None => Error::unsupported("this folder holds no checkpoint that Statelens knows"),
         },
@@ -171,7 +172,7 @@ fn within(folder: &Path) -> Result<PathBuf> {
                 listed(&names, 8)
             ))
             .advice(match files.find("checkpoint") {
-                // TensorFlow's note of which is the latest.
+                // TensorFlow's record of the latest checkpoint.
                 Some(_) => "Name one of them, or the file `checkpoint`, which tells the latest.",
                 None => "Name one of them.",
             })
@@ -180,21 +181,21 @@ fn within(folder: &Path) -> Result<PathBuf> {
     Err(error.in_file(folder.display().to_string()))
 }
 
-/// A file that is opened for each read and closed again: to look at the first bytes of many.
+/// A file that is opened for each read and closed again, for reading the first bytes of many files.
 #[derive(Debug)]
 struct Glance {
     path: PathBuf,
     len: u64,
 }
 
-/// The files of a folder that are opened as checkpoints one after the other. It is looked through
-/// once.
+/// The files of a folder that is listed once, and from which several checkpoints are opened in
+/// turn.
 pub struct Neighbours {
     files: Vec<(String, Arc<Glance>)>,
 }
 
 impl Neighbours {
-    /// The files in `folder`, by name and length in bytes.
+    /// Takes the names and lengths in bytes of the files in `folder`.
     pub fn new<'a>(folder: &Path, files: impl Iterator<Item = (&'a str, u64)>) -> Self {
         let files = files
             .map(|(name, len)| (name.to_owned(), Arc::new(Glance { path: folder.join(name), len })))
@@ -202,7 +203,7 @@ impl Neighbours {
         Self { files }
     }
 
-    /// All of them, to be opened at the one of that name.
+    /// Returns all files, with `name` as the file to open.
     pub fn opened_at(&self, name: &str) -> FileSet {
         let mut set = FileSet::default();
         let mut main = None;
@@ -227,8 +228,8 @@ impl ReadAt for Glance {
     }
 }
 
-/// The file to open where `path` is no file, but what the names of a TensorFlow checkpoint's files
-/// begin with: the index of a bundle, or the first shard of an older one.
+/// Returns the file to open if `path` is not a file but the name prefix of a TensorFlow checkpoint:
+/// the index of a bundle, or the first shard of an older checkpoint.
 fn prefix(path: &Path) -> Option<PathBuf> {
     if path.exists() {
         return None;
@@ -245,7 +246,7 @@ fn prefix(path: &Path) -> Option<PathBuf> {
 }
 
 impl OpenedFiles {
-    /// A file that is open and has no name of its own, with those in `with` that it may link to.
+    /// Takes an open file without a name of its own, with the files in `with` that it may link to.
     pub fn unnamed(name: &str, file: fs::File, with: &[PathBuf]) -> Result<Self> {
         let len = file.metadata().map_err(|error| open_error(&error, Path::new(name)))?.len();
         let mut opened = Self::default();
@@ -271,7 +272,7 @@ impl OpenedFiles {
 
 impl FileSource {
     fn new(path: &Path) -> Result<Self> {
-        // Looked at before it is opened: opening a pipe would wait for someone to write.
+        // Checked before opening: opening a pipe would wait for a writer.
         let metadata = fs::metadata(path).map_err(|error| open_error(&error, path))?;
         if metadata.is_dir() {
             return Err(Error::unsupported("this is a folder, not a file")
@@ -289,22 +290,23 @@ impl FileSource {
         Ok(Self { path: path.to_owned(), len: metadata.len(), file: RwLock::default() })
     }
 
-    /// An open file that has no name.
+    /// Takes an open file without a name.
     pub fn unnamed(file: Arc<fs::File>, len: u64) -> Self {
         Self { path: PathBuf::new(), len, file: RwLock::new(Some(file)) }
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is read: it is the one that was asked for, or belongs to it.
+    /// Returns whether the file is open, because it is the main file or the checkpoint refers to
+    /// it.
     pub fn is_open(&self) -> bool {
         self.file.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// The open file.
+    /// Returns the open file; opens it if necessary.
     pub fn file(&self) -> Result<Arc<fs::File>> {
         if let Some(file) = &*self.file.read().unwrap_or_else(PoisonError::into_inner) {
             return Ok(file.clone());
@@ -363,7 +365,7 @@ fn read_exact_at(file: &fs::File, mut offset: u64, mut buffer: &mut [u8]) -> std
     Ok(())
 }
 
-/// The other entries of the folder, in order of their names; none if there are too many.
+/// Returns the other entries of the folder, sorted by name; an empty list if there are too many.
 fn siblings(path: &Path) -> Vec<PathBuf> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -383,8 +385,8 @@ fn siblings(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The storages beside the pickle of an unpacked checkpoint of torch, with the names by which they
-/// are found.
+/// Returns the storages next to the pickle of an unpacked torch checkpoint, with the names that the
+/// reader uses for them.
 fn unpacked(path: &Path) -> Vec<(PathBuf, String)> {
     if path.file_name() != Some("data.pkl".as_ref()) {
         return Vec::new();
@@ -401,7 +403,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// What is said of a file that can't be opened.
+/// Returns the error for a file that can't be opened.
 pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
     use std::io::ErrorKind;
     let name = path.display().to_string();

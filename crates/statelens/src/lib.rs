@@ -16,32 +16,34 @@
 //! ```
 //!
 //! [`open`] takes a file, a folder with one checkpoint, or one shard of a set, in any of the formats
-//! that Statelens reads; [`open_url`] a web address, of which it fetches only what is needed. Opening
-//! reads the structure of the files, never the weights; nothing that a pickle names is run.
+//! that Statelens reads; [`open_url`] takes a web address and fetches only the bytes it needs.
+//! Opening reads the structure of the files, never the weights, and never runs code from a pickle.
 //!
 //! # How to read a tensor
 //!
 //! A [`Tensor`] is a name, a dtype, a shape, and where its bytes are. [`Tensor::read`] gives its
 //! values in C order as any [`Element`] that holds all of them exactly: `bfloat16` reads as `f32`,
-//! and `f32` as `f64`; where a value would be rounded it is an error that says so. [`Tensor::slice`]
-//! takes a part of it, still unread. [`Tensor::each`] passes the bytes on piece by piece, for tensors
+//! and `f32` as `f64`; if a value would be rounded, it returns an error. [`Tensor::slice`] selects
+//! a part without reading it. [`Tensor::each`] passes the bytes to a callback in pieces, for tensors
 //! that are larger than memory.
 //!
-//! # A format of your own
+//! # A custom format
 //!
-//! [`register`] takes a [`Format`], a `static` record: `score` tells from the first bytes how sure it is that a file is its
-//! own ([`Score::Magic`] for magic bytes), `open` reads the structure with a [`Builder`](parts::checkpoint::Builder), `writes`
-//! makes a [`Plan`](parts::checkpoint::Plan), `checks` finds checksums. `..Format::named(…)` and `..Writing::named(…)` fill in
-//! what it does without. From then on [`open`], [`scan`], [`Checkpoint::verify`], [`diff`] and [`convert`] with
-//! [`Target::Registered`] know it. The example `format.rs` reads one in 40 lines; `tests/tpack` reads, writes, scans and
-//! verifies one in 150. They work with the core's own checkpoints and tensors,
-//! [`parts::checkpoint::Checkpoint`] and [`parts::checkpoint::Tensor`].
+//! [`register`] takes a [`Format`], a `static` record. `score` rates, from the first bytes, how
+//! likely a file is in this format ([`Score::Magic`] for magic bytes), `open` reads the structure
+//! with a [`Builder`](parts::checkpoint::Builder), `writes` makes a
+//! [`Plan`](parts::checkpoint::Plan), and `checks` finds checksums. `..Format::named(…)` and
+//! `..Writing::named(…)` supply defaults. Then [`open`], [`scan`], [`Checkpoint::verify`], [`diff`],
+//! and [`convert`] with [`Target::Registered`] support the format. The example `format.rs` reads a
+//! format in 40 lines; `tests/tpack` reads, writes, scans and verifies one in 150. They work with
+//! the core's own checkpoints and tensors, [`parts::checkpoint::Checkpoint`] and
+//! [`parts::checkpoint::Tensor`].
 //!
 //! # Layers
 //!
-//! This crate is the blocking face of others that do no input or output: machines that say which
-//! bytes they need and are fed them. They are in [`machines`], for whoever brings bytes in another
-//! way, and the crates that they come from in [`parts`].
+//! This crate is a blocking interface to others that do no input or output: state machines that say
+//! which bytes they need and are fed with them. For programs that read bytes in another way, the
+//! machines are in [`machines`], and the crates that they come from in [`parts`].
 
 mod checkpoint;
 mod conversion;
@@ -73,7 +75,8 @@ pub use statelens_stats::{Statistics, Summary};
 pub use statelens_tensor::{Axis, Slice, Taken};
 pub use tensor::Tensor;
 
-/// State machines that do no input or output: each says which bytes it needs, and is fed them.
+/// State machines without input or output: each says which bytes it needs, and the caller feeds
+/// them.
 pub mod machines {
     pub use statelens_convert::{Parcel, Parcels, Run, Step};
     pub use statelens_inspect::compare::Comparison;
@@ -82,7 +85,7 @@ pub mod machines {
     pub use statelens_tensor::{Buffer, Gather, Machine, Need, Pour, Receive, drive};
 }
 
-/// The crates that this one is made of.
+/// The crates that this one is built from.
 pub mod parts {
     pub use statelens_checkpoint as checkpoint;
     pub use statelens_convert as convert;
@@ -92,7 +95,7 @@ pub mod parts {
     pub use statelens_tensor as tensor;
 }
 
-/// The README's first lines are held to compile.
+/// Compiles the code at the start of the README as a doc test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

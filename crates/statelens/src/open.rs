@@ -12,26 +12,27 @@ use crate::files::{self, OpenedFiles};
 use crate::remote::{self, RemoteOpener};
 use crate::scratch::{Disk, MOST};
 
-/// Opens a checkpoint of the disk: a file, a folder that holds one, or a shard or index of a set.
-/// Its format is found by content. Reads its structure, never its weights.
+/// Opens a checkpoint on disk: a file, a folder that holds one, or a shard or index of a set. Its
+/// format is recognised by content. Reads the structure, never the weights.
 pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
     Opener::new().open(path)
 }
 
-/// Opens a checkpoint at an address: `https://`, a page of the Hugging Face Hub, or, if that is built
-/// in, `s3://`, `gs://` and `az://`. Fetches only what is needed, up to [`remote::CAP`].
+/// Opens a checkpoint at an address: `https://`, a page of the Hugging Face Hub, or, with the
+/// feature `object-store`, `s3://`, `gs://` and `az://`. Fetches only what is needed, up to
+/// [`remote::CAP`].
 pub fn open_url(url: &str) -> Result<Checkpoint> {
     Opener::new().open_url(url)
 }
 
-/// What a file would do to whoever loads it with the usual libraries: every call of a pickle in it
-/// that is not known to be harmless, and other code that it brings along. Runs none of it.
+/// Returns what a file would do when it is loaded with the usual libraries: every call of a pickle
+/// in it that is not known to be harmless, and other code that it contains. Runs none of it.
 pub fn scan(path: impl AsRef<Path>) -> Result<Vec<Finding>> {
     let files = files::open(path.as_ref(), &[])?.files;
     statelens_formats::scan(files, &Limits::default(), &ScanOptions::default(), &mut Unwatched)
 }
 
-/// How to open checkpoints.
+/// Options for opening checkpoints.
 ///
 /// ```no_run
 /// let checkpoint = statelens::Opener::new()
@@ -55,7 +56,7 @@ impl Default for Opener<'_> {
 }
 
 impl<'a> Opener<'a> {
-    /// As [`open`] does it.
+    /// Returns the options that [`open`] uses.
     pub fn new() -> Self {
         Self {
             with: Vec::new(),
@@ -66,42 +67,42 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// Another file that the checkpoint may link to. Those in its own folder are found without.
+    /// Adds a file that the checkpoint may link to. Files in its own folder are found without this.
     #[must_use]
     pub fn with(mut self, path: impl Into<PathBuf>) -> Self {
         self.with.push(path.into());
         self
     }
 
-    /// What may be spent on a file, whatever it claims.
+    /// Sets the limits for reading a file, which hold whatever the file claims.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Bytes that may be fetched from web servers for this checkpoint.
+    /// Sets how many bytes may be fetched from web servers for this checkpoint.
     #[must_use]
     pub fn fetch_at_most(mut self, bytes: u64) -> Self {
         self.fetch = bytes;
         self
     }
 
-    /// Bytes that may be taken on disk where tensors have to be put in order.
+    /// Sets how many bytes on disk may be used for reordering tensors.
     #[must_use]
     pub fn scratch_at_most(mut self, bytes: u64) -> Self {
         self.scratch = bytes;
         self
     }
 
-    /// Tells how far opening is, in keys, and stops it where that says so.
+    /// Sets a callback that receives progress, in keys, and can cancel.
     #[must_use]
     pub fn progress(mut self, progress: &'a mut dyn Progress) -> Self {
         self.progress = Some(progress);
         self
     }
 
-    /// As [`open`].
+    /// Opens a checkpoint as [`open`] does.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Checkpoint> {
         let OpenedFiles { files, sources } = files::open(path.as_ref(), &self.with)?;
         let files = files.with_scratch(Arc::new(Disk::new(self.scratch)));
@@ -110,7 +111,7 @@ impl<'a> Opener<'a> {
         Ok(Checkpoint::new(statelens_formats::open(files, &self.limits, progress)?, sources))
     }
 
-    /// As [`open_url`].
+    /// Opens a checkpoint as [`open_url`] does.
     pub fn open_url(self, url: &str) -> Result<Checkpoint> {
         if remote::address(Path::new(url)).is_none() {
             return Err(Error::refused("this is not an address").in_file(url));
@@ -126,8 +127,8 @@ impl<'a> Opener<'a> {
         Ok(Checkpoint::new(remote.open(url, &self.with, progress)?, Vec::new()))
     }
 
-    /// Opens a checkpoint that is wherever `source` reads from. `name` is its file name: formats are
-    /// told apart by content, but what is not a checkpoint is explained by it, too.
+    /// Opens a checkpoint from any source. `name` is its file name: the format is recognised by
+    /// content, but errors about files that are not checkpoints depend on the name, too.
     pub fn open_source(self, name: &str, source: impl ReadAt + 'static) -> Result<Checkpoint> {
         let scratch = Arc::new(Disk::new(self.scratch));
         let files = FileSet::single(name, source).with_scratch(scratch);

@@ -1,4 +1,5 @@
-//! The files to be written: under temporary names beside their targets until they are complete.
+//! Output files, which have temporary names in the folders of their targets until they are
+//! complete.
 
 mod folders;
 mod leftovers;
@@ -18,8 +19,8 @@ use statelens_inspect::size_text;
 
 use crate::files::FileSource;
 
-/// A file that does not exist yet under its own name. Dropped before [`keep_all`], it is
-/// removed, and whatever has the name is as it was.
+/// A file that does not have its own name yet. If it is dropped before [`keep_all`], it is removed,
+/// and any file with that name stays unchanged.
 pub struct Output {
     /// The file under its temporary name; empty at first.
     pub file: Arc<fs::File>,
@@ -30,12 +31,12 @@ pub struct Output {
 }
 
 /// Fails if `target` may not be written: it exists and is not to be replaced, it is one of the
-/// files that are read, or it is no regular file.
+/// input files, or it is not a regular file.
 pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -> Result<()> {
     let name = || target.display().to_string();
     let metadata = match fs::metadata(target) {
         Ok(metadata) => metadata,
-        // A link that leads nowhere: the file would appear somewhere else.
+        // A dangling link: the file would appear somewhere else.
         Err(_) if fs::symlink_metadata(target).is_ok() => {
             return Err(Error::refused("this is a link to a file that is not there")
                 .in_file(name())
@@ -65,9 +66,9 @@ pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -
 }
 
 impl Output {
-    /// Makes the temporary file, if its disk has room for `bytes`.
+    /// Creates the temporary file, if its disk has space for `bytes`.
     pub fn create(target: &Path, replace: bool, bytes: u64) -> Result<Self> {
-        // Through a link, so that the link stays one.
+        // Resolves links, so that a link stays one and its target is replaced.
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
         let folder = match target.parent() {
             Some(folder) if folder != Path::new("") => folder.to_owned(),
@@ -85,7 +86,8 @@ impl Output {
                 Ok(file) => {
                     leftovers::hold(&file);
                     if replace {
-                        // Before the first byte, so that nobody can read who could not before.
+                        // Set before the first byte, so that only users who could read the
+                        // old file can read it.
                         take_after(&file, &target);
                     }
                     let file = Arc::new(file);
@@ -99,9 +101,9 @@ impl Output {
             .in_file(target.display().to_string()))
     }
 
-    /// Takes room on the disk for `bytes` before the first is written: a disk that fills meanwhile
-    /// can't stop a long conversion at its end, and the system writes to reserved room twice as
-    /// fast as it appends. A file system that can't reserve is written to without.
+    /// Reserves disk space for `bytes` before the first is written. Then a disk that fills up can't
+    /// make a long conversion fail at its end, and the system writes to reserved space twice as
+    /// fast as it appends. Has no effect on a file system that can't reserve space.
     pub fn reserve(&self, bytes: u64) -> Result<()> {
         reserve(&self.file, bytes).map_err(|error| {
             Error::io(format!("{} can't be reserved for the file: {error}", size_text(bytes)))
@@ -116,7 +118,8 @@ const ATTEMPTS: u32 = 100;
 impl Drop for Output {
     fn drop(&mut self) {
         if !self.kept {
-            // If even that fails there is nothing left to try, and the name tells what it is.
+            // If this fails, too, there is nothing left to try; the name of the file shows what it
+            // is.
             let _ = fs::remove_file(&self.temporary);
         }
     }
@@ -155,7 +158,7 @@ fn check_room(folder: &Path, bytes: u64) -> Result<()> {
 
 #[cfg(unix)]
 fn free_bytes(folder: &Path) -> Option<u64> {
-    // A file system without blocks does not say.
+    // A file system without blocks does not report its free space.
     let stat = rustix::fs::statvfs(folder).ok().filter(|stat| stat.f_blocks > 0)?;
     stat.f_bavail.checked_mul(stat.f_frsize)
 }
@@ -187,34 +190,34 @@ fn create_error(error: &io::Error, folder: &Path, target: &Path) -> Error {
     }
 }
 
-/// Gives a new file the permissions and, where the system allows it, the owner and group of the
-/// file that it is to replace.
+/// Gives a new file the permissions of the file that it replaces and, where the system allows it,
+/// the owner and group.
 #[cfg(unix)]
 fn take_after(file: &fs::File, replaced: &Path) {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let Ok(old) = fs::metadata(replaced) else { return };
-    // Only root may give a file away; a group that one is in may be set. Changing the owner takes
-    // away the bits that `chmod` sets, so it comes first.
+    // Only root may change the owner, but a user may set a group that they belong to. Changing the
+    // owner clears mode bits, so it comes first.
     let owned = std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()))
         .or_else(|_| std::os::unix::fs::fchown(file, None, Some(old.gid())));
     let mut mode = old.permissions().mode() & 0o7777;
     if owned.is_err() {
-        // Another group must not get what the old one had.
+        // Another group must not get the permissions of the old one.
         mode &= !0o070;
     }
-    // Where this fails the file is as any new one is.
+    // On failure the file keeps the permissions of a new one.
     let _ = file.set_permissions(fs::Permissions::from_mode(mode));
 }
 
 #[cfg(not(unix))]
 fn take_after(file: &fs::File, replaced: &Path) {
     if let Ok(old) = fs::metadata(replaced) {
-        // Where this fails the file is as any new one is.
+        // On failure the file keeps the permissions of a new one.
         let _ = file.set_permissions(old.permissions());
     }
 }
 
-/// Whether two names lead to the same file.
+/// Returns whether two paths lead to the same file.
 pub fn same_file(a: &Path, b: &Path) -> bool {
     #[cfg(unix)]
     {

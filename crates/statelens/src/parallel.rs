@@ -1,5 +1,5 @@
-//! The parts of a work on all cores, in bounded memory, with results that don't depend on how many
-//! there are.
+//! Processes the parts of a job on all cores, in bounded memory. The results do not depend on the
+//! number of cores.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -13,28 +13,29 @@ use statelens_checkpoint::{Error, Progress, Result, room};
 use statelens_inspect::work::{InOrder, Work};
 use statelens_tensor::{Buffer, drive as drive_one};
 
-/// As many workers as there are cores for this process.
+/// Returns the number of cores available to this process.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Bytes that are read at once: few enough to stay in the cache until they are looked at.
+/// Bytes that are read at once: few enough to stay in the cache until they are processed.
 const BUFFER: usize = 128 << 10;
 
-/// Results that may wait for one before them, for each worker.
+/// Results per worker that may wait for an earlier one.
 const AHEAD: usize = 4;
 
-/// Memory that a thread takes at its start, where nobody can say that there is none: a stack for it and
-/// one for its signals, and what the allocator keeps for it.
+/// Memory that a thread takes when it starts, in bytes: a stack, a signal stack, and the
+/// allocator's share. A failure to allocate these can't be reported, so it is checked beforehand.
 const THREAD: u64 = 4 << 20;
 
-/// How often progress is told.
+/// Interval between progress reports.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Does what is left of a work, on so many threads, until it is done or `progress` says stop.
+/// Processes the remaining parts of a job on `workers` threads, until it is done or `progress`
+/// cancels it.
 ///
-/// Each thread holds what one part takes. What comes of the parts is put together in their order,
-/// on the thread that called; where that fails, all threads stop.
+/// Each thread holds the memory of one part. The results are combined in the order of the parts, on
+/// the calling thread; if that fails, all threads stop.
 pub fn drive<W>(machine: &mut InOrder<W>, workers: usize, progress: &mut dyn Progress) -> Result<()>
 where
     W: Work + Sync,
@@ -43,7 +44,7 @@ where
     drive_watched(machine, workers, progress, |_| Ok(()))
 }
 
-/// As [`drive`]; `each` is called with what the parts come to whenever that grew.
+/// Runs as [`drive`] does; `each` is called with the combined result whenever it grew.
 pub fn drive_watched<W>(
     machine: &mut InOrder<W>,
     workers: usize,
@@ -100,7 +101,7 @@ where
                     }
                 }
             };
-            // One is enough: what there is no memory for takes longer.
+            // One thread is enough; with little memory, it just takes longer.
             match thread().and_then(|thread| thread.spawn_scoped(scope, worker).map_err(no_thread))
             {
                 Ok(_) => started += 1,
@@ -130,7 +131,7 @@ where
         let outcome = deliver();
         if outcome.is_err() {
             shared.stop.store(true, Ordering::Relaxed);
-            // Held while it is notified, so that nobody begins to wait in between.
+            // The lock prevents a worker from starting to wait just after the notification.
             let _held = delivered.lock().unwrap_or_else(PoisonError::into_inner);
             turn.notify_all();
         }
@@ -138,27 +139,27 @@ where
     })
 }
 
-/// A thread that can be started: the system has memory for it.
+/// Returns a builder for a thread, if the system has memory for one.
 pub(crate) fn thread() -> Result<Builder> {
     room::ahead(THREAD)?;
     Ok(Builder::new())
 }
 
-/// The system refuses a thread.
+/// Returns the error for a thread that the system refuses to start.
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(crate) fn no_thread(error: std::io::Error) -> Error {
     Error::limit(format!("no thread can be started for it: {error}"))
         .advice("Each wants memory for its stack, and counts among the processes of its user.")
 }
 
-/// How far all workers are, and whether they are to stop.
+/// The progress of all workers, and whether they must stop.
 #[derive(Debug, Default)]
 struct WorkerProgress {
     done: AtomicU64,
     stop: AtomicBool,
 }
 
-/// A worker's view of that, for a part of so many bytes.
+/// A worker's view of the shared progress, for a part of `size` bytes.
 struct Watch<'a> {
     progress: &'a WorkerProgress,
     before: u64,
@@ -175,7 +176,7 @@ impl Progress for Watch<'_> {
 }
 
 impl Drop for Watch<'_> {
-    /// A part that can't be read is done with, too.
+    /// Counts the rest of the part as done, because it may have ended with an error.
     fn drop(&mut self) {
         self.progress.done.fetch_add(self.size - self.before, Ordering::Relaxed);
     }
@@ -188,10 +189,10 @@ mod tests {
 
     use super::*;
 
-    /// Numbers, doubled. Some take longer than those behind them.
+    /// Doubles numbers. Some take longer than later ones.
     struct Doubling {
         parts: usize,
-        /// How many were taken, and how far ahead of that one was begun.
+        /// The results taken, and the largest distance from them at which a part was begun.
         taken: AtomicUsize,
         ahead: AtomicUsize,
         most: usize,

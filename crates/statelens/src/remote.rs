@@ -1,4 +1,4 @@
-//! Checkpoints at addresses: on web servers, and in object stores.
+//! Checkpoints at addresses: on web servers and in object stores.
 
 #[cfg(feature = "http")]
 mod http;
@@ -19,7 +19,7 @@ use statelens_remote::{Address, Meter, Streamed, WantedFiles, Window};
 
 use crate::files;
 
-/// Bytes that may be fetched from web servers, unless somebody says otherwise.
+/// Default limit on the bytes fetched from web servers.
 pub const CAP: u64 = 1_000_000_000;
 
 /// Schemes of addresses, and the feature that each needs.
@@ -36,26 +36,26 @@ const SCHEMES: [(&str, &str); 10] = [
     ("adl://", "object-store"),
 ];
 
-/// The address that an argument is, if it is one.
+/// Returns the argument as an address, if it is one.
 pub fn address(argument: &Path) -> Option<&str> {
     let text = argument.to_str()?;
     let lower = text.get(..12.min(text.len())).unwrap_or(text).to_ascii_lowercase();
     SCHEMES.iter().any(|(scheme, _)| lower.starts_with(scheme)).then_some(text)
 }
 
-/// Opens remote checkpoints, and counts what is fetched for them.
+/// Opens remote checkpoints and counts the bytes fetched for them.
 #[derive(Debug, Clone)]
 pub struct RemoteOpener {
-    /// What was fetched from web servers, and what may be.
+    /// Counts the bytes fetched from web servers and limits them.
     pub meter: Arc<Meter>,
-    /// What may be spent on a file.
+    /// Limits on what may be spent on a file.
     pub limits: Limits,
-    /// Where tensors are put in order.
+    /// Temporary space for reordering tensors.
     pub scratch: Arc<dyn Scratch>,
 }
 
 impl RemoteOpener {
-    /// Opens a checkpoint, with the files beside it that it names, and those in `with`.
+    /// Opens a checkpoint with the files that it refers to and those in `with`.
     pub fn open(
         &self,
         url: &str,
@@ -65,7 +65,7 @@ impl RemoteOpener {
         self.gather(url, with, progress)?.1
     }
 
-    /// The files of a checkpoint: itself, those beside it that it names, and those in `with`.
+    /// Returns the files of a checkpoint: itself, the files that it refers to, and those in `with`.
     pub fn files(
         &self,
         url: &str,
@@ -75,8 +75,8 @@ impl RemoteOpener {
         self.gather(url, with, progress).map(|(files, _)| files)
     }
 
-    /// Refuses a plan that takes more from web servers than may be fetched; `advice` says what to
-    /// do then.
+    /// Refuses a plan that would fetch more from web servers than is allowed; `advice` says how to
+    /// allow more.
     pub fn check_cap(&self, plan: &Plan, advice: &str) -> Result<()> {
         if self.meter.requests() == 0 {
             return Ok(());
@@ -143,7 +143,7 @@ impl RemoteOpener {
             let opened = statelens_formats::open(files.clone(), &self.limits, progress);
             let before = files.count();
             for (name, place) in wanted.next(&files, |name| place.beside(name)) {
-                // A file that is not there is missing, which the checkpoint says by itself.
+                // Missing files are reported by the checkpoint itself.
                 add(&mut files, name, &place)?;
             }
             if files.count() == before {
@@ -153,10 +153,9 @@ impl RemoteOpener {
     }
 }
 
-/// Writes the files of a plan as objects of a store, which appear when all are complete and
-/// `judge` has nothing against what became of them; they are read back within `limits`, and are
-/// removed again if that fails. `warn` is told of what the store may have kept of what was given
-/// up.
+/// Writes the files of a plan as objects of a store. They appear when all are complete and `judge`
+/// accepts the report; then they are read back within `limits`, and removed again if that fails.
+/// `warn` reports data that the store may have kept from a cancelled upload.
 #[cfg(feature = "object-store")]
 pub fn write(
     paths: &[PathBuf],
@@ -179,14 +178,14 @@ pub fn write(
     let mut sink = objects::ObjectSink::new(&plan, places, replace, warn)?;
     let report = statelens_convert::run_blocking(plan, &mut sink, progress)?;
     judge(&report)?;
-    // Nobody can read an object before it is complete, which is when it appears.
+    // An object appears only when it is complete, so it can't be read back before.
     let mut written = sink.finish()?;
     read_back.check(written.open()?, limits, progress)?;
     written.keep();
     Ok(report)
 }
 
-/// Writes the files of a plan as objects of a store, which this program was built without.
+/// Fails: this program was built without support for object stores.
 #[cfg(not(feature = "object-store"))]
 pub fn write(
     paths: &[PathBuf],
@@ -209,7 +208,7 @@ fn no_writing(address: &str) -> Error {
         .advice("Write to a file, or to an object store (s3://, gs://, az://).")
 }
 
-/// Where a file is.
+/// The location of a file.
 enum Location {
     #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "told that it is not built in"))]
     Web(Address),
@@ -247,7 +246,7 @@ impl Location {
         }
     }
 
-    /// `Ok(Err(…))` where there is no such file.
+    /// Opens the file; `Ok(Err(…))` if it does not exist.
     fn open(&self, meter: &Arc<Meter>) -> Result<Result<Arc<dyn ReadAt>>> {
         match self {
             #[cfg(feature = "http")]

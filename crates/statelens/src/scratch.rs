@@ -1,5 +1,5 @@
-//! Room on disk for tensors that are put in order: files without a name, which the system frees when
-//! the process ends, however it ends.
+//! Temporary space on disk for reordering tensors: unnamed files, which the system frees when the
+//! process ends, however it ends.
 
 use std::env;
 use std::fs;
@@ -14,10 +14,10 @@ use statelens_inspect::grouped;
 use crate::files::FileSource;
 use crate::sink::write_at;
 
-/// What is taken at most, in bytes, unless somebody says otherwise.
+/// Default limit in bytes.
 pub const MOST: u64 = 8_000_000_000;
 
-/// A file without a name, for what has to be on disk for a while.
+/// Creates an unnamed temporary file.
 pub fn unnamed() -> Result<fs::File> {
     let folder = folder();
     tempfile::tempfile_in(&folder).map_err(|error| {
@@ -25,23 +25,23 @@ pub fn unnamed() -> Result<fs::File> {
     })
 }
 
-/// The disk as scratch, up to a number of bytes.
+/// Temporary space on disk, up to a number of bytes.
 #[derive(Debug)]
 pub struct Disk {
-    /// What is left of what may be taken.
+    /// Bytes that may still be taken.
     free: Arc<AtomicU64>,
     advice: fn(&str) -> String,
 }
 
 impl Disk {
-    /// May take so many bytes at a time.
+    /// Allows `most` bytes in use at a time.
     pub fn new(most: u64) -> Self {
         let advice = |needed: &str| format!("Allow {needed} of it; TMPDIR says where it is.");
         Self { free: Arc::new(AtomicU64::new(most)), advice }
     }
 
-    /// Where it may not take enough, says what to do: `advice` is given what is needed, as in
-    /// `3GB`, and makes a sentence of it.
+    /// Sets the advice of the error when the limit is too low: `advice` gets the space needed, such
+    /// as `3GB`, and returns a sentence.
     #[must_use]
     pub fn advising(self, advice: fn(&str) -> String) -> Self {
         Self { advice, ..self }
@@ -97,7 +97,8 @@ impl Drop for OnDisk {
     }
 }
 
-/// Where the user says, or where large files may be: /tmp is memory on many a system.
+/// Returns the folder for temporary files: `TMPDIR`, or else one for large files, because /tmp is
+/// in memory on many systems.
 fn folder() -> PathBuf {
     let large = Path::new("/var/tmp");
     match env::var_os("TMPDIR") {
@@ -106,7 +107,7 @@ fn folder() -> PathBuf {
     }
 }
 
-/// Whole gigabytes.
+/// Rounds up to whole gigabytes.
 fn round_up(len: u64) -> String {
     format!("{}GB", len.div_ceil(1_000_000_000))
 }

@@ -1,4 +1,4 @@
-//! Files as the place where new files go.
+//! A sink that writes new files to the disk.
 
 use std::fs;
 use std::io;
@@ -13,36 +13,36 @@ use statelens_inspect::grouped;
 
 use crate::parallel::{no_thread, thread};
 
-/// Bytes that are written at once, beginning at a multiple of it: so few that what was read is in
-/// the processor's cache still, and so many that the system keeps them as few large pages.
+/// Bytes that are written at once, beginning at a multiple of it: few enough that data just read is
+/// still in the processor's cache, and enough that the system stores them as few large pages.
 const PIECE: usize = 512 << 10;
-/// Where buffers begin: the system copies faster to and from whole lines of the cache.
+/// Alignment of buffers: the system copies whole cache lines faster.
 const ALIGNMENT: usize = 64;
-/// Spans of at least as many bytes are read by the threads that write.
+/// Spans of at least this many bytes are read by the writer threads.
 const LONG: usize = 16 << 10;
-/// Pieces that wait to be written at most.
+/// The largest number of pieces that wait to be written.
 const WAITING: usize = 4;
-/// Threads that write. One of them writes while the other reads the next piece; a third has
-/// nothing to do, as the system lets one at a time write to a file.
+/// Number of writer threads. One writes while the other reads the next piece. A third would be
+/// idle, because the system lets only one thread at a time write to a file.
 const WRITERS: usize = 2;
 
-/// Writes to files, one after the other, on threads of its own: while they write, the next bytes
-/// are read, decoded and checked. What is copied as it is, they read, too. (Copying in the kernel
-/// took longer than this: it goes page by page where a span and its copy are not aligned alike.)
+/// Writes to files, one after the other, on its own threads, while the caller reads, decodes and
+/// checks the next bytes. The threads also read the spans that are copied unchanged. (Copying in
+/// the kernel took longer: it copies page by page where a span and its copy are not aligned alike.)
 pub struct FileSink {
     files: Vec<Arc<fs::File>>,
     current: usize,
-    /// Bytes of the current file that are written, or on their way.
+    /// Bytes of the current file that are written or queued.
     end: u64,
     piece: WritePiece,
     crew: Option<WriterThreads>,
     emptied: Receiver<Buffer>,
     empty: Sender<Buffer>,
-    /// Bytes of all files that were handed over, for errors.
+    /// Bytes of all files that were queued, for errors.
     written: u64,
 }
 
-/// The threads that write, and where they get their work.
+/// The writer threads and their queue.
 struct WriterThreads {
     jobs: SyncSender<WriteJob>,
     writers: Vec<JoinHandle<WriteResult>>,
@@ -50,13 +50,13 @@ struct WriterThreads {
 
 type WriteResult = std::result::Result<(), Failure>;
 
-/// Why a thread stopped before there was nothing more to do.
+/// The reason why a thread stopped early.
 enum Failure {
     Reading(Error),
     Writing(io::Error),
 }
 
-/// A piece that goes to a place in a file.
+/// A piece and its position in a file.
 struct WriteJob {
     file: Arc<fs::File>,
     at: u64,
@@ -67,15 +67,15 @@ struct WriteJob {
 #[derive(Default)]
 struct WritePiece {
     len: usize,
-    /// Those that were made here, each at its place; none if all are copied.
+    /// The bytes made by the caller, at their positions; `None` if all are copied.
     made: Option<Buffer>,
-    /// Those that are still to be read.
+    /// The spans that are still to be read.
     copied: Vec<Copied>,
 }
 
-/// Bytes of a piece that stand in another file.
+/// Bytes of a piece that are copied from another file.
 struct Copied {
-    /// Their place in the piece, and how many they are.
+    /// Position in the piece and length, in bytes.
     from: usize,
     len: usize,
     source: Arc<dyn ReadAt>,
@@ -83,15 +83,15 @@ struct Copied {
     offset: u64,
 }
 
-/// Room for [`PIECE`] bytes.
+/// A buffer for [`PIECE`] bytes.
 struct Buffer {
     bytes: Vec<u8>,
-    /// The first that is aligned.
+    /// Index of the first aligned byte.
     start: usize,
 }
 
 impl FileSink {
-    /// The files are those of the plan, by index; they are empty and open for writing.
+    /// Takes the files of the plan, by index; they must be empty and open for writing.
     pub fn new(files: Vec<Arc<fs::File>>) -> Self {
         let (empty, emptied) = channel();
         Self {
@@ -112,7 +112,7 @@ impl FileSink {
         self.wait()
     }
 
-    /// Hands the piece to the writers and begins the next one.
+    /// Queues the piece and begins the next one.
     fn hand_over(&mut self) -> Result<()> {
         let piece = std::mem::take(&mut self.piece);
         if piece.len == 0 {
@@ -124,7 +124,7 @@ impl FileSink {
             Some(crew) => crew,
             none => none.insert(WriterThreads::new(&self.empty)?),
         };
-        // The writers hang up only when one has failed.
+        // The queue closes only after a writer has failed.
         match crew.jobs.send(job) {
             Ok(()) => Ok(()),
             Err(_) => {
@@ -134,19 +134,19 @@ impl FileSink {
         }
     }
 
-    /// Counts bytes that were added, and hands the piece over at its end.
+    /// Counts added bytes, and queues the piece when it is full.
     fn added(&mut self, len: usize) -> Result<()> {
         self.piece.len += len;
         self.end += len as u64;
         if self.room() == PIECE { self.hand_over() } else { Ok(()) }
     }
 
-    /// Bytes that still go into the piece, at the end of the file.
+    /// Returns how many bytes the piece can still take at the end of the file.
     fn room(&self) -> usize {
         PIECE - (self.end % PIECE as u64) as usize
     }
 
-    /// The place of the next `len` bytes of the piece.
+    /// Returns the buffer for the next `len` bytes of the piece.
     fn next(&mut self, len: usize) -> Result<&mut [u8]> {
         let buffer = match &mut self.piece.made {
             Some(buffer) => buffer,
@@ -161,7 +161,7 @@ impl FileSink {
         })
     }
 
-    /// Waits until all that was handed over is written; the first error, if there was one.
+    /// Waits until the queue is written; returns the first error, if any.
     fn wait(&mut self) -> Result<()> {
         let Some(WriterThreads { jobs, writers }) = self.crew.take() else { return Ok(()) };
         drop(jobs);
@@ -202,7 +202,7 @@ impl WriterThreads {
             let (waiting, empty, own) = (waiting.clone(), empty.clone(), Buffer::new()?);
             thread()?.spawn(move || write_all(&waiting, &empty, own)).map_err(no_thread)
         };
-        // Those that were started end when nobody has work for them any more.
+        // If one can't be started, the others end when the queue is dropped.
         let writers = (0..WRITERS).map(writer).collect::<Result<_>>()?;
         Ok(Self { jobs, writers })
     }
@@ -221,10 +221,11 @@ impl Buffer {
     }
 }
 
-/// Where jobs come from, for several threads; gone once one of them has failed.
+/// The queue of jobs, shared by the writers; `None` after one of them has failed.
 type JobQueue = Mutex<Option<Receiver<WriteJob>>>;
 
-/// `own` is for pieces of which nothing was made: what this thread read last is in its processor's cache.
+/// Writes jobs until the queue ends. `own` is the buffer for pieces that consist of copied bytes
+/// only, because the bytes that this thread read last are in its processor's cache.
 fn write_all(waiting: &JobQueue, empty: &Sender<Buffer>, mut own: Buffer) -> WriteResult {
     let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
@@ -232,8 +233,9 @@ fn write_all(waiting: &JobQueue, empty: &Sender<Buffer>, mut own: Buffer) -> Wri
         let job = jobs.as_ref().and_then(|jobs| jobs.as_ref()?.recv().ok());
         let Some(WriteJob { file, at, mut piece }) = job else { return Ok(()) };
         if !piece.copied.is_empty() {
-            // But whoever makes all bytes of a piece needs a processor: then the other thread must
-            // not take it to wait for the file.
+            // Unlock the queue, so that the other thread reads its piece while this one writes.
+            // Without copied bytes the lock is kept: the caller, who makes all bytes, needs a core
+            // that the other thread would take up waiting for the file.
             jobs = None;
         }
         let buffer = piece.made.as_mut().unwrap_or(&mut own);
@@ -245,12 +247,12 @@ fn write_all(waiting: &JobQueue, empty: &Sender<Buffer>, mut own: Buffer) -> Wri
         let outcome = read.and_then(write);
         drop(jobs);
         if outcome.is_err() {
-            // Whoever sends the next one hears of it.
+            // Closes the queue, so that the next send fails.
             *lock() = None;
             return outcome;
         }
         if let Some(buffer) = piece.made {
-            // Nobody takes it any more once the last bytes are there.
+            // Fails when the sink is gone, after the last bytes.
             let _ = empty.send(buffer);
         }
     }
@@ -278,7 +280,7 @@ pub(crate) fn write_at(file: &fs::File, mut bytes: &[u8], mut at: u64) -> io::Re
 }
 
 impl Drop for FileSink {
-    /// Given up: nothing may be written any more once this is gone.
+    /// Waits for the writers: nothing may be written after the sink is dropped.
     fn drop(&mut self) {
         let _ = self.wait();
     }
@@ -323,7 +325,7 @@ impl Sink for FileSink {
 
     fn patch_head(&mut self, head: &[u8]) -> Result<()> {
         self.hand_over()?;
-        // What stands there may still be on its way.
+        // The bytes at the head may still be queued.
         self.wait()?;
         write_at(&*self.file()?, head, 0).map_err(|error| self.failed(&error))
     }
@@ -385,7 +387,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
     }
 
-    /// A disk with a bad place.
+    /// A disk with a bad sector.
     #[derive(Debug)]
     struct Failing(Memory);
 

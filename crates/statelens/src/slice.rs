@@ -1,6 +1,6 @@
 //! Slices of tensors, as in Rust.
 
-/// A [`Slice`](crate::Slice), as Python has it between brackets: `s![0..2, ..4, -1, ..]`.
+/// Builds a [`Slice`](crate::Slice) like the one in Python's brackets: `s![0..2, ..4, -1, ..]`.
 #[macro_export]
 macro_rules! s {
     ($($axis:expr),* $(,)?) => {

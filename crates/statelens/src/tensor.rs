@@ -8,7 +8,7 @@ use statelens_tensor::{BUFFER, drain, numbers};
 
 use crate::{Element, Slice};
 
-/// A tensor, or a slice of one. Holds where its bytes are, and none of them.
+/// A tensor, or a slice of one. Holds the location of its bytes, but not the bytes.
 #[derive(Clone)]
 pub struct Tensor<'a> {
     files: &'a FileSet,
@@ -21,38 +21,38 @@ impl<'a> Tensor<'a> {
         Ok(Self { files: &checkpoint.files, key, tensor: checkpoint.tensor(id)?.clone() })
     }
 
-    /// Its flat key.
+    /// Returns its flat key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// What its elements are.
+    /// Returns its dtype.
     pub fn dtype(&self) -> &DType {
         &self.tensor.dtype
     }
 
-    /// Length of each dimension, in elements.
+    /// Returns its shape: the length of each dimension, in elements.
     pub fn shape(&self) -> &[u64] {
         &self.tensor.shape
     }
 
-    /// Number of elements.
+    /// Returns the number of its elements.
     pub fn numel(&self) -> u64 {
         self.tensor.numel().unwrap_or(u64::MAX)
     }
 
-    /// Bytes of its elements, dense: what they take in memory.
+    /// Returns the size of its elements in bytes, dense, as in memory.
     pub fn nbytes(&self) -> u64 {
         self.tensor.nbytes().unwrap_or(u64::MAX)
     }
 
-    /// Where its bytes are.
+    /// Returns the core's tensor, which has the location of its bytes.
     pub fn inner(&self) -> &core::Tensor {
         &self.tensor
     }
 
-    /// All values in C order. `T` need not be the tensor's own dtype; fails if one of the values is
-    /// not exactly one of `T`. Blocks of quantised numbers (GGUF) read as `f32`.
+    /// Reads all values in C order. `T` need not be the tensor's own dtype; fails if a value can't
+    /// be represented exactly in `T`. Blocks of quantised numbers (GGUF) read as `f32`.
     pub fn read<T: Element>(&self) -> Result<Vec<T>> {
         let size = T::DTYPE.itemsize().max(1) as usize;
         let mut values = room::vec(self.numel())?;
@@ -90,8 +90,8 @@ impl<'a> Tensor<'a> {
         Ok(values)
     }
 
-    /// Passes its bytes on, piece by piece, in C order, little-endian: for tensors of any size, in
-    /// fixed memory. Stops where `progress` says so.
+    /// Passes its bytes to `out` in pieces, in C order, little-endian. Works for tensors of any
+    /// size in fixed memory; `progress` can cancel.
     pub fn each(
         &self,
         progress: &mut dyn Progress,
@@ -100,7 +100,7 @@ impl<'a> Tensor<'a> {
         drain(self.files, &self.tensor, BUFFER, progress, out).map(|_| ())
     }
 
-    /// All its bytes in C order, little-endian, in its own dtype.
+    /// Reads all its bytes in C order, little-endian, in its own dtype.
     pub fn bytes(&self) -> Result<Vec<u8>> {
         let mut all = room::vec(self.nbytes())?;
         self.each(&mut Unwatched, &mut |bytes| {
@@ -110,13 +110,15 @@ impl<'a> Tensor<'a> {
         Ok(all)
     }
 
-    /// What its values are like, in one pass and fixed memory: counts, NaN, extremes, moments,
-    /// quantiles. `None` for elements that are not numbers, as strings and records.
+    /// Computes statistics of its values in one pass and fixed memory: counts, NaN, extremes,
+    /// moments, quantiles. Returns `None` for elements that are not numbers, such as strings and
+    /// records.
     pub fn stats(&self) -> Result<Option<Statistics>> {
         self.summary(&mut Unwatched).map(|summary| summary.map(|summary| summary.statistics()))
     }
 
-    /// As [`Tensor::stats`], as what adds up and makes histograms; stops where `progress` says so.
+    /// Computes the same as [`Tensor::stats`], as a summary that can be merged and makes
+    /// histograms; `progress` can cancel.
     pub fn summary(&self, progress: &mut dyn Progress) -> Result<Option<Summary>> {
         let Some(numbers) = numbers(&self.tensor) else { return Ok(None) };
         let mut accumulator = Accumulator::new();
@@ -130,8 +132,8 @@ impl<'a> Tensor<'a> {
         Ok(Some(accumulator.finish()))
     }
 
-    /// A part of it, as Python's `tensor[0:2, :4]`: still unread, and only what it needs is read
-    /// then. See [`s!`](crate::s).
+    /// Returns a slice of it, like Python's `tensor[0:2, :4]`, without reading it. Reading the
+    /// slice reads only the bytes that it needs. See [`s!`](crate::s).
     pub fn slice(&self, slice: &Slice) -> Result<Self> {
         let tensor = slice.of(&self.tensor)?;
         Ok(Self { files: self.files, key: self.key.clone(), tensor })

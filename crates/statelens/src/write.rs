@@ -15,34 +15,34 @@ use crate::output::{
 };
 use crate::sink::FileSink;
 
-/// What may stand under the names of the files to be.
+/// What existing files may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Replace {
-    /// Nothing.
+    /// None.
     #[default]
     Nothing,
-    /// Other files, which are replaced once the new ones are complete.
+    /// Any files, once the new ones are complete.
     Any,
-    /// The checkpoint that is read, which is replaced once the new files are complete.
+    /// The checkpoint that is read, once the new files are complete.
     Source,
 }
 
-/// How files are written.
+/// Options for writing files.
 #[derive(Debug, Clone, Copy)]
 pub struct FileOptions<'a> {
-    /// What they may replace.
+    /// Existing files that may be replaced.
     pub replace: Replace,
-    /// Whether to wait until they are on the disk.
+    /// Whether to wait until the files are on the disk.
     pub sync: Sync,
-    /// What may be spent on what is written, and on reading it back.
+    /// Limits on the output and on reading it back.
     pub limits: &'a Limits,
-    /// The files that the plan reads, which are not written over unless that is asked for.
+    /// The files that the plan reads, which are not overwritten unless `replace` says so.
     pub sources: &'a [Arc<FileSource>],
 }
 
-/// Writes the files of a plan, which get the names `paths` when all are complete, were read back,
-/// and `judge` has nothing against what became of them. Whatever fails before leaves nothing. What
-/// would be far more than its source holds is refused within `limits`.
+/// Writes the files of a plan. They get the names `paths` when all are complete, were read back,
+/// and `judge` accepts the report; on an error, nothing remains. Refuses output that is far larger
+/// than its source, within `limits`.
 pub fn write_files(
     paths: &[PathBuf],
     plan: Plan,
@@ -54,13 +54,13 @@ pub fn write_files(
     let in_place = writing.replace == Replace::Source;
     let replace = writing.replace != Replace::Nothing;
     for path in paths.iter().filter(|_| !in_place) {
-        // And again, for good, when the file gets its name.
+        // Checked again when the file gets its name.
         check_target(path, replace, writing.sources)?;
     }
     let mut folders = Folders::make(paths.first().and_then(|path| path.parent()))?;
     let mut outputs = Vec::new();
     for path in paths {
-        // The room for all of them is asked for with the first.
+        // The space for all files is checked with the first.
         let room = if outputs.is_empty() { size } else { 0 };
         outputs.push(Output::create(path, replace, room)?);
     }
@@ -74,13 +74,14 @@ pub fn write_files(
     sink.finish()?;
     let written = outputs.iter().map(|output| files::written(&output.file));
     read_back.check(written.collect::<Result<_>>()?, writing.limits, progress)?;
-    // Until the shards of the replaced checkpoint are removed: they might be those of another writer.
+    // Held until the shards of the replaced checkpoint are removed: they might belong to another
+    // writer.
     let folder = paths.first().and_then(|path| path.parent());
     let _lock = folder.map(FolderLock::wait);
     let old = if in_place { Vec::new() } else { old_shards(paths) };
     keep_all(outputs, writing.sync)?;
     folders.keep();
-    // Only now that nothing names them any more. The checkpoint that was read may be among them.
+    // Removed last, when nothing refers to them. Shards of the checkpoint that is read stay.
     let read = |old: &PathBuf| {
         let mut open = writing.sources.iter().filter(|source| source.is_open());
         open.any(|source| same_file(old, source.path()))
@@ -108,8 +109,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
     }
 
-    /// Files that don't hold what their plan says: nothing of them is kept, and what had the name
-    /// is as it was.
+    /// Files that don't hold what their plan says are not kept, and existing files stay unchanged.
     #[test]
     fn what_does_not_read_back_is_not_kept() {
         let folder = std::env::temp_dir().join(format!("statelens-wrong-{}", std::process::id()));
@@ -138,7 +138,7 @@ mod tests {
             for (path, replace) in [(&new, Replace::Nothing), (&old, Replace::Any)] {
                 let error = run(path, Some(bytes), replace).unwrap_err();
                 assert!(error.to_string().contains(said), "{error}");
-                // No file, no temporary one, and the old one as it was.
+                // No new file, no temporary file, and the old one unchanged.
                 let names: Vec<_> = fs::read_dir(&folder).unwrap().collect();
                 assert_eq!(names.len(), 1, "{names:?}");
                 assert_eq!(fs::read(&old).unwrap(), b"mine");

@@ -1,4 +1,4 @@
-//! What opening a file of very many keys takes in memory for each of them.
+//! Memory per key for opening a file with very many keys.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -10,12 +10,12 @@ use statelens::{Target, convert};
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// What a set of files keeps of what it read, 8 MiB at most, is 35 bytes for each of so many, and less
-/// for each where there are more.
+/// Number of keys. The read cache of a set of files, 8 MiB at most, takes 35 bytes per key at this
+/// number, and less per key at larger ones.
 const COUNT: usize = 240_000;
 
-/// One test for all, so that nothing else in the process takes memory meanwhile. The bounds are
-/// what was measured and a little more; each reallocation counts as a copy here.
+/// A single test, so that nothing else in the process allocates meanwhile. The bounds are the
+/// measured values plus a margin; each reallocation counts as a copy here.
 #[test]
 fn each_key_takes_little_memory_however_many_there_are() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("keys");
@@ -53,7 +53,7 @@ fn each_key_takes_little_memory_however_many_there_are() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The most memory that opening a file takes.
+/// Returns the peak memory of opening a file.
 fn peak(path: &Path) -> usize {
     let before = ALLOCATOR.current_usage();
     ALLOCATOR.reset_peak_usage();
@@ -63,7 +63,7 @@ fn peak(path: &Path) -> usize {
     peak
 }
 
-/// Two float32 for each key.
+/// Returns a safetensors file with two float32 values per key.
 fn safetensors(count: usize) -> Vec<u8> {
     let entries: Vec<String> = (0..count)
         .map(|at| {

@@ -1,4 +1,4 @@
-//! A format from outside: whatever is done to one of ours is done to it.
+//! A registered format works like the built-in ones.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod tpack;
@@ -13,7 +13,7 @@ fn what_has_no_bytes_is_not_told_of_where_others_are_damaged() {
     register(&tpack::TPACK).unwrap();
     let pack = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("empty.tpack");
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
-    // Its last tensor, and three empty ones, begin at one place.
+    // Its last tensor and three empty ones begin at the same offset.
     let source = open(fixtures.join("safetensors/scalar_empty.safetensors")).unwrap();
     convert(&source, Target::Registered("tpack")).replace().write(&pack).unwrap();
     let mut bytes = fs::read(&pack).unwrap();
@@ -27,7 +27,7 @@ fn what_has_no_bytes_is_not_told_of_where_others_are_damaged() {
 #[test]
 fn a_format_from_outside_is_opened_scanned_verified_and_written() {
     register(&tpack::TPACK).unwrap();
-    // Twice is no harm; another one by the same name is refused.
+    // Registering it twice is allowed; another format with the same name is refused.
     register(&tpack::TPACK).unwrap();
     static SAME: statelens::Format = statelens::Format::named(&["tpack"], "Another");
     assert_eq!(register(&SAME).unwrap_err().kind(), ErrorKind::Refused);
@@ -38,7 +38,7 @@ fn a_format_from_outside_is_opened_scanned_verified_and_written() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let source = open(fixtures.join("torch/zip_module_state_dict.pt")).unwrap();
     let (pack, back) = (folder.join("a.tpack"), folder.join("back.safetensors"));
-    // What it wrote is opened by its own reader before it gets its name.
+    // The output is opened by the format's own reader before it gets its name.
     convert(&source, Target::Registered("tpack")).write(&pack).unwrap();
     let opened = open(&pack).unwrap();
     assert_eq!((opened.format().id, opened.tensors().count()), ("tpack", source.tensors().count()));

@@ -1,20 +1,21 @@
-//! Folders that a file is to be in, and that are not there yet.
+//! Folders that are created for output files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::{Error, Result};
 
-/// Folders that were made for a file. Dropped before [`Folders::keep`], they are removed again.
+/// Folders created for a file. If they are dropped before [`Folders::keep`], they are removed
+/// again.
 #[derive(Debug, Default)]
 pub struct Folders {
-    /// The outermost first.
+    /// The created folders, outermost first.
     made: Vec<PathBuf>,
     kept: bool,
 }
 
 impl Folders {
-    /// Makes a folder, and those that it is in, where they are not there.
+    /// Creates a folder and its missing ancestors.
     pub fn make(folder: Option<&Path>) -> Result<Self> {
         let mut folders = Self::default();
         let Some(folder) = folder.filter(|folder| *folder != Path::new("")) else {
@@ -25,7 +26,7 @@ impl Folders {
         for one in missing.into_iter().rev() {
             match fs::create_dir(one) {
                 Ok(()) => folders.made.push(one.to_owned()),
-                // Somebody else made it meanwhile.
+                // Another process created it meanwhile.
                 Err(_) if one.is_dir() => {}
                 Err(error) => {
                     return Err(Error::io(format!("this folder can't be made: {error}"))
@@ -36,7 +37,7 @@ impl Folders {
         Ok(folders)
     }
 
-    /// They stay.
+    /// Keeps the folders.
     pub fn keep(&mut self) {
         self.kept = true;
     }
@@ -46,7 +47,7 @@ impl Drop for Folders {
     fn drop(&mut self) {
         if !self.kept {
             for folder in self.made.iter().rev() {
-                // One that somebody has put something in stays.
+                // A folder that is not empty stays.
                 let _ = fs::remove_dir(folder);
             }
         }

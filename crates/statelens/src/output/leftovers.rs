@@ -1,25 +1,25 @@
-//! What runs that were killed left behind.
+//! Temporary files left over from killed processes.
 //!
-//! A temporary file is locked for as long as its writer lives: the system lets go of the lock
-//! when the process ends, however it ends. One that nobody holds, and that nobody has written to
-//! for a while, is a left-over.
+//! A temporary file is locked while its writer lives: the system releases the lock when the process
+//! ends, however it ends. A file that is not locked and was not written to for a while is a
+//! left-over.
 
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
-/// Between making a file and locking it, or between two writers of other versions, nobody holds
-/// it. Nothing takes this long there.
+/// Age that an unlocked file must have. A file is unlocked between its creation and its lock and,
+/// in other versions, between two writers; neither takes this long.
 const AGE: Duration = Duration::from_secs(10 * 60);
 
-/// Marks a temporary file as being written by this process, until it ends or closes it.
+/// Locks a temporary file until this process ends or closes it.
 pub(super) fn hold(file: &File) {
-    // A file system without locks: then its files are never taken for left-overs either.
+    // On a file system without locks, its files are never taken for left-overs either.
     let _ = file.try_lock();
 }
 
-/// Removes the left-over temporary files of a folder. That there are some is no reason for a new
-/// file to fail, whatever happens here.
+/// Removes the left-over temporary files of a folder. Errors are ignored: they must not prevent a
+/// new file from being written.
 pub(super) fn remove(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -30,7 +30,7 @@ pub(super) fn remove(folder: &Path) {
     }
 }
 
-/// `.statelens-PID-NUMBER.part`.
+/// Returns whether a name has the form `.statelens-PID-NUMBER.part`.
 fn is_temporary(name: &str) -> bool {
     let inner = name.strip_prefix(".statelens-").and_then(|rest| rest.strip_suffix(".part"));
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -38,7 +38,7 @@ fn is_temporary(name: &str) -> bool {
 }
 
 fn is_left_over(path: &Path) -> bool {
-    // A link would lead elsewhere.
+    // Links are not followed.
     let Ok(about) = fs::symlink_metadata(path) else { return false };
     let old = about.modified().ok().and_then(|time| time.elapsed().ok());
     if !about.is_file() || old.is_none_or(|age| age < AGE) {

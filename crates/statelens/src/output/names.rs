@@ -1,4 +1,4 @@
-//! Giving finished files their names: all of them, or none.
+//! Gives finished files their names: all of them, or none.
 
 use std::fs;
 use std::io;
@@ -8,27 +8,28 @@ use statelens_checkpoint::{Error, Result};
 
 use super::{Output, exists};
 
-/// Whether the bytes must be on the disk before the files get their names.
+/// When the bytes must be on the disk before the files get their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sync {
-    /// If a file is replaced: the old one goes only when the new one would outlive a power cut.
-    /// Other files are left to the system, as `cp` leaves them.
+    /// If a file is replaced: the old one is removed only when the new one would survive a power
+    /// failure. Other files are left to the system, as `cp` does.
     IfReplacing,
-    /// In any case.
+    /// Always.
     Always,
 }
 
-/// Gives all files their names, in order. If one of them can't get its name, none does, and what
-/// had those names has them again.
+/// Gives all files their names, in order. If one of them can't get its name, none does, and the
+/// files that had those names have them again.
 ///
-/// The last one is what names the others, an index of shards for example. If any of the others
-/// replaces a file, the old index goes first: at no time does an index name files of which some are
-/// replaced and some are not. Hold [`FolderLock`] if somebody else may write the same files.
+/// The last file is the one that refers to the others, such as an index of shards. If any of the
+/// others replaces a file, the old index is removed first: at no time does an index refer to files
+/// of which some are replaced and some are not. Hold [`FolderLock`] if another process may write
+/// the same files.
 pub fn keep_all(outputs: Vec<Output>, sync: Sync) -> Result<()> {
     keep_each(outputs, sync, &mut || {})
 }
 
-/// As [`keep_all`]; `changed` is called after each change of a name.
+/// Names the files as [`keep_all`] does; `changed` is called after each change of a name.
 fn keep_each(outputs: Vec<Output>, sync: Sync, changed: &mut dyn FnMut()) -> Result<()> {
     for output in outputs.iter().filter(|output| !output.replace) {
         if fs::symlink_metadata(&output.target).is_ok() {
@@ -38,8 +39,7 @@ fn keep_each(outputs: Vec<Output>, sync: Sync, changed: &mut dyn FnMut()) -> Res
     let is_there = |output: &Output| fs::symlink_metadata(&output.target).is_ok();
     let sync = sync == Sync::Always || outputs.iter().any(is_there);
     for output in &outputs {
-        // Gives back what was reserved and is not needed; that this can fail changes nothing in
-        // the file.
+        // Frees reserved space that was not needed. An error changes nothing in the file.
         let _ = output.file.metadata().and_then(|about| output.file.set_len(about.len()));
         if sync {
             output.file.sync_all().map_err(|error| not_on_disk(&output.target, &error))?;
@@ -76,13 +76,13 @@ fn keep_each(outputs: Vec<Output>, sync: Sync, changed: &mut dyn FnMut()) -> Res
     Ok(())
 }
 
-/// Keeps others from giving names in a folder until it is dropped, as far as they hold one as well.
+/// A lock that keeps other holders from naming files in a folder until it is dropped.
 pub struct FolderLock {
     _folder: Option<fs::File>,
 }
 
 impl FolderLock {
-    /// Waits until nobody else holds one. A system that can't lock folders is gone on without.
+    /// Waits for the lock. On a system that can't lock folders, returns without it.
     pub fn wait(folder: &Path) -> Self {
         let folder = if folder == Path::new("") { Path::new(".") } else { folder };
         let file = fs::File::open(folder).ok();
@@ -90,13 +90,13 @@ impl FolderLock {
     }
 }
 
-/// Has the system write what a folder lists to the disk.
+/// Syncs the list of a folder's files to the disk.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    // Elsewhere a folder can't be opened as a file, and the system does it by itself.
+    // Other systems can't open a folder as a file, and sync it by themselves.
     if cfg!(unix) { fs::File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// The names that were given so far, and how to take them back.
+/// The names given so far, with the information to undo them.
 #[derive(Default)]
 struct GivenNames {
     given: Vec<Given>,
@@ -105,12 +105,12 @@ struct GivenNames {
 
 struct Given {
     target: PathBuf,
-    /// Where the file is that had the name before.
+    /// The path to which the file that had the name before was moved.
     old: Option<PathBuf>,
 }
 
 impl GivenNames {
-    /// Gives the file that an output is to replace another name.
+    /// Renames the file that an output is to replace.
     fn take_away(&mut self, output: &Output) -> Result<()> {
         let target = &output.target;
         if fs::symlink_metadata(target).is_ok_and(|about| about.is_dir()) {
@@ -128,7 +128,7 @@ impl GivenNames {
         if !output.replace {
             // A rename would replace a file that has appeared meanwhile; a hard link does not.
             match fs::hard_link(&output.temporary, &target) {
-                // Dropping removes the other name.
+                // Dropping the output removes its temporary name.
                 Ok(()) => {
                     self.given.push(Given { target, old: None });
                     changed();
@@ -137,7 +137,7 @@ impl GivenNames {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     return Err(exists(&target));
                 }
-                // A file system without hard links.
+                // On a file system without hard links, check and rename.
                 Err(_) if fs::symlink_metadata(&target).is_ok() => return Err(exists(&target)),
                 Err(_) => {}
             }
@@ -149,7 +149,7 @@ impl GivenNames {
             Ok(_) => Some(set_aside(&output.temporary, &target).map_err(failed)?),
             Err(_) => None,
         };
-        // From here on the old file is put back if anything fails.
+        // From here on the old file is restored if anything fails.
         self.given.push(Given { target: target.clone(), old });
         fs::rename(&output.temporary, &target).map_err(failed)?;
         output.kept = true;
@@ -157,11 +157,11 @@ impl GivenNames {
         Ok(())
     }
 
-    /// All names are given for good: what had them before goes.
+    /// Makes all names final and removes the files that had them before.
     fn settle(mut self, changed: &mut dyn FnMut()) {
         self.settled = true;
         for old in self.given.iter().filter_map(|given| given.old.as_ref()) {
-            // If even that fails it is found as a left-over.
+            // If this fails, the file is removed later as a left-over.
             let _ = fs::remove_file(old);
             changed();
         }
@@ -174,7 +174,7 @@ impl Drop for GivenNames {
             return;
         }
         for given in self.given.iter().rev() {
-            // If even that fails there is nothing left to try.
+            // If this fails, too, there is nothing left to try.
             let _ = match &given.old {
                 Some(old) => fs::rename(old, &given.target),
                 None => fs::remove_file(&given.target),
@@ -183,8 +183,8 @@ impl Drop for GivenNames {
     }
 }
 
-/// Gives the file that is to be replaced a second name beside it, or where the file system has no
-/// second names, another one.
+/// Gives the file to be replaced a second name in the same folder; on a file system without hard
+/// links, renames it.
 fn set_aside(temporary: &Path, target: &Path) -> io::Result<PathBuf> {
     let old = aside(temporary, "9");
     match fs::hard_link(target, &old) {
@@ -194,9 +194,9 @@ fn set_aside(temporary: &Path, target: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// A name beside a temporary file: `.statelens-PID-NUMBER.part` becomes
-/// `.statelens-PID-NUMBER000009.part`, which is found as a left-over, and which no temporary file of
-/// ours has, for there are far fewer.
+/// Returns a name derived from that of a temporary file: `.statelens-PID-NUMBER.part` becomes
+/// `.statelens-PID-NUMBER000009.part`. It is recognised as a left-over, and no temporary file has
+/// it, because `NUMBER` is less than 100.
 fn aside(temporary: &Path, digit: &str) -> PathBuf {
     let name = temporary.file_name().unwrap_or_default().to_string_lossy();
     temporary.with_file_name(name.replace(".part", &format!("00000{digit}.part")))
@@ -239,7 +239,7 @@ mod tests {
             output
         };
         let outputs = vec![output(&first), output(&second), output(&third)];
-        // The last one can't get its name: a folder has it.
+        // The last one can't get its name, because a folder has it.
         fs::create_dir(&third).unwrap();
         fs::write(third.join("in it"), b"").unwrap();
         let error = keep_all(outputs, Sync::IfReplacing).unwrap_err();
@@ -248,7 +248,7 @@ mod tests {
         assert!(!second.exists());
         let count = fs::read_dir(&folder).unwrap().count();
         assert_eq!(count, 2, "a.bin and the folder c.bin");
-        // And without the folder, all of them do.
+        // Without the folder, all files get their names.
         fs::remove_dir_all(&third).unwrap();
         let outputs = vec![output(&first), output(&second), output(&third)];
         keep_all(outputs, Sync::Always).unwrap();
@@ -259,7 +259,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// What a kill would leave at any moment: the old set, the new one, or no index.
+    /// At any moment, an interrupt leaves the old set, the new one, or no index.
     #[test]
     fn an_index_never_names_files_of_two_sets() {
         let folder = std::env::temp_dir().join(format!("statelens-sets-{}", std::process::id()));
@@ -275,7 +275,7 @@ mod tests {
             if old > 0 {
                 fs::write(&index, names(old).collect::<Vec<_>>().join(" ")).unwrap();
             }
-            // Which set the index names, if all of it is there.
+            // Returns the set that the index names, if it is complete.
             let set = || {
                 let index = fs::read_to_string(&index).ok()?;
                 let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
@@ -295,7 +295,7 @@ mod tests {
             let mut seen = vec![set()];
             keep_each(outputs, Sync::Always, &mut || {
                 seen.push(set());
-                // Nobody else can give names meanwhile.
+                // No other process can name files meanwhile.
                 #[cfg(unix)]
                 assert!(fs::File::open(&folder).unwrap().try_lock().is_err());
             })
@@ -304,7 +304,7 @@ mod tests {
             assert_eq!(seen.first(), Some(&before), "{old} {new}");
             assert_eq!(seen.last(), Some(&Some("new".to_owned())), "{old} {new}");
             assert!(seen.len() > new, "{seen:?}");
-            // There is always one of them, unless files of the same names are replaced.
+            // There is always a set, unless files of the same names are replaced.
             let gap = seen.iter().skip_while(|set| set.is_some()).any(Option::is_none);
             assert_eq!(gap, same_count || old == 0, "{old} {new}: {seen:?}");
         }

@@ -1,4 +1,4 @@
-//! The files of a set that is replaced.
+//! The shards of a set that is replaced.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use statelens_formats::sets::indexed;
 
 use crate::files;
 
-/// The files that the indexes among `paths` name, as they are on the disk now, and that are not to
-/// be written anew: once the indexes are replaced, nothing names them any more.
+/// Returns the shards of existing indexes among `paths` that will not be written again: once the
+/// indexes are replaced, nothing refers to them.
 pub fn old_shards(paths: &[PathBuf]) -> Vec<PathBuf> {
     let new: HashSet<&PathBuf> = paths.iter().collect();
     let mut old = Vec::new();
     for path in paths.iter().filter(|path| path.is_file()) {
-        // The names in an index are looked for in its own folder, and nowhere else.
+        // The shards of an index are searched only in its own folder.
         let Ok(opened) = files::open(path, &[]) else { continue };
         let main = path.file_name().unwrap_or_default().to_string_lossy();
         let shards = indexed(&opened.files, &main);

@@ -1,4 +1,4 @@
-//! Web servers, by `ureq`.
+//! Reads from web servers with `ureq`.
 
 use std::io::Read as _;
 use std::sync::{Arc, LazyLock};
@@ -10,11 +10,11 @@ use statelens_remote::{Address, Fetch, Head, Identity, Meter, unreachable};
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body, ResponseExt as _};
 
-/// A server that gives files only as a whole is asked for those up to this size, for they are held
-/// in memory.
+/// Bytes of the largest file that is fetched from a server without range requests; it is held in
+/// memory.
 const MOST_WHOLE: u64 = 256 << 20;
 
-/// One for the process: connections are used again.
+/// Shared by the whole process, to reuse connections.
 static AGENT: LazyLock<Agent> = LazyLock::new(|| {
     let config = Agent::config_builder()
         .http_status_as_error(false)
@@ -28,7 +28,7 @@ static AGENT: LazyLock<Agent> = LazyLock::new(|| {
     config.new_agent()
 });
 
-/// A file on a web server; `Ok(Err(…))` if there is none.
+/// Opens a file on a web server; `Ok(Err(…))` if it does not exist.
 pub(super) fn open(address: &Address, meter: &Arc<Meter>) -> Result<Result<Arc<dyn ReadAt>>> {
     statelens_remote::open(address, Client, meter, MOST_WHOLE, whole)
 }
@@ -49,7 +49,8 @@ impl Fetch for Client {
             .get(url)
             .header("Range", format!("bytes={offset}-{last}"))
             .header("Accept-Encoding", "identity");
-        // A tag that is not weak: another version of the file is then sent as a whole, not in parts.
+        // With a strong tag, the server sends the whole file instead of a part if the file has
+        // changed.
         let tag = identity.and_then(|identity| identity.etag.as_deref());
         if let Some(tag) = tag.filter(|tag| tag.starts_with('"')) {
             request = request.header("If-Range", tag);
@@ -64,7 +65,7 @@ impl Fetch for Client {
                     Ok(0) => break,
                     Ok(more) => got += more,
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    // What came is told with how much was to come.
+                    // The caller compares the length received with the length expected.
                     Err(_) => break,
                 }
             }
@@ -78,7 +79,7 @@ impl Fetch for Client {
     }
 }
 
-/// All of a file.
+/// Fetches a whole file.
 fn whole(url: &str, len: u64) -> Result<Vec<u8>> {
     let request = AGENT.get(url).header("Accept-Encoding", "identity");
     let mut response = request.call().map_err(|error| failed(url, &error))?;

@@ -1,5 +1,5 @@
-//! Object stores, by the crate `object_store`, with the credentials that the usual variables of the
-//! environment hold.
+//! Object stores, accessed with the crate `object_store`. Credentials come from the usual
+//! environment variables.
 
 mod upload;
 
@@ -21,20 +21,20 @@ use url::Url;
 
 pub(crate) use upload::ObjectSink;
 
-/// How long a request is tried again.
+/// Time for which a request is retried.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What requests run on. Those who wait for them are threads of ours.
+/// The runtime for requests. The threads that wait for them are not its own.
 static RUNTIME: LazyLock<std::io::Result<Runtime>> = LazyLock::new(|| {
-    // The one that `ureq` uses; a second call changes nothing.
+    // The provider that `ureq` uses; a second call changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 });
 
-/// An object.
+/// The location of an object.
 #[derive(Clone)]
 pub(crate) struct Location {
-    /// `s3://bucket/`.
+    /// The bucket, as in `s3://bucket/`.
     bucket: String,
     store: Arc<dyn ObjectStore>,
     parts: Arc<dyn MultipartStore>,
@@ -42,9 +42,9 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// Reads an address as `s3://bucket/folder/file`.
+    /// Parses an address such as `s3://bucket/folder/file`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        // Before a client is made, which wants to know the provider of cryptography.
+        // Creating a client requires the cryptography provider that this installs.
         runtime()?;
         let bad = |why: String| Error::unsupported(why).in_file(text);
         let url =
@@ -65,7 +65,7 @@ impl Location {
             }
             ObjectStoreScheme::GoogleCloudStorage => {
                 let mut builder = GoogleCloudStorageBuilder::from_env().with_url(text);
-                // As Google's own libraries have it: an emulator asks for no credentials.
+                // As in Google's own libraries; an emulator needs no credentials.
                 if let Ok(host) = std::env::var("STORAGE_EMULATOR_HOST") {
                     let host = host.trim_end_matches('/');
                     let scheme = if host.contains("://") { "" } else { "http://" };
@@ -86,13 +86,13 @@ impl Location {
         Ok(Self { bucket: bucket.to_owned(), store, parts, path })
     }
 
-    /// The object's name without its folder.
+    /// Returns the object's name without its folder.
     pub(crate) fn name(&self) -> String {
         self.path.filename().unwrap_or("checkpoint").to_owned()
     }
 
-    /// An object that this one speaks of, by its name relative to this one's folder; `None` for a
-    /// name that leads elsewhere.
+    /// Returns the object with a name relative to this one's folder; `None` for a name that leads
+    /// out of it.
     pub(crate) fn beside(&self, name: &str) -> Option<Self> {
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         if !name.split('/').all(plain) {
@@ -104,12 +104,12 @@ impl Location {
         Some(Self { path, ..self.clone() })
     }
 
-    /// Where it is, as it was given.
+    /// Returns the address.
     fn address(&self) -> String {
         format!("{}{}", self.bucket, self.path)
     }
 
-    /// The object; `Ok(Err(…))` if there is none.
+    /// Opens the object; `Ok(Err(…))` if it does not exist.
     pub(super) fn open(&self) -> Result<Result<Arc<dyn ReadAt>>> {
         let found = wait(self.store.head(&self.path))?;
         let found = match found {
@@ -125,7 +125,7 @@ impl Location {
         wait(self.store.delete(&self.path))?.map_err(|error| told(&error, &self.address()))
     }
 
-    /// Whether there is such an object.
+    /// Returns whether the object exists.
     fn exists(&self) -> Result<bool> {
         match wait(self.store.head(&self.path))? {
             Ok(_) => Ok(true),
@@ -135,7 +135,7 @@ impl Location {
     }
 }
 
-/// An object being read, of the version that was opened.
+/// An open object. Reads are bound to the version that was opened.
 struct StoreObject {
     location: Location,
     len: u64,
@@ -189,13 +189,14 @@ fn wait<T>(future: impl Future<Output = T>) -> Result<T> {
     Ok(runtime()?.block_on(future))
 }
 
-/// A store says "no permission" of what is not there to those who may not list the bucket.
+/// Returns whether an object is missing. For users who may not list the bucket, a store reports a
+/// missing object as "no permission".
 fn is_absent(error: &object_store::Error) -> bool {
     use object_store::Error as E;
     matches!(error, E::NotFound { .. } | E::PermissionDenied { .. } | E::Unauthenticated { .. })
 }
 
-/// A store's error as a sentence.
+/// Converts a store's error.
 fn told(error: &object_store::Error, address: &str) -> Error {
     use object_store::Error as E;
     let error = match error {
@@ -215,7 +216,7 @@ fn told(error: &object_store::Error, address: &str) -> Error {
     error.in_file(address)
 }
 
-/// What a request failed of that the store did not judge, by the library's words.
+/// Converts a failure of the library itself, recognised by its message.
 fn failed(words: &str, address: &str) -> Error {
     let says = |part: &str| words.contains(part);
     if says("non-partial response") {
@@ -224,8 +225,8 @@ fn failed(words: &str, address: &str) -> Error {
         )
         .advice("Fetch the object with the store's own tool, and open it from the disk.");
     }
-    // Without credentials in the environment, the machine's own are asked for, which only machines
-    // of a cloud have; an account has no such place.
+    // Without credentials in the environment, the library requests those of the machine, which
+    // exist only on cloud machines; an Azure account name has no such source.
     let own = ["latest/api/token", "computeMetadata", "metadata/identity", "Account must be"];
     if own.into_iter().any(says) {
         let named = match address.split(':').next().unwrap_or_default() {
@@ -246,8 +247,8 @@ fn failed(words: &str, address: &str) -> Error {
         .advice("Look at the address, and at the variables of the environment that name the endpoint and the credentials.")
 }
 
-/// An error with each of its causes, in short: the store's own words are in the innermost. Without
-/// the queries of addresses: a token may be in them.
+/// Returns the message of an error with those of its causes, the innermost of which is the store's.
+/// Leaves out the queries of addresses, which may hold a token.
 fn words(error: &object_store::Error) -> String {
     let mut words = error.to_string();
     let mut cause = std::error::Error::source(error);

@@ -1,4 +1,4 @@
-//! The first tensors of a large file are told of before its tree is read.
+//! The first tensors of a large file are reported before its tree is read.
 
 use std::fmt::Display;
 use std::fs;
@@ -8,10 +8,10 @@ use statelens::parts::checkpoint::{DType, FileSet, Limits, Memory, Progress};
 use statelens::parts::formats;
 use statelens::{Target, convert};
 
-/// Enough for a tree of more than a megabyte.
+/// Enough tensors for a tree of more than a megabyte.
 const COUNT: usize = 12_000;
 
-/// What was told before anything was said of how many values were read.
+/// The tensors reported before the first count of values.
 #[derive(Default)]
 struct Early {
     told: Vec<(String, String, Vec<u64>)>,

@@ -1,4 +1,4 @@
-//! Each of the examples is run, and says what it should. They are built with the tests.
+//! Runs each of the examples and checks its output. They are built with the tests.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -13,14 +13,14 @@ fn fixture(name: &str) -> String {
     path.canonicalize().unwrap().to_str().unwrap().to_owned()
 }
 
-/// An example beside this test, which is in `target/PROFILE/deps`.
+/// Returns the command of an example, from the path of this test in `target/PROFILE/deps`.
 fn example(name: &str) -> Command {
     let tests = std::env::current_exe().unwrap();
     let profile = tests.parent().unwrap().parent().unwrap();
     Command::new(profile.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
 }
 
-/// What it prints, and whether it ended well.
+/// Returns the output of an example, and whether it succeeded.
 #[track_caller]
 fn run(name: &str, args: &[&str]) -> (String, bool) {
     let output = example(name).args(args).output().unwrap();

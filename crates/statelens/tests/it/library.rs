@@ -1,4 +1,4 @@
-//! What a program that builds on this crate does.
+//! Uses the library as a program would.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
 }
 
-/// A folder for what a test writes, empty at first.
+/// Returns an empty folder for the files that a test writes.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -67,7 +67,7 @@ fn values_are_read_exactly_or_not_at_all() {
     let state = statelens::open(fixture("torch/zip_training_ckpt.pt")).unwrap();
     let step = state.value("global_step").unwrap();
     assert!(matches!(step, Value::Int(step) if step.to_i64() == Some(1234)), "{step:?}");
-    // The fixture's random numbers are not halves.
+    // The fixture's random numbers can't be represented as float16.
     let tied = statelens::open(fixture("torch/legacy_tied.pt")).unwrap();
     let error = tied.tensor("emb.weight").unwrap().read::<half::f16>().unwrap_err();
     assert_eq!(error.code(), "inexact", "{error}");
@@ -98,7 +98,7 @@ fn a_conversion_comes_back_as_it_was() {
     assert_eq!(written.bytes, fs::metadata(&path).unwrap().len());
     let found = diff(&source, &statelens::open(&path).unwrap()).unwrap();
     assert!(found.matches() && found.keys > 50, "{found:?}");
-    // Nothing is replaced that was not meant to be.
+    // A file is not replaced by default.
     let error = convert(&source, Target::Torch).write(&path).unwrap_err();
     assert_eq!(error.code(), "exists", "{error}");
     convert(&source, Target::Torch).select("model.*").replace().write(&path).unwrap();
@@ -117,7 +117,7 @@ fn what_would_be_lost_is_refused_and_then_told() {
     assert!(!path.exists());
     let written = convert(&source, Target::Safetensors).lossy().write(&path).unwrap();
     assert!(written.losses.iter().any(|loss| !loss.harmless));
-    // A pattern that can't be understood is told when it is used.
+    // A bad pattern is reported when the conversion runs.
     let error = convert(&source, Target::Torch).select("/(/").write(folder.join("x.pt"));
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Refused);
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
@@ -131,6 +131,6 @@ fn the_first_lines_are_those_of_the_readme() {
         let (_, rest) = text.split_once("```rust,no_run\n").unwrap();
         rest.split_once("```").unwrap().0.to_owned()
     };
-    // The crate's own is a doctest.
+    // That of the crate is a doc test.
     assert_eq!(of("README.md"), of("../../README.md"));
 }

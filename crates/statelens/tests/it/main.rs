@@ -1,4 +1,4 @@
-//! The library as a program uses it.
+//! Tests of the library's public interface.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod early;

@@ -1,5 +1,5 @@
-//! Pickled modules and other objects, compared with what the real torch returns for them. What wrote
-//! the files is told in `tests/fixtures/README.md`.
+//! Pickled modules and other objects, compared with what the real torch returns for them. See
+//! `tests/fixtures/README.md` for how the files were made.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ fn leaves(checkpoint: &Checkpoint) -> Vec<Leaf> {
     checkpoint.inner().leaves()
 }
 
-/// The keys that `state_dict()` returns, and those that it leaves out.
+/// Returns the keys that `state_dict()` returns, and those that it leaves out.
 fn sorted_keys(checkpoint: &Checkpoint) -> (Vec<String>, Vec<String>) {
     let (outside, state): (Vec<Leaf>, Vec<Leaf>) =
         leaves(checkpoint).into_iter().partition(|leaf| leaf.outside_state);
@@ -107,7 +107,7 @@ fn a_module_that_holds_itself_many_times_over_is_bounded() {
         }
     }
     for level in (0..depth).rev() {
-        // What was made last is remembered, and stands here again.
+        // The inner module is memoised, and referenced here a second time.
         let number = (depth - level) as u8;
         if level + 1 < depth {
             pickle.extend([b'q', number]);
@@ -197,7 +197,7 @@ fn edits_reach_what_is_in_modules() {
     let found = keys(&to("names.safetensors"));
     assert_eq!(found.len(), 12, "{found:?}");
     assert!(found.iter().all(|key| key == "x.tied" || key.starts_with("x.net.")), "{found:?}");
-    // An attribute is written if it is selected by itself, and its new name is refused if not.
+    // An attribute is written if it is selected explicitly; renaming it is refused.
     target().select("*stride").write(to("stride.safetensors")).unwrap();
     assert_eq!(keys(&to("stride.safetensors")), ["model.model.2.stride"]);
     let refused = target().rename("stride", "step").plan("x.safetensors").unwrap_err();
@@ -282,7 +282,7 @@ fn arrays_of_objects_and_with_masks_are_compared_by_value() {
             text("na", "[2]"),
         ]
     );
-    // What is told in one line is not all of it: the manifest has a hash of the rest.
+    // The one-line text is shortened, but the manifest has a hash of the whole value.
     let lines = |checkpoint: &Checkpoint| {
         let mut lines = String::new();
         let inner = checkpoint.inner();
@@ -350,7 +350,7 @@ fn a_file_that_is_cut_short_opens_with_what_is_whole() {
         }
         assert_eq!(there, expected, "{percent} % of {} bytes", bytes.len());
         assert!(!cut.verify().unwrap().sound());
-        // What is whole is converted, and the rest told.
+        // Complete tensors are converted, and the others reported.
         let plan = convert(&cut, Target::Numpy).plan("cut.npz").unwrap();
         let told = plan.losses.iter().find(|loss| loss.what == "tensors without data are left out");
         assert_eq!(told.map_or(0, |loss| loss.keys.len()), 10 - expected, "{percent} %");

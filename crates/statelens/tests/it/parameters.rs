@@ -1,4 +1,4 @@
-//! How many parameters there are is one number, wherever it stands.
+//! The number of parameters is the same everywhere.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];
@@ -21,7 +21,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
             match entry.path().is_dir() {
                 true => open.push(entry.path()),
-                // Files that are made to take long.
+                // Skip files that are designed to take long.
                 false if entry.path().to_string_lossy().contains("attacks") => {}
                 false => found.push(entry.path()),
             }
@@ -55,7 +55,7 @@ fn every_face_gives_the_same_number_for_every_fixture() {
         assert!(line.contains(&grouped(count.model)), "{name}: {line}, not {text}");
         let json: serde_json::Value = serde_json::from_str(&write_json(&outline)).unwrap();
         assert_eq!(json["totals"]["model_params"], count.model, "JSON: {name}");
-        // More do not fit a link.
+        // A link has no space for more.
         let kinds: &[KeysAs] = match outline.entries.len() {
             ..5_000 => &[KeysAs::Plain, KeysAs::Hidden],
             _ => &[],

@@ -1,4 +1,4 @@
-//! However many workers there are, they come to the same, to the last bit; also of what is damaged.
+//! The number of workers does not change any result, to the last bit, even for damaged files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn fixtures() -> PathBuf {
     statelens_fixtures::root().to_owned()
 }
 
-/// One worker on the thread that calls, or some on their own.
+/// One worker on the calling thread, or several threads.
 #[derive(Debug, Clone, Copy)]
 enum Workers {
     Alone(usize),
@@ -41,7 +41,7 @@ impl Workers {
     }
 }
 
-/// What is told of two checkpoints by all that reads values.
+/// Returns the results of every job that reads values, for two checkpoints.
 fn told(crew: Workers, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<String> {
     let large = left.tensors().iter().any(|tensor| tensor.nbytes() > Some(1 << 20));
     let verify = |manifest: bool| {
@@ -65,7 +65,7 @@ fn told(crew: Workers, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<S
     };
     let statistics = || {
         let tensors = (0..left.tensors().len() as u32).map(statelens::parts::checkpoint::TensorId);
-        // As small as that, so that fixtures are divided.
+        // Small parts, so that fixtures are divided.
         let mut survey = crew.drive(Survey::divided(left.clone(), tensors, 64))?;
         Ok(format!("{:?}", survey.take()))
     };
@@ -81,7 +81,7 @@ fn told(crew: Workers, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<S
         Ok(crew.drive(machine)?.into_report().json(&Default::default()))
     };
     if large {
-        // Only what is read in pieces of millions of elements: the rest takes this test minutes.
+        // Only the jobs that read pieces of millions of elements: the others would take minutes.
         return [verify(false), diff()].map(|told| told.unwrap()).to_vec();
     }
     let all: [Result<String, String>; 7] = [
@@ -117,7 +117,7 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Fixtures with more bytes have very many keys, which takes this test minutes.
+/// Larger fixtures, in bytes, have very many keys, which would take minutes.
 const LARGE: u64 = 300 << 10;
 
 #[test]
@@ -148,7 +148,7 @@ fn every_fixture_is_told_alike() {
     assert!(formats.len() >= 8, "{formats:?}");
 }
 
-/// A file of safetensors with one tensor of float32.
+/// Returns a safetensors file with one float32 tensor.
 fn one_tensor(values: &[f32]) -> Vec<u8> {
     let shape = format!("[{},1024]", values.len() / 1024);
     let bytes = values.len() * 4;
@@ -194,7 +194,7 @@ fn a_large_tensor_is_read_in_pieces_and_told_as_one() {
     assert_eq!(found["params"], count, "{found}");
     assert_eq!((&found["differing"], &found["max_abs"]), (&2.into(), &0.5.into()), "{found}");
     assert_eq!(found["first"], serde_json::json!([5 << 10, 7]), "{found}");
-    // Of all pieces together, in double precision from the values as they were made.
+    // Expected values over all pieces, in double precision from the original values.
     let finite = || values.iter().filter(|value| value.is_finite()).map(|value| f64::from(*value));
     let squares: f64 = finite().map(|value| value * value).sum();
     let apart = 0.25f64.powi(2) + 0.5f64.powi(2);
@@ -234,6 +234,6 @@ fn what_is_damaged_is_told_alike() {
             unlike += usize::from(same_by_all(&name, &damaged.into(), &sound) != expected);
         }
     }
-    // Some bytes are nobody's, but most are looked at.
+    // Some bytes are unused, but most are checked.
     assert!(opened > 40 && unlike > opened / 2, "{unlike} of {opened}");
 }

@@ -1,5 +1,5 @@
-//! Tensor packs: `TPACK1`, the number of tensors, for each its name, dtype, shape, place and CRC-32, a script
-//! that the loader runs, and the bytes.
+//! Tensor packs: `TPACK1`, the number of tensors, for each its name, dtype, shape, offset and
+//! CRC-32, a script that the loader runs, and the bytes.
 use std::sync::Arc;
 
 use statelens::parts::checkpoint::*;
@@ -35,7 +35,7 @@ pub(crate) static TPACK: Format = Format {
 const MAGIC: &[u8] = b"TPACK1";
 const DTYPES: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I64, DType::U8];
 
-/// Reads the table from the front.
+/// Reads the table from the start of the file.
 struct Cursor<'a> {
     files: &'a FileSet,
     file: FileId,
@@ -128,7 +128,7 @@ fn plan(source: Arc<Checkpoint>, _: &WriteTarget, name: &str) -> Result<Plan> {
             encoding: None,
         }));
     }
-    // Where the bytes came to lie and their sums are known once they are written.
+    // Offsets and checksums are known once the tensors are written.
     let len = MAGIC.len() + 4 + rows.iter().map(|row| row.len() + 12).sum::<usize>() + 2;
     let make = move |outcomes: &Outcomes<'_>| {
         let mut table = [MAGIC, &(rows.len() as u32).to_le_bytes()].concat();

@@ -1,9 +1,9 @@
-//! Writing objects, part by part.
+//! Multipart uploads of objects.
 //!
-//! A part is sent when it is full, several at a time, so that memory is bounded whatever the
-//! checkpoint weighs. Where a plan makes a file's head last, the first parts are kept back and sent
-//! last. Objects appear only when all are complete; what is given up is aborted, so that nothing is
-//! left in the bucket that would be paid for.
+//! A part is sent when it is full, several at a time, so memory is bounded however large the
+//! checkpoint is. If a plan makes a file's head last, the first parts are kept and sent last.
+//! Objects appear only when all are complete; cancelled uploads are aborted, so that the bucket
+//! keeps no parts that cost money.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::{Location, exists, runtime, told, wait};
 /// Bytes of a part, unless there would be more parts than stores allow (10,000).
 const PART: u64 = 16 << 20;
 const MOST_PARTS: u64 = 9_000;
-/// Parts on their way at a time.
+/// Parts that are sent at the same time.
 const AT_ONCE: usize = 4;
 
-/// Objects as the place where new files go.
+/// A sink that writes new files as objects.
 pub(crate) struct ObjectSink {
     uploads: Vec<Upload>,
     current: usize,
@@ -35,7 +35,7 @@ struct Upload {
     warn: fn(&str),
     id: Option<MultipartId>,
     part: usize,
-    /// The first bytes, as many as must be there before the head can be made.
+    /// The first bytes of the file, which are kept until the head is made.
     kept: Vec<u8>,
     keep: usize,
     buffer: Vec<u8>,
@@ -45,9 +45,9 @@ struct Upload {
 }
 
 impl ObjectSink {
-    /// The objects are those of the plan's files, by index. An object that is there is replaced
-    /// only if that is asked for, and not before the new one is complete.
-    /// `warn` is told of parts that a store may have kept.
+    /// Takes the locations of the plan's files, by index. An existing object is replaced only if
+    /// `replace` is set, and not before the new one is complete. `warn` reports parts that a store
+    /// may have kept.
     pub(crate) fn new(
         plan: &Plan,
         locations: Vec<Location>,
@@ -85,7 +85,7 @@ impl ObjectSink {
         Ok(Self { uploads, current: 0, replace })
     }
 
-    /// Waits until everything is sent, and lets the objects appear.
+    /// Waits until everything is sent, then completes the objects.
     pub(crate) fn finish(mut self) -> Result<Written> {
         if let Some(last) = self.uploads.get_mut(self.current) {
             last.end()?;
@@ -97,7 +97,7 @@ impl ObjectSink {
                 return Err(exists().in_file(upload.location.address()));
             }
         }
-        // If one can't be completed, those that have appeared go again.
+        // If one can't be completed, those that have appeared are removed.
         let mut written = Written::default();
         for (upload, replaces) in self.uploads.iter_mut().zip(replaces) {
             upload.complete()?;
@@ -115,7 +115,7 @@ impl ObjectSink {
     }
 }
 
-/// Objects that have appeared: removed again unless they are kept.
+/// Objects that have appeared. They are removed when dropped, unless they are kept.
 #[derive(Default)]
 pub(crate) struct Written {
     objects: Vec<Appeared>,
@@ -123,18 +123,18 @@ pub(crate) struct Written {
 
 struct Appeared {
     location: Location,
-    /// Another one was there.
+    /// Whether an object with this name existed before.
     replaces: bool,
     warn: fn(&str),
 }
 
 impl Written {
-    /// Opens them, to read them back.
+    /// Opens the objects to read them back.
     pub(crate) fn open(&self) -> Result<Vec<Arc<dyn ReadAt>>> {
         self.objects.iter().map(|object| object.location.open()?).collect()
     }
 
-    /// They stay.
+    /// Keeps the objects.
     pub(crate) fn keep(&mut self) {
         self.objects.clear();
     }
@@ -191,7 +191,7 @@ impl Upload {
     fn begin(&mut self) -> Result<()> {
         let id = wait(self.location.parts.create_multipart(&self.location.path))?;
         self.id = Some(id.map_err(|error| told(&error, &self.location.address()))?);
-        // Their numbers are taken; the rest is counted from behind them.
+        // Reserves the numbers of the kept parts; the others follow.
         self.parts = vec![None; self.keep / self.part];
         Ok(())
     }
@@ -213,7 +213,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Nothing more comes: sends what is left, and what was kept.
+    /// Sends the rest at the end of the file, and the kept parts.
     fn end(&mut self) -> Result<()> {
         let rest = std::mem::take(&mut self.buffer);
         if !rest.is_empty() {
@@ -221,7 +221,7 @@ impl Upload {
             self.send(self.parts.len() - 1, rest)?;
         }
         let kept = std::mem::take(&mut self.kept);
-        // Less was kept than was thought if the whole file is shorter.
+        // A short file may have fewer kept parts than were reserved.
         let count = kept.len().div_ceil(self.part);
         if count < self.keep / self.part {
             self.parts.truncate(count);
@@ -274,10 +274,10 @@ impl Upload {
         Ok(())
     }
 
-    /// Gives up what is not complete, so that the store keeps none of its parts.
+    /// Aborts an incomplete upload, so that the store keeps none of its parts.
     fn abort(&mut self) {
         let Some(id) = self.id.take().filter(|_| !self.complete) else { return };
-        // A part that arrives after the rest is removed would stay.
+        // A part that arrives after the upload is aborted would stay.
         for (_, part) in self.sending.drain(..) {
             part.abort();
             let _ = wait(part);
