@@ -5,7 +5,7 @@ use statelens_checkpoint::{ByteOrder, Error, Result};
 use super::proto::{FieldValue, Message};
 use super::slices::{self, SliceExtents};
 
-/// What a bundle says of itself: the entry with the empty name.
+/// The header of a bundle: the entry with the empty key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) shards: u64,
@@ -42,7 +42,7 @@ impl Header {
     }
 }
 
-/// Where a tensor is: an entry with a name.
+/// The entry of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct BundleEntry {
     pub(super) dtype: u64,
@@ -50,9 +50,9 @@ pub(super) struct BundleEntry {
     pub(super) shard: u64,
     pub(super) offset: u64,
     pub(super) size: u64,
-    /// The checksum of its bytes; TensorFlow refuses an entry without one.
+    /// The checksum of the bytes; TensorFlow refuses an entry without one.
     pub(super) crc: Option<u32>,
-    /// The parts of a partitioned variable, which have entries of their own.
+    /// The slices of a partitioned variable, which have entries of their own.
     pub(super) slices: Vec<SliceExtents>,
 }
 
@@ -76,7 +76,6 @@ impl BundleEntry {
     }
 }
 
-/// Reads a `TensorShapeProto`.
 pub(super) fn shape(bytes: &[u8]) -> Result<Vec<u64>> {
     let mut shape = Vec::new();
     let mut message = Message::new(bytes);

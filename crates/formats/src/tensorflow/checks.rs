@@ -1,4 +1,4 @@
-//! The checksums of all blocks and of all tensors.
+//! Finds the checksums of all blocks and of all tensors.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ use super::table::SortedTable;
 use super::{dtype, members, slices, strings};
 use crate::checks::{Algorithm, Check, Checks};
 
-/// Finds them; reads the index, and the strings, whose checksum is not just of their bytes.
+/// Finds the checksums. Reads the index, and the strings, since their checksum is not simply of
+/// their bytes.
 pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
     let tables = members::find(files)?;
     let mut checks = Checks { structure: true, ..Checks::default() };
@@ -54,7 +55,7 @@ fn bundle(
             continue;
         }
         for slice in &entry.slices {
-            // One that is not there was told when the checkpoint was opened.
+            // Missing slices were reported when the checkpoint was opened.
             let Some(part) = parts.get(&slices::key(key.as_bytes(), slice)) else { continue };
             let what = match slices::within(slice, &entry.shape) {
                 Some(extents) => format!("{key}, slice {extents:?}"),
@@ -92,7 +93,7 @@ impl Checks {
             found: None,
         };
         if dtype::plain(entry.dtype) == dtype::STRING {
-            // The checksum is of the lengths as numbers in the byte order of whoever wrote them.
+            // The checksum covers the lengths as integers in the byte order of the writer.
             let read = (order == ByteOrder::Little).then(|| left.checked_sub(span.len)).flatten();
             let Some(rest) = read else {
                 self.without += 1;

@@ -1,13 +1,11 @@
-//! What the readers of both versions make of a checkpoint.
-
 use statelens_checkpoint::{Finding, FormatInfo};
 
 use super::leaves::BundleLeaves;
 
-/// What a reader of either version comes to.
+/// The result of the reader of either version.
 pub(super) type Contents = (BundleLeaves, FormatInfo, Vec<Finding>);
 
-/// Number of elements, if it fits.
+/// Returns the number of elements, or `None` if it overflows.
 pub(super) fn numel(shape: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);

@@ -1,11 +1,9 @@
-//! Telling it apart.
-
 use super::members;
 use super::table::is_table;
 use crate::{Probe, Score, stray};
 
-/// How sure this format is: the magic number at the end of a table; a state file that names a
-/// checkpoint; a file whose table stands beside it under the same prefix.
+/// Scores a file with the magic number at the end of a table, a state file that names a checkpoint,
+/// or a file next to a table with the same prefix.
 pub fn score(probe: &Probe<'_>) -> Score {
     let files = probe.files();
     let Ok(main) = files.main() else { return Score::No };
@@ -14,9 +12,9 @@ pub fn score(probe: &Probe<'_>) -> Score {
     }
     match members::index_of(probe.name()) {
         Some(index) if files.find(&index).is_some_and(|id| is_table(files, id)) => Score::Exact,
-        // Alone, which is for an error that says what is missing.
+        // The table is missing; reading will report that.
         Some(_) => Score::Maybe,
-        // For an error that says that it is cut short; what it is else is said elsewhere.
+        // A truncated index; reading will report that. Other kinds of files are reported elsewhere.
         None if members::is_index(files, probe.name()) && !stray::is_told(probe) => Score::Maybe,
         None => Score::No,
     }

@@ -2,18 +2,18 @@
 
 use statelens_checkpoint::{Checkpoint, DType, Tensor, ValueId};
 
-/// Numbers of dtypes that are no plain elements.
+/// The numbers of dtypes whose elements are not plain numbers.
 pub(super) const STRING: u64 = 7;
 pub(super) const RESOURCE: u64 = 20;
 pub(super) const VARIANT: u64 = 21;
 
-/// What TensorFlow calls a dtype, and what its elements are here.
+/// TensorFlow's number and name of a dtype, and the dtype of its elements here.
 struct DTypeRow(u64, &'static str, Option<DType>);
 
-/// Quantised integers come without a scale, so they are plain ones, as they are to numpy; their
-/// real name stays with them, see [`original`]. Small integers take a byte each, whose upper bits
-/// are zeros: those with a sign are no `int8`. What has no dtype here may have one by its name,
-/// see [`elements`].
+/// Quantised integers come without a scale, so they are treated as plain integers, as in numpy;
+/// [`original`] returns their real name. Integers of less than a byte take one byte each with zero
+/// upper bits, so the signed ones are not `int8`. A row without a dtype may still have one by its
+/// name, see [`elements`].
 const TABLE: [DTypeRow; 32] = [
     DTypeRow(1, "float32", Some(DType::F32)),
     DTypeRow(2, "float64", Some(DType::F64)),
@@ -49,7 +49,7 @@ const TABLE: [DTypeRow; 32] = [
     DTypeRow(32, "uint2", Some(DType::U8)),
 ];
 
-/// Added to the number of a variable's dtype in old files.
+/// Old files add this to the dtype number of variables.
 const REFERENCE: u64 = 100;
 
 fn row(number: u64) -> Option<&'static DTypeRow> {
@@ -57,31 +57,32 @@ fn row(number: u64) -> Option<&'static DTypeRow> {
     TABLE.iter().find(|row| row.0 == number)
 }
 
-/// The dtype without the mark of a variable.
+/// Returns the dtype number without the mark of a variable.
 pub(super) fn plain(number: u64) -> u64 {
     row(number).map_or(number, |row| row.0)
 }
 
-/// TensorFlow's name.
+/// Returns TensorFlow's name of a dtype.
 pub(super) fn name(number: u64) -> Option<&'static str> {
     row(number).map(|row| row.1)
 }
 
-/// The number of a dtype by TensorFlow's name.
+/// Returns the number of the dtype with this name.
 pub(super) fn known(name: &str) -> Option<u64> {
     TABLE.iter().find(|row| row.1 == name).map(|row| row.0)
 }
 
-/// [`known`], for a name that is in the table; 0 (no dtype) for any other.
+/// Like [`known`], but returns 0 (no dtype) for unknown names.
 pub(super) fn number(name: &str) -> u64 {
     known(name).unwrap_or(0)
 }
 
-/// What the file says of a leaf whose dtype exists in TensorFlow only: the name of that dtype.
+/// The attribute of a leaf with the name of its dtype, if only TensorFlow has that dtype.
 pub(super) const ATTRIBUTE: &str = "dtype";
 
-/// TensorFlow's number and name for the elements of a leaf that came from one of its files, or of
-/// Flax's, where they are more than its dtype here says: `qint8` for an `int8`. Nothing once it was cast.
+/// Returns TensorFlow's number and name of a leaf's original dtype, if the leaf came from a file of
+/// TensorFlow or Flax and its dtype here is less specific: `qint8` for an `int8`. Returns `None`
+/// after a cast.
 pub(super) fn original(
     source: &Checkpoint,
     leaf: ValueId,
@@ -97,7 +98,7 @@ pub(super) fn original(
     same.then_some((number, row(number)?.1))
 }
 
-/// What the elements are; `None` for strings, variants and numbers that nobody knows.
+/// Returns the dtype of the elements; `None` for strings, variants and unknown numbers.
 pub(super) fn elements(number: u64) -> Option<DType> {
     let row = row(number)?;
     row.2.clone().or_else(|| DType::from_ml_dtypes_name(row.1))

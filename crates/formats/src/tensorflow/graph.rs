@@ -1,4 +1,4 @@
-//! The object graph of `tf.train.Checkpoint`: which object each key belongs to
+//! The object graph of `tf.train.Checkpoint`, which maps keys to objects
 //! (`tensorflow/core/protobuf/trackable_object_graph.proto`).
 
 use std::collections::{HashMap, VecDeque};
@@ -7,34 +7,35 @@ use statelens_checkpoint::{Limits, Result};
 
 use super::proto::{FieldValue, Message};
 
-/// The key of the graph.
+/// The key under which the graph is stored.
 pub(super) const KEY: &[u8] = b"_CHECKPOINTABLE_OBJECT_GRAPH";
 
-/// What the graph says of a key.
+/// The object to which a key belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct KeyObject {
-    /// The object in Python, from the root: `model.layers.0.kernel`; empty for the root.
+    /// The path of the object in Python from the root, such as `model.layers.0.kernel`; empty for
+    /// the root.
     pub(super) object: String,
-    /// The variable that this is an optimizer's slot of, and what the slot is called.
+    /// If this is an optimizer slot, the variable it belongs to and the name of the slot.
     pub(super) slot: Option<(String, String)>,
-    /// The variable's own name: `dense/kernel:0`.
+    /// The variable's own name, such as `dense/kernel:0`.
     pub(super) variable: String,
 }
 
 #[derive(Default)]
 struct TrackableObject<'a> {
     children: Vec<(u64, &'a [u8])>,
-    /// Key and the variable's own name.
+    /// The key, and the variable's own name.
     attributes: Vec<(&'a [u8], &'a [u8])>,
-    /// The variable, the name of the slot, and the node of the slot.
+    /// The node of the variable, the name of the slot, and the node of the slot.
     slots: Vec<(u64, &'a [u8], u64)>,
 }
 
-/// The parent of an object and its name there; the root has none.
+/// The parent of an object and the object's name in it; `None` for the root.
 type ParentLink<'a> = Option<(usize, &'a [u8])>;
 
-/// What the graph says of each key. Keys of objects that can't be reached from the root have no
-/// names; names that together would be too long are left out.
+/// Returns the object of each key. Keys of objects that can't be reached from the root have no
+/// names. Names are omitted if they would be too long in total.
 pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, KeyObject>> {
     let mut nodes = Vec::new();
     let mut message = Message::new(bytes);
@@ -43,7 +44,7 @@ pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, Ke
             nodes.push(node(bytes)?);
         }
     }
-    // The shortest way to each object, as TensorFlow finds it. Slots are not children.
+    // Finds the shortest path to each object, as TensorFlow does. Slots are not children.
     let mut ways: Vec<Option<ParentLink<'_>>> = vec![None; nodes.len()];
     let mut next = VecDeque::new();
     if let Some(root) = ways.first_mut() {

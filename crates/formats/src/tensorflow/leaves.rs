@@ -1,4 +1,4 @@
-//! The leaves of a checkpoint as they are found, and what is wrong with them.
+//! Collects the leaves of a checkpoint and the problems with them.
 
 use statelens_checkpoint::{
     Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, FormatInfo,
@@ -8,7 +8,7 @@ use statelens_checkpoint::{
 use super::graph::KeyObject;
 use super::{dtype, graph, strings};
 
-/// The leaves so far: a flat dict.
+/// The leaves found so far, as a flat dict.
 pub(super) struct BundleLeaves {
     builder: Builder,
     found: Vec<BundleLeaf>,
@@ -16,14 +16,14 @@ pub(super) struct BundleLeaves {
     graph: Option<Vec<u8>>,
 }
 
-/// A leaf: its key in the file, its value, and what the file says of it beside that.
+/// A leaf: its key in the file, its value, and further information in the file.
 struct BundleLeaf {
     key: Vec<u8>,
     value: ValueId,
     attributes: Vec<(Text, Text)>,
 }
 
-/// Something that is wrong with some leaves.
+/// A problem with one or more leaves.
 struct Problem {
     grade: Grade,
     title: &'static str,
@@ -32,7 +32,8 @@ struct Problem {
     count: u64,
 }
 
-/// A larger graph is not looked into: it would be one of a hundred thousand variables.
+/// The maximum size of a graph that is read. It would take a hundred thousand variables to exceed
+/// it.
 const MOST_GRAPH: usize = 8 << 20;
 
 impl BundleLeaves {
@@ -40,7 +41,7 @@ impl BundleLeaves {
         Self { builder: Builder::new(limits), found: Vec::new(), problems: Vec::new(), graph: None }
     }
 
-    /// Notes something that is wrong with the leaf `key`.
+    /// Adds a problem with the leaf `key`.
     pub(super) fn problem(
         &mut self,
         grade: Grade,
@@ -60,7 +61,7 @@ impl BundleLeaves {
         }
     }
 
-    /// A tensor of plain elements, or why its bytes can't be had.
+    /// Adds a tensor of plain elements, or the reason why its bytes are not available.
     pub(super) fn tensor(
         &mut self,
         key: &[u8],
@@ -95,7 +96,7 @@ impl BundleLeaves {
         room::push(&mut self.found, BundleLeaf { key: key.to_vec(), value, attributes })
     }
 
-    /// A tensor of strings, or why they can't be had.
+    /// Adds a tensor of strings, or the reason why they are not available.
     pub(super) fn strings(
         &mut self,
         key: &[u8],
@@ -112,7 +113,7 @@ impl BundleLeaves {
             Err(reason) => {
                 self.problem(Grade::Damage, "Strings can't be read", key, reason.clone());
                 let layout = Layout::Missing(reason.into());
-                // Of some length: numpy has no other fixed one.
+                // The length is arbitrary: all string dtypes in numpy have a fixed length.
                 let strings = DType::from_numpy_code("S1").unwrap_or(DType::U8);
                 let tensor = Tensor::new(strings, shape.to_vec(), layout);
                 let tensor = self.builder.push_tensor(tensor)?;
@@ -123,7 +124,7 @@ impl BundleLeaves {
         Ok(())
     }
 
-    /// A tensor of variants or of a dtype that nobody knows: only named.
+    /// Adds a tensor of variants or of an unknown dtype: only its name is known.
     fn opaque(&mut self, key: &[u8], number: u64, shape: &[u64]) -> Result<()> {
         let name = match dtype::name(number) {
             Some(name) => name.to_owned(),
@@ -144,7 +145,7 @@ impl BundleLeaves {
         Ok(())
     }
 
-    /// Notes which object each leaf belongs to.
+    /// Adds the object to which each leaf belongs.
     fn name_objects(&mut self) -> Option<()> {
         let graph = self.graph.take()?;
         let names = if graph.len() > MOST_GRAPH {
@@ -173,7 +174,7 @@ impl BundleLeaves {
         Some(())
     }
 
-    /// The checkpoint.
+    /// Returns the checkpoint.
     pub(super) fn finish(
         mut self,
         format: FormatInfo,
@@ -207,7 +208,7 @@ impl BundleLeaves {
     }
 }
 
-/// A reason as a whole sentence.
+/// Turns a reason into a sentence.
 fn sentence(reason: &str) -> String {
     let mut chars = reason.chars();
     let first: String =

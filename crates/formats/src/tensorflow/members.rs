@@ -1,4 +1,4 @@
-//! Which files make up a checkpoint, by their names.
+//! Finds the files of a checkpoint by their names.
 
 use statelens_checkpoint::{Error, FileId, FileSet, Finding, Grade, Result, order};
 
@@ -6,19 +6,20 @@ use super::state::{self, StateFile};
 use super::table::is_table;
 use crate::{Probe, stray};
 
-/// The table, or tables, that a checkpoint is opened by.
+/// The tables to open for a checkpoint.
 #[derive(Debug)]
 pub(super) struct BundleTables {
-    /// The tables of a V1 checkpoint in shards; else just one.
+    /// All shards of a V1 checkpoint, else a single table.
     pub(super) ids: Vec<FileId>,
-    /// What all names of a bundle begin with, the folder included.
+    /// The common prefix of a bundle's names, including the folder.
     pub(super) prefix: String,
-    /// What the state file says, if that was opened.
+    /// The content of the state file, if that was opened.
     pub(super) state: Option<StateFile>,
     pub(super) findings: Vec<Finding>,
 }
 
-/// The index of the bundle that the file `name` is a member of, if its name says so.
+/// Returns the name of the index of the bundle that the file `name` belongs to, judging by its
+/// name.
 pub(super) fn index_of(name: &str) -> Option<String> {
     let (folder, file) = split(name);
     if matches!(file, "saved_model.pb" | "saved_model.pbtxt" | "fingerprint.pb") {
@@ -30,25 +31,25 @@ pub(super) fn index_of(name: &str) -> Option<String> {
     Some(format!("{}.index", name.strip_suffix(".meta")?))
 }
 
-/// Whether a file has the name of an index, and data files have names that go with it.
+/// Whether a file has the name of an index, and there are data files with the same prefix.
 pub(super) fn is_index(files: &FileSet, name: &str) -> bool {
     name.strip_suffix(".index").is_some_and(|prefix| {
         files.iter().any(|(_, file)| data_shard(&file.name).is_some_and(|(of, _)| of == prefix))
     })
 }
 
-/// The prefix of a data file, and which of how many it is: `PREFIX.data-00001-of-00004`.
+/// Returns the prefix of a data file, its shard number and the number of shards:
+/// `PREFIX.data-00001-of-00004`.
 pub(super) fn data_shard(name: &str) -> Option<(&str, (u64, u64))> {
     let (prefix, numbers) = name.rsplit_once(".data-")?;
     Some((prefix, shard_numbers(numbers)?))
 }
 
-/// The name of a data file.
 pub(super) fn data_name(prefix: &str, shard: u64, shards: u64) -> String {
     format!("{prefix}.data-{shard:05}-of-{shards:05}")
 }
 
-/// Finds the tables of the checkpoint that the main file belongs to.
+/// Finds the tables of the checkpoint to which the main file belongs.
 pub(super) fn find(files: &FileSet) -> Result<BundleTables> {
     let main = files.main()?;
     let name = files.name(main).to_owned();
@@ -90,7 +91,7 @@ pub(super) fn find(files: &FileSet) -> Result<BundleTables> {
 fn tables(files: &FileSet, id: FileId) -> BundleTables {
     let name = files.name(id);
     let mut ids = vec![id];
-    // The shards of a V1 checkpoint are all tables: `PREFIX-00001-of-00004`.
+    // All shards of a V1 checkpoint are tables: `PREFIX-00001-of-00004`.
     if let Some((prefix, (_, shards))) = v1_shard(name) {
         ids = files
             .iter()
@@ -106,7 +107,7 @@ fn tables(files: &FileSet, id: FileId) -> BundleTables {
     BundleTables { ids, prefix, state: None, findings: Vec::new() }
 }
 
-/// The prefix of a shard of a V1 checkpoint, and which of how many it is.
+/// Returns the prefix of a shard of a V1 checkpoint, its number and the number of shards.
 pub(super) fn v1_shard(name: &str) -> Option<(&str, (u64, u64))> {
     let at = name.len().checked_sub("-00000-of-00000".len())?;
     let (prefix, numbers) = (name.get(..at)?, name.get(at..)?);
@@ -125,13 +126,14 @@ fn shard_numbers(text: &str) -> Option<(u64, u64)> {
     Some((number(shard)?, number(shards)?))
 }
 
-/// The checkpoint that a state file names: the latest, or the last of the others that is there.
+/// Finds the checkpoint that a state file names: the latest, or if that is missing, the last of the
+/// others that exists.
 fn from_state(files: &FileSet, main: FileId) -> Result<BundleTables> {
     let state = StateFile::read(files, main)?;
     let (folder, _) = split(files.name(main));
-    // A path may be absolute, of another machine: then the name counts.
+    // The path may be absolute and from another machine. In that case only the file name is used.
     let table = |path: &str| {
-        // Of the shards of a V1 checkpoint, it has the pattern `PREFIX-?????-of-00004`.
+        // For shards of a V1 checkpoint, the path is the pattern `PREFIX-?????-of-00004`.
         let path = path.split_once("-?????-of-").map_or(path, |(prefix, _)| prefix);
         let relative = format!("{folder}{path}");
         let beside = format!("{folder}{}", split(path).1);
@@ -173,7 +175,7 @@ fn from_state(files: &FileSet, main: FileId) -> Result<BundleTables> {
     Ok(tables)
 }
 
-/// The folder of a name, with its slash, and the rest. A state file may come from Windows.
+/// Splits a name into the folder with its slash and the rest. A state file may come from Windows.
 pub(super) fn split(name: &str) -> (&str, &str) {
     name.split_at(name.rfind(['/', '\\']).map_or(0, |at| at + 1))
 }

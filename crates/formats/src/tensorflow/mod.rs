@@ -1,9 +1,9 @@
 //! TensorFlow's own checkpoints: the bundle of `tf.train.Checkpoint` and of the V2 Saver, and the
 //! single file of the V1 Saver.
 //!
-//! A bundle is `PREFIX.index`, a table of names with dtype, shape and place, and
-//! `PREFIX.data-?????-of-?????`, the bytes. A V1 file is one table that holds the values, too. Both
-//! tables are LevelDB's. The formats are in the sources of
+//! A bundle consists of `PREFIX.index`, a table of names with dtype, shape and location, and
+//! `PREFIX.data-?????-of-?????` with the data. A V1 file is a single table that also holds the
+//! values. Both tables use LevelDB's format. The formats are defined by the sources of
 //! <https://github.com/tensorflow/tensorflow>: `tensorflow/core/util/tensor_bundle`,
 //! `tensorflow/core/util/tensor_slice_*`, and the `.proto` files of `tensorflow/core/protobuf` and
 //! `tensorflow/core/framework`.
@@ -11,15 +11,15 @@
 //! | | read | written |
 //! |---|---|---|
 //! | bundle, any number of shards, big-endian, snappy | yes | little-endian, uncompressed |
-//! | partitioned variables | put together when they are read | whole |
+//! | partitioned variables | joined when they are read | whole |
 //! | strings | as bytes | yes |
-//! | variants | only named | no |
-//! | object graph | names of the objects beside the keys | on request |
+//! | variants | name only | no |
+//! | object graph | names of the objects next to the keys | on request |
 //! | `checkpoint` state file | opens the latest one it names | on request |
 //! | SavedModel | its variables; graphs are not shown | no |
 //! | V1 Saver, sharded or not | yes | no |
 //!
-//! The keys are those of the file, which is what `tf.train.load_checkpoint` calls them.
+//! The keys are those in the file, as `tf.train.load_checkpoint` lists them.
 
 mod bundle;
 pub(crate) mod checks;
@@ -43,7 +43,6 @@ pub mod write;
 
 use crate::{Format, Writing};
 
-/// The format, as it is listed.
 pub static FORMAT: Format = Format {
     ids: &["tensorflow", "tensorflow-v1"],
     name: "TensorFlow",

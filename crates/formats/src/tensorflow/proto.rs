@@ -1,7 +1,7 @@
-//! The wire format of protocol buffers, as much of it as checkpoints use.
+//! The part of the wire format of protocol buffers that checkpoints use.
 //!
-//! <https://protobuf.dev/programming-guides/encoding/>. Messages are walked field by field;
-//! nothing is allocated and nothing recurses.
+//! <https://protobuf.dev/programming-guides/encoding/>. Messages are read field by field, without
+//! allocation or recursion.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -15,7 +15,7 @@ pub(super) enum FieldValue<'a> {
     Fixed32(u32),
 }
 
-/// The fields of a message that are left to be read.
+/// The remaining fields of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Message<'a>(&'a [u8]);
 
@@ -24,7 +24,7 @@ impl<'a> Message<'a> {
         Self(bytes)
     }
 
-    /// The number of the next field and its value.
+    /// Returns the number and the value of the next field.
     pub(super) fn field(&mut self) -> Result<Option<(u64, FieldValue<'a>)>> {
         if self.0.is_empty() {
             return Ok(None);
@@ -51,7 +51,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A number of 7 bits a byte, the lowest first, taken off the front.
+/// Reads a varint (7 bits per byte, lowest first) and advances `bytes` past it.
 pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64> {
     let mut value = 0u64;
     for (index, byte) in bytes.iter().take(10).enumerate() {
@@ -64,7 +64,7 @@ pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64> {
     Err(ends())
 }
 
-/// Appends a number of 7 bits a byte.
+/// Appends a varint.
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -73,7 +73,7 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends a field with a number; zero is what an absent one means.
+/// Appends a numeric field, unless the value is zero, which is the default.
 pub(super) fn put_number(out: &mut Vec<u8>, number: u64, value: u64) {
     if value != 0 {
         put_varint(out, number << 3);
@@ -81,14 +81,14 @@ pub(super) fn put_number(out: &mut Vec<u8>, number: u64, value: u64) {
     }
 }
 
-/// Appends a field with bytes: a string or a message.
+/// Appends a field of bytes: a string or a message.
 pub(super) fn put_bytes(out: &mut Vec<u8>, number: u64, value: &[u8]) {
     put_varint(out, number << 3 | 2);
     put_varint(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
-/// Appends a field with a number of four bytes, even if that is zero.
+/// Appends a field with a 4-byte integer, even if that is zero.
 pub(super) fn put_fixed32(out: &mut Vec<u8>, number: u64, value: u32) {
     put_varint(out, number << 3 | 5);
     out.extend_from_slice(&value.to_le_bytes());

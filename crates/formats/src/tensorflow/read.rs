@@ -1,5 +1,3 @@
-//! Reading.
-
 use std::collections::{BTreeMap, HashMap};
 
 use statelens_checkpoint::{
@@ -14,15 +12,15 @@ use super::members::{self, BundleTables};
 use super::table::SortedTable;
 use super::{dtype, slices, strings, v1};
 
-/// Opens the checkpoint that the main file belongs to: its index, one of its data files, a V1 file,
-/// a state file, or the graph of a SavedModel.
+/// Opens the checkpoint to which the main file belongs. The main file may be the index, a data
+/// file, a V1 file, a state file, or the graph of a SavedModel.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let tables = members::find(&files)?;
     let Some(first) = tables.ids.first() else {
         return Err(Error::damaged("the checkpoint has no table"));
     };
-    // What was opened may only name the table.
+    // The main file may be much smaller than the table it refers to.
     let size = tables.ids.iter().fold(0u64, |sum, id| sum.saturating_add(files.len(*id)));
     let limits = &limits.fitted(size);
     let (leaves, format, findings) = {
@@ -45,7 +43,7 @@ fn bundle(
 ) -> Result<Contents> {
     let mut header = None;
     let mut tensors: Vec<(Vec<u8>, BundleEntry)> = Vec::new();
-    // The keys of slices begin with a zero, those of tensors never do.
+    // Keys of slices begin with a zero byte; those of tensors never do.
     let mut parts: HashMap<Vec<u8>, BundleEntry> = HashMap::new();
     table.each(|key, block, value| {
         let value = block.bytes(value)?;
@@ -101,14 +99,14 @@ fn bundle(
     Ok((leaves, format, findings))
 }
 
-/// A bundle while it is read.
+/// A bundle that is being read.
 struct Bundle<'a> {
     files: &'a FileSet,
     header: Header,
     data: Data<'a>,
     parts: HashMap<Vec<u8>, BundleEntry>,
     leaves: BundleLeaves,
-    /// How many bytes of strings may still be read.
+    /// The number of bytes of strings that may still be read.
     left: u64,
 }
 
@@ -133,7 +131,7 @@ impl Bundle<'_> {
         self.leaves.tensor(key, entry.dtype, &entry.shape, layout, order)
     }
 
-    /// Where the bytes of a tensor or of a slice are.
+    /// Returns the layout of the bytes of a tensor or slice.
     fn layout(&mut self, entry: &BundleEntry) -> Result<Layout, String> {
         let itemsize = dtype::elements(entry.dtype).map_or(1, |dtype| dtype.itemsize());
         let len = numel(&entry.shape).and_then(|numel| numel.checked_mul(itemsize));
@@ -157,9 +155,9 @@ impl Bundle<'_> {
         slices::assemble(&entry.shape, parts)
     }
 
-    /// The entries of a tensor's slices, and where each lies: start and length by dimension.
+    /// Returns the entries of a tensor's slices with their extents: start and length per dimension.
     fn parts_of(&mut self, key: &[u8], entry: &BundleEntry) -> Result<Vec<Placed>, String> {
-        // All are taken, so that those which are left belong to nobody.
+        // Removes all of them, so that the remaining ones belong to no tensor.
         let found: Vec<Option<BundleEntry>> =
             entry.slices.iter().map(|slice| self.parts.remove(&slices::key(key, slice))).collect();
         let placed = |(slice, part): (&slices::SliceExtents, Option<BundleEntry>)| {
@@ -205,7 +203,7 @@ impl Bundle<'_> {
                 }
             }
         });
-        // The checksum is of numbers in the byte order of whoever wrote them.
+        // The checksum covers integers in the byte order of the writer.
         let little = self.header.byte_order == statelens_checkpoint::ByteOrder::Little;
         if little && found.is_ok() && !intact {
             self.leaves.problem(
@@ -226,7 +224,7 @@ impl Bundle<'_> {
     }
 }
 
-/// A slice with its place.
+/// A slice and its extents.
 type Placed = (slices::Extents, BundleEntry);
 
 /// The data files of a bundle.
@@ -234,7 +232,7 @@ pub(super) struct Data<'a> {
     files: &'a FileSet,
     prefix: &'a str,
     shards: u64,
-    /// Files by number; `None` for one that is not there.
+    /// Files by shard number; `None` if the file is missing.
     known: BTreeMap<u64, Option<FileId>>,
 }
 
@@ -247,7 +245,7 @@ impl<'a> Data<'a> {
         members::data_name(self.prefix, shard, self.shards)
     }
 
-    /// Where an entry's bytes are, or why they can't be had.
+    /// Returns the location of an entry's bytes, or the reason why they are not available.
     pub(super) fn span(&mut self, entry: &BundleEntry) -> Result<Span, String> {
         let BundleEntry { shard, offset, size, .. } = *entry;
         if shard >= self.shards {

@@ -1,27 +1,27 @@
-//! Slices: the parts of a partitioned variable, which are saved one by one.
+//! Slices: the parts of a partitioned variable, which are saved separately.
 //!
-//! `TensorSliceProto` in `tensorflow/core/framework/tensor_slice.proto`; the keys of slices in
-//! `tensorflow/core/util/saved_tensor_slice_util.cc` and `tensorflow/core/lib/strings/ordered_code.cc`.
+//! See `TensorSliceProto` in `tensorflow/core/framework/tensor_slice.proto`. For the keys of
+//! slices, see `tensorflow/core/util/saved_tensor_slice_util.cc` and
+//! `tensorflow/core/lib/strings/ordered_code.cc`.
 
 use statelens_checkpoint::{Concat, Error, Layout, Part, Result, order};
 
 use super::contents::numel;
 use super::proto::{FieldValue, Message};
 
-/// Where a slice lies along one dimension; a length of `None` is the whole dimension.
+/// The extent of a slice along one dimension. If `len` is `None`, it is the whole dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Extent {
     pub(super) start: u64,
     pub(super) len: Option<u64>,
 }
 
-/// A slice: an extent for each dimension.
+/// The extents of a slice, one per dimension.
 pub(super) type SliceExtents = Vec<Extent>;
 
-/// Where a slice lies in a tensor: start and length by dimension.
+/// The location of a slice in a tensor: start and length per dimension.
 pub(super) type Extents = Vec<(u64, u64)>;
 
-/// Reads a `TensorSliceProto`.
 pub(super) fn parse(bytes: &[u8]) -> Result<SliceExtents> {
     let mut slice = SliceExtents::new();
     let mut message = Message::new(bytes);
@@ -48,7 +48,7 @@ fn signed(number: u64) -> Result<u64> {
     }
 }
 
-/// The key under which the slice of a tensor is in the table.
+/// Returns the key of a tensor's slice in the table.
 pub(super) fn key(name: &[u8], slice: &[Extent]) -> Vec<u8> {
     let mut key = vec![0];
     for byte in name {
@@ -71,25 +71,26 @@ pub(super) fn key(name: &[u8], slice: &[Extent]) -> Vec<u8> {
     key
 }
 
-/// A number as bytes that sort as it does: how many there are, then the highest first.
+/// Appends a number in an encoding that sorts numerically: the number of bytes, then the bytes,
+/// highest first.
 fn increasing(key: &mut Vec<u8>, number: u64) {
     let len = 8 - number.leading_zeros() as usize / 8;
     key.push(len as u8);
     key.extend(&number.to_be_bytes()[8 - len..]);
 }
 
-/// The same for numbers that might be negative; this one is not.
+/// Appends a non-negative number in the encoding for signed numbers.
 fn signed_increasing(key: &mut Vec<u8>, number: u64) {
-    // As many bytes as leave seven bits of each to the number, less one for the sign.
+    // Each byte has seven bits for the number; one bit in total is for the sign.
     let bits = 64 - number.leading_zeros() as usize;
     let len = bits / 7 + 1;
-    // So many ones at the top say how many bytes there are.
+    // As many leading ones as there are bytes.
     let ones = !(u128::MAX >> len) >> (128 - 8 * len);
     let coded = u128::from(number) | ones;
     key.extend(&coded.to_be_bytes()[16 - len..]);
 }
 
-/// The extents of a slice in a tensor of `shape`, if it lies inside.
+/// Returns the extents of a slice in a tensor of `shape`, or `None` if it is not inside.
 pub(super) fn within(slice: &[Extent], shape: &[u64]) -> Option<Extents> {
     if slice.len() != shape.len() {
         return None;
@@ -105,9 +106,9 @@ pub(super) fn within(slice: &[Extent], shape: &[u64]) -> Option<Extents> {
     slice.iter().zip(shape).map(extent).collect()
 }
 
-/// Puts slices together to a tensor of `shape`, or says why they can't be.
+/// Joins slices into a tensor of `shape`. Fails with a reason if that is not possible.
 ///
-/// TensorFlow's partitioners cut along whole dimensions, so slices form a grid.
+/// TensorFlow's partitioners cut through whole dimensions, so the slices form a grid.
 pub(super) fn assemble(shape: &[u64], mut parts: Vec<(Extents, Layout)>) -> Result<Layout, String> {
     let mut grid = Vec::with_capacity(shape.len());
     for (axis, dim) in shape.iter().enumerate() {
@@ -143,8 +144,8 @@ pub(super) fn assemble(shape: &[u64], mut parts: Vec<(Extents, Layout)>) -> Resu
         layout,
     };
     let mut parts: Vec<Part> = parts.into_iter().map(part).collect();
-    // From the last axis that is cut to the first, so that neighbours in the list are neighbours
-    // in the tensor.
+    // Joins from the last partitioned axis to the first, so that neighbours in the list are
+    // neighbours in the tensor.
     for (axis, cuts) in grid.iter().enumerate().rev() {
         if cuts.len() < 2 {
             continue;
@@ -164,15 +165,15 @@ pub(super) fn assemble(shape: &[u64], mut parts: Vec<(Extents, Layout)>) -> Resu
     parts.into_iter().next().map(|part| part.layout).ok_or_else(|| "it has no slices".into())
 }
 
-/// The most dimensions that TensorFlow has.
+/// The maximum number of dimensions in TensorFlow.
 const RANK: usize = 254;
 
-/// Puts the strings of slices, which lie as `extents` says, in the order of a tensor of `shape`.
+/// Puts the strings of slices with these extents into the order of a tensor of `shape`.
 pub(super) fn place<'a>(
     shape: &[u64],
     parts: &[(Extents, Vec<&'a [u8]>)],
 ) -> Result<Vec<&'a [u8]>, String> {
-    // Before anything is as large as the shape says.
+    // Checked before anything is allocated according to the shape.
     let found: usize = parts.iter().map(|(_, strings)| strings.len()).sum();
     if numel(shape) != Some(found as u64) || shape.len() > RANK {
         return Err(format!("its slices hold {found} strings, which is not what its shape takes"));
@@ -180,7 +181,8 @@ pub(super) fn place<'a>(
     let mut placed = vec![None; found];
     for (extents, strings) in parts {
         for (number, string) in (0u64..).zip(strings) {
-            // Where the string lies in the slice, from the last axis to the first, and so in the whole.
+            // Converts the index in the slice to an index in the tensor, from the last axis to the
+            // first.
             let (mut inner, mut at, mut stride) = (number, 0u64, 1u64);
             for ((start, len), dim) in extents.iter().zip(shape).rev() {
                 at = at.saturating_add((start + inner % len.max(&1)).saturating_mul(stride));

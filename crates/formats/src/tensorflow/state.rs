@@ -1,26 +1,27 @@
-//! The state file, `checkpoint`: which checkpoints of a folder there are, and which is the latest.
+//! The state file, `checkpoint`, which lists the checkpoints in a folder and names the latest.
 //!
-//! A `CheckpointState` message as text (`tensorflow/python/training/checkpoint_state.proto`), which
-//! TensorFlow writes with one field a line.
+//! It is a `CheckpointState` message in text format
+//! (`tensorflow/python/training/checkpoint_state.proto`), which TensorFlow writes with one field
+//! per line.
 
 use statelens_checkpoint::{Error, FileId, FileSet, Limits, Result};
 
-/// What a state file says.
+/// The content of a state file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StateFile {
-    /// The latest checkpoint: its prefix, relative or not.
+    /// The prefix of the latest checkpoint, relative or absolute.
     pub(super) latest: String,
-    /// All that are kept, oldest first.
+    /// The prefixes of all checkpoints that are kept, oldest first.
     pub(super) all: Vec<String>,
 }
 
 const LATEST: &str = "model_checkpoint_path";
 const ALL: &str = "all_model_checkpoint_paths";
 
-/// More than TensorFlow ever keeps a list of.
+/// The maximum size read; TensorFlow never keeps so many checkpoints.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Whether a file begins as a state file does.
+/// Whether the first bytes are those of a state file.
 pub(super) fn is_state(head: &[u8]) -> bool {
     let head = head.trim_ascii_start();
     [LATEST, ALL].iter().any(|name| {
@@ -36,7 +37,7 @@ impl StateFile {
         Self::parse(&bytes).map_err(|error| error.in_file(files.name(id)))
     }
 
-    /// What it says, for people.
+    /// Returns the content for display.
     pub(super) fn facts(&self) -> [(String, String); 2] {
         let mut shown = self.all.iter().rev().take(10).cloned().collect::<Vec<_>>();
         shown.reverse();
@@ -70,7 +71,7 @@ impl StateFile {
     }
 }
 
-/// The string in quotes, with the escapes of C.
+/// Parses a string in quotes, with C escapes.
 fn quoted(text: &str) -> Option<String> {
     let quote = text.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
     let inner = text.strip_prefix(quote)?.strip_suffix(quote)?;

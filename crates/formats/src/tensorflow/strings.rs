@@ -1,4 +1,4 @@
-//! String tensors: as many lengths as there are strings, a checksum of the lengths, the strings.
+//! String tensors: the length of each string, a checksum of the lengths, then the strings.
 //!
 //! `tensorflow/core/util/tensor_bundle/tensor_bundle.cc`, `ReadStringTensor`.
 
@@ -11,10 +11,11 @@ use statelens_tensor::crc::crc32c;
 use super::crc;
 use super::proto::varint;
 
-/// The strings in the bytes of a tensor, and whether the checksum of their lengths is right.
+/// Splits the bytes of a tensor into strings, and returns whether the checksum of their lengths
+/// matches.
 pub(super) fn split(bytes: &[u8], count: u64) -> Result<(Vec<&[u8]>, bool)> {
     let damaged = |what: &str| Error::damaged(format!("a tensor of {count} strings {what}"));
-    // Each length takes a byte at least.
+    // Each length takes at least a byte.
     let count = usize::try_from(count).ok().filter(|count| *count <= bytes.len());
     let count = count.ok_or_else(|| damaged("has fewer bytes than strings"))?;
     let mut rest = bytes;
@@ -44,8 +45,8 @@ pub(super) fn split(bytes: &[u8], count: u64) -> Result<(Vec<&[u8]>, bool)> {
     Ok((strings, intact))
 }
 
-/// The masked checksum of a tensor of strings: of the lengths as numbers, of their checksum, and
-/// of the strings.
+/// Returns the masked checksum of a string tensor. It covers the lengths as integers, their
+/// checksum, and the strings.
 pub(super) fn sum(bytes: &[u8], count: u64) -> Result<u32> {
     let (strings, _) = split(bytes, count)?;
     let mut sum = 0;
@@ -56,15 +57,15 @@ pub(super) fn sum(bytes: &[u8], count: u64) -> Result<u32> {
         };
     }
     let of_strings: usize = strings.iter().map(|string| string.len()).sum();
-    // The strings stand at the end, behind the checksum of their lengths.
+    // The strings come last, after the checksum of their lengths.
     let at = bytes.len().saturating_sub(of_strings);
     let lengths = at.checked_sub(4).and_then(|start| bytes.get(start..at)).unwrap_or_default();
     sum = crc32c(sum, lengths);
     Ok(crc::mask(crc32c(sum, bytes.get(at..).unwrap_or_default())))
 }
 
-/// The value of a string tensor: `bytes` without dimensions; else an array of numpy's `S` if that
-/// can hold the strings as they are, or an array of objects, as TensorFlow gives it.
+/// Returns the value of a string tensor: `bytes` if it has no dimensions; else an array of numpy's
+/// `S` if that can hold the strings unchanged, or an array of objects, as in TensorFlow.
 pub(super) fn value(builder: &mut Builder, shape: &[u64], strings: &[&[u8]]) -> Result<ValueId> {
     if let ([], [string]) = (shape, strings) {
         return builder.push(bytes(string));
@@ -94,8 +95,8 @@ fn bytes(string: &[u8]) -> Value {
     Value::Bytes { data: string.into(), mutable: false }
 }
 
-/// Strings as elements of one length, padded with zeros: not if one ends in a zero, which would be
-/// lost, nor if padding would take far more memory than the strings.
+/// Returns strings as zero-padded elements of fixed length. Returns `None` if a string ends with a
+/// zero, which would be lost, or if padding would take far more memory than the strings.
 fn fixed(strings: &[&[u8]]) -> Option<(DType, Vec<u8>)> {
     let longest = strings.iter().map(|string| string.len()).max()?.max(1);
     let total: usize = strings.iter().map(|string| string.len()).sum();

@@ -1,8 +1,8 @@
-//! The table: sorted keys and values in blocks, as LevelDB lays them out.
+//! Sorted tables in LevelDB's format: sorted keys and values in blocks.
 //!
 //! `[data block]* [metaindex block] [index block] [footer]`; see `table_format.txt` in
-//! <https://github.com/google/leveldb>. TensorFlow has its own copy of it with another magic number.
-//! A block is its contents, a byte that says how they are compressed (0: not, 1: snappy), and the
+//! <https://github.com/google/leveldb>. TensorFlow has its own copy with a different magic number.
+//! A block consists of its contents, a byte for the compression (0: none, 1: snappy), and the
 //! masked CRC-32C of both.
 
 use std::borrow::Cow;
@@ -13,36 +13,38 @@ use super::crc;
 use super::proto::varint;
 use crate::checks::{Algorithm, Check};
 
-/// The last bytes of every table.
+/// The magic number, the last bytes of every table.
 pub(super) const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
 
-/// Handles of the metaindex and the index block, padded, and the magic number.
+/// The size of the footer: handles of the metaindex and the index block, padded, and the magic
+/// number.
 pub(super) const FOOTER: u64 = 48;
 
-/// What follows the contents of a block: the compression and the checksum.
+/// The size of the trailer of a block: the compression and the checksum.
 const TRAILER: u64 = 5;
 
-/// A larger block that is not compressed stays in the file: in the tables of the V1 Saver, values
-/// are weights. TensorFlow ends a block at 256 KiB, so such a block holds one large value.
+/// Uncompressed blocks above this size are not read into memory, since values in tables of the V1
+/// Saver are weights. TensorFlow ends a block at 256 KiB, so such a block holds a single large
+/// value.
 const LARGE: u64 = 1 << 20;
 
-/// A table of a file.
+/// A table in a file.
 pub(super) struct SortedTable<'a> {
     files: &'a FileSet,
     file: FileId,
     limits: &'a Limits,
     blocks: Vec<Handle>,
-    /// The metaindex and the index block.
+    /// The metaindex block and the index block.
     frame: [Handle; 2],
-    /// What blocks in memory may still take together.
+    /// The remaining memory budget for blocks, in bytes.
     left: u64,
-    /// Where a block begins whose checksum is wrong.
+    /// Offsets of blocks with a wrong checksum.
     damaged: Vec<u64>,
-    /// How many blocks are too large to be checked before they are used.
+    /// Number of blocks that are too large to verify before they are used.
     unchecked: u64,
 }
 
-/// Where a block is.
+/// The location of a block.
 #[derive(Debug, Clone, Copy)]
 struct Handle {
     offset: u64,
@@ -53,7 +55,7 @@ struct Handle {
 pub(super) struct TableBlock<'a> {
     files: &'a FileSet,
     file: FileId,
-    /// Where the contents begin in the file; of no use if they are compressed there.
+    /// The offset of the contents in the file; unused if they are compressed.
     offset: u64,
     len: u64,
     /// The contents, unless they are left in the file.
@@ -61,14 +63,14 @@ pub(super) struct TableBlock<'a> {
     compressed: bool,
 }
 
-/// A value: a part of a block.
+/// A range of bytes in a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range {
     pub(super) start: u64,
     pub(super) end: u64,
 }
 
-/// Whether a file ends as tables do.
+/// Whether a file ends with the magic number of a table.
 pub(super) fn is_table(files: &FileSet, file: FileId) -> bool {
     let mut magic = [0; MAGIC.len()];
     let at = files.len(file).checked_sub(MAGIC.len() as u64);
@@ -78,7 +80,7 @@ pub(super) fn is_table(files: &FileSet, file: FileId) -> bool {
 }
 
 impl<'a> SortedTable<'a> {
-    /// Reads the footer and the index of the blocks.
+    /// Reads the footer and the index block.
     pub(super) fn open(files: &'a FileSet, file: FileId, limits: &'a Limits) -> Result<Self> {
         let start = files.len(file).checked_sub(FOOTER).filter(|_| is_table(files, file));
         let start = start.ok_or_else(|| {
@@ -98,7 +100,7 @@ impl<'a> SortedTable<'a> {
         };
         let footer = files.read_vec(file, start, FOOTER)?;
         let mut rest = &footer[..];
-        // The metaindex, which TensorFlow leaves empty, comes first.
+        // The handle of the metaindex, which TensorFlow leaves empty, comes first.
         let meta = handle(&mut rest)?;
         let index = handle(&mut rest)?;
         table.frame = [meta, index];
@@ -112,8 +114,8 @@ impl<'a> SortedTable<'a> {
         Ok(table)
     }
 
-    /// The checksums of all blocks, large ones too: of the contents as they are stored, and of the
-    /// byte that says how.
+    /// Returns the checksums of all blocks, including large ones. They cover the stored contents
+    /// and the compression byte.
     pub(super) fn checks(&self) -> Result<Vec<Check>> {
         let handles = self.blocks.iter().chain(&self.frame);
         let check = |Handle { offset, size }: &Handle| {
@@ -161,8 +163,8 @@ impl<'a> SortedTable<'a> {
         Ok(())
     }
 
-    /// Whether this is a table of the V1 Saver: then the value of its first, empty key begins with
-    /// a message, where the header of a bundle has numbers first.
+    /// Whether this is a table of the V1 Saver. In it, the value of the first, empty key begins
+    /// with a message; the header of a bundle begins with numbers.
     pub(super) fn is_v1(&mut self) -> Result<bool> {
         let header = || {
             Error::damaged("the table does not begin with the header of a checkpoint")
@@ -185,7 +187,7 @@ impl<'a> SortedTable<'a> {
         }
     }
 
-    /// What is wrong with the blocks that were read.
+    /// Returns findings about the blocks that were read.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         if let Some(first) = self.damaged.first() {
@@ -265,7 +267,7 @@ impl<'a> SortedTable<'a> {
             Error::damaged(format!("a block of the table can't be decompressed: {error}"))
         };
         let len = snap::raw::decompress_len(bytes).map_err(bad)?;
-        // A copy of at most 64 bytes takes at least 2.
+        // snappy: a copy of at most 64 bytes takes at least 2.
         if len as u64 > bytes.len() as u64 * 32 {
             return Err(Error::damaged(format!(
                 "{} compressed bytes are said to hold {len}, which can't be",
@@ -284,7 +286,7 @@ impl<'a> SortedTable<'a> {
 }
 
 impl TableBlock<'_> {
-    /// Bytes of the block.
+    /// Returns a range of bytes of the block.
     pub(super) fn bytes(&self, range: Range) -> Result<Cow<'_, [u8]>> {
         let Range { start, end } = range;
         if start > end || end > self.len {
@@ -303,14 +305,14 @@ impl TableBlock<'_> {
         }
     }
 
-    /// Where a part of the block is in the file, if it stands there as it is.
+    /// Returns the location of a range of the block in the file, unless the block is compressed.
     pub(super) fn span(&self, range: Range) -> Option<Span> {
         let Range { start, end } = range;
         let fits = !self.compressed && start <= end && end <= self.len;
         fits.then(|| Span { file: self.file, offset: self.offset + start, len: end - start })
     }
 
-    /// A number of 7 bits a byte at `at`, which is moved behind it.
+    /// Reads a varint at `at`, and advances `at` past it.
     pub(super) fn varint(&self, at: &mut u64, end: u64) -> Result<u64> {
         let bytes = self.bytes(Range { start: *at, end: at.saturating_add(10).min(end) })?;
         let mut rest = &*bytes;
@@ -319,7 +321,7 @@ impl TableBlock<'_> {
         Ok(value)
     }
 
-    /// Calls `each` with every key and where its value is; `key` is room for the keys.
+    /// Calls `each` with every key and the range of its value. `key` is a buffer for the keys.
     fn each(
         &self,
         limits: &Limits,
@@ -349,7 +351,8 @@ impl TableBlock<'_> {
         Ok(())
     }
 
-    /// Where the entries end: behind them stand offsets of some of them, and how many.
+    /// Returns the end of the entries. After them come the offsets of restart points, and their
+    /// number.
     fn entries_end(&self) -> Result<u64> {
         let bad = || {
             Error::damaged("a block of the table is too short for what it says of itself")

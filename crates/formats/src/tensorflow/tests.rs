@@ -1,4 +1,4 @@
-//! Real checkpoints against what TensorFlow read from them.
+//! Compares real checkpoints with what TensorFlow read from them.
 
 use crate::damaged_copies::survive;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ fn fixtures() -> PathBuf {
     statelens_fixtures::root().to_owned()
 }
 
-/// The files of a folder of the fixtures and below, the one that is opened first.
+/// Returns the files in a folder of the fixtures, recursively, the main file first.
 pub(super) fn files(folder: &str, main: &str) -> Vec<(String, Vec<u8>)> {
     let top = fixtures().join(folder);
     let mut found = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn open(folder: &str, main: &str) -> Result<Checkpoint> {
     open_files(&files(folder, main))
 }
 
-/// The folder, the file that is opened by that name, and what is expected of it.
+/// Returns the folder, the name of the main file, and the expected content of each checkpoint.
 pub(super) fn expected() -> Vec<(String, String, Json)> {
     let mut found = Vec::new();
     for top in ["tf", "tf_crafted"] {
@@ -75,8 +75,8 @@ pub(super) fn expected() -> Vec<(String, String, Json)> {
     found
 }
 
-/// Tensors that TensorFlow's reader of names refuses; its restore operation does not, see
-/// `what_only_restore_reads`.
+/// Errors of TensorFlow's `load_checkpoint` for tensors that it can't read. Its restore operation
+/// can, see `what_only_restore_reads`.
 const UNREADABLE: [&str; 3] =
     ["Data type not supported", "Sliced checkpoints", "not convertible to numpy"];
 
@@ -85,7 +85,7 @@ fn files_hold_what_tensorflow_read() {
     let mut failures = Vec::new();
     let (mut checkpoints, mut leaves_seen) = (0, 0);
     for (folder, main, json) in expected() {
-        // What TensorFlow refuses: see `bad_and_missing_checksums`.
+        // TensorFlow refuses these, see `bad_and_missing_checksums`.
         if ["tf_crafted/bad_crc", "tf_crafted/no_crc"].contains(&&*folder) {
             continue;
         }
@@ -100,7 +100,7 @@ fn files_hold_what_tensorflow_read() {
         };
         let leaves = checkpoint.leaves();
         let mut entries: Vec<&Json> = entries.iter().collect();
-        // In the order in which they were written, where our order is that of the index.
+        // The expected entries are in the order of writing, ours are in the order of the index.
         if folder == "tf_crafted/object_graph" {
             entries.sort_by_key(|entry| entry["key"].as_str().unwrap());
             assert_eq!(leaves[0].flat, "_CHECKPOINTABLE_OBJECT_GRAPH");
@@ -125,7 +125,7 @@ fn files_hold_what_tensorflow_read() {
     assert!(checkpoints >= 20 && leaves_seen > 400, "{checkpoints}, {leaves_seen}");
 }
 
-/// What `tf.raw_ops.Restore` gives for the rest of the V1 file.
+/// Compares with what `tf.raw_ops.Restore` returns for the rest of the V1 file.
 #[test]
 fn what_only_restore_reads() {
     let checkpoint = open("tf/saver_v1", "old.ckpt").unwrap();
@@ -144,7 +144,8 @@ fn what_only_restore_reads() {
     assert!(checkpoint.findings.is_empty(), "{:?}", checkpoint.findings);
 }
 
-/// TensorFlow writes slices of strings and restores each by itself; asked for the whole, it refuses.
+/// TensorFlow writes slices of strings and restores each separately, but refuses to restore the
+/// whole.
 #[test]
 fn slices_of_strings_are_put_together() {
     for main in ["v2.index", "v1"] {
@@ -159,7 +160,7 @@ fn slices_of_strings_are_put_together() {
         let grid = ["p", "q", "r", "s", "t", "u"].map(|text| text.as_bytes().to_vec());
         assert_eq!(found, [(flat.to_vec(), vec![5]), (grid.to_vec(), vec![2, 3])], "{main}");
     }
-    // Without one of them, nothing is made up.
+    // If a slice is missing, nothing is substituted.
     let mut files = files("tf/raw_string_slices", "v2.index");
     let data = files.iter_mut().find(|(name, _)| name.contains("data")).unwrap();
     data.1.pop();
@@ -168,7 +169,7 @@ fn slices_of_strings_are_put_together() {
     assert!(checkpoint.findings[0].title.contains("Strings can't be read"));
 }
 
-/// TensorFlow checks the checksums of data, and so refuses these; opening reads no data.
+/// TensorFlow verifies the checksums of data, so it refuses these files. Opening reads no data.
 #[test]
 fn missing_checksums_are_told() {
     let checkpoint = open("tf_crafted/no_crc", "m.index").unwrap();
@@ -177,7 +178,7 @@ fn missing_checksums_are_told() {
     assert!(open("tf_crafted/bad_crc", "m.index").unwrap().findings.is_empty());
 }
 
-/// All that a checkpoint may be opened by.
+/// A checkpoint can be opened by any of its files.
 #[test]
 fn every_member_opens_the_whole() {
     let keys = |folder: &str, main: &str| {
@@ -189,7 +190,7 @@ fn every_member_opens_the_whole() {
     let sharded = keys("tf/saver_v2_sharded", "sh.index");
     assert_eq!(sharded.len(), 6);
     assert_eq!(keys("tf/saver_v2_sharded", "sh.data-00001-of-00003"), sharded);
-    // The paths in it are absolute, of the machine that wrote it.
+    // The state file has absolute paths of the machine that wrote it.
     assert_eq!(keys("tf/saver_v2_sharded", "checkpoint"), sharded);
     assert_eq!(keys("tf/saver_v2_basic", "model.ckpt-200.meta").len(), 3);
     let latest = open("tf/saver_v2_basic", "checkpoint").unwrap();
@@ -339,7 +340,7 @@ fn compare(checkpoint: &Checkpoint, value: &Value, entry: &Json) -> Result<(), S
             let wanted: Vec<&str> = wanted.iter().map(|hex| hex.as_str().unwrap()).collect();
             same("shape", &found_shape, &shape)?;
             same("strings", &found.len(), &wanted.len())?;
-            // Long ones are told by their hashes.
+            // Long strings are compared by hash.
             found.iter().zip(wanted).try_for_each(|(found, wanted)| match wanted.split_once(':') {
                 Some((_, hash)) => same("sha256", &*hex(&Sha256::digest(found)), hash),
                 None => same("string", &*hex(found), wanted),
@@ -348,7 +349,7 @@ fn compare(checkpoint: &Checkpoint, value: &Value, entry: &Json) -> Result<(), S
         ("tensor", Value::Tensor(tensor)) => {
             numbers(checkpoint, checkpoint.tensor(*tensor).unwrap(), entry)
         }
-        // No dtype of torch's.
+        // A dtype that torch lacks.
         ("tensor", Value::Array(array)) => {
             let dtype = entry["dtype"].as_str().unwrap();
             same("no torch dtype", &["F8_E4M3B11FNUZ", "I4"].contains(&dtype), &true)?;
@@ -409,7 +410,7 @@ pub(super) fn logical_bytes(checkpoint: &Checkpoint, tensor: &Tensor) -> Result<
     Ok(bytes)
 }
 
-/// The strings of a string tensor and its shape.
+/// Returns the strings of a string tensor, and its shape.
 fn strings(checkpoint: &Checkpoint, value: &Value) -> Result<(Vec<Vec<u8>>, Vec<u64>), String> {
     match value {
         Value::Array(array) => {

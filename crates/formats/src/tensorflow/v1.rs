@@ -1,10 +1,10 @@
-//! The V1 Saver: a table with the values in it, or several.
+//! The V1 Saver: one or more tables that include the values.
 //!
-//! The empty key has a `SavedTensorSliceMeta` with the names, shapes and slices of all tensors; the
-//! other keys have a `SavedSlice` each, whose `TensorProto` holds numbers as the repeated field of
+//! The empty key has a `SavedTensorSliceMeta` with the names, shapes and slices of all tensors.
+//! Each other key has a `SavedSlice`, whose `TensorProto` holds numbers in the repeated field of
 //! their dtype (`tensorflow/core/util/saved_tensor_slice.proto`,
-//! `tensorflow/core/framework/tensor.proto`). Floating-point numbers stand there as they are, and
-//! stay in the file; integers have a variable length, and are read when the file is opened.
+//! `tensorflow/core/framework/tensor.proto`). Floating-point numbers are stored in plain form and
+//! stay in the file; integers are varints, which are decoded when the file is opened.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,7 +21,7 @@ use super::proto::{FieldValue, Message, varint};
 use super::slices::{self, SliceExtents};
 use super::table::{Range, SortedTable, TableBlock};
 
-/// What the tables say of a tensor.
+/// The metadata of a tensor.
 #[derive(Debug, Default)]
 struct Meta {
     dtype: u64,
@@ -31,7 +31,7 @@ struct Meta {
 
 /// The values of a slice.
 enum SliceValues {
-    /// Numbers, or why they can't be had.
+    /// The layout of numbers, or the reason why they are not available.
     Numbers(Result<Layout, String>),
     Strings(Vec<Vec<u8>>),
 }
@@ -43,7 +43,7 @@ pub(super) fn read(
     progress: &mut dyn Progress,
 ) -> Result<Contents> {
     let mut findings = tables.findings;
-    // By name, as the tables are.
+    // Sorted by name, as in the tables.
     let mut tensors: BTreeMap<Vec<u8>, Meta> = BTreeMap::new();
     let mut values: HashMap<(Vec<u8>, SliceExtents), SliceValues> = HashMap::new();
     let mut budget = Budget(limits.structure);
@@ -93,7 +93,7 @@ pub(super) fn read(
     Ok((leaves, format, findings))
 }
 
-/// What integers and strings, which are held in memory, may take together.
+/// The memory budget for integers and strings, in bytes.
 struct Budget(u64);
 
 impl Budget {
@@ -161,7 +161,7 @@ fn missing_tables(files: &FileSet, ids: &[statelens_checkpoint::FileId]) -> Opti
         return None;
     }
     let name = |shard: u64| format!("{prefix}-{shard:05}-of-{shards:05}");
-    // A name may claim any number of shards: a few are named.
+    // A name may claim any number of shards; only some of the missing ones are listed.
     let missing: Vec<String> = (0..shards.min(ids.len() as u64 + 1000))
         .map(name)
         .filter(|name| ids.iter().all(|id| files.name(*id) != name))
@@ -177,7 +177,7 @@ fn missing_tables(files: &FileSet, ids: &[statelens_checkpoint::FileId]) -> Opti
     )
 }
 
-/// The tensors of a `SavedTensorSlices` message with the field `meta`.
+/// Reads the tensors from the field `meta` of a `SavedTensorSlices` message.
 fn metas(bytes: &[u8]) -> Result<Vec<(Vec<u8>, Meta)>> {
     let mut found = Vec::new();
     let mut message = Message::new(bytes);
@@ -209,7 +209,7 @@ enum Raw {
     Bytes(Range),
 }
 
-/// The next field of the message in `range`, whose start is moved behind it.
+/// Reads the next field of the message in `range`, and advances the start of `range` past it.
 fn field(block: &TableBlock<'_>, range: &mut Range) -> Result<Option<(u64, Raw)>> {
     if range.start >= range.end {
         return Ok(None);
@@ -237,8 +237,8 @@ fn field(block: &TableBlock<'_>, range: &mut Range) -> Result<Option<(u64, Raw)>
     Ok(Some((tag >> 3, raw)))
 }
 
-/// The name, the slice and the `TensorProto` of a `SavedTensorSlices` message with the field
-/// `data`.
+/// Reads the name, the slice and the range of the `TensorProto` from the field `data` of a
+/// `SavedTensorSlices` message.
 fn saved_slice(
     block: &TableBlock<'_>,
     mut range: Range,
@@ -264,16 +264,16 @@ fn saved_slice(
     Ok(None)
 }
 
-/// How numbers stand in a `TensorProto`.
+/// The encoding of numbers in a `TensorProto`.
 enum Coding {
-    /// As they are in memory, little-endian.
+    /// As in memory, little-endian.
     Plain,
-    /// With a variable length; so many bytes of each count.
+    /// Varints; the given number of bytes of each is used.
     Varint(usize),
     Strings,
 }
 
-/// The field of a `TensorProto` that holds elements of a dtype.
+/// Returns the number and encoding of the `TensorProto` field for a dtype.
 fn coding(number: u64) -> Option<(u64, Coding)> {
     Some(match dtype::name(number)? {
         "float32" => (5, Coding::Plain),
@@ -342,7 +342,7 @@ fn read_values(
             Ok(SliceValues::Numbers(Ok(Layout::Inline(bytes.into()))))
         }
         (Coding::Varint(size), runs) => {
-            // Each takes a byte at least.
+            // Each number takes at least a byte.
             budget.spend(len(runs).saturating_mul(size as u64))?;
             let mut bytes = Vec::new();
             for run in runs {

@@ -1,8 +1,8 @@
-//! Writing a bundle that `tf.compat.v1.train.Saver` restores and `tf.train.load_checkpoint` reads;
-//! with an object graph, `tf.train.Checkpoint` restores it, too.
+//! Writes a bundle that `tf.compat.v1.train.Saver` restores and `tf.train.load_checkpoint` reads.
+//! With an object graph, `tf.train.Checkpoint` can restore it, too.
 //!
-//! Laid out as the V2 Saver does: tensors in the order of their names, one after the other, and an
-//! index with the checksum of each, which is why the index is written last.
+//! The layout is that of the V2 Saver: contiguous tensors in the order of their names, and an index
+//! with a checksum for each. Therefore the index is written last.
 
 mod graph;
 mod index;
@@ -33,13 +33,13 @@ use crate::shards::Shards;
 /// How to write a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteOptions {
-    /// Names after the objects of the state, with a graph of them: what `tf.train.Checkpoint`
-    /// restores. Else the flat keys are the names, as the Saver has them.
+    /// Whether to name tensors after the objects of the state and write the object graph, which
+    /// `tf.train.Checkpoint` needs. Otherwise the names are the flat keys, as with the Saver.
     pub object_graph: bool,
-    /// Also writes the state file, `checkpoint`, which says that this is the latest checkpoint of
-    /// its folder.
+    /// Whether to write the state file, `checkpoint`, which names this as the latest checkpoint of
+    /// the folder.
     pub state_file: bool,
-    /// Into which data files. Their names are numbered, whatever [`Shards::Named`] calls them.
+    /// How to split the data files. They are always numbered, even with [`Shards::Named`].
     pub shards: Shards,
 }
 
@@ -58,7 +58,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
         true => graph::name(items)?,
         false => names::name(items)?,
     };
-    // As the Saver sorts them, and the table must.
+    // The order of the Saver, which the table requires.
     order::by(&mut named, |one, other| one.name.cmp(&other.name));
     names::refuse_collisions(&named)?;
 
@@ -97,7 +97,8 @@ fn prefix(name: &str) -> Result<&str> {
     }
 }
 
-/// How many data files there are, and what goes into each. What is tied goes where it is stored.
+/// Returns the number of data files, and the tensors in each. Tied tensors go where they are
+/// stored.
 fn assign(
     source: &Checkpoint,
     shards: &Shards,
@@ -126,9 +127,9 @@ fn assign(
     Ok((files.len() as u64, files))
 }
 
-/// Gives tensors their places in the data files.
+/// Assigns tensors to segments of the data files.
 struct Placing {
-    /// A tensor with several names is stored once.
+    /// Segments of tensors already assigned: a tensor with several names is stored once.
     known: HashMap<TensorId, SegmentRef>,
     rows: Vec<IndexRow>,
 }
@@ -173,7 +174,7 @@ fn index_file(
     data: &[PlannedFile],
     index: BundleIndex,
 ) -> PlannedFile {
-    // Checksums have a fixed length, so any will do to learn how long the index is.
+    // Checksums have a fixed size, so the length of the index does not depend on their values.
     let len = foreseen(source, data).and_then(|outcomes| {
         let outcome = |of: &SegmentRef| outcomes.get(of.shard as usize)?.get(of.segment);
         Some(index.encode(&outcome).ok()?.len() as u64)
@@ -188,8 +189,8 @@ fn index_file(
     }
 }
 
-/// Where the segments of the data files will lie; `None` if that depends on strings that are yet
-/// to be read.
+/// Returns where the segments of the data files will be, or `None` if that depends on strings that
+/// are not read yet.
 fn foreseen(source: &Checkpoint, data: &[PlannedFile]) -> Option<Vec<Vec<WrittenSegment>>> {
     let file = |file: &PlannedFile| {
         let mut offset = 0u64;
@@ -208,7 +209,7 @@ fn foreseen(source: &Checkpoint, data: &[PlannedFile]) -> Option<Vec<Vec<Written
     data.iter().map(file).collect()
 }
 
-/// The state file; see [`super::state`].
+/// Plans the state file; see [`super::state`].
 fn state_file(prefix: &str) -> PlannedFile {
     let mut quoted = String::from("\"");
     for byte in split(prefix).1.bytes() {

@@ -1,5 +1,5 @@
-//! The object graph: names after objects, and the objects in a message of their own, so that
-//! `tf.train.Checkpoint` finds each variable by the attributes that lead to it. See
+//! Writes the object graph: tensors are named after objects, and a message describes the objects,
+//! so that `tf.train.Checkpoint` finds each variable by its attribute path. See
 //! [`crate::tensorflow::graph`] for the format.
 
 use std::collections::HashMap;
@@ -13,19 +13,19 @@ use super::values::{Body, LeafTensor};
 use crate::tensorflow::proto::{put_bytes, put_number};
 use crate::tensorflow::{crc, dtype, graph};
 
-/// What follows the path of an object in the name of its value.
+/// The suffix of the name of an object's value.
 const VALUE: &[u8] = b"/.ATTRIBUTES/VARIABLE_VALUE";
 
-/// A node: an object of the state.
+/// A node of the graph: an object of the state.
 #[derive(Default)]
 struct TrackableObject {
-    /// Names and nodes of what hangs below.
+    /// Names and node indices of the children.
     children: Vec<(Vec<u8>, u64)>,
     /// The full name and the key of its value, if it has one.
     value: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Adds the save counter, if there is none; returns whether it did.
+/// Adds the save counter if it is missing; returns whether it was added.
 pub(super) fn count_saves(items: &mut Vec<LeafTensor>) -> bool {
     let is_counter = |tensor: &LeafTensor| {
         steps(&tensor.key).first().is_some_and(|step| step == COUNTER.as_bytes())
@@ -43,7 +43,7 @@ pub(super) fn count_saves(items: &mut Vec<LeafTensor>) -> bool {
     true
 }
 
-/// Names after objects, and the graph as one more tensor.
+/// Names the tensors after objects, and adds the graph as another tensor.
 pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<NamedTensor>> {
     let mut nodes = vec![TrackableObject::default()];
     let mut known: HashMap<(u64, Vec<u8>), u64> = HashMap::new();
@@ -77,7 +77,7 @@ pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<NamedTensor>> {
         }
         let full = path.clone();
         path.extend(VALUE);
-        // Two values of one object have one name, which is refused later.
+        // If an object has two values, they have the same name, which is refused later.
         nodes[at as usize].value = Some((full, path.clone()));
         named.push(NamedTensor { name: path, tensor: item });
     }
@@ -94,7 +94,8 @@ pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<NamedTensor>> {
     Ok(named)
 }
 
-/// The names of the objects that lead to a value. A flat key with slashes is a path already.
+/// Returns the names of the objects on the path to a value. A flat key with slashes is already a
+/// path.
 fn steps(key: &Key) -> Vec<Vec<u8>> {
     let mut steps = Vec::new();
     for part in &key.parts {
@@ -115,7 +116,7 @@ fn steps(key: &Key) -> Vec<Vec<u8>> {
     steps
 }
 
-/// A name as a step of a path: slashes and dots mean something there.
+/// Escapes a name for use in a path, where slashes and dots have a meaning.
 fn escaped(name: &[u8]) -> Vec<u8> {
     let mut step = Vec::with_capacity(name.len());
     for byte in name {

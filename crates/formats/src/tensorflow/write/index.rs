@@ -1,4 +1,4 @@
-//! The index: a table of what is where.
+//! Writes the index: a table with the location of each tensor.
 
 use std::sync::Arc;
 
@@ -9,43 +9,43 @@ use super::table::SortedTableWriter;
 use crate::tensorflow::crc;
 use crate::tensorflow::proto::{put_bytes, put_fixed32, put_number};
 
-/// What the index says of the bundle and of each tensor, in the order of their names.
+/// The content of the index: the number of shards, and the tensors in the order of their names.
 pub(super) struct BundleIndex {
     pub(super) shards: u64,
     pub(super) rows: Vec<IndexRow>,
 }
 
-/// A tensor under a name.
+/// A named tensor.
 pub(super) struct IndexRow {
     pub(super) name: Vec<u8>,
-    /// TensorFlow's number of it.
+    /// TensorFlow's dtype number.
     pub(super) dtype: u64,
     pub(super) shape: Vec<u64>,
     pub(super) segment: SegmentRef,
 }
 
-/// Where the bytes of a tensor are: which segment of which data file.
+/// The location of a tensor's bytes: data file and segment.
 #[derive(Debug, Clone)]
 pub(super) struct SegmentRef {
     pub(super) shard: u64,
     pub(super) segment: usize,
-    /// The masked checksum of what is not a tensor of the source.
+    /// The source of the masked checksum.
     pub(super) checksum: ChecksumSource,
 }
 
-/// How the checksum of a tensor comes about.
+/// The source of the checksum of a tensor.
 #[derive(Debug, Clone)]
 pub(super) enum ChecksumSource {
-    /// It is computed while the segment is written.
+    /// Computed while the segment is written.
     Written,
-    /// It is known, and masked.
+    /// Already known and masked.
     Known(u32),
-    /// The strings know it once they are read.
+    /// Known once the strings are read.
     Strings(Arc<Late>),
 }
 
 impl BundleIndex {
-    /// The bytes of the index; `outcome` says what a place turned out to be.
+    /// Returns the bytes of the index. `outcome` returns the segment as written.
     pub(super) fn encode<'a>(
         &self,
         outcome: &dyn Fn(&SegmentRef) -> Option<&'a WrittenSegment>,
@@ -53,7 +53,7 @@ impl BundleIndex {
         let mut table = SortedTableWriter::new();
         let mut header = Vec::new();
         put_number(&mut header, 1, self.shards);
-        // The version of the format; little-endian, being zero, needs no field.
+        // The format version. Little-endian is the default, zero, and needs no field.
         put_bytes(&mut header, 3, &[0x08, 0x01]);
         table.add(b"", &header);
         for row in &self.rows {

@@ -1,15 +1,15 @@
-//! What a bundle could not hold, gathered by kind.
+//! Collects what a bundle can't hold, by kind of loss.
 
 use statelens_checkpoint::{Checkpoint, Loss, Text};
 
 use crate::tensorflow::dtype;
 
-/// How often the checkpoint was saved: every `tf.train.Checkpoint` has it, and one that has not is
-/// not fully restored to it.
+/// The save counter. Every `tf.train.Checkpoint` has one, and without it in the file, restoring is
+/// incomplete.
 pub(super) const COUNTER: &str = "save_counter";
 
-/// What a format that is not TensorFlow's loses of a checkpoint that is: which dtype whole numbers
-/// had that are quantised, or take fewer than eight bits.
+/// Returns the loss of a TensorFlow checkpoint in any other format: the original dtype of integers
+/// that are quantised or have fewer than eight bits.
 pub(crate) fn dtypes(source: &Checkpoint) -> Option<Loss> {
     let mut keys = Vec::new();
     let mut names: Vec<&str> = Vec::new();
@@ -29,11 +29,11 @@ pub(crate) fn dtypes(source: &Checkpoint) -> Option<Loss> {
     })
 }
 
-/// Losses while they are found.
+/// Losses found so far.
 #[derive(Default)]
 pub(super) struct Losses(Vec<(&'static LossKind, Vec<String>)>);
 
-/// What happens to a value, and why.
+/// The kind of a loss: what happens to a value, and why.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LossKind {
     what: &'static str,
@@ -83,7 +83,7 @@ pub(super) const TEXT: LossKind = lost("dtypes and devices become their names", 
 pub(super) const OBJECT: LossKind =
     lost("objects become the text that Python prints for them", TENSORS);
 
-/// That a checkpoint that is one value gets a name for it.
+/// Returns the loss for a checkpoint that is a single value and is given a name.
 pub(super) fn named() -> Loss {
     Loss {
         keys: vec![String::new()],
@@ -93,7 +93,7 @@ pub(super) fn named() -> Loss {
     }
 }
 
-/// That the checkpoint gets a save counter, which the source has not.
+/// Returns the loss for a save counter that was added.
 pub(super) fn counter_added() -> Loss {
     Loss {
         keys: vec![COUNTER.into()],
@@ -104,7 +104,7 @@ pub(super) fn counter_added() -> Loss {
 }
 
 impl Losses {
-    /// Notes that `kind` happens to the value called `key`.
+    /// Adds the loss `kind` for the value at `key`.
     pub(super) fn add(&mut self, kind: &'static LossKind, key: &Text) {
         let key = key.to_lossy().into_owned();
         match self.0.iter_mut().find(|(known, _)| *known == kind) {

@@ -1,25 +1,24 @@
-//! What tensors are called in the bundle.
+//! Names of tensors in the bundle.
 
 use statelens_checkpoint::{DictKey, Error, Key, KeyPart, Result};
 
 use super::values::LeafTensor;
 
-/// A tensor with its name.
 pub(super) struct NamedTensor {
     pub(super) name: Vec<u8>,
     pub(super) tensor: LeafTensor,
 }
 
-/// Names as the Saver has them: the flat keys.
+/// Names tensors as the Saver does: by flat key.
 pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<NamedTensor>> {
     items.into_iter().map(|item| Ok(NamedTensor { name: flat(&item.key)?, tensor: item })).collect()
 }
 
 fn flat(key: &Key) -> Result<Vec<u8>> {
     let name = match &key.parts[..] {
-        // A name that is no text is kept as it is.
+        // A name that is not UTF-8 is unchanged.
         [KeyPart::Field(DictKey::Bytes(bytes))] => bytes.to_vec(),
-        // A checkpoint that is one tensor and nothing else.
+        // The checkpoint is a single tensor.
         [] => b"value".to_vec(),
         _ => key.flat().as_bytes().to_vec(),
     };
@@ -35,7 +34,7 @@ fn flat(key: &Key) -> Result<Vec<u8>> {
         .advice("Rename it with --rename, or leave it out with --exclude."))
 }
 
-/// Fails if two tensors have one name; the names are in order.
+/// Fails if two tensors have the same name. `named` is sorted.
 pub(super) fn refuse_collisions(named: &[NamedTensor]) -> Result<()> {
     match named.windows(2).find(|pair| pair[0].name == pair[1].name) {
         None => Ok(()),
@@ -48,7 +47,7 @@ pub(super) fn refuse_collisions(named: &[NamedTensor]) -> Result<()> {
     }
 }
 
-/// A key with its steps told apart.
+/// Returns a key with visible separators between its steps.
 fn parts(key: &Key) -> String {
     let step = |part: &KeyPart| Key { parts: vec![part.clone()] }.flat().to_string();
     let steps: Vec<String> = key.parts.iter().map(step).collect();

@@ -1,4 +1,4 @@
-//! Strings as a bundle has them. See [`crate::tensorflow::strings`] for the format.
+//! Writes string tensors. See [`crate::tensorflow::strings`] for the format.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +10,7 @@ use statelens_tensor::crc::crc32c;
 use crate::tensorflow::crc;
 use crate::tensorflow::proto::put_varint;
 
-/// The bytes of a tensor of strings, and their masked checksum.
+/// Encodes a string tensor. Returns the bytes and their masked checksum.
 pub(super) fn encode(strings: &[&[u8]]) -> (Vec<u8>, u32) {
     let mut bytes = Vec::new();
     let mut summed = Vec::new();
@@ -32,7 +32,7 @@ pub(super) fn encode(strings: &[&[u8]]) -> (Vec<u8>, u32) {
     (bytes, crc::mask(sum))
 }
 
-/// An array of strings of one length, which is read when it is written.
+/// An array of fixed-length strings that is read only when it is written.
 #[derive(Debug)]
 pub(super) struct Late {
     source: Arc<Checkpoint>,
@@ -40,12 +40,12 @@ pub(super) struct Late {
     made: OnceLock<(Vec<u8>, u32)>,
 }
 
-/// More bytes of strings than this are not held in memory.
+/// The maximum size in bytes of strings held in memory.
 const MOST: u64 = 64 << 20;
 
 impl Late {
-    /// The strings of an array of numpy's `S` or `U`, and whether it is `U`; `None` if it is no
-    /// such array, too large, or not in one piece.
+    /// Returns the strings of an array of numpy's `S` or `U`, and whether it is `U`. Returns `None`
+    /// if it is not such an array, too large, or not contiguous.
     pub(super) fn new(source: &Arc<Checkpoint>, tensor: TensorId) -> Option<(Self, bool)> {
         let found = source.tensor(tensor).ok()?;
         let DType::Numpy(numpy) = &found.dtype else { return None };
@@ -59,12 +59,11 @@ impl Late {
         Some((late, kind == 'U'))
     }
 
-    /// The array.
     pub(super) fn tensor(&self) -> TensorId {
         self.tensor
     }
 
-    /// The bytes and their masked checksum.
+    /// Returns the encoded bytes and their masked checksum.
     pub(super) fn encoded(&self) -> Result<&(Vec<u8>, u32)> {
         if let Some(made) = self.made.get() {
             return Ok(made);
@@ -82,7 +81,7 @@ impl Late {
             Layout::Span(span) => self.source.files.read_vec(span.file, span.offset, span.len)?,
             _ => return Err(Error::unsupported("an array of strings is not in one piece")),
         };
-        // Not larger than what is held here.
+        // The size was limited by `new`.
         let itemsize = tensor.dtype.itemsize() as usize;
         if Some(bytes.len() as u64) != tensor.nbytes() {
             return Err(Error::damaged("an array of strings has not as many bytes as its shape"));
@@ -98,7 +97,7 @@ impl Late {
     }
 }
 
-/// Without the zeros at the end, which are no part of the string to numpy.
+/// Removes trailing zeros, which numpy does not count as part of the string.
 fn trimmed(element: &[u8]) -> &[u8] {
     let len = element.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
     &element[..len]

@@ -1,23 +1,24 @@
-//! Writing a table, as TensorFlow's `table_builder.cc` does with the options of its bundles. See
+//! Writes a table like TensorFlow's `table_builder.cc` with the options it uses for bundles. See
 //! [`crate::tensorflow::table`] for the format.
 
 use crate::tensorflow::crc;
 use crate::tensorflow::proto::put_varint;
 use crate::tensorflow::table::{FOOTER, MAGIC};
 
-/// A block is ended once it has this many bytes.
+/// A block ends once it has this many bytes.
 const BLOCK: usize = 256 << 10;
 
-/// Every so many entries, a key is written whole.
+/// Every 16th key is written whole (a restart point).
 const RESTART: usize = 16;
 
-/// A table that is being written; keys come in order.
+/// A table that is being written. Keys must be added in order.
 pub(super) struct SortedTableWriter {
     out: Vec<u8>,
     data: BlockBuilder,
     index: BlockBuilder,
     last: Vec<u8>,
-    /// The handle of a block that is not in the index yet: its key depends on the next one.
+    /// The handle of a block that is not in the index yet, since its key there depends on the next
+    /// block.
     ended: Option<Vec<u8>>,
 }
 
@@ -32,7 +33,7 @@ impl SortedTableWriter {
         }
     }
 
-    /// Adds an entry; its key is larger than all before.
+    /// Adds an entry. Its key must be larger than all previous ones.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
         if let Some(handle) = self.ended.take() {
             self.index.add(&separator(&self.last, key), &handle);
@@ -67,7 +68,7 @@ impl SortedTableWriter {
         self.ended = Some(self.write(block));
     }
 
-    /// Writes a block; returns its handle.
+    /// Writes a block and returns its handle.
     fn write(&mut self, block: BlockBuilder) -> Vec<u8> {
         let mut bytes = block.finish();
         let mut handle = Vec::new();
@@ -85,7 +86,7 @@ impl SortedTableWriter {
 /// A block that is being written.
 struct BlockBuilder {
     bytes: Vec<u8>,
-    /// Where keys are written whole.
+    /// Offsets of the restart points.
     restarts: Vec<u32>,
     interval: usize,
     since: usize,
@@ -131,7 +132,7 @@ impl BlockBuilder {
     }
 }
 
-/// A short key that is not before `key` and before `next`.
+/// Returns a short key that is at least `key` and less than `next`.
 fn separator(key: &[u8], next: &[u8]) -> Vec<u8> {
     let shared = key.iter().zip(next).take_while(|(one, other)| one == other).count();
     match (key.get(shared), next.get(shared)) {
@@ -144,7 +145,7 @@ fn separator(key: &[u8], next: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A short key that is not before `key`.
+/// Returns a short key that is at least `key`.
 fn successor(key: &[u8]) -> Vec<u8> {
     match key.iter().position(|byte| *byte != 0xff) {
         Some(at) => {

@@ -1,5 +1,5 @@
-//! What is written, byte for byte against TensorFlow's own files and read again. That TensorFlow
-//! itself restores it is shown in `tests/interop`.
+//! Compares written files byte for byte with TensorFlow's own files, and reads them again.
+//! `tests/interop` checks that TensorFlow itself restores them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::shards::Shards;
 use crate::tensorflow::dtype;
 use crate::tensorflow::tests::{expected, files, logical_bytes, open, open_files};
 
-/// The files of a plan.
+/// Returns the files of a plan.
 fn run(plan: &Plan) -> Vec<(String, Vec<u8>)> {
     let mut done: Vec<(String, Vec<u8>)> = Vec::new();
     let mut outcomes: Vec<Vec<WrittenSegment>> = Vec::new();
@@ -67,7 +67,7 @@ fn dtypes_of_tensorflow_alone_are_told_where_they_are_lost() {
     assert_eq!(told("tensorflow"), None);
 }
 
-/// The files of a plan, the index first.
+/// Returns the files of a plan, the index first.
 fn written(source: Checkpoint, options: &WriteOptions, name: &str) -> Vec<(String, Vec<u8>)> {
     let mut files = run(&plan(Arc::new(source), options, name).unwrap());
     files.sort_by_key(|(name, _)| !name.ends_with(".index"));
@@ -128,7 +128,7 @@ fn every_fixture_is_read_as_it_was_after_it_is_written() {
                     assert_eq!(one, other, "{folder} {}", ours.flat);
                     compared += 1;
                 }
-                // Values of TensorFlow's own become text, which is a loss that was told.
+                // Values that only TensorFlow has become text, which is reported as a loss.
                 _ if folder == "tf/variant" => {}
                 _ => assert_eq!(again.value(ours.id).kind(), source.value(theirs.id).kind()),
             }
@@ -138,7 +138,7 @@ fn every_fixture_is_read_as_it_was_after_it_is_written() {
     assert!(real_dtypes >= 6, "{real_dtypes}");
 }
 
-/// A state with something of everything.
+/// A state with values of all kinds.
 fn sample() -> Checkpoint {
     let mut builder = Builder::new(&Limits::default());
     let weights: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -255,7 +255,7 @@ fn what_is_tied_takes_no_room_in_the_data_files() {
     assert_eq!(open_files(&files).unwrap().leaves().len(), 3);
 }
 
-/// Strings in a file are read when they are written.
+/// Strings in a file are read only when they are written.
 #[test]
 fn strings_in_a_file_are_read_late() {
     let mut builder = Builder::new(&Limits::default());
@@ -268,7 +268,7 @@ fn strings_in_a_file_are_read_late() {
     let root = builder.push(dict(&[("s", value)])).unwrap();
     let source = builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap();
     let files = written(source, &WriteOptions::default(), "m");
-    // The zero in the middle is part of its string, and those at the end would not be.
+    // The zero in the middle is part of the string. Trailing zeros would not be.
     assert!(files[1].1.ends_with(b"abc\0de"), "{:?}", files[1].1);
     let again = open_files(&files).unwrap();
     assert_eq!(again.findings, []);
@@ -291,7 +291,7 @@ fn an_object_graph_names_what_leads_to_each_value() {
     assert!(leaves.iter().any(|leaf| leaf.flat == "save_counter/.ATTRIBUTES/VARIABLE_VALUE"));
     let raw = again.raw_attributes(leaf.id);
     assert!(raw.iter().any(|(name, text)| *name == "object" && *text == "layers.0.a.b/c"));
-    // What has a graph of its own keeps it.
+    // A checkpoint that has a graph keeps it.
     let error = plan(Arc::new(again.clone()), &options, "m").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(plan(Arc::new(again), &WriteOptions::default(), "m").is_ok());
@@ -313,7 +313,7 @@ fn two_values_of_one_name_are_refused_with_both_keys() {
     }
 }
 
-/// Twenty thousand tensors take several blocks of the table, and open at once.
+/// Twenty thousand tensors take several blocks of the table. They must open quickly.
 #[test]
 fn a_large_index_has_several_blocks() {
     let mut builder = Builder::new(&Limits::default());

@@ -1,4 +1,4 @@
-//! The leaves of a state as tensors of TensorFlow.
+//! Converts the leaves of a state to TensorFlow tensors.
 
 use std::sync::Arc;
 
@@ -11,11 +11,10 @@ use super::losses::{self, LossKind, Losses};
 use super::strings::{self, Late};
 use crate::tensorflow::{crc, dtype};
 
-/// A leaf as a tensor.
 pub(super) struct LeafTensor {
-    /// Where it is in the state.
+    /// The key in the state.
     pub(super) key: Key,
-    /// TensorFlow's number of it.
+    /// TensorFlow's dtype number.
     pub(super) dtype: u64,
     pub(super) shape: Vec<u64>,
     pub(super) body: Body,
@@ -23,16 +22,16 @@ pub(super) struct LeafTensor {
 
 /// The bytes of a tensor.
 pub(super) enum Body {
-    /// Those of a tensor of the source.
+    /// The bytes of a tensor of the source.
     Tensor(TensorId),
-    /// These, and their masked checksum.
+    /// Bytes that are already known, and their masked checksum.
     Made(Vec<u8>, u32),
-    /// Strings that are read when they are written.
+    /// Strings that are read only when they are written.
     Strings(Arc<Late>),
 }
 
 impl Body {
-    /// How many bytes there are; of strings that are yet to be read, as many as they take in the
+    /// Returns the number of bytes. For strings that are not read yet, returns their size in the
     /// source.
     pub(super) fn len(&self, source: &Checkpoint) -> Result<u64> {
         let tensor = match self {
@@ -45,7 +44,7 @@ impl Body {
     }
 }
 
-/// All leaves that can be tensors, and what the others lose.
+/// Returns all leaves that can be stored as tensors, and the losses of the others.
 pub(super) fn items(source: &Arc<Checkpoint>) -> Result<(Vec<LeafTensor>, Vec<Loss>)> {
     let mut items = Items { source, items: Vec::new(), losses: Losses::default(), missing: vec![] };
     for leaf in source.leaves() {
@@ -68,7 +67,7 @@ struct Items<'a> {
     source: &'a Arc<Checkpoint>,
     items: Vec<LeafTensor>,
     losses: Losses,
-    /// Tensors without data, and why.
+    /// Tensors without data, and the reasons.
     missing: Vec<(Text, Text)>,
 }
 
@@ -98,7 +97,7 @@ impl Items<'_> {
                 self.strings(leaf, Vec::new(), &[data]);
             }
             Value::None => self.losses.add(&losses::NONE, &leaf.flat),
-            // As leaves, they have nothing in them.
+            // Containers that are leaves are empty.
             Value::List(_) | Value::Tuple(_) | Value::Dict(_) => {
                 self.losses.add(&losses::EMPTY, &leaf.flat);
             }
@@ -112,7 +111,7 @@ impl Items<'_> {
             Value::Array(array) => self.tensor(leaf, &leaf.key, array.tensor),
             Value::Sparse(sparse) => self.sparse(leaf, sparse),
             Value::Opaque(opaque) => self.object(leaf, opaque),
-            // Links were followed, and lead to no link.
+            // Links are resolved and never lead to another link.
             Value::Link(_) => self.losses.add(&losses::NONE, &leaf.flat),
         }
     }
@@ -154,10 +153,10 @@ impl Items<'_> {
                 self.losses.add(&losses::UNICODE, &leaf.flat);
             }
             let body = match (&tensor.layout, late) {
-                // They are in memory already, so the size of the file is known now.
+                // They are already in memory, so the size of the file is known in advance.
                 (Layout::Inline(_), late) => match late.encoded() {
                     Ok((bytes, crc)) => Body::Made(bytes.clone(), *crc),
-                    // What is wrong with them is said when they are written.
+                    // Errors are reported when they are written.
                     Err(_) => Body::Strings(Arc::new(late)),
                 },
                 (_, late) => Body::Strings(Arc::new(late)),
@@ -197,7 +196,7 @@ impl Items<'_> {
     }
 }
 
-/// The shape and the strings of an array of objects that are all strings.
+/// Returns the shape and the strings of an array of objects, if all of them are strings.
 fn string_array<'a>(
     source: &'a Checkpoint,
     opaque: &'a Opaque,
@@ -223,8 +222,8 @@ fn string_array<'a>(
     (numel == Some(strings.len() as u64)).then_some((shape, strings))
 }
 
-/// TensorFlow's number for the elements of a tensor, the shape that they then have, and what they
-/// lose.
+/// Returns TensorFlow's dtype number for the elements of a tensor, the resulting shape, and the
+/// loss, if any.
 fn elements(tensor: &Tensor) -> (u64, Vec<u64>, Option<&'static LossKind>) {
     use DType::*;
     let as_they_are = |number, loss| (number, tensor.shape.clone(), loss);
@@ -242,7 +241,7 @@ fn elements(tensor: &Tensor) -> (u64, Vec<u64>, Option<&'static LossKind>) {
             let bytes = tensor.nbytes().unwrap_or(0);
             (dtype::number("uint8"), vec![bytes], Some(&losses::RECORDS))
         }
-        // What is left has one byte: eight-bit scales, packed floats, quantised pairs.
+        // The remaining dtypes have one byte: eight-bit scales, packed floats, quantised pairs.
         other => match dtype::known(other.name()) {
             Some(number) => as_they_are(number, None),
             None => as_they_are(dtype::number("uint8"), Some(&losses::BITS)),
