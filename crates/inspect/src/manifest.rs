@@ -1,5 +1,5 @@
-//! The manifest: every leaf with its type and a hash of its values, so that two checkpoints, or
-//! two programs that read the same one, can be compared without either.
+//! The manifest: every leaf with its type and a hash of its values, so that two checkpoints, or two
+//! programs that read the same one, can be compared without having both at hand.
 //!
 //! ```json
 //! {"statelens":1,"format":{"name":"torch-zip","version":"3","producer":""},"entries":[
@@ -9,27 +9,29 @@
 //! ]}
 //! ```
 //!
-//! One entry per leaf, in order. By kind:
+//! One entry per leaf, in order. The fields by kind:
 //!
-//! - `tensor`, `ndarray` (numpy scalars too, with shape `[]`): `dtype` by torch's name, or
-//!   numpy's where torch has none; `shape`; `nbytes` and `sha256` of the logical values (C order,
-//!   little-endian, dense). Bytes that are nowhere have `missing`, the reason, instead of the
-//!   hash; so do those that are less than a thousandth of that in the file, once 16 GiB of such
-//!   repetition are hashed. A quantised tensor is its integers, and has `quantizer`.
-//! - `sparse`: `dtype` and `shape` of the whole, `layout`, and `parts`, an object of tensors.
+//! - `tensor`, `ndarray` (numpy scalars too, with shape `[]`): `dtype` by torch's name, or numpy's
+//!   where torch does not have the dtype; `shape`; `nbytes` and `sha256` of the logical values (C
+//!   order, little-endian, dense). If the bytes are not available, `missing` has the reason instead
+//!   of the hash. The same goes for tensors that take less than a thousandth of their size in the
+//!   file, once 16 GiB of such repetition are hashed. A quantised tensor has its integers and
+//!   `quantizer`.
+//! - `sparse`: `dtype` and `shape` of the whole tensor, `layout`, and `parts`, an object of
+//!   tensors.
 //! - `int`, `float` (Python's repr, `nan`, `inf`, `-inf`), `str`: `value`, a string, so that no
-//!   reader rounds it. An integer of more than 16 KiB is in hexadecimal, as `0x…`.
+//!   parser rounds it. An integer of more than 16 KiB is written in hexadecimal, as `0x…`.
 //! - `bool`: `value`, a JSON bool. `complex`: `value`, two strings: real, imaginary.
-//! - `bytes`: `nbytes`, `sha256`. `none` has nothing more.
-//! - `object`: `type`, a dotted name: what could not be or was not built, and what is no plain
-//!   value (a dtype, a device, a frozen set). `value` is its text, or if that does not tell all of
-//!   it, `sha256` is a hash of its contents.
+//! - `bytes`: `nbytes`, `sha256`. `none` has no other fields.
+//! - `object`: `type`, a dotted name. These are objects that could not be or were not built, and
+//!   values that are not plain (a dtype, a device, a frozen set). `value` is the object as text; if
+//!   the text is incomplete, `sha256` is a hash of the contents instead.
 //! - `dict`, `list`, `tuple`, `set`: empty containers.
 //!
-//! Bytes that can't be read have `error`, which says why, instead of the hash.
+//! Bytes that can't be read have `error` with the reason instead of the hash.
 //!
-//! A link has what its target has, and `alias_of`, the target's key; a text longer than 4 KiB is
-//! not repeated. A link to a container that is not empty has only its kind.
+//! A link has the fields of its target, and `alias_of`, the target's key; it does not repeat a
+//! string longer than 4 KiB. A link to a container that is not empty has only its kind.
 
 use std::collections::HashMap;
 
@@ -45,17 +47,17 @@ use crate::reading::{Hashed, Hashing, Readable, TakesHashes, hex, missing, tenso
 use crate::work::InOrder;
 use crate::{Json, dtype_of, shape_text, text_of, type_name};
 
-/// A text that a link does not repeat: a file that links to one long text a million times must
-/// not become a million long texts.
+/// Strings longer than this are not repeated by links: a file that links to one long string a
+/// million times must not produce a million long strings.
 const REPEATED: usize = 4 << 10;
-/// A text that a line for people holds as it is.
+/// Longest string that is shown as it is in a line for people.
 const SHORT: usize = 72;
-/// Printing an integer in decimal takes the square of its length.
+/// Longest integer written in decimal: printing takes quadratic time.
 const DECIMAL: usize = 16 << 10;
 
-/// Writes the manifest as JSON, one entry after the other; reads every tensor once, through one
-/// small buffer. `progress` counts logical bytes. Returns the keys that could not be read: one
-/// broken tensor is no reason to keep quiet about all others.
+/// Writes the manifest as JSON, entry by entry; reads every tensor once, through one small buffer.
+/// `progress` counts logical bytes. Returns the keys that could not be read: a broken tensor does
+/// not stop the others from being written.
 pub fn write_manifest(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
@@ -67,9 +69,9 @@ pub fn write_manifest(
     writer.finish()
 }
 
-/// Writes the manifest for people and for `diff`: a line per leaf, columns parted by tabs: hash
-/// or value, kind or dtype, shape, key. Links are as their targets. Returns the keys that could not
-/// be read.
+/// Writes the manifest for people and for `diff`: a line per leaf with tab-separated columns: hash
+/// or value, kind or dtype, shape, key. Links have the columns of their targets. Returns the keys
+/// that could not be read.
 pub fn write_manifest_lines(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
@@ -81,26 +83,26 @@ pub fn write_manifest_lines(
     writer.finish()
 }
 
-/// Hashes what a checkpoint holds, and writes each entry as soon as it is known. Once it is done,
+/// Hashes the contents of a checkpoint and writes each entry as soon as it is complete. At the end,
 /// [finish](ManifestWriter::finish) writes the rest.
 pub type ManifestWriter<'a> = InOrder<Hashing<'a, ManifestOutput<'a>>>;
 
-/// What a [`ManifestWriter`] has found and written.
+/// State and output of a [`ManifestWriter`].
 pub struct ManifestOutput<'a> {
     hashes: Hashes<'a>,
     leaves: &'a [Leaf],
-    /// For each leaf, how many tensors are hashed before all of it is known.
+    /// For each leaf, the number of tensors that must be hashed before its entry is complete.
     known: Vec<usize>,
-    /// Leaves that are written.
+    /// Number of leaves written.
     written: usize,
-    /// Of the manifest as JSON.
+    /// The manifest as JSON; `None` for lines.
     json: Option<Json>,
     unread: Vec<Unread>,
     out: &'a mut dyn FnMut(&str) -> Result<()>,
 }
 
 impl<'a> ManifestWriter<'a> {
-    /// As JSON.
+    /// Writes JSON.
     pub fn json(
         checkpoint: &'a Checkpoint,
         leaves: &'a [Leaf],
@@ -118,7 +120,7 @@ impl<'a> ManifestWriter<'a> {
         Self::writing(checkpoint, leaves, Some(json), out)
     }
 
-    /// For people and for `diff`.
+    /// Writes lines for people and for `diff`.
     pub fn lines(
         checkpoint: &'a Checkpoint,
         leaves: &'a [Leaf],
@@ -145,7 +147,7 @@ impl<'a> ManifestWriter<'a> {
         Self::of(Hashing::new(readable, false), writing)
     }
 
-    /// Writes what is left; returns the keys that could not be read.
+    /// Writes the remaining entries and returns the keys that could not be read.
     pub fn finish(mut self) -> Result<Vec<Unread>> {
         self.sum.write(usize::MAX)?;
         if let Some(mut json) = self.sum.json {
@@ -170,7 +172,7 @@ impl TakesHashes for ManifestOutput<'_> {
 }
 
 impl ManifestOutput<'_> {
-    /// Writes the leaves that are known once so many tensors are hashed.
+    /// Writes the leaves that are complete once `hashed` tensors are hashed.
     fn write(&mut self, hashed: usize) -> Result<()> {
         let checkpoint = self.hashes.checkpoint;
         while let Some(leaf) = self.leaves.get(self.written)
@@ -204,7 +206,7 @@ impl ManifestOutput<'_> {
 pub struct Unread {
     /// The flat key.
     pub key: Text,
-    /// Why; a whole sentence.
+    /// The reason, as a sentence.
     pub why: String,
 }
 
@@ -215,19 +217,19 @@ impl Unread {
     }
 }
 
-/// The columns of a line for people: hash or value, kind or dtype, shape, key.
+/// Returns the columns of a line for people: hash or value, kind or dtype, shape, key.
 fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4] {
     let value = match (facts, checkpoint.value(leaf.target)) {
         ([Facts { hash: Some(hash), .. }], _) => hash.clone(),
         ([Facts { failed: Some(_), .. }, ..], _) => "unreadable".to_owned(),
-        // What would be cut short is hashed: its end counts too.
+        // Texts that would be cut short are hashed, so that differences at the end show.
         (_, Value::Str(text)) if text.as_bytes().len() > SHORT => {
             hex(&Sha256::digest(text.as_bytes()))
         }
         (_, value) if !shows(value) && !is_told(checkpoint, leaf.target) => {
             contents_hash(checkpoint, leaf.target)
         }
-        // Not as a link: formats differ in what they link.
+        // Links are resolved, because formats differ in what they store as links.
         _ => text_of(checkpoint, leaf.target),
     };
     let kind = checkpoint.value(leaf.target).kind();
@@ -236,36 +238,36 @@ fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4]
     [value, dtype.to_owned(), shape, crate::visible(&leaf.flat.to_lossy())]
 }
 
-/// Whether a value has no line of its own to be cut: tensors, whose hash is known or missing, and
-/// containers, which stand for their kind.
+/// Returns whether the value's text can't be cut short: tensors have a hash or a reason for its
+/// absence, and containers are shown by their kind.
 fn shows(value: &Value) -> bool {
     matches!(value, Value::Tensor(_) | Value::Array(_) | Value::Sparse(_)) || value.is_container()
 }
 
-/// The hash of one tensor or byte string that belongs to a value.
+/// The hash of a tensor or byte string that is part of a value.
 struct Facts {
     tensor: Option<TensorId>,
     hash: Option<String>,
-    /// Why it could not be read.
+    /// Why the bytes could not be read.
     failed: Option<String>,
 }
 
-/// The hashes of tensors, and of what is hashed without being read.
+/// The hashes of tensors and of values in memory.
 pub(crate) struct Hashes<'a> {
     checkpoint: &'a Checkpoint,
     tensors: HashMap<TensorId, String>,
-    /// Those that can't be read: why not.
+    /// Why each unreadable tensor could not be read.
     failed: HashMap<TensorId, String>,
     bytes: HashMap<ValueId, String>,
 }
 
 impl<'a> Hashes<'a> {
-    /// A tensor that is not among `tensors` has no hash.
+    /// Creates the table. Tensors that are not in `tensors` have no hash.
     pub(crate) fn new(checkpoint: &'a Checkpoint, tensors: HashMap<TensorId, String>) -> Self {
         Self { checkpoint, tensors, failed: HashMap::new(), bytes: HashMap::new() }
     }
 
-    /// The entry of a leaf in JSON, but for what it is a link to.
+    /// Returns the entry of a leaf as JSON, without `alias_of`.
     pub(crate) fn json(&mut self, leaf: &Leaf, alias: bool) -> String {
         let facts = self.facts(leaf.target);
         let mut json = Json::new();
@@ -276,14 +278,14 @@ impl<'a> Hashes<'a> {
         json.take()
     }
 
-    /// The columns of a leaf, as in the manifest for people.
+    /// Returns the columns of a leaf, as in the manifest for people.
     pub(crate) fn columns(&mut self, leaf: &Leaf) -> [String; 4] {
         let facts = self.facts(leaf.target);
         columns(self.checkpoint, leaf, &facts)
     }
 
-    /// The hashes of everything that the value is made of: one for a tensor, more for a sparse
-    /// or quantised one, none for a plain value.
+    /// Returns the hashes of all parts of a value: one for a tensor, several for a sparse or
+    /// quantised one, none for a plain value.
     fn facts(&mut self, id: ValueId) -> Vec<Facts> {
         let checkpoint = self.checkpoint;
         match checkpoint.value(id) {
@@ -313,7 +315,7 @@ impl<'a> Hashes<'a> {
     }
 }
 
-/// The fields between `key` and `alias_of`.
+/// Writes the fields between `key` and `alias_of`.
 fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, alias: bool, facts: &[Facts]) {
     let value = checkpoint.value(leaf.target);
     json.name("kind").str(value.kind());
@@ -430,7 +432,7 @@ mod tests {
         Memory, Opaque, Span, Unwatched,
     };
 
-    /// A checkpoint whose root is a dict of these; ids count from 0 in order.
+    /// Returns a checkpoint whose root is a dict of these entries; ids count from 0 in order.
     fn checkpoint(tensors: Vec<Tensor>, entries: Vec<(&str, Value)>) -> Checkpoint {
         let mut builder = Builder::new(&Limits::default());
         for tensor in tensors {
@@ -559,7 +561,7 @@ mod tests {
             Ok(())
         })
         .unwrap();
-        // serde_json refuses these; Python reads them.
+        // serde_json refuses lone surrogates; Python accepts them.
         assert!(text.contains(r#"{"key":"s","kind":"str","value":"a\ud800"}"#), "{text}");
     }
 

@@ -1,21 +1,21 @@
-//! How many parameters there are: the one number that every summary, listing and page gives.
+//! The number of parameters, as all summaries, listings and pages show it.
 
 use statelens_checkpoint::grouped;
 
-/// How many parameters a checkpoint holds. See [`crate::model::parameters`].
+/// The number of parameters of a checkpoint. See [`crate::model::parameters`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ParameterCount {
-    /// Parameters of the model: tied tensors count once, buffers and the optimizer do not count, a
-    /// packed tensor counts as what it stands for.
+    /// Number of parameters of the model. Tied tensors count once; buffers and the optimizer do not
+    /// count; a packed tensor counts as the tensor that it represents.
     pub model: u64,
-    /// Elements of all tensors that are no links.
+    /// Number of elements of all tensors that are not links.
     pub all: u64,
-    /// The state that is the model, if there are others.
+    /// The name of the state that is the model, if there are other states.
     pub state: Option<String>,
 }
 
 impl ParameterCount {
-    /// Says it in words: `32,192 in 'model', of 90,400 elements in all tensors`.
+    /// Formats the counts: `32,192 in 'model', of 90,400 elements in all tensors`.
     pub fn text(&self) -> String {
         let (model, all) = (grouped(self.model), grouped(self.all));
         match &self.state {

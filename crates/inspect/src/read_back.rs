@@ -1,10 +1,10 @@
-//! Whether what was written can be read, and is what was to be written.
+//! Checks that written files can be read and have the intended contents.
 //!
-//! A [`ReadBack`] is taken of a plan before it runs. Once the files are complete, and before they
-//! get their names, they are opened as anybody would open them, and their structure is compared
-//! with that of the plan's source: every leaf by its key, with kind, dtype, shape, plain value and
-//! what it is tied to. What the target can't hold as it is stands in the plan's losses, by key; of
-//! those leaves only what the loss leaves as it was is compared. No weights are read.
+//! A [`ReadBack`] is created from a plan before it runs. Once the files are complete, and before
+//! they get their final names, they are opened like any other files, and their structure is
+//! compared with that of the plan's source: every leaf by its key, with kind, dtype, shape, plain
+//! value and ties. The plan's losses list, by key, what the target can't represent; for those
+//! leaves, only the aspects that the loss does not affect are compared. Weights are not read.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -18,7 +18,7 @@ use statelens_checkpoint::{
 use crate::compare::{DiffOptions, same_value};
 use crate::{dtype_of, shape_of, shape_text, text_of, type_name};
 
-/// What files are to hold, remembered until they are written.
+/// The intended contents of files, kept until they are written.
 #[derive(Debug, Clone)]
 pub struct ReadBack {
     source: Arc<Checkpoint>,
@@ -27,20 +27,20 @@ pub struct ReadBack {
 }
 
 impl ReadBack {
-    /// What the files of `plan` are to hold.
+    /// Records the intended contents of the files of `plan`.
     pub fn of(plan: &Plan) -> Self {
         let names = plan.files.iter().map(|file| file.name.clone()).collect();
         Self { source: plan.source.clone(), losses: plan.losses.clone(), names }
     }
 
-    /// The names of the files, in the order in which they are written.
+    /// Returns the names of the files, in the order in which they are written.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Opens what was written, a source for each of [`ReadBack::names`], within what whoever reads
-    /// it may spend, and compares. Fails with what does not read back: then the files are not to
-    /// be kept.
+    /// Opens the written files and compares them. `written` has a source for each of
+    /// [`ReadBack::names`]; `limits` are those of the caller. Fails if the contents differ; then
+    /// the files must not be kept.
     pub fn check(
         &self,
         written: Vec<Arc<dyn ReadAt>>,
@@ -61,7 +61,7 @@ impl ReadBack {
         self.compare(&opened)
     }
 
-    /// Compares the structure of what was opened again with what was to be written.
+    /// Compares the structure of the written files with the intended one.
     fn compare(&self, written: &Checkpoint) -> Result<()> {
         let told = ReportedLosses::new(&self.losses);
         let mut found = WrittenLeaves::new(written);
@@ -73,9 +73,9 @@ impl ReadBack {
             let lost = told.of_leaf(&leaf);
             let Some(id) = found.take(&leaf, &aliases) else {
                 match lost {
-                    // What it is linked to is looked for where it first stands.
+                    // The target of a link is compared at its first occurrence.
                     _ if leaf.alias_of.is_some() && is_open(&self.source, leaf.target) => {}
-                    // It is left out, or in parts under other names.
+                    // It is left out, or split into parts with other names.
                     How::Lost => {}
                     // It may have another name.
                     How::Form => unmatched.push(leaf),
@@ -103,7 +103,7 @@ impl ReadBack {
         self.renamed(&unmatched, &left, written)
     }
 
-    /// Compares a leaf with what was found under its key.
+    /// Compares a leaf with the value found under its key.
     fn leaf(
         &self,
         leaf: &Leaf,
@@ -120,7 +120,7 @@ impl ReadBack {
         let (one, two) = (source.value(leaf.target), written.value(target));
         let is_array = |value: &Value| matches!(value, Value::Tensor(_) | Value::Array(_));
         let shaped = |value: &Value| is_array(value) || matches!(value, Value::Sparse(_));
-        // A scalar that only changes its form may become a plain number.
+        // A scalar whose form changes may become a plain number.
         if shaped(one) && (shaped(two) || how == How::Exact) {
             let (wanted, found) = (shape_of(source, leaf.target), shape_of(written, target));
             if wanted != found {
@@ -146,7 +146,7 @@ impl ReadBack {
         }
         let same = || {
             same_value(source, leaf.target, written, target, &DiffOptions::default())
-                // Formats spell objects in ways of their own.
+                // Formats represent objects differently.
                 || matches!((one, two), (Value::Opaque(_), Value::Opaque(_)))
                     && type_name(source, leaf.target) == type_name(written, target)
                     && text_of(source, leaf.target) == text_of(written, target)
@@ -157,15 +157,15 @@ impl ReadBack {
         Ok(())
     }
 
-    /// Compares what has another name in the file: for each tensor there must be one of its dtype and shape,
-    /// for each plain value one of its shape.
+    /// Compares leaves with another name in the file. For each tensor there must be one of the same
+    /// dtype and shape, for each plain value one of the same shape.
     fn renamed(&self, wanted: &[Leaf], left: &[ValueId], written: &Checkpoint) -> Result<()> {
         let mut by_shape: HashMap<&[u64], Vec<Option<&DType>>> = HashMap::new();
         for id in left {
             let shape = shape_of(written, *id).unwrap_or(&[]);
             by_shape.entry(shape).or_default().push(dtype_of(written, *id));
         }
-        // Plain values last: they become arrays of any dtype.
+        // Plain values come last, because they may match an array of any dtype.
         let (tensors, plain): (Vec<&Leaf>, Vec<&Leaf>) =
             wanted.iter().partition(|leaf| dtype_of(&self.source, leaf.target).is_some());
         for leaf in tensors.into_iter().chain(plain) {
@@ -185,18 +185,18 @@ impl ReadBack {
     }
 }
 
-/// How much of a leaf is compared.
+/// How thoroughly a leaf is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum How {
-    /// All of it.
+    /// Completely.
     Exact,
-    /// Its form changes, or its name: it is there, in its shape.
+    /// Its form or its name changes: it must exist, with its shape.
     Form,
-    /// The target can't hold it.
+    /// The target can't represent it.
     Lost,
 }
 
-/// What the losses say, by key.
+/// The keys that the plan's losses list.
 struct ReportedLosses<'a> {
     lost: HashSet<&'a str>,
     form: HashSet<&'a str>,
@@ -211,13 +211,13 @@ impl<'a> ReportedLosses<'a> {
         Self { lost: keys(false), form: keys(true) }
     }
 
-    /// Of a link, what is said of its target, too.
+    /// Returns the comparison for a leaf; for a link, the losses of its target apply, too.
     fn of_leaf(&self, leaf: &Leaf) -> How {
         let target = leaf.alias_of.as_ref().map_or(How::Exact, |target| self.of(target));
         self.of(&leaf.flat).max(target)
     }
 
-    /// A container that is lost takes what is below it along.
+    /// If a container is lost, so is everything below it.
     fn of(&self, key: &Text) -> How {
         let key = key.to_lossy();
         let above = key.match_indices('.').map(|(at, _)| &key[..at]);
@@ -231,8 +231,8 @@ impl<'a> ReportedLosses<'a> {
     }
 }
 
-/// Containers that have several names: by the name where each stands, those of the links to it.
-/// Which of them holds the contents is the writer's choice.
+/// Returns the containers with several names: from the name of each to the names of links to it.
+/// The writer chooses which of them holds the contents.
 fn aliases(source: &Checkpoint) -> HashMap<Text, Vec<Text>> {
     let mut aliases: HashMap<Text, Vec<Text>> = HashMap::new();
     for leaf in source.each_leaf() {
@@ -243,18 +243,18 @@ fn aliases(source: &Checkpoint) -> HashMap<Text, Vec<Text>> {
     aliases
 }
 
-/// Whether a value is a container with something in it.
+/// Returns whether a value is a container that is not empty.
 fn is_open(checkpoint: &Checkpoint, id: ValueId) -> bool {
     let value = checkpoint.value(id);
     value.is_container() && !value.children().is_empty()
 }
 
-/// The leaves of what was written, by their names, until they are met.
+/// The leaves of the written files by name, marked once matched.
 struct WrittenLeaves {
     by_key: HashMap<Text, Counterpart>,
-    /// Those whose name another one has.
+    /// Further leaves with the same name.
     more: HashMap<Text, Vec<ValueId>>,
-    /// The names of those whose path in the tree is another.
+    /// The names of leaves whose path in the tree is different.
     paths: HashMap<Text, Text>,
 }
 
@@ -278,13 +278,13 @@ impl WrittenLeaves {
                 }
             }
         }
-        // In the order of the file, from the back.
+        // Reversed, so that `pop` returns them in the order of the file.
         found.more.values_mut().for_each(|ids| ids.reverse());
         found
     }
 
-    /// What stands under the key of a leaf, or, in a format that has no other names, under its
-    /// path, or under another name of a container that it is in.
+    /// Finds the value for a leaf: under its key, under its path (for formats that do not store
+    /// keys), or under another name of a container that it is in.
     fn take(&mut self, leaf: &Leaf, aliases: &HashMap<Text, Vec<Text>>) -> Option<ValueId> {
         if let Some(id) = self.under(&leaf.flat) {
             return Some(id);
@@ -306,8 +306,8 @@ impl WrittenLeaves {
         })
     }
 
-    /// What stands under a key. A name that several leaves share is written once where they are
-    /// the same; that they are is seen when each is compared.
+    /// Finds the value under a key. Leaves that share a name may be written once if they are equal;
+    /// comparing each of them checks that.
     fn under(&mut self, key: &Text) -> Option<ValueId> {
         let place = self.by_key.get_mut(key)?;
         if std::mem::replace(&mut place.met, true)
@@ -318,7 +318,7 @@ impl WrittenLeaves {
         Some(place.id)
     }
 
-    /// What was not met, but for what the losses say is added.
+    /// Returns the values that were not matched, except those that the losses announce as added.
     fn left(self, reported: &ReportedLosses<'_>) -> Vec<ValueId> {
         let added = |key: &Text| reported.of(key) != How::Exact;
         let left = self.by_key.into_iter().filter(|(key, place)| !place.met && !added(key));
@@ -326,7 +326,7 @@ impl WrittenLeaves {
     }
 }
 
-/// The file of a set that names the others.
+/// Returns whether a file is the index of a set.
 fn is_index(name: &str) -> bool {
     name.ends_with(".index.json") || name.ends_with(".index")
 }
@@ -358,7 +358,7 @@ mod tests {
         builder.finish(root, format, FileSet::default(), Vec::new()).unwrap()
     }
 
-    /// Two tensors, one of them under two names, a number and a text.
+    /// Two tensors, one of them under two names, a number and a string.
     fn whole() -> Checkpoint {
         checkpoint(
             vec![
@@ -453,7 +453,7 @@ mod tests {
         };
         assert_eq!(read_back(vec![loss("name", false)]).compare(&without("name")), Ok(()));
         assert!(read_back(vec![loss("step", false)]).compare(&without("name")).is_err());
-        // A change of form leaves nothing out.
+        // A change of form does not permit leaving a leaf out.
         assert!(read_back(vec![loss("name", true)]).compare(&without("name")).is_err());
     }
 }

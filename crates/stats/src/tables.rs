@@ -32,7 +32,7 @@ pub(crate) struct CountTables {
 /// Number of two-byte codes.
 pub(crate) const HALVES: usize = 1 << 16;
 
-/// Of the floats in one bin: the count, above the sum of their lower 16 bits in the lower 40 bits;
+/// The count of the floats in one bin, shifted by [`COUNT`], plus the sum of their lower 16 bits;
 /// and the sum of the squares of those lower bits. The exact sum and sum of squares of the floats
 /// follow from these.
 pub(crate) type Single = [u64; 2];

@@ -1,4 +1,4 @@
-//! Keys put together by layer, so that a thousand lines become ten.
+//! Groups keys by layer, so that a thousand lines become ten.
 
 use statelens_checkpoint::order;
 use std::collections::HashMap;
@@ -8,18 +8,18 @@ use super::Expected;
 /// Keys that differ only in their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyLayer {
-    /// The key with `*` for each number.
+    /// The key, with `*` in place of each number.
     pub pattern: String,
-    /// How many keys.
+    /// Number of keys.
     pub keys: u64,
-    /// The numbers that stand for the first `*`, in runs: `0-11`; empty without a number.
+    /// The numbers in place of the first `*`, as ranges: `0-11`; empty without a number.
     pub numbers: String,
-    /// Where the first of them is in the list.
+    /// The index in the list of the first of them.
     pub first: usize,
 }
 
-/// Puts keys together that differ only in their numbers, and stand for the same type; in order of
-/// their first.
+/// Groups keys that differ only in their numbers and have the same type, in order of first
+/// occurrence.
 pub fn by_layer(list: &[Expected]) -> Vec<KeyLayer> {
     let mut layers: Vec<(KeyLayer, Vec<u64>)> = Vec::new();
     let mut known: HashMap<(String, String), usize> = HashMap::new();
@@ -41,7 +41,7 @@ pub fn by_layer(list: &[Expected]) -> Vec<KeyLayer> {
     layers.into_iter().map(finish).collect()
 }
 
-/// A key with `*` for its numbers, and the first of them.
+/// Returns a key with `*` in place of its numbers, and the first number.
 fn pattern(key: &str) -> (String, Option<u64>) {
     let mut first = None;
     let step = |step: &str| match step.parse::<u64>() {
@@ -55,7 +55,7 @@ fn pattern(key: &str) -> (String, Option<u64>) {
     (steps.join("."), first)
 }
 
-/// `0, 1, 2, 5` as `0-2, 5`.
+/// Formats `0, 1, 2, 5` as `0-2, 5`.
 fn runs(mut numbers: Vec<u64>) -> String {
     order::natural(&mut numbers);
     numbers.dedup();

@@ -1,24 +1,25 @@
-//! What a check found, a line for each.
+//! The result of a check as lines of text.
 
 use super::{CheckReport, by_layer};
 
-/// A line of an answer.
+/// A line of the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckLine {
-    /// `missing`, `unexpected`, `shape`, `dtype`.
+    /// One of `missing`, `unexpected`, `shape`, `dtype`.
     pub word: &'static str,
-    /// The key; of several that differ in their numbers only, with `*` for these.
+    /// The key, with `*` in place of numbers if the line is about several keys that differ only in
+    /// these.
     pub key: String,
-    /// What is there, or is expected, or both.
+    /// The type in the file, the expected type, or both.
     pub text: String,
-    /// How many keys it stands for.
+    /// Number of keys that the line covers.
     pub keys: u64,
-    /// The numbers that stand for the first `*`, in runs; empty without one.
+    /// The numbers in place of the first `*`, as ranges; empty without a `*`.
     pub numbers: String,
 }
 
 impl CheckReport {
-    /// What was found: missing and unexpected keys by layer, then shapes, then dtypes.
+    /// Returns the lines: missing and unexpected keys by layer, then shapes, then dtypes.
     pub fn lines(&self) -> Vec<CheckLine> {
         let mut lines = Vec::new();
         for (word, list) in [("missing", &self.missing), ("unexpected", &self.unexpected)] {

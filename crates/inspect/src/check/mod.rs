@@ -1,10 +1,10 @@
-//! Whether a checkpoint would load into what something else describes: another checkpoint, a
-//! manifest, a list. By keys, shapes and dtypes; no weight is read.
+//! Checks whether a checkpoint would load into what a reference describes: another checkpoint, a
+//! manifest, a list. Compares keys, shapes and dtypes; does not read weights.
 //!
-//! The rules are those of torch's `load_state_dict`: strictly, a key that is missing or that
-//! nobody expects is an error, else both are skipped; shapes have to be the same either way;
-//! a dtype is converted without a word. The Cerebras trainer is strict about the state `model`
-//! only, which is why that is what is checked where it is found.
+//! The rules are those of torch's `load_state_dict`: in strict mode, missing and unexpected keys
+//! are errors, otherwise both are skipped; shapes must be the same in either mode; dtypes are
+//! converted silently. The Cerebras trainer is strict only about the state `model`, so that state
+//! is checked if it exists.
 
 mod layers;
 mod lines;
@@ -24,16 +24,16 @@ pub use rename::{Prefix, parts_sides, prefix_between};
 
 use crate::{Json, dtype_of, shape_of};
 
-/// How to check.
+/// Options of a check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckOptions {
     /// Missing and unexpected keys are errors.
     pub strict: bool,
-    /// The state to check on either side that has it; `None` for everything.
+    /// The state to check, on each side that has it; `None` for everything.
     pub state: Option<String>,
-    /// The release of the Cerebras library that would load it, if that is asked.
+    /// The release of the Cerebras library that would load it, if it should be checked.
     pub release: Option<LibraryRelease>,
-    /// A checkpoint of another release is an error.
+    /// A checkpoint of a different release is an error.
     pub strict_version: bool,
 }
 
@@ -43,39 +43,38 @@ impl Default for CheckOptions {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckReport {
     /// Whether it would load.
     pub loads: bool,
-    /// The state that was checked on the side of the file, and on that of the reference; empty
-    /// for everything.
+    /// The state that was checked in the file and in the reference; empty for everything.
     pub states: (String, String),
-    /// Keys that are on both sides with the same shape.
+    /// Number of keys that are on both sides with the same shape.
     pub matching: u64,
-    /// Expected, and not in the file.
+    /// Keys that are expected but not in the file.
     pub missing: Vec<Expected>,
-    /// In the file, and not expected.
+    /// Keys that are in the file but not expected.
     pub unexpected: Vec<Expected>,
-    /// Of other shapes: what the file has, what is expected.
+    /// Keys with different shapes: in the file, and expected.
     pub shapes: Vec<(Expected, Expected)>,
-    /// Of other dtypes, which are converted when they are loaded: file, expected.
+    /// Keys with different dtypes, which are converted on loading: in the file, and expected.
     pub dtypes: Vec<(Expected, Expected)>,
-    /// The change of a prefix that would make most of the missing keys match, and how many.
+    /// A change of prefix that would match most of the missing keys, and how many it matches.
     pub rename: Option<(Prefix, u64)>,
-    /// The trainer puts `model.` before all keys by itself, as it does where not all have it.
+    /// Whether `model.` was added to all keys, as the trainer does if not all of them have it.
     pub prefixed: bool,
-    /// What the trainer says about the release, if that was asked.
+    /// The trainer's verdict on the release, if requested.
     pub release: Option<Verdict>,
     /// Why that release can't read the format of the file, if it can't.
     pub format: Option<String>,
     /// What is missing, damaged or unfinished in the file.
     pub damage: Vec<String>,
-    /// No key of the file is expected: all would be skipped.
+    /// Whether none of the file's keys is expected, so that all would be skipped.
     pub nothing: bool,
 }
 
-/// Leaves of a checkpoint as something that can be expected.
+/// Returns the leaves of a checkpoint as expected keys.
 pub fn expected_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Expected> {
     let item = |leaf: &Leaf| Expected {
         key: leaf.flat.to_lossy().into_owned(),
@@ -85,7 +84,7 @@ pub fn expected_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Expected> {
     leaves.iter().filter(|leaf| !leaf.outside_state).map(item).collect()
 }
 
-/// Whether the checkpoint has a top-level state of that name, with something below it.
+/// Returns whether the checkpoint has a top-level state with this name that is a container.
 pub fn has_state(checkpoint: &Checkpoint, name: &str) -> bool {
     match checkpoint.value(checkpoint.root()) {
         Value::Dict(dict) => dict.entries.iter().any(|(key, id)| {
@@ -97,12 +96,13 @@ pub fn has_state(checkpoint: &Checkpoint, name: &str) -> bool {
     }
 }
 
-/// The states of a trainer's checkpoint; a list that has keys of these and of another one is one.
+/// Top-level states of a trainer's checkpoint, by which such a checkpoint is recognized in a list
+/// of keys.
 const TRAINER: [&str; 6] =
     ["optimizer", "schedulers", "lr_scheduler", "global_step", "dataloader", "__metadata__"];
 
-/// Whether a list of keys, of which nothing else is known, has a state of that name: besides it
-/// there is something that only a trainer's checkpoint has.
+/// Returns whether a list of keys has a state with this name, as far as that can be determined from
+/// keys: there must also be another state that only a trainer's checkpoint has.
 pub fn lists_state(expected: &[Expected], name: &str) -> bool {
     let below = |name: &str| {
         expected.iter().any(|one| {
@@ -112,8 +112,8 @@ pub fn lists_state(expected: &[Expected], name: &str) -> bool {
     below(name) && TRAINER.iter().any(|other| *other != name && below(other))
 }
 
-/// Checks whether `file` would load into `reference`; `file_has` and `reference_has` say whether
-/// they have the state that [`CheckOptions::state`] names.
+/// Checks whether `file` would load into `reference`. `file_has` and `reference_has` are whether
+/// they have the state named in [`CheckOptions::state`].
 pub fn check(
     file: Vec<Expected>,
     file_has: bool,
@@ -127,7 +127,7 @@ pub fn check(
         (file_has && !state.is_empty(), reference_has && !state.is_empty());
     let mut file = if file_has { below(file, state) } else { file };
     let reference = if reference_has { below(reference, state) } else { reference };
-    // The wrapper of the trainer has the model as its attribute `model`.
+    // The trainer's wrapper has the model as its attribute `model`.
     let wrapped = |items: &[Expected]| items.iter().all(|one| one.key.starts_with("model."));
     let prefixed = file_has
         && state == "model"
@@ -165,7 +165,7 @@ pub fn check(
     answer
 }
 
-/// What is below a state, without its name.
+/// Returns the keys below a state, without its name.
 fn below(items: Vec<Expected>, state: &str) -> Vec<Expected> {
     let prefix = format!("{state}.");
     let strip = |mut one: Expected| {
@@ -176,8 +176,7 @@ fn below(items: Vec<Expected>, state: &str) -> Vec<Expected> {
 }
 
 impl CheckReport {
-    /// What there is to say besides the keys, of damage and of the release: a word and a text of
-    /// each.
+    /// Returns remarks on damage, release and format, as pairs of label and text.
     pub fn remarks(&self) -> Vec<(&'static str, String)> {
         let damage = self.damage.iter().map(|damage| ("not whole", damage.clone()));
         let release = self.release.as_ref().map(|release| ("release", release.text()));
@@ -185,7 +184,8 @@ impl CheckReport {
         damage.chain(release).chain(self.format.as_ref().map(upgrade)).collect()
     }
 
-    /// Adds why the release can't read the format of the file, see [`LibraryRelease::refuses`].
+    /// Adds the reason why the release can't read the format of the file, see
+    /// [`LibraryRelease::refuses`].
     #[must_use]
     pub fn with_format(mut self, why: Option<String>) -> Self {
         self.loads &= why.is_none();
@@ -193,7 +193,8 @@ impl CheckReport {
         self
     }
 
-    /// Adds what is missing, damaged or unfinished in the file: then it is not loaded whole.
+    /// Adds damage and missing or unfinished parts of the file, with which it would not load
+    /// completely.
     #[must_use]
     pub fn with_damage(mut self, findings: &[Finding]) -> Self {
         let damage = findings.iter().filter(|finding| finding.grade == Grade::Damage);
@@ -202,7 +203,7 @@ impl CheckReport {
         self
     }
 
-    /// Whether it would load, in a few words.
+    /// Returns a short verdict.
     pub fn verdict(&self) -> &'static str {
         match (self.loads, self.nothing, self.damage.is_empty()) {
             (true, ..) => "it would load",
@@ -240,7 +241,7 @@ impl CheckReport {
         self.unexpected = file.into_iter().filter(|one| !wanted.contains(&one.key)).collect();
     }
 
-    /// As JSON.
+    /// Returns the report as JSON.
     pub fn json(&self) -> String {
         let mut json = Json::new();
         json.object(|json| {

@@ -1,23 +1,23 @@
-//! What is expected of a checkpoint, and lists of it that people write.
+//! The keys that are expected of a checkpoint, and parsing of lists that people write.
 
 use statelens_checkpoint::{Error, Result};
 use statelens_formats::manifest;
 
 use crate::{Json, shape_text};
 
-/// A key that is expected, and what stands there as far as that is known.
+/// An expected key and its type, as far as known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expected {
     /// The flat key.
     pub key: String,
     /// Torch's name of the dtype, without `torch.`.
     pub dtype: Option<String>,
-    /// The shape; `None` for what is not a tensor, or if nobody said.
+    /// The shape; `None` if it is not a tensor, or if the shape is not given.
     pub shape: Option<Vec<u64>>,
 }
 
 impl Expected {
-    /// `float32 [2, 3]`, as far as it is known.
+    /// Formats the type as far as known: `float32 [2, 3]`.
     pub fn type_text(&self) -> String {
         let dtype = self.dtype.as_deref().unwrap_or("?");
         match (&self.shape, &self.dtype) {
@@ -40,8 +40,8 @@ impl Expected {
     }
 }
 
-/// Whether what begins so may be a list or a manifest: it is text, and neither a web page nor what
-/// Git LFS puts in the place of a file.
+/// Returns whether a file with these first bytes may be a list or a manifest: it is text, and not a
+/// web page or a Git LFS pointer.
 pub fn is_text(head: &[u8]) -> bool {
     let other = [&b"<"[..], b"version https://git-lfs"];
     !head.is_empty()
@@ -49,11 +49,11 @@ pub fn is_text(head: &[u8]) -> bool {
         && !other.iter().any(|start| head.trim_ascii_start().starts_with(start))
 }
 
-/// What a manifest, or a list of keys, expects; `None` if it is neither.
+/// Parses a manifest or a list of keys; `None` if it is neither.
 pub fn parse_reference(text: &[u8]) -> Result<Option<Vec<Expected>>> {
     let start = text.trim_ascii_start();
     if start.starts_with(b"{") || start.starts_with(b"[") {
-        // JSON that is no manifest may be the index of a checkpoint in shards.
+        // JSON that is not a manifest may be the index of a sharded checkpoint.
         let entries = manifest::read(text)?;
         let expected = entries.into_iter().map(|entry| Expected {
             key: entry.key.to_lossy().into_owned(),
@@ -65,10 +65,10 @@ pub fn parse_reference(text: &[u8]) -> Result<Option<Vec<Expected>>> {
     std::str::from_utf8(text).ok().map(parse_list).transpose()
 }
 
-/// A list of keys, one on a line: `key dtype shape`, of which the shape, or both, may be left
-/// out. A shape is `[2, 3]`, `(2, 3)`, `2,3` or `2x3`; `[]` is that of a scalar; `?` stands for
-/// a dtype that may be any. Empty lines and those that start with `#` are skipped. Lines of
-/// `statelens manifest` are understood as well: four columns parted by tabs.
+/// Parses a list of keys, one per line: `key dtype shape`, where the shape, or both dtype and
+/// shape, are optional. A shape is `[2, 3]`, `(2, 3)`, `2,3` or `2x3`; `[]` is a scalar; the dtype
+/// `?` matches any. Empty lines and lines that start with `#` are skipped. Lines of `statelens
+/// manifest`, with four tab-separated columns, are accepted as well.
 pub fn parse_list(text: &str) -> Result<Vec<Expected>> {
     let mut list = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -97,7 +97,7 @@ fn cut(line: &str) -> String {
 
 fn parse_line(line: &str) -> Option<Expected> {
     let line = line.trim();
-    // A shape in brackets may hold spaces.
+    // A shape in brackets may contain spaces.
     if line.ends_with([']', ')']) {
         let open = line.rfind(['[', '('])?;
         let (head, shape) = line.split_at(open);
@@ -114,7 +114,8 @@ fn parse_line(line: &str) -> Option<Expected> {
     }
 }
 
-/// Of a manifest, `tensors` only have a shape, and the dtype of others is their kind.
+/// Parses columns. In a manifest, only tensors have a shape; the dtype of other values is their
+/// kind, which is ignored.
 fn parts(key: &str, dtype: Option<&str>, shape: Option<&str>, manifest: bool) -> Option<Expected> {
     let dtype = dtype.filter(|dtype| *dtype != "?");
     let dtype = dtype.map(|dtype| dtype.strip_prefix("torch.").unwrap_or(dtype).to_owned());
@@ -130,7 +131,7 @@ fn parts(key: &str, dtype: Option<&str>, shape: Option<&str>, manifest: bool) ->
 fn parse_shape(text: &str) -> Option<Vec<u64>> {
     let inner = text.trim().trim_start_matches(['[', '(']).trim_end_matches([']', ')']);
     let between = if inner.contains(',') { ',' } else { 'x' };
-    // Python ends the shape of one dimension with a comma.
+    // Python writes a one-dimensional shape with a trailing comma.
     let inner = inner.trim().trim_end_matches(',');
     if inner.is_empty() {
         return Some(Vec::new());

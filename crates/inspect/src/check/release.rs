@@ -1,37 +1,38 @@
-//! Whether the trainer of a release takes a checkpoint by the version in its `__metadata__`.
+//! Checks whether the trainer of a release accepts a checkpoint, by the version in its
+//! `__metadata__`.
 
 use std::fmt;
 
 use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Value, ValueId};
 
-/// A release of the Cerebras library: major and minor, which are all that is compared.
+/// A release of the Cerebras library: the major and minor version, which are all that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LibraryRelease {
-    /// The first number.
+    /// The major version.
     pub major: u64,
-    /// The second number.
+    /// The minor version.
     pub minor: u64,
 }
 
-/// The releases that are known, the newest first: those whose trainer looks at the version.
+/// The known releases whose trainer checks the version, newest first.
 pub const RELEASES: [&str; 11] =
     ["2.10", "2.9", "2.8", "2.7", "2.6", "2.5", "2.4", "2.3", "2.2", "2.1", "2.0"];
 
-/// What the trainer says about a checkpoint's version.
+/// The trainer's verdict on a checkpoint's version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was written by the same release, by its version.
+    /// The checkpoint was written by the same release; its version.
     Same(String),
-    /// It was written by another release: its version, and the release that was asked about.
+    /// The checkpoint was written by another release: its version, and the requested release.
     Other(String, LibraryRelease),
-    /// It was written by a build of its own (`2.10.0+abc`), which is not held against any.
+    /// The checkpoint was written by a local build (`2.10.0+abc`), which is not compared.
     Local(String),
-    /// It does not say, so that nothing is checked.
+    /// The checkpoint does not have a version, so nothing is checked.
     Silent,
 }
 
 impl LibraryRelease {
-    /// Understands `2.10` and `2.10.0`.
+    /// Parses `2.10` or `2.10.0`.
     pub fn parse(text: &str) -> Result<Self> {
         Self::of(text).ok_or_else(|| {
             Error::refused(format!("`{text}` is not a release")).expected("two numbers, e.g. 2.10")
@@ -46,16 +47,16 @@ impl LibraryRelease {
         Some(Self { major: numbers.next()??, minor: numbers.next()?? })
     }
 
-    /// Why this release can't read the format of a checkpoint, if it is one of Cerebras.
+    /// Returns why this release can't read the format of a Cerebras checkpoint, if it can't.
     pub fn refuses(self, checkpoint: &Checkpoint) -> Option<String> {
         let format = &checkpoint.format;
         if format.id == "cerebras-h5" { self.unreadable(&format.version) } else { None }
     }
 
-    /// Why it can't read a format version of Cerebras checkpoints.
+    /// Returns why this release can't read a version of the Cerebras format, if it can't.
     ///
-    /// Releases 2.0 to 2.4 refuse 0.5. Release 2.5 and later ask for a version, which 0.1 has
-    /// none of, and from 2.6 on fail to load entries that do not name their codec, as 0.2 has.
+    /// Releases 2.0 to 2.4 refuse 0.5. Release 2.5 and later require a version, which 0.1 does not
+    /// have. From 2.6 on they also fail on entries that do not name their codec, as in 0.2.
     fn unreadable(self, format: &str) -> Option<String> {
         let at_least = |minor| (self.major, self.minor) >= (2, minor);
         let by = match format {
@@ -67,7 +68,7 @@ impl LibraryRelease {
         Some(format!("format {format} is read by releases {by}, not by {self}"))
     }
 
-    /// What the trainer of this release says about `version`.
+    /// Returns the verdict of this release's trainer on `version`.
     pub fn verdict(self, version: Option<&str>) -> Verdict {
         match version {
             None => Verdict::Silent,
@@ -81,12 +82,12 @@ impl LibraryRelease {
 }
 
 impl Verdict {
-    /// Whether it goes on.
+    /// Returns whether the trainer continues.
     pub fn is_compatible(&self) -> bool {
         !matches!(self, Self::Other(..))
     }
 
-    /// What to tell.
+    /// Returns the verdict as text.
     pub fn text(&self) -> String {
         match self {
             Self::Same(version) => format!("written by {version}, the release that was asked for"),
@@ -107,8 +108,8 @@ impl fmt::Display for LibraryRelease {
     }
 }
 
-/// The version that the last entry of `__metadata__` names: that of the last program that
-/// touched the checkpoint.
+/// Returns the version in the last entry of `__metadata__`: that of the last program that modified
+/// the checkpoint.
 pub fn version_of(checkpoint: &Checkpoint) -> Option<String> {
     let field = |id: ValueId, name: &str| match checkpoint.value(checkpoint.resolve(id)) {
         Value::Dict(dict) => dict.entries.iter().find_map(|(key, id)| match key {

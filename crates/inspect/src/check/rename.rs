@@ -1,21 +1,21 @@
-//! The change of a prefix that makes two lists of keys match.
+//! Finds the change of prefix that makes two lists of keys match.
 
 use statelens_checkpoint::order;
 use std::collections::HashMap;
 
 use super::Expected;
 
-/// A prefix of keys and what should stand in its place; either may be empty.
+/// A prefix of keys and its replacement; either may be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefix {
-    /// What the file's keys start with; ends with a dot, or is empty.
+    /// The prefix of the file's keys; ends with a dot, or is empty.
     pub from: String,
-    /// What they should start with instead; ends with a dot, or is empty.
+    /// The replacement; ends with a dot, or is empty.
     pub to: String,
 }
 
 impl Prefix {
-    /// The option of `statelens convert` that does it.
+    /// Returns the option of `statelens convert` that makes this change.
     pub fn option(&self) -> String {
         match (self.from.is_empty(), self.to.is_empty()) {
             (true, _) => format!("--prefix {}", self.to),
@@ -24,37 +24,39 @@ impl Prefix {
         }
     }
 
-    /// The replacement that does it, and leaves keys alone that do not start with `from`.
+    /// Returns the replacement rule that makes this change, and only for keys that start with
+    /// `from`.
     pub fn rule(&self) -> String {
         format!("^{}=>{}", self.from.replace('.', "\\."), self.to)
     }
 }
 
-/// Steps of a key, from its start, that a change may drop and put in their place.
+/// Maximum number of leading key steps that a change removes, and that it adds.
 const MOST_STEPS: usize = 4;
-/// Different heads of one tail that are looked at: `weight` alone has thousands.
+/// Maximum number of heads per tail that are considered: `weight` alone has thousands.
 const MOST_HEADS: usize = 8;
-/// The changes that are tried out.
+/// Maximum number of changes that are tried.
 const MOST_TRIED: usize = 24;
-/// Keys that the search looks at.
+/// Maximum number of keys that are searched.
 const MOST_KEYS: usize = 100_000;
 
-/// The change of the prefix of the keys `of` that puts the most of them among the keys `to`, shape
-/// and all, and how many; `None` if no change puts any there.
+/// Returns the change of prefix that turns the most keys of `of` into keys of `to` with the same
+/// shape, and how many; `None` if there is no such change.
 pub fn prefix_between(of: &[Expected], to: &[Expected]) -> Option<(Prefix, u64)> {
     nearest(to, of)
 }
 
-/// Whether a change that puts `keys` more on both sides is to be told unasked: few are, `common`, and
-/// then three of four keys of the side that has `fewer` would be.
+/// Returns whether a change that adds `keys` common keys is worth suggesting: if less than half of
+/// the keys are `common`, and the change matches three quarters of the keys of the side that has
+/// `fewer`.
 pub fn parts_sides(keys: u64, common: u64, fewer: u64) -> bool {
     common < fewer.div_ceil(2) && keys >= (fewer - fewer / 4).max(1)
 }
 
-/// The change that makes the most missing keys match one that was not expected, shape and all,
-/// and how many; the smallest of equals.
+/// Returns the change that turns the most unexpected keys into missing ones with the same shape,
+/// and how many; among equals, the smallest change.
 pub(super) fn nearest(missing: &[Expected], unexpected: &[Expected]) -> Option<(Prefix, u64)> {
-    // By what is left of a key when its first steps are dropped: the heads that were dropped.
+    // For each tail of a key, the heads in front of it.
     let mut heads: HashMap<&str, Vec<&str>> = HashMap::new();
     for one in unexpected.iter().take(MOST_KEYS) {
         for (head, tail) in splits(&one.key) {
@@ -98,7 +100,8 @@ pub(super) fn nearest(missing: &[Expected], unexpected: &[Expected]) -> Option<(
     best.map(|((from, to), keys)| (Prefix { from: from.into(), to: to.into() }, keys))
 }
 
-/// A key as a head of some steps, with its last dot, and the tail; the whole key first.
+/// Splits a key into a head of some steps, with its trailing dot, and a tail; the empty head comes
+/// first.
 fn splits(key: &str) -> impl Iterator<Item = (&str, &str)> {
     let dots = key.match_indices('.').map(|(at, _)| at + 1).take(MOST_STEPS);
     std::iter::once(0).chain(dots).map(|at| key.split_at(at))
@@ -120,7 +123,7 @@ mod tests {
     fn found(missing: &[&str], unexpected: &[&str]) -> Option<(String, u64)> {
         let mut unexpected = keys(unexpected);
         let missing = keys(missing);
-        // Shapes are made from the tails, so that they agree where the tails do.
+        // Unexpected keys have no shapes here, so that only the tails matter.
         for one in &mut unexpected {
             one.shape = None;
         }

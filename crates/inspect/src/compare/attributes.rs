@@ -1,5 +1,5 @@
-//! What files say about leaves and groups beside their values: attributes of HDF5, `__metadata__` of safetensors.
-//! They are compared between files of one format that has them; other formats hold none or others.
+//! Compares the metadata of leaves and groups: attributes of HDF5, `__metadata__` of safetensors.
+//! Only files of the same format are compared, because other formats have none or different ones.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use statelens_checkpoint::{Checkpoint, Text, ValueId, order};
 use super::{ComparisonReport, DifferenceKind};
 use crate::groups_with_attributes;
 
-/// Formats whose attributes are the user's, not the format's own.
+/// Formats whose attributes are the user's, not those of the format itself.
 const FORMATS: [&str; 4] = ["hdf5", "keras", "keras-weights", "safetensors"];
 
-/// Compares the attributes at keys that are on both sides. Their differences stand behind those of leaves.
+/// Compares the attributes at the common keys. The differences come after those of leaves.
 pub(super) fn attributes(left: &Checkpoint, right: &Checkpoint, report: &mut ComparisonReport) {
     let format = left.format.id;
     if format != right.format.id || !FORMATS.contains(&format) {
@@ -40,14 +40,14 @@ pub(super) fn attributes(left: &Checkpoint, right: &Checkpoint, report: &mut Com
     }
 }
 
-/// Leaves and containers by key: those with attributes, and all leaves and the root.
+/// Returns all leaves, the root, and the containers with attributes, by key.
 fn places(checkpoint: &Checkpoint) -> HashMap<Text, ValueId> {
     let leaves = checkpoint.leaves().into_iter().map(|leaf| (leaf.flat, leaf.id));
     let root = (Text::from(""), checkpoint.root());
     leaves.chain([root]).chain(groups_with_attributes(checkpoint)).collect()
 }
 
-/// The attributes of a value, without what says how it is stored.
+/// Returns the attributes of a value, without those that describe its storage.
 fn own(checkpoint: &Checkpoint, id: ValueId) -> HashMap<&Text, &Text> {
     let all = checkpoint.raw_attributes(id).iter();
     all.filter(|(name, _)| !name.as_bytes().starts_with(b"("))

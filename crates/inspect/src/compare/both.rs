@@ -1,14 +1,14 @@
-//! Two streams of elements, read by turns, and handed on together.
+//! Reads two streams of elements alternately and passes them on together.
 
 use std::ops::Range;
 
 use statelens_checkpoint::{Checkpoint, DType, FileSet, Result, Tensor};
 use statelens_tensor::{Machine, Need, Pour};
 
-/// Bytes that each of the two gathers may hold.
+/// Maximum memory of each of the two gathers, in bytes.
 const BUDGET: usize = 8 << 20;
 
-/// Where both tensors can be read from; see [`statelens_tensor::grain`].
+/// Returns the granularity at which both tensors can be read; see [`statelens_tensor::grain`].
 pub(super) fn grain(left: &Tensor, right: &Tensor) -> Option<u64> {
     match (statelens_tensor::grain(left)?, statelens_tensor::grain(right)?) {
         (1, other) | (other, 1) => Some(other),
@@ -16,23 +16,23 @@ pub(super) fn grain(left: &Tensor, right: &Tensor) -> Option<u64> {
     }
 }
 
-/// What is made of the elements that both sides have.
+/// Receives elements of both sides.
 pub trait Taker {
-    /// Takes as many elements of the one as of the other.
+    /// Processes the same number of elements of both sides.
     fn take(&mut self, left: &[u8], right: &[u8]);
 }
 
-/// The same elements of two tensors, as logical bytes of a dtype each: a machine that hands them to who
-/// takes them.
+/// Reads the same elements of two tensors, each as logical bytes of a dtype: a machine that passes
+/// them to a [`Taker`].
 pub struct Both<T> {
     left: SideStream,
     right: SideStream,
-    /// Logical bytes of both that are done.
+    /// Number of logical bytes processed, on both sides together.
     done: u64,
     taker: T,
 }
 
-/// The logical bytes of one side that wait for the other.
+/// The logical bytes of one side that wait for those of the other.
 struct SideStream {
     pour: Pour<Vec<u8>>,
     size: usize,
@@ -49,7 +49,7 @@ impl SideStream {
 }
 
 impl<T: Taker> Both<T> {
-    /// Of these elements of both, each as this dtype.
+    /// Prepares reading a range of elements of both sides, each converted to its dtype.
     pub(super) fn new(
         left: (&Checkpoint, &Tensor, &DType),
         right: (&Checkpoint, &Tensor, &DType),
@@ -60,12 +60,12 @@ impl<T: Taker> Both<T> {
         Ok(Self { left: stream(left)?, right: stream(right)?, done: 0, taker })
     }
 
-    /// Who took them.
+    /// Returns the taker.
     pub(super) fn into_taker(self) -> T {
         self.taker
     }
 
-    /// Hands over the elements that both sides have, if there are any.
+    /// Passes on the elements that both sides have.
     fn hand_over(&mut self) {
         let (left, right) = (&mut self.left, &mut self.right);
         let (of_left, of_right) = (&mut left.pour.into, &mut right.pour.into);
@@ -80,8 +80,8 @@ impl<T: Taker> Both<T> {
         self.done = self.done.saturating_add((left + right) as u64);
     }
 
-    /// Whether it is the turn of the right side: the one that is behind, so that the other's
-    /// elements wait for nothing more.
+    /// Returns whether the right side is read next: the side that is behind is, so that the other's
+    /// elements are processed soon.
     fn is_right(&self) -> bool {
         let behind = |stream: &SideStream| match stream.pour.need() {
             Need::Done => usize::MAX,

@@ -1,5 +1,5 @@
-//! A pair of tensors looked at more closely: how the values of both are spread, how those of their
-//! difference are, and where they differ.
+//! Compares a pair of tensors in detail: the distributions of the values on both sides and of their
+//! differences, and where the tensors differ.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,62 +14,63 @@ use crate::pieces::Pieces;
 use crate::work::{InOrder, Work};
 use crate::{missing, shape_text};
 
-/// Reads two tensors once: a machine that is fed the files of both, the left one of which is
-/// [source](statelens_tensor::Machine::source) 0. It holds what a [`Close`] is, for each part that is read at once.
+/// Compares two tensors in one pass: a machine that is fed the files of both. The left one is
+/// [source](statelens_tensor::Machine::source) 0. It holds a [`Close`] for each part that is being
+/// read.
 pub type Closer = InOrder<Closing>;
 
-/// What a [`Closer`] reads.
+/// The work of a [`Closer`].
 pub struct Closing {
     left: (Arc<Checkpoint>, Tensor),
     right: (Arc<Checkpoint>, Tensor),
-    /// In values.
+    /// Measured in values, not in elements.
     matrix: Matrix,
-    /// Values in an element.
+    /// Number of values per element.
     each: u64,
-    /// Blocks of the map, across and down, at most.
+    /// Maximum number of blocks of the map, across and down.
     blocks: (u32, u32),
     pieces: Pieces,
-    /// Those that nobody needs now: each is large.
+    /// Accumulators that are not in use. They are pooled because each is large.
     accumulators: Mutex<Vec<Accumulator>>,
 }
 
-/// What two tensors of one shape are like, beside each other. The difference is that of the right one
-/// to the left one, right − left; of complex numbers its modulus. Equal values differ by 0, infinities
-/// and NaN in the same place, too.
+/// A detailed comparison of two tensors of the same shape. Differences are right − left; for
+/// complex numbers, the modulus of that. The difference is 0 for equal values, and for infinities
+/// and NaN in the same place.
 #[derive(Debug, Clone, Default)]
 pub struct Close {
-    /// The values of the left one.
+    /// Summary of the left values.
     pub left: Summary,
-    /// The values of the right one.
+    /// Summary of the right values.
     pub right: Summary,
-    /// Their differences.
+    /// Summary of the differences.
     pub differences: Summary,
-    /// Where they differ: |right − left| in blocks. `None` while nothing was read.
+    /// The map of the differences: |right − left| in blocks. `None` until something is read.
     pub map: Option<Overview>,
-    /// Places that are NaN on both sides, on the left only, and on the right only.
+    /// Number of positions that are NaN on both sides, on the left only, and on the right only.
     pub nan: [u64; 3],
-    /// The shape whose indices places are: that of the tensors, or where an element holds two values,
-    /// with twice as many in the last dimension.
+    /// The shape that positions refer to: that of the tensors, with the last dimension doubled if
+    /// an element holds two values.
     pub shape: Vec<u64>,
 }
 
-/// How two lots of values are spread, over the same bins.
+/// The distributions of two sets of values over the same bins.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outlines {
-    /// The edges, one more than bins.
+    /// The edges, one more than there are bins.
     pub edges: Vec<f64>,
-    /// How many finite values of the left side are in each bin.
+    /// Number of finite left values in each bin.
     pub left: Vec<u64>,
-    /// How many of the right side are.
+    /// Number of finite right values in each bin.
     pub right: Vec<u64>,
 }
 
-/// Elements that are read by one worker as one part.
+/// Number of elements that one worker reads at a time.
 const PIECE: u64 = 4 << 20;
 
 impl Closer {
-    /// Of two leaves, in at most so many blocks across and down. Fails where they can't be
-    /// subtracted: no numbers, other shapes, no data.
+    /// Prepares the comparison of two leaves, with a map of at most `blocks` blocks across and
+    /// down. Fails if they can't be subtracted: not numeric, different shapes, no data.
     pub fn new(
         left: (Arc<Checkpoint>, &Leaf),
         right: (Arc<Checkpoint>, &Leaf),
@@ -104,19 +105,19 @@ impl Closer {
         Ok(Self::of(Closing { left, right, matrix, each, blocks, pieces, accumulators }, found))
     }
 
-    /// What is known of the parts that were read.
+    /// Returns the result for the parts read so far.
     pub fn so_far(&self) -> &Close {
         &self.sum
     }
 
-    /// What was found; of all of it once nothing is needed any more.
+    /// Returns the result, which is complete once the machine needs nothing more.
     pub fn into_found(self) -> Close {
         self.sum
     }
 }
 
 impl Close {
-    /// The values of both over the same bins.
+    /// Returns the distributions of both sides over the same bins.
     pub fn outlines(&self, scale: Scale, bins: usize) -> Outlines {
         let mut all = self.left.clone();
         all.merge(&self.right);
@@ -129,17 +130,17 @@ impl Close {
         Outlines { edges, left, right }
     }
 
-    /// How many values differ.
+    /// Returns the number of values that differ.
     pub fn differing(&self) -> u64 {
         self.differences.count() - self.differences.statistics().zeros
     }
 
-    /// The blocks of |right − left| as they are drawn.
+    /// Returns the blocks of |right − left| for drawing.
     pub fn drawn(&self) -> Option<BlockMap> {
         self.map.as_ref().map(BlockMap::of)
     }
 
-    /// Adds what was found of the values that follow.
+    /// Adds the result of the values that follow.
     fn merge(&mut self, next: Self) {
         self.left.merge(&next.left);
         self.right.merge(&next.right);
@@ -152,9 +153,9 @@ impl Close {
     }
 }
 
-/// Two tensors, or a part of them, as they are read.
+/// Accumulates a pair of tensors, or a part of one, as they are read.
 pub struct PairAccumulator {
-    /// Of the left side, the right side, and the differences.
+    /// Accumulators of the left side, the right side, and the differences.
     accumulators: [Accumulator; 3],
     map: Option<Overview>,
     nan: [u64; 3],
@@ -246,10 +247,10 @@ impl Taker for PairAccumulator {
     }
 }
 
-/// Differences that are handed on at a time.
+/// Number of differences that are passed on at a time.
 const FEW: usize = 2 << 10;
 
-/// The tensor of a leaf as numbers; complex ones as the largest that there are.
+/// Returns the tensor of a leaf as numbers; complex dtypes are widened to complex128.
 fn wanted(checkpoint: &Checkpoint, leaf: &Leaf) -> Result<Tensor> {
     let (_, tensor) = checkpoint
         .tensor_of(leaf.target)
@@ -269,7 +270,7 @@ fn wanted(checkpoint: &Checkpoint, leaf: &Leaf) -> Result<Tensor> {
     Ok(numbers)
 }
 
-/// Values in an element.
+/// Returns the number of values per element.
 fn values_of(dtype: &DType) -> u64 {
     if *dtype == DType::F4E2M1FNX2 { 2 } else { 1 }
 }
@@ -282,7 +283,7 @@ fn shape(of: &[u64], each: u64) -> Vec<u64> {
     shape
 }
 
-/// The right elements less the left ones; counts those that are NaN.
+/// Returns the right elements minus the left ones; counts NaNs.
 fn differences(
     (of_left, of_right): &(DType, DType),
     left: &[u8],
@@ -293,7 +294,7 @@ fn differences(
         let size = |dtype: &DType| usize::try_from(dtype.itemsize().max(1)).unwrap_or(1);
         let left = left.chunks_exact(size(of_left)).map(|it| lane::integer(of_left, it));
         let right = right.chunks_exact(size(of_right)).map(|it| lane::integer(of_right, it));
-        // The nearest double of the exact difference.
+        // The nearest double to the exact difference.
         return left.zip(right).map(|(left, right)| (right - left) as f64).collect();
     }
     let mut between = |left: f64, right: f64, complex: bool| {

@@ -1,4 +1,4 @@
-//! A pair of tensors that is being compared.
+//! The comparison of a pair of tensors.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ enum Side {
     Right,
 }
 
-/// A pair of tensors that is being compared.
+/// The comparison of a pair of tensors.
 pub struct Current {
     lane: Lane,
     options: DiffOptions,
@@ -24,24 +24,23 @@ pub struct Current {
     rounding: Option<Rounding>,
 }
 
-/// What it comes to with the finer side rounded to the dtype of the coarser one.
+/// The comparison with the finer side rounded to the dtype of the coarser one.
 struct Rounding {
     side: Side,
-    /// To the coarser dtype, and back to that in which both are compared.
+    /// The casts to the coarser dtype and back to the dtype in which both are compared.
     there: Cast,
     back: Cast,
     numbers: Numbers,
 }
 
-/// What was found of the numbers of a pair: as they are, and with the finer side rounded to the
-/// dtype of that name.
+/// The numeric results for a pair: exact, and with the finer side rounded to the named dtype.
 pub struct PairNumbers {
     pub(super) numbers: Numbers,
     pub(super) rounded: Option<(String, Numbers)>,
 }
 
 impl PairNumbers {
-    /// Adds what was found of the elements that follow.
+    /// Adds the results of the elements that follow.
     pub(super) fn merge(&mut self, next: Self) {
         self.numbers.merge(next.numbers);
         if let (Some((_, all)), Some((_, next))) = (&mut self.rounded, next.rounded) {
@@ -51,7 +50,8 @@ impl PairNumbers {
 }
 
 impl Current {
-    /// Of these elements of two tensors. Where `dtypes_count`, those differ and it is told.
+    /// Prepares the comparison of a range of elements of two tensors. With `dtypes_count`,
+    /// different dtypes are a difference, and the elements are also compared rounded.
     pub(super) fn new(
         ((left_of, left), (right_of, right)): ((&Checkpoint, &Tensor), (&Checkpoint, &Tensor)),
         range: Range<u64>,
@@ -90,7 +90,8 @@ impl Taker for Current {
 }
 
 impl Rounding {
-    /// Of two dtypes that are compared as a third; `None` if neither is the coarser one.
+    /// Prepares the rounding for two dtypes that are compared as `both`; `None` if neither is
+    /// coarser.
     fn new(left: &DType, right: &DType, both: &DType) -> Option<Self> {
         let coarser = lane::coarser(left, right)?;
         let side = if coarser == left { Side::Right } else { Side::Left };

@@ -1,25 +1,25 @@
-//! In which kind of numbers two tensors are compared.
+//! Selects the numeric type in which two tensors are compared.
 
 use statelens_checkpoint::DType;
 
 use super::{DiffOptions, Numbers};
 
-/// The kinds of numbers that elements are compared as.
+/// The types that elements are compared as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// Both sides are given as 32-bit floats, which hold all smaller ones exactly.
+    /// Both sides as 32-bit floats, which represent all smaller ones exactly.
     F32,
     F64,
     C64,
     C128,
     /// Each side in its own dtype: integers and bools, compared exactly.
     Ints(DType, DType),
-    /// Bytes that mean no number; of this size.
+    /// Bytes that are not numeric; elements of this size.
     Raw(usize),
 }
 
-/// The lane of two dtypes, and the dtypes in which either side is to be given; `None` if there is
-/// no way to compare them.
+/// Returns the lane for two dtypes, and the dtype to which either side is converted; `None` if they
+/// can't be compared.
 pub(super) fn lane(left: &DType, right: &DType) -> Option<(Lane, DType, DType)> {
     let both = |lane, dtype: DType| Some((lane, dtype.clone(), dtype));
     if is_int(left) && is_int(right) {
@@ -41,15 +41,15 @@ pub(super) fn lane(left: &DType, right: &DType) -> Option<(Lane, DType, DType)> 
     left.is_same(right).then(|| (Lane::Raw(size), left.clone(), right.clone()))
 }
 
-/// Of two dtypes of floats the one that rounds more: with fewer bits of mantissa, or of exponent
-/// where those are as many. `None` if there is no telling.
+/// Returns the coarser of two float dtypes: the one with fewer mantissa bits, or with fewer
+/// exponent bits if those are equal. `None` if neither is coarser.
 pub(super) fn coarser<'a>(left: &'a DType, right: &'a DType) -> Option<&'a DType> {
     let (of_left, of_right) = (precision(left)?, precision(right)?);
     let alike = left.is_complex() == right.is_complex();
     (alike && of_left != of_right).then_some(if of_left < of_right { left } else { right })
 }
 
-/// Bits of mantissa that are stored, and of exponent.
+/// Returns the number of stored mantissa bits and of exponent bits.
 fn precision(dtype: &DType) -> Option<(u8, u8)> {
     Some(match dtype {
         DType::F64 | DType::C128 => (52, 11),
@@ -69,18 +69,18 @@ fn is_int(dtype: &DType) -> bool {
     dtype.is_int() || *dtype == DType::Bool
 }
 
-/// One float in each element.
+/// Returns whether an element is one float.
 fn is_float(dtype: &DType) -> bool {
     dtype.is_float() && *dtype != DType::F4E2M1FNX2
 }
 
 impl Lane {
-    /// Whether the elements are numbers that errors can be told of.
+    /// Returns whether the elements are numbers, so that errors can be computed.
     pub(super) fn is_numeric(&self) -> bool {
         !matches!(self, Self::Raw(_))
     }
 
-    /// Compares whole elements, as many on the left as on the right.
+    /// Compares complete elements; both slices have the same number of them.
     pub(super) fn compare(
         &self,
         left: &[u8],
@@ -152,12 +152,12 @@ impl Lane {
     }
 }
 
-/// Whether all elements are integers or bools, which are compared exactly.
+/// Returns whether both dtypes are integers or bools, which are compared exactly.
 pub(super) fn are_ints(left: &DType, right: &DType) -> bool {
     is_int(left) && is_int(right)
 }
 
-/// An integer or bool; missing bytes would be zeros, and there are none missing.
+/// Decodes an integer or bool; `bytes` must be complete.
 pub(super) fn integer(dtype: &DType, bytes: &[u8]) -> i128 {
     let mut wide = [0; 8];
     for (to, from) in wide.iter_mut().zip(bytes) {

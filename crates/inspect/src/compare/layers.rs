@@ -1,4 +1,4 @@
-//! Norms and deviations of two checkpoints by layer: all tensors of the same role as one line.
+//! Norms and deviations of two checkpoints by layer: all tensors with the same role form one line.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,11 @@ use statelens_checkpoint::{Text, order};
 use crate::fold;
 use crate::picture::{Chart, Series};
 
-/// What a comparison keeps of a pair of tensors, equal ones, too: of the elements that are finite on
-/// both sides.
+/// Norms and deviations of a compared pair of tensors, including equal ones. They cover the
+/// elements that are finite on both sides.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PairChange {
-    /// The leaf of the left side.
+    /// The index of the leaf on the left.
     pub leaf: usize,
     /// Its flat key.
     pub key: Text,
@@ -19,20 +19,20 @@ pub struct PairChange {
     pub norms: (f64, f64),
     /// Their standard deviations.
     pub deviations: (f64, f64),
-    /// The relative change; `None` where that is not defined.
+    /// The relative change; `None` if it is undefined.
     pub change: Option<f64>,
 }
 
-/// Tensors whose keys differ in the number of their layer only.
+/// Tensors whose keys differ only in the number of the layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Role {
-    /// The key, with `*` for the number.
+    /// The key, with `*` in place of the number.
     pub name: String,
-    /// The numbers, in order, and which of the keys each is.
+    /// The numbers in ascending order, each with the index of its key.
     pub members: Vec<(u64, usize)>,
 }
 
-/// What is drawn by layer.
+/// The quantity that is plotted by layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Quantity {
     /// Norms of both sides.
@@ -45,7 +45,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// What the axis says.
+    /// Returns the label of the axis.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -56,8 +56,8 @@ impl Quantity {
     }
 }
 
-/// The roles that more than one of these keys has, in the order in which they are met. The layer is the
-/// first number of a key; what else is a number in it belongs to the role.
+/// Returns the roles that occur for at least two of the keys, in order of first occurrence. The
+/// first number in a key is the layer; further numbers are part of the role.
 #[must_use]
 pub fn roles(keys: impl Iterator<Item = String>) -> Vec<Role> {
     let mut roles: Vec<Role> = Vec::new();
@@ -75,7 +75,7 @@ pub fn roles(keys: impl Iterator<Item = String>) -> Vec<Role> {
     roles
 }
 
-/// The key with `*` for its first number, and that number.
+/// Returns the key with `*` in place of its first number, and that number.
 #[must_use]
 pub fn role_of(key: &str) -> Option<(String, u64)> {
     let number = *fold::pattern(key, '.').1.first()?;
@@ -87,7 +87,7 @@ pub fn role_of(key: &str) -> Option<(String, u64)> {
     Some((parts.join("."), number))
 }
 
-/// The lines of a role: of A solid and of B dashed, or of the change between them.
+/// Returns the chart of a role: A as a solid and B as a dashed line, or the change between them.
 #[must_use]
 pub fn by_layer(name: &str, quantity: Quantity, layers: &[(u64, &PairChange)]) -> Chart {
     let line = |name: &str, value: &dyn Fn(&PairChange) -> f64| Series {

@@ -1,23 +1,24 @@
-//! Comparing two checkpoints, whatever formats they are in: keys, kinds, shapes, dtypes, values.
+//! Compares two checkpoints in any formats: keys, kinds, shapes, dtypes, values.
 //!
-//! [`Comparison`] is a [`Machine`](statelens_tensor::Machine): it says which span of which checkpoint it
-//! needs, and holds two tensors' worth of little more than one piece. [`compare`] is for callers that
-//! may block.
+//! [`Comparison`] is a [`Machine`](statelens_tensor::Machine): it reports which span of which
+//! checkpoint it needs, and holds little more than one piece of two tensors in memory. [`compare`]
+//! is for callers that may block.
 //!
-//! What is compared: every leaf by its flat key, and attributes (of HDF5, `__metadata__` of safetensors) between
-//! files of one format. The classes of containers that are not empty and ties between leaves are only if
-//! [`DiffOptions::structure`] asks for it; formats differ in what they can hold of these.
+//! Leaves are compared by flat key. Attributes (of HDF5, `__metadata__` of safetensors) are
+//! compared between files of the same format. The classes of containers that are not empty, and
+//! ties between leaves, are compared only with [`DiffOptions::structure`], because formats differ
+//! in which of these they can represent.
 //!
-//! Numbers: 0.0 and -0.0 are equal; a NaN equals a NaN in the same place, unless
-//! [`DiffOptions::nan_differs`] says as torch does; an infinity equals itself. Errors, mean and
-//! cosine are taken over all elements but those that are NaN or infinite alike on both sides. A NaN
-//! on one side only is a class of difference of its own: errors and cosine are not defined then.
-//! The relative error is that to the right side, and infinite where that is zero. Integers are
+//! Numbers: 0.0 and -0.0 are equal. A NaN equals a NaN in the same place, unless
+//! [`DiffOptions::nan_differs`] selects torch's rule; an infinity equals itself. Errors, mean and
+//! cosine cover all elements except those that are NaN or infinite alike on both sides. A NaN on
+//! one side only is a separate class of difference: errors and cosine are then undefined. The
+//! relative error is relative to the right side, and infinite where that is zero. Integers are
 //! compared exactly.
 //!
-//! Where dtypes differ, that is a difference, and the numbers are compared all the same: both
-//! widened exactly, and again with the finer side rounded to the coarser one's dtype, which tells
-//! a cast ("equal at bfloat16 precision") from other values.
+//! A different dtype is a difference, but the numbers are compared all the same: first with both
+//! sides widened exactly, then with the finer side rounded to the coarser dtype. The latter
+//! distinguishes a cast ("equal at bfloat16 precision") from different values.
 
 mod attributes;
 mod both;
@@ -58,22 +59,22 @@ pub(crate) use report::unravel;
 pub use report::{ComparisonReport, Difference, DifferenceKind, NumericComparison};
 pub use spread::Spread;
 
-/// How to compare.
+/// Options of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DiffOptions {
-    /// Numbers within these bounds match; without it they have to be equal.
+    /// Numbers within these bounds match; without them, numbers must be equal.
     pub tolerance: Option<Tolerance>,
-    /// Two NaNs in the same place differ, as `torch.equal` has it.
+    /// Two NaNs in the same place differ, as in `torch.equal`.
     pub nan_differs: bool,
-    /// Tensors of other dtypes match if their numbers do.
+    /// Tensors with different dtypes match if their numbers match.
     pub ignore_dtype: bool,
-    /// A numpy array and a tensor match if their numbers do.
+    /// A numpy array and a tensor match if their numbers match.
     pub ignore_type: bool,
-    /// The classes of containers are to be the same, and which leaves are one.
+    /// The classes of containers and the ties between leaves must be the same.
     pub structure: bool,
 }
 
-/// `|left - right| <= absolute + relative * |right|`, as `torch.allclose` has it.
+/// `|left - right| <= absolute + relative * |right|`, as in `torch.allclose`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// `rtol`.
@@ -83,23 +84,23 @@ pub struct Tolerance {
 }
 
 impl Default for Tolerance {
-    /// Torch's: `rtol` 1e-5, `atol` 1e-8.
+    /// The defaults of torch: `rtol` 1e-5, `atol` 1e-8.
     fn default() -> Self {
         Self { relative: 1e-5, absolute: 1e-8 }
     }
 }
 
-/// Elements of a pair that are compared by one worker.
+/// Number of elements of a pair that one worker compares at a time.
 const PIECE: u64 = 4 << 20;
 
-/// Bytes that the driver reads at once.
+/// Number of bytes that the driver reads at once.
 const BUFFER: usize = 256 << 10;
 
-/// Compares two checkpoints: a machine that is fed the files of both, the left one of which is
+/// Compares two checkpoints: a machine that is fed the files of both. The left one is
 /// [source](statelens_tensor::Machine::source) 0.
 pub type Comparison = InOrder<Comparing>;
 
-/// What a [`Comparison`] reads: the tensors that stand at the same keys.
+/// The work of a [`Comparison`]: reads the tensors with the same keys.
 pub struct Comparing {
     left: Arc<Checkpoint>,
     right: Arc<Checkpoint>,
@@ -109,15 +110,15 @@ pub struct Comparing {
     matches: Vec<Option<usize>>,
 }
 
-/// What a [`Comparison`] has found.
+/// The results of a [`Comparison`] so far.
 pub struct ComparisonResults {
     report: ComparisonReport,
-    /// Of the pair whose last piece is still to come.
+    /// Result of the pair whose last piece is still missing.
     begun: Option<Result<Option<PairNumbers>>>,
 }
 
 impl Comparison {
-    /// Compares everything but the elements of tensors at once; those follow as they are fed.
+    /// Compares everything except the elements of tensors, which are compared as they are fed.
     pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: DiffOptions) -> Self {
         let mut report = ComparisonReport::default();
         let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report);
@@ -134,35 +135,35 @@ impl Comparison {
         Self::of(comparing, ComparisonResults { report, begun: None })
     }
 
-    /// For each leaf of the left side, in the order of its leaves, the leaf on the right that it
-    /// is compared with.
+    /// Returns, for each leaf of the left side, the index of the leaf on the right that it is
+    /// compared with.
     pub fn matches(&self) -> &[Option<usize>] {
         &self.work.matches
     }
 
-    /// What was found so far: all but elements from the start, those as they are compared; in
-    /// the order in which it was found.
+    /// Returns the differences found so far, in the order in which they were found. It is complete
+    /// except for elements, which are added as they are compared.
     pub fn so_far(&self) -> &ComparisonReport {
         &self.sum.report
     }
 
-    /// How many pairs of tensors were compared to their end.
+    /// Returns the number of pairs of tensors that were compared completely.
     pub fn compared(&self) -> usize {
         self.work.pieces.item(self.next)
     }
 
-    /// The leaves of the left side whose elements are still to be compared.
+    /// Returns the leaves of the left side whose elements are not compared yet.
     pub fn waiting(&self) -> impl Iterator<Item = usize> {
         places(self.work.pairs.iter().skip(self.compared()))
     }
 
-    /// The leaves of the left side that stand for the pairs of tensors from `from` on that were
-    /// compared to their end.
+    /// Returns the leaves of the left side that belong to the completely compared pairs of tensors,
+    /// from pair `from` on.
     pub fn settled(&self, from: usize) -> impl Iterator<Item = usize> {
         places(self.work.pairs.iter().take(self.compared()).skip(from))
     }
 
-    /// What was found; complete once nothing is needed any more.
+    /// Returns the report, which is complete once the machine needs nothing more.
     pub fn into_report(mut self) -> ComparisonReport {
         self.sum.report.sort();
         self.sum.report
@@ -222,7 +223,7 @@ impl Work for Comparing {
         let found = match self.pieces.join(part, &mut sum.begun, found, merge) {
             None => return Ok(()),
             Some(Ok(found)) => Ok(found),
-            // One tensor that can't be read is a difference.
+            // An unreadable tensor is a difference, not an error.
             Some(Err(error)) => Err(crate::of_one_tensor(error)?),
         };
         sum.report.compared(&self.pairs[self.pieces.item(part)], found);
@@ -230,12 +231,12 @@ impl Work for Comparing {
     }
 }
 
-/// The leaves of the left side that pairs stand for.
+/// Returns the leaves of the left side that pairs belong to.
 fn places<'a>(pairs: impl Iterator<Item = &'a TensorPair>) -> impl Iterator<Item = usize> {
     pairs.flat_map(|pair| pair.places.iter().map(|(order, ..)| *order))
 }
 
-/// Compares two checkpoints, reading as it goes. Progress is in logical bytes of both.
+/// Compares two checkpoints, reading synchronously. Progress is in logical bytes of both.
 pub fn compare(
     left: Arc<Checkpoint>,
     right: Arc<Checkpoint>,

@@ -1,38 +1,39 @@
-//! How far two tensors are apart.
+//! Measures the distance between two tensors.
 
 use super::DiffOptions;
 use super::spread::{Spread, SpreadCounts};
 
-/// How far two tensors of one shape are apart.
+/// The distance between two tensors of the same shape.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Numbers {
-    /// Elements of either.
+    /// Number of elements of either tensor.
     pub elements: u64,
-    /// Elements that do not match: unequal, or beyond the tolerance if there is one.
+    /// Number of elements that do not match: unequal, or beyond the tolerance if there is one.
     pub differing: u64,
-    /// Elements that are not equal, within the tolerance or not.
+    /// Number of elements that are not equal, within the tolerance or not.
     pub unequal: u64,
-    /// The first that does not match, counted in C order.
+    /// The index in C order of the first element that does not match.
     pub first: Option<u64>,
-    /// The largest `|left - right|` of those that are finite on both sides.
+    /// The largest `|left - right|` of the elements that are finite on both sides.
     pub max_abs: f64,
-    /// The largest `|left - right| / |right|` of those; infinite where `right` is zero and `left`
-    /// is not.
+    /// The largest `|left - right| / |right|` of the same elements; infinite where `right` is zero
+    /// and `left` is not.
     pub max_rel: f64,
-    /// Elements that are NaN on one side only: no distance is defined there.
+    /// Number of elements that are NaN on one side only, which do not have a distance.
     pub one_nan: u64,
-    /// Elements that are infinite on one side, or on both with other signs, and no NaN: they are
-    /// infinitely far apart.
+    /// Number of elements without NaN that are infinite on one side, or on both with different
+    /// signs: their distance is infinite.
     pub far: u64,
-    /// NaNs on the left.
+    /// Number of NaNs on the left.
     pub left_nan: u64,
-    /// NaNs on the right.
+    /// Number of NaNs on the right.
     pub right_nan: u64,
-    /// Elements that are finite on both sides: errors, mean and cosine are of these.
+    /// Number of elements that are finite on both sides; errors, mean and cosine cover these.
     pub finite: u64,
-    /// Whether the elements are numbers; if not, they only match or don't.
+    /// Whether the elements are numbers; otherwise they only match or don't.
     pub numeric: bool,
-    /// How the differences are spread; `None` where nothing differs or has no distance, and before all is compared.
+    /// The distribution of the differences; `None` until the comparison is complete, and if nothing
+    /// differs or has a distance.
     pub spread: Option<Spread>,
     differences: SpreadCounts,
     squares: f64,
@@ -48,7 +49,7 @@ impl Numbers {
         Self { numeric, ..Self::default() }
     }
 
-    /// Adds what was found of the elements that follow these.
+    /// Adds the results of the elements that follow.
     pub(super) fn merge(&mut self, next: Self) {
         self.first = self.first.or(next.first.map(|first| first + self.elements));
         self.elements += next.elements;
@@ -70,62 +71,63 @@ impl Numbers {
         self.right_sum += next.right_sum;
     }
 
-    /// Says how the differences are spread, and keeps no more than that of them: all elements were added.
+    /// Computes the distribution of the differences and drops the counts; called once all elements
+    /// are added.
     pub(super) fn settle(&mut self) {
         self.spread = std::mem::take(&mut self.differences).spread(self.squares);
     }
 
-    /// Whether all elements have a distance: none is NaN on one side only.
+    /// Returns whether all elements have a distance, that is, none is NaN on one side only.
     fn defined(&self) -> bool {
         self.numeric && self.one_nan == 0 && (self.finite > 0 || self.far > 0)
     }
 
-    /// What is of all elements, infinitely many if one of them is.
+    /// Returns a figure that covers all elements: infinite if one of the distances is.
     fn of_all(&self, finite: f64) -> Option<f64> {
         self.defined().then_some(if self.far > 0 { f64::INFINITY } else { finite })
     }
 
-    /// The largest `|left - right|`; `None` where that is not defined.
+    /// Returns the largest `|left - right|`; `None` if it is undefined.
     pub fn largest(&self) -> Option<f64> {
         self.of_all(self.max_abs)
     }
 
-    /// The largest `|left - right| / |right|`; `None` where that is not defined.
+    /// Returns the largest `|left - right| / |right|`; `None` if it is undefined.
     pub fn largest_relative(&self) -> Option<f64> {
         self.of_all(self.max_rel)
     }
 
-    /// The mean of the squared differences; `None` where that is not defined.
+    /// Returns the mean of the squared differences; `None` if it is undefined.
     pub fn mse(&self) -> Option<f64> {
         self.of_all(self.squares / self.finite.max(1) as f64)
     }
 
-    /// The relative change, `‖left - right‖ / ‖right‖` by the Euclidean norm; infinite where all of
-    /// `right` is zero and `left` is not; `None` where that is not defined.
+    /// Returns the relative change, `‖left - right‖ / ‖right‖` with the Euclidean norm; infinite if
+    /// `right` is zero and `left` is not; `None` if it is undefined.
     pub fn change(&self) -> Option<f64> {
         let change = (self.squares / self.right_squares).sqrt();
         self.of_all(if self.squares == 0.0 { 0.0 } else { change })
     }
 
-    /// The Euclidean norms of both sides, of the elements that are finite on both.
+    /// Returns the Euclidean norms of both sides, for the elements that are finite on both.
     pub fn norms(&self) -> (f64, f64) {
         (self.left_squares.sqrt(), self.right_squares.sqrt())
     }
 
-    /// The standard deviations of both sides, of the elements that are finite on both.
+    /// Returns the standard deviations of both sides, for the elements that are finite on both.
     pub fn deviations(&self) -> (f64, f64) {
         let count = self.finite.max(1) as f64;
         let of = |sum: f64, squares: f64| {
             let (mean, square) = (sum / count, squares / count);
-            // Less than the sums tell is none.
+            // Variances below the precision of the sums count as zero.
             let variance = square - mean * mean;
             if variance > square * 1e-12 { variance.sqrt() } else { 0.0 }
         };
         (of(self.left_sum, self.left_squares), of(self.right_sum, self.right_squares))
     }
 
-    /// The cosine of the angle between both, as vectors; `None` where one of them is zero or too
-    /// large for it, or has elements that are no finite numbers and differ.
+    /// Returns the cosine of the angle between both sides as vectors; `None` if one of them is zero
+    /// or too large, or if there are differing elements that are not finite.
     pub fn cosine(&self) -> Option<f64> {
         if !self.defined() || self.far > 0 {
             return None;
@@ -135,8 +137,9 @@ impl Numbers {
         (lengths > 0.0 && cosine.is_finite()).then(|| cosine.clamp(-1.0, 1.0))
     }
 
-    /// Elements that are the same bits on both sides. Added one by one, as all others: how the bytes
-    /// come must not show in the last bit.
+    /// Adds elements that are bitwise equal on both sides. They are added one by one like all
+    /// others, so that the result does not depend on how the bytes are split, not even in the last
+    /// bit.
     pub(super) fn same(&mut self, values: impl Iterator<Item = f64>, options: &DiffOptions) {
         let (start, mut count, mut finite) = (self.elements, 0u64, 0u64);
         let (mut dot, mut left, mut right) = (self.dot, self.left_squares, self.right_squares);
@@ -193,7 +196,7 @@ impl Numbers {
         let finite = [left.0, left.1, right.0, right.1].iter().all(|part| part.is_finite());
         let same_nan = |l: f64, r: f64| l == r || l.is_nan() && r.is_nan();
         match nan(left) && nan(right) {
-            // In other parts: neither side is where the other one is.
+            // NaNs in different components do not match.
             true if !(same_nan(left.0, right.0) && same_nan(left.1, right.1)) => self.one_nan += 1,
             _ => self.apart(nan(left), nan(right), finite || left == right),
         }
@@ -209,7 +212,7 @@ impl Numbers {
             self.dot += left.0 * right.0 + left.1 * right.1;
             self.left_squares += left.0 * left.0 + left.1 * left.1;
             self.right_squares += right.0 * right.0 + right.1 * right.1;
-            // Deviations of complex numbers are those of their moduli, as all statistics are.
+            // Deviations of complex numbers are those of their moduli, as in all statistics.
             self.left_sum += left.0.hypot(left.1);
             self.right_sum += right.0.hypot(right.1);
         }
@@ -231,7 +234,7 @@ impl Numbers {
         self.count(equal, equal);
     }
 
-    /// Notes a pair that has no finite distance; `near` says that it has one.
+    /// Counts a pair without a finite distance; `near` means that the distance is finite.
     fn apart(&mut self, left_nan: bool, right_nan: bool, near: bool) {
         self.one_nan += u64::from(left_nan != right_nan);
         self.far += u64::from(!left_nan && !right_nan && !near);

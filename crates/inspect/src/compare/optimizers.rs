@@ -1,10 +1,10 @@
-//! Entries of optimizers by their parameters, where two checkpoints are compared.
+//! The parameters of optimizer entries when two checkpoints are compared.
 
 use statelens_checkpoint::Checkpoint;
 
 use crate::Parameters;
 
-/// What the numbers of the optimizers of both sides stand for.
+/// The parameters that the optimizer entries of both sides belong to.
 #[derive(Debug, Clone, Default)]
 pub struct Optimizers {
     left: Parameters,
@@ -12,14 +12,14 @@ pub struct Optimizers {
 }
 
 impl Optimizers {
-    /// Finds out; reads no tensor.
+    /// Finds the parameters; does not read tensors.
     pub fn of(left: &Checkpoint, right: &Checkpoint) -> Self {
         let of = |side: &Checkpoint| Parameters::of(side, &side.leaves());
         Self { left: of(left), right: of(right) }
     }
 
-    /// The parameter of an entry, in backticks: of both sides, where the entry is not of the same one on
-    /// both.
+    /// Returns the parameter of an entry in backticks; both parameters if those of the two sides
+    /// differ.
     pub fn of_key(&self, flat: &str) -> Option<String> {
         let (one, other) = self.keys(flat)?;
         Some(match other {
@@ -28,7 +28,7 @@ impl Optimizers {
         })
     }
 
-    /// The parameter of an entry, and that of the right side where it is another one.
+    /// Returns the parameter of an entry, and that of the right side if it is a different one.
     pub(super) fn keys(&self, flat: &str) -> Option<(&str, Option<&str>)> {
         let left = self.left.of_key(flat).map(|it| it.key.as_str());
         let right = self.right.of_key(flat).map(|it| it.key.as_str());

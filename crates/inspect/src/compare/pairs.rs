@@ -1,4 +1,4 @@
-//! Which leaves belong together, and how they differ before an element is read.
+//! Matches the leaves of both sides, and compares everything except the elements of tensors.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -15,26 +15,26 @@ use super::{
 };
 use crate::{dtype_of, missing, shape_of, text_of, type_name};
 
-/// Two tensors whose elements are to be compared, and the places that ask.
+/// Two tensors whose elements will be compared, and the leaves that refer to them.
 pub(super) struct TensorPair {
     pub(super) left: TensorId,
     pub(super) right: TensorId,
-    /// Order, key and part of each leaf that is this pair.
+    /// Order, key and part of each leaf that refers to this pair.
     pub(super) places: Vec<(usize, Text, String)>,
     pub(super) shape: Vec<u64>,
-    /// Both dtypes, where they differ and that counts.
+    /// Both dtypes, if they differ and that counts as a difference.
     pub(super) dtypes: Option<(String, String)>,
 }
 
 impl TensorPair {
-    /// Where both can be read from; see [`grain`].
+    /// Returns the granularity at which both can be read; see [`grain`].
     pub(super) fn grain(&self, left: &Checkpoint, right: &Checkpoint) -> Option<u64> {
         grain(left.tensor(self.left).ok()?, right.tensor(self.right).ok()?)
     }
 }
 
-/// Compares all but elements; returns the pairs of tensors that are left, and the leaf on the
-/// right of each on the left.
+/// Compares everything except elements. Returns the pairs of tensors whose elements must be
+/// compared, and for each leaf on the left the index of its counterpart on the right.
 pub(super) fn pairs(
     left: &Checkpoint,
     right: &Checkpoint,
@@ -43,7 +43,7 @@ pub(super) fn pairs(
 ) -> (Vec<TensorPair>, Vec<Option<usize>>) {
     let (of_left, of_right) = (left.leaves(), right.leaves());
     let (left_names, right_names) = (names(left, &of_left), names(right, &of_right));
-    // Flattened, two leaves may have one name: they are met in order.
+    // Two leaves may have the same flat key; they are matched in order.
     let mut by_key: HashMap<&Text, VecDeque<usize>> = HashMap::new();
     for (index, name) in right_names.iter().enumerate() {
         by_key.entry(name).or_default().push_back(index);
@@ -74,7 +74,7 @@ pub(super) fn pairs(
     (matching.pairs, matches)
 }
 
-/// `tensor float32 [2, 3]`, `int 3`.
+/// Describes a value: `tensor float32 [2, 3]`, `int 3`.
 fn outline(checkpoint: &Checkpoint, id: ValueId) -> String {
     let kind = checkpoint.value(id).kind();
     match (dtype_of(checkpoint, id), shape_of(checkpoint, id)) {
@@ -83,7 +83,7 @@ fn outline(checkpoint: &Checkpoint, id: ValueId) -> String {
     }
 }
 
-/// Whether two tensors are constants of the same bytes.
+/// Returns whether two tensors are constants with the same bytes.
 pub(super) fn same_constant(left: &Tensor, right: &Tensor) -> bool {
     let same = |l: &Layout, r: &Layout| match (l, r) {
         (Layout::Fill(l), Layout::Fill(r)) => l == r,
@@ -153,8 +153,8 @@ impl Matching<'_> {
         }
     }
 
-    /// Of two arrays of objects, the first items that differ, and where they are; else the values
-    /// themselves.
+    /// Returns the first items that differ between two arrays of objects, and their index; for
+    /// other values, the values themselves.
     fn first_item(&self, l: ValueId, r: ValueId) -> (String, ValueId, ValueId) {
         if let (Value::Opaque(one), Value::Opaque(two)) = (self.left.value(l), self.right.value(r))
             && one.items.len() == two.items.len()
@@ -184,7 +184,7 @@ impl Matching<'_> {
         let dtypes = (!left.dtype.is_same(&right.dtype) && !self.options.ignore_dtype)
             .then(|| (left.dtype.to_string(), right.dtype.to_string()));
         if let Some((left_name, right_name)) = &dtypes {
-            // What are numbers on both sides are compared as such, too.
+            // If both are numeric, the numbers are compared as well.
             let numbers = lane::lane(&left.dtype, &right.dtype)
                 .is_some_and(|(lane, ..)| lane.is_numeric())
                 && missing(left).is_none()
@@ -216,7 +216,7 @@ impl Matching<'_> {
         });
     }
 
-    /// What the integers of quantised tensors stand for.
+    /// Compares the quantizers of two tensors.
     fn quantizers(&mut self, order: usize, key: &Text, l: ValueId, r: ValueId) {
         let of = |checkpoint: &Checkpoint, id| {
             checkpoint.tensor_of(id).and_then(|(_, tensor)| tensor.quantizer.clone())
@@ -256,10 +256,9 @@ fn value_text(checkpoint: &Checkpoint, id: ValueId) -> String {
     }
 }
 
-/// Whether two values that are no tensors are the same, objects that were not built included:
-/// without recursion, and each pair once, for objects may hold themselves. Tensors in objects
-/// are leaves of their own.
-/// Whether two values are the same, with all that hangs below them.
+/// Returns whether two values, including everything below them, are equal; objects that were not
+/// built are compared as well. Iterative, and visits each pair once, because objects may contain
+/// themselves. Tensors in objects are separate leaves, so they are not compared here.
 pub(crate) fn same_value(
     left: &Checkpoint,
     l: ValueId,
@@ -307,7 +306,7 @@ pub(crate) fn same_value(
     true
 }
 
-/// Whether two objects are the same but for what hangs below them.
+/// Returns whether two objects are equal, apart from the values below them.
 fn same_head(one: &Opaque, two: &Opaque) -> bool {
     one.global == two.global
         && one.form == two.form
@@ -325,7 +324,7 @@ fn float(left: f64, right: f64, options: &DiffOptions) -> bool {
 }
 
 impl ComparisonReport {
-    /// Keeps what is drawn by layer of a pair of tensors.
+    /// Keeps the norms and deviations of a pair of tensors for charts by layer.
     fn measure(&mut self, pair: &TensorPair, numbers: &Numbers) {
         if !numbers.numeric || numbers.finite == 0 {
             return;
@@ -341,7 +340,7 @@ impl ComparisonReport {
         }));
     }
 
-    /// Notes what came of a pair of tensors; no numbers means that they are equal constants.
+    /// Records the result of a pair of tensors; without numbers, they are equal constants.
     pub(super) fn compared(
         &mut self,
         pair: &TensorPair,

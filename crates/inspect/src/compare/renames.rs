@@ -1,9 +1,9 @@
-//! Tensors that are on both sides under other keys: found by equal bytes, or by shape and order.
+//! Finds tensors that have different keys on the two sides, by equal bytes or by shape and order.
 //!
-//! Equal bytes are certain: both are of one dtype and shape, and so is the SHA-256 of their logical
-//! bytes, which is computed only of tensors whose dtype and shape occur among those without a partner
-//! on both sides. What is left is paired by order where as many on either side have one shape, those
-//! first whose keys end alike; that is a guess.
+//! Equal bytes are certain: dtype, shape and the SHA-256 of the logical bytes are the same. Only
+//! tensors whose dtype and shape occur among the unpaired ones of both sides are hashed. The rest
+//! is paired by order where both sides have the same number of tensors of a shape, first those
+//! whose keys have the same ending; that is a guess.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
@@ -14,34 +14,34 @@ use statelens_checkpoint::{Checkpoint, Tensor, TensorId, order};
 use crate::missing;
 use crate::weights::{Survey, TensorOutcome};
 
-/// A key of the left side, and the one that it has on the right.
+/// A key of the left side and its counterpart on the right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renamed {
-    /// The leaf of the left side.
+    /// The index of the leaf on the left.
     pub left: usize,
-    /// The leaf of the right side.
+    /// The index of the leaf on the right.
     pub right: usize,
     /// The key on the left.
     pub from: String,
     /// The key on the right.
     pub to: String,
-    /// How that is known.
+    /// The evidence for the pair.
     pub basis: Basis,
 }
 
-/// How a new key is known.
+/// The evidence for a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Basis {
-    /// Both have the same bytes, and no other one has them.
+    /// Both have the same bytes, and no other tensor has them.
     Bytes,
-    /// Both have the same bytes, and so have others; which is which is told by order.
+    /// Both have the same bytes, but so have others; they are matched by order.
     BytesOfSeveral,
-    /// Both have the same shape, and come in the same order.
+    /// Both have the same shape and come in the same order.
     Order,
 }
 
 impl Basis {
-    /// In a few words.
+    /// Returns a short description.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Basis {
         }
     }
 
-    /// As JSON has it.
+    /// Returns its name in JSON.
     #[must_use]
     pub fn id(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Basis {
     }
 }
 
-/// Tensors without a partner, of two checkpoints.
+/// The tensors of two checkpoints that do not have a counterpart.
 #[derive(Debug, Clone)]
 pub struct Unpaired {
     left: RenameSide,
@@ -72,7 +72,7 @@ pub struct Unpaired {
 #[derive(Debug, Clone)]
 struct RenameSide {
     checkpoint: Arc<Checkpoint>,
-    /// In order of the leaves.
+    /// The keys, in the order of the leaves.
     keys: Vec<RenameKey>,
     hashes: HashMap<TensorId, [u8; 32]>,
 }
@@ -87,8 +87,8 @@ struct RenameKey {
 }
 
 impl Unpaired {
-    /// Those of a comparison that says for each leaf of the left side its partner on the right
-    /// ([`Comparison::matches`](super::Comparison::matches)).
+    /// Collects the unpaired tensors of a comparison. `matches` has the counterpart of each leaf on
+    /// the left ([`Comparison::matches`](super::Comparison::matches)).
     pub fn of(left: &Arc<Checkpoint>, right: &Arc<Checkpoint>, matches: &[Option<usize>]) -> Self {
         let mut met = vec![false; right.leaves().len()];
         for found in matches.iter().flatten() {
@@ -103,13 +103,13 @@ impl Unpaired {
         }
     }
 
-    /// Whether there is nothing to pair.
+    /// Returns whether there is nothing to pair.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.left.keys.is_empty() || self.right.keys.is_empty()
     }
 
-    /// The tensors of the left and of the right side that have to be hashed, and their bytes.
+    /// Returns the tensors that must be hashed on the left and on the right, and their total bytes.
     #[must_use]
     pub fn hashed(&self) -> [(Vec<TensorId>, u64); 2] {
         let (left, right) = (self.left.kinds(), self.right.kinds());
@@ -128,7 +128,7 @@ impl Unpaired {
         [of(&self.left, &right), of(&self.right, &left)]
     }
 
-    /// The machines that hash them, of the left and of the right side.
+    /// Returns the machines that hash the tensors of the left and of the right side.
     #[must_use]
     pub fn surveys(&self) -> [Survey; 2] {
         let [left, right] = self.hashed();
@@ -138,7 +138,7 @@ impl Unpaired {
         ]
     }
 
-    /// Takes what a machine found, of the right side or of the left one.
+    /// Adds the hashes that a machine found, for the right side or for the left one.
     pub fn learn(&mut self, right: bool, found: Vec<(TensorId, TensorOutcome)>) {
         let side = if right { &mut self.right } else { &mut self.left };
         side.hashes.extend(found.into_iter().filter_map(|(id, outcome)| match outcome {
@@ -147,14 +147,14 @@ impl Unpaired {
         }));
     }
 
-    /// How many of the left and of the right side are in none of these pairs.
+    /// Returns how many tensors of the left and of the right side are not in these pairs.
     #[must_use]
     pub fn alone(&self, pairs: &[Renamed]) -> [u64; 2] {
         let of = |side: &RenameSide| side.keys.len().saturating_sub(pairs.len()) as u64;
         [of(&self.left), of(&self.right)]
     }
 
-    /// The pairs, in order of the left side.
+    /// Returns the pairs, in the order of the left side.
     #[must_use]
     pub fn pairs(&self) -> Vec<Renamed> {
         let mut found = Pairing { of: self, met: Default::default(), pairs: Vec::new() };
@@ -175,7 +175,7 @@ impl Unpaired {
         for (left, right) in groups {
             match (left.as_slice(), right.as_slice()) {
                 ([left], [right]) => found.pair(*left, *right, Basis::Bytes),
-                // Of copies, those that end alike belong together.
+                // Copies are matched by the endings of their keys.
                 (left, right) => found.in_order(left, right, Basis::BytesOfSeveral, false),
             }
         }
@@ -201,11 +201,11 @@ impl Unpaired {
     }
 }
 
-/// The pairs as a list of old and new keys, as `convert --rename-map` takes it: in two columns, those
-/// that are known in one way below each other, with that way in a comment.
+/// Returns the pairs as a list of old and new keys in two columns, as `convert --rename-map`
+/// accepts it. Pairs are grouped by evidence, which is stated in a comment.
 #[must_use]
 pub fn rename_map(pairs: &[Renamed]) -> String {
-    // Where columns can't hold a key, JSON does.
+    // If a key can't be written in columns, the list is JSON.
     let plain = |key: &str| {
         !key.is_empty()
             && key.trim() == key
@@ -255,7 +255,7 @@ impl RenameKey {
         (&self.dtype, &self.shape)
     }
 
-    /// The last so many parts of the key.
+    /// Returns the last `parts` parts of the key.
     fn end(&self, parts: usize) -> &str {
         let at = self.key.rmatch_indices('.').nth(parts.saturating_sub(1));
         match parts {
@@ -289,8 +289,9 @@ impl Pairing<'_> {
         });
     }
 
-    /// Pairs those that end alike and are as many on both sides, in order; the less alike, the later.
-    /// Where not all have to be met, the first of more are.
+    /// Pairs keys with the same ending in order, if both sides have the same number of them; tries
+    /// long endings first. If `all` is false, the rest is paired in order even if the numbers
+    /// differ.
     fn in_order(&mut self, left: &[usize], right: &[usize], basis: Basis, all: bool) {
         for parts in [2, 1, 0] {
             let of = |side: &RenameSide, keys: &[usize], right: bool| {
@@ -312,7 +313,7 @@ impl Pairing<'_> {
     }
 }
 
-/// Groups in the order in which they are met.
+/// Groups items by key, in order of first occurrence.
 fn grouped_by<K: Eq + Hash + Clone>(
     of: impl Iterator<Item = usize>,
     key: impl Fn(usize) -> K,
@@ -373,7 +374,7 @@ mod tests {
 
     #[test]
     fn copies_are_told_apart_by_order_and_end() {
-        // Two norms of ones: which is which, their bytes don't tell.
+        // Two norms of ones, which their bytes do not distinguish.
         let left = [("x.norm", &[1.0, 1.0][..]), ("x.last", &[1.0, 1.0])];
         let right = [("y.last", &[1.0, 1.0][..]), ("y.norm", &[1.0, 1.0])];
         assert_eq!(
@@ -397,7 +398,7 @@ mod tests {
                 pair("a.b", "c.x", Basis::Bytes)
             ]
         );
-        // Two here, one there: nobody knows which.
+        // Two on one side, one on the other: ambiguous.
         let fewer = [("c.z", &[1.5, 2.5][..])];
         assert!(found(&left[..2], &fewer).is_empty());
     }

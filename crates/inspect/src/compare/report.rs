@@ -1,26 +1,26 @@
-//! What a comparison found.
+//! The result of a comparison.
 
 use statelens_checkpoint::{Text, float_repr, order};
 
 use super::{Numbers, Optimizers, PairChange};
 use crate::{Json, grouped, shape_text};
 
-/// What a comparison found. Nothing in it means that the checkpoints match.
+/// The result of a comparison. The checkpoints match if there are no differences.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ComparisonReport {
-    /// The differences, in the order of the left side's keys; then keys that are only right.
+    /// The differences, in the order of the left side's keys; then keys that are only on the right.
     pub differences: Vec<Difference>,
-    /// Keys that are on both sides.
+    /// Number of keys that are on both sides.
     pub keys: u64,
-    /// Tensors, or parts of one, whose elements were compared.
+    /// Number of tensors, or parts of tensors, whose elements were compared.
     pub tensors: u64,
-    /// Of those, how many match only within the tolerance.
+    /// How many of these match only within the tolerance.
     pub close: u64,
-    /// Their elements together.
+    /// The total number of their elements.
     pub elements: u64,
-    /// NaNs that were taken as equal for being in the same place.
+    /// Number of NaNs that were taken as equal because they are in the same place.
     pub nan: u64,
-    /// Norms and deviations of all pairs of tensors that were compared, equal ones, too.
+    /// Norms and deviations of all compared pairs of tensors, including equal ones.
     pub changes: Vec<PairChange>,
 }
 
@@ -29,9 +29,9 @@ pub struct ComparisonReport {
 pub struct Difference {
     /// The flat key.
     pub key: Text,
-    /// Which part of a sparse or quantised tensor; empty for the whole.
+    /// The part of a sparse or quantised tensor; empty for the whole.
     pub part: String,
-    /// What differs.
+    /// The kind of difference.
     pub kind: DifferenceKind,
     order: usize,
 }
@@ -39,15 +39,15 @@ pub struct Difference {
 /// The ways in which two checkpoints can differ at a key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DifferenceKind {
-    /// The key is only on the left; what is there.
+    /// The key is only on the left; describes its value.
     OnlyLeft(String),
-    /// The key is only on the right; what is there.
+    /// The key is only on the right; describes its value.
     OnlyRight(String),
     /// The values are of different kinds.
     Type {
-        /// What is on the left.
+        /// The value on the left.
         left: String,
-        /// What is on the right.
+        /// The value on the right.
         right: String,
     },
     /// Tensors of different shapes.
@@ -63,7 +63,7 @@ pub enum DifferenceKind {
         left: String,
         /// The dtype on the right.
         right: String,
-        /// How their numbers compare; `None` where they are not comparable.
+        /// The comparison of their numbers; `None` if they are not comparable.
         values: Option<Box<NumericComparison>>,
     },
     /// Plain values that differ.
@@ -75,23 +75,23 @@ pub enum DifferenceKind {
     },
     /// Elements of tensors that differ, and the index of the first.
     Elements(Box<Numbers>, Vec<u64>),
-    /// A tensor can't be read, so that nobody knows; why.
+    /// A tensor can't be read, so it was not compared; the reason.
     Unreadable(String),
 }
 
-/// How the numbers of two dtypes compare.
+/// The comparison of the numbers of two dtypes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NumericComparison {
-    /// Both widened exactly.
+    /// The comparison with both sides widened exactly.
     pub numbers: Numbers,
-    /// The index of the first that differs.
+    /// The index of the first element that differs.
     pub first: Vec<u64>,
-    /// The coarser dtype, and how many differ with the finer side rounded to it.
+    /// The coarser dtype, and the number of elements that differ with the finer side rounded to it.
     pub rounded: Option<(String, u64)>,
 }
 
 impl NumericComparison {
-    /// `equal`, `equal at bfloat16 precision`, `NaN on one side` or `differ`.
+    /// Returns `equal`, `equal at bfloat16 precision`, `NaN on one side` or `differ`.
     pub fn word(&self) -> String {
         match (&self.rounded, &self.numbers) {
             (_, numbers) if numbers.differing == 0 => "equal".to_owned(),
@@ -129,7 +129,7 @@ impl NumericComparison {
 }
 
 impl ComparisonReport {
-    /// Whether the checkpoints match.
+    /// Returns whether the checkpoints match.
     pub fn matches(&self) -> bool {
         self.differences.is_empty()
     }
@@ -147,8 +147,8 @@ impl ComparisonReport {
         order::by_key(&mut self.differences, |difference| difference.order);
     }
 
-    /// Puts what changed most first: what has no measure (missing keys, other shapes, NaN on one
-    /// side), then by the relative change.
+    /// Sorts by size of the change: first differences that can't be measured (missing keys, other
+    /// shapes, NaN on one side), then by descending relative change.
     pub fn sort_by_change(&mut self) {
         let change = |difference: &Difference| match &difference.kind {
             DifferenceKind::Elements(numbers, _) => numbers.change(),
@@ -162,14 +162,15 @@ impl ComparisonReport {
         });
     }
 
-    /// As JSON, with the parameters of optimizers' entries. Numbers that are not finite are strings.
+    /// Returns the report as JSON, with the parameters of optimizers' entries. Numbers that are not
+    /// finite are strings.
     pub fn json(&self, optimizers: &Optimizers) -> String {
         let mut json = Json::new();
         json.object(|json| self.fields(optimizers, json));
         json.take()
     }
 
-    /// The fields of [`ComparisonReport::json`].
+    /// Writes the fields of [`ComparisonReport::json`].
     pub fn fields(&self, optimizers: &Optimizers, json: &mut Json) {
         json.name("statelens").number(1);
         json.name("matches").bool(self.matches());
@@ -187,12 +188,13 @@ impl ComparisonReport {
 }
 
 impl Difference {
-    /// Which leaf it is about, counted over those of the left side and then those of the right.
+    /// Returns the index of the leaf that differs, among those of the left side followed by those
+    /// of the right.
     pub fn leaf(&self) -> usize {
         self.order
     }
 
-    /// What differs, in a short line without the key.
+    /// Describes the difference in a short line without the key.
     pub fn text(&self) -> String {
         let of = match self.part.as_str() {
             "" => String::new(),
@@ -360,7 +362,7 @@ fn elements_text(numbers: &Numbers, first: &[u64]) -> String {
     text
 }
 
-/// The index in each dimension of an element that is counted in C order.
+/// Converts an index in C order to an index in each dimension.
 pub(crate) fn unravel(mut index: u64, shape: &[u64]) -> Vec<u64> {
     let mut place = vec![0; shape.len()];
     for (at, dim) in place.iter_mut().zip(shape).rev() {

@@ -1,4 +1,4 @@
-//! Names for what is in sets: an item goes by what it is, for its place says nothing.
+//! Names for the items of sets: they are matched by content, because their order is arbitrary.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,11 +6,11 @@ use statelens_checkpoint::{Checkpoint, Leaf, Text, Value, ValueId};
 
 use crate::text_of;
 
-/// The name by which each leaf meets its partner: its flat key, or if it is in a set, the key of
-/// the set and the item.
+/// Returns the name by which each leaf is matched: its flat key, or for an item of a set, the key
+/// of the set and the item.
 pub(super) fn names(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Text> {
     let flat = || leaves.iter().map(|leaf| leaf.flat.clone());
-    // The sets, and which of their children each item is.
+    // The parent of each value, and the set that each item belongs to.
     let mut parents: HashMap<ValueId, ValueId> = HashMap::new();
     let mut set_of: HashMap<ValueId, ValueId> = HashMap::new();
     let is_set = |value: &Value| matches!(value, Value::Set(set) if !set.items.is_empty());

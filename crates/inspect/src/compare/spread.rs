@@ -1,28 +1,33 @@
-//! How the differences of two tensors are spread, counted while they are compared: no second pass, and little memory.
+//! The distribution of the differences between two tensors, counted during the comparison: without
+//! a second pass, and in little memory.
 
-/// Bars of a [`Spread`]: an odd number, so that one of them is around zero.
+/// Number of bars of a [`Spread`]; odd, so that one of them is around zero.
 const BARS: usize = 33;
 
-/// How the differences, right − left, are spread. Only values that differ count: where few do, the rest would hide
-/// them. Those of complex numbers are told by their modulus.
+/// The distribution of the differences, right − left. Only values that differ are counted, because
+/// many equal ones would hide a few that differ. For complex numbers, the modulus of the difference
+/// is used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spread {
-    /// The bars go from this below zero to this above it: three times the root of the mean square of what is counted.
+    /// The bars cover the range from minus to plus this value: three times the root mean square of
+    /// the differences counted.
     pub within: f64,
-    /// How many differences are in each of 33 bars of one width; to an eighth of each difference.
+    /// Number of differences in each of 33 bars of equal width; each difference is known to within
+    /// an eighth of its magnitude.
     pub counts: Vec<u64>,
 }
 
-/// The sign, the exponent and three bits of the mantissa of a difference as float32: as many ranges as there are such.
+/// Differences are counted by the sign, the exponent and three mantissa bits of their value as
+/// float32.
 const SHIFT: u32 = 20;
 const RANGES: usize = 1 << (32 - SHIFT);
 
-/// Differences that are not zero, counted by ranges.
+/// Nonzero differences, counted by range.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct SpreadCounts(Option<Box<[u64; RANGES]>>);
 
 impl SpreadCounts {
-    /// Counts one difference.
+    /// Counts a difference.
     #[inline]
     pub(super) fn add(&mut self, difference: f64) {
         let counts = self.0.get_or_insert_with(|| Box::new([0; RANGES]));
@@ -38,8 +43,8 @@ impl SpreadCounts {
         }
     }
 
-    /// As bars; `squares` is the sum of the squares of what was counted. `None` if nothing was, or only what float32
-    /// can't tell from zero or from infinity.
+    /// Converts the counts to bars; `squares` is the sum of the squares of the differences counted.
+    /// Returns `None` if nothing was counted, or only values that are zero or infinite as float32.
     pub(super) fn spread(&self, squares: f64) -> Option<Spread> {
         let counts = self.0.as_deref()?;
         let within = 3.0 * (squares / counts.iter().sum::<u64>() as f64).sqrt();
@@ -50,7 +55,7 @@ impl SpreadCounts {
         let width = 2.0 * within / BARS as f64;
         for (key, &count) in (0u32..).zip(counts).filter(|(_, count)| **count > 0) {
             let bits = key << SHIFT;
-            // The last range has the infinities: it ends where all others are.
+            // The last range of each sign holds infinities, which are outside of all bars.
             let end =
                 |bits: u32| Some(f64::from(f32::from_bits(bits))).filter(|end| end.is_finite());
             let (Some(one), Some(other)) = (end(bits), end(bits + ((1 << SHIFT) - 1))) else {
@@ -65,7 +70,7 @@ impl SpreadCounts {
             for (bar, at) in bars.iter_mut().zip(0u32..).skip(first) {
                 let at = f64::from(at);
                 let part = high.min(at + 1.0) - low.max(at);
-                // A range so near zero has no width beside that of a bar.
+                // The range is so close to zero that its width vanishes next to that of a bar.
                 let share = if high > low { part / (high - low) } else { 1.0 };
                 *bar += share.max(0.0) * count as f64;
                 if high <= at + 1.0 {
@@ -89,7 +94,7 @@ mod tests {
 
     #[test]
     fn each_difference_is_in_a_bar_near_it_and_none_is_lost() {
-        // As many of each of 2,001 sizes from −1 to 1: a box, whose root of the mean square is 1/√3.
+        // A uniform distribution of 2,000 values from −1 to 1, whose root mean square is 1/√3.
         let uniform: Vec<f64> =
             (-1000..=1000).filter(|at| *at != 0).map(|at| f64::from(at) / 1000.0).collect();
         let spread = of(&uniform).unwrap();
@@ -97,7 +102,8 @@ mod tests {
         assert_eq!(spread.counts.len(), BARS);
         let total: u64 = spread.counts.iter().sum();
         assert!(total.abs_diff(2000) <= BARS as u64 / 2, "{spread:?}");
-        // The bars from −1 to 1 are those 7 to 25; those at the ends have a part of it.
+        // The range from −1 to 1 is covered by bars 7 to 25, the outermost of which are partly
+        // filled.
         let (inside, outside) = (&spread.counts[9..24], &spread.counts[..6]);
         assert!(inside.iter().all(|count| (90..122).contains(count)), "{spread:?}");
         assert!(outside.iter().all(|count| *count == 0), "{spread:?}");
@@ -118,7 +124,7 @@ mod tests {
         let side = |bars: &[u64]| bars.iter().sum::<u64>();
         let middle = BARS / 2;
         assert_eq!((side(&spread.counts[..middle]), side(&spread.counts[middle + 1..])), (1, 3));
-        // Beside 1, these have no width.
+        // Next to 1, the widths of these ranges vanish.
         assert_eq!(of(&[1.0, -1e-20, 1e-20, 1e-20]).unwrap().counts[middle], 3);
     }
 
@@ -127,7 +133,7 @@ mod tests {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[1e-300, -1e-300]), None);
         assert_eq!(of(&[1e300, -1e300]), None);
-        // One that is far beyond all others is outside of all bars.
+        // A value far beyond all others is outside of all bars.
         let mut far = vec![1.0; 100];
         far.push(1e30);
         assert_eq!(of(&far).unwrap().counts[BARS / 2], 100);

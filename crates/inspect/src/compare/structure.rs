@@ -1,5 +1,5 @@
-//! What formats differ in, and is compared only if asked: the classes of containers, and which
-//! tensors are one and the same.
+//! Compares what formats represent differently, and only on request: the classes of containers, and
+//! which tensors are tied.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use statelens_checkpoint::{Checkpoint, Leaf, Text, ValueId, order};
 use super::{ComparisonReport, DifferenceKind};
 use crate::type_name;
 
-/// Compares both, at keys that are on both sides. Their differences stand behind those of leaves.
+/// Compares both at their common keys. The differences come after those of leaves.
 pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut ComparisonReport) {
     let (of_left, of_right) = (left.leaves(), right.leaves());
     let behind = of_left.len() + of_right.len();
@@ -45,7 +45,7 @@ pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut Comp
     }
 }
 
-/// What the containers are that are not empty, by key.
+/// Returns the classes of the containers that are not empty, by key.
 fn classes(checkpoint: &Checkpoint) -> HashMap<Text, String> {
     let containers: HashSet<ValueId> = (0..)
         .zip(checkpoint.values())
@@ -58,8 +58,8 @@ fn classes(checkpoint: &Checkpoint) -> HashMap<Text, String> {
     checkpoint.flat_keys(&containers).into_iter().map(|(id, key)| (key, class(id))).collect()
 }
 
-/// For each tensor that is the same as others: the first of them, by name. Which of them a file
-/// calls a link to which does not matter. (The Cerebras format links plain values that are equal.)
+/// Returns, for each tied tensor, the first key of its group in sorted order. It does not matter
+/// which of them the file stores as a link. (The Cerebras format links equal plain values.)
 fn ties(checkpoint: &Checkpoint, leaves: &[Leaf], common: &HashSet<Text>) -> HashMap<Text, Text> {
     let mut groups: HashMap<ValueId, Vec<&Text>> = HashMap::new();
     let tensor = |leaf: &&Leaf| checkpoint.tensor_of(leaf.target).is_some();

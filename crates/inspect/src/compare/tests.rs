@@ -10,10 +10,10 @@ use statelens_tensor::Machine as _;
 
 use super::*;
 
-/// What stands at a key.
+/// The value at a key.
 pub(super) enum TestLeaf {
     Plain(Value),
-    /// A tensor whose bytes lie in the file.
+    /// A tensor whose bytes are in the file.
     Of(DType, Vec<u64>, Vec<u8>),
     Array(DType, Vec<u64>, Vec<u8>),
     Missing,
@@ -61,7 +61,7 @@ fn run(
 ) -> ComparisonReport {
     let (left, right) = (checkpoint(left), checkpoint(right));
     let report = compare(left.clone(), right.clone(), options, &mut Unwatched).unwrap();
-    // However the bytes come, the answer is the same.
+    // The result must not depend on how the bytes are split.
     for piece in [1, 3, 7] {
         assert_eq!(fed(&left, &right, options, piece), report, "pieces of {piece}");
     }
@@ -177,7 +177,7 @@ fn a_tolerance_is_that_of_torch() {
     let inf =
         run(vec![("w", f32s(&[f32::INFINITY]))], vec![("w", f32s(&[1.0]))], tolerance(1.0, 1e30));
     assert_eq!(numbers(&inf).differing, 1);
-    // A plain number is held against it, too.
+    // The tolerance applies to plain numbers, too.
     let plain = |value| vec![("lr", TestLeaf::Plain(Value::Float(value)))];
     assert!(run(plain(0.1), plain(0.1000001), tolerance(1e-5, 0.0)).matches());
     assert!(!run(plain(0.1), plain(0.1000001), DiffOptions::default()).matches());
@@ -194,7 +194,7 @@ fn zeros_nans_and_infinities_have_their_rules() {
     let torch = DiffOptions { nan_differs: true, ..DiffOptions::default() };
     let report = run(left(), right(), torch);
     assert_eq!((numbers(&report).differing, numbers(&report).first), (2, Some(1)));
-    // The same bits, too, where they are NaN.
+    // Elements that are bitwise equal differ, too, if they are NaN.
     assert_eq!(numbers(&run(left(), left(), torch)).differing, 2);
     let report = run(left(), vec![("w", f32s(&[0.0, 1.0, 1.0, f32::NAN]))], DiffOptions::default());
     let found = numbers(&report);
@@ -218,7 +218,7 @@ fn other_dtypes_are_compared_by_their_numbers_if_asked() {
     assert_eq!(numbers(&report).first, Some(1));
     let report = run(vec![("w", ints())], vec![("w", floats())], DiffOptions::default());
     assert_eq!(texts(&report), ["w type: ndarray int8 [2] / tensor float32 [2]"]);
-    // Integers beyond what a float can tell apart.
+    // Integers that floats can't distinguish.
     let big = |value: u64| TestLeaf::Of(DType::U64, vec![1], value.to_le_bytes().into());
     let report = run(vec![("w", big(u64::MAX))], vec![("w", big(u64::MAX - 1))], ignore);
     assert_eq!((numbers(&report).differing, numbers(&report).max_abs), (1, 1.0));
@@ -277,16 +277,16 @@ fn a_nan_on_one_side_is_a_class_of_its_own_and_leaves_nothing_defined() {
     let text = &texts(&report)[0];
     assert!(text.contains("1 element is NaN on one side only"), "{text}");
     assert!(text.contains("cosine undefined"), "{text}");
-    // The other way round, and within any tolerance.
+    // With the sides swapped, and within any tolerance.
     let tolerance = Some(Tolerance { relative: 1.0, absolute: 1e30 });
     let options = DiffOptions { tolerance, ..DiffOptions::default() };
     let report = run(vec![("w", f32s(&[0.0; 3]))], left(), options);
     assert_eq!(numbers(&report).one_nan, 1);
-    // NaN in other parts of a complex number.
+    // NaN in different components of a complex number.
     let complex = |parts: &[f32]| vec![("w", TestLeaf::Of(DType::C64, vec![1], bytes(parts)))];
     let report = run(complex(&[f32::NAN, 1.0]), complex(&[1.0, f32::NAN]), DiffOptions::default());
     assert_eq!((numbers(&report).one_nan, numbers(&report).cosine()), (1, None));
-    // An infinity is infinitely far, and no NaN.
+    // An infinity is infinitely far away, but not NaN.
     let report = run(
         vec![("w", f32s(&[f32::INFINITY, 1.0]))],
         vec![("w", f32s(&[f32::NEG_INFINITY, 1.0]))],
@@ -319,12 +319,12 @@ fn numbers_of_other_dtypes_are_compared_at_once_and_at_the_coarser_precision() {
     let (word, text) = values(left(&[1.0, 0.5]), brain(&[1.0, 0.5]));
     assert_eq!(word, "equal");
     assert!(text.ends_with("dtype: float32 / bfloat16; the values are equal"), "{text}");
-    // 1.001 is rounded to 1.0, whichever side it is on.
+    // 1.001 rounds to 1.0, whichever side it is on.
     let (word, text) = values(left(&[1.001, 0.5]), brain(&[1.0, 0.5]));
     assert_eq!(word, "equal at bfloat16 precision");
     assert!(text.contains("1 of 2 were rounded, max abs 1.000e-3"), "{text}");
     assert_eq!(values(brain(&[1.0]), left(&[1.001])).0, "equal at bfloat16 precision");
-    // 1.01 is not.
+    // 1.01 does not.
     let (word, text) = values(left(&[1.01, 0.5]), brain(&[1.0, 0.5]));
     assert_eq!(word, "differ");
     assert!(text.contains("1 of them beyond bfloat16 precision"), "{text}");
@@ -332,12 +332,12 @@ fn numbers_of_other_dtypes_are_compared_at_once_and_at_the_coarser_precision() {
     assert_eq!(values(left(&[f32::NAN]), brain(&[f32::NAN])).0, "equal");
     let ints = vec![("w", TestLeaf::Of(DType::I8, vec![1], vec![3]))];
     assert_eq!(values(left(&[3.0]), ints).0, "equal");
-    // Asked to ignore the dtype, numbers have to be equal, as before.
+    // If the dtype is ignored, the numbers must be equal.
     let ignore = DiffOptions { ignore_dtype: true, ..DiffOptions::default() };
     assert!(!run(left(&[1.001]), brain(&[1.0]), ignore).matches());
 }
 
-/// Both sides looked at closely, fed in pieces of so many bytes.
+/// Compares both sides in detail, fed in pieces of `piece` bytes.
 fn close(left: &Arc<Checkpoint>, right: &Arc<Checkpoint>, piece: usize) -> Result<Close> {
     let (of_left, of_right) = (left.leaves(), right.leaves());
     let mut closer =
@@ -382,7 +382,7 @@ fn differences_are_right_less_left() {
         (found.left.statistics().max, found.right.statistics().min),
         (Some(6.0), Some(-8.0))
     );
-    // Cells of one row and one column: |b - a| of each.
+    // Cells of one row and one column: |b - a| of each element.
     let map = found.drawn().unwrap();
     assert_eq!((map.size, map.at[4]), ((2, 3), 4));
     assert_eq!(map.largest, [0.0, 0.5, -1.0, 0.0, -8.0, 0.0]);
@@ -458,7 +458,7 @@ fn norms_and_deviations_of_all_pairs_are_kept() {
     assert_eq!((one.leaf, one.key.to_lossy().as_ref()), (0, "w.0"));
     assert_eq!((one.norms, one.deviations), ((5.0, 3.0), (0.5, 1.5)));
     assert_eq!(one.change, Some(4.0 / 3.0));
-    // Equal ones, too, which are no difference.
+    // Equal pairs are kept, too, although they are not a difference.
     let two = &report.changes[1];
     assert_eq!(
         (two.norms, two.deviations, two.change),
@@ -492,6 +492,6 @@ fn entries_of_optimizers_are_told_by_their_parameter() {
     };
     let none = serde_json::Value::Null;
     assert_eq!(told("m.w", "m.w"), ("`m.w`".into(), "m.w".into(), none));
-    // The number is not of the same parameter on both sides.
+    // The number refers to different parameters on the two sides.
     assert_eq!(told("m.w", "m.v"), ("`m.w` / `m.v`".into(), "m.w".into(), "m.v".into()));
 }

@@ -5,8 +5,8 @@ use statelens_checkpoint::{Error, Result};
 /// The name of the list in a run folder.
 pub const INDEX: &str = "checkpoints_index.yaml";
 
-/// The paths that the list names, in its order. It is YAML, of which it uses a list of strings,
-/// plain or quoted; anything else is an error.
+/// Parses the list and returns its paths in order. It is YAML, restricted to a list of plain or
+/// quoted strings; anything else is an error.
 pub fn parse_index(text: &str) -> Result<Vec<String>> {
     let mut paths = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -33,7 +33,7 @@ fn string(text: &str) -> Option<String> {
     }
     if let Some(inner) = text.strip_prefix('"') {
         let inner = inner.strip_suffix('"')?;
-        // Of the escapes, only those that a path is likely to need.
+        // Handles only the escapes that a path is likely to need.
         let mut out = String::new();
         let mut chars = inner.chars();
         while let Some(c) = chars.next() {

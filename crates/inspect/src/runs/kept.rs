@@ -1,5 +1,5 @@
-//! The values of a run kept in a file beside its checkpoints, so that they need not be read again.
-//! Those of a checkpoint are taken from there as long as its size and time are what they were.
+//! The values of a run, saved in a file in its folder, so that they need not be read again. The
+//! saved values of a checkpoint are used as long as its size and modification time are unchanged.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::Json;
 
 /// The name of the file in the folder of the run.
 pub const KEPT: &str = "statelens-values.json";
-/// The longest such file that is read.
+/// Maximum size in bytes of a file that is read.
 pub const LONGEST_KEPT: u64 = 64 << 20;
 
-/// The values of checkpoints by the names of their files, for each grouping.
+/// The saved values of checkpoints by file name, for each grouping.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct KeptValues {
     of: [HashMap<String, StepValues>; Grouping::ALL.len()],
@@ -33,7 +33,7 @@ struct KeptGrouping {
 }
 
 impl KeptValues {
-    /// Reads the text of such a file.
+    /// Parses the text of the file.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let other = || Error::refused("this is not a file of kept values");
         let file: KeptFile =
@@ -50,7 +50,7 @@ impl KeptValues {
         Ok(kept)
     }
 
-    /// The text of such a file.
+    /// Returns the text of the file.
     #[must_use]
     pub fn json(&self) -> String {
         let mut json = Json::new();
@@ -71,8 +71,8 @@ impl KeptValues {
         json.take()
     }
 
-    /// Keeps the values of a checkpoint, unless they are not all there, or nobody could tell whether it
-    /// was changed.
+    /// Adds the values of a checkpoint, unless they are incomplete, or there is no modification
+    /// time to detect later changes.
     pub fn keep(&mut self, by: Grouping, step: StepValues) {
         let sane = |group: &GroupValues| {
             group.nan.checked_add(group.infinite).is_some_and(|odd| odd <= group.count)
@@ -83,7 +83,7 @@ impl KeptValues {
         }
     }
 
-    /// The groups of a checkpoint, if it is still what it was.
+    /// Returns the groups of a checkpoint if it is unchanged.
     #[must_use]
     pub fn groups(&self, by: Grouping, now: &StepValues) -> Option<&[GroupValues]> {
         let kept = self.of[by as usize].get(&now.name)?;
@@ -91,14 +91,15 @@ impl KeptValues {
         fits.then_some(kept.groups.as_slice())
     }
 
-    /// Whether a checkpoint was changed since its values were kept.
+    /// Returns whether a checkpoint was changed since its values were saved.
     #[must_use]
     pub fn is_changed(&self, by: Grouping, now: &StepValues) -> bool {
         self.of[by as usize].contains_key(&now.name) && self.groups(by, now).is_none()
     }
 }
 
-/// A time since 1970 as the file has it: browsers tell milliseconds only.
+/// Formats a time since 1970 for the file; browsers only provide milliseconds (`is_exact` is
+/// false).
 #[must_use]
 pub fn time_text(since: Duration, is_exact: bool) -> String {
     match is_exact {
@@ -107,7 +108,7 @@ pub fn time_text(since: Duration, is_exact: bool) -> String {
     }
 }
 
-/// Whether two times are the same, as far as both are exact.
+/// Returns whether two times are the same, at the lower of their precisions.
 fn same_time(one: &str, two: &str) -> bool {
     let (short, long) = if one.len() < two.len() { (one, two) } else { (two, one) };
     short.contains('.') && long.starts_with(short)
@@ -145,7 +146,7 @@ mod tests {
         kept.keep(Grouping::Role, step("b.mdl", "5.000000001"));
         kept.keep(Grouping::Role, step("a.mdl", "5.000000001"));
         kept.keep(Grouping::State, step("a.mdl", "5.25"));
-        // Nothing is known of what can't be told from another, or was not read whole.
+        // Values are not saved without a modification time or if they are incomplete.
         kept.keep(Grouping::State, step("c.mdl", ""));
         kept.keep(Grouping::State, StepValues { wrong: "cut".into(), ..step("d.mdl", "1.5") });
         kept.keep(Grouping::State, StepValues { groups: Vec::new(), ..step("e.mdl", "1.5") });
@@ -190,7 +191,7 @@ mod tests {
             let error = KeptValues::parse(text.as_bytes()).unwrap_err();
             assert_eq!(error.what(), "this is not a file of kept values", "{text}");
         }
-        // More NaNs than values: nobody wrote that.
+        // More NaNs than values: the file was not written by this program.
         let mut kept = KeptValues::default();
         kept.keep(Grouping::State, step("a.mdl", "5.5"));
         let text = kept.json().replace("\"nan\":1", "\"nan\":18446744073709551615");

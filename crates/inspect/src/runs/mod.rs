@@ -1,13 +1,13 @@
-//! A run folder (`model_dir`): which of its files are checkpoints, which one the trainer would
-//! load by itself, what could be thrown away. From names, sizes and the text of the index; no
-//! file is opened here. What opening them tells comes in as [`OpenCheck`].
+//! A run folder (`model_dir`): which of its files are checkpoints, which one the trainer would load
+//! by itself, and which ones can be deleted. This uses names, sizes and the text of the index; it
+//! does not open files. The results of opening them come in as [`OpenCheck`].
 //!
 //! The rules are those of the Cerebras trainer: the latest checkpoint is the one with the highest
 //! step, then the newest timestamp in its name; one without a timestamp comes before those with
-//! one. Modification times are never looked at. Where there is an index
-//! (`checkpoints_index.yaml`), only what it lists counts.
+//! one. Modification times are ignored. If there is an index (`checkpoints_index.yaml`), only the
+//! checkpoints that it lists count.
 //!
-//! Checkpoints of other trainers, which may be folders, are known by their names (`trainers.rs`).
+//! Checkpoints of other trainers, which may be folders, are recognized by name (`trainers.rs`).
 
 mod index;
 mod kept;
@@ -31,41 +31,42 @@ use std::collections::HashSet;
 
 use crate::Json;
 
-/// A file of the folder, or a folder in it that is a checkpoint.
+/// A file in the run folder, or a subfolder that is a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileEntry {
     /// Its name, without the folder.
     pub name: String,
-    /// Its size; of a folder, that of its files.
+    /// Its size; for a folder, the total size of its files.
     pub bytes: u64,
-    /// What it is, by its name.
+    /// Its kind, derived from its name.
     pub kind: RunFile,
-    /// Of a folder, the paths of its files from the run folder and their sizes; empty for a file.
+    /// For a folder, the paths of its files relative to the run folder, and their sizes; empty for
+    /// a file.
     pub members: Vec<(String, u64)>,
 }
 
-/// Whether a folder of that name is a checkpoint of a run.
+/// Returns whether a folder with this name is a checkpoint of a run.
 pub fn is_checkpoint_folder(name: &str) -> bool {
     trainers::folder(name).is_some()
 }
 
-/// What a file of a run folder is, by its name.
+/// The kinds of files in a run folder, derived from their names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunFile {
-    /// A checkpoint that the trainer counts.
+    /// A checkpoint that counts for the trainer.
     Checkpoint(CheckpointName),
-    /// Named as one, but for a timestamp that is no date: the trainer passes it over.
+    /// Named like a checkpoint, but with an invalid timestamp; the trainer skips it.
     NoDate,
-    /// Some states of a checkpoint, saved besides it (`model_checkpoint_500.mdl`).
+    /// Some states of a checkpoint, saved in addition to it (`model_checkpoint_500.mdl`).
     Subset {
         /// The states, joined by `_`.
         states: String,
-        /// The checkpoint that they are of.
+        /// The name of the checkpoint that they belong to.
         of: String,
     },
-    /// What a run that restarts by itself keeps (`trainer_state_500.mdl`).
+    /// State that a run with automatic restart saves (`trainer_state_500.mdl`).
     TrainerState,
-    /// What saving left behind when it was interrupted.
+    /// A leftover of an interrupted save.
     Temporary,
     /// The list of checkpoints, or its lock.
     Index,
@@ -73,7 +74,7 @@ pub enum RunFile {
     Other,
 }
 
-/// What is in a run folder.
+/// The contents of a run folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunContents {
     /// The checkpoints, the oldest first; then everything else by name.
@@ -82,15 +83,16 @@ pub struct RunContents {
     pub latest: Option<String>,
     /// Whether there is an index.
     pub indexed: bool,
-    /// Paths in the index that are not in the folder, or no checkpoints by their names.
+    /// Paths in the index that are not in the folder, or whose names are not those of checkpoints.
     pub only_index: Vec<String>,
-    /// Checkpoints that the index does not list; empty without one.
+    /// Checkpoints that the index does not list; empty if there is no index.
     pub only_folder: Vec<String>,
 }
 
 impl RunContents {
-    /// Sorts the files of a folder. `files` are paths from it and sizes: names, and paths of files in folders that
-    /// are checkpoints. `index`: the paths that the index lists, if there is one.
+    /// Classifies and sorts the files of a folder. `files` are paths relative to it, with sizes:
+    /// its files, and the files in subfolders that are checkpoints. `index` has the paths that the
+    /// index lists, if there is one.
     pub fn new(
         files: Vec<(String, u64)>,
         index: Option<Vec<String>>,
@@ -146,7 +148,7 @@ impl RunContents {
         run
     }
 
-    /// Takes an entry for the one that the trainer loads, as [`named_latest`] says, if it is there.
+    /// Sets the entry that the trainer loads, as named by [`named_latest`], if that entry exists.
     #[must_use]
     pub fn with_latest(mut self, name: Option<String>) -> Self {
         let there = name.filter(|name| self.checkpoints().any(|entry| entry.name == *name));
@@ -156,16 +158,17 @@ impl RunContents {
         self
     }
 
-    /// The checkpoints that the trainer counts, the oldest first.
+    /// Returns the checkpoints that count for the trainer, the oldest first.
     pub fn checkpoints(&self) -> impl DoubleEndedIterator<Item = &FileEntry> {
         self.entries.iter().filter(|entry| entry.is_checkpoint())
     }
 
-    /// The checkpoints that may go if the newest `keep` that count stay ([`RunContents::unsound`] says of
-    /// each entry why it does not count), those whose step is a multiple of `every` besides, and
-    /// in any case the one that would be loaded and the newest one of the trainer's that counts. What is newer than the oldest that is kept stays,
-    /// too, and nothing goes while fewer than `keep` count. Nothing that is not named as a
-    /// checkpoint is ever among them.
+    /// Returns the checkpoints that can be deleted if the newest `keep` sound ones are kept.
+    /// [`RunContents::unsound`] gives `unsound`, for each entry the reason why it does not count.
+    /// Also kept are: checkpoints whose step is a multiple of `every`, the one that would be
+    /// loaded, the newest sound one of the trainer's, and everything newer than the oldest that is
+    /// kept. Returns nothing if fewer than `keep` are sound. Never returns files that are not named
+    /// as checkpoints.
     pub fn prunable(
         &self,
         keep: usize,
@@ -198,7 +201,7 @@ impl RunContents {
         old
     }
 
-    /// As JSON; `wrong` says for each entry what is wrong with it, empty for nothing.
+    /// Returns the contents as JSON. `wrong` has the problem of each entry, or an empty string.
     pub fn json<'a>(&self, wrong: impl IntoIterator<Item = &'a str>) -> String {
         let mut json = Json::new();
         json.object(|json| {
@@ -225,7 +228,8 @@ impl RunContents {
 }
 
 impl FileEntry {
-    /// The path of the file to open, from the run folder; `None` for a folder without weights.
+    /// Returns the path of the file to open, relative to the run folder; `None` for a folder
+    /// without weights.
     pub fn opened(&self) -> Option<&str> {
         match self.members.is_empty() {
             true => Some(&self.name),
@@ -233,7 +237,7 @@ impl FileEntry {
         }
     }
 
-    /// All files of it, as paths from the run folder, with their sizes.
+    /// Returns the paths of all its files, relative to the run folder, and their sizes.
     pub fn files(&self) -> Vec<(&str, u64)> {
         match self.members.is_empty() {
             true => vec![(&self.name, self.bytes)],
@@ -241,12 +245,12 @@ impl FileEntry {
         }
     }
 
-    /// Whether the trainer counts it as a checkpoint.
+    /// Returns whether the trainer counts it as a checkpoint.
     pub fn is_checkpoint(&self) -> bool {
         matches!(self.kind, RunFile::Checkpoint(_))
     }
 
-    /// Whether it is named as a checkpoint, or as some states of one: what can be opened.
+    /// Returns whether it is named as a checkpoint, or as some states of one, and so can be opened.
     pub fn holds_states(&self) -> bool {
         matches!(self.kind, RunFile::Checkpoint(_) | RunFile::Subset { .. })
     }
@@ -259,7 +263,7 @@ impl FileEntry {
             if let RunFile::Checkpoint(name) = &self.kind {
                 match name.step.to_string().parse::<u64>() {
                     Ok(step) => json.name("step").number(step),
-                    // A step may be larger than what JSON's readers hold.
+                    // The step may exceed the numbers that JSON parsers can hold.
                     Err(_) => json.name("step").str(&name.step.to_string()),
                 }
                 if let Some(timestamp) = &name.timestamp {
@@ -274,7 +278,7 @@ impl FileEntry {
 }
 
 impl RunFile {
-    /// A word for it.
+    /// Returns a word for it.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Checkpoint(_) => "checkpoint",
@@ -319,8 +323,8 @@ fn kind(name: &str, pattern: &NamePattern) -> RunFile {
     }
 }
 
-/// `NAME.0123abcd.tmp`, as the Cerebras library names a file until it is complete, and whatever else
-/// ends so; what this program does until then.
+/// Returns whether the name is that of an incomplete file: `NAME.0123abcd.tmp`, as the Cerebras
+/// library writes it, and any other `.tmp`; or the name that this program uses.
 fn is_temporary(name: &str) -> bool {
     name.ends_with(".tmp") || name.starts_with(".statelens-") && name.ends_with(".part")
 }
@@ -399,7 +403,8 @@ mod tests {
         assert_eq!(gone(2, None), ["checkpoint_20.mdl", "checkpoint_100.mdl"]);
         assert_eq!(gone(1, Some(100)), ["checkpoint_20.mdl"]);
         assert_eq!(gone(9, None), [""; 0]);
-        // What would be loaded stays, and so does the newest even if none is to be kept.
+        // The checkpoint that would be loaded stays, and so does the newest one even if `keep` is
+        // 0.
         let listed = run(&NAMES, Some(&["checkpoint_20.mdl"]));
         assert_eq!(
             names(listed.prunable(0, None, &sound)),

@@ -1,33 +1,33 @@
-//! Names of checkpoints.
+//! Names of checkpoint files.
 
 use statelens_checkpoint::{Error, Result};
 
-/// How a run names its checkpoints: a text with `{step}` in it. Unlike the trainer, which takes
-/// the rest for a regular expression, it stands for itself here.
+/// How a run names its checkpoints: a string that contains `{step}`. The rest is taken literally,
+/// unlike in the trainer, which reads it as a regular expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamePattern {
     before: String,
     after: String,
 }
 
-/// What the name of a checkpoint says; in the order of age.
+/// The step and timestamp in the name of a checkpoint; ordered by age.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CheckpointName {
     /// The step at which it was saved.
     pub step: u128,
-    /// `20240131_235959`, in a name that would else have been taken already.
+    /// A timestamp like `20240131_235959`, which the trainer adds if the name without it is taken.
     pub timestamp: Option<String>,
 }
 
 impl Default for NamePattern {
-    /// The trainer's: `checkpoint_{step}.mdl`.
+    /// The trainer's default: `checkpoint_{step}.mdl`.
     fn default() -> Self {
         Self { before: "checkpoint_".into(), after: ".mdl".into() }
     }
 }
 
 impl NamePattern {
-    /// Understands a pattern: `{step}` once, and no other field.
+    /// Parses a pattern, which must contain `{step}` once and no other field.
     pub fn parse(text: &str) -> Result<Self> {
         let parts = text.split_once("{step}");
         let plain = |part: &str| !part.contains(['{', '}', '/', '\\']);
@@ -40,12 +40,12 @@ impl NamePattern {
         }
     }
 
-    /// Whether it is the trainer's own.
+    /// Returns whether this is the trainer's default.
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What a file name says, if it is one of these; an error if its timestamp is not a date.
+    /// Parses a file name; `None` if it does not match. Fails if its timestamp is not a date.
     pub fn find(&self, name: &str) -> Option<Result<CheckpointName>> {
         let middle = name.strip_prefix(self.before.as_str())?.strip_suffix(self.after.as_str())?;
         let digits =
@@ -63,7 +63,7 @@ impl NamePattern {
         if !digits(step) {
             return None;
         }
-        // A step of 39 digits is none that was trained.
+        // A step that overflows can't be from training.
         let step = step.parse().ok()?;
         Some(match timestamp {
             None => Ok(CheckpointName { step, timestamp: None }),
@@ -77,7 +77,7 @@ impl NamePattern {
     }
 }
 
-/// Whether `20240131` and `235959` are a day and a time; both are digits.
+/// Returns whether the digits `20240131` and `235959` are a valid date and time.
 fn is_date(day: &str, time: &str) -> bool {
     let number = |text: &str| text.parse::<u32>().unwrap_or(u32::MAX);
     let (year, month, date) = (number(&day[..4]), number(&day[4..6]), number(&day[6..]));
@@ -90,7 +90,7 @@ fn is_date(day: &str, time: &str) -> bool {
         _ => return false,
     };
     let (hour, minute, second) = (number(&time[..2]), number(&time[2..4]), number(&time[4..]));
-    // Python's `%S` takes 61 seconds, and its datetime refuses more than 59.
+    // Python's `%S` accepts 61 seconds, but its datetime refuses more than 59.
     year >= 1 && (1..=days).contains(&date) && hour < 24 && minute < 60 && second < 60
 }
 

@@ -1,8 +1,8 @@
-//! Which checkpoints of a run count as kept: those that are whole.
+//! Which checkpoints of a run are sound, that is complete.
 //!
-//! One counts if its structure can be read to its end, nothing in it is missing, damaged or
-//! unfinished (the mark `__SUCCESS__` of Cerebras checkpoints is such a sign), and it has every
-//! state that another whole checkpoint of the run has.
+//! A checkpoint is sound if its structure can be read to the end, nothing in it is missing, damaged
+//! or unfinished (the `__SUCCESS__` mark of Cerebras checkpoints is one sign), and it has every
+//! state that any other intact checkpoint of the run has.
 
 use std::collections::HashSet;
 
@@ -10,17 +10,17 @@ use statelens_checkpoint::{Checkpoint, Error, Grade, Value};
 
 use super::{FileEntry, RunContents};
 
-/// What opening a checkpoint of a run told.
+/// The result of opening a checkpoint of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenCheck {
-    /// Why it can't be opened, or what is missing or damaged; empty for nothing.
+    /// Why it can't be opened, or what is missing or damaged; empty if nothing is wrong.
     pub wrong: String,
     /// The names of its top-level states.
     pub states: Vec<String>,
 }
 
 impl OpenCheck {
-    /// What an opened checkpoint tells, or why it could not be opened.
+    /// Creates the result of opening a checkpoint.
     pub fn of(opened: Result<&Checkpoint, &Error>) -> Self {
         match opened {
             Err(error) => Self { wrong: error.what().to_owned(), states: Vec::new() },
@@ -35,12 +35,12 @@ impl OpenCheck {
 }
 
 impl RunContents {
-    /// For each of [`RunContents::entries`] that is a checkpoint and does not count as kept, why; `None`
-    /// for one that does, and for what is not a checkpoint. `looked` goes by entry, too: `None` for
-    /// what was not opened, which does not count either.
+    /// Returns, for each of [`RunContents::entries`] that is a checkpoint, why it is not sound;
+    /// `None` if it is sound or not a checkpoint. `looked` has the result of each entry; entries
+    /// that were not opened (`None`) are not sound.
     pub fn unsound(&self, looked: &[Option<OpenCheck>]) -> Vec<Option<String>> {
         let of = |at: usize| looked.get(at).and_then(Option::as_ref);
-        // Every state that a whole checkpoint has, with the name of the newest one that has it.
+        // Every state of an intact checkpoint, with the name of the newest one that has it.
         let mut known: HashSet<&str> = HashSet::new();
         let mut all: Vec<(&str, &str)> = Vec::new();
         for (at, entry) in self.entries.iter().enumerate().rev() {
@@ -67,8 +67,8 @@ impl RunContents {
         self.entries.iter().enumerate().map(why).collect()
     }
 
-    /// The newest checkpoint that counts as kept and that the trainer would not skip;
-    /// `unsound` is from [`RunContents::unsound`].
+    /// Returns the newest sound checkpoint that the trainer would not skip; `unsound` is the result
+    /// of [`RunContents::unsound`].
     pub fn latest_sound(&self, unsound: &[Option<String>]) -> Option<&FileEntry> {
         let mut entries = self.entries.iter().enumerate().rev();
         let found = entries.find(|(at, entry)| {
@@ -80,7 +80,7 @@ impl RunContents {
     }
 }
 
-/// The top-level states, by name.
+/// Returns the names of the top-level states.
 fn states(checkpoint: &Checkpoint) -> Vec<String> {
     match checkpoint.value(checkpoint.root()) {
         Value::Dict(dict) => dict.entries.iter().map(|(key, _)| key.to_string()).collect(),
@@ -143,14 +143,15 @@ mod tests {
         let names = |keep, unsound: &[Option<String>]| -> Vec<String> {
             run.prunable(keep, None, unsound).iter().map(|entry| entry.name.clone()).collect()
         };
-        // The newest is cut short: the newest whole one stays beside it.
+        // The newest is cut short, so the newest sound one is kept in addition to it.
         let newest = [None, None, None, None, bad.clone()];
         assert_eq!(names(1, &newest), ["checkpoint_1.mdl", "checkpoint_2.mdl", "checkpoint_3.mdl"]);
         assert_eq!(names(3, &newest), ["checkpoint_1.mdl"]);
-        // Damaged ones between do not count, and those older than all that are kept may go.
+        // Damaged ones in between do not count, and those older than all that are kept can be
+        // deleted.
         let between = [bad.clone(), None, None, bad.clone(), None];
         assert_eq!(names(2, &between), ["checkpoint_1.mdl", "checkpoint_2.mdl"]);
-        // Nothing goes where too few are whole.
+        // Nothing is deleted if too few are sound.
         let all = vec![bad; 5];
         assert_eq!(names(1, &all), [""; 0]);
         assert_eq!(names(4, &between), [""; 0]);

@@ -1,19 +1,19 @@
-//! Names of checkpoints in the run folders of other trainers, files and folders.
+//! Names of checkpoint files and folders in the run folders of other trainers.
 //!
 //! | trainer | checkpoint | which one is loaded |
 //! |---|---|---|
 //! | Hugging Face Trainer, diffusers, Accelerate | folder `checkpoint-500` | the highest step |
 //! | PyTorch Lightning | file `epoch=3-step=500.ckpt` | the highest step |
-//! | DeepSpeed | folder `global_step500` | what the file `latest` names |
-//! | Megatron | folder `iter_0000500` | what `latest_checkpointed_iteration.txt` counts |
+//! | DeepSpeed | folder `global_step500` | the one named in the file `latest` |
+//! | Megatron | folder `iter_0000500` | the one in `latest_checkpointed_iteration.txt` |
 //! | scripts | file `checkpoint_500.pt` | the highest step |
 
 use super::CheckpointName;
 
-/// Ends of file names that PyTorch and others save checkpoints under.
+/// File extensions that PyTorch and others use for checkpoints.
 const ENDS: [&str; 7] = ["pt", "pth", "bin", "ckpt", "tar", "safetensors", "pkl"];
 
-/// What the name of a file says, if it is one of those.
+/// Parses the name of a checkpoint file; `None` if it is not one.
 pub(super) fn file(name: &str) -> Option<CheckpointName> {
     let (stem, end) = name.rsplit_once('.')?;
     let stem = match (stem.rsplit_once('.'), end) {
@@ -42,14 +42,14 @@ pub(super) fn file(name: &str) -> Option<CheckpointName> {
     Some(CheckpointName { step: number(step)?, timestamp: version.map(str::to_owned) })
 }
 
-/// What the name of a folder says, if it is one of those.
+/// Parses the name of a checkpoint folder; `None` if it is not one.
 pub(super) fn folder(name: &str) -> Option<CheckpointName> {
     let before = ["checkpoint-", "checkpoint_", "global_step", "iter_", "step_", "step-"];
     let step = before.iter().find_map(|before| name.strip_prefix(before))?;
     Some(CheckpointName { step: number(step)?, timestamp: None })
 }
 
-/// The name of the entry that a file of the folder says is loaded, given the file's name and text.
+/// Returns the name of the entry to load, given the name and text of a file that names it.
 pub fn named_latest(file: &str, text: &str) -> Option<String> {
     let text = text.trim();
     match file {
@@ -61,7 +61,7 @@ pub fn named_latest(file: &str, text: &str) -> Option<String> {
     }
 }
 
-/// Files of a run folder of which [`named_latest`] reads the text.
+/// Files of a run folder whose text [`named_latest`] parses.
 pub const LATEST_FILES: [&str; 2] = ["latest", "latest_checkpointed_iteration.txt"];
 
 fn number(text: &str) -> Option<u128> {
@@ -69,8 +69,8 @@ fn number(text: &str) -> Option<u128> {
     text.parse().ok().filter(|_| digits)
 }
 
-/// The file to open of a folder that is a checkpoint, of the paths of its files and their sizes: the weights
-/// of the model, or the index of their shards.
+/// Returns the file to open in a checkpoint folder, given the paths and sizes of its files: the
+/// weights of the model, or the index of their shards.
 pub(super) fn main(members: &[(String, u64)]) -> Option<&str> {
     let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     for wanted in MAINS {
@@ -95,7 +95,7 @@ pub(super) fn main(members: &[(String, u64)]) -> Option<&str> {
     others.max_by_key(|(_, bytes)| *bytes).map(|(path, _)| path.as_str())
 }
 
-/// What the weights of a model are called, the likeliest first.
+/// File names of model weights, the most likely first.
 const MAINS: [&str; 14] = [
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",

@@ -1,5 +1,5 @@
-//! The values of the checkpoints of a run over its steps: norms, deviations and counts of what is NaN
-//! or infinite, by group of tensors. What is kept of a checkpoint is a few numbers for each group.
+//! The values of a run's checkpoints over its steps: norms, deviations and counts of NaN and
+//! infinite values, by group of tensors. Only a few numbers per group are kept of each checkpoint.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::picture::{Chart, Series};
 use crate::weights::{Survey, TensorOutcome, countable};
 use crate::{Json, counted, grouped};
 
-/// What tensors are taken together.
+/// How tensors are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Grouping {
-    /// Those of one top-level state: `model`, `optimizer`.
+    /// By top-level state: `model`, `optimizer`.
     #[default]
     State,
-    /// Those of one role, whatever their layer: `model.layers.*.mlp.up_proj.weight`.
+    /// By role, whatever the layer: `model.layers.*.mlp.up_proj.weight`.
     Role,
-    /// Each by itself.
+    /// Each tensor separately.
     Tensor,
 }
 
 impl Grouping {
-    /// All of them.
+    /// All groupings.
     pub const ALL: [Self; 3] = [Self::State, Self::Role, Self::Tensor];
 
-    /// A word for it.
+    /// Returns a word for it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -41,28 +41,27 @@ impl Grouping {
     }
 }
 
-/// Groups of a checkpoint, at most; the rest is one together.
+/// Maximum number of groups per checkpoint; the rest is one group.
 const MOST_GROUPS: usize = 20_000;
-/// What groups beyond those are called.
+/// The name of the group for the rest.
 const REST: &str = "(more)";
 
-/// What is known of the values of a group of tensors. Norm, mean and deviation are those of the finite
-/// values.
+/// Statistics of a group of tensors. Norm, mean and deviation are those of the finite values.
 #[derive(Debug, Clone, PartialEq, Default, serde::Deserialize)]
 pub struct GroupValues {
-    /// What they are called together.
+    /// The name of the group.
     #[serde(rename = "group")]
     pub name: String,
-    /// How many tensors were read.
+    /// Number of tensors read.
     pub tensors: u64,
-    /// How many more there are, whose values are missing or can't be read.
+    /// Number of further tensors, whose values are missing or can't be read.
     #[serde(default)]
     pub missing: u64,
-    /// All values.
+    /// Number of all values.
     pub count: u64,
-    /// Those that are NaN.
+    /// Number of NaN values.
     pub nan: u64,
-    /// Those that are infinite.
+    /// Number of infinite values.
     pub infinite: u64,
     /// The Euclidean norm.
     #[serde(deserialize_with = "number")]
@@ -76,7 +75,8 @@ pub struct GroupValues {
 }
 
 impl GroupValues {
-    /// Adds those of a tensor: exact but for rounding, as sums of parts are (Chan, Golub and LeVeque).
+    /// Adds the statistics of a tensor. Exact except for rounding: the parallel variance algorithm
+    /// of Chan, Golub and LeVeque.
     pub fn add(&mut self, of: &Statistics) {
         let finite = |count: u64, nan: u64, infinite: u64| (count - nan - infinite) as f64;
         let before = finite(self.count, self.nan, self.infinite);
@@ -89,26 +89,26 @@ impl GroupValues {
         let (Some(mean), Some(std)) = (of.mean, of.std) else { return };
         let (one, two) = (before / (before + now), now / (before + now));
         let apart = mean - self.mean;
-        // As a root of sums of squares, which don't overflow.
+        // Combined with `hypot`, so that the squares don't overflow.
         let within = (self.std * one.sqrt()).hypot(std * two.sqrt());
         self.std = within.hypot(apart * (one * two).sqrt());
         self.mean += apart * two;
     }
 }
 
-/// The groups of a checkpoint, as its tensors are read.
+/// The groups of a checkpoint while its tensors are read.
 #[derive(Debug)]
 pub struct TensorGroups {
-    /// Of each tensor, once, the group.
+    /// The group of each tensor.
     of: HashMap<TensorId, usize>,
     groups: Vec<GroupValues>,
-    /// Tensors that could not be read, and why the first could not.
+    /// Number of tensors that could not be read; `why` is the reason for the first.
     unread: u64,
     why: String,
 }
 
 impl TensorGroups {
-    /// The groups of a checkpoint, nothing of which was read.
+    /// Returns the groups of a checkpoint before anything is read.
     #[must_use]
     pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf], by: Grouping) -> Self {
         let texts: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
@@ -143,7 +143,7 @@ impl TensorGroups {
         Self { of, groups, unread: 0, why: String::new() }
     }
 
-    /// The machine that reads them, with tensors in parts of about so many bytes.
+    /// Returns the machine that reads the tensors, in parts of about `bytes` bytes.
     #[must_use]
     pub fn survey(&self, checkpoint: &Arc<Checkpoint>, leaves: &[Leaf], bytes: u64) -> Survey {
         let tensors = leaves.iter().filter_map(|leaf| checkpoint.tensor_of(leaf.target));
@@ -152,7 +152,7 @@ impl TensorGroups {
         Survey::divided(checkpoint.clone(), tensors, bytes)
     }
 
-    /// Takes what became of tensors.
+    /// Adds the results of tensors.
     pub fn learn(&mut self, found: &[(TensorId, TensorOutcome)]) {
         for (id, outcome) in found {
             let group = self.of.get(id).and_then(|at| self.groups.get_mut(*at));
@@ -172,7 +172,7 @@ impl TensorGroups {
         }
     }
 
-    /// What they come to, and what is wrong, if some tensors could not be read.
+    /// Returns the groups, and an error message if some tensors could not be read.
     #[must_use]
     pub fn finish(self) -> (Vec<GroupValues>, String) {
         let Self { groups, unread, why, .. } = self;
@@ -184,7 +184,7 @@ impl TensorGroups {
     }
 }
 
-/// A checkpoint of a run, and its values if they were read.
+/// A checkpoint of a run, and its values if they have been read.
 #[derive(Debug, Clone, PartialEq, Default, serde::Deserialize)]
 pub struct StepValues {
     /// The name of its file.
@@ -193,16 +193,16 @@ pub struct StepValues {
     pub step: u64,
     /// The size of its file.
     pub bytes: u64,
-    /// When its file was changed, as far as that is known: the same text for the same time.
+    /// When its file was changed, if known; equal times give equal texts.
     pub modified: String,
-    /// Why it has no values, or not all of them; empty for nothing.
+    /// Why its values are missing or incomplete; empty if they are complete.
     #[serde(default)]
     pub wrong: String,
-    /// Its groups; none if it was not read.
+    /// Its groups; empty if it has not been read.
     pub groups: Vec<GroupValues>,
 }
 
-/// What is drawn over steps.
+/// The quantity that is plotted over steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimelineMeasure {
     /// The norm.
@@ -213,14 +213,14 @@ pub enum TimelineMeasure {
 }
 
 impl StepValues {
-    /// Whether its values are not those of all its tensors, as far as that is known.
+    /// Returns whether its values are known to be incomplete.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         let missing = self.groups.iter().any(|group| group.missing > 0);
         !self.groups.is_empty() && (missing || !self.wrong.is_empty())
     }
 
-    /// Why its values are partial; empty if they are not.
+    /// Returns why its values are incomplete; empty if they are complete.
     #[must_use]
     pub fn why_partial(&self) -> String {
         if !self.is_partial() {
@@ -242,7 +242,7 @@ impl StepValues {
 }
 
 impl TimelineMeasure {
-    /// A word for it.
+    /// Returns a label for it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -251,7 +251,7 @@ impl TimelineMeasure {
         }
     }
 
-    /// The number of a group; NaN if it has none.
+    /// Returns the value for a group; NaN if the group does not have one.
     #[must_use]
     pub fn of(self, group: &GroupValues) -> f64 {
         let finite = group.count - group.nan - group.infinite;
@@ -263,7 +263,7 @@ impl TimelineMeasure {
     }
 }
 
-/// The names of all groups of some checkpoints, in the order in which they are met.
+/// Returns the names of all groups of these checkpoints, in order of first occurrence.
 #[must_use]
 pub fn group_names(steps: &[StepValues]) -> Vec<String> {
     let mut seen = HashSet::new();
@@ -271,18 +271,18 @@ pub fn group_names(steps: &[StepValues]) -> Vec<String> {
     all.filter(|name| seen.insert(*name)).map(str::to_owned).collect()
 }
 
-/// Which groups are drawn where nobody chose any.
+/// The groups that are drawn by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FirstLines {
     /// Their names.
     pub drawn: Vec<String>,
-    /// Of those that are not: single numbers like a loss scale, in whose scale the norms of weights are all flat;
-    /// states of random generators; counters of steps.
+    /// The groups that are not drawn: single numbers like a loss scale, next to which the norms of
+    /// weights would look flat; states of random generators; step counters.
     pub single: Vec<String>,
 }
 
-/// The groups that are drawn where nobody chose any: so many of the first, without single numbers, states of
-/// random generators and counters, if there are others.
+/// Returns the groups that are drawn by default: the first `most`, without single numbers, states
+/// of random generators and counters if there are other groups.
 #[must_use]
 pub fn first_lines(steps: &[StepValues], most: usize) -> FirstLines {
     let is_single = |name: &String| {
@@ -298,7 +298,7 @@ pub fn first_lines(steps: &[StepValues], most: usize) -> FirstLines {
     FirstLines { drawn, single }
 }
 
-/// Whether a group holds what a trainer keeps beside weights: states of random generators, counters.
+/// Returns whether a group is a trainer's bookkeeping: states of random generators, counters.
 fn is_bookkeeping(name: &str) -> bool {
     const COUNTERS: [&str; 8] = [
         "step",
@@ -321,8 +321,8 @@ fn is_bookkeeping(name: &str) -> bool {
     parts.any(|part| random(&part)) || COUNTERS.contains(&last.as_str())
 }
 
-/// The lines of these groups over steps, with what is NaN or infinite below. Checkpoints without
-/// values are gaps; those of which only some tensors were read are partial.
+/// Returns a chart of these groups over steps, with the counts of NaN and infinite values below.
+/// Checkpoints without values are gaps; those with only some tensors read are partial.
 #[must_use]
 pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasure) -> Chart {
     let of = |step: &StepValues, name: &str| -> f64 {
@@ -357,14 +357,15 @@ pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasu
     }
 }
 
-/// Whether some lines are so far above others that those would lie on the floor: a loss scale beside weights.
+/// Returns whether some lines are so far above others that those would appear as zero, like weights
+/// next to a loss scale.
 fn are_far_apart(lines: &[Series]) -> bool {
     let most = |line: &Series| line.points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
     let tops = || lines.iter().map(most).filter(|top| *top > 0.0 && top.is_finite());
     tops().fold(0.0, f64::max) > 100.0 * tops().fold(f64::INFINITY, f64::min)
 }
 
-/// The values of a run as JSON; what there is no number for is `null`.
+/// Writes the values of a run as JSON; figures without a value are `null`.
 pub fn values_json(json: &mut Json, by: Grouping, steps: &[StepValues]) {
     json.object(|json| {
         json.name("statelens").number(1);
@@ -373,7 +374,7 @@ pub fn values_json(json: &mut Json, by: Grouping, steps: &[StepValues]) {
     json.newline();
 }
 
-/// The fields of an object that has the values of some checkpoints.
+/// Writes the fields of an object with the values of checkpoints.
 pub(super) fn groups_json<'a>(
     json: &mut Json,
     by: Grouping,
@@ -428,7 +429,8 @@ impl StepValues {
     }
 }
 
-/// A number as [`Json::float`] writes it, to the last bit: text if it is infinite, null if there is none.
+/// Parses a number as [`Json::float`] writes it, exact to the last bit: a string if infinite, null
+/// if there is none.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let text = <&RawValue>::deserialize(from)?.get();
     match text.trim_matches('"').parse() {
@@ -466,7 +468,7 @@ mod tests {
         ] {
             assert!((found / wanted - 1.0).abs() < 1e-14, "{found} {wanted}");
         }
-        // Deviations of 1 about 1e15, which sums of squares don't tell.
+        // Deviations of 1 around 1e15, which sums of squares can't resolve.
         let mut far = GroupValues::default();
         far.add(&statistics(&[1e15 - 1.0]));
         far.add(&statistics(&[1e15 + 1.0]));
@@ -497,7 +499,7 @@ mod tests {
         assert_eq!(chart.csv(), "step,model,NaN or infinite\n10,1.0,0\n20,2.0,3\n30,,\n");
         assert_eq!(chart.gaps, [(30.0, "cut short".to_owned())]);
         assert!(!chart.log);
-        // A loss scale beside it would leave it on the floor.
+        // A loss scale as second line would make the norm appear as zero.
         let mut scaled = steps.clone();
         let scale = GroupValues {
             name: "grad_scaler".into(),
@@ -508,7 +510,7 @@ mod tests {
         scaled[1].groups.push(scale);
         let scaled = over_steps(&scaled, &group_names(&scaled), TimelineMeasure::Norm);
         assert_eq!((scaled.log, scaled.up.as_str()), (true, "norm, by magnitude"));
-        // All of it is NaN: there is no norm.
+        // All values are NaN: there is no norm.
         let none = over_steps(&[step(10, 0.0, 10)], &names, TimelineMeasure::Norm);
         assert!(none.lines[0].points[0].1.is_nan());
     }
@@ -532,7 +534,7 @@ mod tests {
         );
         let svg = chart.svg(900, 420);
         assert_eq!(svg.matches(" partial\"").count(), 1);
-        // No line leads to it, and the axis is that of the others.
+        // No line leads to the partial point, and the axis fits the others.
         let line = svg.lines().rfind(|line| line.starts_with("<path class=\"l0\"")).unwrap();
         assert_eq!((line.matches('M').count(), line.matches('L').count()), (2, 0), "{line}");
         assert!(chart.text().contains("least 5 at 10"), "{}", chart.text());
@@ -567,7 +569,7 @@ mod tests {
         let text = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let (drawn, single) = (text(&["model"]), text(&["grad_scaler"]));
         assert_eq!(first_lines(&steps, 6), FirstLines { drawn, single });
-        // Where there is nothing else, and where it is more than single numbers, it is.
+        // It is drawn if there is nothing else, or if it is more than a single number.
         steps.iter_mut().for_each(|step| step.groups.truncate(1));
         let drawn = text(&["grad_scaler"]);
         assert_eq!(first_lines(&steps, 6), FirstLines { drawn, single: Vec::new() });

@@ -1,4 +1,4 @@
-//! Holding a checkpoint against a manifest that was made of it before.
+//! Compares a checkpoint with a manifest that was made of it earlier.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,17 +8,17 @@ use statelens_formats::manifest::{self, ManifestEntry};
 use super::report::{Problem, Trouble};
 use crate::manifest::Hashes;
 
-/// A manifest, in either form that is written.
+/// A manifest, in either of the two forms.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Manifest {
-    /// In JSON.
+    /// Entries from JSON.
     Entries(Vec<ManifestEntry>),
     /// In lines of four columns: hash or value, kind or dtype, shape, key.
     Lines(Vec<[String; 4]>),
 }
 
 impl Manifest {
-    /// Reads it; refuses a list that has no hashes.
+    /// Parses a manifest; fails if it does not have hashes.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let advice = "Make one with `statelens manifest FILE -o MANIFEST`.";
         let refused = |what: &str| Error::refused(what).advice(advice);
@@ -56,7 +56,7 @@ impl Manifest {
         }
     }
 
-    /// How many entries it has.
+    /// Returns the number of entries.
     fn len(&self) -> usize {
         match self {
             Self::Entries(entries) => entries.len(),
@@ -76,8 +76,8 @@ impl Manifest {
     }
 }
 
-/// Compares all leaves with the manifest, by key; returns how many entries match, and what is
-/// wrong with the others.
+/// Compares all leaves with the manifest, by key. Returns the number of matching entries, and the
+/// problems of the others.
 pub(super) fn against(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
@@ -85,7 +85,7 @@ pub(super) fn against(
     manifest: &Manifest,
 ) -> Result<(u64, Vec<Problem>)> {
     let mut known = Hashes::new(checkpoint, hashes);
-    // Two leaves may have one key: they are met in order.
+    // Two leaves may have the same key; they are matched in order.
     let keys: Vec<Text> = (0..manifest.len()).map(|index| manifest.key(index)).collect();
     let mut by_key: HashMap<&Text, VecDeque<usize>> = HashMap::new();
     for (index, key) in keys.iter().enumerate() {
@@ -123,7 +123,7 @@ pub(super) fn against(
     Ok((matching, problems))
 }
 
-/// The first thing in which an entry is not what it should be.
+/// Returns the first difference between two entries.
 fn entry(key: &str, wanted: &ManifestEntry, own: &ManifestEntry) -> Option<Problem> {
     let shape = |shape: &Option<Vec<u64>>| {
         shape.as_ref().map_or_else(|| "no shape".to_owned(), |shape| crate::shape_text(shape))

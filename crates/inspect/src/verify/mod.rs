@@ -1,12 +1,12 @@
-//! Whether a checkpoint is sound: all of it is read, once as far as that goes, every checksum
-//! that its files have is looked at, and numbers that are none are counted.
+//! Verifies a checkpoint: reads all of it, as far as possible only once, compares every checksum in
+//! its files, and counts NaN and infinite values.
 //!
-//! [`Verification`] is a [`Machine`](statelens_tensor::Machine), as a comparison is; [`verify`] is for
-//! callers that may block.
+//! [`Verification`] is a [`Machine`](statelens_tensor::Machine), like a comparison; [`verify`] is
+//! for callers that may block.
 //!
-//! Where a checksum is of the very bytes of a tensor, they pass once for both. What is looked at
-//! when a file is opened (the structures of HDF5, the pickle of a PyTorch file) is among the
-//! checkpoint's findings, which are problems here; so is what does not decode.
+//! If a checksum covers the stored bytes of a tensor, they are read once for both. Checks that run
+//! when a file is opened (the structures of HDF5, the pickle of a PyTorch file) are among the
+//! checkpoint's findings, which are problems here; so is anything that can't be decoded.
 
 mod against;
 mod passing;
@@ -42,25 +42,25 @@ pub(crate) use report::not_finite;
 pub use report::{NonFiniteTensor, Problem, ReportLine, Trouble, VerificationReport};
 pub use tally::NonFinite;
 
-/// Bytes that a gather may hold.
+/// Maximum memory of a gather, in bytes.
 const BUDGET: usize = 8 << 20;
 
-/// Bytes that the driver reads at once.
+/// Number of bytes that the driver reads at once.
 const BUFFER: usize = 256 << 10;
 
-/// Elements of a tensor that are looked at by one worker.
+/// Number of elements of a tensor that one worker processes at a time.
 const PIECE: u64 = 8 << 20;
 
-/// Problems before one that may be the same.
+/// Number of preceding problems that are searched for a duplicate.
 const NEAR: usize = 64;
 
-/// Keys of tensors that are named where bytes are wrong.
+/// Maximum number of tensor keys listed for wrong bytes.
 const MOST_TOLD: usize = 4;
 
 /// Verifies a checkpoint: a machine that is fed its files.
 pub type Verification = InOrder<Verifying>;
 
-/// What a [`Verification`] reads: all of a checkpoint, in the order in which it lies in the files.
+/// The work of a [`Verification`]: reads a whole checkpoint, in the order of the files.
 pub struct Verifying {
     checkpoint: Arc<Checkpoint>,
     leaves: Vec<Leaf>,
@@ -68,32 +68,33 @@ pub struct Verifying {
     checks: Vec<Check>,
     jobs: Vec<ReadJob>,
     pieces: Pieces,
-    /// Whether hashes are wanted, too.
+    /// Whether to compute hashes.
     hashing: bool,
-    /// Accumulators that no job uses now, if statistics are wanted, too: each is large.
+    /// Accumulators that are not in use, if statistics are computed. They are pooled because each
+    /// is large.
     accumulators: Option<Mutex<Vec<Accumulator>>>,
 }
 
-/// What a [`Verification`] has found.
+/// The results of a [`Verification`] so far.
 pub struct VerificationResults {
     hashes: HashMap<TensorId, String>,
     summaries: Vec<(TensorId, Box<Summary>)>,
     not_finite: PerTensor<NonFinite>,
     report: VerificationReport,
-    /// Of the job whose last piece is still to come.
+    /// Result of the job whose last piece is still missing.
     begun: Option<Result<Passed>>,
 }
 
-/// Something to be read from its start to its end.
+/// Bytes that are read from start to end.
 struct ReadJob {
-    /// Which of the checks, if it is of one.
+    /// The index of its check, if it belongs to one.
     check: Option<usize>,
-    /// The tensors whose bytes are in it as they are, in order.
+    /// The tensors whose bytes it contains unchanged, in order.
     tensors: Vec<JobTensor>,
     bytes: u64,
 }
 
-/// A tensor in the bytes of a job.
+/// A tensor within the bytes of a job.
 #[derive(Clone)]
 struct JobTensor {
     range: Range<u64>,
@@ -101,8 +102,8 @@ struct JobTensor {
 }
 
 impl Verification {
-    /// Looks at everything but weights: `checks` are those of the checkpoint's files. With
-    /// `hashing`, the tensors are hashed, to be held against a manifest.
+    /// Prepares a verification; does not read weights yet. `checks` are those of the checkpoint's
+    /// files. With `hashing`, the tensors are hashed, so that they can be compared with a manifest.
     pub fn new(checkpoint: Arc<Checkpoint>, checks: Checks, hashing: bool) -> Self {
         let leaves = checkpoint.leaves();
         let (keys, order) = keys_of(&checkpoint, &leaves);
@@ -146,27 +147,28 @@ impl Verification {
         )
     }
 
-    /// Also makes statistics of the tensors' values, from the same bytes. Tensors whose values are not numbers, such
-    /// as quantised blocks, have none; nor do constants, unless hashes are wanted.
+    /// Also computes statistics of the tensors from the same bytes. Tensors whose values are not
+    /// numbers, such as quantised blocks, do not have statistics; nor do constants, unless hashes
+    /// are computed.
     #[must_use]
     pub fn with_statistics(mut self) -> Self {
         self.work.accumulators = Some(Mutex::default());
         self
     }
 
-    /// Takes the statistics that were made since the last call.
+    /// Takes the statistics that were completed since the last call.
     pub fn take_summaries(&mut self) -> Vec<(TensorId, Box<Summary>)> {
         std::mem::take(&mut self.sum.summaries)
     }
 
-    /// Returns the SHA-256 of the tensors that were read, in hexadecimal, if hashes are wanted.
+    /// Returns the SHA-256 of the tensors read so far, in hexadecimal, if hashes are computed.
     #[must_use]
     pub fn hashes(&self) -> &HashMap<TensorId, String> {
         &self.sum.hashes
     }
 
-    /// What was found; complete once nothing is needed any more. Hashes were asked for if there
-    /// is a manifest.
+    /// Returns the report, which is complete once the machine needs nothing more. A manifest
+    /// requires `hashing`.
     pub fn into_report(self, manifest: Option<&Manifest>) -> Result<VerificationReport> {
         let Verifying { checkpoint, leaves, keys, .. } = &self.work;
         let VerificationResults { hashes, mut not_finite, mut report, .. } = self.sum;
@@ -182,7 +184,8 @@ impl Verification {
                 });
             }
         }
-        // What was noticed in looking for the bytes, and again in reading them, is one problem.
+        // A problem that was noticed both when locating and when reading the bytes is reported
+        // once.
         let mut told: Vec<Problem> = Vec::new();
         for problem in std::mem::take(&mut report.problems) {
             let near = told.len().saturating_sub(NEAR);
@@ -201,7 +204,7 @@ impl Verification {
 }
 
 impl Verifying {
-    /// Decides what is read, in the order in which it lies in the files.
+    /// Plans the jobs, in the order of their bytes in the files.
     fn plan(&mut self, ids: &[TensorId], places: Places, report: &mut VerificationReport) {
         report.problems.extend(places.problems);
         report.checksums = places.in_chunks;
@@ -216,7 +219,7 @@ impl Verifying {
         }
         order::by_key(&mut spans, |(span, _)| (span.file, span.offset, span.len));
         let mut repetition = Repetition::new(&self.checkpoint);
-        // Those that are read by themselves.
+        // Tensors that are read separately.
         let mut alone: Vec<JobTensor> = Vec::new();
         for id in ids {
             let Ok(tensor) = self.checkpoint.tensor(*id) else { continue };
@@ -257,7 +260,7 @@ impl Verifying {
         for (at, job) in self.jobs.iter().enumerate() {
             let (numel, grain) = match self.of(job) {
                 (None, Some(tensor)) => match self.checkpoint.tensor(tensor) {
-                    // A hash is of all bytes in order.
+                    // A hash needs all bytes in order, so the tensor can't be split.
                     Ok(tensor) => (tensor.numel(), grain(tensor).filter(|_| !self.hashing)),
                     Err(_) => (None, None),
                 },
@@ -271,7 +274,7 @@ impl Verifying {
         self.keys.get(tensor).cloned().unwrap_or_default()
     }
 
-    /// Which bytes of its job a part is of.
+    /// Returns the range of bytes that a part has in its job.
     fn bytes_of(&self, part: usize) -> Range<u64> {
         let (item, range) = (self.pieces.item(part), self.pieces.range(part));
         let size = match self.of(&self.jobs[item]) {
@@ -287,24 +290,24 @@ impl Verifying {
         0..size
     }
 
-    /// The check that a job is of, and the first tensor in it.
+    /// Returns the check of a job, and the first tensor in it.
     fn of(&self, job: &ReadJob) -> (Option<&Check>, Option<TensorId>) {
         let check = job.check.and_then(|index| self.checks.get(index));
         (check, job.tensors.first().map(|inner| inner.tensor))
     }
 
-    /// An accumulator for a job, if statistics are wanted.
+    /// Returns an accumulator for a job, if statistics are computed.
     fn accumulator(&self) -> Option<Accumulator> {
         let mut pool = self.accumulators.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         Some(pool.pop().unwrap_or_default())
     }
 
-    /// Whether a tensor is a constant that is not gone through: its one element tells.
+    /// Returns whether a tensor is a constant for which reading one element suffices.
     fn told_by_one(&self, tensor: &Tensor) -> bool {
         matches!(tensor.layout, Layout::Fill(_)) && !self.hashing
     }
 
-    /// What a constant comes to; nothing where its numbers are all finite.
+    /// Returns the counts of a constant tensor; `None` if its value is finite.
     fn constant(&self, id: TensorId) -> Result<Option<NonFinite>> {
         let tensor = self.checkpoint.tensor(id)?;
         let numel = tensor.numel().unwrap_or(0);
@@ -319,7 +322,7 @@ impl Verifying {
         Ok(found.first.is_some().then_some(found))
     }
 
-    /// The problem that the bytes of a job can't be read.
+    /// Creates the problem for bytes of a job that can't be read.
     fn unreadable(&self, job: &ReadJob, error: &Error) -> Problem {
         let (check, tensor) = self.of(job);
         let what = match (check, tensor) {
@@ -336,10 +339,10 @@ impl Verifying {
         problem
     }
 
-    /// The problem that the bytes of a job are others than those that a check is of.
+    /// Creates the problem for a checksum that does not match.
     fn wrong(&self, job: &ReadJob, check: &Check, found: u32) -> Problem {
         let span = place_of(&check.layout);
-        // Of what has no bytes none is wrong.
+        // Tensors without bytes are not affected.
         let has_bytes = |id| self.checkpoint.tensor(id).is_ok_and(|it| it.numel() != Some(0));
         let lies = job.tensors.iter().map(|inner| inner.tensor).filter(|id| has_bytes(*id));
         let mut lies = lies.map(|id| self.key(id)).filter(|key| *key != check.what);
@@ -443,7 +446,7 @@ impl Work for Verifying {
         }
         let job = &self.jobs[self.pieces.item(part)];
         match (found.outcome, self.of(job).0) {
-            // What can't be read is a problem, and the rest is looked at.
+            // Unreadable bytes are a problem, and the verification continues.
             (Err(error), _) => {
                 let error = crate::of_one_tensor(error)?;
                 report.problems.push(self.unreadable(job, &error));
@@ -463,7 +466,7 @@ impl Work for Verifying {
 }
 
 impl ReadJob {
-    /// Puts its tensors in order; takes out those that overlap others, to be read by themselves.
+    /// Sorts its tensors; removes and returns those that overlap others, to be read separately.
     fn part(&mut self) -> Vec<JobTensor> {
         let mut tensors = std::mem::take(&mut self.tensors);
         order::by_key(&mut tensors, |inner| (inner.range.start, inner.range.end));
@@ -481,7 +484,7 @@ impl ReadJob {
     }
 }
 
-/// Where a check's bytes begin in the file.
+/// Returns the location of a check's bytes in the file.
 fn place_of(layout: &Layout) -> Span {
     match layout {
         Layout::Span(span) => *span,
@@ -490,7 +493,7 @@ fn place_of(layout: &Layout) -> Span {
     }
 }
 
-/// How many bytes a check is of.
+/// Returns the number of bytes that a check covers.
 fn len_of(layout: &Layout) -> u64 {
     match layout {
         Layout::Packed(packed) => packed.len,
@@ -498,7 +501,8 @@ fn len_of(layout: &Layout) -> u64 {
     }
 }
 
-/// The check whose bytes hold those of a tensor as they are, by its job, and where in them.
+/// Finds the check whose bytes contain those of a tensor unchanged. Returns its job, and the range
+/// within it.
 fn within(
     tensor: &Tensor,
     checks: &[Check],
@@ -520,7 +524,8 @@ fn within(
     plain.then_some((job, start..start + span.len))
 }
 
-/// The last of the sorted spans that begins before a span, or with it, if it goes on to its end.
+/// Returns the last of the sorted spans that begins at or before a span, if it also contains its
+/// end.
 fn around(span: Span, spans: &[(Span, usize)]) -> Option<(Span, usize)> {
     let after =
         spans.partition_point(|(other, _)| (other.file, other.offset) <= (span.file, span.offset));
@@ -528,15 +533,15 @@ fn around(span: Span, spans: &[(Span, usize)]) -> Option<(Span, usize)> {
     inside(span, outer).then_some((outer, job))
 }
 
-/// Whether a storage, or all parts of a whole, lie in bytes that some check is of, as the
-/// `structure` may.
+/// Returns whether all bytes of a layout are covered by checks; those in the file's structure are
+/// covered if `structure` is set.
 fn covered(layout: &Layout, spans: &[(Span, usize)], structure: bool) -> bool {
     let mut open = vec![layout];
     while let Some(layout) = open.pop() {
         let found = match layout {
             Layout::Span(span) => around(*span, spans).is_some(),
             Layout::Packed(packed) => around(packed.span, spans).is_some(),
-            // A small archive is checked member by member.
+            // Small archives are checked member by member.
             Layout::Deferred(deferred) => {
                 let span = deferred.span();
                 let before = |(other, _): &(Span, usize)| {
@@ -573,7 +578,7 @@ fn inside(span: Span, outer: Span) -> bool {
     span.file == outer.file && span.offset >= outer.offset && end(span) <= end(outer)
 }
 
-/// What tensors are called, and in which order they come.
+/// Returns the keys of tensors, and the tensors in the order of the tree.
 fn keys_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> (PerTensor<String>, Vec<TensorId>) {
     let (mut keys, mut order) = (PerTensor::of(checkpoint), Vec::new());
     for leaf in leaves {
@@ -607,7 +612,7 @@ fn problem_of_finding(finding: &statelens_checkpoint::Finding) -> Problem {
     }
 }
 
-/// Verifies a checkpoint, reading as it goes; with a manifest, holds it against that.
+/// Verifies a checkpoint, reading synchronously, and compares it with a manifest, if there is one.
 pub fn verify(
     checkpoint: Arc<Checkpoint>,
     checks: Checks,

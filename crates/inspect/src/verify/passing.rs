@@ -1,4 +1,4 @@
-//! Bytes on their way to the tensors that they are of.
+//! Distributes the bytes of a job to its tensors.
 
 use std::sync::Arc;
 
@@ -10,45 +10,45 @@ use statelens_tensor::crc::Summing;
 use super::JobTensor;
 use super::tally::{NonFinite, Tally};
 
-/// Takes the bytes of a job.
+/// Receives the bytes of a job.
 pub struct Passing {
     checkpoint: Arc<Checkpoint>,
     tensors: Vec<JobTensor>,
     summing: Option<Summing>,
     hashing: bool,
-    /// Bytes that have passed.
+    /// Number of bytes received.
     at: u64,
-    /// The first tensor of the job that has not passed.
+    /// The index of the first tensor of the job that is not complete.
     inner: usize,
     tally: Option<Tally>,
-    /// Counts the values of one tensor after the other, if statistics are wanted.
+    /// Computes the statistics of one tensor after the other, if they are requested.
     accumulator: Option<Accumulator>,
-    /// Whether the values of the tensor that is being read are numbers that it counts.
+    /// Whether the current tensor has numbers that the accumulator can count.
     counts: bool,
     found: Vec<PassedTensor>,
 }
 
-/// A tensor that was read, or a piece of it.
+/// The results of a tensor, or of a piece of one.
 pub(super) struct PassedTensor {
     pub(super) tensor: TensorId,
-    /// Its numbers that are not finite.
+    /// The counts of NaN and infinite values.
     pub(super) not_finite: NonFinite,
-    /// Its hash, if that is wanted.
+    /// The hash, if requested.
     pub(super) hash: Option<String>,
-    /// What its values are like, if that is wanted and they are numbers.
+    /// The statistics, if requested and if the values are numbers.
     pub(super) summary: Option<Box<Summary>>,
 }
 
-/// What came of a job.
+/// The result of a job.
 pub struct Passed {
-    /// The sum of its bytes, if that was made; or why they can't be read.
+    /// The checksum of its bytes, if computed; or the reason why they can't be read.
     pub(super) outcome: Result<Option<u32>>,
-    /// Its tensors that were read to their end.
+    /// The tensors that were read completely.
     pub(super) tensors: Vec<PassedTensor>,
 }
 
 impl Passing {
-    /// Takes the bytes of a job from `at` on.
+    /// Creates a receiver for the bytes of a job from offset `at` on.
     pub(super) fn new(
         checkpoint: Arc<Checkpoint>,
         tensors: Vec<JobTensor>,
@@ -61,18 +61,18 @@ impl Passing {
         Self { checkpoint, tensors, summing, hashing, at, inner, tally, accumulator, counts, found }
     }
 
-    /// Also makes statistics of the tensors.
+    /// Also computes statistics of the tensors.
     pub(super) fn counting(mut self, accumulator: Option<Accumulator>) -> Self {
         self.accumulator = accumulator;
         self
     }
 
-    /// The accumulator, for the next job.
+    /// Returns the accumulator, so that the next job can use it.
     pub(super) fn take_accumulator(&mut self) -> Option<Accumulator> {
         self.accumulator.take()
     }
 
-    /// What the values of the tensor that has passed are like.
+    /// Returns the statistics of the tensor that was just completed.
     fn summary(&mut self) -> Option<Box<Summary>> {
         let counted = std::mem::take(&mut self.counts);
         let accumulator = self.accumulator.as_mut().filter(|_| counted)?;
@@ -80,12 +80,12 @@ impl Passing {
     }
 
     pub(super) fn finish(&mut self, read: Result<()>) -> Passed {
-        // What has no bytes is not passed by any.
+        // Completes tensors without bytes, which do not receive any.
         let outcome = read.and_then(|()| self.receive(&[]));
         if let (Ok(()), Some(tally)) = (&outcome, self.tally.take())
             && let Some(tensor) = self.tensors.get(self.inner).map(|inner| inner.tensor)
         {
-            // The rest of it is another piece.
+            // The rest of the tensor is in another piece.
             let (not_finite, _) = tally.finish();
             let summary = self.summary();
             self.found.push(PassedTensor { tensor, not_finite, hash: None, summary });
@@ -96,7 +96,7 @@ impl Passing {
 }
 
 impl Passed {
-    /// Adds what came of the piece that follows.
+    /// Adds the result of the next piece.
     pub(super) fn merge(&mut self, next: Self) {
         match (&self.outcome, next.outcome) {
             (Ok(_), Err(error)) => *self = Self { outcome: Err(error), tensors: Vec::new() },
@@ -142,7 +142,7 @@ impl Receive for Passing {
             if from < to
                 && let Some(tally) = &mut self.tally
             {
-                // Both lie within the bytes that are here.
+                // Both offsets are within `bytes`.
                 let piece = &bytes[(from - here.start) as usize..(to - here.start) as usize];
                 tally.update(piece);
                 if let Some(accumulator) = self.accumulator.as_mut().filter(|_| self.counts) {

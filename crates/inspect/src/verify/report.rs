@@ -1,104 +1,104 @@
-//! What came of it.
+//! The result of a verification.
 
 use statelens_checkpoint::{Error, Grade};
 
 use super::tally::NonFinite;
 use crate::{Json, grouped, shape_text, size_text};
 
-/// Tensors of which the same is told, each on a line.
+/// Maximum number of tensors that are listed for the same reason, one per line.
 const MOST: usize = 20;
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct VerificationReport {
-    /// What is wrong, in the order of the files.
+    /// The problems found, in the order of the files.
     pub problems: Vec<Problem>,
-    /// Checksums that were looked at, by kind.
+    /// Number of checksums compared, by kind.
     pub checksums: Vec<(&'static str, u64)>,
-    /// Places for a checksum with none in them.
+    /// Number of places for a checksum that are empty.
     pub without: u64,
-    /// Tensors that were read.
+    /// Number of tensors read.
     pub tensors: u64,
-    /// Of those, how many no checksum covers that is looked at here.
+    /// How many of these are not covered by a checksum that is compared here.
     pub unchecked: u64,
-    /// Whether the format has checksums at all, be it of structures only.
+    /// Whether the format has checksums at all, even if only for structures.
     pub summed: bool,
     /// Whether checksums cover the structure.
     pub structure: bool,
-    /// Logical bytes of the tensors that were read.
+    /// Number of logical bytes of the tensors read.
     pub bytes: u64,
-    /// Tensors that have no bytes, or a few that are repeated beyond measure: key and reason.
+    /// Tensors that have no bytes, or only a few that are repeated excessively: key and reason.
     pub unread: Vec<(String, String)>,
-    /// Tensors with elements that are no finite numbers, in the order of the tree.
+    /// Tensors with numbers that are not finite, in the order of the tree.
     pub numbers: Vec<NonFiniteTensor>,
-    /// Entries of the manifest, and how many of them match; `None` without one.
+    /// Number of entries in the manifest, and how many of them match; `None` without a manifest.
     pub manifest: Option<(u64, u64)>,
 }
 
-/// A line of what was found.
+/// A line of the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportLine {
-    /// How grave it is.
+    /// The severity.
     pub grade: Grade,
-    /// In which way, a word or two.
+    /// The kind of problem, in a word or two.
     pub word: &'static str,
-    /// The flat key of the tensor, or the name of an archive's member; may be empty.
+    /// The flat key of the tensor, or the name of an archive member; may be empty.
     pub key: String,
-    /// What it is.
+    /// The description.
     pub text: String,
 }
 
-/// A tensor with elements that are no finite numbers.
+/// A tensor with numbers that are not finite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NonFiniteTensor {
     /// Its flat key.
     pub key: String,
-    /// How many, and the first.
+    /// The counts and the first element.
     pub found: NonFinite,
-    /// How many elements it has.
+    /// Number of elements of the tensor.
     pub elements: u64,
-    /// The index of the first.
+    /// The multi-dimensional index of the first such element.
     pub first: Vec<u64>,
 }
 
-/// One thing that is wrong.
+/// A problem found in a checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
-    /// In which way.
+    /// The kind of problem.
     pub trouble: Trouble,
-    /// The flat key of the tensor, or the name of an archive's member; may be empty.
+    /// The flat key of the tensor, or the name of an archive member; may be empty.
     pub key: String,
-    /// The file; may be empty.
+    /// The name of the file; may be empty.
     pub file: String,
-    /// The byte in the file.
+    /// The byte offset in the file.
     pub offset: Option<u64>,
-    /// What is wrong.
+    /// The description of the problem.
     pub text: String,
-    /// What should be; may be empty.
+    /// The expected state; may be empty.
     pub expected: String,
-    /// What is; may be empty.
+    /// The actual state; may be empty.
     pub found: String,
 }
 
-/// The ways in which a file can be unsound.
+/// The kinds of problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// A checksum is not that of the bytes.
+    /// A checksum does not match the bytes.
     Checksum,
-    /// Something does not decode, or is not where it should be.
+    /// Something can't be decoded, or is not where it should be.
     Damaged,
-    /// Two tensors lie in one place.
+    /// Two tensors overlap in the file.
     Overlap,
-    /// A tensor runs past the end of the file.
+    /// A tensor extends past the end of the file.
     PastEnd,
-    /// The manifest has something else.
+    /// The manifest differs.
     Manifest,
-    /// What opening the checkpoint noticed.
+    /// A finding from opening the checkpoint.
     Finding,
 }
 
 impl Trouble {
-    /// A word for it.
+    /// Returns a word for it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Checksum => "checksum",
@@ -112,7 +112,7 @@ impl Trouble {
 }
 
 impl Problem {
-    /// What an error says.
+    /// Creates the problem for an error.
     pub fn of_error(trouble: Trouble, key: &str, error: &Error) -> Self {
         Self {
             trouble,
@@ -125,7 +125,7 @@ impl Problem {
         }
     }
 
-    /// All of it but the word and the key.
+    /// Returns the whole description, without the word and the key.
     pub fn text(&self) -> String {
         let mut text = self.text.clone();
         match (self.file.as_str(), self.offset) {
@@ -143,7 +143,7 @@ impl Problem {
     }
 }
 
-/// `3 NaN, 1 infinite`.
+/// Formats counts: `3 NaN, 1 infinite`.
 fn counts(nan: u64, inf: u64) -> String {
     match (nan, inf) {
         (0, inf) => format!("{} infinite", grouped(inf)),
@@ -152,12 +152,12 @@ fn counts(nan: u64, inf: u64) -> String {
     }
 }
 
-/// `1 NaN in 1 tensor`; `None` if there are none.
+/// Formats counts: `1 NaN in 1 tensor`; `None` if both are 0.
 pub(crate) fn not_finite(nan: u64, inf: u64, count: u64) -> Option<String> {
     (nan > 0 || inf > 0).then(|| format!("{} in {}", counts(nan, inf), tensors(count)))
 }
 
-/// `1 tensor`, `2 tensors`.
+/// Formats a count: `1 tensor`, `2 tensors`.
 fn tensors(count: u64) -> String {
     match count {
         1 => "1 tensor".to_owned(),
@@ -166,7 +166,7 @@ fn tensors(count: u64) -> String {
 }
 
 impl NonFiniteTensor {
-    /// `3 NaN, 1 infinite of 4,096 elements, first at [0, 5]`.
+    /// Describes the counts: `3 NaN, 1 infinite of 4,096 elements, first at [0, 5]`.
     pub fn text(&self) -> String {
         let NonFinite { nan, inf, .. } = self.found;
         let counts = counts(nan, inf);
@@ -175,7 +175,7 @@ impl NonFiniteTensor {
     }
 }
 
-/// Counts checksums that are looked at, by kind.
+/// Adds `more` checksums of a kind.
 pub(super) fn count(checksums: &mut Vec<(&'static str, u64)>, kind: &'static str, more: u64) {
     match checksums.iter_mut().find(|(known, _)| *known == kind) {
         Some((_, count)) => *count += more,
@@ -184,17 +184,17 @@ pub(super) fn count(checksums: &mut Vec<(&'static str, u64)>, kind: &'static str
 }
 
 impl VerificationReport {
-    /// Whether nothing is wrong.
+    /// Returns whether there are no problems.
     pub fn sound(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// Whether the answer is yes; with `finite`, only if all numbers are.
+    /// Returns whether the checkpoint passes; with `finite`, only if all numbers are finite.
     pub fn answer(&self, finite: bool) -> bool {
         self.sound() && (self.numbers.is_empty() || !finite)
     }
 
-    /// How much what was found matters: a note where all is well.
+    /// Returns the overall severity: a note if all is well.
     pub fn grade(&self, finite: bool) -> Grade {
         match self.answer(finite) {
             false => Grade::Damage,
@@ -203,8 +203,8 @@ impl VerificationReport {
         }
     }
 
-    /// The answer as a sentence: that it is sound only where every value was read, is a finite
-    /// number, and has a checksum or a manifest that it was held against.
+    /// Returns the verdict as a sentence. It reports no damage only if every value was read, is
+    /// finite, and was compared with a checksum or a manifest.
     pub fn verdict(&self, finite: bool) -> String {
         let held = self.manifest.is_some() || self.is_covered();
         let mut text = match (self.answer(finite), self.problems.len() as u64) {
@@ -225,7 +225,7 @@ impl VerificationReport {
         text
     }
 
-    /// `1 NaN in 1 tensor`; `None` if all numbers are finite.
+    /// Formats the counts: `1 NaN in 1 tensor`; `None` if all numbers are finite.
     pub fn not_finite(&self) -> Option<String> {
         let sum = |of: fn(&NonFinite) -> u64| {
             self.numbers.iter().fold(0u64, |sum, numbers| sum.saturating_add(of(&numbers.found)))
@@ -234,8 +234,8 @@ impl VerificationReport {
         not_finite(nan, inf, self.numbers.len() as u64)
     }
 
-    /// All that is wrong, and the first of what should be known besides: where numbers are not
-    /// finite, which is wrong with `finite`, and what was not read.
+    /// Returns all problems, then the first warnings: tensors that are not finite (a problem if
+    /// `finite` is set), and tensors that were not read.
     pub fn lines(&self, finite: bool) -> Vec<ReportLine> {
         let (grade, word) = match finite {
             true => (Grade::Damage, "not finite"),
@@ -254,7 +254,7 @@ impl VerificationReport {
             .collect()
     }
 
-    /// What [`VerificationReport::lines`] leaves out, and the JSON has.
+    /// Returns lines for the tensors that [`VerificationReport::lines`] omits but the JSON has.
     pub fn more(&self) -> Vec<String> {
         [(self.numbers.len(), "not finite"), (self.unread.len(), "not read")]
             .into_iter()
@@ -265,12 +265,12 @@ impl VerificationReport {
             .collect()
     }
 
-    /// Whether checksums cover all there is: of plain values alone, those of the structure do.
+    /// Returns whether checksums cover everything. Without tensors, those of the structure suffice.
     fn is_covered(&self) -> bool {
         self.unchecked == 0 && (self.tensors > 0 || self.structure)
     }
 
-    /// What was looked at: a label and a text of each kind.
+    /// Returns what was checked, as pairs of label and text.
     pub fn looked_at(&self) -> Vec<(&'static str, String)> {
         let sums = self.checksums.iter().filter(|(_, count)| *count > 0);
         let sums: Vec<String> =
@@ -297,7 +297,8 @@ impl VerificationReport {
         looked_at
     }
 
-    /// As JSON; `answer` is that of the whole, which may ask for more.
+    /// Returns the report as JSON. `answer` is the overall result, which may depend on further
+    /// criteria.
     pub fn json(&self, answer: bool) -> String {
         let mut json = Json::new();
         json.object(|json| {
@@ -307,7 +308,7 @@ impl VerificationReport {
         json.take()
     }
 
-    /// The fields of [`VerificationReport::json`].
+    /// Writes the fields of [`VerificationReport::json`].
     pub fn write(&self, answer: bool, json: &mut Json) {
         json.name("sound").bool(answer);
         json.name("verdict").str(&self.verdict(false));

@@ -1,44 +1,44 @@
-//! Where tensors lie: whether that is in the files, and whether two lie in one place.
+//! The locations of tensors: finds tensors that are outside of their file or overlap.
 
 use statelens_checkpoint::{Checkpoint, FileId, Layout, Result, Span, Tensor, TensorId, order};
 
 use super::report::{Problem, Trouble, count};
 use super::table::PerTensor;
 
-/// The filters of HDF5 that carry a checksum, by their names for people.
+/// The filters of HDF5 with a checksum, and their names in reports.
 const WITH_CHECKSUM: [(&str, &str); 3] = [
     ("fletcher32", "Fletcher-32 (chunks)"),
     ("gzip", "Adler-32 (gzip chunks)"),
     (ZSTD, "XXH64 (zstd chunks)"),
 ];
 
-/// Carries one only where that was asked for.
+/// Has a checksum only if the writer requested it.
 const ZSTD: &str = "zstd";
 
-/// The flag in a frame's head that says so, and where it is (RFC 8878, 3.1.1.1.1).
+/// The offset and mask of that flag in a frame header (RFC 8878, 3.1.1.1.1).
 const FRAME_CHECKSUM: (u64, u8) = (4, 1 << 2);
 
-/// What was found out about where all tensors lie.
+/// The locations of all tensors.
 pub(super) struct Places {
     pub(super) problems: Vec<Problem>,
-    /// Checksums that are looked at when chunks are decoded, by kind.
+    /// Number of checksums that are compared when chunks are decoded, by kind.
     pub(super) in_chunks: Vec<(&'static str, u64)>,
-    /// Tensors whose chunks carry one.
+    /// Tensors whose chunks have a checksum.
     pub(super) checked: PerTensor<()>,
-    /// Tensors that are nowhere, and why.
+    /// Tensors whose bytes are not available, and why.
     pub(super) missing: PerTensor<String>,
-    /// Where the first byte of each tensor is.
+    /// The location of the first byte of each tensor.
     pub(super) starts: PerTensor<(FileId, u64)>,
 }
 
-/// A run of a file that belongs to a tensor.
+/// A range of a file that belongs to a tensor.
 #[derive(Debug, Clone, Copy)]
 struct TensorRun {
     span: Span,
     tensor: u32,
 }
 
-/// Looks at all tensors; reads the indexes of chunks and no weights.
+/// Locates all tensors; reads the indexes of chunks, but no weights.
 pub(super) fn places(checkpoint: &Checkpoint, keys: &PerTensor<String>) -> Places {
     let mut places = Places {
         problems: Vec::new(),
@@ -50,7 +50,7 @@ pub(super) fn places(checkpoint: &Checkpoint, keys: &PerTensor<String>) -> Place
     let mut all: Vec<TensorRun> = Vec::new();
     for (number, tensor) in (0..).zip(checkpoint.tensors()) {
         let id = TensorId(number);
-        // What hangs nowhere in the tree is nobody's.
+        // Tensors without a key are not in the tree.
         let Some(key) = keys.get(id) else { continue };
         let start = all.len();
         if let Err(error) = places.tensor(checkpoint, id, tensor, &mut all) {
@@ -77,7 +77,7 @@ pub(super) fn places(checkpoint: &Checkpoint, keys: &PerTensor<String>) -> Place
 }
 
 impl Places {
-    /// Adds the runs of one tensor.
+    /// Adds the ranges of one tensor.
     fn tensor(
         &mut self,
         checkpoint: &Checkpoint,
@@ -114,13 +114,15 @@ impl Places {
                     table.iter().for_each(|chunk| push(chunk.span));
                     let filters = chunked.chunks.describe();
                     for (filter, kind) in WITH_CHECKSUM {
-                        // In the order they were applied: a bit of the mask skips one.
+                        // Filters are listed in the order of application; a bit in the mask means
+                        // that one was skipped.
                         let place = filters.split(", ").position(|name| name.starts_with(filter));
                         let Some(place) = place else { continue };
                         let mut with = table.iter().filter(|chunk| chunk.mask >> place & 1 == 0);
                         if filter == ZSTD {
-                            // All chunks of a dataset are written in one way: the first tells. What
-                            // another filter changed afterwards has no head to look at.
+                            // All chunks of a dataset are written in the same way, so the first one
+                            // is representative. If another filter was applied afterwards, the
+                            // frame header is not accessible.
                             let last = place + 1 == filters.split(", ").count();
                             let first = with.clone().next().filter(|_| last);
                             let Some(first) = first else { continue };
@@ -141,8 +143,8 @@ impl Places {
         Ok(())
     }
 
-    /// Finds runs of different tensors that overlap. Tensors that share a storage may, and so may
-    /// those that lie in the very same run.
+    /// Finds ranges of different tensors that overlap. Tensors that share a storage may overlap,
+    /// and so may those with identical ranges.
     fn between(
         &mut self,
         checkpoint: &Checkpoint,
@@ -154,7 +156,7 @@ impl Places {
             checkpoint.tensors().get(run.tensor as usize).and_then(|tensor| tensor.storage)
         };
         let name = |run: &TensorRun| keys.get(TensorId(run.tensor)).map_or("", String::as_str);
-        // The run that reaches furthest of those before.
+        // The earlier range with the highest end.
         let mut last: Option<TensorRun> = None;
         for run in all {
             if let Some(before) = last
@@ -174,15 +176,15 @@ impl Places {
     }
 }
 
-/// Joins neighbouring runs from `start` on, so that a tensor of a million chunks is a few runs;
-/// returns those that overlap.
+/// Joins adjacent ranges from `start` on, so that a tensor of a million chunks needs only a few.
+/// Returns those that overlap.
 fn merged(all: &mut Vec<TensorRun>, start: usize) -> Vec<(Span, Span)> {
     let mut runs = all.split_off(start);
     order::by_key(&mut runs, |run| (run.span.file, run.span.offset, run.span.len));
     let mut found = Vec::new();
     for run in runs {
         match all[start..].last_mut() {
-            // The parts of a whole may be one and the same: a constant, a repeated storage.
+            // Parts may be identical: a constant, or a repeated storage.
             Some(last) if last.span == run.span => {}
             Some(last) if overlaps(last.span, run.span) => {
                 found.push((run.span, last.span));
@@ -202,7 +204,7 @@ fn end(span: Span) -> u64 {
     span.offset.saturating_add(span.len)
 }
 
-/// Whether the second, which does not begin before the first, begins before that ends.
+/// Returns whether `other`, which must not begin before `one`, begins before the end of `one`.
 fn overlaps(one: Span, other: Span) -> bool {
     one.file == other.file && other.offset < end(one)
 }

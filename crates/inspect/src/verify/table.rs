@@ -1,12 +1,12 @@
-//! What is known of some of the tensors.
+//! A table of values per tensor.
 
 use statelens_checkpoint::{Checkpoint, TensorId};
 
-/// A value for some of the tensors of a checkpoint, by their numbers.
+/// A value for some of the tensors of a checkpoint, by tensor id.
 pub(super) struct PerTensor<T>(Vec<Option<T>>);
 
 impl<T> PerTensor<T> {
-    /// Of nothing yet.
+    /// Returns an empty table.
     pub(super) fn of(checkpoint: &Checkpoint) -> Self {
         Self(checkpoint.tensors().iter().map(|_| None).collect())
     }

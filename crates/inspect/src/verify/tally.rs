@@ -1,21 +1,22 @@
-//! What passes by of a tensor: numbers that are none, and a hash.
+//! Counts NaN and infinite values of a tensor, and hashes it, as its bytes pass.
 
 use sha2::{Digest as _, Sha256};
 use statelens_checkpoint::{DType, Tensor};
 
-/// The elements of a tensor that are no finite numbers.
+/// The numbers of a tensor that are not finite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NonFinite {
-    /// How many are no number.
+    /// Number of NaN values.
     pub nan: u64,
-    /// How many are infinite, of either sign.
+    /// Number of infinite values of either sign.
     pub inf: u64,
-    /// The first of them, counted in C order; a complex element has two numbers.
+    /// The index in C order of the first element that is not finite; a complex element has two
+    /// numbers.
     pub first: Option<u64>,
 }
 
 impl NonFinite {
-    /// Adds those of elements that follow.
+    /// Adds the counts of the elements that follow.
     pub(super) fn merge(&mut self, next: Self) {
         self.nan = self.nan.saturating_add(next.nan);
         self.inf = self.inf.saturating_add(next.inf);
@@ -26,31 +27,32 @@ impl NonFinite {
 /// Counts and hashes the logical bytes of a tensor, in pieces of any size.
 pub(super) struct Tally {
     float_bits: Option<FloatBits>,
-    /// Numbers in an element.
+    /// Number of numbers in an element.
     numbers: u64,
-    /// Numbers that have passed.
+    /// Number of numbers processed.
     at: u64,
-    /// The start of a number whose end has not come yet.
+    /// The bytes of a number that has not fully arrived.
     waiting: Vec<u8>,
     found: NonFinite,
     hasher: Option<Sha256>,
 }
 
-/// How a float says that it is no finite number.
+/// The bit patterns of a float format that are not finite.
 #[derive(Debug, Clone, Copy)]
 struct FloatBits {
-    /// Bytes of a number.
+    /// Size of a number in bytes.
     size: usize,
-    /// The bits of the exponent, which are all set.
+    /// Mask of the exponent bits, which are all set if the number is not finite.
     exponent: u64,
-    /// The bits of the mantissa; a NaN has some.
+    /// Mask of the mantissa bits; a NaN has at least one set.
     mantissa: u64,
-    /// Those that are NaN as a whole, where the format has no infinity.
+    /// The codes that are NaN, in formats without infinities.
     only: &'static [u64],
 }
 
 impl FloatBits {
-    /// The bits of a dtype, and how many numbers an element has; `None` if it is no float.
+    /// Returns the bit patterns of a dtype and the number of numbers in an element; `None` if it is
+    /// not a float.
     fn of(dtype: &DType) -> Option<(Self, u64)> {
         let ieee = |size, exponent, mantissa| Self { size, exponent, mantissa, only: &[] };
         let only = |only| Self { size: 1, exponent: 0, mantissa: 0, only };
@@ -75,7 +77,7 @@ impl FloatBits {
         })
     }
 
-    /// 0 for a finite number, 1 for a NaN, 2 for an infinity.
+    /// Returns 0 for a finite number, 1 for a NaN, 2 for an infinity.
     fn class(self, bits: u64) -> u8 {
         if self.exponent == 0 {
             return u8::from(self.only.contains(&bits));
@@ -101,7 +103,7 @@ impl Tally {
         }
     }
 
-    /// The same, of the elements behind the first `bytes`.
+    /// Starts after the first `bytes` bytes of the tensor.
     pub(super) fn behind(mut self, bytes: u64) -> Self {
         self.at = self.float_bits.map_or(0, |float_bits| bytes / float_bits.size as u64);
         self
@@ -128,7 +130,7 @@ impl Tally {
         self.waiting.extend_from_slice(&bytes[whole..]);
     }
 
-    /// Counts whole numbers.
+    /// Counts complete numbers.
     fn count(&mut self, float_bits: FloatBits, bytes: &[u8]) {
         match float_bits.size {
             2 => {
@@ -148,7 +150,7 @@ impl Tally {
         numbers: &[[u8; N]],
         bits: impl Fn([u8; N]) -> u64,
     ) {
-        // Nearly all blocks are finite: those are passed in one sweep.
+        // Nearly all blocks are finite, so each is first checked in one pass.
         for block in numbers.chunks(1024) {
             let odd =
                 block.iter().fold(false, |odd, number| odd | (float_bits.class(bits(*number)) > 0));
@@ -166,7 +168,7 @@ impl Tally {
         }
     }
 
-    /// What was counted, and the hash in hexadecimal.
+    /// Returns the counts, and the hash in hexadecimal.
     pub(super) fn finish(self) -> (NonFinite, Option<String>) {
         (self.found, self.hasher.map(|hasher| crate::reading::hex(&hasher.finalize())))
     }

@@ -1,5 +1,5 @@
-//! On checkpoints that are made here: places, pieces, manifests. What files and their checksums
-//! come to is tested with the command.
+//! Tests with checkpoints that are made here: locations, pieces, manifests. Files and their
+//! checksums are covered by the tests of the command.
 
 use statelens_checkpoint::{
     Builder, Dict, DictKey, FileSet, FormatInfo, Limits, Memory, Text, Unwatched, Value,
@@ -23,7 +23,7 @@ fn bytes() -> Vec<u8> {
     bytes
 }
 
-/// A checkpoint of these tensors of float32.
+/// A checkpoint of these float32 tensors.
 fn checkpoint(tensors: &[(&str, Layout, u64, Option<u32>)]) -> Arc<Checkpoint> {
     let mut builder = Builder::new(&Limits::default());
     let mut entries = Vec::new();
@@ -82,7 +82,7 @@ fn views_of_one_storage_may_overlap() {
         |storage| checkpoint(&[("a", span(0, 16), 4, storage), ("b", span(8, 16), 4, storage)]);
     assert!(report(&tensors(Some(3)), Vec::new()).sound());
     assert_eq!(troubles(&report(&tensors(None), Vec::new())), [(Trouble::Overlap, "b")]);
-    // The very same bytes are the same tensor under two names.
+    // Identical ranges are the same tensor under two names.
     let tied = checkpoint(&[("a", span(0, 16), 4, None), ("b", span(0, 16), 4, None)]);
     assert!(report(&tied, Vec::new()).sound());
 }
@@ -107,7 +107,7 @@ fn bytes_pass_once_for_a_checksum_and_the_tensors_in_it() {
         .map(|numbers| (numbers.key.as_str(), numbers.found.nan, &*numbers.first))
         .collect();
     assert_eq!(numbers, [("nan", 1, &[1][..]), ("again", 1, &[1])]);
-    // The second of those in one place is read by itself: 48 bytes of members, 8 and 8 more.
+    // The second of two tensors in one place is read separately: 48 bytes of members, 8 and 8 more.
     let checks = Checks { checks, ..Checks::default() };
     let verification = Verification::new(found, checks, false);
     assert_eq!(verification.progress().1, 64);
@@ -168,7 +168,7 @@ fn a_manifest_is_met_entry_by_entry() {
         };
         let same = against(&text);
         assert_eq!((same.sound(), same.manifest), (true, Some((2, 2))), "{:?}", same.problems);
-        // Another hash, another key.
+        // A manifest that differs, first in dtypes, then in a key.
         let hash = text.find(|c: char| c.is_ascii_digit()).unwrap();
         assert!(hash > 0 || lines);
         let other = text.replace("float32", "float16");
@@ -197,7 +197,7 @@ fn one_read_also_gives_the_statistics_and_the_hashes() {
     ]);
     let ids: Vec<TensorId> =
         found.leaves().iter().map(|leaf| found.tensor_of(leaf.target).unwrap().0).collect();
-    // A checksum of both tensors, and one that is wrong.
+    // A checksum of both tensors, and one that does not match.
     let checks = vec![check("storage", 0, 48, sum(0, 48)), check("rest", 48, 16, 1)];
     let checks = Checks { checks, ..Checks::default() };
     let mut all = Verification::new(found.clone(), checks, true).with_statistics();
