@@ -1,11 +1,11 @@
-//! Tensors of a checkpoint, or slices of them, as a file of their own.
+//! Writes single tensors of a checkpoint, or slices of them, as a checkpoint of their own.
 
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, DType, Dict, DictKey, FormatInfo, Limits, Result, Tensor, Value,
 };
 use statelens_tensor::Cast;
 
-/// A checkpoint of these tensors alone, by their names. They are of `source`, or views of what is.
+/// Returns a checkpoint of the named tensors. They must belong to `source` or be views of its data.
 pub fn alone<'a>(
     source: &Checkpoint,
     tensors: impl IntoIterator<Item = (&'a str, Tensor)>,
@@ -22,13 +22,13 @@ pub fn alone<'a>(
     builder.finish(root, FormatInfo::default(), source.files.clone(), Vec::new())
 }
 
-/// The tensor in another dtype. Fails for what can't be cast.
+/// Returns the tensor in another dtype. Fails if it can't be cast.
 pub fn in_dtype(tensor: Tensor, dtype: DType) -> Result<Tensor> {
     Cast::new(&tensor.stored, &dtype)?;
     Ok(Tensor { dtype, ..tensor })
 }
 
-/// Whether NumPy has no such floats: `bfloat16` and the 8-bit ones.
+/// Returns whether NumPy lacks this float type: `bfloat16` and the 8-bit ones.
 pub fn lacks_numpy(dtype: &DType) -> bool {
     dtype.is_float() && !matches!(dtype, DType::F16 | DType::F32 | DType::F64)
 }

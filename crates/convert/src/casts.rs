@@ -1,52 +1,51 @@
-//! What became of a plan; what casts did, for those who asked for them: by pairs of dtypes, and the tensors that came out
-//! false.
+//! The report of a run, with the effects of casts by pairs of dtypes and by tensor.
 
 use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, DType, TensorId, WrittenSegment, counted, grouped, order};
 use statelens_tensor::CastReport;
 
-/// What became of a plan.
+/// The result of running a plan.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunReport {
-    /// Length of the new files together.
+    /// Total length of the new files.
     pub bytes: u64,
-    /// What each segment of each file turned out to be.
+    /// The outcome of each segment, by file.
     pub outcomes: Vec<Vec<WrittenSegment>>,
-    /// What casting did to all elements together.
+    /// Effects of casts on all elements.
     pub cast: CastReport,
-    /// What it did to them by pairs of dtypes.
+    /// Effects of casts by pairs of dtypes.
     pub pairs: Vec<CastPair>,
-    /// What it did to each tensor that is not exactly what it was, in the order of writing.
+    /// Effects on each tensor that a cast changed, in the order of writing.
     pub changed: Vec<(TensorId, CastReport)>,
 }
 
-/// What was cast from one dtype to another.
+/// The casts from one dtype to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CastPair {
     /// The dtype in the source.
     pub from: DType,
     /// The dtype in the new file.
     pub to: DType,
-    /// How many tensors.
+    /// Number of tensors.
     pub tensors: u64,
-    /// What it did to their elements.
+    /// Effects on their elements.
     pub cast: CastReport,
 }
 
 /// A tensor that a cast changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changed {
-    /// Its first key.
+    /// The tensor's first key.
     pub key: String,
-    /// The dtype that it has now.
+    /// The new dtype.
     pub dtype: DType,
-    /// What the cast did.
+    /// Effects of the cast.
     pub cast: CastReport,
 }
 
 impl Changed {
-    /// What is false about it; nothing if it is only rounded.
+    /// Returns a description of the damage; `None` if values were only rounded.
     pub fn what(&self) -> Option<String> {
         let CastReport { elements, overflowed, nonzero, flushed, .. } = self.cast;
         let overflow = (overflowed > 0).then(|| {
@@ -72,7 +71,7 @@ impl Changed {
 }
 
 impl CastPair {
-    /// What it did beyond rounding, in words.
+    /// Returns the effects beyond exact conversion, in words.
     pub fn effects(&self) -> Vec<String> {
         let CastReport { worst, flushed, overflowed, .. } = self.cast;
         let mut effects = Vec::new();
@@ -106,14 +105,14 @@ impl RunReport {
         }
     }
 
-    /// Whether a cast did more to some tensor than round it: then the files are not to be kept
-    /// unless that was agreed to.
+    /// Returns whether a cast did more than round the values of some tensor. If so, the files must
+    /// not be kept without the user's consent.
     pub fn is_false(&self) -> bool {
         self.changed.iter().any(|(_, cast)| cast.is_false())
     }
 
-    /// What casts falsified, the worst first: a line each for `most` tensors, and how many more
-    /// there are.
+    /// Returns the damage done by casts, worst first: a line for each of at most `most` tensors,
+    /// and the number of further ones.
     pub fn falsified(&self, source: &Checkpoint, most: usize) -> (Vec<String>, Option<String>) {
         let worst = self.worst(source);
         let mut told = worst.iter().filter_map(|changed| Some((&changed.key, changed.what()?)));
@@ -123,10 +122,10 @@ impl RunReport {
         (lines, (more > 0).then(|| counted(more, "more tensor")))
     }
 
-    /// The tensors that casts changed, the worst first.
+    /// Returns the tensors that casts changed, worst first.
     pub fn worst(&self, source: &Checkpoint) -> Vec<Changed> {
         let mut names: HashMap<TensorId, String> = HashMap::new();
-        // A storage that is written whole, for all of its views, has none of their names.
+        // A storage that is written whole, for all of its views, has no name of its own.
         let mut of_storages: HashMap<u32, String> = HashMap::new();
         if !self.changed.is_empty() {
             for leaf in source.leaves() {

@@ -1,18 +1,18 @@
-//! A file as parts: bytes that were made, and spans of files that are there.
+//! A file as a list of parts: new bytes, and spans of existing files.
 
 use statelens_checkpoint::Span;
 
 /// A part of a file that is composed rather than written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Composed {
-    /// Bytes that were made.
+    /// New bytes.
     Bytes(Vec<u8>),
-    /// A run of a file that is there.
+    /// A range of an existing file.
     Span(Span),
 }
 
-/// Collects the parts of a file, first to last, and joins neighbours: a composition costs what
-/// its parts number, not what they weigh.
+/// Collects the parts of a file, first to last, and joins neighbours. Its cost depends on the
+/// number of parts, not their size.
 #[derive(Debug, Clone, Default)]
 pub struct Composition {
     parts: Vec<Composed>,
@@ -28,7 +28,7 @@ impl Composition {
         }
     }
 
-    /// Adds a span; one that follows the last in the same file is made one with it.
+    /// Adds a span; merges it with the last one if it directly follows that in the same file.
     pub fn span(&mut self, span: Span) {
         match self.parts.last_mut() {
             _ if span.len == 0 => {}
@@ -41,8 +41,8 @@ impl Composition {
         }
     }
 
-    /// Replaces the first bytes of the file, where they were made: for a head that comes last.
-    /// Returns whether they were.
+    /// Replaces the first bytes of the file with a head that was made last. Returns `false` if the
+    /// file does not begin with enough new bytes.
     pub fn patch_head(&mut self, head: &[u8]) -> bool {
         match self.parts.first_mut() {
             Some(Composed::Bytes(first)) if first.len() >= head.len() => {
@@ -53,7 +53,7 @@ impl Composition {
         }
     }
 
-    /// The parts, first to last.
+    /// Returns the parts, first to last.
     pub fn into_parts(self) -> Vec<Composed> {
         self.parts
     }

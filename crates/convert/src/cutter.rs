@@ -1,23 +1,24 @@
-//! Logical bytes cut into chunks, each encoded by itself.
+//! Splits logical bytes into chunks and encodes each by itself.
 
 use std::sync::Arc;
 
 use statelens_checkpoint::{Encode, Encoding, Error, Limits, Result, StoredChunk, Tensor};
 
-/// Cuts the C order of a tensor into the chunks of an [`Encoding`] and encodes them.
+/// Splits the C order of a tensor into the chunks of an [`Encoding`] and encodes them.
 pub(crate) struct Cutter {
     encoder: Arc<dyn Encode>,
-    /// Bytes of a chunk, and of one row of the dimension that is cut.
+    /// Bytes of a chunk, and of one row of the dimension that is split.
     chunk: usize,
     row: u64,
-    /// Bytes of the row that came.
+    /// Bytes of the current row so far.
     in_row: u64,
     plain: Vec<u8>,
     encoded: Vec<u8>,
 }
 
 impl Cutter {
-    /// Fails if the chunks are no runs of the C order, or too large to be held.
+    /// Creates the cutter. Fails if the chunks are not contiguous in C order, or too large to be
+    /// held in memory.
     pub(crate) fn new(encoding: &Encoding, tensor: &Tensor, limits: &Limits) -> Result<Self> {
         let (shape, chunk) = (&tensor.shape, &encoding.chunk);
         let fits = shape.len() == chunk.len() && !chunk.contains(&0);
@@ -35,7 +36,7 @@ impl Cutter {
         Limits::check("bytes of a chunk", size, limits.chunk)?;
         Ok(Self {
             encoder: encoding.encoder.clone(),
-            // Below the limit, which fits.
+            // The size is below the limit, so it fits in a `usize`.
             chunk: size as usize,
             row: bytes(shape.get(cut..).unwrap_or(&[])),
             in_row: 0,
@@ -44,14 +45,14 @@ impl Cutter {
         })
     }
 
-    /// As if so many bytes had come before, to the end of a chunk.
+    /// Starts after `before` bytes, which must end at the end of a chunk.
     pub(crate) fn starting_at(mut self, before: u64) -> Self {
         self.in_row = before % self.row.max(1);
         self
     }
 
-    /// Takes logical bytes; `out` gets the encoded bytes of each chunk that is complete. The
-    /// offset of the chunk is for `out` to fill in.
+    /// Takes logical bytes; `out` gets the encoded bytes of each complete chunk. The caller must
+    /// fill in the offset of the chunk.
     pub(crate) fn feed(
         &mut self,
         mut piece: &[u8],
@@ -78,7 +79,7 @@ impl Cutter {
         Ok(())
     }
 
-    /// Encodes a whole chunk, or what was collected of one, padded with zeros.
+    /// Encodes a whole chunk, or else the collected bytes, padded with zeros.
     fn encode(
         &mut self,
         whole: Option<&[u8]>,

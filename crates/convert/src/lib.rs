@@ -1,9 +1,9 @@
-//! Conversions: what to take of a checkpoint ([`Edit`], [`Pattern`]), the plan of the new file
-//! ([`plan`]), and running it ([`Run`], [`run_blocking`]).
+//! Conversions: the selection from a checkpoint ([`Edit`], [`Pattern`]), the plan of the new file
+//! ([`plan`]), and its execution ([`Run`], [`run_blocking`]).
 //!
-//! A [`Run`] is a state machine: it is fed the bytes that it asks for and passes on those of the
-//! new file, first to last, whatever the checkpoint weighs. It reads and writes nothing itself.
-//! How a format lays out its file is the writers' business, in `statelens-formats`.
+//! A [`Run`] is a state machine: it is fed the bytes that it requests and passes on those of the
+//! new file, first to last, whatever the size of the checkpoint. It reads and writes nothing
+//! itself. The layout of a format's files is up to the writers, in `statelens-formats`.
 
 mod alone;
 mod casts;
@@ -41,11 +41,11 @@ pub use sink::{Divide, Sink, run_blocking, run_divided};
 use statelens_checkpoint::{Checkpoint, Plan, Result};
 pub use statelens_formats::WriteTarget;
 
-/// Plans the files of `target` that hold what `edit` takes of `source`. Nothing is read. `name`
-/// is the file name that was asked for, without a folder.
+/// Plans the files of `target` that hold `source` as edited by `edit`. Reads nothing. `name` is the
+/// requested file name, without a folder.
 ///
-/// Fails if the edit takes nothing, or the target can't be written; what the target can't hold
-/// as it is stands in [`Plan::losses`].
+/// Fails if the edit leaves nothing, or the target can't be written. What the target can't
+/// represent unchanged is listed in [`Plan::losses`].
 pub fn plan(
     source: Arc<Checkpoint>,
     edit: &Edit,
@@ -60,7 +60,8 @@ pub fn plan(
     plan_edited(Arc::new(edited), &changes, target, name)
 }
 
-/// [`plan`], for what [`Edit::apply_and_preview`] left, and what that changed.
+/// As [`plan`], for a checkpoint that was edited with [`Edit::apply_and_preview`], and the changes
+/// from there.
 pub fn plan_edited(
     edited: Arc<Checkpoint>,
     changes: &[Change],

@@ -1,5 +1,5 @@
-//! What an edit loses that no format can help: digits that a narrower dtype lacks, and the
-//! optimizer that was left out.
+//! Losses of an edit in any format: digits that a narrower dtype lacks, and an optimizer that is
+//! left out.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,8 @@ use statelens_tensor::Narrowing;
 
 use crate::Change;
 
-/// What narrowing may do to the tensors of a checkpoint, for each pair of dtypes. It was asked for
-/// and is told; what became of the numbers is counted when they are written.
+/// Returns the possible losses of narrowing casts, for each pair of dtypes. They were requested, so
+/// they are harmless; the actual effects are counted during writing.
 pub(crate) fn of_casts(source: &Checkpoint) -> Vec<Loss> {
     let mut pairs: Vec<(&DType, &DType, Narrowing, Vec<String>)> = Vec::new();
     if !narrows(source) {
@@ -37,7 +37,7 @@ pub(crate) fn of_casts(source: &Checkpoint) -> Vec<Loss> {
     pairs.into_iter().map(loss).collect()
 }
 
-/// Whether a cast gives some tensor a dtype that holds fewer numbers.
+/// Returns whether a cast gives some tensor a dtype that holds fewer numbers.
 pub fn narrows(source: &Checkpoint) -> bool {
     source.tensors().iter().any(|tensor| narrowed(tensor).is_some())
 }
@@ -47,8 +47,8 @@ fn narrowed(tensor: &Tensor) -> Option<Narrowing> {
     cast.then(|| Narrowing::of(&tensor.stored, &tensor.dtype)).flatten()
 }
 
-/// That training can't go on without the optimizer's tensors that are left out: by the edit, or
-/// by the target.
+/// Warns that training can't continue without the optimizer's tensors, if the edit or the target
+/// leaves them out.
 pub(crate) fn of_optimizer(changes: &[Change], plan: &Plan) -> Option<Loss> {
     let dropped = |change: &&Change| {
         change.new.is_none() && change.old_dtype.is_some() && is_optimizer(&change.old)
@@ -73,8 +73,8 @@ pub(crate) fn of_optimizer(changes: &[Change], plan: &Plan) -> Option<Loss> {
     })
 }
 
-/// Whether a key belongs to an optimizer: to a state of that name, as the trainers of Cerebras,
-/// PyTorch Lightning, Keras and Flax call theirs, or to a slot of TensorFlow's.
+/// Returns whether a key belongs to an optimizer: to a state of that name, as written by the
+/// trainers of Cerebras, PyTorch Lightning, Keras and Flax, or to a slot of TensorFlow's.
 fn is_optimizer(key: &str) -> bool {
     let state = key.split(['.', '/']).next().unwrap_or_default().to_ascii_lowercase();
     state.contains("optim") || state == "opt_state" || key.contains(".OPTIMIZER_SLOT")

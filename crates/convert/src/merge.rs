@@ -1,4 +1,4 @@
-//! Several checkpoints made one: their dicts merged, key by key.
+//! Merges the dicts of several checkpoints, key by key.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use statelens_checkpoint::{
     Value, ValueId,
 };
 
-/// Puts checkpoints together, one after the other. Containers but dicts are values as a whole.
+/// Merges checkpoints one after another. Containers other than dicts are treated as single values.
 #[derive(Debug)]
 pub struct Merging {
     builder: Builder,
     files: FileSet,
     root: Option<(ValueId, FormatInfo)>,
     findings: Vec<Finding>,
-    /// The names of the checkpoints, and the first value of each.
+    /// The names of the checkpoints, and the first value id of each.
     parts: Vec<(String, u32)>,
     collisions: Vec<Collision>,
 }
 
-/// A key that two checkpoints have: of tensors, whose values are not compared, or of values that
+/// A key that two checkpoints have, if it is a tensor (values are not compared) or the values
 /// differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collision {
     /// The key, its steps joined with dots.
     pub key: String,
-    /// The checkpoint whose value was replaced.
+    /// The checkpoint with the replaced value.
     pub first: String,
-    /// The checkpoint whose value is there now.
+    /// The checkpoint with the new value.
     pub last: String,
 }
 
 impl Merging {
-    /// Nothing yet.
+    /// Creates an empty merge.
     pub fn new(limits: &Limits) -> Self {
         Self {
             builder: Builder::new(limits),
@@ -45,8 +45,8 @@ impl Merging {
         }
     }
 
-    /// Adds the checkpoint of some files, the first of which is the one to open, with `open`. Of
-    /// a key that is there already with another value, the new one is taken, and that is noted.
+    /// Adds the checkpoint of some files, opening the first of them with `open`. If a key exists
+    /// with another value, the new value replaces it, and the collision is recorded.
     pub fn add(
         &mut self,
         name: &str,
@@ -54,7 +54,7 @@ impl Merging {
         open: &mut dyn FnMut(FileSet) -> Result<Checkpoint>,
     ) -> Result<()> {
         let main = files.main()?;
-        // Behind as many files as there are already: so spans of all have their own.
+        // Pads the set so that the new files keep their ids in the merged set.
         let before = self.files.count();
         let mut shifted = FileSet::default().within(files.limits());
         if let Some(scratch) = files.scratch() {
@@ -92,15 +92,15 @@ impl Merging {
         Ok(())
     }
 
-    /// The checkpoint, in the format of the first, and the keys that several had. Fails if nothing
-    /// was added.
+    /// Returns the checkpoint, in the format of the first one, and the keys that several had. Fails
+    /// if nothing was added.
     pub fn finish(self) -> Result<(Checkpoint, Vec<Collision>)> {
         let Self { builder, files, root, findings, collisions, .. } = self;
         let (root, format) = root.ok_or_else(|| Error::refused("there is nothing to merge"))?;
         Ok((builder.finish(root, format, files, findings)?, collisions))
     }
 
-    /// Moves what is in a dict into another one.
+    /// Moves the entries of a dict into another one.
     fn merge(&mut self, into: ValueId, from: ValueId) -> Result<()> {
         let mut open = vec![(into, from, String::new())];
         while let Some((into, from, path)) = open.pop() {
@@ -136,7 +136,7 @@ impl Merging {
         Ok(())
     }
 
-    /// Puts a value into the place of another one. What was tied to either is tied to it.
+    /// Replaces a value with another one. Values tied to either are then tied to the result.
     fn replace(&mut self, old: ValueId, new: ValueId, key: String) -> Result<()> {
         let below = self.below(old);
         if below.len() > 1 {
@@ -162,7 +162,7 @@ impl Merging {
         Ok(())
     }
 
-    /// A value and all that it holds.
+    /// Returns a value and everything below it.
     fn below(&self, id: ValueId) -> Vec<ValueId> {
         let mut found = vec![id];
         let mut at = 0;
@@ -173,7 +173,7 @@ impl Merging {
         found
     }
 
-    /// Fails if something else is the same object as a part of what goes.
+    /// Fails if another value is the same object as a part of the removed ones.
     fn check_links(&self, gone: &[ValueId], key: &str) -> Result<()> {
         let inside: HashSet<ValueId> = gone[1..].iter().copied().collect();
         let mut id = 0;
@@ -192,7 +192,7 @@ impl Merging {
     }
 }
 
-/// Whether two values of this kind are the same if they are equal: they hold nothing else.
+/// Returns whether values of this kind contain no others, so that equal ones are interchangeable.
 fn is_plain(value: &Value) -> bool {
     matches!(
         value,

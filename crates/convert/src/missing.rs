@@ -6,8 +6,8 @@ use statelens_checkpoint::{
     Checkpoint, Dict, Layout, List, Loss, Result, Set, Tuple, TupleClass, Value, ValueId,
 };
 
-/// The checkpoint without the tensors that have no data, and what that loses; `None` if there are
-/// none, or no others.
+/// Returns the checkpoint without the tensors that have no data, and the loss; `None` if all
+/// tensors have data, or none has.
 pub(crate) fn without_missing(source: &Checkpoint) -> Result<Option<(Checkpoint, Loss)>> {
     let missing = |id: ValueId| match &source.tensor_of(id)?.1.layout {
         Layout::Missing(why) => Some(why.clone()),

@@ -1,24 +1,24 @@
-//! Which tensors of a checkpoint the elements of another one come from, where they are only moved.
+//! Traces the elements of a tensor to the tensors of another checkpoint from which they were moved.
 
 use std::sync::Arc;
 
 use statelens_checkpoint::{Layout, Packed, Span, Tensor, TensorId, order};
 
-/// Where tensors are, to be found again in what was made of them.
+/// The locations of tensors, used to recognise them in data made from them.
 #[derive(Debug)]
 pub struct Origins {
-    /// By where they begin.
+    /// Sorted by start.
     places: Vec<(FileSpan, TensorId)>,
 }
 
-/// Where something begins and ends: in the upper bits the file, below them the place in it.
+/// Start and end of a range: the file in the upper bits, the offset in the lower ones.
 type FileSpan = (u64, u64);
 
-/// Bits for a place in a file.
+/// Bits of an offset in a file.
 const BITS: u32 = 48;
 
 impl Origins {
-    /// Those of tensors whose bytes are all that is in their place.
+    /// Records the tensors whose layout is a single range of bytes that belongs to them alone.
     pub fn of<'t>(tensors: impl Iterator<Item = (TensorId, &'t Tensor)>) -> Self {
         let whole = tensors.filter_map(|(id, tensor)| Some((place(&tensor.layout)?, id)));
         let mut places: Vec<(FileSpan, TensorId)> = whole.collect();
@@ -26,8 +26,8 @@ impl Origins {
         Self { places }
     }
 
-    /// The tensors that hold all elements of a layout, cut, turned and joined as they may be; `None`
-    /// where some are computed, or of others.
+    /// Returns the tensors that hold all elements of a layout, which may be sliced, transposed and
+    /// joined; `None` if some are computed, or belong to none of the tensors.
     pub fn trace(&self, layout: &Layout) -> Option<Vec<TensorId>> {
         let mut found = Vec::new();
         let mut open = vec![layout];
@@ -41,7 +41,7 @@ impl Origins {
         Some(found)
     }
 
-    /// The tensor around a place.
+    /// Returns the tensor that contains a range.
     fn around(&self, (start, end): FileSpan) -> Option<TensorId> {
         let after = self.places.partition_point(|((from, _), _)| *from <= start);
         let ((_, to), id) = *self.places.get(after.checked_sub(1)?)?;
@@ -49,7 +49,8 @@ impl Origins {
     }
 }
 
-/// Where a layout is: in a file, or, in chunks, behind an address that no other has.
+/// Returns the location of a layout: its place in a file, or for chunks the address of the table,
+/// which is unique.
 fn place(layout: &Layout) -> Option<FileSpan> {
     let (file, offset, len) = match layout {
         Layout::Span(Span { file, offset, len })
@@ -86,7 +87,7 @@ mod tests {
             origins.trace(layout).map(|found| found.iter().map(|id| id.0).collect())
         };
         assert_eq!(trace(&span(0, 16, 16)), Some(vec![0]));
-        // A part of one, and more than one.
+        // A part of one tensor, and more than one.
         assert_eq!(trace(&span(0, 8, 8)), Some(vec![1]));
         assert_eq!(trace(&span(0, 8, 16)), None);
         assert_eq!((trace(&span(1, 16, 4)), trace(&span(2, 0, 4))), (None, None));

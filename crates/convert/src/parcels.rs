@@ -1,8 +1,8 @@
-//! A large tensor in parcels, each made ready for the new file by itself: where something has to
-//! be done to every byte, several processors do it at once.
+//! Splits a large tensor into parcels that can be prepared for the new file in parallel, where
+//! every byte needs processing.
 //!
-//! What comes of it is the same to the byte as what a [`Run`](crate::Run) makes alone, which takes the parcels in
-//! their order.
+//! The result equals that of a [`Run`](crate::Run) without parcels byte for byte; the run takes the
+//! parcels in order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,38 +12,38 @@ use statelens_tensor::{BUDGET, Pour, Receive, grain};
 
 use crate::cutter::Cutter;
 
-/// Logical bytes of a parcel, about: a parcel for each processor and some that wait for their turn
-/// are in memory.
+/// Approximate logical bytes of a parcel. One parcel per processor is in memory, plus some that
+/// wait for their turn.
 const PARCEL: u64 = 512 << 10;
-/// The largest one, where it can't be cut.
+/// The largest parcel, in bytes, for tensors that can't be split further.
 const LARGEST: u64 = 16 << 20;
-/// Tensors of fewer bytes are not worth it.
+/// Smaller tensors are not worth splitting.
 const WORTH: u64 = 1 << 20;
 
-/// How a tensor falls into parcels.
+/// The division of a tensor into parcels.
 #[derive(Clone)]
 pub struct Parcels {
     source: Arc<Checkpoint>,
     tensor: TensorId,
     encoding: Option<Encoding>,
     numel: u64,
-    /// Elements of each but the last.
+    /// Elements of each parcel but the last.
     size: u64,
 }
 
-/// What was made of one.
+/// The result of processing one parcel.
 pub struct Parcel {
-    /// Logical bytes, or chunks one after the other.
+    /// Logical bytes, or the concatenated chunks.
     pub(crate) bytes: Vec<u8>,
-    /// The chunks, if it is encoded; their offsets are not known yet.
+    /// The chunks, if the tensor is encoded; their offsets are not known yet.
     pub(crate) chunks: Vec<StoredChunk>,
-    /// Logical bytes that came.
+    /// Logical bytes received.
     pub(crate) logical: u64,
     cutter: Option<Cutter>,
 }
 
 impl Parcels {
-    /// Of a tensor as a plan writes it; `None` if that falls into none, or is not worth it.
+    /// Splits a tensor as a plan writes it; `None` if it can't be split, or is not worth it.
     pub(crate) fn of(
         source: &Arc<Checkpoint>,
         id: TensorId,
@@ -51,7 +51,7 @@ impl Parcels {
     ) -> Result<Option<Self>> {
         let tensor = source.tensor(id)?;
         let (Some(numel), Some(bytes)) = (tensor.numel(), tensor.nbytes()) else { return Ok(None) };
-        // Bytes that are only copied are not worth handing over.
+        // Bytes that are only copied are not worth handing to another thread.
         let is_cast = tensor.stored != tensor.dtype;
         let packed = encoding.is_some() || matches!(tensor.layout, Layout::Chunked(_));
         if bytes < WORTH || !(packed || is_cast) {
@@ -60,7 +60,7 @@ impl Parcels {
         let size = grain(tensor).and_then(|read| {
             let written = encoding.map_or(Some(1), |encoding| written(tensor, encoding))?;
             let both = read.checked_mul(written / common(read, written))?;
-            // Bytes are at least as many as elements, but for dtypes of less than a byte.
+            // There are at least as many bytes as elements, except for dtypes of less than a byte.
             let parcel = (numel / bytes.div_ceil(PARCEL).max(1)).max(1);
             let size = both.checked_mul(parcel.div_ceil(both).max(1))?;
             let largest = u128::from(size) * u128::from(bytes) / u128::from(numel.max(1));
@@ -76,19 +76,19 @@ impl Parcels {
         Ok(size.map(parcels))
     }
 
-    /// How many there are.
+    /// Returns the number of parcels.
     pub fn count(&self) -> usize {
         usize::try_from(self.numel.div_ceil(self.size)).unwrap_or(usize::MAX)
     }
 
-    /// Logical bytes of one.
+    /// Returns the logical bytes of a parcel.
     pub fn bytes(&self, parcel: usize) -> u64 {
         let Range { start, end } = self.range(parcel);
         let tensor = self.source.tensor(self.tensor);
         tensor.ok().and_then(|tensor| tensor.dtype.bytes_of(end - start)).unwrap_or(0)
     }
 
-    /// The machine that makes one ready.
+    /// Returns the machine that processes a parcel.
     pub fn begin(&self, parcel: usize) -> Result<Pour<Parcel>> {
         let tensor = self.source.tensor(self.tensor)?;
         let range = self.range(parcel);
@@ -126,7 +126,8 @@ impl Receive for Parcel {
     }
 }
 
-/// Elements at multiples of which chunks begin that are padded at no other place than the end.
+/// Returns a number of elements: at its multiples chunks begin, and only chunks at the end of the
+/// tensor are padded.
 fn written(tensor: &Tensor, encoding: &Encoding) -> Option<u64> {
     let (shape, chunk) = (&tensor.shape, &encoding.chunk);
     let cut = shape.iter().zip(chunk).rposition(|(dim, chunk)| dim != chunk).unwrap_or(0);
@@ -136,7 +137,7 @@ fn written(tensor: &Tensor, encoding: &Encoding) -> Option<u64> {
     (begins > 0).then_some(begins)
 }
 
-/// The greatest common divisor of numbers above 0.
+/// Returns the greatest common divisor of numbers above 0.
 fn common(mut one: u64, mut other: u64) -> u64 {
     while other > 0 {
         (one, other) = (other, one % other);

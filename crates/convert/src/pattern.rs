@@ -3,10 +3,10 @@
 use regex_lite::Regex;
 use statelens_checkpoint::{Error, Result};
 
-/// A pattern for flat keys: `/regular expression/`, found anywhere in the key, or else a glob
-/// that must match the whole key, in which `*` stands for anything, dots included, `?` for one
-/// character, `[0-3x]` for one of these, `[!x]` for any other, and `{a,b}` for either. A key that
-/// is the pattern, letter for letter, matches in any case: keys may hold brackets.
+/// A pattern for flat keys: `/regular expression/`, found anywhere in the key, or else a glob that
+/// must match the whole key, in which `*` matches anything, dots included, `?` one character,
+/// `[0-3x]` one of these, `[!x]` any other, and `{a,b}` either. A key that equals the pattern
+/// always matches, because keys may contain brackets.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     text: String,
@@ -16,18 +16,18 @@ pub struct Pattern {
 #[derive(Debug, Clone)]
 enum Matcher {
     Glob(Vec<char>),
-    /// A glob with classes or alternatives, as an expression.
+    /// A glob with classes or alternatives, as a regular expression.
     Choices(Regex),
     Regex(Regex),
 }
 
 impl Pattern {
-    /// Understands all of them; fails as [`Pattern::parse`] does.
+    /// Parses patterns; fails as [`Pattern::parse`] does.
     pub fn all(texts: &[String]) -> Result<Vec<Self>> {
         texts.iter().map(|text| Self::parse(text)).collect()
     }
 
-    /// Understands a pattern; fails if what stands between slashes is no regular expression.
+    /// Parses a pattern; fails if the text between slashes is not a regular expression.
     pub fn parse(text: &str) -> Result<Self> {
         let inner = text.strip_prefix('/').and_then(|text| text.strip_suffix('/'));
         let matcher = match inner {
@@ -46,7 +46,7 @@ impl Pattern {
         Ok(Self { text: text.to_owned(), matcher })
     }
 
-    /// Whether a flat key matches.
+    /// Returns whether a flat key matches.
     pub fn matches(&self, key: &str) -> bool {
         match &self.matcher {
             Matcher::Glob(glob) => glob_matches(glob, key),
@@ -55,7 +55,7 @@ impl Pattern {
         }
     }
 
-    /// The pattern as it was written.
+    /// Returns the pattern as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -75,9 +75,9 @@ impl std::str::FromStr for Pattern {
     }
 }
 
-/// The expression that a glob with classes or alternatives stands for; `None` if it has neither,
-/// so that it is matched letter by letter. A bracket without its partner stands for itself, and so
-/// do braces without a comma between them.
+/// Returns the regular expression for a glob with classes or alternatives; `None` if it has
+/// neither, so that it is matched character by character. A bracket without its partner is literal,
+/// and so are braces without a comma between them.
 fn choices(glob: &str) -> Option<String> {
     let glob: Vec<char> = glob.chars().collect();
     let braces = braces(&glob);
@@ -108,7 +108,7 @@ fn choices(glob: &str) -> Option<String> {
     special.then_some(out)
 }
 
-/// For each character what it is in an expression if it is a brace, or a comma, of alternatives.
+/// Returns for each character its translation if it is a brace or comma of alternatives.
 fn braces(glob: &[char]) -> Vec<Option<&'static str>> {
     let mut marks = vec![None; glob.len()];
     let mut open: Vec<(usize, Vec<usize>)> = Vec::new();
@@ -131,7 +131,7 @@ fn braces(glob: &[char]) -> Vec<Option<&'static str>> {
     marks
 }
 
-/// The class that begins a glob as an expression, and how many characters it takes.
+/// Returns the class at the start of a glob as a regular expression, and its length in characters.
 fn class(glob: &[char]) -> Option<(String, usize)> {
     let negated = matches!(glob.get(1), Some('!' | '^'));
     let first = if negated { 2 } else { 1 };
@@ -159,8 +159,8 @@ fn push_literal(out: &mut String, c: char) {
     out.push(c);
 }
 
-/// Goes back to the last `*` only, which is enough: an earlier one could not match more. So it
-/// takes at most the product of both lengths.
+/// Matches a glob. Backtracks only to the last `*`, which is enough: an earlier one could not match
+/// more. The time is at most the product of both lengths.
 fn glob_matches(glob: &[char], key: &str) -> bool {
     let mut rest = key.chars();
     let mut at = 0;
@@ -244,7 +244,7 @@ mod tests {
         assert!(pattern.matches("h.12.w"));
         assert!(!pattern.matches("x.h.12.w"));
         assert!(Pattern::parse("/(/").unwrap_err().to_string().contains("/(/"));
-        // A single slash is no pair.
+        // A single slash is not a pair.
         assert!(Pattern::parse("/").unwrap().matches("/"));
     }
 
@@ -252,7 +252,7 @@ mod tests {
     fn hostile_globs_take_no_time() {
         let pattern = Pattern::parse(&"*a".repeat(500)).unwrap();
         assert!(!pattern.matches(&("a".repeat(499) + &"b".repeat(20_000))));
-        // Those that are too many are refused, however deep they are.
+        // Too many alternatives are refused, however deeply nested.
         let deep = "{".repeat(10_000) + "a" + &",b}".repeat(10_000);
         assert!(Pattern::parse(&deep).is_err());
         let pattern = Pattern::parse(&("*[a]".repeat(50) + "{b,c}")).unwrap();

@@ -1,14 +1,14 @@
-//! Giving a dtype to arrays that are stored without one.
+//! Assigns a dtype to arrays that are stored without one.
 
 use statelens_checkpoint::{Checkpoint, Error, Result};
 use statelens_formats::{is_untyped, untyped_again};
 
 use crate::{CastRule, Pattern};
 
-/// Understands `DTYPE` and `PATTERN=DTYPE`, for dtypes of one or two bytes.
+/// Parses `DTYPE` and `PATTERN=DTYPE`, for dtypes of one or two bytes.
 ///
 /// # Errors
-/// The dtype is not known, or takes more bytes; the pattern is not one.
+/// The dtype is unknown, or takes more bytes; the pattern is invalid.
 pub fn read_as_rule(text: &str) -> Result<CastRule> {
     let rule = CastRule::parse(text)?;
     match rule.dtype.itemsize() {
@@ -19,11 +19,11 @@ pub fn read_as_rule(text: &str) -> Result<CastRule> {
     }
 }
 
-/// Reads the arrays without a dtype (`V1`, `V2`) that rules match as these say; the last rule that matches
-/// counts. `None` if there are no such arrays.
+/// Gives the arrays without a dtype (`V1`, `V2`) the dtypes of the rules that match them; the last
+/// matching rule counts. `None` if all arrays have a dtype.
 ///
 /// # Errors
-/// There are some, and a rule matches none of its size.
+/// There are such arrays, and a rule matches none of its size.
 pub fn read_as(rules: &[CastRule], checkpoint: &Checkpoint) -> Result<Option<Checkpoint>> {
     if !checkpoint.tensors().iter().any(|tensor| is_untyped(&tensor.dtype)) {
         return Ok(None);

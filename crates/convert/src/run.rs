@@ -1,4 +1,4 @@
-//! Running a plan: a state machine that is fed bytes and passes on those of the new files.
+//! Runs a plan: a state machine that is fed bytes and passes on those of the new files.
 
 use statelens_checkpoint::{
     Checksum, Data, Error, FileSet, Outcomes, Plan, PlannedFile, Result, Segment, Span,
@@ -14,44 +14,43 @@ use crate::parcels::{Parcel, Parcels};
 /// Zeros passed on in one step.
 const ZEROS: usize = 64 << 10;
 
-/// How to run a plan.
+/// Options for running a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunOptions {
-    /// The files are composed of spans rather than written: a span whose checksum is needed is
-    /// read for that, passed on to nobody, and then comes as a [`Step::Copy`] too.
+    /// Whether the files are composed of spans rather than written. A span whose checksum is needed
+    /// is read, its bytes are not passed on, and it then comes as a [`Step::Copy`], too.
     pub compose: bool,
-    /// Large tensors to every byte of which something is done come in parcels: see
-    /// [`Run::parcels`].
+    /// Whether large tensors that need processing are split into parcels: see [`Run::parcels`].
     pub divide: bool,
 }
 
-/// What a [`Run`] waits for.
+/// The next action for the caller of a [`Run`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// The file of this index in [`Plan::files`] begins, and the one before it is complete: all
-    /// that follows belongs to it. Say that it is ready with [`Run::begun`].
+    /// Start the file with this index in [`Plan::files`]; the previous one is complete. Everything
+    /// that follows belongs to this file. Confirm with [`Run::begun`].
     Begin(usize),
-    /// The bytes of this span, through [`Run::feed`], in order, in pieces of any size.
+    /// Read this span and pass its bytes to [`Run::feed`], in order, in pieces of any size.
     Read(Span),
-    /// This span of the source comes next in the new file, as it is. Put it there, all or the
-    /// first part of it, and say so with [`Run::copied`].
+    /// Copy this span of the source unchanged to the new file. Copy all or the first part of it,
+    /// and confirm with [`Run::copied`].
     Copy(Span),
-    /// A call of [`Run::work`].
+    /// Call [`Run::work`].
     Work,
-    /// These bytes replace the first ones of the new file, where zeros were put for them. Put
-    /// them there and say so with [`Run::patched`].
+    /// Overwrite the first bytes of the new file, which are zeros, with these. Confirm with
+    /// [`Run::patched`].
     Head(Vec<u8>),
-    /// Nothing: the files are complete.
+    /// Do nothing: the files are complete.
     Done,
 }
 
-/// Runs a plan; see the [crate] and [`Step`]. Cancelled by dropping it.
+/// Executes a plan; see the [crate] and [`Step`]. Drop it to cancel.
 pub struct Run {
     plan: Plan,
     options: RunOptions,
     file: usize,
     segment: usize,
-    /// First byte of the file among all bytes.
+    /// Position of the file's first byte in the output of all files.
     base: u64,
     state: RunState,
     report: RunReport,
@@ -60,43 +59,43 @@ pub struct Run {
 }
 
 enum RunState {
-    /// The file has not begun.
+    /// The file has not been started.
     File,
-    /// The segment has not begun.
+    /// The segment has not been started.
     Segment,
     Zeros(u64),
     Data(Box<WritingTensor>),
-    /// A tensor whose parcels come.
+    /// A tensor whose parcels are expected.
     Parcels(Box<Supplied>),
     Copy(Span),
     Head(Vec<u8>),
     Done,
 }
 
-/// A tensor on its way.
+/// A tensor that is being written.
 struct WritingTensor {
     gather: Gather,
     tensor: TensorId,
     summing: Option<Summing>,
     cutter: Option<Cutter>,
-    /// Logical bytes that are still to come.
+    /// The remaining logical bytes.
     left: u64,
-    /// Composed: only the checksum is wanted, and this span comes after it.
+    /// When composing: the span to copy once its checksum is known.
     span: Option<Span>,
 }
 
-/// A tensor that comes in parcels.
+/// A tensor that is supplied in parcels.
 struct Supplied {
     parcels: Parcels,
     tensor: TensorId,
     summing: Option<Summing>,
     cast: CastReport,
-    /// Logical bytes that are still to come.
+    /// The remaining logical bytes.
     left: u64,
 }
 
 impl Run {
-    /// A machine for a plan. Fails if the plan can't be run as it is.
+    /// Creates a run. Fails if the plan is invalid.
     pub fn new(plan: Plan, options: RunOptions) -> Result<Self> {
         plan.size()?;
         let headless = |file: &PlannedFile| {
@@ -132,7 +131,7 @@ impl Run {
         })
     }
 
-    /// What it waits for.
+    /// Returns the next action for the caller.
     pub fn step(&self) -> Step {
         match &self.state {
             RunState::File => Step::Begin(self.file),
@@ -147,7 +146,7 @@ impl Run {
         }
     }
 
-    /// The file that [`Run::step`] asked for is ready for its first byte.
+    /// Confirms that the file of [`Step::Begin`] is ready for its first byte.
     pub fn begun(&mut self) {
         if matches!(self.state, RunState::File) {
             self.base = self.report.bytes;
@@ -157,13 +156,13 @@ impl Run {
         }
     }
 
-    /// Takes the next bytes of the span that [`Run::step`] asked to read, not more than that.
-    /// `out` gets bytes of the new file.
+    /// Takes the next bytes of the span of [`Step::Read`], at most as many as its length. `out`
+    /// gets bytes of the new file.
     pub fn feed(&mut self, bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
         self.write_data(out, |gather, put| gather.feed(bytes, put))
     }
 
-    /// Goes on where nothing is to be read or copied; `out` gets bytes of the new file.
+    /// Continues when nothing needs to be read or copied; `out` gets bytes of the new file.
     pub fn work(&mut self, out: &mut Out<'_>) -> Result<()> {
         match &mut self.state {
             RunState::Segment => self.begin(out),
@@ -189,8 +188,8 @@ impl Run {
         }
     }
 
-    /// The parcels of the tensor that comes next, all of which are to be given to [`Run::supply`] in
-    /// their order; nothing where the run reads by itself, as it always does unless
+    /// Returns the parcels of the next tensor, all of which must be passed to [`Run::supply`] in
+    /// order. `None` if the run reads the tensor itself, as it always does unless
     /// [`RunOptions::divide`] is set.
     pub fn parcels(&self) -> Option<&Parcels> {
         match &self.state {
@@ -199,8 +198,8 @@ impl Run {
         }
     }
 
-    /// Takes the next one of [`Run::parcels`], with what casting did to it;
-    /// `out` gets bytes of the new file.
+    /// Takes the next one of [`Run::parcels`], with the effects of its cast; `out` gets bytes of
+    /// the new file.
     pub fn supply(&mut self, parcel: &Parcel, cast: CastReport, out: &mut Out<'_>) -> Result<()> {
         let RunState::Parcels(supplied) = &mut self.state else {
             return Err(Error::io("a parcel was supplied to a plan that needs none"));
@@ -235,7 +234,7 @@ impl Run {
         Ok(())
     }
 
-    /// The first `len` bytes of the span that [`Run::step`] asked to copy are in the new file.
+    /// Confirms that the first `len` bytes of the span of [`Step::Copy`] are in the new file.
     pub fn copied(&mut self, len: u64) {
         let RunState::Copy(span) = &mut self.state else { return };
         let len = len.min(span.len);
@@ -244,7 +243,7 @@ impl Run {
         let finished = span.len == 0;
         self.count(len);
         if self.options.compose && self.checksum_of_segment() {
-            // It was counted when it was read.
+            // The bytes were counted when they were read.
             self.done -= len;
         }
         if finished {
@@ -252,34 +251,34 @@ impl Run {
         }
     }
 
-    /// The head is in its place.
+    /// Confirms that the head has been written.
     pub fn patched(&mut self) {
         if matches!(self.state, RunState::Head(_)) {
             self.end_file();
         }
     }
 
-    /// Bytes done and in all, for progress: logical ones, each counted once.
+    /// Returns the bytes done and the total: logical bytes, each counted once.
     pub fn progress(&self) -> (u64, u64) {
         (self.done, self.total)
     }
 
-    /// The files that spans are of.
+    /// Returns the files that spans refer to.
     pub fn files(&self) -> &FileSet {
         &self.plan.source.files
     }
 
-    /// What the plan was about.
+    /// Returns the plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// What became of it so far.
+    /// Returns the report so far.
     pub fn report(&self) -> &RunReport {
         &self.report
     }
 
-    /// What became of it; complete once [`Run::step`] is [`Step::Done`].
+    /// Returns the report; complete once [`Run::step`] is [`Step::Done`].
     pub fn into_report(self) -> RunReport {
         self.report
     }
@@ -329,7 +328,7 @@ impl Run {
         let span = if plain { verbatim_span(tensor) } else { None };
         let checksum = data.checksum != Checksum::None;
         let numel = tensor.numel().unwrap_or(0);
-        // Made even where the span is only copied: it checks that the file has all of it.
+        // Created even if the span is only copied, because it checks that the file has all bytes.
         let gather = Gather::new(&source.files, tensor, 0..numel, BUDGET)?;
         if let (Some(span), false) = (span, checksum) {
             self.state = RunState::Copy(span);
@@ -350,7 +349,7 @@ impl Run {
             left: tensor.nbytes().unwrap_or(0),
             span: span.filter(|_| self.options.compose),
         };
-        // What only goes through is read faster than it is handed over.
+        // Unprocessed bytes are read faster than they are handed to another thread.
         if self.options.divide
             && span.is_none()
             && let Some(parcels) = Parcels::of(&source, data.tensor, data.encoding.as_ref())?
@@ -366,7 +365,7 @@ impl Run {
         if nothing { self.end_data() } else { Ok(()) }
     }
 
-    /// Runs one call of the gather and passes what comes of it through chunks and checksum.
+    /// Runs one call of the gather and passes its output through chunks and checksum.
     fn write_data(
         &mut self,
         out: &mut Out<'_>,
@@ -419,7 +418,7 @@ impl Run {
         Ok(())
     }
 
-    /// Notes what became of a tensor.
+    /// Records the effects of the cast and the checksum of a tensor.
     fn end_tensor(&mut self, id: TensorId, cast: CastReport, checksum: Option<u32>) -> Result<()> {
         let tensor = self.plan.source.tensor(id)?;
         self.report.count_cast(&tensor.stored, &tensor.dtype, cast);
@@ -432,7 +431,7 @@ impl Run {
         Ok(())
     }
 
-    /// Bytes that are no tensor's.
+    /// Passes on bytes that don't belong to a tensor.
     fn put(&mut self, bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
         self.count(bytes.len() as u64);
         if bytes.is_empty() { Ok(()) } else { out(bytes) }
@@ -456,7 +455,7 @@ impl Run {
         self.state = RunState::Segment;
     }
 
-    /// All segments of the file are there; its head may not be.
+    /// Ends the file after its last segment, or requests its head first.
     fn finish(&mut self) -> Result<()> {
         if let Some(PlannedFile { segments, head_last: true, .. }) = self.plan.files.get(self.file)
             && let Some(Segment::Late { len, make }) = segments.first()
@@ -477,12 +476,12 @@ impl Run {
     }
 }
 
-/// A [`Run`] with what the bytes of the new file go to: a machine that reads until the run waits for
-/// something else than bytes to read.
+/// A [`Run`] with the receiver of the new file's bytes: a machine that reads until the run requests
+/// something other than reading.
 pub struct ReadingRun<'a, T: ?Sized> {
     /// The run.
     pub run: &'a mut Run,
-    /// What takes the new file's bytes.
+    /// The receiver of the new file's bytes.
     pub into: &'a mut T,
 }
 
@@ -512,8 +511,8 @@ impl<T: Receive + ?Sized> Machine for ReadingRun<'_, T> {
     }
 }
 
-/// Whether every tensor of a plan is a span of a file that goes into the new one as it is, so
-/// that the new file can be composed without moving the weights.
+/// Returns whether every tensor of a plan is copied unchanged from a span of a file, so that the
+/// new file can be composed without moving the weights.
 pub fn composable(plan: &Plan) -> bool {
     plan.segments().all(|segment| match segment {
         Segment::Data(data) => {
@@ -525,7 +524,7 @@ pub fn composable(plan: &Plan) -> bool {
     })
 }
 
-/// The outcome of the segment that is being written.
+/// Returns the outcome of the segment that is being written.
 fn current(report: &mut RunReport) -> Option<&mut WrittenSegment> {
     report.outcomes.last_mut()?.last_mut()
 }

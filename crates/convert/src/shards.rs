@@ -1,4 +1,4 @@
-//! Which files a checkpoint is cut into, as it is asked for in words.
+//! Parses how a checkpoint is split into files.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use statelens_formats::Shards;
 
 use crate::Pattern;
 
-/// Files by a size or by the names of tensors, as one of them is asked for; `None` where none is.
-/// `source` is called for the keys that are written.
+/// Returns how to split into files, by a size or by rules for the names of tensors; `None` if
+/// neither is given. `source` is called for the keys that are written.
 pub fn shards_wanted<Source: AsRef<Checkpoint>>(
     size: Option<&str>,
     rules: &[String],
@@ -22,8 +22,9 @@ pub fn shards_wanted<Source: AsRef<Checkpoint>>(
     })
 }
 
-/// Files by the names of tensors: rules `PATTERN=NAME`, of which the first that matches counts, for
-/// the keys that are written. Fails if a rule names no file or no key is left for it.
+/// Returns files by the names of tensors: rules `PATTERN=NAME`, of which the first that matches
+/// counts, for the keys that are written. Fails if a rule has no file name or matches none of the
+/// remaining keys.
 pub fn shards_by_name(rules: &[String], source: &Checkpoint) -> Result<Shards> {
     if rules.is_empty() {
         return Ok(Shards::One);
@@ -58,13 +59,13 @@ pub fn shards_by_name(rules: &[String], source: &Checkpoint) -> Result<Shards> {
     }
 }
 
-/// A size as [`shard_size`] reads it, or nothing at all: `0`.
+/// Parses a size like [`shard_size`], or `0`.
 pub fn size(text: &str) -> Result<u64> {
     if text.trim() == "0" { Ok(0) } else { shard_size(text) }
 }
 
-/// A size as the Hugging Face libraries write it: `5GB` is five thousand million bytes, `5GiB`
-/// five times 2^30.
+/// Parses a size as written in the Hugging Face libraries: `5GB` is 5,000,000,000 bytes, `5GiB` is
+/// 5 times 2^30.
 pub fn shard_size(text: &str) -> Result<u64> {
     let bad = || {
         Error::refused(format!("`{text}` is not a size"))

@@ -1,25 +1,25 @@
-//! In which way the bytes of a plan come about.
+//! The origin of the bytes of a plan.
 
 use statelens_checkpoint::{Plan, Result, Segment, Tensor};
 use statelens_tensor::verbatim_span;
 
-/// How the bytes of a segment come about.
+/// The origin of the bytes of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// They are headers, indexes, plain values or checksums.
+    /// New: headers, indexes, plain values or checksums.
     Made,
-    /// They are those of the source.
+    /// Copied from the source unchanged.
     Copied,
-    /// They are put together from chunks, views or constants.
+    /// Assembled from chunks, views or constants.
     Gathered,
-    /// They are cast to another dtype.
+    /// Cast to another dtype.
     Cast,
-    /// They are compressed.
+    /// Compressed.
     Compressed,
 }
 
-/// The segments of all files of a plan: how each comes about, how many bytes it has, those of a
-/// tensor before they are compressed, and the tensor.
+/// Iterates over the segments of all files of a plan: their origin, their number of bytes (for a
+/// tensor before compression), and the tensor.
 pub fn shares(plan: &Plan) -> impl Iterator<Item = Result<(Share, u64, Option<&Tensor>)>> {
     plan.segments().map(|segment| {
         let bytes = match segment {

@@ -1,27 +1,27 @@
-//! Running a plan for callers that may block.
+//! Runs plans for callers that may block.
 
 use statelens_checkpoint::{FileSet, Plan, Progress, Result, Span};
 use statelens_tensor::{Buffer, Receive, drive};
 
 use crate::{Parcels, ReadingRun, Run, RunOptions, RunReport, Step};
 
-/// Bytes that are read at once: few enough to stay in the processor's cache until they are
-/// checked and written (4 MiB took half as long again).
+/// Bytes that are read at once: few enough to stay in the processor's cache until they are checked
+/// and written (with 4 MiB it took half as long again).
 const BUFFER: usize = 256 << 10;
 
-/// Bytes that a sink is asked to copy at once: progress is told after each.
+/// The most bytes that a sink copies at once: progress is reported after each call.
 const COPY: u64 = 64 << 20;
 
-/// Where new files go.
+/// The destination of new files.
 pub trait Sink {
-    /// What follows belongs to this file of the plan; the one before it is complete.
+    /// Starts this file of the plan; the previous one is complete.
     fn begin(&mut self, index: usize) -> Result<()>;
 
-    /// Adds bytes at the end.
+    /// Appends bytes.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Adds a span of the source at the end. Where the system can copy from file to file, a
-    /// sink does that; otherwise the bytes are read and written.
+    /// Appends a span of the source. If the operating system can copy from file to file, a sink
+    /// does that; otherwise the bytes are read and written.
     fn copy(&mut self, files: &FileSet, span: Span) -> Result<()> {
         let mut buffer = vec![0; span.len.min(BUFFER as u64) as usize];
         let (mut offset, end) = (span.offset, span.offset.saturating_add(span.len));
@@ -38,8 +38,8 @@ pub trait Sink {
     fn patch_head(&mut self, head: &[u8]) -> Result<()>;
 }
 
-/// Runs a plan: reads the source, and fills `sink` from the first byte to the last. Progress is
-/// in bytes; where it says stop, the sink is left incomplete and the error says so.
+/// Runs a plan: reads the source, and fills `sink` from the first byte to the last. Progress is in
+/// bytes; if `progress` cancels the run, the sink is left incomplete and an error is returned.
 pub fn run_blocking(
     plan: Plan,
     sink: &mut dyn Sink,
@@ -48,13 +48,12 @@ pub fn run_blocking(
     run(Run::new(plan, RunOptions::default())?, sink, None, progress)
 }
 
-/// Supplies a run with the parcels of one tensor, all of them, in their order; what comes of them
-/// goes to the sink.
+/// Supplies a run with all parcels of one tensor in order; the resulting bytes go to the sink.
 pub type Divide<'a> =
     dyn Fn(&mut Run, Parcels, &mut dyn Sink, &mut dyn Progress) -> Result<()> + 'a;
 
-/// As [`run_blocking`]; the parcels of large tensors come from `divide`, which may make several at
-/// once.
+/// As [`run_blocking`]; the parcels of large tensors come from `divide`, which may process several
+/// at once.
 pub fn run_divided(
     plan: Plan,
     sink: &mut dyn Sink,

@@ -1,4 +1,4 @@
-//! Running plans: every way of feeding and writing gives the same file.
+//! Runs plans: every way of feeding and writing must give the same file.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     Composed, Composition, Run, RunOptions, RunReport, Sink, Step, composable, run_blocking,
 };
 
-/// Puts the length of a chunk before it, and skips its filter where a chunk starts with zero.
+/// Prefixes each chunk with its length, and sets the filter mask for chunks that start with zero.
 struct PrefixedChunks;
 
 impl Encode for PrefixedChunks {
@@ -97,7 +97,7 @@ fn plan(segments: Vec<Segment>, head_last: bool) -> Plan {
     Plan { source: checkpoint(tensors()), files: vec![file], losses: Vec::new() }
 }
 
-/// A plan with something of everything.
+/// Returns a plan with segments of all kinds.
 fn sample() -> Plan {
     let segments = vec![
         late(Some(8), |outcomes| {
@@ -126,13 +126,13 @@ fn sample() -> Plan {
     plan(segments, true)
 }
 
-/// The logical bytes of a tensor, by the driver that has tests of its own.
+/// Returns the logical bytes of a tensor, by a driver that has tests of its own.
 fn logical(plan: &Plan, tensor: usize) -> Vec<u8> {
     let tensor = &plan.source.tensors()[tensor];
     statelens_tensor::elements(&plan.source.files, tensor, 0..tensor.numel().unwrap()).unwrap()
 }
 
-/// The file that [`sample`] plans, put together by hand.
+/// Returns the file that [`sample`] plans, assembled by hand.
 fn expected(plan: &Plan) -> Vec<u8> {
     let mut file = vec![0; 8];
     file.extend_from_slice(b"head");
@@ -295,7 +295,7 @@ fn plans_that_do_not_hold_are_errors() {
     assert_eq!(kind(plan(vec![late(None, |_| vec![])], true)), unsupported);
     assert_eq!(kind(plan(vec![], true)), unsupported);
     assert_eq!(kind(plan(vec![data(9, Checksum::None)], false)), Some(ErrorKind::Damaged));
-    // Chunks that are no runs of the C order.
+    // Chunks that are not contiguous in C order.
     for chunk in [vec![2, 2, 3], vec![1, 1, 2, 3], vec![1, 2, 2], vec![1, 0, 3]] {
         let segments = vec![encoded(2, &chunk, Checksum::None)];
         assert_eq!(kind(plan(segments, false)), unsupported, "{chunk:?}");

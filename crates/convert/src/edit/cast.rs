@@ -1,4 +1,4 @@
-//! Giving tensors another dtype.
+//! Casts tensors to another dtype.
 
 use std::collections::HashMap;
 
@@ -6,22 +6,22 @@ use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId, Value, Va
 
 use crate::{Edit, Pattern};
 
-/// A dtype for floating tensors: those whose keys match, or all.
+/// A dtype for floating-point tensors: those with matching keys, or all.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CastRule {
-    /// Which keys; all that no other cast's pattern matches if there is none.
+    /// Pattern of the keys; without one, all keys that no other cast's pattern matches.
     pub pattern: Option<Pattern>,
-    /// The dtype.
+    /// The target dtype.
     pub dtype: DType,
 }
 
 impl CastRule {
-    /// Understands all of them; fails as [`CastRule::parse`] does.
+    /// Parses rules; fails as [`CastRule::parse`] does.
     pub fn all<'t>(texts: impl IntoIterator<Item = &'t String>) -> Result<Vec<Self>> {
         texts.into_iter().map(|text| Self::parse(text)).collect()
     }
 
-    /// Understands `DTYPE` and `PATTERN=DTYPE`.
+    /// Parses `DTYPE` and `PATTERN=DTYPE`.
     pub fn parse(text: &str) -> Result<Self> {
         let (pattern, name) = match text.rsplit_once('=') {
             Some((pattern, name)) => (Some(Pattern::parse(pattern)?), name),
@@ -30,7 +30,8 @@ impl CastRule {
         Ok(Self { pattern, dtype: dtype_named(name)? })
     }
 
-    /// The dtype that every floating tensor has after these casts, if they say one for all.
+    /// Returns the dtype that every floating-point tensor has after these casts, if they all name
+    /// the same and cover all keys.
     pub fn of_all(casts: &[Self]) -> Option<&DType> {
         let first = &casts.first()?.dtype;
         let for_all = |cast: &Self| {
@@ -40,9 +41,9 @@ impl CastRule {
         (alike && casts.iter().any(for_all)).then_some(first)
     }
 
-    /// The casts of each of several checkpoints that are written together: those without a pattern, and
-    /// those whose pattern names something in it. Fails as [`Edit::apply`] does where one can be applied
-    /// to none of them.
+    /// Distributes the casts over several checkpoints that are written together: each gets those
+    /// without a pattern, and those whose pattern matches a key in it. Fails as [`Edit::apply`]
+    /// does if a cast applies to none of them.
     pub fn for_each(casts: Vec<Self>, parts: &[&Checkpoint]) -> Result<Vec<Vec<Self>>> {
         let mut all: Vec<Vec<Self>> = vec![Vec::new(); parts.len()];
         for cast in casts {
@@ -66,7 +67,7 @@ impl CastRule {
     }
 }
 
-/// A dtype by torch's name or one of the usual short ones.
+/// Returns a dtype by torch's name or one of the usual short ones.
 pub fn dtype_named(name: &str) -> Result<DType> {
     let name = name.strip_prefix("torch.").unwrap_or(name);
     let long = match name.to_ascii_lowercase().as_str() {
@@ -82,11 +83,12 @@ pub fn dtype_named(name: &str) -> Result<DType> {
     })
 }
 
-/// Gives floating tensors the dtypes that the casts say. `reached` tells which values hang in the
-/// tree. A tensor of several keys is cast if one of them matches.
+/// Casts floating-point tensors as the rules say. `reached` marks the values in the tree. A tensor
+/// with several keys is cast if one of them matches.
 ///
-/// Arrays of numpy are tensors where the checkpoint has no others, as in `.npz` and Flax files;
-/// beside torch's they are what a program keeps for itself, and have to be named by a pattern.
+/// Numpy arrays count as tensors if the checkpoint has no others, as in `.npz` and Flax files. In a
+/// checkpoint with torch tensors they are internal data of a program and must be matched by a
+/// pattern.
 pub(super) fn cast(
     casts: &[CastRule],
     checkpoint: &Checkpoint,
@@ -102,7 +104,7 @@ pub(super) fn cast(
         return Err(Error::refused("all tensors can't be cast to two dtypes")
             .advice("Say which keys each is for: PATTERN=DTYPE."));
     }
-    // Which cast is for which tensor and sparse tensor.
+    // The target dtype of each tensor and sparse tensor.
     let mut tensors: HashMap<TensorId, &DType> = HashMap::new();
     let mut sparse: HashMap<ValueId, &DType> = HashMap::new();
     let leaves =
@@ -164,16 +166,16 @@ pub(super) fn cast(
     builder.rebuild(checkpoint)
 }
 
-/// Which arrays of numpy are taken for tensors.
+/// Which numpy arrays are treated as tensors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Arrays {
     None,
-    /// Those that are no scalars.
+    /// Arrays that are not scalars.
     Shaped,
     All,
 }
 
-/// The tensors of a floating dtype that a value is or is made of.
+/// Returns the floating-point tensors of a value: itself, or its parts.
 fn floating(checkpoint: &Checkpoint, id: ValueId, arrays: Arrays) -> Vec<TensorId> {
     let one = |id: ValueId| {
         let tensor = match checkpoint.value(id) {
@@ -193,12 +195,14 @@ fn floating(checkpoint: &Checkpoint, id: ValueId, arrays: Arrays) -> Vec<TensorI
     }
 }
 
-/// A dtype whose elements are floating-point numbers, if only `ml_dtypes` knows them.
+/// Returns whether the elements are floating-point numbers, including types that only `ml_dtypes`
+/// has.
 fn has_floats(dtype: &DType) -> bool {
     castable(dtype) || statelens_tensor::plain(dtype).is_some_and(|dtype| dtype.is_float())
 }
 
-/// A floating dtype with one number in each element.
+/// Returns whether the dtype is a floating-point type with one number per element, or of decodable
+/// blocks.
 fn castable(dtype: &DType) -> bool {
     match dtype {
         DType::Blocks(block) => statelens_tensor::decodes(block),

@@ -1,4 +1,4 @@
-//! Leaving values out.
+//! Removes values.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -10,13 +10,13 @@ use statelens_checkpoint::{
 
 use crate::{Edit, Pattern};
 
-/// How many names an error lists.
+/// The most names that an error lists.
 const NAMED: usize = 12;
 
-/// For each value, whether it is a leaf to keep or above one.
+/// Returns for each value whether it is a leaf to keep or contains one.
 ///
-/// A pattern of `select` that matches keys of a module's state dict takes those; what the module
-/// holds besides is taken by a pattern that matches nothing else.
+/// A pattern of `select` that matches keys of a module's state dict selects only those; other
+/// attributes of the module are selected by a pattern that matches nothing in the state dict.
 pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
     let leaves = source.leaves();
     let flats: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
@@ -106,8 +106,8 @@ pub(super) fn no_match(pattern: &Pattern) -> Error {
     ))
 }
 
-/// Takes what is not kept out of the containers that are. What is taken out stays as it was, for
-/// a link may still lead to it.
+/// Removes values that are not kept from the containers that are. The removed values are unchanged,
+/// because a link may still lead to them.
 ///
 /// Keeps selected entries, even those that are not part of the module's state dict.
 pub(super) fn filter(builder: &mut Builder, source: &Checkpoint, kept: &[bool], is_selected: bool) {
@@ -131,7 +131,7 @@ pub(super) fn filter(builder: &mut Builder, source: &Checkpoint, kept: &[bool], 
                 let before = items.len();
                 items.retain(keep);
                 if items.len() < before {
-                    // A named tuple or a size with fewer items is none.
+                    // A named tuple or `torch.Size` with fewer items becomes a plain tuple.
                     *class = TupleClass::Tuple;
                 }
             }
@@ -140,9 +140,9 @@ pub(super) fn filter(builder: &mut Builder, source: &Checkpoint, kept: &[bool], 
     }
 }
 
-/// Walks what hangs below the root, objects and attributes included, and puts the targets of
-/// links that hang there no longer in the place of the first link to them. Returns which
-/// values hang there then, and those that were moved, by the link that they replace.
+/// Visits everything below the root, objects and attributes included. If the target of a link is no
+/// longer in the tree, it replaces the first link to it. Returns which values are then in the tree,
+/// and the moved values by the link that they replace.
 pub(super) fn place_links(
     builder: &mut Builder,
     source: &Checkpoint,
@@ -151,7 +151,7 @@ pub(super) fn place_links(
     let mut links: VecDeque<(ValueId, ValueId)> = VecDeque::new();
     let mut moved = HashMap::new();
     let names = OnceCell::new();
-    // Values that are to be visited, with their parents; the root is its own.
+    // Values to visit, with their parents; the root is its own parent.
     let mut stack = vec![(source.root(), source.root())];
     loop {
         while let Some((parent, id)) = stack.pop() {
@@ -162,7 +162,8 @@ pub(super) fn place_links(
             match reached.get_mut(id.0 as usize) {
                 Some(reached) if !*reached => *reached = true,
                 _ => {
-                    // An earlier link took it out of this container: here is a link to it now.
+                    // An earlier link took the value out of this container, so a link to it takes
+                    // its place.
                     let link = builder.push(Value::Link(id))?;
                     if let Some(value) = builder.value_mut(parent) {
                         replace_child(value, id, link);
@@ -188,7 +189,7 @@ pub(super) fn place_links(
     }
 }
 
-/// Empties what hangs nowhere any longer: it would still claim values that have moved.
+/// Empties values that are no longer in the tree: they would still claim children that have moved.
 pub(super) fn clear(builder: &mut Builder, reached: &[bool]) {
     for (index, _) in reached.iter().enumerate().filter(|(_, reached)| !**reached) {
         if let Some(value) = builder.value_mut(ValueId(index as u32))
@@ -199,7 +200,7 @@ pub(super) fn clear(builder: &mut Builder, reached: &[bool]) {
     }
 }
 
-/// Forgets what is damaged about values that were left out: what is left is whole.
+/// Drops findings of damage in values that were left out: the remaining ones are intact.
 pub(super) fn forget(source: &Checkpoint, edited: &mut Checkpoint) {
     let placed = |finding: &Finding| finding.grade == Grade::Damage && !finding.place.is_empty();
     if !source.findings.iter().any(placed) {
@@ -215,7 +216,7 @@ pub(super) fn forget(source: &Checkpoint, edited: &mut Checkpoint) {
     });
 }
 
-/// The file's own names are for places: a value that moves takes the name of its new one.
+/// Names in the file belong to places: a value that moves takes the name of its new place.
 fn rename(
     builder: &mut Builder,
     source: &Checkpoint,

@@ -1,4 +1,4 @@
-//! New keys from old ones: texts that remember which of their dots stand between steps.
+//! New keys: texts that remember which of their dots separate steps.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use statelens_checkpoint::{Checkpoint, DictKey, Error, KeyPart, Leaf, Result, Va
 
 use crate::{Edit, Rename};
 
-/// How many keys an error names.
+/// The most keys that an error names.
 const NAMED: usize = 3;
 
 /// The key of a leaf while rules are applied to it.
@@ -14,26 +14,26 @@ const NAMED: usize = 3;
 pub(super) struct NewKey {
     /// The leaf.
     pub(super) leaf: Leaf,
-    /// The containers above it in the source, from the root down; one for each step.
+    /// The containers above it in the source, from the root down; one per step.
     pub(super) above: Vec<ValueId>,
     /// The steps as text, joined with dots.
     pub(super) text: String,
-    /// The dots that stand between steps, in order.
+    /// The dots that separate steps, in order.
     pub(super) dots: Vec<Dot>,
     /// Whether a rule changed it.
     pub(super) changed: bool,
 }
 
-/// A dot that stands between two steps.
+/// A dot that separates two steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Dot {
-    /// Where it is in the text, in bytes.
+    /// Byte offset in the text.
     pub(super) at: usize,
-    /// What it leads into was this one of the containers above the leaf; `None` for a new one.
+    /// The container above the leaf that the dot leads into, by index; `None` for a new container.
     pub(super) into: Option<usize>,
 }
 
-/// The keys of all leaves after the rules that make new ones, in order.
+/// Returns the keys of all leaves after the renaming rules, in order.
 pub(super) fn new_keys(edit: &Edit, source: &Checkpoint) -> Result<Vec<NewKey>> {
     let parents = super::parents(source);
     let nested = Nested::new(source);
@@ -79,7 +79,7 @@ fn strip_prefix(keys: &mut [NewKey], prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// Which containers hold containers.
+/// Whether each value is a container of containers.
 struct Nested(Vec<bool>);
 
 impl Nested {
@@ -96,13 +96,13 @@ impl Nested {
 }
 
 impl NewKey {
-    /// Whether it belongs to no state dict, as `__metadata__` and the attributes of a module do:
-    /// then it has no prefix of a model, and gets none.
+    /// Returns whether the key is outside the state dict, like `__metadata__` and the attributes of
+    /// a module: such keys have no prefix of a model, and get none.
     fn is_apart(&self) -> bool {
         self.leaf.outside_state || self.text.starts_with("__")
     }
 
-    /// The key that a leaf has.
+    /// Returns the original key of a leaf.
     fn old(leaf: Leaf, parents: &[Option<ValueId>]) -> Self {
         let mut above = Vec::new();
         let mut at = leaf.id;
@@ -125,13 +125,13 @@ impl NewKey {
     }
 
     fn rename(&mut self, rename: &Rename, root: ValueId, nested: &Nested) {
-        // From the last match to the first, so that what is still to be replaced stays in place.
+        // From the last match to the first, so that the remaining ranges stay valid.
         for (range, replacement) in rename.places(&self.text).into_iter().rev() {
             self.replace(range, &replacement, root, nested);
         }
     }
 
-    /// Puts another text in the place of a part of it; see [`Edit`] for what becomes of dots.
+    /// Replaces a range of the text; see [`Edit`] for the treatment of dots.
     fn replace(
         &mut self,
         range: std::ops::Range<usize>,
@@ -142,7 +142,7 @@ impl NewKey {
         if self.text.get(range.clone()) == Some(replacement) {
             return;
         }
-        // The dots that go: for each, whether it stood between steps and what it led into.
+        // The removed dots: for each, whether it separated steps and what it led into.
         let kind = |at: usize| {
             let index = self.dots.binary_search_by_key(&at, |dot| dot.at).ok()?;
             self.dots.get(index).copied()
@@ -160,7 +160,7 @@ impl NewKey {
             },
         };
         let new: Vec<usize> = replacement.match_indices('.').map(|(at, _)| at).collect();
-        // The last of the new ones is what the last of the old ones was, and so on.
+        // New dots correspond to the old ones, counted from the last.
         let made = new.iter().enumerate().filter_map(|(index, at)| {
             let from_end = new.len() - index;
             let at = range.start + at;
@@ -186,7 +186,7 @@ impl NewKey {
         self.changed = true;
     }
 
-    /// Makes every dot one between steps, but for those of numbers and the like that were keys.
+    /// Makes every dot a separator, except those within numbers and other keys that are not texts.
     fn nest(&mut self) {
         let old: HashMap<usize, Option<usize>> =
             self.dots.iter().map(|dot| (dot.at, dot.into)).collect();
@@ -216,14 +216,14 @@ impl NewKey {
         }
     }
 
-    /// The steps of the key.
+    /// Returns the steps of the key.
     pub(super) fn steps(&self) -> Vec<KeyStep<'_>> {
         let mut steps = Vec::with_capacity(self.dots.len() + 1);
         if self.leaf.key.parts.is_empty() && !self.changed {
             return steps;
         }
         let mut start = 0;
-        // What the step lies in, and what it leads into.
+        // The container of the step; the dot after it gives what the step leads into.
         let mut from = (!self.above.is_empty()).then_some(0);
         for dot in &self.dots {
             steps.push(KeyStep { text: &self.text[start..dot.at], from, into: dot.into });
@@ -234,12 +234,13 @@ impl NewKey {
         steps
     }
 
-    /// The step of the old key that a new one is: from the same container, by the same text.
+    /// Returns the step of the old key that equals a new one: from the same container, with the
+    /// same text.
     pub(super) fn kept_part(&self, step: &KeyStep<'_>) -> Option<&KeyPart> {
         self.old_part(step).filter(|part| part.text().to_lossy() == step.text)
     }
 
-    /// The step of the old key from the container that a new one is from.
+    /// Returns the step of the old key from the same container as a new one.
     pub(super) fn old_part(&self, step: &KeyStep<'_>) -> Option<&KeyPart> {
         self.leaf.key.parts.get(step.from?)
     }
@@ -249,8 +250,9 @@ impl NewKey {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyStep<'a> {
     pub(super) text: &'a str,
-    /// What it lies in was this one of the containers above the leaf, if it was one.
+    /// The container that the step starts from, by index in the containers above the leaf; `None`
+    /// for a new one.
     pub(super) from: Option<usize>,
-    /// What it leads into was this one.
+    /// The container that it leads into, in the same way.
     pub(super) into: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! What is taken of a checkpoint, under which keys, and as what.
+//! Edits of a checkpoint: selection, renaming and casts.
 
 mod cast;
 mod filter;
@@ -23,56 +23,56 @@ pub use cast::{CastRule, dtype_named};
 pub(crate) use state::{refuse_outside, state_only};
 pub use unused::Unused;
 
-/// What is taken of a checkpoint, under which keys, and as what. The default takes all as it is.
+/// A selection from a checkpoint, with new keys and dtypes. The default keeps everything unchanged.
 ///
-/// The parts are applied in the order of the fields, so that each sees what those before it left:
-/// `untie`, `states`, `select` and `exclude` see the keys of the source; `strip_prefix`, `rename` and
-/// `prefix` make new ones in that order; `nest` splits those; `casts` see the new keys.
+/// The parts are applied in the order of the fields, each to the result of those before it:
+/// `untie`, `states`, `select` and `exclude` see the keys of the source; `strip_prefix`, `rename`
+/// and `prefix` change keys in that order; `nest` splits the changed keys; `casts` see the final
+/// keys.
 ///
-/// A key is renamed as text, its steps joined with dots. The value then moves to where its new
-/// key says, and the dots of the text say where that is:
+/// A key is renamed as text, its steps joined with dots. The value then moves to the place of its
+/// new key, which depends on the dots in the text:
 ///
-/// - what a rule leaves alone keeps its steps: a dot between two steps stays one, a dot within a
-///   name stays within a name;
-/// - the dots of a replacement are what the dots of the text that it replaces were, counted from
-///   the last: `^model_state_dict\.=>model.` renames a dict and splits no name below it;
-/// - further dots are as the first one replaced, or if none was: they begin a dict in a place
-///   where there are dicts, lists or tuples beside the value, and stay within the name where
+/// - text that no rule touches keeps its steps: a dot that separates steps still does, a dot within
+///   a name stays within a name;
+/// - the dots of a replacement take the roles of the dots in the replaced text, counted from the
+///   last: `^model_state_dict\.=>model.` renames a dict and splits no name below it;
+/// - further dots have the role of the first replaced dot. If no dot was replaced, they start a
+///   dict in a place with dicts, lists or tuples among the neighbours, and stay within the name if
 ///   there are only leaves. So a flat state dict stays flat, and a nested one nested.
 ///
-/// Dicts and lists keep their kind, order and attributes where their keys are as before; a list
-/// with an item that was moved or renamed becomes a dict, for a list has no names. Values that
-/// are the same object stay that.
+/// Dicts and lists keep their kind, order and attributes if their keys are unchanged; a list with
+/// an item that was moved or renamed becomes a dict, since lists have no names. Values that are the
+/// same object remain so.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Edit {
-    /// Each name of a tensor gets a copy of its own: nothing is tied, and no memory is shared.
+    /// Gives each name of a tensor a copy of its own: nothing is tied, and no memory is shared.
     pub untie: bool,
-    /// The top-level states to take; all if there are none. Keys that start with `__` are taken
-    /// besides, as the Cerebras trainer does. Of a name that holds dots, the state is what comes
-    /// before the first.
+    /// The top-level states to keep; all if empty. As in the Cerebras trainer, keys that start with
+    /// `__` are kept as well. In a name with dots, the state is the part before the first dot.
     pub states: Vec<String>,
-    /// The leaves to take: those that one of these matches; all if there are none.
+    /// Keeps the leaves that match one of these; all if empty.
     pub select: Vec<Pattern>,
-    /// The leaves to leave out of those.
+    /// Removes leaves from those.
     pub exclude: Vec<Pattern>,
-    /// What is taken off the start of every key; each must have it, but for those that start with
-    /// `__`, which belong to the checkpoint and not to a state. Empty for nothing.
+    /// A prefix to remove from every key. Each key must have it, except those that start with `__`,
+    /// which belong to the checkpoint and not to a state. Empty for none.
     pub strip_prefix: String,
-    /// Replacements, applied one after the other.
+    /// Replacements, applied one after another.
     pub rename: Vec<Rename>,
-    /// What is put before every key, but for those that start with `__`. Empty for nothing.
+    /// A prefix to add to every key, except those that start with `__`. Empty for none.
     pub prefix: String,
-    /// Splits names at their dots: each becomes a dict in a dict, also where all names in it are
-    /// numbers, for nothing says that it was a list.
+    /// Splits names at their dots into nested dicts, even if all names in a dict are numbers, since
+    /// nothing says that it was a list.
     pub nest: bool,
-    /// The dtypes for tensors of a floating dtype. Integers (an optimizer's step) and plain numbers
-    /// stay what they are, and so do numpy's arrays beside torch's tensors, unless a pattern names
-    /// them. The first whose pattern matches decides; one without a pattern is for all that no
-    /// pattern matched.
+    /// Dtypes for floating-point tensors. Integers (an optimizer's step) and plain numbers are
+    /// unchanged, and so are numpy arrays in a checkpoint with torch tensors, unless a pattern
+    /// names them. The first rule whose pattern matches decides; one without a pattern is for all
+    /// keys that no pattern matches.
     pub casts: Vec<CastRule>,
 }
 
-/// A replacement in keys: wherever an expression is found, or of whole keys by a list.
+/// A replacement in keys: of each match of an expression, or of whole keys by a list.
 #[derive(Debug, Clone)]
 pub struct Rename {
     text: String,
@@ -86,14 +86,14 @@ enum RenameRule {
 }
 
 impl Rename {
-    /// Understands all of them; fails as [`Rename::parse`] does.
+    /// Parses replacements; fails as [`Rename::parse`] does.
     pub fn all(texts: &[String]) -> Result<Vec<Self>> {
         texts.iter().map(|text| Self::parse(text)).collect()
     }
 
-    /// Understands `REGEX=>REPLACEMENT`. In the replacement `$1` and `$name` stand for what a
-    /// group of the expression matched (`${1}` where a digit follows), `$$` for a `$`. A group
-    /// that the expression does not have is refused: it would stand for nothing.
+    /// Parses `REGEX=>REPLACEMENT`. In the replacement `$1` and `$name` insert the text that a
+    /// group of the expression matched (`${1}` if a digit follows), `$$` a `$`. A group that the
+    /// expression does not have is refused, since it would insert nothing.
     pub fn parse(text: &str) -> Result<Self> {
         let Some((pattern, replacement)) = text.split_once("=>") else {
             return Err(Error::refused(format!("`{text}` is not a replacement"))
@@ -106,8 +106,8 @@ impl Rename {
         Ok(Self { text: text.to_owned(), rule: RenameRule::Expression(compiled, replacement) })
     }
 
-    /// Gives whole keys new names: a list of old and new ones, in two columns parted by white
-    /// space, or as a JSON object. Fails if a name is told twice.
+    /// Parses a list of old and new names for whole keys, in two columns separated by white space,
+    /// or as a JSON object. Fails if a name occurs twice.
     pub fn list(text: &str) -> Result<Self> {
         let names = names::parse(text)?;
         Ok(Self {
@@ -116,13 +116,13 @@ impl Rename {
         })
     }
 
-    /// The replacement as it was written.
+    /// Returns the replacement as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What is replaced in a key, in order: where, and by what. A key with a shorter name, too, is
-    /// looked at by that one where nothing matches the whole.
+    /// Returns the replacements in a key, in order: range and new text. A key that also has a
+    /// shorter name is tried under that one if nothing matches the full key.
     fn places(&self, key: &str) -> Vec<(std::ops::Range<usize>, String)> {
         let places = self.places_in(key);
         let known = known_key(key);
@@ -156,57 +156,57 @@ impl PartialEq for Rename {
     }
 }
 
-/// What an edit does to one leaf of the source.
+/// The effect of an edit on one leaf of the source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// Its flat key in the source.
+    /// Flat key in the source.
     pub old: String,
-    /// Its flat key afterwards; `None` if it is left out.
+    /// Flat key afterwards; `None` if the leaf is left out.
     pub new: Option<String>,
-    /// Its dtype in the source, if it is a tensor or array.
+    /// Dtype in the source, if it is a tensor or array.
     pub old_dtype: Option<DType>,
-    /// Its dtype afterwards, if it is a tensor or array that is not left out.
+    /// Dtype afterwards, if it is a tensor or array that is not left out.
     pub new_dtype: Option<DType>,
 }
 
 impl Change {
-    /// Whether key or dtype are other ones, or it is left out.
+    /// Returns whether key or dtype differ, or the leaf is left out.
     pub fn is_any(&self) -> bool {
         self.new.as_ref() != Some(&self.old) || self.old_dtype != self.new_dtype
     }
 }
 
 impl Edit {
-    /// Whether it changes nothing.
+    /// Returns whether the edit changes nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The checkpoint that is left. Containers keep their kind and order; those that lost all
-    /// their leaves are gone, and a list that lost some is shorter. A link whose target is gone
-    /// becomes the value itself; further links lead to it there.
+    /// Returns the edited checkpoint. Containers keep their kind and order; those that lost all
+    /// their leaves are removed, and a list that lost some is shorter. A link whose target is gone
+    /// becomes the value itself; further links then lead to it there.
     ///
-    /// Fails if nothing is left, if a state or a pattern names nothing that is there (it may be
-    /// misspelt), if two keys would become one, or if a dtype is none that tensors can be cast to.
+    /// Fails if nothing is left, if a state or a pattern matches nothing (it may be misspelt), if
+    /// two keys would become one, or if tensors can't be cast to a dtype.
     pub fn apply(&self, source: &Checkpoint) -> Result<Checkpoint> {
         Ok(self.run(source)?.0)
     }
 
-    /// What it does to each leaf of the source, in the source's order. Fails as
+    /// Returns the effect on each leaf of the source, in the source's order. Fails as
     /// [`Edit::apply`] does.
     pub fn preview(&self, source: &Checkpoint) -> Result<Vec<Change>> {
         let (edited, moved) = self.run(source)?;
         Ok(changes(source, &edited, &moved))
     }
 
-    /// [`Edit::apply`] and [`Edit::preview`] in one.
+    /// Combines [`Edit::apply`] and [`Edit::preview`].
     pub fn apply_and_preview(&self, source: &Checkpoint) -> Result<(Checkpoint, Vec<Change>)> {
         let (edited, moved) = self.run(source)?;
         let changes = changes(source, &edited, &moved);
         Ok((edited, changes))
     }
 
-    /// The edited checkpoint; and the values that went to the places of links to them, by link.
+    /// Returns the edited checkpoint, and the values that replaced links to them, by link.
     fn run(&self, source: &Checkpoint) -> Result<(Checkpoint, HashMap<ValueId, ValueId>)> {
         let untied;
         let source = if self.untie {
@@ -240,8 +240,8 @@ impl Edit {
         Ok((edited, moved))
     }
 
-    /// The patterns of `exclude`, and the replacements, that nothing in `source` matches: most
-    /// likely they are misspelt. Fails as [`Edit::apply`] does.
+    /// Returns the patterns of `exclude`, and the replacements, that match nothing in `source`:
+    /// most likely they are misspelt. Fails as [`Edit::apply`] does.
     pub fn unused(&self, source: &Checkpoint) -> Result<Unused> {
         unused::unused(self, source)
     }
@@ -262,7 +262,7 @@ fn changes(
     let written = edited.leaves().into_iter().filter(|leaf| !leaf.outside_state);
     let leaves: HashMap<ValueId, Text> = written.map(own).collect();
     let places: HashSet<ValueId> = moved.values().copied().collect();
-    // A link to a whole dict may have become that dict, which is no leaf.
+    // A link to a whole dict may have become that dict, which is not a leaf.
     let containers = edited.flat_keys(&places);
     let key_of = |id: ValueId| match moved.get(&id) {
         Some(place) => leaves.get(place).or_else(|| containers.get(place)),
@@ -289,7 +289,7 @@ fn dtype_of(checkpoint: &Checkpoint, id: ValueId) -> Option<DType> {
     }
 }
 
-/// The parent of each value that hangs in the tree, down to the leaves.
+/// Returns the parent of each value in the tree, down to the leaves.
 fn parents(source: &Checkpoint) -> Vec<Option<ValueId>> {
     let mut parents = vec![None; source.values().len()];
     let mut stack = vec![source.root()];

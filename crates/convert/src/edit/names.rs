@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Error, Result};
 
-/// Reads two columns parted by white space (empty lines and those that begin with `#` mean
-/// nothing), or a JSON object of texts.
+/// Parses two columns separated by white space (ignoring empty lines and those that begin with
+/// `#`), or a JSON object of texts.
 pub(super) fn parse(text: &str) -> Result<HashMap<String, String>> {
     let pairs = match text.trim_start().starts_with('{') {
         true => json(text)?,
@@ -31,7 +31,7 @@ fn columns(text: &str) -> Result<Vec<(String, String)>> {
     let lines = lines.filter(|(_, line)| !(line.trim().is_empty() || line.starts_with('#')));
     lines
         .map(|(number, line)| {
-            // Keys may hold spaces: then a tab parts the columns.
+            // Keys may contain spaces: then a tab separates the columns.
             let parts: Vec<&str> = match line.contains('\t') {
                 true => line.split('\t').map(str::trim).filter(|part| !part.is_empty()).collect(),
                 false => line.split_whitespace().collect(),
@@ -55,7 +55,7 @@ fn json(text: &str) -> Result<Vec<(String, String)>> {
     Ok(pairs.0)
 }
 
-/// The fields of an object, those that are there twice included.
+/// The fields of an object, including duplicates.
 struct Pairs(Vec<(String, String)>);
 
 impl<'de> serde::Deserialize<'de> for Pairs {

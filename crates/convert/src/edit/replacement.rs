@@ -1,11 +1,11 @@
-//! What a replacement in keys refers to.
+//! Group references in replacements.
 
 use regex_lite::Regex;
 use statelens_checkpoint::{Error, Result};
 
-/// The replacement with every group in braces: `$1_x` is group 1 and `_x`, where the library takes
-/// the longest name that there may be. A number ends where its digits do, unless a group has the
-/// whole of it as its name. Fails if the expression has no such group.
+/// Returns the replacement with every group in braces: `$1_x` is group 1 and `_x`, where the
+/// library would take the longest possible name. A number ends with its digits, unless a group has
+/// the longer name. Fails if the expression has no such group.
 pub(super) fn braced(pattern: &Regex, replacement: &str) -> Result<String> {
     let mut out = String::with_capacity(replacement.len());
     let mut rest = replacement;
@@ -23,7 +23,7 @@ pub(super) fn braced(pattern: &Regex, replacement: &str) -> Result<String> {
             None => bare(pattern, after),
         };
         if name.is_empty() {
-            // A dollar sign by itself.
+            // A literal dollar sign.
             out.push_str("$$");
             rest = &rest[at + 1..];
             continue;
@@ -46,7 +46,7 @@ pub(super) fn braced(pattern: &Regex, replacement: &str) -> Result<String> {
     Ok(out)
 }
 
-/// The name at the start of a text, without braces, and what follows it.
+/// Splits off the group name at the start of a text without braces.
 fn bare<'a>(pattern: &Regex, text: &'a str) -> (&'a str, &'a str) {
     let end = |within: fn(char) -> bool| text.find(|c| !within(c)).unwrap_or(text.len());
     let long = end(|c| c.is_ascii_alphanumeric() || c == '_');

@@ -1,11 +1,11 @@
-//! Whole modules: what their `state_dict()` returns is written, the rest is left out.
+//! Whole modules: keeps the entries of their `state_dict()` and leaves out the rest.
 
 use statelens_checkpoint::{Checkpoint, Error, Loss, Result, Value, ValueId};
 
 use super::{Edit, filter};
 
-/// Returns the checkpoint with only the state dicts of its modules, and the loss; `None` if there is nothing
-/// to leave out.
+/// Returns the checkpoint with only the state dicts of its modules, and the loss; `None` if there
+/// is nothing to leave out.
 pub(crate) fn state_only(source: &Checkpoint) -> Result<Option<(Checkpoint, Loss)>> {
     if !source.has_outside_state() {
         return Ok(None);

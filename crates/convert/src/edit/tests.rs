@@ -98,7 +98,7 @@ fn a_link_whose_target_went_becomes_the_value() {
     let source = sample();
     let left = edit(&["list.1", "again"], &[]).apply(&source).unwrap();
     assert_eq!(flat(&left), ["list.0 tensor", "again = list.0"]);
-    // A whole dict that was linked to comes whole.
+    // A whole dict that was linked to is kept whole.
     let left = edit(&["m", "again"], &[]).apply(&source).unwrap();
     assert_eq!(flat(&left), ["again tensor", "m.w = again", "m.b tensor"]);
 }
@@ -170,7 +170,7 @@ fn a_cycle_stays_one() {
     assert_eq!(flat(&left), ["b int", "self = "]);
 }
 
-/// A state dict as trainers write them: nested above, dotted names below.
+/// Returns a state dict as trainers write them: nested above, dotted names below.
 fn trained() -> Checkpoint {
     let mut tree = TestTree::new();
     let w = tree.tensor(DType::F32);
@@ -189,7 +189,7 @@ fn trained() -> Checkpoint {
     tree.finish(root)
 }
 
-/// The path of each leaf, its steps told apart.
+/// Returns the path of each leaf, with the type of each step.
 fn paths(checkpoint: &Checkpoint) -> Vec<String> {
     let step = |part: &KeyPart| match part {
         KeyPart::Field(DictKey::Str(text)) => text.to_string(),
@@ -219,7 +219,7 @@ fn states_are_chosen_as_the_trainer_does() {
     );
     let error = states(&["model", "optimiser"]).apply(&trained()).unwrap_err().to_string();
     assert!(error.contains("`optimiser`") && error.contains("model, optimizer, __v__"), "{error}");
-    // Where names hold dots and nothing is nested, the state is what comes before the first.
+    // If names contain dots and nothing is nested, the state is the part before the first dot.
     let mut tree = TestTree::new();
     let (a, b) = (tree.int(1), tree.int(2));
     let root = tree.dict(&[("model.x", a), ("modeling.y", b)]);
@@ -240,7 +240,7 @@ fn a_renamed_key_keeps_its_nesting() {
         apply(&[r"layers\.(\d+)=>h.$1.attn"]),
         with(["model/h.0.attn.w", "model/h.0.attn.b", "model/head.w"])
     );
-    // A dot between steps stays one, and what follows it stays one name.
+    // A dot between steps still separates them, and the text after it remains one name.
     assert_eq!(
         apply(&[r"^model\.=>net."]),
         with(["net/layers.0.w", "net/layers.0.b", "net/head.w"])
@@ -249,14 +249,14 @@ fn a_renamed_key_keeps_its_nesting() {
         apply(&[r"^model\.layers=>net.deep.layers"]),
         with(["net/deep/layers.0.w", "net/deep/layers.0.b", "model/head.w"])
     );
-    // Without it, values move up.
+    // Without that dot, values move up.
     assert_eq!(apply(&[r"^model\.=>"]), with(["layers.0.w", "layers.0.b", "head.w"]));
-    // Rules see what those before them made.
+    // Rules see the results of those before them.
     assert_eq!(
         apply(&["^model=>m", "^m=>n", "b$=>bias"]),
         with(["n/layers.0.w", "n/layers.0.bias", "n/head.w"])
     );
-    // Numbers stay numbers, lists lists while nothing in them is moved.
+    // Numbers remain numbers, and lists remain lists while no item is moved.
     assert_eq!(
         apply(&["^optimizer=>opt", r"state\.0=>state.7"])[3..],
         ["opt/param_groups/[0]/lr", "opt/state/<7>/exp_avg", "__v__"]
@@ -274,7 +274,7 @@ fn ties_stay_ties_under_new_keys() {
         flat(&left)[..3],
         ["m.layers.0.w tensor", "m.layers.0.b tensor", "m.lm_head.w = m.layers.0.w"]
     );
-    // The link becomes the value when that is left out, under its new key.
+    // The link becomes the value if that is left out, under its new key.
     let edit = Edit { exclude: vec!["model.layers.0.w".parse().unwrap()], ..renames(&["head=>h"]) };
     let left = edit.apply(&trained()).unwrap();
     assert_eq!(flat(&left)[..2], ["model.layers.0.b tensor", "model.h.w tensor"]);
@@ -312,7 +312,7 @@ fn prefixes_come_and_go() {
         prefix: "m.".into(),
         ..Edit::default()
     };
-    // What is left then is flat, and stays flat.
+    // The result is flat, and stays flat.
     assert_eq!(paths(&only.apply(&source).unwrap())[0], "m/layers.0.w");
     let mut tree = TestTree::new();
     let one = tree.int(1);
@@ -340,7 +340,7 @@ fn flat_names_are_nested_again() {
     let root = tree.dict(&[("a.b", a), ("a.b.c", b)]);
     let error = nest.apply(&tree.finish(root)).unwrap_err().to_string();
     assert!(error.contains("`a.b`") && error.contains("`a.b.c`"), "{error}");
-    // A number that was a key is no two steps.
+    // A number that was a key is not split into two steps.
     let mut tree = TestTree::new();
     let a = tree.int(1);
     let entries = vec![(DictKey::Float(1.5), a)];
@@ -390,7 +390,7 @@ fn casts_go_by_key_and_the_first_match_wins() {
         dtypes(&casts(&["bf16", "m.*.b=f32", "m.layers.*=f64"])),
         ["float64", "float32", "float64", "bfloat16"]
     );
-    // By the key of a link, too.
+    // A rule may also match the key of a link.
     assert_eq!(dtypes(&casts(&["/head/=bf16"])), ["bfloat16", "float16", "bfloat16", "float32"]);
     let error = casts(&["model.*=bf16"]).apply(&trained()).unwrap_err().to_string();
     assert!(error.contains("model.*"), "{error}");
@@ -401,7 +401,7 @@ fn casts_go_by_key_and_the_first_match_wins() {
 
 #[test]
 fn very_many_keys_are_renamed_in_one_go() {
-    // What takes the square of their number would take hours.
+    // Quadratic time would take hours.
     const COUNT: usize = 200_000;
     let mut tree = TestTree::new();
     let names: Vec<String> =

@@ -1,4 +1,4 @@
-//! The tree that new keys make.
+//! Builds the tree for new keys.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,9 +11,9 @@ use super::keys::{KeyStep, NewKey};
 
 /// A container of the new tree.
 struct NewContainer {
-    /// It was this one of the source.
+    /// The container of the source that it was, if any.
     old: Option<ValueId>,
-    /// It is where that one was.
+    /// Whether it has the same place as in the source.
     in_place: bool,
     children: Vec<Child>,
 }
@@ -24,14 +24,14 @@ struct Child {
     led_to: LedTo,
 }
 
-/// What a step leads to: a container, or the leaf of a key; by number.
+/// The target of a step, by number: a container, or the leaf of a key.
 #[derive(Clone, Copy)]
 enum LedTo {
     Node(usize),
     Leaf(usize),
 }
 
-/// Keys of dicts that look alike may still differ in their type; items of lists are none.
+/// The type of a step: keys that look alike may differ in it.
 #[derive(PartialEq, Eq, Hash)]
 enum StepType {
     Text,
@@ -39,7 +39,8 @@ enum StepType {
     Index,
 }
 
-/// The checkpoint with its leaves at the places that their new keys say, in the order of the keys.
+/// Returns the checkpoint with its leaves at the places of their new keys, in the order of the
+/// keys.
 pub(super) fn moved(checkpoint: &Checkpoint, keys: &[NewKey]) -> Result<Checkpoint> {
     check_names(keys)?;
     let nodes = grow(keys)?;
@@ -55,7 +56,7 @@ pub(super) fn moved(checkpoint: &Checkpoint, keys: &[NewKey]) -> Result<Checkpoi
             None => builder.push(Value::None)?,
         });
     }
-    // What is left of taken-apart containers would still claim its values.
+    // The remains of dissolved containers would still claim their values.
     for id in above.difference(&kept) {
         if let Some(value) = builder.value_mut(*id) {
             *value = Value::None;
@@ -84,7 +85,7 @@ pub(super) fn moved(checkpoint: &Checkpoint, keys: &[NewKey]) -> Result<Checkpoi
     builder.finish(places[0], format.clone(), files.clone(), findings.clone())
 }
 
-/// No two leaves may come to have one key, and none may have none.
+/// Fails if two leaves would have the same key, or one an empty key.
 fn check_names(keys: &[NewKey]) -> Result<()> {
     let mut names: HashMap<&str, &NewKey> = HashMap::with_capacity(keys.len());
     for key in keys {
@@ -105,7 +106,7 @@ fn check_names(keys: &[NewKey]) -> Result<()> {
     Ok(())
 }
 
-/// The containers of the new tree, the root first.
+/// Returns the containers of the new tree, the root first.
 fn grow(keys: &[NewKey]) -> Result<Vec<NewContainer>> {
     let root = keys.iter().find_map(|key| key.above.first().copied());
     let mut nodes = vec![NewContainer { old: root, in_place: true, children: Vec::new() }];
@@ -164,7 +165,7 @@ fn both(one: &NewKey, other: &NewKey) -> Error {
     .advice("Rename or exclude one of them.")
 }
 
-/// The key in a dict that a step becomes. Numbers stay numbers where the dict had such.
+/// Returns the dict key for a step. Numbers remain numbers if the dict had such keys.
 fn dict_key(key: &NewKey, step: &KeyStep<'_>) -> DictKey {
     if let Some(kept) = key.kept_part(step).and_then(KeyPart::dict_key) {
         return kept.clone();
@@ -178,8 +179,8 @@ fn dict_key(key: &NewKey, step: &KeyStep<'_>) -> DictKey {
     DictKey::from(step.text)
 }
 
-/// Which value of the source each container of the new tree is; each is one at most. Those that
-/// stayed where they were come first.
+/// Returns the value of the source for each container of the new tree, each used at most once.
+/// Containers that kept their place have priority.
 fn identities(checkpoint: &Checkpoint, nodes: &[NewContainer]) -> Vec<Option<ValueId>> {
     let mut taken = HashSet::new();
     let mut ids = vec![None; nodes.len()];
@@ -197,7 +198,7 @@ fn identities(checkpoint: &Checkpoint, nodes: &[NewContainer]) -> Vec<Option<Val
     ids
 }
 
-/// Fails if a value that is to be kept is the same object as a container that is taken apart.
+/// Fails if a value to keep is the same object as a container that is dissolved.
 fn check_links(checkpoint: &Checkpoint, gone: impl Fn(ValueId) -> bool) -> Result<()> {
     let mut seen = vec![false; checkpoint.values().len()];
     let mut stack = vec![checkpoint.root()];
@@ -229,7 +230,7 @@ fn check_links(checkpoint: &Checkpoint, gone: impl Fn(ValueId) -> bool) -> Resul
     .advice("Exclude one of them."))
 }
 
-/// A container of the kind that it was, with other children.
+/// Returns a container of the same kind, with other children.
 fn container(old: Option<&Value>, children: &[Child], ids: Vec<ValueId>) -> Value {
     let counted = || children.iter().enumerate().all(|(at, child)| child.text == at.to_string());
     match old {

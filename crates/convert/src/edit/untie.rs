@@ -1,4 +1,4 @@
-//! A copy for each name.
+//! Gives each name of a tensor a copy of its own.
 
 use std::collections::HashSet;
 
@@ -6,8 +6,9 @@ use statelens_checkpoint::{
     Array, Builder, Checkpoint, Leaf, Limits, Quantizer, Result, Tensor, TensorId, Value, ValueId,
 };
 
-/// The checkpoint with a tensor of its own for each name of one, which shares its memory with no
-/// other. A container that has two places becomes two; one that holds itself stays a link there.
+/// Returns the checkpoint with a separate tensor for each name, sharing memory with no other. A
+/// container with two places becomes two; inside a container that contains itself, the link
+/// remains.
 pub(super) fn untie(source: &Checkpoint) -> Result<Checkpoint> {
     let parted = part_containers(source)?;
     let source = parted.as_ref().unwrap_or(source);
@@ -40,11 +41,11 @@ pub(super) fn untie(source: &Checkpoint) -> Result<Checkpoint> {
     builder.rebuild(source)
 }
 
-/// Most values that copies of containers may come to.
+/// The most values that copies of containers may create.
 const MOST_COPIES: u64 = 1 << 22;
 
-/// The checkpoint with a copy of a container that holds tensors in the place of each link to it;
-/// `None` if there are no such links.
+/// Returns the checkpoint with a copy of the container in place of each link to a container with
+/// tensors; `None` if there are none to replace.
 fn part_containers(source: &Checkpoint) -> Result<Option<Checkpoint>> {
     let is_shared = |leaf: &Leaf| {
         let target = source.value(leaf.target);
@@ -108,19 +109,19 @@ fn part_containers(source: &Checkpoint) -> Result<Option<Checkpoint>> {
 enum Copying {
     /// Puts a copy of a value in the place of another.
     Enter { from: ValueId, to: ValueId },
-    /// Everything in this container is copied.
+    /// Ends a container whose items have all been copied.
     Leave(ValueId),
 }
 
 struct Untying<'a> {
     source: &'a Checkpoint,
     builder: Builder,
-    /// Tensors that have a name that keeps them.
+    /// Tensors that already belong to a name.
     met: HashSet<TensorId>,
 }
 
 impl Untying<'_> {
-    /// Whether another value is that tensor, too, and keeps it.
+    /// Returns whether another value already owns the tensor.
     fn is_again(&mut self, id: ValueId) -> bool {
         match self.source.tensor_of(id) {
             Some((tensor, _)) => !self.met.insert(tensor),
@@ -134,13 +135,13 @@ impl Untying<'_> {
         }
     }
 
-    /// A value of its own that is what `id` is.
+    /// Returns a separate copy of the value behind `id`.
     fn copy_of(&mut self, id: ValueId) -> Result<ValueId> {
         let value = self.own(self.source.resolve(id))?;
         self.builder.push(value)
     }
 
-    /// What a tensor or array is, with a tensor of its own.
+    /// Returns a copy of a tensor or array value with a tensor of its own.
     fn own(&mut self, id: ValueId) -> Result<Value> {
         let value = self.source.value(id).clone();
         let Some((_, tensor)) = self.source.tensor_of(id) else { return Ok(value) };

@@ -1,11 +1,11 @@
-//! Edits that match nothing.
+//! Finds rules that match nothing.
 
 use statelens_checkpoint::{Checkpoint, Result, known_key};
 
 use super::Edit;
 use crate::Pattern;
 
-/// What of an edit matched nothing, as it was written.
+/// Rules of an edit that matched nothing, as they were written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Unused {
     /// Patterns of [`Edit::exclude`].
@@ -32,7 +32,7 @@ pub(super) fn unused(edit: &Edit, source: &Checkpoint) -> Result<Unused> {
     if edit.rename.is_empty() {
         return Ok(unused);
     }
-    // Each replacement sees the keys that those before it made.
+    // Each replacement sees the keys after those before it.
     let before = Edit {
         rename: Vec::new(),
         prefix: String::new(),
