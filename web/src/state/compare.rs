@@ -1,5 +1,5 @@
-//! Two checkpoints side by side: what belongs together, how it differs, and the lines of a table
-//! of it.
+//! Two checkpoints side by side: paired rows, their differences, and the lines of the comparison
+//! table.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -11,32 +11,31 @@ use crate::protocol::compare::{Difference, DifferenceKind, NO_ROW, StructureDiff
 use crate::rows::Row;
 use crate::state::filter::Filter;
 
-/// How two rows relate; in the order in which the table shows them.
+/// How two rows relate, in the order in which the table shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
-    /// Tensors of other shapes.
+    /// Tensors of different shapes.
     Shape,
-    /// Values of other kinds, or tensors of other dtypes.
+    /// Values of different kinds, or tensors of different dtypes.
     Kind,
-    /// Nobody knows: one of them can't be read.
+    /// Unknown: one of them can't be read.
     Unread,
-    /// Only the second has it.
+    /// Only the second has the key.
     Added,
-    /// Only the first has it.
+    /// Only the first has the key.
     Removed,
     /// Values are NaN on one side only, so that no distance is defined.
     Nan,
     /// Values differ.
     Changed,
-    /// Equal, but for the key.
+    /// Equal, except for the key.
     Renamed,
     /// Values are not read yet.
     Waiting,
-    /// Equal.
     Equal,
 }
 
-/// All marks, in order.
+/// All marks, in the order of the page's filter buttons.
 pub const MARKS: [Mark; 10] = [
     Mark::Added,
     Mark::Removed,
@@ -51,7 +50,7 @@ pub const MARKS: [Mark; 10] = [
 ];
 
 impl Mark {
-    /// The word.
+    /// Returns the label of the mark.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -81,36 +80,32 @@ impl Mark {
     }
 }
 
-/// Two rows that belong together, or one that is alone.
+/// A pair of rows, or a row without a partner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowPair {
-    /// The row of the first; [`NO_ROW`] for none.
+    /// The row of the first; [`NO_ROW`] if only the second has the key.
     pub a: u32,
-    /// The row of the second; [`NO_ROW`] for none.
+    /// The row of the second; [`NO_ROW`] if only the first has the key.
     pub b: u32,
-    /// How they relate.
     pub mark: Mark,
-    /// The first of its differences, counted over all; [`NO_ROW`] for none.
+    /// The index of its first difference in [`Pairs::found`]; [`NO_ROW`] if it has no differences.
     pub first: u32,
 }
 
-/// What is known of two checkpoints.
+/// Paired rows of two checkpoints, and the differences known so far.
 #[derive(Debug, Clone)]
 pub struct Pairs {
-    /// The rows of the first.
     pub a: Rc<Vec<Row>>,
-    /// The rows of the second.
     pub b: Rc<Vec<Row>>,
     /// The rows of the first in order, then those that only the second has.
     pub pairs: Vec<RowPair>,
-    /// All differences.
     pub found: Vec<Difference>,
-    /// The rows of the second that have no partner, in order.
+    /// The rows of the second without a partner, in order.
     added: Vec<u32>,
 }
 
 impl Pairs {
-    /// What is known from the structure.
+    /// Builds the pairs from the structural comparison.
     #[must_use]
     pub fn new(a: Rc<Vec<Row>>, b: Rc<Vec<Row>>, structure: &StructureDifference) -> Self {
         let mut met = vec![false; b.len()];
@@ -143,7 +138,7 @@ impl Pairs {
         known
     }
 
-    /// Takes in what became known: rows of the first that were compared, and differences.
+    /// Adds results: rows of the first that were compared, and differences.
     pub fn learn(&mut self, settled: &[u32], found: &[Difference]) {
         for row in settled {
             let renamed = self.renamed(*row as usize);
@@ -165,14 +160,14 @@ impl Pairs {
             self.found.push(difference.clone());
             if let Some(pair) = self.pairs.get_mut(at) {
                 let mark = Mark::of(difference.what);
-                // Parts of one tensor may differ, and others be equal or not read yet.
+                // Parts of one tensor may differ while others are equal or not read yet.
                 pair.mark = if pair.first == NO_ROW { mark } else { pair.mark.min(mark) };
                 pair.first = pair.first.min(number);
             }
         }
     }
 
-    /// How many pairs have each of [`MARKS`].
+    /// Returns the number of pairs for each of [`MARKS`].
     #[must_use]
     pub fn counts(&self) -> [u64; 10] {
         let mut counts = [0; 10];
@@ -184,31 +179,31 @@ impl Pairs {
         counts
     }
 
-    /// The row that a pair is shown as: that of the second, where it has one.
+    /// Returns the row to show for a pair: the second's if there is one.
     #[must_use]
     pub fn row(&self, pair: &RowPair) -> Option<&Row> {
         self.second(pair).or_else(|| self.first(pair))
     }
 
-    /// The row of the first.
+    /// Returns the row of the first.
     #[must_use]
     pub fn first(&self, pair: &RowPair) -> Option<&Row> {
         self.a.get(pair.a as usize)
     }
 
-    /// The row of the second.
+    /// Returns the row of the second.
     #[must_use]
     pub fn second(&self, pair: &RowPair) -> Option<&Row> {
         self.b.get(pair.b as usize)
     }
 
-    /// The first difference of a pair.
+    /// Returns the first difference of a pair.
     #[must_use]
     pub fn difference(&self, pair: &RowPair) -> Option<&Difference> {
         self.found.get(pair.first as usize)
     }
 
-    /// All differences of a pair: one, but for parts of a tensor.
+    /// Returns all differences of a pair: more than one only for parts of a tensor.
     pub fn differences<'a>(&'a self, pair: &'a RowPair) -> impl Iterator<Item = &'a Difference> {
         let from = self.found.get(pair.first as usize..).unwrap_or_default();
         from.iter().filter(|found| (found.a, found.b) == (pair.a, pair.b))
@@ -223,34 +218,33 @@ impl Pairs {
     }
 }
 
-/// The column that the table is sorted by.
+/// The order of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompareOrder {
-    /// By how they differ, then in file order.
+    /// By kind of difference, then in file order.
     #[default]
     Change,
-    /// In file order.
+    /// File order.
     File,
     /// The largest difference first.
     MaxAbs,
     /// The smallest cosine first.
     Cosine,
-    /// The largest relative change first; before it what has none.
+    /// Rows without a relative change first, then the largest change.
     Relative,
 }
 
-/// What of it the table shows.
+/// The options of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CompareView {
-    /// What stands in the filter box.
+    /// The text of the filter box.
     pub filter: String,
-    /// The only mark that is shown.
+    /// The only mark to show.
     pub only: Option<Mark>,
-    /// Equal rows are one line.
+    /// Whether equal rows are hidden behind one line.
     pub hide_equal: bool,
-    /// Keys that differ in their numbers only are one line.
+    /// Whether keys that differ only in numbers are folded into one line.
     pub fold: bool,
-    /// The order.
     pub order: CompareOrder,
 }
 
@@ -261,29 +255,24 @@ impl Default for CompareView {
     }
 }
 
-/// A line of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CompareLine {
-    /// What it is called: the key, with a range where it stands for several.
+    /// The key, with a range if the line represents several.
     pub key: String,
-    /// How its rows relate.
     pub mark: Mark,
-    /// The pairs that it stands for, in order; of equal rows that are hidden, all.
+    /// The pairs that the line represents, in order; for the line of hidden rows, all of them.
     pub pairs: Rc<Vec<u32>>,
-    /// The largest difference, if elements were compared.
     pub max_abs: Option<f64>,
-    /// The smallest cosine.
     pub cosine: Option<f64>,
-    /// The largest relative change.
     pub change: Option<f64>,
-    /// How the differences of its keys are spread, each measured by its own root mean square: how many values are in
-    /// each bar. Empty where that is not known, and where too few differ to draw them.
+    /// Histogram of the differences, each scaled by its key's root mean square: the count in each
+    /// bar. Empty if unknown, or if too few values differ to draw them.
     pub spread: Vec<u64>,
-    /// True for the line that stands for what is hidden.
+    /// True for the line that represents the hidden rows.
     pub rest: bool,
 }
 
-/// The lines of the table, and why the filter is not understood, if so.
+/// Returns the lines of the table, and the error if the filter can't be parsed.
 #[must_use]
 pub fn lines(known: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<String>) {
     let (filter, error) = match Filter::parse(&view.filter) {
@@ -310,7 +299,7 @@ pub fn lines(known: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<Str
             groups.push(vec![at]);
             continue;
         }
-        // What is of another shape is not the same in another layer.
+        // A tensor of another shape is not the same tensor of another layer.
         let name = (fold::pattern(&row.key, '.').0, pair.mark, &row.dtype, &row.shape);
         let group = *known_groups.entry(name).or_insert_with(|| {
             groups.push(Vec::new());
@@ -326,7 +315,7 @@ pub fn lines(known: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<Str
             sort_by(&mut lines, |line| line.max_abs.map_or(0.0, |value| -value))
         }
         CompareOrder::Cosine => sort_by(&mut lines, |line| line.cosine.unwrap_or(2.0)),
-        // As `diff --sort change`: what has no measure, then the largest change.
+        // As `diff --sort change`: rows without a measure, then the largest change.
         CompareOrder::Relative => {
             sort_by(&mut lines, |line| line.change.map_or(f64::NEG_INFINITY, |it| -it))
         }
@@ -346,7 +335,7 @@ pub fn lines(known: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<Str
     (lines, error)
 }
 
-/// Fewer values than this are not worth drawing.
+/// Histograms of fewer values are not worth drawing.
 const FEW: u64 = 32;
 
 fn sort_by(lines: &mut [CompareLine], value: fn(&CompareLine) -> f64) {
@@ -426,7 +415,7 @@ mod tests {
         Difference { a, b, what: kind, part, left, right, parameter: empty, numbers }
     }
 
-    /// Layers 0 to 2 that change, one that is renamed, one gone, one new.
+    /// Layers 0 to 2 that change, one renamed row, one removed, one added.
     fn known() -> Pairs {
         let layer = |at: u32| tensor(&format!("h.{at}.w"), "float32", &[2, 2]);
         let a = vec![layer(0), layer(1), layer(2), value("old", "1"), value("gone", "2")];

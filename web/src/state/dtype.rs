@@ -2,29 +2,25 @@
 
 use crate::rows::{LeafKind, Row};
 
-/// The family of a dtype: the hue of its mark.
+/// The family of a dtype, which is the hue of its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DTypeFamily {
-    /// bfloat16.
     Bf16,
     /// float16.
     F16,
-    /// float32.
     F32,
     /// float64 and complex.
     F64,
-    /// Integers.
     Int,
-    /// bool.
     Bool,
-    /// 8 bit floats and quantised blocks.
+    /// 8-bit floats and quantised blocks.
     Fp8,
     /// Values that are not tensors.
     Value,
 }
 
 impl DTypeFamily {
-    /// The class of a mark, and the name of the token after `--d-`.
+    /// Returns the CSS class of the mark, which is also the suffix of the token `--d-…`.
     #[must_use]
     pub fn class(self) -> &'static str {
         match self {
@@ -39,7 +35,7 @@ impl DTypeFamily {
         }
     }
 
-    /// The colour token, for SVG.
+    /// Returns the colour token, for SVG.
     #[must_use]
     pub fn color(self) -> &'static str {
         match self {
@@ -55,7 +51,7 @@ impl DTypeFamily {
     }
 }
 
-/// The family of a dtype by torch's name.
+/// Returns the family of a dtype by torch's name.
 #[must_use]
 pub fn family(dtype: &str) -> DTypeFamily {
     match dtype {
@@ -80,25 +76,27 @@ pub fn family(dtype: &str) -> DTypeFamily {
     }
 }
 
-/// Whether a dtype is of quantised blocks: `Q4_K`, `IQ2_XXS`, `MXFP4`. No other has capitals.
+/// Returns whether a dtype consists of quantised blocks: `Q4_K`, `IQ2_XXS`, `MXFP4`. No other dtype
+/// has capitals.
 fn is_blocks(dtype: &str) -> bool {
     dtype.starts_with(|c: char| c.is_ascii_uppercase())
         && dtype.ends_with(|c: char| c.is_ascii_alphanumeric())
 }
 
-/// What is said of a dtype where the pointer rests on it.
+/// Returns the tooltip of a dtype.
 #[must_use]
 pub fn title(dtype: &str) -> String {
     if is_blocks(dtype) { format!("{dtype} blocks") } else { format!("torch.{dtype}") }
 }
 
-/// The family of a row: its hue on the tape and in its mark.
+/// Returns the family of a row: its hue on the tape and in its mark.
 #[must_use]
 pub fn row_family(row: &Row) -> DTypeFamily {
     if row.kind.has_shape() { family(&row.dtype) } else { DTypeFamily::Value }
 }
 
-/// The gauge's class: a quarter for 8 bits or fewer, then a quarter more for each doubling.
+/// Returns the gauge's CSS class: a quarter for 8 bits or fewer, then a quarter more for each
+/// doubling.
 #[must_use]
 pub fn gauge(dtype: &str) -> &'static str {
     let digits: String = dtype
@@ -115,14 +113,14 @@ pub fn gauge(dtype: &str) -> &'static str {
     }
 }
 
-/// The short word for a dtype, as in `bf16` for `bfloat16`.
+/// Returns the short word for a dtype, as in `bf16` for `bfloat16`.
 #[must_use]
 pub fn short(dtype: &str) -> String {
     let (head, tail) = short_parts(dtype);
     format!("{head}{tail}")
 }
 
-/// Whether a text is the short word for a dtype.
+/// Returns whether a text is the short word for a dtype.
 #[must_use]
 pub fn is_short(dtype: &str, text: &str) -> bool {
     let (head, tail) = short_parts(dtype);
@@ -146,7 +144,7 @@ fn short_parts(dtype: &str) -> (&'static str, &str) {
     HEADS.into_iter().find_map(known).unwrap_or(("", dtype))
 }
 
-/// The word in the kind column.
+/// Returns the word in the kind column.
 #[must_use]
 pub fn word(row: &Row) -> String {
     match row.kind {

@@ -1,9 +1,9 @@
-//! The filter box: words, globs, `/regex/`, `dtype:`, `shape:`, `kind:`, `state:`, `bytes>`; and once
-//! values were read `nan>0`, `std<1e-6`, `absmax>100`, `zeros>50%`.
+//! The filter box: words, globs, `/regex/`, `dtype:`, `shape:`, `kind:`, `state:`, `bytes>`; and,
+//! once values were read, `nan>0`, `std<1e-6`, `absmax>100`, `zeros>50%`.
 //!
-//! Terms are parted by spaces and must all hold; `-` before a term turns it round. A word matches
-//! a part of the key, without regard to case unless it has a capital. A glob matches whole
-//! segments, so that `layers.*.attn` and `*.weight` mean what they look like.
+//! Terms are separated by spaces and must all hold; `-` before a term negates it. A word matches a
+//! part of the key, ignoring case unless the word has a capital. A glob matches whole segments, so
+//! that `layers.*.attn` and `*.weight` mean what they look like.
 
 use regex_lite::Regex;
 use statelens_checkpoint::order;
@@ -15,7 +15,6 @@ use crate::state::dtype::is_short;
 use crate::state::glob::Glob;
 use crate::state::weights::RowMeasure;
 
-/// A parsed filter.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     terms: Vec<(bool, Term)>,
@@ -59,10 +58,9 @@ enum Relation {
 }
 
 impl Filter {
-    /// Parses what stands in the box.
+    /// Parses the text of the box.
     ///
-    /// # Errors
-    /// A sentence that says which term is not understood, and what would be.
+    /// # Errors A sentence that names the invalid term, and what would be valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut terms = Vec::new();
         for word in joined(words(text)) {
@@ -72,13 +70,13 @@ impl Filter {
             };
             terms.push((negative, term(word)?));
         }
-        // What is quick to say goes first: few rows then come to the others.
+        // Cheap terms go first, so that few rows reach the regular expressions.
         order::by_key(&mut terms, |(_, term)| matches!(term, Term::Pattern(_)));
         Ok(Self { terms })
     }
 
-    /// What may have been meant where nothing is found: a word that looks like a term but is none,
-    /// since keys may hold colons.
+    /// Suggests what may have been meant when nothing is found: a word that looks like a term but
+    /// is not one is searched for, since keys may contain colons.
     #[must_use]
     pub fn hint(text: &str) -> Option<String> {
         let unknown = Unknown::of(text)?;
@@ -89,19 +87,19 @@ impl Filter {
         ))
     }
 
-    /// True if every row passes.
+    /// Returns true if every row passes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// True if the row passes, of whose values nothing is known.
+    /// Returns true if a row passes whose values were not read.
     #[must_use]
     pub fn matches(&self, row: &Row) -> bool {
         self.passes(row, None)
     }
 
-    /// True if the row passes. What asks about values passes none that were not read.
+    /// Returns true if a row passes. Terms about values reject rows that were not read.
     #[must_use]
     pub fn passes(&self, row: &Row, values: Option<&RowValues>) -> bool {
         self.terms.iter().all(|(negative, term)| match term {
@@ -110,14 +108,14 @@ impl Filter {
         })
     }
 
-    /// True if it asks about values.
+    /// Returns true if a term is about values.
     #[must_use]
     pub fn is_of_values(&self) -> bool {
         self.terms.iter().any(|(_, term)| matches!(term, Term::Values { .. }))
     }
 
-    /// Takes the words out that are looked for without regard to case, and whether each is not
-    /// to be there.
+    /// Removes and returns the words that are matched ignoring case, each with whether it is
+    /// negated.
     pub(super) fn take_words(&mut self) -> Vec<(bool, String)> {
         let mut words = Vec::new();
         self.terms.retain(|(negative, term)| match term {
@@ -127,12 +125,12 @@ impl Filter {
             }
             _ => true,
         });
-        // What is to be there leaves the fewest rows.
+        // Words that must be present go first, since they leave the fewest rows.
         order::by_key(&mut words, |(negative, _)| *negative);
         words
     }
 
-    /// True if one of the terms is a regular expression: then a row takes microseconds.
+    /// Returns true if a term is a regular expression: testing a row then takes microseconds.
     pub(super) fn is_slow(&self) -> bool {
         self.terms.iter().any(|(_, term)| matches!(term, Term::Pattern(_)))
     }
@@ -169,23 +167,23 @@ impl Term {
     }
 }
 
-/// A word that looks like a term but is none.
+/// A word that looks like a term but is not one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
-    /// Where in the text its name stands.
+    /// The offset of its name in the text.
     pub start: usize,
-    /// And where it ends.
+    /// The end of the name.
     pub end: usize,
     /// The name that may have been meant.
     pub meant: Option<&'static str>,
 }
 
 impl Unknown {
-    /// The first one in a text.
+    /// Finds the first one in a text.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         words(text).into_iter().find_map(|word| {
-            // A word is a part of the text.
+            // A word is a slice of the text.
             let start = word.as_ptr() as usize - text.as_ptr() as usize;
             let body = word.trim_start_matches('-');
             let start = start + word.len() - body.len();
@@ -201,7 +199,7 @@ impl Unknown {
             }
             let typed = name.to_ascii_lowercase();
             let near = |known: &'static str| Some((distance(known, &typed, 2)?, known));
-            // `std` and `abs` are near to much.
+            // Short names such as `std` and `abs` are within two edits of many words.
             let near = names().filter_map(near).filter(|(far, _)| far * 2 < typed.len());
             let meant = near.min_by_key(|(far, _)| *far).map(|(_, known)| known);
             Some(Self { start, end: start + name.len(), meant })
@@ -224,7 +222,7 @@ impl Relation {
 /// The terms that have a name.
 const TERMS: [&str; 6] = ["dtype:", "kind:", "state:", "shape:", "bytes>", "params>"];
 
-/// What can be asked of values.
+/// The terms about values.
 const MEASURES: [(&str, RowMeasure); 9] = [
     ("std", RowMeasure::Std),
     ("\u{3c3}", RowMeasure::Std),
@@ -242,7 +240,7 @@ fn measure(name: &str) -> Option<RowMeasure> {
     known.map(|(_, measure)| *measure)
 }
 
-/// Puts together what belongs to one size: `bytes > 10 kB`.
+/// Joins words that form one comparison: `bytes > 10 kB`.
 fn joined(words: Vec<&str>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in words {
@@ -309,7 +307,8 @@ fn words(text: &str) -> Vec<&str> {
     words
 }
 
-/// Where a `/regex/` ends: after its closing slash, or at the end of the text while it is typed.
+/// Returns the end of a `/regex/`: after its closing slash, or the end of the text while it is
+/// being typed.
 fn end_of_pattern(text: &str) -> usize {
     let mut escaped = true;
     for (at, c) in text.char_indices() {
@@ -424,7 +423,7 @@ fn order(text: &str) -> Option<(Relation, &str)> {
     None
 }
 
-/// A number with a unit: `100MB`, `1.5k`, `4096`, `1GiB`.
+/// Parses a number with a unit: `100MB`, `1.5k`, `4096`, `1GiB`.
 fn quantity(text: &str) -> Option<u64> {
     let text = text.trim().to_lowercase().replace(['_', ','], "");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -445,7 +444,8 @@ fn quantity(text: &str) -> Option<u64> {
     (0.0..=1.8e19).contains(&value).then_some(value as u64)
 }
 
-/// A shape with holes: `[4096,*]`, `4096,*`, `[*,…]`; while it is typed, without its end.
+/// Parses a shape with wildcards: `[4096,*]`, `4096,*`, `[*,…]`. The closing bracket may be missing
+/// while it is being typed.
 fn shape(text: &str) -> Option<Vec<Dim>> {
     let text = text.trim().trim_start_matches(['[', '(']).trim_end_matches([']', ')']);
     if text.trim().is_empty() {
@@ -479,7 +479,7 @@ fn shape_matches(dims: &[Dim], shape: &[u64]) -> bool {
     }
 }
 
-/// True if `text` holds `part`, which is in lower case.
+/// Returns true if `text` contains `part`, ignoring case; `part` is in lower case.
 fn contains_folded(text: &str, part: &str) -> bool {
     if text.is_ascii() && part.is_ascii() {
         let (text, part) = (text.as_bytes(), part.as_bytes());
@@ -572,7 +572,7 @@ mod tests {
         ] {
             assert!(passes(filter), "{filter}");
         }
-        // There is no largest magnitude.
+        // The row has no largest magnitude.
         for filter in ["nan>1", "-nan>0", "zeros>60%", "absmax>100", "max>0", "min<0", "bias nan>0"]
         {
             assert!(!passes(filter), "{filter}");
@@ -581,7 +581,7 @@ mod tests {
         assert!(!Filter::parse("-nan>0").expect("a filter").matches(&row));
         assert!(Filter::parse("nan>many").is_err());
         assert!(Filter::parse("std>5%").is_err());
-        // A key may hold such words.
+        // A key may contain such words.
         assert!(Filter::parse("min").expect("a filter").matches(&tensor(
             "running_min",
             "float32",

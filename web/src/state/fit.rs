@@ -1,30 +1,29 @@
-//! Widths of the table's columns, from what they hold: the key gets the rest.
+//! Widths of the table's columns, from their contents; the key gets the remaining width.
 
 use crate::rows::Row;
 use crate::state::dtype::short;
 
-/// Pixels of a character of the widest monospaced face, at 12 px.
+/// Width in pixels of a character of the widest monospaced face, at 12 px.
 const CHARACTER: f64 = 7.25;
-/// Pixels left and right of a cell's content.
+/// Padding in pixels of a cell, left and right together.
 const PADDING: f64 = 12.0;
-/// Pixels of the gauge before a dtype.
+/// Width in pixels of the gauge before a dtype.
 const GAUGE: f64 = 12.0;
-/// Characters of a shape, and of the target of a link, beyond which they are cut.
+/// Characters of a shape, and of the target of a link, beyond which they are truncated.
 const LONGEST: (usize, usize) = (26, 20);
 
 /// Widths of columns in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ColumnWidths {
-    /// The dtype or kind.
     pub kind: f64,
-    /// The shape.
     pub shape: f64,
-    /// The value; 0 where no row has one. The values of rows without a shape also use the columns before.
+    /// The value; 0 if no row has one. The values of rows without a shape also use the preceding
+    /// columns.
     pub value: f64,
 }
 
 impl ColumnWidths {
-    /// Returns the widths that hold the dtypes, shapes and links of these rows.
+    /// Returns the widths that fit the dtypes, shapes and links of these rows.
     #[must_use]
     pub fn of(rows: &[Row]) -> Self {
         let (mut kind, mut shape, mut link, mut has_values) = (4, 5, 0, false);
@@ -50,7 +49,8 @@ impl ColumnWidths {
         Self { kind: pixels(kind) + GAUGE, shape: pixels(shape), value }
     }
 
-    /// The properties of a style that the rows of the table use. Folded rows may say "shapes differ".
+    /// Returns the style properties that the rows of the table use. Folded rows may show "shapes
+    /// differ".
     #[must_use]
     pub fn style(&self, folded: bool) -> String {
         let Self { kind, value, .. } = self;
@@ -63,7 +63,7 @@ fn pixels(characters: usize) -> f64 {
     (characters as f64 * CHARACTER + PADDING).ceil()
 }
 
-/// The length of `[32000, 4096]`.
+/// Returns the number of characters of a shape such as `[32000, 4096]`.
 fn shape_characters(shape: &[u64]) -> usize {
     let digits = |size: &u64| size.checked_ilog10().map_or(1, |log| log as usize + 1);
     shape.iter().map(|size| digits(size) + 2).sum::<usize>().max(2)

@@ -1,12 +1,12 @@
-//! Numbers and keys as text.
+//! Formats numbers and keys.
 
 use statelens_checkpoint::known_key;
-/// A count with its noun: `1 tensor`, `2,304 tensors`.
+/// Formats a count with its noun: `1 tensor`, `2,304 tensors`.
 pub use statelens_inspect::counted as plural;
-/// An exact count with commas: `13,476,889,245`.
+/// Formats an exact count with commas: `13,476,889,245`.
 pub use statelens_inspect::grouped as exact;
 
-/// Bytes in decimal units: `13.48 GB`, `262.1 MB`, `8.19 kB`, `4 B`.
+/// Formats bytes in decimal units: `13.48 GB`, `262.1 MB`, `8.19 kB`, `4 B`.
 #[must_use]
 pub fn bytes(count: u64) -> String {
     scaled(
@@ -16,7 +16,7 @@ pub fn bytes(count: u64) -> String {
     )
 }
 
-/// A count in short: `6.74 B`, `131.07 M`, `4.10 k`, `291`.
+/// Formats a count in short: `6.74 B`, `131.07 M`, `4.10 k`, `291`.
 #[must_use]
 pub fn count(count: u64) -> String {
     scaled(count, &["", "k", "M", "B", "T", "Q", "Qi"], |_| 2)
@@ -25,7 +25,7 @@ pub fn count(count: u64) -> String {
 fn scaled(number: u64, units: &[&str], places: impl Fn(f64) -> usize) -> String {
     let mut value = number as f64;
     let mut unit = 0;
-    // 999,995 would read "1000.00 k": the next unit begins where rounding does.
+    // 999,995 would read "1000.00 k": switch to the next unit where rounding would reach it.
     while unit + 1 < units.len() && value >= if unit == 0 { 1000.0 } else { 999.95 } {
         value /= 1000.0;
         unit += 1;
@@ -35,14 +35,14 @@ fn scaled(number: u64, units: &[&str], places: impl Fn(f64) -> usize) -> String 
     if unit.is_empty() { text } else { format!("{text} {unit}") }
 }
 
-/// A shape: `[4096, 11008]`.
+/// Formats a shape: `[4096, 11008]`.
 #[must_use]
 pub fn shape(dims: &[u64]) -> String {
     let dims: Vec<String> = dims.iter().map(u64::to_string).collect();
     format!("[{}]", dims.join(", "))
 }
 
-/// A word of a command, quoted for a shell.
+/// Quotes a word of a command for a shell.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     let plain =
@@ -54,7 +54,7 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// Numbers on screen have a true minus sign; what is copied keeps `-`.
+/// Replaces a leading `-` by a true minus sign, for display; copied numbers keep `-`.
 #[must_use]
 pub fn minus(text: &str) -> String {
     match text.strip_prefix('-') {
@@ -65,7 +65,8 @@ pub fn minus(text: &str) -> String {
     }
 }
 
-/// A float for a narrow cell: four significant digits at most, and never more text than was there.
+/// Formats a float for a narrow cell, with at most four significant digits; the result is never
+/// longer than the input.
 #[must_use]
 pub fn cell(text: &str) -> String {
     let Ok(number) = text.parse::<f64>() else { return text.to_owned() };
@@ -90,7 +91,7 @@ pub fn cell(text: &str) -> String {
     minus(if short.len() < text.len() { &short } else { text })
 }
 
-/// A duration: `0.21 s`, `34.6 s`, `4 min 10 s`.
+/// Formats a duration: `0.21 s`, `34.6 s`, `4 min 10 s`.
 #[must_use]
 pub fn seconds(millis: f64) -> String {
     let seconds = millis / 1000.0;
@@ -103,7 +104,7 @@ pub fn seconds(millis: f64) -> String {
     }
 }
 
-/// Time left, rounded the more the longer it is.
+/// Formats the time left, to the second up to 90 s, then to 10 s.
 #[must_use]
 pub fn left(millis: f64) -> String {
     let seconds = (millis / 1000.0).ceil();
@@ -120,7 +121,7 @@ fn whole_seconds(seconds: f64) -> String {
     }
 }
 
-/// A rate: `392 MB/s`.
+/// Formats a rate: `392 MB/s`.
 #[must_use]
 pub fn rate(bytes_done: u64, millis: f64) -> String {
     if millis <= 0.0 {
@@ -140,7 +141,7 @@ pub fn rate(bytes_done: u64, millis: f64) -> String {
     format!("{rate:.0} B/s")
 }
 
-/// Parts of a whole: `262.1` of `1.5` reads `46 %`, and is 100 only when all is done.
+/// Returns a percentage, rounded down; it is 100 only if the part is the whole.
 #[must_use]
 pub fn percent(part: u64, whole: u64) -> u32 {
     if whole == 0 || part >= whole {
@@ -149,10 +150,10 @@ pub fn percent(part: u64, whole: u64) -> u32 {
     (part as f64 / whole as f64 * 100.0).floor().min(99.0) as u32
 }
 
-/// Cuts a key into a prefix that is dimmed and gives way, and an end that says most.
+/// Splits a key into a prefix, which is dimmed and truncated first, and an informative end.
 ///
-/// The end is the last two segments, or from the first number on where that is near the end. What
-/// every variable of a graph of TensorFlow's objects has behind its name is left out.
+/// The end is the last segment, or the last two if the last one alone says little. The suffix that
+/// TensorFlow adds to every variable of an object graph is left out.
 #[must_use]
 pub fn key_parts(key: &str) -> (&str, &str) {
     let name = known_key(key);
@@ -162,7 +163,8 @@ pub fn key_parts(key: &str) -> (&str, &str) {
         .filter(|&at| at < name.len())
         .collect();
     let Some(&last) = dots.last() else { return ("", name) };
-    // A number alone says nothing: `params.3`, `ln_1.weight` and `0.lr` keep what stands before.
+    // A number alone is not informative: `params.3`, `ln_1.weight` and `0.lr` keep the segment
+    // before it.
     let cut = match dots.len() {
         1 if name[last..].chars().all(|c| c.is_ascii_digit()) => 0,
         1 => last,

@@ -2,23 +2,23 @@
 
 use memchr::memmem::Finder;
 
-/// A glob. `*` stands for anything, `?` for one character of a segment; what it matches begins and
-/// ends where segments do.
+/// A glob. `*` matches anything, `?` one character of a segment. A match begins and ends at segment
+/// boundaries.
 #[derive(Debug, Clone)]
 pub struct Glob {
-    /// What stands between the stars.
+    /// The texts between the stars.
     parts: Vec<Between>,
 }
 
 #[derive(Debug, Clone)]
 struct Between {
     text: Finder<'static>,
-    /// True if it has a `?`.
+    /// Whether it contains a `?`.
     open: bool,
 }
 
 impl Glob {
-    /// Understands a glob; every text is one.
+    /// Parses a glob; every text is valid.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let part =
@@ -26,12 +26,12 @@ impl Glob {
         Self { parts: text.trim_matches('.').split('*').map(part).collect() }
     }
 
-    /// True if some segments of a key are like it.
+    /// Returns true if consecutive segments of a key match.
     #[must_use]
     pub fn matches(&self, key: &str) -> bool {
         let Some((last, before)) = self.parts.split_last() else { return true };
-        // A star takes anything, so that of each part the first place is as good as any later one;
-        // only the last has to end where a segment does.
+        // A star matches anything, so the first match of each part is as good as a later one; only
+        // the last part has to end at a segment boundary.
         let mut from = 0;
         for (at, part) in before.iter().enumerate() {
             match part.place(key, from, at == 0, false) {
@@ -44,7 +44,7 @@ impl Glob {
 }
 
 impl Between {
-    /// Where the first place ends, from there on, at which a key is like this part.
+    /// Returns the end of the first match of this part at or after `from`.
     fn place(&self, key: &str, mut from: usize, begins: bool, ends: bool) -> Option<usize> {
         let bytes = key.as_bytes();
         let text = self.text.needle();
@@ -68,7 +68,7 @@ impl Between {
     }
 }
 
-/// Where a key stops being like a part that begins at `at`.
+/// Returns the end of a match of a part at `at`.
 fn end_of(key: &[u8], mut at: usize, part: &[u8]) -> Option<usize> {
     for &wanted in part {
         let &found = key.get(at)?;
@@ -77,7 +77,7 @@ fn end_of(key: &[u8], mut at: usize, part: &[u8]) -> Option<usize> {
             if matches!(found, b'.' | b'/') {
                 return None;
             }
-            // The rest of a character of several bytes.
+            // The remaining bytes of a multi-byte character.
             while key.get(at).is_some_and(|byte| byte & 0xc0 == 0x80) {
                 at += 1;
             }

@@ -1,4 +1,4 @@
-//! Reading the values of tensors, as far as the page knows of it.
+//! The page's state of reading the values of tensors.
 
 use std::rc::Rc;
 
@@ -9,69 +9,69 @@ use crate::protocol::looking::LookingReply as Looked;
 use crate::protocol::weights::{Scanned, TensorValues, WeightsReply};
 use crate::state::work::OpenWork;
 
-/// What is read of values, and what was.
+/// Readings of values, running and completed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Instrument {
-    /// Reading all tensors.
+    /// The scan of all tensors.
     pub scan: Scan,
-    /// Reading the one that is looked at.
+    /// The reading of the selected tensor.
     pub one: Option<One>,
-    /// Bytes that are read in a millisecond, once that was measured.
+    /// Bytes read per millisecond, once measured.
     pub rate: Option<f64>,
-    /// The value that is stood before: its row and its number.
+    /// The selected value: its row and its number.
     pub at: Option<(u32, u64)>,
-    /// The slice that is shown of a row, as Python has it between brackets.
+    /// The slice shown of a row, in Python's notation, without the brackets.
     pub slice: Option<(u32, String)>,
-    /// Making a file of one.
+    /// The export of a tensor as a file.
     pub taking: Taking,
 }
 
-/// How far a file of a tensor is.
+/// State of exporting a tensor as a file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Taking {
-    /// Not asked for.
+    /// Not requested.
     #[default]
     No,
-    /// Bytes that were read, and all of them.
+    /// Bytes read, and bytes in total.
     Now(u64, u64),
-    /// It can't be made.
+    /// The export failed.
     Failed(Rc<ErrorText>),
 }
 
-/// How far reading all tensors is.
+/// State of reading all tensors.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Scan {
-    /// Not asked for.
+    /// Not requested.
     #[default]
     No,
-    /// The last that the worker said; bytes and milliseconds at each repaint; whether it is to stop.
+    /// The worker's last progress; bytes and milliseconds at each repaint; whether it is being
+    /// stopped.
     Now(Running, Rc<Vec<(u64, f64)>>, bool),
-    /// They were read, or it was stopped.
+    /// All were read, or reading was stopped.
     Done(Rc<Scanned>),
-    /// It could not go on.
+    /// Reading failed.
     Failed(Rc<ErrorText>),
 }
 
-/// A tensor that is being read.
+/// A tensor being read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct One {
-    /// The row.
     pub row: u32,
-    /// Bytes that were read, and all of them.
+    /// Bytes read, and bytes in total.
     pub done: (u64, u64),
-    /// What its values are like so far.
+    /// The statistics so far.
     pub so_far: Option<Rc<TensorValues>>,
     /// Why it can't be read.
     pub failed: Option<Rc<ErrorText>>,
 }
 
 impl Instrument {
-    /// The slice of a row; nothing of the whole.
+    /// Returns the slice of a row; empty for the whole tensor.
     pub fn slice_of(&self, row: u32) -> &str {
         self.slice.as_ref().filter(|(of, _)| *of == row).map_or("", |(_, slice)| slice)
     }
 
-    /// Takes in how far a file of a tensor is.
+    /// Handles a reply about an export.
     pub fn hear_taken(&mut self, told: &Looked) {
         match told {
             Looked::Taking(done, total) => self.taking = Taking::Now(*done, *total),
@@ -81,7 +81,7 @@ impl Instrument {
         }
     }
 
-    /// Takes in what the worker said.
+    /// Handles a reply about values.
     pub fn hear(
         &mut self,
         reply: WeightsReply,
@@ -139,7 +139,7 @@ impl Instrument {
         }
     }
 
-    /// Whether all tensors are being read.
+    /// Returns whether all tensors are being read.
     pub fn is_scanning(&self) -> bool {
         matches!(self.scan, Scan::Now(..))
     }

@@ -1,31 +1,31 @@
-//! What is shown, as the part of an address behind its `#`, which no server is sent:
-//! `#file=model.safetensors&key=model.layers.3.mlp.weight&slice=[120,576]&view=expanded`.
+//! The page's view as the fragment of an address (the part after `#`), which is not sent to
+//! servers: `#file=model.safetensors&key=model.layers.3.mlp.weight&slice=[120,576]&view=expanded`.
 
 use std::fmt::Write as _;
 
-/// What a link leads to.
+/// The target of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PageLink {
-    /// The name of the file, if it is one that has to be given; nothing of one at an address.
+    /// The name of the file that the user has to open; empty for a file at an address.
     pub file: String,
     /// The second file of a comparison.
     pub with: String,
-    /// The key that is looked at.
+    /// The selected key.
     pub key: String,
-    /// Or the fold.
+    /// The selected fold.
     pub fold: String,
-    /// The index of the value that is looked at; or the slice that is shown.
+    /// The index of the selected value, or the slice shown.
     pub slice: String,
-    /// The index of the value that is looked at in a slice.
+    /// The index of the selected value within a slice.
     pub at: String,
-    /// What stands in the filter box.
+    /// The text of the filter box.
     pub filter: String,
-    /// How it is looked at: a word, nothing for the table.
+    /// The kind of view; empty for the table.
     pub view: String,
 }
 
 impl PageLink {
-    /// What stands behind the `#`; `None` if that is nothing of this kind.
+    /// Parses a fragment; `None` if it is not a link to a view.
     #[must_use]
     pub fn parse(hash: &str) -> Option<Self> {
         let mut link = Self::default();
@@ -37,7 +37,7 @@ impl PageLink {
         Some(link)
     }
 
-    /// What is to stand behind the address, with its `#`; nothing if it leads nowhere.
+    /// Returns the fragment with its `#`; empty if there is nothing to link to.
     #[must_use]
     pub fn hash(&self) -> String {
         let mut out = String::new();
@@ -52,15 +52,16 @@ impl PageLink {
         out
     }
 
-    /// Whether it is another view, rather than another selection in the same one.
+    /// Returns whether two links differ in the view, rather than only in the selection within it.
     #[must_use]
     pub fn is_another_view(&self, other: &Self) -> bool {
         let expanded = |link: &Self| link.view == EXPANDED;
         expanded(self) != expanded(other) || self.key == other.key && self.part() != other.part()
     }
 
-    /// What of the tensor is shown. The picture has the indices of dimensions that are not drawn dragged
-    /// through, which are no views of their own.
+    /// Returns the components of the slice that distinguish views. In a picture the user drags
+    /// through the indices of dimensions that are not drawn; these do not count as views of their
+    /// own.
     fn part(&self) -> Vec<&str> {
         let dims = self.slice.split(',').map(|dim| dim.trim_matches(['[', ']', ' ']));
         match (self.slice.contains(':'), self.view == EXPANDED) {
@@ -84,10 +85,11 @@ impl PageLink {
     }
 }
 
-/// The word of the whole matrix as a picture.
+/// The view of a whole matrix as a picture.
 pub const EXPANDED: &str = "expanded";
 
-/// Texts stay readable: only what would end them, or what browsers write otherwise, is coded.
+/// Percent-encodes only the characters that would end the text or that browsers write differently,
+/// so that links stay readable.
 fn encode(text: &str, out: &mut String) {
     for c in text.chars() {
         if c.is_ascii_graphic() && !matches!(c, '%' | '&' | '#' | '"' | '<' | '>' | '`' | '+') {
@@ -149,7 +151,7 @@ mod tests {
         for text in ["", "key=a", "#", "#s=abc", "#top", "#key=a&what=b"] {
             assert_eq!(PageLink::parse(text), None, "{text}");
         }
-        // As browsers give back what is not ASCII, and as people write it.
+        // Non-ASCII characters as browsers return them, and as people type them.
         assert_eq!(PageLink::parse("#key=%C3%A9").unwrap().key, "é");
         assert_eq!(PageLink::parse("#key=é").unwrap().key, "é");
         assert_eq!(PageLink::parse("#key=%zz%4").unwrap().key, "%zz%4");

@@ -1,4 +1,4 @@
-//! A matrix that is looked at as a picture: where the lens is, and what is known of the rest.
+//! A matrix shown as a picture: the lens, the map of the whole matrix, and derived results.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::protocol::ranked::{self, Ranked};
 use crate::protocol::singular::{self, Offer, SingularReport};
 use crate::state::view::MatrixView;
 
-/// Something that is shared, and the same only if it is the very one.
+/// A shared value that compares by identity.
 #[derive(Debug)]
 pub struct ByIdentity<T>(pub Rc<T>);
 
@@ -27,16 +27,16 @@ impl<T> Clone for ByIdentity<T> {
     }
 }
 
-/// What is known of the singular values of what is looked at.
+/// State of computing the singular values of the matrix.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SingularValues {
-    /// What can be found.
+    /// The computations on offer.
     pub offers: Vec<Offer>,
-    /// How much of it is done, of 1, while they are looked for.
+    /// Progress from 0 to 1 while they are computed.
     pub part: Option<f64>,
-    /// What was found.
+    /// The result.
     pub found: Option<ByIdentity<SingularReport>>,
-    /// Why they can't be found.
+    /// Why they can't be computed.
     pub failed: Option<Rc<ErrorText>>,
 }
 
@@ -54,51 +54,49 @@ impl SingularValues {
     }
 }
 
-/// A row and a column.
 pub type RowColumn = (u64, u64);
 
-/// What is looked at, and how.
+/// The selected matrix, and how it is shown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Looking {
-    /// Which matrix, and what the worker is told of that.
+    /// The selected matrix.
     pub view: MatrixView,
-    /// See `view`.
+    /// The same as the worker's request has it.
     pub frame: MatrixSelection,
     /// Rows and columns of the matrix.
     pub matrix: (u64, u64),
-    /// The whole of it.
+    /// The map of the whole matrix.
     pub map: Option<ByIdentity<BlockMap>>,
-    /// How far that is.
+    /// Progress of the map.
     pub progress: OverviewProgress,
     /// Why it can't be read.
     pub failed: Option<Rc<ErrorText>>,
-    /// The value that is looked at.
+    /// The selected value.
     pub at: RowColumn,
-    /// The first of the lens.
+    /// The top left value under the lens.
     pub lens: RowColumn,
-    /// Pixels of a value under the lens.
+    /// Pixels per value under the lens.
     pub zoom: u64,
     /// Values under the lens.
     pub cells: Option<ByIdentity<Cells>>,
     /// Whether rows are drawn as columns.
     pub transposed: bool,
-    /// What of a block is shown.
+    /// The statistic shown for a block.
     pub show: Show,
-    /// How numbers become colours.
+    /// How numbers are mapped to colours.
     pub scaling: ColourScaling,
-    /// What of rows and columns is drawn along the edges.
+    /// The statistic of rows and columns drawn along the edges.
     pub profile: Profile,
-    /// Its singular values.
     pub singular: SingularValues,
-    /// Its rows by norm, or its kernels.
+    /// Its rows ranked by norm, or its kernels.
     pub ranked: Option<ByIdentity<Ranked>>,
-    /// Bytes that were read for that, and all of them, while it goes on.
+    /// Bytes read for the ranking, and bytes in total, while it is running.
     pub ranking: Option<(u64, u64)>,
-    /// Why it can't be.
+    /// Why it can't be ranked.
     pub rank_failed: Option<Rc<ErrorText>>,
 }
 
-/// A number of a row or column.
+/// A statistic of a row or column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Profile {
     /// The largest magnitude.
@@ -109,7 +107,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// That number.
+    /// Returns the statistic of a line.
     #[must_use]
     pub fn of(self, line: &MatrixLine) -> f64 {
         match self {
@@ -119,13 +117,14 @@ impl Profile {
     }
 }
 
-/// Pixels of the lens.
+/// Width and height of the lens in pixels.
 pub const LENS: u64 = 256;
-/// Pixels that a value may have there.
+/// Pixels per value that can be chosen.
 const ZOOMS: [u64; 5] = [2, 4, 8, 16, 32];
 
 impl Looking {
-    /// Begins with a matrix of a tensor, at the value of that number; `None` if it has none.
+    /// Begins with a matrix of a tensor, at the value with number `at`; `None` if the matrix is
+    /// empty.
     #[must_use]
     pub fn new(row: u32, view: MatrixView, at: Option<u64>) -> Option<Self> {
         if view.elements() == 0 || view.shape.contains(&0) {
@@ -158,7 +157,7 @@ impl Looking {
         Some(new)
     }
 
-    /// Another tensor in its place, seen in the same way.
+    /// Returns the state for another tensor, with the same settings.
     #[must_use]
     pub fn then(&self, row: u32, shape: &[u64]) -> Option<Self> {
         let same = *shape == *self.view.shape;
@@ -172,7 +171,7 @@ impl Looking {
         Some(next)
     }
 
-    /// Takes in what the worker said of this matrix.
+    /// Handles a reply about this matrix.
     pub fn hear(&mut self, reply: LookingReply) {
         match reply {
             LookingReply::Overview(frame, packed, progress) if frame == self.frame => {
@@ -203,14 +202,15 @@ impl Looking {
         }
     }
 
-    /// Rows and columns under the lens.
+    /// Returns the number of rows and columns under the lens.
     #[must_use]
     pub fn window(&self) -> RowColumn {
         let most = LENS / self.zoom.max(1);
         (self.matrix.0.min(most), self.matrix.1.min(most))
     }
 
-    /// The indices in the tensor of a row and a column; of a folded vector, those in the picture.
+    /// Returns the indices in the tensor of a row and a column; for a folded vector, those in the
+    /// picture.
     #[must_use]
     pub fn indices(&self, (row, column): RowColumn) -> RowColumn {
         match self.frame.fold {
@@ -219,26 +219,26 @@ impl Looking {
         }
     }
 
-    /// The number in the tensor of a value.
+    /// Returns the number in the tensor of a value.
     #[must_use]
     pub fn number(&self, place: RowColumn) -> u64 {
         self.view.number(place, self.frame.fold)
     }
 
-    /// The index of a value.
+    /// Returns the index of a value.
     #[must_use]
     pub fn index(&self, place: RowColumn) -> Vec<u64> {
         statelens_inspect::index(&self.view.shape, self.number(place))
     }
 
-    /// Whether there is such a value.
+    /// Returns whether a position holds a value.
     #[must_use]
     pub fn has(&self, (row, column): RowColumn) -> bool {
         let len = self.view.elements();
         row < self.matrix.0 && column < self.matrix.1 && row * self.matrix.1 + column < len
     }
 
-    /// The value of a place, if it is under the lens: where in the cells.
+    /// Returns the cells and the offset of a value in them, if it is under the lens.
     #[must_use]
     pub fn cell(&self, (row, column): RowColumn) -> Option<(&Cells, usize)> {
         let cells = self.cells.as_ref()?;
@@ -248,7 +248,7 @@ impl Looking {
         cells.0.texts.get(at).filter(|text| !text.is_empty()).map(|_| (&*cells.0, at))
     }
 
-    /// Looks at a value by its number in the tensor, in whichever of its matrices that is.
+    /// Selects a value by its number in the tensor, switching to the matrix that holds it.
     pub fn go(&mut self, number: u64) {
         let mut view = self.view.clone();
         let (row, column) = view.go(number);
@@ -260,18 +260,18 @@ impl Looking {
         });
     }
 
-    /// Looks at another matrix of the tensor.
+    /// Changes the selected matrix of the tensor.
     pub fn turn(&mut self, change: impl FnOnce(&mut MatrixView)) {
         let mut view = self.view.clone();
         change(&mut view);
         self.show(view);
     }
 
-    /// Looks at this matrix of the tensor.
+    /// Selects a matrix of the tensor.
     pub fn show(&mut self, view: MatrixView) {
         let frame = view.selection(self.frame.row);
         let same = frame == self.frame;
-        // Kernels are those of all slices.
+        // Kernels are those of all slices, so they stay valid.
         let kernels = view.is_usual();
         self.view = view;
         if same {
@@ -285,7 +285,7 @@ impl Looking {
         self.look(self.at);
     }
 
-    /// Looks at a value, with the lens around it.
+    /// Selects a value and centres the lens on it.
     pub fn centre(&mut self, at: RowColumn) {
         let window = self.window();
         self.at = self.kept(at);
@@ -294,7 +294,7 @@ impl Looking {
         self.hold();
     }
 
-    /// Looks at a value; the lens moves only if it has to.
+    /// Selects a value; the lens moves only if needed.
     pub fn look(&mut self, at: RowColumn) {
         let (rows, columns) = self.window();
         self.at = self.kept(at);
@@ -303,7 +303,8 @@ impl Looking {
         self.hold();
     }
 
-    /// Steps to a value beside, as it is drawn; by a window if `far`.
+    /// Moves the selection to a neighbouring value, in the directions of the drawing; by a window
+    /// if `far`.
     pub fn step(&mut self, (down, across): (i64, i64), far: bool) {
         let (down, across) = if self.transposed { (across, down) } else { (down, across) };
         let (rows, columns) = if far { self.window() } else { (1, 1) };
@@ -316,7 +317,7 @@ impl Looking {
         self.look(at);
     }
 
-    /// Moves the lens by values, as it is drawn, and what is looked at with it.
+    /// Moves the lens and the selection by a number of values, in the directions of the drawing.
     pub fn scroll(&mut self, (down, across): (i64, i64)) {
         let (down, across) = if self.transposed { (across, down) } else { (down, across) };
         let at = (self.at.0.saturating_add_signed(down), self.at.1.saturating_add_signed(across));
@@ -326,25 +327,26 @@ impl Looking {
         self.look(at);
     }
 
-    /// More pixels per value, or fewer.
+    /// Increases or decreases the pixels per value.
     pub fn magnify(&mut self, by: isize) {
         let at = ZOOMS.iter().position(|zoom| *zoom == self.zoom).unwrap_or(1);
         self.zoom = ZOOMS[at.saturating_add_signed(by).min(ZOOMS.len() - 1)];
         self.centre(self.at);
     }
 
-    /// As many pixels for a value as leave all of them under the lens, if that can be.
+    /// Chooses the most pixels per value that show the whole matrix under the lens, if that is
+    /// possible.
     pub fn fit(&mut self) {
         let fits = |zoom: &&u64| self.matrix.0.max(self.matrix.1) * **zoom <= LENS;
         self.zoom = ZOOMS.iter().rev().find(fits).copied().unwrap_or(ZOOMS[0]);
         self.centre(self.at);
     }
 
-    /// The first place of a block, and the one to look at in it: what is largest, or not finite.
+    /// Returns the value to select in a block: the largest, or one that is not finite.
     #[must_use]
     pub fn best(&self, block: usize) -> Option<RowColumn> {
         let map = &self.map.as_ref()?.0;
-        // Of two values in an element, the element.
+        // If an element holds two values, convert to the number of the element.
         let each = (map.matrix.1 / self.matrix.1.max(1)).max(1);
         let number = map.at.get(block).copied().filter(|at| *at != u64::MAX)? / each;
         Some((number / self.matrix.1.max(1), number % self.matrix.1.max(1)))
@@ -353,7 +355,7 @@ impl Looking {
     fn kept(&self, (row, column): RowColumn) -> RowColumn {
         let row = row.min(self.matrix.0.saturating_sub(1));
         let column = column.min(self.matrix.1.saturating_sub(1));
-        // The last row may be a part of one.
+        // The last row may be incomplete.
         match self.has((row, column)) || row == 0 {
             true => (row, column),
             false => (row - 1, column),

@@ -1,6 +1,7 @@
-//! What the page shows, computed from rows: folds, tree, table, filter, tape, numbers as text.
+//! The contents of the page, computed from rows: folds, tree, table, filter, tape, formatted
+//! numbers.
 //!
-//! Nothing here knows the browser, nor of the core more than how keys fold.
+//! Nothing here depends on the browser, nor on more of the core than the folding of keys.
 
 pub mod compare;
 pub mod dtype;

@@ -1,4 +1,4 @@
-//! Several rows that are picked to be taken together.
+//! Several rows picked for a joint action.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -8,10 +8,10 @@ use statelens_inspect::fold::{Sums, sums};
 use crate::rows::Row;
 use crate::state::table::{Table, TableLine};
 
-/// Of so many rows a filter is made.
+/// Maximum number of rows that a filter is made for.
 const FILTERED: usize = 500;
 
-/// The rows, and the line from which more of them are picked.
+/// The picked rows, and the line that a range is picked from.
 #[derive(Debug, Clone, Default)]
 pub struct Picked {
     rows: Rc<BTreeSet<u32>>,
@@ -25,24 +25,24 @@ impl PartialEq for Picked {
 }
 
 impl Picked {
-    /// How many there are.
+    /// Returns the number of picked rows.
     #[must_use]
     pub fn count(&self) -> usize {
         self.rows.len()
     }
 
-    /// In file order.
+    /// Returns the picked rows in file order.
     pub fn rows(&self) -> impl Iterator<Item = u32> + '_ {
         self.rows.iter().copied()
     }
 
-    /// What they come to.
+    /// Returns the sums over the picked rows.
     #[must_use]
     pub fn sums(&self, rows: &[Row]) -> Sums {
         sums(self.rows.iter().filter_map(|row| rows.get(*row as usize)))
     }
 
-    /// A filter that they pass and no others; of very many, none.
+    /// Returns a filter that exactly the picked rows pass; empty for too many rows.
     #[must_use]
     pub fn filter(&self, rows: &[Row]) -> String {
         if self.rows.is_empty() || self.rows.len() > FILTERED {
@@ -62,14 +62,14 @@ impl Picked {
         format!("/^{text})$/")
     }
 
-    /// Whether all rows of a line are.
+    /// Returns whether all rows of a line are picked.
     #[must_use]
     pub fn has(&self, table: &Table, line: TableLine) -> bool {
         let mut rows = table.all_rows_of(line).peekable();
         !self.rows.is_empty() && rows.peek().is_some() && rows.all(|row| self.rows.contains(&row))
     }
 
-    /// Picks the rows of a line, or lets them go if all were.
+    /// Picks the rows of a line, or unpicks them if all were picked.
     pub fn toggle(&mut self, table: &Table, line: usize) {
         let Some(&item) = table.items.get(line) else { return };
         let had = self.has(table, item);
@@ -84,7 +84,7 @@ impl Picked {
         self.anchor = Some(line);
     }
 
-    /// Picks all lines from the one that was picked last, or `from`, to this one, and no others.
+    /// Picks exactly the lines from the last one picked, or else `from`, to this one.
     pub fn reach(&mut self, table: &Table, from: usize, line: usize) {
         let anchor = *self.anchor.get_or_insert(from);
         let lines = anchor.min(line)..=anchor.max(line);
@@ -98,7 +98,7 @@ impl Picked {
         self.anchor = Some(0);
     }
 
-    /// Lets all go.
+    /// Unpicks all rows.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -125,7 +125,7 @@ mod tests {
         let sums = picked.sums(&work.rows);
         assert_eq!(sums.tensors, picked.count() as u64);
         assert!(sums.bytes > 0);
-        // A pattern of the fold is let go; the fold is not whole then.
+        // A pattern of the fold is unpicked, so the fold is no longer picked as a whole.
         picked.toggle(table, fold + 1);
         assert!(!picked.has(table, table.items[fold]));
         picked.toggle(table, fold - 1);

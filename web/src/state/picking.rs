@@ -1,15 +1,16 @@
-//! Picking several rows of what is open.
+//! Picking several rows of the open checkpoint.
 
 use crate::state::work::OpenWork;
 
 impl OpenWork {
-    /// Picks a line beside what is picked, or lets it go; or all from the one before to this one.
+    /// Picks or unpicks a line in addition to the others; with `reach`, picks all lines from the
+    /// last one to this one.
     pub fn pick(&mut self, line: usize, reach: bool) {
         let from = self.cursor().unwrap_or(line);
         match reach {
             true => self.picked.reach(&self.table, from, line),
             false => {
-                // What is looked at is the first of several.
+                // The selected line becomes the first of several.
                 if self.picked.count() == 0 && from != line {
                     self.picked.toggle(&self.table, from);
                 }
@@ -19,19 +20,19 @@ impl OpenWork {
         self.look_at_line(line);
     }
 
-    /// Picks a line beside what is picked, or lets it go; what is looked at stays.
+    /// Picks or unpicks a line; the selection stays.
     pub fn pick_alone(&mut self, line: usize) {
         self.picked.toggle(&self.table, line);
     }
 
-    /// Picks the line that is looked at, or lets it go.
+    /// Picks or unpicks the selected line.
     pub fn pick_here(&mut self) {
         if let Some(line) = self.cursor() {
             self.picked.toggle(&self.table, line);
         }
     }
 
-    /// Moves by lines, and picks all on the way.
+    /// Moves the selection by lines, and picks the lines in between.
     pub fn pick_on(&mut self, by: isize) {
         let from = self.cursor();
         self.step(by);

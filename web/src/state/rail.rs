@@ -1,40 +1,37 @@
-//! The checkpoints of a drop: a list to choose from.
+//! The checkpoints of a drop, as a list to choose from.
 
 use std::rc::Rc;
 
 use crate::protocol::opened::{FileName, FoundCheckpoint};
 use crate::protocol::run::OpenCheck;
 
-/// A checkpoint among those that were dropped.
+/// A checkpoint among the dropped files.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RailEntry {
-    /// The file that opens it, as an index into the dropped files.
+    /// The file to open it by, as an index into the dropped files.
     pub main: u32,
-    /// The other files that belong to it.
     pub members: Rc<Vec<u32>>,
     /// Its path without the folders that all entries share.
     pub name: String,
     /// The training step in its path.
     pub step: Option<u64>,
-    /// The length of its files in bytes.
+    /// The total length of its files in bytes.
     pub bytes: u64,
-    /// The number of its files.
     pub files: u64,
-    /// What opening it gave: what is wrong with it, empty for nothing; `None` until it was opened.
+    /// The problem found on opening it; empty if there was no problem, `None` until it was opened.
     pub wrong: Option<String>,
 }
 
-/// The checkpoints of a drop, in the order of their names.
+/// The checkpoints of a drop, ordered by step and name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rail {
-    /// The checkpoints.
     pub entries: Vec<RailEntry>,
-    /// Those that are ticked to be compared, at most two, by [`RailEntry::main`].
+    /// Those ticked for a comparison, at most two, by [`RailEntry::main`].
     pub ticked: Vec<u32>,
 }
 
 impl Rail {
-    /// Lists the checkpoints that were found among files; `None` if there is only one.
+    /// Lists the checkpoints found among files; `None` if there is only one.
     #[must_use]
     pub fn new(found: Vec<FoundCheckpoint>, files: &[FileName]) -> Option<Self> {
         if found.len() < 2 {
@@ -61,14 +58,14 @@ impl Rail {
         Some(Self { entries, ticked: Vec::new() })
     }
 
-    /// The entry that a file belongs to.
+    /// Returns the entry that a file belongs to.
     #[must_use]
     pub fn find(&self, file: u32) -> Option<usize> {
         let is_it = |entry: &RailEntry| entry.main == file || entry.members.contains(&file);
         self.entries.iter().position(is_it)
     }
 
-    /// The entry after or before another one; the first after the last.
+    /// Returns the next or previous entry, wrapping around at the ends.
     #[must_use]
     pub fn beside(&self, file: u32, forward: bool) -> Option<u32> {
         let count = self.entries.len();
@@ -77,26 +74,26 @@ impl Rail {
         self.entries.get(next.checked_rem(count)?).map(|entry| entry.main)
     }
 
-    /// Takes in what opening a file gave.
+    /// Stores the result of opening a file.
     pub fn hear(&mut self, check: &OpenCheck) {
         self.set_wrong(check.file, check.wrong.clone());
     }
 
-    /// Notes what is wrong with the checkpoint of a file; empty for nothing.
+    /// Stores the problem of a file's checkpoint; empty if there was no problem.
     pub fn set_wrong(&mut self, file: u32, wrong: String) {
         if let Some(at) = self.find(file) {
             self.entries[at].wrong = Some(wrong);
         }
     }
 
-    /// The files that open those whose state is not known yet.
+    /// Returns the main files of the entries that were not opened yet.
     #[must_use]
     pub fn unchecked(&self) -> Vec<u32> {
         let unknown = self.entries.iter().filter(|entry| entry.wrong.is_none());
         unknown.map(|entry| entry.main).collect()
     }
 
-    /// Ticks an entry, or removes its tick. Of three, the one that was ticked first loses its tick.
+    /// Ticks or unticks an entry. A third tick removes the oldest one.
     pub fn tick(&mut self, main: u32) {
         match self.ticked.iter().position(|one| *one == main) {
             Some(at) => drop(self.ticked.remove(at)),
@@ -107,7 +104,8 @@ impl Rail {
         }
     }
 
-    /// The two to be compared, in the order of the list: those that are ticked, or the only two.
+    /// Returns the two to compare, in the order of the list: those that are ticked, or the only
+    /// two.
     #[must_use]
     pub fn pair(&self) -> Option<(u32, u32)> {
         let wanted = |entry: &&RailEntry| {
@@ -118,7 +116,7 @@ impl Rail {
     }
 }
 
-/// The length of the folders that all names begin with, the last slash included.
+/// Returns the length of the folders that all names begin with, including the last slash.
 fn shared_folders(found: &[FoundCheckpoint]) -> usize {
     let Some(first) = found.first() else { return 0 };
     let shared = |length: usize, other: &FoundCheckpoint| {
@@ -129,7 +127,8 @@ fn shared_folders(found: &[FoundCheckpoint]) -> usize {
     first.name.as_bytes()[..length].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)
 }
 
-/// The training step in a path: the number behind `step`, `checkpoint` or `iter`, of the last component that has one.
+/// Returns the training step in a path: the number after `step`, `checkpoint` or `iter`, of the
+/// last component that has one.
 #[must_use]
 pub fn step(path: &str) -> Option<u64> {
     const WORDS: [&str; 5] = ["global_step", "step", "checkpoint", "ckpt", "iter"];
@@ -145,7 +144,7 @@ pub fn step(path: &str) -> Option<u64> {
     lower.rsplit('/').find_map(of)
 }
 
-/// Parts of a name, so that numbers are compared as such.
+/// Splits a name into texts and numbers, for natural sorting.
 fn natural(name: &str) -> Vec<(&str, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;

@@ -1,4 +1,4 @@
-//! A run folder on the page: which of the dropped files are one, and how its rows are arranged.
+//! A run folder on the page: finds it among the dropped files, and arranges its rows.
 
 use std::collections::HashMap;
 
@@ -14,12 +14,12 @@ use crate::protocol::opened::FileName;
 pub struct RunFolder {
     /// Its name; empty for files that were chosen without their folder.
     pub name: String,
-    /// The files that lie in it, as positions in what was dropped.
+    /// The files directly in it, as indices into the dropped files.
     pub members: Vec<usize>,
 }
 
-/// The run folder among what was dropped: that with the most checkpoints, the first of equals. One
-/// checkpoint alone is a run only with something besides it that only runs have.
+/// Finds the run folder among the dropped files: the one with the most checkpoints, the first of
+/// equals. A single checkpoint counts as a run only together with another file that only runs have.
 #[must_use]
 pub fn find(files: &[FileName]) -> Option<RunFolder> {
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -48,14 +48,14 @@ pub fn find(files: &[FileName]) -> Option<RunFolder> {
     best.map(|(_, folder)| folder)
 }
 
-/// Names, without the folder, and sizes.
+/// Returns names without the folder, and sizes.
 fn names(files: &[FileName], folder: &RunFolder) -> Vec<(String, u64)> {
     let of = |at: &usize| files.get(*at).map(|file| (split(&file.path).1.to_owned(), file.size));
     folder.members.iter().filter_map(of).collect()
 }
 
-/// The run folder that a file would belong to, and its path from there: its name, or the path below a folder
-/// that is a checkpoint by its name.
+/// Splits a path into the run folder that it would belong to, and the rest: the file name, or the
+/// path from a folder on that is named like a checkpoint.
 fn split(path: &str) -> (&str, &str) {
     let mut start = 0;
     for (end, _) in path.match_indices('/') {
@@ -67,32 +67,31 @@ fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Where a file of the folder is among what was dropped.
+/// Returns the index of a file of the folder among the dropped files.
 #[must_use]
 pub fn place_of(name: &str, files: &[FileName], folder: &RunFolder) -> Option<usize> {
     let is_it = |at: &&usize| files.get(**at).is_some_and(|file| split(&file.path).1 == name);
     folder.members.iter().find(is_it).copied()
 }
 
-/// A row of the table: an entry, and the file that it is.
+/// A row of the table: an entry and its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunRow {
-    /// Its place in [`RunContents::entries`].
+    /// Its index in [`RunContents::entries`].
     pub entry: usize,
-    /// Its place in what was dropped.
+    /// Its index in the dropped files.
     pub file: usize,
 }
 
-/// A run, and its rows: the newest step first, what has no step last.
+/// A run and its rows: the newest step first, entries without a step last.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sorted {
-    /// What the core says.
+    /// The run as the core describes it.
     pub run: RunContents,
-    /// The rows.
     pub rows: Vec<RunRow>,
-    /// How many paths the index lists.
+    /// The number of paths that the index lists.
     pub listed: usize,
-    /// Why the index is not understood, if so. Then nobody knows what would be loaded.
+    /// Why the index can't be parsed. Then it is unknown which checkpoint would be loaded.
     pub error: Option<String>,
 }
 
@@ -126,7 +125,8 @@ pub fn sort(
         places.get(of.opened()?).map(|file| RunRow { entry, file: *file })
     };
     let mut rows: Vec<RunRow> = run.entries.iter().enumerate().filter_map(row).collect();
-    // The core has checkpoints in their order and the rest by name: the newest of a step first.
+    // The core lists checkpoints in order and other files by name; within a step, show the newest
+    // first.
     let place = |row: &RunRow| {
         let step = run.entries.get(row.entry).and_then(step);
         let whole = run.entries.get(row.entry).is_some_and(FileEntry::is_checkpoint);
@@ -136,21 +136,21 @@ pub fn sort(
     Sorted { run, rows, listed, error }
 }
 
-/// What the main button of a run folder opens.
+/// The checkpoint that the main button of a run folder opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunPick {
-    /// The row of the newest sound checkpoint; where none is sound, of the one that the trainer would
+    /// The row of the newest sound checkpoint; if none is sound, of the one that the trainer would
     /// load.
     pub row: usize,
     /// Whether it is sound.
     pub is_sound: bool,
-    /// The row of the one that the trainer would load, where that is another one.
+    /// The row of the checkpoint that the trainer would load, if it is another one.
     pub loaded: Option<usize>,
 }
 
 impl Sorted {
-    /// What the main button opens; `None` if nothing is sound and nothing would be loaded. `unsound` is
-    /// from [`RunContents::unsound`].
+    /// Returns the checkpoint that the main button opens; `None` if no checkpoint is sound and none
+    /// would be loaded. `unsound` comes from [`RunContents::unsound`].
     #[must_use]
     pub fn pick(&self, unsound: &[Option<String>]) -> Option<RunPick> {
         let loaded = self.loaded();
@@ -160,7 +160,7 @@ impl Sorted {
         Some(RunPick { row, is_sound, loaded: loaded.filter(|loaded| *loaded != row) })
     }
 
-    /// The row of the checkpoint that the trainer would load.
+    /// Returns the row of the checkpoint that the trainer would load.
     #[must_use]
     pub fn loaded(&self) -> Option<usize> {
         self.row_of(self.run.latest.as_ref()?)
@@ -173,7 +173,7 @@ impl Sorted {
     }
 }
 
-/// The step that a name says, whatever the file is.
+/// Returns the step in an entry's name, whatever kind of file it is.
 #[must_use]
 pub fn step(entry: &FileEntry) -> Option<u128> {
     if let RunFile::Checkpoint(name) = &entry.kind {
@@ -186,7 +186,7 @@ pub fn step(entry: &FileEntry) -> Option<u128> {
     after.get(..digits)?.parse().ok()
 }
 
-/// The timestamp of a name as people write it: `2026-01-31 10:45:12`.
+/// Formats the timestamp in an entry's name: `2026-01-31 10:45:12`.
 #[must_use]
 pub fn timestamp(entry: &FileEntry) -> Option<String> {
     let RunFile::Checkpoint(name) = &entry.kind else { return None };
@@ -203,7 +203,7 @@ pub fn timestamp(entry: &FileEntry) -> Option<String> {
     ))
 }
 
-/// Steps for the axis: at most nine round numbers from 0 to the largest.
+/// Returns steps for the axis: at most nine round numbers from 0 to the largest.
 #[must_use]
 pub fn ticks(most: u128) -> Vec<u128> {
     let mut unit = 1u128;
@@ -313,14 +313,14 @@ mod tests {
         let folder = find(&files).unwrap();
         let sorted = sort(&files, &folder, None);
         let bad = || Some("cut short".to_owned());
-        // Rows are the newest first, entries the oldest.
+        // Rows are the newest first, entries the oldest first.
         let newest = sorted.pick(&[None, None, None]);
         assert_eq!(newest, Some(RunPick { row: 0, is_sound: true, loaded: None }));
         let before = sorted.pick(&[None, None, bad()]);
         assert_eq!(before, Some(RunPick { row: 1, is_sound: true, loaded: Some(0) }));
         let none = sorted.pick(&[bad(), bad(), bad()]);
         assert_eq!(none, Some(RunPick { row: 0, is_sound: false, loaded: None }));
-        // Nobody knows what would be loaded.
+        // It is unknown which checkpoint would be loaded.
         let broken = sort(&files, &folder, Some(Ok("a: b\n".into())));
         let sound = broken.pick(&[None, None, bad()]);
         assert_eq!(sound, Some(RunPick { row: 1, is_sound: true, loaded: None }));

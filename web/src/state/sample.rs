@@ -4,7 +4,6 @@ use crate::protocol::opened::Opened;
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::work::OpenWork;
 
-/// A tensor.
 pub(crate) fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Row {
     let params: u64 = shape.iter().product();
     let width = if dtype.contains("16") { 2 } else { 4 };
@@ -20,7 +19,6 @@ pub(crate) fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Row {
     }
 }
 
-/// A plain value.
 pub(crate) fn value(key: &str, text: &str) -> Row {
     Row {
         key: key.into(),
@@ -60,7 +58,7 @@ pub(crate) fn gpt(layers: u64) -> Vec<Row> {
     rows
 }
 
-/// The layers of a model in the order of their names as text: 0, 1, 10, 11, …, 2, ….
+/// The layers of a model with their names sorted as text: 0, 1, 10, 11, …, 2, ….
 pub(crate) fn lexicographic(layers: u64) -> Vec<Row> {
     let mut rows = vec![tensor("model.embed.weight", "bfloat16", &[100, 64])];
     for layer in 0..layers {
@@ -77,7 +75,7 @@ pub(crate) fn all(rows: &[Row]) -> Vec<u32> {
     (0..rows.len() as u32).collect()
 }
 
-/// An open checkpoint of these rows.
+/// An open checkpoint with these rows.
 pub(crate) fn work(rows: Vec<Row>) -> OpenWork {
     let opened = Opened {
         name: "x.mdl".into(),

@@ -1,4 +1,4 @@
-//! Filtering all rows: words in all keys at once, expressions a piece at a time.
+//! Filters all rows: words in all keys at once, regular expressions in batches.
 
 use memchr::memmem::Finder;
 
@@ -6,15 +6,16 @@ use crate::rows::Row;
 use crate::state::filter::Filter;
 use crate::state::weights::Weights;
 
-/// How many bytes of keys regular expressions go through at a time, so that the page keeps up with
-/// whoever types.
+/// Bytes of keys to match regular expressions against at a time, so that the page keeps up with
+/// typing.
 const PIECE: usize = 96 << 10;
-/// Rows that are shown while others are still asked: more than the largest screens have.
+/// Number of matching rows that are shown before the search is complete: more than fit on the
+/// largest screens.
 const FIRST: usize = 200;
-/// What an expression costs beside the length of the key.
+/// Cost of matching an expression against a key, in addition to the key's length.
 const EACH: usize = 24;
 
-/// All keys in lower case, one after the other: a word is looked for in all of them at once.
+/// All keys in lower case, concatenated, so that a word can be searched in all of them at once.
 #[derive(Debug)]
 pub struct SearchText {
     text: String,
@@ -22,7 +23,7 @@ pub struct SearchText {
 }
 
 impl SearchText {
-    /// Those of the rows.
+    /// Concatenates the keys of the rows.
     #[must_use]
     pub fn new(rows: &[Row]) -> Self {
         let mut text = String::with_capacity(rows.iter().map(|row| row.key.len() + 1).sum());
@@ -35,14 +36,14 @@ impl SearchText {
             } else {
                 text.push_str(&row.key.to_lowercase());
             }
-            // No word holds one, so that none is found across two keys.
+            // No word contains a newline, so that no match spans two keys.
             text.push('\n');
             ends.push(text.len());
         }
         Self { text, ends }
     }
 
-    /// The rows whose keys hold a word.
+    /// Returns the rows whose keys contain a word.
     fn holding(&self, word: &str) -> Vec<u32> {
         let (mut found, mut from, mut row) = (Vec::new(), 0, 0);
         let finder = Finder::new(word);
@@ -65,20 +66,20 @@ impl SearchText {
     }
 }
 
-/// A filter that is on its way through the rows.
+/// A running search.
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// What is still to be asked of the candidates.
+    /// The terms still to be tested on the candidates.
     filter: Filter,
     candidates: Vec<u32>,
     at: usize,
     found: Vec<u32>,
-    /// The first that passed were asked for.
+    /// Whether the first matching rows were taken.
     told: bool,
 }
 
 impl Search {
-    /// Begins.
+    /// Begins a search.
     #[must_use]
     pub fn new(mut filter: Filter, keys: &SearchText) -> Self {
         let mut words = filter.take_words().into_iter();
@@ -96,7 +97,7 @@ impl Search {
         Self { filter, candidates, at: 0, found: Vec::new(), told: false }
     }
 
-    /// Goes on for a piece; true if that was the last.
+    /// Continues for one batch; returns true if it was the last.
     pub fn go(&mut self, rows: &[Row], weights: &Weights) -> bool {
         if self.filter.is_empty() {
             self.found = std::mem::take(&mut self.candidates);
@@ -117,7 +118,8 @@ impl Search {
         true
     }
 
-    /// The first rows that passed, once there are enough of them to look at: told once.
+    /// Returns the first matching rows, once there are enough of them to fill the screen; only
+    /// once.
     pub fn first(&mut self) -> Option<Vec<u32>> {
         if self.told || self.found.len() < FIRST {
             return None;
@@ -126,19 +128,19 @@ impl Search {
         Some(self.found.clone())
     }
 
-    /// Whether the first rows that passed are shown.
+    /// Returns whether the first matching rows are shown.
     #[must_use]
     pub fn is_shown(&self) -> bool {
         self.told
     }
 
-    /// How many rows were asked.
+    /// Returns the number of rows tested.
     #[must_use]
     pub fn asked(&self) -> usize {
         self.at
     }
 
-    /// The rows that passed, once all were asked.
+    /// Returns the matching rows of a completed search.
     #[must_use]
     pub fn found(self) -> Vec<u32> {
         self.found

@@ -1,12 +1,13 @@
-//! The share sheet: how the length of a link is judged, and which address may be told.
+//! The share sheet: rates the length of a link, and removes secrets from addresses.
 
 use crate::protocol::share::SummaryKind;
 
-/// Kinds of files with their names, in the order of [`SharedSummary::sizes`](crate::protocol::share::SharedSummary::sizes).
+/// File formats with their names, in the order of
+/// [`SharedSummary::sizes`](crate::protocol::share::SharedSummary::sizes).
 pub const KINDS: [(SummaryKind, &str); 3] =
     [(SummaryKind::Html, "HTML"), (SummaryKind::Markdown, "Markdown"), (SummaryKind::Json, "JSON")];
 
-/// What a link of so many characters fits into, in a sentence.
+/// Describes where a link of `length` characters fits.
 #[must_use]
 pub fn fits(length: u64) -> &'static str {
     match length {
@@ -17,7 +18,7 @@ pub fn fits(length: u64) -> &'static str {
     }
 }
 
-/// Whether somebody else can open an address: not if the page is on this computer.
+/// Returns whether other people can open an address: not if the page is on this computer.
 #[must_use]
 pub fn is_reachable(base: &str) -> bool {
     let Some((scheme, rest)) = base.split_once("://") else { return false };
@@ -27,8 +28,8 @@ pub fn is_reachable(base: &str) -> bool {
         && !host.ends_with(".localhost")
 }
 
-/// An address of a page without what is nobody else's business: the folders of a page from the
-/// disk, and the secret that `statelens serve` puts into the path.
+/// Removes private parts from the address of a page: the folders of a page on disk, and the token
+/// that `statelens serve` puts into the path.
 #[must_use]
 pub fn to_be_told(base: &str) -> String {
     if !base.starts_with("http") {
@@ -46,7 +47,7 @@ pub fn to_be_told(base: &str) -> String {
     base.to_owned()
 }
 
-/// No token is shorter, and few folders are called by so long a word.
+/// Minimum length of a token; few folder names are as long.
 const TOKEN: usize = 20;
 
 #[cfg(test)]

@@ -11,23 +11,19 @@ use crate::state::weights::{RowMeasure, Weights};
 /// A column that rows can be sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
-    /// The key.
     Key,
-    /// The dtype or kind.
     Kind,
-    /// The shape.
     Shape,
-    /// How many values.
+    /// The number of values.
     Params,
-    /// The size.
+    /// The size in bytes.
     Bytes,
-    /// The value.
     Value,
-    /// What the values of tensors are like.
+    /// A statistic of the values.
     Measure(RowMeasure),
 }
 
-/// A column of the table with its head.
+/// The columns of the table with their heads.
 pub const COLUMNS: [(Column, &str); 6] = [
     (Column::Key, "key"),
     (Column::Kind, "kind"),
@@ -37,25 +33,25 @@ pub const COLUMNS: [(Column, &str); 6] = [
     (Column::Value, "value"),
 ];
 
-/// The columns of values that are shown by default, a bit each.
+/// The statistics columns shown by default, one bit each.
 pub const SHOWN: u16 = 0b110_0111;
 
 /// How the table is arranged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableView {
-    /// True if repeated layers fold.
+    /// Whether repeated layers are folded.
     pub fold: bool,
-    /// The column to sort by, and whether downwards; `None` is file order.
+    /// The column to sort by, and whether descending; `None` is file order.
     pub sort: Option<(Column, bool)>,
-    /// Folds that were opened or shut by hand, by [`Fold::name`].
+    /// Folds that the user opened or closed, by [`Fold::name`].
     pub toggled: HashSet<String>,
-    /// What is known of values.
+    /// The statistics known so far.
     pub weights: Weights,
-    /// Which columns of values are shown, a bit each.
+    /// The statistics columns shown, one bit each.
     pub shown: u16,
-    /// What stands between the segments of keys.
+    /// The separator of key segments.
     pub dot: char,
-    /// True while others are still to come.
+    /// Whether more rows are still to come.
     pub so_far: bool,
 }
 
@@ -76,23 +72,23 @@ impl Default for TableView {
 /// A run of equal subtrees.
 #[derive(Debug)]
 pub struct Fold {
-    /// The whole key of the run, as in `model.layers.0–31`; it stands for the fold's identity.
+    /// The whole key of the run, as in `model.layers.0–31`; it identifies the fold.
     pub name: String,
-    /// What the members are: `layers`.
+    /// The name of the parent: `layers`.
     pub container: String,
     /// The numbers of the members: `0–31`.
     pub label: String,
-    /// The node of the first member, in the tree of the rows that are shown.
+    /// The node of the first member, in the tree of the rows shown.
     pub member: usize,
-    /// How many members.
+    /// The number of members.
     pub times: u64,
-    /// What each member holds.
+    /// The keys within each member.
     pub patterns: Vec<FoldPattern>,
     /// Sums over all members.
     pub sums: Sums,
-    /// True if the members are leaves.
+    /// Whether the members are leaves.
     pub leaves: bool,
-    /// True if its rows are shown.
+    /// Whether its lines are shown.
     pub open: bool,
 }
 
@@ -103,13 +99,11 @@ pub struct FoldPattern {
     pub label: String,
     /// The rows, member by member.
     pub rows: Vec<u32>,
-    /// Sums over the rows.
     pub sums: Sums,
-    /// True if all rows have one shape.
+    /// Whether all rows have the same shape.
     pub one_shape: bool,
 }
 
-/// A line of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableLine {
     /// A top-level key: index into [`Table::states`].
@@ -124,18 +118,16 @@ pub enum TableLine {
     Member(usize, u32),
 }
 
-/// The lines of the table, and what they refer to.
+/// The lines of the table, and the data that they refer to.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// The lines.
     pub items: Vec<TableLine>,
     /// Top-level keys with their sums.
     pub states: Vec<(String, Sums)>,
-    /// Folds.
     pub folds: Vec<Fold>,
     /// The largest size of a line, for the share bars.
     pub largest: u64,
-    /// How many leaves are shown, folded ones included.
+    /// The number of leaves shown, including folded ones.
     pub leaves: usize,
     /// The line of each row; `NOWHERE` for those that are not shown.
     place: Vec<u32>,
@@ -143,7 +135,8 @@ pub struct Table {
 
 const NOWHERE: u32 = u32::MAX;
 
-/// All rows by a column: what passes a filter is taken from there at each letter, and not sorted.
+/// All rows sorted by a column. Rows that pass a filter are picked from it at each keystroke,
+/// instead of being sorted again.
 #[derive(Debug)]
 pub struct Sorted {
     by: (Column, bool),
@@ -151,7 +144,7 @@ pub struct Sorted {
 }
 
 impl Sorted {
-    /// Sorts all rows by a column, downwards or not.
+    /// Sorts all rows by a column, and whether descending.
     #[must_use]
     pub fn new(rows: &[Row], by: (Column, bool), weights: &Weights) -> Self {
         let items = (0..rows.len() as u32).map(TableLine::Row).collect();
@@ -164,7 +157,7 @@ impl Sorted {
         Self { by, order: table.items.iter().filter_map(row).collect() }
     }
 
-    /// What the rows are sorted by, and whether downwards.
+    /// Returns the column that the rows are sorted by, and whether descending.
     #[must_use]
     pub fn by(&self) -> (Column, bool) {
         self.by
@@ -181,8 +174,8 @@ impl Sorted {
 }
 
 impl Table {
-    /// Arranges the rows whose numbers are given; `whole` is the tree of all rows, and `sorted` all of
-    /// them by a column, if that is known.
+    /// Arranges the `chosen` rows; `whole` is the tree of all rows, and `sorted` all of them sorted
+    /// by a column, if available.
     #[must_use]
     pub fn new(
         rows: &[Row],
@@ -217,14 +210,15 @@ impl Table {
         table
     }
 
-    /// The line that shows a leaf: its own, its pattern's, or the shut fold that holds it.
+    /// Returns the line that shows a leaf: its own, its pattern's, or the closed fold that holds
+    /// it.
     #[must_use]
     pub fn place(&self, row: u32) -> Option<usize> {
         let line = *self.place.get(row as usize)?;
         (line != NOWHERE).then_some(line as usize)
     }
 
-    /// The pattern that holds a leaf, and which of its rows it is.
+    /// Returns the pattern that holds a leaf, and the leaf's index in it.
     #[must_use]
     pub fn pattern_of(&self, row: u32) -> Option<(&Fold, &FoldPattern, usize)> {
         self.folds.iter().find_map(|fold| {
@@ -234,7 +228,7 @@ impl Table {
         })
     }
 
-    /// The leaves that a line stands for.
+    /// Returns the leaves that a line represents; empty for folds with several patterns.
     #[must_use]
     pub fn rows_of(&self, line: TableLine) -> &[u32] {
         match line {
@@ -246,7 +240,7 @@ impl Table {
         }
     }
 
-    /// All leaves of a line, those of a fold's every pattern too.
+    /// Returns all leaves of a line, including those of all patterns of a fold.
     pub fn all_rows_of(&self, line: TableLine) -> impl Iterator<Item = u32> + '_ {
         let (one, patterns) = match line {
             TableLine::Row(id) | TableLine::Member(_, id) => (Some(id), &[][..]),
@@ -259,9 +253,9 @@ impl Table {
         one.into_iter().chain(patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()))
     }
 
-    /// Leaves in the order that they have in the file, with a state row wherever the state changes.
+    /// Adds leaves in file order, with a state row wherever the state changes.
     fn flat(&mut self, rows: &[Row], chosen: &[u32], dot: char) {
-        // A key without a dot is its own state, which is not told.
+        // A key without a dot is its own state, which gets no state row.
         let (mut state, mut told) = (None, false);
         for &id in chosen {
             let row = &rows[id as usize];
@@ -286,7 +280,7 @@ impl Table {
             let of = |item| weights.sum(self.all_rows_of(item)).measure(measure);
             let mut known: Vec<(Option<f64>, TableLine)> =
                 items.into_iter().map(|item| (of(item), item)).collect();
-            // What was not read comes last, whichever way.
+            // Rows that were not read come last in either direction.
             order::by(&mut known, |(a, _), (b, _)| match (a, b) {
                 (Some(a), Some(b)) if down => b.total_cmp(a),
                 (Some(a), Some(b)) => a.total_cmp(b),
@@ -321,7 +315,7 @@ impl Table {
             Column::Shape => (x.shape.len(), &x.shape).cmp(&(y.shape.len(), &y.shape)),
             Column::Params => self.item_sums(rows, a).params.cmp(&self.item_sums(rows, b).params),
             Column::Bytes => self.item_sums(rows, a).bytes.cmp(&self.item_sums(rows, b).bytes),
-            // Told apart before.
+            // Handled before.
             Column::Measure(_) => std::cmp::Ordering::Equal,
             Column::Value => {
                 let number = |row: &Row| row.value.parse::<f64>().ok();
@@ -337,7 +331,7 @@ impl Table {
         }
     }
 
-    /// The first leaf of a line.
+    /// Returns the first leaf of a line.
     #[must_use]
     pub fn first_row(&self, line: TableLine) -> Option<u32> {
         match line {
@@ -352,7 +346,7 @@ impl Table {
         }
     }
 
-    /// The sums of a line.
+    /// Returns the sums of a line.
     #[must_use]
     pub fn item_sums(&self, rows: &[Row], line: TableLine) -> Sums {
         match line {
@@ -390,7 +384,7 @@ impl Table {
     }
 }
 
-/// The first segment, and whether there is another.
+/// Returns the first segment, and whether there are more.
 fn top(key: &str, dot: char) -> (&str, bool) {
     match key.split_once(dot) {
         Some((state, _)) => (state, true),
@@ -426,7 +420,7 @@ impl TableBuilder<'_> {
         }
     }
 
-    /// Sums of the leaves that stand for themselves from a line on, and of the folds from one on.
+    /// Returns the sums of the unfolded leaves from a line on, and of the folds from one on.
     fn sums(&self, line: usize, fold: usize) -> Sums {
         let mut sums = Sums::default();
         for item in &self.table.items[line..] {
@@ -438,10 +432,11 @@ impl TableBuilder<'_> {
         sums
     }
 
-    /// Lines for a node and all below; keys are no deeper than the tree allows.
+    /// Adds lines for a node and everything below it; the recursion is bounded by the depth limit
+    /// of the tree.
     fn node(&mut self, at: usize) {
         self.table.items.extend(self.trie.rows(at).iter().map(|&id| TableLine::Row(id)));
-        // Most have one or none, where nothing can fold.
+        // Most nodes have at most one child, so there is nothing to fold.
         if let [] | [_] = self.trie.children(at) {
             self.trie.children(at).iter().for_each(|&child| self.node(child as usize));
             return;
@@ -465,7 +460,7 @@ impl TableBuilder<'_> {
         patterns.iter().for_each(|pattern| sums.add(&pattern.sums));
         let name = join(&path, &label, self.trie.dot());
         let leaves = self.trie.is_leaf(members[0] as usize);
-        // Layers are shown open, lists of values shut; what was toggled by hand is the other way.
+        // Layers are open by default, lists of values closed; the user's toggles invert that.
         let open = leaves == self.view.toggled.contains(&name);
         let fold = self.table.folds.len();
         let kids = patterns.len();
@@ -506,12 +501,12 @@ impl TableBuilder<'_> {
     }
 }
 
-/// A key for sorting in which `layers.10` comes after `layers.9`.
+/// Returns a sort key by which `layers.10` comes after `layers.9`.
 fn natural(key: &str) -> impl Iterator<Item = (u64, &str)> {
     key.split(['.', '/']).map(|part| (part.parse().unwrap_or(u64::MAX), part))
 }
 
-/// The kind of some rows, if they are all of one.
+/// Returns the kind of several rows if they all have the same.
 #[must_use]
 pub fn common_kind(rows: &[Row], ids: &[u32]) -> Option<LeafKind> {
     let first = rows[*ids.first()? as usize].kind;
@@ -553,7 +548,7 @@ mod tests {
     #[test]
     fn a_state_sums_up_all_leaves_below_it() {
         let rows = gpt(4);
-        // Folds of layers and of items, what is alone, and what a filter leaves of them.
+        // Folds of layers and of items, leaves outside folds, and the same with a filter.
         let some: Vec<u32> = all(&rows).into_iter().filter(|id| id % 3 != 1).collect();
         for chosen in [all(&rows), some] {
             let whole = Trie::new(&rows, '.');

@@ -1,4 +1,4 @@
-//! The tape: the state on an exact byte axis in key order, laid out for the width it has.
+//! The tape: the state on an exact byte axis in key order, laid out for a given width.
 
 use crate::rows::Row;
 use crate::state::dtype::{DTypeFamily, row_family, word};
@@ -20,7 +20,7 @@ pub struct Stretch {
     pub family: Option<DTypeFamily>,
 }
 
-/// A mark on the axis.
+/// A tick of the axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
     /// Position in CSS pixels.
@@ -36,7 +36,6 @@ pub struct Mark {
 pub struct Label {
     /// Left edge in CSS pixels.
     pub x: f64,
-    /// The state.
     pub name: String,
     /// The leading dtype: the short word and the family, if there is room.
     pub dtype: Option<(String, DTypeFamily)>,
@@ -45,7 +44,7 @@ pub struct Label {
 }
 
 impl Label {
-    /// Where the mark of the dtype stands.
+    /// Returns the position of the dtype's mark.
     #[must_use]
     pub fn mark_x(&self) -> f64 {
         self.x + (self.name.chars().count() as f64 + 1.0) * CHAR
@@ -63,27 +62,26 @@ impl Label {
     }
 }
 
-/// A tape, laid out.
+/// The layout of a tape.
 #[derive(Debug, Default, PartialEq)]
 pub struct Tape {
     /// Stretches from left to right.
     pub stretches: Vec<Stretch>,
-    /// Where layers begin.
+    /// Positions where layers begin.
     pub layers: Vec<f64>,
-    /// The axis.
+    /// The ticks of the axis.
     pub marks: Vec<Mark>,
-    /// States.
+    /// The names of states.
     pub labels: Vec<Label>,
-    /// Bytes in all.
     pub total: u64,
 }
 
-/// A part of the tape: a state's share, and runs of one dtype in it.
+/// The share of a state, with its runs of one dtype.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateShare {
-    /// What is written over it; empty for none.
+    /// The name over it; may be empty.
     pub name: String,
-    /// Word, family and bytes, in order.
+    /// Word, family and bytes of each run, in order.
     pub runs: Vec<(String, DTypeFamily, u64)>,
 }
 
@@ -92,7 +90,7 @@ impl StateShare {
         self.runs.iter().map(|run| run.2).sum()
     }
 
-    /// The dtype with the most bytes, and how many others there are: `q4_K +10`.
+    /// Returns the dtype with the most bytes, and the number of others: `q4_K +10`.
     #[must_use]
     pub fn lead(&self) -> Option<(String, DTypeFamily)> {
         let mut sums: Vec<(&str, DTypeFamily, u64)> = Vec::new();
@@ -109,7 +107,7 @@ impl StateShare {
     }
 }
 
-/// The parts of a state, in key order; links and values take no room.
+/// Returns the parts of the tape, in key order; links and plain values take no room.
 #[must_use]
 pub fn parts(rows: &[Row], dot: char) -> Vec<StateShare> {
     let mut parts: Vec<StateShare> = Vec::new();
@@ -134,14 +132,14 @@ pub fn parts(rows: &[Row], dot: char) -> Vec<StateShare> {
     parts
 }
 
-/// True if a row has a stretch of its own.
+/// Returns true if a row has a stretch of its own.
 #[must_use]
 pub fn takes_room(row: &Row) -> bool {
     row.kind.has_shape() && row.link.is_none() && row.bytes > 0
 }
 
-/// The next row with a stretch of its own behind a byte, or before it (`by` is negative), so many
-/// on; the first where nothing is looked at.
+/// Returns the row `by` stretches after the one at byte `from`, or before it if `by` is negative;
+/// the first one if `from` is `None`.
 #[must_use]
 pub fn row_beside(rows: &[Row], starts: &[u64], from: Option<u64>, by: i64) -> Option<u32> {
     let lies: Vec<u32> =
@@ -153,7 +151,7 @@ pub fn row_beside(rows: &[Row], starts: &[u64], from: Option<u64>, by: i64) -> O
     lies.get(usize::try_from(next).ok()?.min(lies.len().checked_sub(1)?)).copied()
 }
 
-/// Where each row begins, in bytes; a row without room begins where the next one does.
+/// Returns the byte at which each row begins; a row without room begins where the next one does.
 #[must_use]
 pub fn starts(rows: &[Row]) -> Vec<u64> {
     let mut at = 0u64;
@@ -168,14 +166,14 @@ pub fn starts(rows: &[Row]) -> Vec<u64> {
         .collect()
 }
 
-/// The row at a byte of the tape.
+/// Returns the row at a byte of the tape.
 #[must_use]
 pub fn row_at(rows: &[Row], starts: &[u64], byte: u64) -> Option<u32> {
     let end = starts.partition_point(|&start| start <= byte);
     (0..end).rev().find(|&at| takes_room(&rows[at])).map(|at| at as u32)
 }
 
-/// Lays a tape out for a width in CSS pixels. `layers` are bytes at which a layer begins.
+/// Lays out a tape for a width in CSS pixels. `layers` are the bytes at which layers begin.
 #[must_use]
 pub fn lay_out(parts: &[StateShare], layers: &[u64], width: f64) -> Tape {
     let total: u64 = parts.iter().map(StateShare::bytes).fold(0, u64::saturating_add);
@@ -192,15 +190,15 @@ pub fn lay_out(parts: &[StateShare], layers: &[u64], width: f64) -> Tape {
     }
 }
 
-/// One stretch per run; what is thinner than a pixel joins its neighbours until it is one, so that
-/// nothing is dropped and nothing is drawn wider than it is by more than that.
+/// Returns one stretch per run. Runs thinner than a pixel are merged with their neighbours until
+/// they fill one, so that no run is dropped, and none is drawn more than a pixel too wide.
 fn stretches(parts: &[StateShare], scale: f64) -> Vec<Stretch> {
     let mut out: Vec<Stretch> = Vec::new();
     let mut at = 0.0;
-    // What is thinner than a pixel, from whichever states it is.
+    // Pending runs thinner than a pixel, possibly of several states.
     let mut thin: Option<Stretch> = None;
     for (index, part) in parts.iter().enumerate() {
-        // States are parted by a hairline of the ground.
+        // States are separated by a hairline of the background.
         let gap =
             if index + 1 < parts.len() && part.bytes() as f64 * scale > 3.0 { 1.0 } else { 0.0 };
         for (run, (_, family, bytes)) in part.runs.iter().enumerate() {
@@ -221,13 +219,14 @@ fn stretches(parts: &[StateShare], scale: f64) -> Vec<Stretch> {
                 }
                 continue;
             }
-            // What is thinner than a pixel takes the rest of its pixel from what comes after it.
+            // The pending stretch takes the rest of its pixel from the next stretch.
             let small = thin.take().map(|small| Stretch { width: 1.0, ..small });
             let shift = small.map_or(0.0, |small| (small.x + 1.0 - x).clamp(0.0, width - 0.5));
             out.extend(small);
             out.push(Stretch { x: x + shift, width: width - shift, family: Some(*family) });
         }
-        // A state that can be seen ends where it ends; what is left of it isn't given to the next.
+        // A visible state ends at its own end: its pending stretch is not merged with the next
+        // state.
         let seen = part.bytes() as f64 * scale >= 1.0 || index + 1 == parts.len();
         if let Some(small) = thin.take_if(|_| seen) {
             out.push(Stretch { width: 1.0, ..small });
@@ -248,7 +247,7 @@ fn layer_ticks(layers: &[u64], scale: f64, width: f64) -> Vec<f64> {
     out
 }
 
-/// Ticks at round numbers, at most one label in 150 px; the end is always labelled.
+/// Returns ticks at round numbers, with at most one label per 150 px; the end is always labelled.
 fn axis(total: u64, width: f64) -> Vec<Mark> {
     let units = [
         ("B", 1.0),
@@ -304,7 +303,7 @@ fn axis(total: u64, width: f64) -> Vec<Mark> {
     marks
 }
 
-/// Names over the tape: each gets what room there is up to the next, the larger ones first.
+/// Places names over the tape: each gets the room up to the next one, the larger states first.
 fn labels(parts: &[StateShare], scale: f64, width: f64) -> Vec<Label> {
     let mut at = 0.0;
     let mut wanted: Vec<(u64, f64, &StateShare)> = Vec::with_capacity(parts.len());
@@ -316,7 +315,7 @@ fn labels(parts: &[StateShare], scale: f64, width: f64) -> Vec<Label> {
         at += bytes as f64 * scale;
     }
     order::by_key(&mut wanted, |(bytes, ..)| std::cmp::Reverse(*bytes));
-    // From left to right.
+    // Ordered from left to right.
     let mut placed: Vec<Label> = Vec::new();
     for (bytes, x, part) in wanted {
         // A name near the right edge is moved left until it fits.
@@ -327,7 +326,8 @@ fn labels(parts: &[StateShare], scale: f64, width: f64) -> Vec<Label> {
             placed.get(next).is_none_or(|other| x + length + 14.0 <= other.x)
                 && before.is_none_or(|other| other.x + other.width() + 14.0 <= x)
         };
-        // Where the name alone has no room, nothing longer has: of a hundred thousand, nearly all.
+        // If the name alone does not fit, no longer label does. This rejects nearly all of a
+        // hundred thousand states.
         let length = part.name.chars().count() as f64 * CHAR;
         if !free(moved(length), length) {
             continue;
@@ -350,7 +350,7 @@ fn labels(parts: &[StateShare], scale: f64, width: f64) -> Vec<Label> {
     placed
 }
 
-/// The largest power of ten that is not above a positive number.
+/// Returns the largest power of ten that is not above a positive number.
 pub fn decade(number: f64) -> f64 {
     let mut ten = 1.0;
     while ten * 10.0 <= number {
@@ -362,7 +362,7 @@ pub fn decade(number: f64) -> f64 {
     ten
 }
 
-/// How many decimal places a step below 1 needs.
+/// Returns the number of decimal places that a step below 1 needs.
 fn places(step: f64) -> usize {
     (1..16).find(|&places| step >= 0.1_f64.powi(places) * 0.999).unwrap_or(16) as usize
 }

@@ -1,29 +1,29 @@
-//! Terms of the filter that can be asked of a checkpoint, as examples that fit it.
+//! Example terms for the filter box that fit the open checkpoint.
 
 use crate::rows::Row;
 use crate::state::filter::Filter;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
-/// More keys than that are not counted: the menu opens at once.
+/// Maximum number of keys for counting matches, so that the menu opens at once.
 const COUNTED: usize = 50_000;
 /// The same for regular expressions.
 const COUNTED_SLOWLY: usize = 5_000;
 
-/// A term.
+/// An example term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Example {
-    /// As it is typed.
+    /// The text to type.
     pub term: String,
-    /// What it asks.
+    /// What it filters by.
     pub what: &'static str,
-    /// How many keys it would leave, where that was counted.
+    /// The number of matching keys, if counted.
     pub count: Option<usize>,
-    /// It asks about values.
+    /// Whether it is about values.
     pub of_values: bool,
 }
 
-/// Terms that fit what is open.
+/// Returns terms that fit the open checkpoint.
 #[must_use]
 pub fn examples(work: &OpenWork) -> Vec<Example> {
     let largest = work.rows.iter().filter(|row| row.kind.has_shape()).max_by_key(|row| row.bytes);
@@ -54,7 +54,7 @@ pub fn examples(work: &OpenWork) -> Vec<Example> {
     terms.into_iter().map(|(term, what)| counted(work, term, what)).collect()
 }
 
-/// The last part of a key, if it is a plain word.
+/// Returns the last part of a key, if it is a plain word.
 fn word(row: &Row, dot: char) -> Option<&str> {
     let last = row.key.rsplit(dot).next()?;
     last.chars().all(|c| c.is_ascii_alphabetic() || c == '_').then_some(last)
@@ -71,7 +71,7 @@ fn counted(work: &OpenWork, term: String, what: &'static str) -> Example {
     Example { term, what, count, of_values }
 }
 
-/// A size with one digit, as it is typed: `100MB`.
+/// Formats a size with one digit, as in `100MB`.
 fn size(bytes: u64) -> String {
     let digits = bytes.max(1).ilog10();
     let one = bytes.max(1) / 10u64.pow(digits) * 10u64.pow(digits);

@@ -1,7 +1,7 @@
-//! The tree beside the table: modules, not leaves.
+//! The tree next to the table: modules, not leaves.
 //!
-//! There may be a line for each of a hundred thousand keys, so a line holds numbers only; what is
-//! written on it is made for those that are in sight.
+//! There may be a line for each of a hundred thousand keys, so a line holds numbers only; its texts
+//! are made when it is visible.
 
 use std::collections::HashSet;
 
@@ -10,46 +10,44 @@ use statelens_inspect::fold::{ChildRun, Sums, Trie, join};
 use crate::rows::Row;
 use crate::state::dtype::{DTypeFamily, row_family};
 
-/// The lines of the tree.
 #[derive(Debug, Default)]
 pub struct Tree {
-    /// The lines.
     pub lines: Vec<TreeLine>,
-    /// The most bytes that a line holds: the bars are drawn to its scale.
+    /// The most bytes of a line, which is the scale of the bars.
     pub largest: u64,
 }
 
-/// A line of the tree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TreeLine {
     /// Depth from 0.
     pub level: usize,
-    /// How often it repeats; 1 if it doesn't.
+    /// The number of repetitions; 1 if it does not repeat.
     pub times: u64,
-    /// `Some(true)` if it is open, `None` if it can't be.
+    /// Whether it is open; `None` if it can't be opened.
     pub open: Option<bool>,
-    /// Sums of all that it holds.
+    /// Sums over everything that it holds.
     pub sums: Sums,
-    /// The family that holds most of the bytes.
+    /// The family with most of the bytes.
     pub family: DTypeFamily,
     /// The first leaf.
     pub first: u32,
-    /// Which of its siblings it is, from 1, and how many they are.
+    /// Its position among its siblings, from 1, and their number.
     pub place: (usize, usize),
-    /// The line above that holds it.
+    /// The parent line.
     up: Option<usize>,
-    /// The node that it hangs at, and which of its children it stands for.
+    /// The parent node, and the run of its children that the line represents.
     parent: usize,
     run: ChildRun,
-    /// The node whose children are below. It stands for the line's identity.
+    /// The node whose children are below; it identifies the line.
     at: usize,
-    /// The run that the line was followed down to, if that is a fold, and the node it hangs at.
+    /// If the line ends in a fold: the run and its parent node.
     fold: Option<(usize, ChildRun)>,
 }
 
 impl Tree {
-    /// Makes the tree of all keys; `toggled` holds the identities of lines that are not as they are
-    /// by default: open down to the second level, and where most of the bytes are.
+    /// Builds the tree of all keys. `toggled` holds the identities of lines whose state is
+    /// inverted. By default, lines of the top level with tensors are open, and lines of the next
+    /// three levels that hold more than an eighth of the bytes.
     #[must_use]
     pub fn new(trie: &Trie, families: &[DTypeFamily], toggled: &HashSet<usize>) -> Self {
         let total = trie.sums(0).bytes;
@@ -59,13 +57,13 @@ impl Tree {
         Self { lines: walk.lines, largest }
     }
 
-    /// What is written on a line: the segment, or several where there is no choice between.
+    /// Returns the label of a line: the segment, or several joined if each has only one child.
     #[must_use]
     pub fn name(&self, trie: &Trie, line: usize) -> String {
         self.labels(trie, line).0
     }
 
-    /// The path of a line, with `0–31` for a fold.
+    /// Returns the path of a line, with `0–31` for a fold.
     #[must_use]
     pub fn path(&self, trie: &Trie, line: usize) -> String {
         let mut parts = vec![self.labels(trie, line).1];
@@ -78,7 +76,7 @@ impl Tree {
         parts.into_iter().reduce(|path, part| join(&path, &part, trie.dot())).unwrap_or_default()
     }
 
-    /// The value, if a line is a leaf.
+    /// Returns the value if a line is a leaf.
     #[must_use]
     pub fn value<'a>(&self, trie: &Trie, rows: &'a [Row], line: usize) -> Option<&'a str> {
         let at = self.lines[line].at;
@@ -86,25 +84,26 @@ impl Tree {
         Some(&rows[*row as usize].value)
     }
 
-    /// What a line is known by, whichever others are open.
+    /// Returns the identity of a line, which does not depend on which lines are open.
     #[must_use]
     pub fn identity(&self, line: usize) -> usize {
         self.lines[line].at
     }
 
-    /// The line with an identity, if it is shown.
+    /// Returns the line with an identity, if it is shown.
     #[must_use]
     pub fn find(&self, identity: usize) -> Option<usize> {
         self.lines.iter().position(|line| line.at == identity)
     }
 
-    /// The line above that holds a line.
+    /// Returns the parent line.
     #[must_use]
     pub fn up(&self, line: usize) -> Option<usize> {
         self.lines[line].up
     }
 
-    /// The last line whose subtree holds a leaf; folds hold the leaves of all their members.
+    /// Returns the deepest line whose subtree holds a leaf; folds hold the leaves of all their
+    /// members.
     #[must_use]
     pub fn holding(&self, trie: &Trie, row: u32) -> Option<usize> {
         let way = trie.way_to(row);
@@ -118,7 +117,8 @@ impl Tree {
             }
             let Some(&step) = way.get(trie.depth(parent) + 1) else { break };
             let mut members = line.run.start..line.run.start + line.run.len;
-            // The lines below a fold are those of its first member; the others have the same names.
+            // The lines below a fold are those of its first member; the other members have the same
+            // names.
             let holds = if trie.parent(step) == parent {
                 members.contains(&trie.place(step))
             } else {
@@ -132,7 +132,7 @@ impl Tree {
         found
     }
 
-    /// What a line adds to the name, and to the path.
+    /// Returns the label of a line, and its part of the path.
     fn labels(&self, trie: &Trie, line: usize) -> (String, String) {
         let branch = &self.lines[line];
         let mut name = trie.run_label(branch.parent, branch.run);
@@ -162,11 +162,11 @@ struct TreeWalk<'a> {
 }
 
 impl TreeWalk<'_> {
-    /// The lines below a node. `alike` are the nodes that it stands for, itself among them: below a
-    /// fold, those of every member.
+    /// Adds the lines below a node. `alike` are the nodes that it represents, including itself:
+    /// below a fold, the corresponding nodes of all members.
     fn below(&mut self, parent: usize, alike: &[usize], up: Option<usize>, level: usize) {
         let mut runs = self.trie.runs(parent);
-        // Leaves are the table's; only those at the top would be missed here.
+        // Leaves are shown in the table; only at the top level are they shown here too.
         let child = |run: &ChildRun| self.trie.children(parent)[run.start] as usize;
         runs.retain(|run| level == 0 || !self.trie.is_value(child(run)));
         let count = runs.len();
@@ -190,7 +190,7 @@ impl TreeWalk<'_> {
         let mut sums = Sums::default();
         alike.iter().for_each(|&member| sums.add(trie.sums(member)));
         let (mut at, mut times, mut fold) = (first, run.len as u64, None);
-        // At the top level nothing is shown with what is below: there a line is a state.
+        // Top-level lines are states, which are not joined with their children.
         if level > 0 {
             fold = follow(trie, &mut at, &mut times, &mut alike);
         }
@@ -219,7 +219,7 @@ impl TreeWalk<'_> {
     }
 }
 
-/// The children of all nodes that are alike that are in a run of one of them.
+/// Returns the children in a run, of all nodes that are alike.
 fn members(trie: &Trie, parent: usize, run: ChildRun, alike: &[usize]) -> Vec<usize> {
     let places = run.start..run.start + run.len;
     let wanted = |at: usize| trie.children(parent)[at] as usize;
@@ -233,8 +233,8 @@ fn members(trie: &Trie, parent: usize, run: ChildRun, alike: &[usize]) -> Vec<us
     alike.iter().flat_map(of).collect()
 }
 
-/// Goes down from a node while there is no choice: a segment that leads to one other only is shown
-/// with it; so is `layers` with its run, which is told.
+/// Descends from a node while it has only one child: such segments are shown in one line, and so is
+/// `layers` with its run, which is returned.
 fn follow(
     trie: &Trie,
     at: &mut usize,
@@ -262,7 +262,7 @@ fn follow(
     }
 }
 
-/// The family that holds most of the bytes of each node.
+/// Returns the family with most of the bytes for each node.
 #[must_use]
 pub fn families(trie: &Trie, rows: &[Row]) -> Vec<DTypeFamily> {
     let mut bytes = vec![[0u64; 8]; trie.count()];

@@ -1,30 +1,30 @@
-//! Where the bytes are: how the treemap is looked at.
+//! The treemap, which shows where the bytes are.
 
 use statelens_inspect::fold::Trie;
 use statelens_inspect::treemap::{Treemap, TreemapBranch, TrieGroup, treemap};
 
 use crate::rows::Row;
 
-/// How the treemap is looked at.
+/// How the treemap is shown.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TreemapView {
-    /// By dtype rather than by tree.
+    /// Grouped by dtype rather than by tree.
     pub by_dtype: bool,
-    /// What was gone into, and what each is called.
+    /// The branches that the user zoomed into, with their labels.
     pub way: Vec<(TreemapBranch, String)>,
 }
 
-/// The keys of each dtype as a tree of their own, those first that are first in the file.
+/// The keys of each dtype as a tree of their own, in the order of their first key in the file.
 #[derive(Debug)]
 pub struct ByDtype {
     groups: Vec<(String, Trie)>,
 }
 
-/// Dtypes of which each is a group; what more there are, are one.
+/// Maximum number of groups; all further dtypes share the last one.
 const MOST: usize = 24;
 
 impl ByDtype {
-    /// Sorts all keys.
+    /// Groups all keys.
     #[must_use]
     pub fn new(rows: &[Row], whole: &Trie) -> Self {
         let mut found: Vec<(&str, Vec<u32>)> = Vec::new();
@@ -43,7 +43,7 @@ impl ByDtype {
     }
 }
 
-/// Lays it out.
+/// Lays out the treemap.
 #[must_use]
 pub fn lay_out(
     view: &TreemapView,

@@ -1,37 +1,36 @@
-//! Which matrix of a tensor is looked at: two of its dimensions are rows and columns, of each other one
-//! there is an index; of any dimension it may be a part.
+//! Selects a matrix of a tensor: two of its dimensions are rows and columns, and every other
+//! dimension has an index; a dimension may be restricted to a part.
 
 use statelens_checkpoint::{Error, Result};
 use statelens_tensor::{Axis, Slice};
 
 use crate::protocol::frame::MatrixSelection;
 
-/// A vector that is longer is folded.
+/// Longer vectors are folded into rows.
 const LONG: u64 = 512;
 
-/// Such a matrix.
+/// A matrix of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatrixView {
-    /// The shape of the tensor.
     pub shape: Vec<u64>,
-    /// The dimension of rows, if there is more than one that is drawn, and the dimension of columns:
-    /// the later one.
+    /// The dimension of rows, if at least two are drawn, and the dimension of columns, which is the
+    /// later one.
     pub rows: Option<usize>,
     /// See `rows`.
     pub columns: Option<usize>,
     dims: Vec<ViewedDim>,
 }
 
-/// What of a dimension is looked at.
+/// The selected part of a dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ViewedDim {
-    /// The part of it: the first index, how many there are, from one to the next.
+    /// The first index, the number of indices, and the step between them.
     first: u64,
     count: u64,
     step: i64,
-    /// Which of those is drawn, if the dimension is not: counted from 0.
+    /// If the dimension is not drawn, the position within the part.
     at: u64,
-    /// Whether what was asked for has all of the part.
+    /// Whether the requested slice keeps the dimension.
     kept: bool,
 }
 
@@ -40,27 +39,27 @@ impl ViewedDim {
         Self { first: 0, count, step: 1, at, kept }
     }
 
-    /// The index in the tensor of one of the part.
+    /// Returns the index in the tensor of a position within the part.
     fn index(&self, at: u64) -> u64 {
         let moved = i128::from(self.first) + i128::from(at) * i128::from(self.step);
         u64::try_from(moved).unwrap_or(0)
     }
 
-    /// Which of the part an index in the tensor is.
+    /// Returns the position within the part of an index in the tensor.
     fn place(&self, index: u64) -> Option<u64> {
         let (moved, step) = (i128::from(index) - i128::from(self.first), i128::from(self.step));
         let at = u64::try_from(moved / step).ok().filter(|_| moved % step == 0)?;
         (at < self.count).then_some(at)
     }
 
-    /// The part, as Python has it.
+    /// Returns the part in Python's notation.
     fn range(&self, dim: u64) -> Axis {
         let signed = |index: u64| i64::try_from(index).ok();
         let last = self.index(self.count.saturating_sub(1));
         if (self.first, self.count, self.step) == (0, dim, 1) {
             return Axis::Range { start: None, stop: None, step: 1 };
         }
-        // Downwards to the first, nothing stands for what is before it.
+        // A descending range down to index 0 has no stop.
         let stop =
             if self.step > 0 { signed(last + 1) } else { last.checked_sub(1).and_then(signed) };
         Axis::Range { start: signed(self.first), stop, step: self.step }
@@ -68,7 +67,7 @@ impl ViewedDim {
 }
 
 impl MatrixView {
-    /// The last two dimensions, at the first index of the others.
+    /// Selects the last two dimensions, at index 0 of the others.
     #[must_use]
     pub fn new(shape: &[u64]) -> Self {
         let (columns, rows) = (shape.len().checked_sub(1), shape.len().checked_sub(2));
@@ -77,10 +76,9 @@ impl MatrixView {
         Self { shape: shape.to_vec(), rows, columns, dims: dims.collect() }
     }
 
-    /// What a slice takes of a tensor: the last two dimensions that it leaves.
+    /// Selects a slice of a tensor: of the dimensions that it keeps, the last two are drawn.
     ///
-    /// # Errors
-    /// If the tensor has no such slice, or that has no values.
+    /// # Errors If the slice does not fit the tensor, or has no values.
     pub fn of(shape: &[u64], slice: &Slice) -> Result<Self> {
         let taken = slice.taken(shape)?;
         if taken.iter().any(|axis| axis.count == 0) {
@@ -100,7 +98,7 @@ impl MatrixView {
         Ok(Self { shape: shape.to_vec(), rows, columns, dims: dims.collect() })
     }
 
-    /// What the worker is told of it.
+    /// Returns the selection that is sent to the worker.
     #[must_use]
     pub fn selection(&self, row: u32) -> MatrixSelection {
         let fold = match self.rows {
@@ -112,7 +110,7 @@ impl MatrixView {
         MatrixSelection { row, slice: text(&self.drawn(), &self.shape), fold }
     }
 
-    /// Rows and columns, as the worker makes them.
+    /// Returns the numbers of rows and columns, as the worker computes them.
     #[must_use]
     pub fn size(&self, fold: Option<u64>) -> (u64, u64) {
         match fold {
@@ -121,7 +119,7 @@ impl MatrixView {
         }
     }
 
-    /// How many values it has.
+    /// Returns the number of values.
     #[must_use]
     pub fn elements(&self) -> u64 {
         self.len(self.rows).saturating_mul(self.len(self.columns))
@@ -131,13 +129,13 @@ impl MatrixView {
         dim.map_or(1, |dim| self.dims[dim].count)
     }
 
-    /// The matrix that is drawn, as Python has it.
+    /// Returns the slice that is drawn.
     #[must_use]
     pub fn drawn(&self) -> Slice {
         self.slice(|view, dim| view.is_drawn(dim))
     }
 
-    /// What was asked for: of more dimensions than are drawn, maybe.
+    /// Returns the requested slice, which may keep more dimensions than are drawn.
     #[must_use]
     pub fn asked(&self) -> Slice {
         self.slice(|view, dim| view.is_drawn(dim) || view.dims[dim].kept)
@@ -151,25 +149,25 @@ impl MatrixView {
         Slice::new(self.dims.iter().enumerate().map(axis))
     }
 
-    /// The index in the tensor of a row of the matrix.
+    /// Returns the index in the tensor of a row of the matrix.
     #[must_use]
     pub fn row_index(&self, row: u64) -> u64 {
         self.rows.map_or(row, |dim| self.dims[dim].index(row))
     }
 
-    /// The index in the tensor of a column of the matrix.
+    /// Returns the index in the tensor of a column of the matrix.
     #[must_use]
     pub fn column_index(&self, column: u64) -> u64 {
         self.columns.map_or(column, |dim| self.dims[dim].index(column))
     }
 
-    /// Whether a dimension is rows or columns.
+    /// Returns whether a dimension is rows or columns.
     #[must_use]
     pub fn is_drawn(&self, dim: usize) -> bool {
         Some(dim) == self.rows || Some(dim) == self.columns
     }
 
-    /// Whether the last two dimensions are drawn, whole.
+    /// Returns whether the last two dimensions are drawn in full.
     #[must_use]
     pub fn is_usual(&self) -> bool {
         let usual = Self::new(&self.shape);
@@ -178,21 +176,21 @@ impl MatrixView {
             && self.rows.iter().chain(&self.columns).all(is_whole)
     }
 
-    /// Which index of a dimension is drawn: counted in what is taken of it, how many those are, and
-    /// the index in the tensor.
+    /// Returns the drawn index of a dimension as its position within the part, the size of the
+    /// part, and the index in the tensor.
     #[must_use]
     pub fn at(&self, dim: usize) -> (u64, u64, u64) {
         let part = &self.dims[dim];
         (part.at, part.count, part.index(part.at))
     }
 
-    /// Draws another index of a dimension, counted in what is taken of it.
+    /// Draws another index of a dimension, given as position within the part.
     pub fn set(&mut self, dim: usize, at: u64) {
         let part = &mut self.dims[dim];
         part.at = at.min(part.count.saturating_sub(1));
     }
 
-    /// The nearest that is taken of a dimension to an index in the tensor.
+    /// Returns the position within the part that is nearest to an index in the tensor.
     #[must_use]
     pub fn nearest(&self, dim: usize, index: u64) -> u64 {
         let part = &self.dims[dim];
@@ -209,21 +207,21 @@ impl MatrixView {
         }
     }
 
-    /// Draws the last two dimensions at an index of those before.
+    /// Draws the last two dimensions at an index of the preceding ones.
     pub fn lead(&mut self, index: &[u64]) {
         for (dim, index) in index.iter().enumerate() {
             self.set(dim, *index);
         }
     }
 
-    /// The indices of the dimensions before the last two.
+    /// Returns the indices of the dimensions before the last two.
     #[must_use]
     pub fn leading(&self) -> Vec<u64> {
         let before = &self.dims[..self.dims.len().saturating_sub(2)];
         before.iter().map(|part| part.index(part.at)).collect()
     }
 
-    /// The number in the tensor of a value of the matrix.
+    /// Returns the number in the tensor of a value of the matrix.
     #[must_use]
     pub fn number(&self, (row, column): (u64, u64), fold: Option<u64>) -> u64 {
         let at = match fold {
@@ -240,8 +238,8 @@ impl MatrixView {
         })
     }
 
-    /// Draws the matrix that has a value, by its number in the tensor; where in it that is. Of what was
-    /// asked for as little as possible is given up.
+    /// Draws the matrix that holds a value, given by its number in the tensor, and returns its
+    /// position. The requested slice is widened as little as possible.
     pub fn go(&mut self, number: u64) -> (u64, u64) {
         let (mut row, mut column) = (0, 0);
         let index = statelens_inspect::index(&self.shape, number);
@@ -261,7 +259,7 @@ impl MatrixView {
     }
 }
 
-/// A slice as text; nothing of all.
+/// Formats a slice; empty for the whole tensor.
 #[must_use]
 pub fn text(slice: &Slice, shape: &[u64]) -> String {
     let whole = Axis::Range { start: None, stop: None, step: 1 };
@@ -294,7 +292,7 @@ mod tests {
         assert_eq!(some.drawn().to_string(), "0, :, 3, 2:7:2");
         assert_eq!(some.number((2, 1), None), (2 * 10 + 3) * 20 + 4);
         assert_eq!((some.row_index(2), some.column_index(1)), (2, 4));
-        // Within the slice it stays; out of it, the dimension is whole.
+        // A value within the slice keeps it; one outside makes the dimension whole.
         assert_eq!(some.go((2 * 10 + 9) * 20 + 4), (2, 1));
         assert_eq!(some.drawn().to_string(), "0, :, 9, 2:7:2");
         assert_eq!(some.go(200 + 5), (1, 5));

@@ -1,4 +1,4 @@
-//! What is known of the values of tensors, row by row, once they were read.
+//! The statistics of tensors by row, once they were read.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use statelens_checkpoint::order;
 
 use crate::protocol::weights::RowValues;
 
-/// What is known; clones share it.
+/// The statistics known so far; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Weights(Rc<KnownWeights>);
 
@@ -25,70 +25,57 @@ impl PartialEq for Weights {
     }
 }
 
-/// A number that rows are sorted and filtered by.
+/// A statistic that rows are sorted and filtered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowMeasure {
-    /// The standard deviation.
     Std,
-    /// The largest magnitude.
     AbsMax,
-    /// The least value.
     Min,
-    /// The largest value.
     Max,
-    /// The mean.
     Mean,
-    /// How many are zeros.
     Zeros,
-    /// How many are NaN or, for filters, infinite.
+    /// The number of NaNs; when sorting totals, of infinite values too.
     Nan,
-    /// How many are infinite.
     Inf,
 }
 
-/// What some rows come to.
+/// Totals of several rows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RowTotals {
-    /// How many of them were read.
+    /// The number of rows that were read.
     pub read: usize,
-    /// Values of those.
+    /// The number of their values.
     pub count: u64,
-    /// NaN.
     pub nan: u64,
-    /// Infinite ones.
     pub infinite: u64,
-    /// Zeros.
     pub zeros: u64,
-    /// The middle one of their deviations.
+    /// The median of their standard deviations.
     pub std: Option<f64>,
-    /// The largest magnitude.
     pub abs_max: Option<f64>,
-    /// The least value.
     pub min: Option<f64>,
-    /// The largest one.
     pub max: Option<f64>,
 }
 
 impl Weights {
-    /// True once any tensor of a scan was read.
+    /// Returns true once any tensor of a scan was read.
     #[must_use]
     pub fn any(&self) -> bool {
         self.0.any
     }
 
-    /// What is known of a row.
+    /// Returns the statistics of a row.
     #[must_use]
     pub fn get(&self, row: u32) -> Option<&RowValues> {
         self.0.rows.get(row as usize)?.as_ref()
     }
 
-    /// Whether a row stands out among its siblings.
+    /// Returns whether a row stands out among its siblings.
     #[must_use]
     pub fn is_odd(&self, row: u32) -> bool {
         self.0.odd.contains(&row)
     }
 
-    /// Takes in what was read.
+    /// Stores statistics.
     pub fn take(&mut self, read: Vec<RowValues>) {
         let known = Rc::make_mut(&mut self.0);
         known.any = true;
@@ -101,12 +88,12 @@ impl Weights {
         }
     }
 
-    /// Takes in which rows stand out.
+    /// Stores which rows stand out.
     pub fn mark(&mut self, odd: impl Iterator<Item = u32>) {
         Rc::make_mut(&mut self.0).odd = odd.collect();
     }
 
-    /// What some rows come to.
+    /// Returns the totals of several rows.
     #[must_use]
     pub fn sum(&self, rows: impl Iterator<Item = u32>) -> RowTotals {
         let mut sum = RowTotals::default();
@@ -128,7 +115,7 @@ impl Weights {
     }
 }
 
-/// Both together, or the one that there is.
+/// Combines both values, or returns the only one.
 fn either(one: Option<f64>, other: Option<f64>, both: fn(f64, f64) -> f64) -> Option<f64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(both(one, other)),
@@ -137,7 +124,7 @@ fn either(one: Option<f64>, other: Option<f64>, both: fn(f64, f64) -> f64) -> Op
 }
 
 impl RowTotals {
-    /// A measure of them, to sort by.
+    /// Returns a statistic of the totals, to sort by.
     #[must_use]
     pub fn measure(&self, measure: RowMeasure) -> Option<f64> {
         let share = |count: u64| (self.count > 0).then(|| count as f64 / self.count as f64);
@@ -154,7 +141,7 @@ impl RowTotals {
 }
 
 impl RowValues {
-    /// A measure, as a number or, where it is a count, as a part of all values.
+    /// Returns a statistic; a count is returned as a share of all values if `share`.
     #[must_use]
     pub fn measure(&self, measure: RowMeasure, share: bool) -> Option<f64> {
         let count = |count: u64| match share {
@@ -174,7 +161,7 @@ impl RowValues {
     }
 }
 
-/// A share as the table shows it: never 0 for what there is, nor 100 for what is not all.
+/// Formats a share: never 0 for a positive part, nor 100 unless the part is the whole.
 #[must_use]
 pub fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
@@ -189,13 +176,14 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// A number in four significant digits, with a true minus sign.
+/// Formats a number with four significant digits and a true minus sign.
 #[must_use]
 pub fn number(value: f64) -> String {
     short(value, true)
 }
 
-/// As [`number`], with the zeros at its end: numbers below each other have their points so, too.
+/// As [`number`], but keeps trailing zeros, so that the decimal points of numbers in a column
+/// align.
 #[must_use]
 pub fn figure(value: f64) -> String {
     short(value, value == value.trunc())

@@ -1,6 +1,6 @@
-//! An open checkpoint on the page: its rows, how they are arranged, and what is looked at.
+//! An open checkpoint on the page: its rows, their arrangement, and the selection.
 //!
-//! Heavy parts are shared, so that a changed copy is cheap: the reducer makes one for each action.
+//! Large parts are shared, so that a changed copy is cheap: the reducer makes one for each action.
 
 pub mod layers;
 
@@ -24,97 +24,89 @@ use crate::state::table::{Column, Fold, Sorted, Table, TableLine, TableView};
 use crate::state::tape::{self, StateShare};
 use crate::state::tree::{self, Tree};
 
-/// More top-level keys than that are no states but the keys of a flat dict.
+/// With more top-level keys, these are the keys of a flat dict rather than states.
 const MOST_STATES: usize = 100;
 
-/// So many rows are arranged anew while values come in.
+/// Up to this many rows are rearranged while values are still being read.
 const QUICK: usize = 20_000;
 
-/// What is looked at.
+/// The selection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Spot {
-    /// A leaf.
     Row(u32),
     /// A fold, by [`Fold::name`].
     Fold(String),
 }
 
-/// What the tensors of a dtype come to.
+/// Sums over the tensors of a dtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DtypeSums {
-    /// How many there are.
+    /// The number of tensors.
     pub tensors: u64,
-    /// Their bytes; those of tied tensors count once.
+    /// Their bytes; tied tensors count once.
     pub bytes: u64,
 }
 
-/// An open checkpoint and how it is shown.
+/// An open checkpoint, and how it is shown.
 #[derive(Debug, Clone)]
 pub struct OpenWork {
-    /// What the worker said, without its rows.
+    /// The worker's reply, without its rows.
     pub opened: Rc<Opened>,
     /// The leaves, in file order.
     pub rows: Rc<Vec<Row>>,
-    /// Sums over all.
     pub sums: Sums,
-    /// The lines of the table.
     pub table: Rc<Table>,
-    /// The lines of the tree.
     pub tree: Rc<Tree>,
     /// States and dtypes along the tape.
     pub parts: Rc<Vec<StateShare>>,
-    /// Where each row begins on the tape.
+    /// The byte of the tape at which each row begins.
     pub starts: Rc<Vec<u64>>,
-    /// Where layers begin on the tape.
+    /// The bytes of the tape at which layers begin.
     pub layers: Rc<Vec<u64>>,
-    /// Top-level keys with their sums, in order; none where they are too many to choose from, as
-    /// in a flat dict.
+    /// Top-level keys with their sums, in order; empty if there are too many to choose from, as in
+    /// a flat dict.
     pub states: Rc<Vec<(String, Sums)>>,
     /// Dtypes by short word, the one with the most bytes first.
     pub dtypes: Rc<Vec<(String, DtypeSums)>>,
-    /// Widths of the table's columns.
     pub widths: ColumnWidths,
-    /// How the table is arranged.
     pub view: TableView,
-    /// What stands in the filter box.
+    /// The text of the filter box.
     pub filter: String,
-    /// Why the filter is not understood.
+    /// The error of the filter, if it can't be parsed.
     pub filter_error: Option<String>,
-    /// Whether a finding that was known when it was opened is graver than a note.
+    /// Whether any finding on opening is more severe than a note.
     pub opened_grave: bool,
-    /// What about the values should be looked at; `None` until they were read.
+    /// Findings about the values; `None` until they were read.
     pub noticed: Option<Rc<Vec<Noticed>>>,
-    /// What is looked at.
     pub spot: Option<Spot>,
-    /// What is picked to be taken together.
+    /// The rows picked for a joint action.
     pub picked: Picked,
-    /// Counts up when the spot was chosen elsewhere than in the table, which then scrolls to it.
+    /// Incremented when the selection is made outside the table, which then scrolls to it.
     pub scroll: u32,
-    /// All keys as a tree, of which the filter's is a part.
+    /// All keys as a tree; the filtered tree is a part of it.
     pub trie: Rc<Trie>,
-    /// The line of the tree that was chosen, by [`Tree::identity`], and what is looked at since.
+    /// The chosen line of the tree, by [`Tree::identity`], and the selection that it made.
     line: Option<(usize, Spot)>,
-    /// Lines of the tree that are not as they are by default, by [`Tree::identity`].
+    /// Lines of the tree whose state differs from the default, by [`Tree::identity`].
     tree_toggled: Rc<HashSet<usize>>,
     /// The family of each node of the tree.
     families: Rc<Vec<DTypeFamily>>,
-    /// The keys as the filter reads them.
+    /// The keys, prepared for searching.
     keys: Rc<SearchText>,
-    /// The rows that pass the filter.
     chosen: Rc<Vec<u32>>,
     /// All rows by the column that the table is sorted by.
     sorted: Option<Rc<Sorted>>,
-    /// A filter that has not asked all rows yet; the table shows the first that pass, and stays as it
-    /// was until there are enough of them.
+    /// A running search. The table shows the first matching rows, and stays unchanged until there
+    /// are enough of them.
     search: Option<Search>,
-    /// Rows that links lead to, by key: looked up for every link in sight.
+    /// Target rows of links, by key, since every visible link is looked up.
     targets: Rc<HashMap<String, u32>>,
-    /// The member of a fold that was looked at last: kept when moving between its patterns.
+    /// The index of the fold member selected last, kept when moving between patterns.
     member: usize,
 }
 
 impl PartialEq for OpenWork {
-    /// Two states of the page are the same if nothing was replaced.
+    /// Compares by identity: two states of the page are equal if no part was replaced.
     fn eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.rows, &other.rows)
             && Rc::ptr_eq(&self.table, &other.table)
@@ -135,7 +127,7 @@ impl PartialEq for OpenWork {
 }
 
 impl OpenWork {
-    /// Arranges what the worker found.
+    /// Arranges the rows of an opened checkpoint.
     #[must_use]
     pub fn new(opened: Opened, rows: Vec<Row>) -> Self {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
@@ -189,7 +181,7 @@ impl OpenWork {
         }
     }
 
-    /// The leaf that is looked at.
+    /// Returns the selected leaf.
     #[must_use]
     pub fn row(&self) -> Option<u32> {
         match self.spot {
@@ -198,7 +190,7 @@ impl OpenWork {
         }
     }
 
-    /// The fold that is looked at.
+    /// Returns the selected fold.
     #[must_use]
     pub fn fold(&self) -> Option<&Fold> {
         match &self.spot {
@@ -207,7 +199,7 @@ impl OpenWork {
         }
     }
 
-    /// The line of the table that is looked at.
+    /// Returns the selected line of the table.
     #[must_use]
     pub fn cursor(&self) -> Option<usize> {
         match &self.spot {
@@ -219,7 +211,7 @@ impl OpenWork {
         }
     }
 
-    /// The line of the tree that was chosen, or else the last that holds what is looked at.
+    /// Returns the chosen line of the tree, or else the deepest one that holds the selection.
     #[must_use]
     pub fn branch(&self) -> Option<usize> {
         if let Some((identity, spot)) = &self.line
@@ -249,8 +241,8 @@ impl OpenWork {
                 self.search = Some(Search::new(filter, &self.keys));
                 self.search_on();
             }
-            // The rows stay as they were while a term is being typed; those that are shown in part
-            // become whole.
+            // While a term is being typed, the rows stay unchanged; a search whose first rows are
+            // shown is completed.
             Err(error) => {
                 self.filter_error = Some(error);
                 self.search = self.search.take().filter(Search::is_shown);
@@ -258,12 +250,12 @@ impl OpenWork {
         }
     }
 
-    /// Goes on with a filter that has not asked all rows yet.
+    /// Continues a running search.
     pub fn search_on(&mut self) {
         let Some(mut search) = self.search.take() else { return };
         if search.go(&self.rows, &self.view.weights) {
             let found = search.found();
-            // Another letter often leaves out nothing.
+            // Another keystroke often changes nothing.
             if found != *self.chosen {
                 self.chosen = Rc::new(found);
                 self.rearrange();
@@ -277,13 +269,13 @@ impl OpenWork {
         }
     }
 
-    /// How many rows the filter has asked, if not all yet.
+    /// Returns the number of rows tested by a running search.
     #[must_use]
     pub fn searching(&self) -> Option<usize> {
         self.search.as_ref().map(Search::asked)
     }
 
-    /// Adds a term to the filter, or takes it out; `family` is the prefix that it replaces.
+    /// Adds a term to the filter, or removes it; terms with the prefix `family` are replaced.
     pub fn toggle_term(&mut self, term: &str, family: &str) {
         let has = self.filter.split_whitespace().any(|word| word == term);
         let mut words: Vec<&str> =
@@ -301,7 +293,8 @@ impl OpenWork {
         self.scroll += 1;
     }
 
-    /// Sorts by a column: downwards for numbers first, then the other way, then file order.
+    /// Sorts by a column; repeated calls go from the first direction to the other, then to file
+    /// order. Numbers are descending first.
     pub fn sort_by(&mut self, column: Column) {
         let first = matches!(column, Column::Params | Column::Bytes | Column::Measure(_));
         self.view.sort = match self.view.sort {
@@ -312,8 +305,8 @@ impl OpenWork {
         self.rearrange();
     }
 
-    /// Takes in what was read of values. What is sorted or filtered by them is arranged anew at the
-    /// `end`, and before that where it takes no time.
+    /// Stores statistics. A table that is sorted or filtered by them is rearranged at the `end`,
+    /// and before that if it is small.
     pub fn take_values(&mut self, read: Vec<RowValues>, end: bool) {
         self.view.weights.take(read);
         if !end && self.rows.len() > QUICK {
@@ -329,14 +322,14 @@ impl OpenWork {
         }
     }
 
-    /// Takes in what about the values should be looked at.
+    /// Stores the findings about values.
     pub fn take_noticed(&mut self, noticed: Vec<Noticed>) {
         let odd = noticed.iter().filter(|noticed| noticed.series.is_some());
         self.view.weights.mark(odd.flat_map(|noticed| noticed.rows.iter().copied()));
         self.noticed = Some(Rc::new(noticed));
     }
 
-    /// Opens or shuts a fold.
+    /// Opens or closes a fold.
     pub fn toggle_fold(&mut self, name: &str) {
         if !self.view.toggled.remove(name) {
             self.view.toggled.insert(name.to_owned());
@@ -344,7 +337,7 @@ impl OpenWork {
         self.rearrange();
     }
 
-    /// Opens or shuts a line of the tree, by [`Tree::identity`].
+    /// Opens or closes a line of the tree, by [`Tree::identity`].
     pub fn toggle_branch(&mut self, identity: usize) {
         let toggled = Rc::make_mut(&mut self.tree_toggled);
         if !toggled.remove(&identity) {
@@ -353,7 +346,7 @@ impl OpenWork {
         self.tree = Rc::new(Tree::new(&self.trie, &self.families, toggled));
     }
 
-    /// Looks at a line of the table.
+    /// Selects a line of the table.
     pub fn look_at_line(&mut self, line: usize) {
         let Some(&item) = self.table.items.get(line) else { return };
         let spot = match item {
@@ -371,7 +364,8 @@ impl OpenWork {
         self.look_at(spot);
     }
 
-    /// Looks at a leaf from elsewhere; the table scrolls to it. A filter that hides it is cleared.
+    /// Selects a leaf from outside the table, which scrolls to it. A filter that hides the leaf is
+    /// cleared.
     pub fn look_at_row(&mut self, row: u32) {
         if self.table.place(row).is_none() && !self.filter.is_empty() {
             self.set_filter("");
@@ -380,7 +374,8 @@ impl OpenWork {
         self.scroll += 1;
     }
 
-    /// Looks at a fold from elsewhere, if there is one of that name; the table scrolls to it.
+    /// Selects a fold from outside the table, if there is one of that name; the table scrolls to
+    /// it.
     pub fn look_at_fold(&mut self, name: &str) {
         if self.table.folds.iter().any(|fold| fold.name == name) {
             self.spot = Some(Spot::Fold(name.to_owned()));
@@ -398,7 +393,7 @@ impl OpenWork {
         self.spot = Some(spot);
     }
 
-    /// Looks at the first leaf under a line of the tree.
+    /// Selects the first leaf under a line of the tree.
     pub fn look_at_branch(&mut self, at: usize) {
         let Some(branch) = self.tree.lines.get(at) else { return };
         let (first, folds, identity) = (branch.first, branch.times > 1, self.tree.identity(at));
@@ -412,7 +407,7 @@ impl OpenWork {
         self.line = self.spot.clone().map(|spot| (identity, spot));
     }
 
-    /// Moves by lines; state rows are stepped over.
+    /// Moves the selection by lines, skipping state rows.
     pub fn step(&mut self, by: isize) {
         let items = &self.table.items;
         if items.is_empty() {
@@ -422,7 +417,7 @@ impl OpenWork {
         let start = self.cursor().map_or(if by > 0 { -1 } else { 0 }, |at| at as isize);
         let mut at = (start + by).clamp(0, last);
         let mut way = if by < 0 { -1 } else { 1 };
-        // Below a state row there is always a leaf, so that turning round at the top ends.
+        // Below a state row there is always a leaf, so reversing at the top terminates.
         while matches!(items[at as usize], TableLine::State(_)) {
             if at + way < 0 {
                 way = 1;
@@ -433,7 +428,7 @@ impl OpenWork {
         self.scroll += 1;
     }
 
-    /// Looks at the first or the last line.
+    /// Selects the first or the last line.
     pub fn step_to_end(&mut self, last: bool) {
         let mut lines = self.table.items.iter().enumerate();
         let is_state = |(_, item): &(usize, &TableLine)| !matches!(item, TableLine::State(_));
@@ -444,7 +439,7 @@ impl OpenWork {
         }
     }
 
-    /// Opens the fold that is looked at, or shuts the one that holds what is looked at.
+    /// Opens the selected fold, or closes the one that holds the selection.
     pub fn unfold(&mut self, open: bool) {
         let Some(cursor) = self.cursor() else { return };
         match self.table.items[cursor] {
@@ -461,7 +456,7 @@ impl OpenWork {
         }
     }
 
-    /// The row with a key; what a link leads to.
+    /// Returns the row with a key, such as the target of a link.
     #[must_use]
     pub fn find(&self, key: &str) -> Option<u32> {
         let known = self.targets.get(key).copied();
@@ -576,7 +571,7 @@ mod tests {
 
     #[test]
     fn a_chosen_line_of_the_tree_stays_chosen_until_something_else_is_looked_at() {
-        // So many that they are open by default.
+        // Enough layers that they are open by default.
         let mut work = work(32);
         for line in [0, 1, 3, 0, work.tree.lines.len() - 1] {
             work.look_at_branch(line);
@@ -590,7 +585,7 @@ mod tests {
         work.step(1);
         let branch = work.branch().expect("a branch");
         assert_eq!(work.tree.name(&work.trie, branch), "ln");
-        // What is looked at is held by a line that is shut.
+        // A closed line holds the selection.
         work.toggle_branch(work.tree.identity(3));
         let branch = work.branch().expect("a branch");
         assert_eq!(work.tree.name(&work.trie, branch), "blocks");
@@ -630,7 +625,8 @@ mod tests {
         work.set_filter("/nothing[.]like/");
         work.set_filter("/(/");
         assert_eq!((work.table.leaves, work.searching()), (2800, None), "what was found stays");
-        // Where many pass, the first are shown before all were asked, and never for the whole.
+        // If many rows match, the first are shown before all were tested, and never taken for all
+        // of them.
         work.set_filter("/[.]/");
         let all = work.rows.iter().filter(|row| row.key.contains('.')).count();
         assert!((200..all).contains(&work.table.leaves), "{}", work.table.leaves);

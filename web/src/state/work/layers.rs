@@ -8,19 +8,19 @@ use statelens_inspect::fold::Trie;
 use super::{OpenWork, Spot};
 use crate::state::table::Table;
 
-/// Where a leaf is among those of the other layers that have its key.
+/// The position of a leaf among the corresponding leaves of all layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
-    /// The layer, and which there are: `layer 3 of 0–31`.
+    /// The layer, and the range of layers: `layer 3 of 0–31`.
     pub text: String,
-    /// Which of the leaves it is, by the numbers of the layers.
+    /// The leaf's index among them, in the order of layer numbers.
     pub at: usize,
-    /// How many they are.
+    /// The number of leaves.
     pub count: usize,
 }
 
 impl OpenWork {
-    /// Which layer what is looked at belongs to, and how many have a leaf like it.
+    /// Returns the layer of the selection, and the number of corresponding leaves.
     #[must_use]
     pub fn layer(&self) -> Option<Layer> {
         let row = self.row()?;
@@ -39,8 +39,8 @@ impl OpenWork {
         Some(Layer { text: text.trim().to_owned(), at, count: rows.len() })
     }
 
-    /// Looks at the same key in the next or the previous layer, by their numbers: also where that
-    /// is of another shape, or elsewhere in the file.
+    /// Selects the same key in the next or previous layer by number, even if its shape is different
+    /// or it is elsewhere in the file.
     pub fn step_layer(&mut self, by: isize) {
         let Some(row) = self.row() else { return };
         let Some((_, rows)) = self.alike(row) else { return };
@@ -53,8 +53,8 @@ impl OpenWork {
         }
     }
 
-    /// The rows whose keys differ from a row's in the numbers of layers only, by those numbers, and
-    /// the node of the layer that the row is in. Only rows that are shown.
+    /// Returns the node of the layer that a row is in, and the rows whose keys differ only in layer
+    /// numbers, in their order. Includes only rows that are shown.
     fn alike(&self, row: u32) -> Option<(usize, Vec<u32>)> {
         let trie = &self.trie;
         let way = trie.way_to(row);
@@ -84,8 +84,8 @@ impl OpenWork {
     }
 }
 
-/// The bytes at which layers begin: the members of folds, and those beside them that are of another
-/// shape.
+/// Returns the bytes at which layers begin: members of folds, and layers next to them whose shapes
+/// differ.
 pub(super) fn layer_starts(table: &Table, trie: &Trie, starts: &[u64]) -> Vec<u64> {
     let mut out: Vec<u64> = Vec::new();
     let mut known = HashSet::new();
@@ -128,7 +128,7 @@ mod tests {
         work.step_layer(-31);
         assert_eq!(key(&work), "model.layers.0.mlp.up.weight");
         assert_eq!(work.layers.len(), 32);
-        // Not to what the filter hides.
+        // Layers hidden by the filter are skipped.
         work.set_filter("layers.1");
         work.look_at_row(work.find("model.layers.1.norm.weight").expect("a row"));
         work.step_layer(1);
