@@ -1,7 +1,8 @@
-//! Hostile and damaged files: a clean error or an inert tree, in bounded time and memory.
+//! Hostile and damaged files result in an error or an inert tree, in bounded time and memory.
 //!
-//! The attacks and broken files as they are, and every fixture cut short at 200 places and with
-//! one byte flipped at 200 places (3 without `STATELENS_DEEP=1`). Each is opened, flattened, and its data read.
+//! Tries the attacks and broken files unchanged, and every fixture cut short at 200 places and with
+//! one byte flipped at 200 places (3 without `STATELENS_DEEP=1`). Opens and flattens each, and
+//! reads its data.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -30,7 +31,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const MAX_MEMORY: usize = 256 << 20;
 const MAX_TIME: Duration = Duration::from_secs(2);
-/// What the attacks would leave behind if anything of theirs was run.
+/// The file that the attacks would create if their code were run.
 const CANARY: &str = "statelens-canary-PWNED";
 
 #[test]
@@ -46,13 +47,13 @@ fn attacks_and_broken_files() {
         assert!(used < MAX_MEMORY, "{}: {} MB", name(path), used >> 20);
         assert!(!canary(), "{} was run", name(path));
     }
-    // Hostile is not the same as unreadable: most are shown, as the inert trees they are.
+    // Most hostile files are readable and are shown as inert trees.
     assert!(opened > 50, "only {opened} gave a tree");
 }
 
 #[test]
 fn the_canary_is_found() {
-    // The check above looks where a call would leave it: the working directory.
+    // The check above looks in the working directory, where a call would leave the file.
     let index = fs::read_to_string(fixtures().join("attacks/index.json")).unwrap();
     assert!(index.contains(&format!("\"canary\": \"{CANARY}\"")));
 }
@@ -75,7 +76,7 @@ fn fixtures_cut_short_or_with_flipped_bytes() {
         "flax",
     ];
     let mut paths: Vec<PathBuf> = folders.iter().flat_map(|folder| files(folder)).collect();
-    // The largest first, so that no thread is left alone with it.
+    // The largest first, to balance the load of the threads.
     paths.sort_by_key(|path| std::cmp::Reverse(fs::metadata(path).unwrap().len()));
     let next = AtomicUsize::new(0);
     let count = AtomicUsize::new(0);
@@ -95,7 +96,7 @@ fn fixtures_cut_short_or_with_flipped_bytes() {
     assert!(!canary());
 }
 
-/// Tries one fixture in all its damaged forms; says how many.
+/// Tries one fixture in all its damaged forms; returns their number.
 fn damage(path: &Path) -> usize {
     let whole = fs::read(path).unwrap();
     let name = name(path);
@@ -116,13 +117,14 @@ fn damage(path: &Path) -> usize {
     cuts.len() + flips.len()
 }
 
-/// 200 places, fewer in files of more than a megabyte; a few, unless the sweep is deep.
+/// Returns the number of places: 200, fewer in files of more than a megabyte, or a few unless the
+/// sweep is deep.
 fn variants(len: usize) -> usize {
     statelens_fixtures::times(3, ((200 << 20) / len.max(1)).clamp(30, 200))
 }
 
-/// Opens the file and reads everything in it; whether it could be opened. Fails on a panic, and
-/// if it takes too long.
+/// Opens the file and reads everything in it; returns whether it could be opened. Fails on a panic,
+/// or if it takes too long.
 fn survive(name: &str, bytes: &[u8]) -> bool {
     let before = busy();
     let outcome = catch_unwind(AssertUnwindSafe(|| read_all(name, bytes)));
@@ -134,7 +136,7 @@ fn survive(name: &str, bytes: &[u8]) -> bool {
 fn read_all(name: &str, bytes: &[u8]) -> bool {
     match open(name, bytes.to_vec(), &[]) {
         Ok(checkpoint) => {
-            // A tensor whose bytes are damaged is an error of its own.
+            // Damaged bytes of a tensor are an error of their own.
             if let Err(error) = manifest(&checkpoint, &mut Patience) {
                 assert!(!error.to_string().is_empty(), "{name}");
             }
@@ -147,8 +149,8 @@ fn read_all(name: &str, bytes: &[u8]) -> bool {
     }
 }
 
-/// Cancels after so many bytes of data: a damaged shape can make a tensor of gigabytes out of one
-/// chunk and a fill value, and to hash those takes its time.
+/// Cancels after 32 MiB of data: a damaged shape can make a tensor of gigabytes out of one chunk
+/// and a fill value, which takes long to hash.
 struct Patience;
 
 impl Progress for Patience {
@@ -161,7 +163,7 @@ fn canary() -> bool {
     Path::new(CANARY).exists()
 }
 
-/// Memory is counted for the whole process: one test at a time.
+/// Memory is counted for the whole process, so tests run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -178,8 +180,8 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A place in a file of `len` bytes: every other one near its start or its end, where formats
-    /// keep what they know.
+    /// Returns a place in a file of `len` bytes. Every other one is near the start or the end,
+    /// where formats keep their structure.
     fn place(&mut self, index: usize, len: usize) -> usize {
         let below = |random: &mut Self, n: usize| (random.next() % n.max(1) as u64) as usize;
         let near = len.min(4096);

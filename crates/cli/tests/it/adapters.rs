@@ -1,4 +1,4 @@
-//! LoRA, folded: adapters that PEFT has saved, and what Cerebras's checkpoints hold.
+//! Folding LoRA: adapters saved by PEFT, and those in Cerebras checkpoints.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A copy of the model and its adapter in one folder.
+/// Copies the model and its adapter into one folder.
 fn together(folder: &Folder) -> std::path::PathBuf {
     let all = folder.file("all");
     fs::create_dir(&all).unwrap();
@@ -44,7 +44,7 @@ fn an_adapter_is_folded_as_peft_folds_it() {
         fs::read(written.join("config.json")).unwrap(),
         fs::read(case.join("model/config.json")).unwrap()
     );
-    // An adapter in the model's folder needs no name.
+    // An adapter in the model's folder is found without being named.
     let all = together(&folder);
     run(["fold-lora", &text(&all)]).ok();
     assert_eq!(entries(&all.join("model_folded/model.safetensors")), merged);
@@ -73,7 +73,7 @@ fn what_does_not_fit_is_told_and_nothing_is_written() {
     fs::remove_file(&config).unwrap();
     let said = run(["fold-lora", &text(&all)]).failed();
     assert!(said.contains("no adapter_config.json beside the adapter"), "{said}");
-    // Another model.
+    // The adapter of another model.
     let other = fixture("trainer/gpt2");
     let adapter = fixture("peft/llama_bf16/adapter");
     let said = run([
@@ -92,7 +92,7 @@ fn what_does_not_fit_is_told_and_nothing_is_written() {
     assert!(said.contains("the model that it was trained on, tiny-llama"), "{said}");
 }
 
-/// The hashes of a checkpoint's tensors, by key.
+/// Returns the entry of each tensor, with its key and hash.
 fn hashes(path: &Path) -> Vec<String> {
     let json = run(["manifest", "--json", &text(path)]).json();
     json["entries"].as_array().unwrap().iter().map(|one| one.to_string()).collect()

@@ -1,5 +1,5 @@
-//! What scan and verify say of every file that was made to deceive them, and that nothing is
-//! converted from it unasked of which two readers think differently.
+//! The verdicts of scan and verify on deceptive files, and that nothing is converted by default
+//! where two readers disagree.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -7,11 +7,11 @@ use std::fs;
 
 use crate::common::{Folder, fixture, run};
 
-/// Each file and folder of `attacks2`: how scan ends, and how verify does. 1 is a finding; 2 is that
-/// it is not a checkpoint, or that far more would be gone through than the file holds.
+/// For each file and folder of `attacks2`, the exit status of scan and of verify. 1 is a finding; 2
+/// means that the file is not a checkpoint, or expands to far more than its size.
 ///
-/// `dcp_trail` is called an attack where it comes from; but its three files are what torch writes,
-/// and nothing in them would be run.
+/// The source of `dcp_trail` calls it an attack; but its three files are what torch writes, and
+/// loading them would run no code.
 const VERDICTS: &[(&str, i32, i32)] = &[
     ("computed_names.pkl", 1, 0),
     ("dataclasses_create_fn.pkl", 1, 0),
@@ -101,7 +101,7 @@ fn every_attack_has_its_verdict() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// h5py refuses its object header, so that part of the file is missing.
+/// h5py refuses its object header, so part of the file is missing.
 #[test]
 fn hdf5_that_can_not_be_read_is_not_sound() {
     let path = fixture("attacks3/hdf5_unreadable/header_version.h5");
@@ -132,7 +132,7 @@ fn of_two_entries_with_one_name_nothing_is_written_unasked() {
         assert!(told.out.contains(why), "{}", told.out);
         fs::remove_file(&out).unwrap();
     }
-    // Where readers disagree about what is there at all, there is nothing to choose from.
+    // If readers disagree about the list of entries, `--lossy` can't choose between them.
     for name in ["dup_npz.npz", "dup_h5_chunks.h5", "dup_gguf.gguf", "dup_st_field.safetensors"] {
         let path = attack(name);
         let args = ["convert", "--lossy"].map(OsStr::new);

@@ -1,5 +1,5 @@
-//! What every command says of inputs and targets that it can't use, of a disk that is full, and
-//! when it is stopped: one sentence, and nothing is lost or left behind.
+//! Errors of every command for unusable inputs and targets, for a full disk, and after an
+//! interrupt: one sentence, and nothing is lost or left behind.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Folder, Ran, fixture, heeding, run, statelens};
 
-/// A command that writes a file: its words, `IN` and `OUT` standing for paths, an input that it
-/// takes, and the files that it writes, `OUT` being the first.
+/// A command that writes a file: its arguments, in which `IN` and `OUT` are replaced by paths, an
+/// input that it accepts, and the suffix of the first file that it writes.
 struct WritingCommand {
     words: &'static [&'static str],
     sound: &'static str,
@@ -79,7 +79,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The words of a command with their paths.
+/// Replaces the placeholders in the arguments by paths.
 fn filled(words: &[&str], input: &str, output: &str) -> Vec<String> {
     let states = text(&fixture("cerebras/compat/dl_state"));
     let other = text(&fixture("cerebras/v2.10.0/seed.mdl"));
@@ -102,7 +102,7 @@ impl WritingCommand {
         text(&fixture(self.sound))
     }
 
-    /// The file that has the name that was given, or the first of a bundle.
+    /// Returns the path of the output, or of the first file of a bundle.
     fn written(&self, folder: &Folder) -> std::path::PathBuf {
         folder.file(&format!("out.mdl{}", self.also))
     }
@@ -128,13 +128,13 @@ fn inputs_that_are_none_are_told_by_name() {
         let reading = READING.iter().map(|words| filled(words, input, ""));
         for args in writing.chain(reading) {
             let error = run(&args).failed();
-            // What a manifest is not is told in its own words.
+            // A manifest has its own error message.
             let own = args.contains(&"--manifest".to_owned());
             assert!(error.contains(said[1]), "{args:?}: {error}");
             assert!(own || error.contains(said[0]), "{args:?}: {error}");
         }
     }
-    // A file of nothing is a damaged one: to verify it is to answer no.
+    // An empty file is a damaged one, so verify reports a negative result.
     for one in &WRITING {
         let error = run(one.args(&nothing, &folder.file("out.mdl"))).failed();
         assert!(error.contains("empty"), "{error}");
@@ -156,13 +156,13 @@ fn folders_that_are_none_are_told_by_name() {
         let error = run(filled(words, &file, "")).failed();
         assert!(error.contains("not a folder") && error.contains("notes.txt"), "{error}");
     }
-    // A folder without checkpoints is no error, and loses nothing.
+    // A folder without checkpoints is not an error, and nothing in it is lost.
     let path = text(folder.path());
     assert!(run(["runs", &path]).ok().contains("0 checkpoints"));
     assert_eq!(run(["latest", &path]).code, Some(1));
     assert!(run(["prune", &path, "--keep", "1", "--apply"]).ok().contains("nothing is to go"));
     assert_eq!(folder.names(), ["notes.txt"]);
-    // An index that is none names the file.
+    // The error for a bad index names the file.
     folder.with("checkpoint_1.mdl", b"x");
     folder.with("checkpoints_index.yaml", b"a: {b: c}\n");
     for words in FOLDERS {
@@ -182,7 +182,8 @@ fn a_target_that_exists_stays_as_it_is() {
         let error = run(&args).failed();
         assert!(error.contains("exists"), "{args:?}: {error}");
         assert_eq!(fs::read(&target).unwrap(), b"precious", "{args:?}");
-        // A folder of that name is not replaced: a conversion goes into it, the others are refused.
+        // A folder with that name is not replaced: a conversion writes into it, the other commands
+        // are refused.
         fs::remove_file(&target).unwrap();
         fs::create_dir(&target).unwrap();
         let ran = run(&args);
@@ -194,7 +195,7 @@ fn a_target_that_exists_stays_as_it_is() {
             _ => assert!(ran.failed().contains("folder"), "{args:?}"),
         }
         fs::remove_dir_all(&target).unwrap();
-        // Nor is it written through a link that leads nowhere.
+        // A dangling link is not followed either.
         std::os::unix::fs::symlink("nowhere", &target).unwrap();
         let error = run(&args).failed();
         assert!(error.contains("link"), "{args:?}: {error}");
@@ -208,15 +209,15 @@ fn a_target_that_can_not_be_is_told() {
     for one in &WRITING {
         let folder = Folder::new();
         folder.with("file", b"mine");
-        // Folders are made on the way.
+        // Missing folders are created.
         run(one.args(&one.sound(), &folder.file("no/such/out.mdl"))).ok();
         let made = folder.file(&format!("no/such/out.mdl{}", one.also));
         assert!(made.is_file(), "{made:?}");
         let mut cases = vec![
-            // Not even root may make a file in a file.
+            // Not even root can create a file below a file.
             (folder.file("file/out.mdl"), "it can't be created"),
         ];
-        // A file system that refuses new files, to root as well.
+        // A file system that refuses new files, even for root.
         if Path::new("/sys/kernel").is_dir() {
             cases.push(("/sys/kernel/out.mdl".into(), "you may not write in the folder"));
         }
@@ -225,7 +226,7 @@ fn a_target_that_can_not_be_is_told() {
             let error = run(&args).failed();
             assert!(error.contains(said), "{args:?}: {error}");
         }
-        // The devices are no files: neither replaced nor written to.
+        // Devices are not regular files: neither replaced nor written to.
         if one.also.is_empty() {
             let error = run(one.args(&one.sound(), Path::new("/dev/full"))).failed();
             assert!(error.contains("not a regular file"), "{error}");
@@ -255,8 +256,8 @@ fn the_input_is_never_its_own_target() {
     }
 }
 
-/// Runs it where files may not become larger than a kilobyte: as if the disk were full. The shell
-/// ignores the signal that the limit would send.
+/// Runs the command with a limit of one kilobyte on the size of files, which acts like a full disk.
+/// The shell ignores the signal that the limit would send.
 fn limited(args: &[String]) -> Ran {
     let output = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "sh"])
@@ -319,8 +320,7 @@ fn output_that_can_not_be_printed_is_told() {
     assert_eq!(folder.names(), ["checkpoint_1.mdl", "checkpoint_2.mdl"]);
 }
 
-/// Waits until it holds, for a minute at most; the processes that are waited for have ended if
-/// `ended` says so.
+/// Waits until `holds` returns true, for a minute at most.
 #[track_caller]
 fn wait(mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -330,8 +330,8 @@ fn wait(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Starts it, stops it as Ctrl-C does once it listens and has written something if it writes, and
-/// returns what it said.
+/// Starts a command and sends it SIGINT as soon as it handles the signal and, if it writes, has
+/// written something. Returns its output.
 #[track_caller]
 fn stopped(args: &[String], writes: Option<&Folder>) -> Ran {
     let child = heeding().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -352,10 +352,10 @@ fn stopped(args: &[String], writes: Option<&Folder>) -> Ran {
     Ran::from(child.wait_with_output().unwrap())
 }
 
-/// Large enough to be caught in the middle.
+/// Bytes; large enough to interrupt a command midway.
 const LARGE: u64 = 192 << 20;
 
-/// A checkpoint of the old format, and a bundle, of `LARGE` bytes each.
+/// Returns a checkpoint of the old format and a bundle, of `LARGE` bytes each.
 fn large(folder: &Folder) -> (String, String) {
     let header = format!(
         "{{\"model.w\":{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[0,{LARGE}]}}}}",
@@ -383,10 +383,10 @@ fn stopped_midway_nothing_is_lost_and_nothing_left() {
     let (old, bundle) = large(&inputs);
     for one in &WRITING {
         let input = if one.words[0] == "tensorflow-to-h5" { &bundle } else { &old };
-        // A manifest is written when a tensor has been read, of which there is but one.
+        // A manifest is written after each tensor, and here there is only one.
         let writes = (one.words[0] != "manifest").then_some(&folder);
         if one.words[0].starts_with("fix") && !one.words.contains(&"--upgrade") {
-            // There is nothing to repair in it, so that nothing is written.
+            // Nothing in it needs repair, so nothing is written.
             continue;
         }
         let args = one.args(input, &folder.file("out.mdl"));
@@ -394,7 +394,7 @@ fn stopped_midway_nothing_is_lost_and_nothing_left() {
         assert!(error.contains("stopped"), "{args:?}: {error}");
         assert!(folder.names().is_empty(), "{args:?}: {:?}", folder.names());
     }
-    // In place: the old file is there, byte for byte.
+    // In place: the old file stays, byte for byte.
     let before = inputs.names();
     let args = ["fix-checkpoint-spec", "--upgrade", "--fix_inplace", "--yes", &old];
     let error = stopped(&args.map(str::to_owned), Some(&inputs)).interrupted();

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::{Folder, Ran, run};
 use serde_json::{Value, json};
 
-/// A safetensors file of 32-bit floats.
+/// Writes a safetensors file of 32-bit floats.
 fn floats(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
     let (mut head, mut data) = (serde_json::Map::new(), Vec::new());
     for (key, shape, values) in tensors {
@@ -43,7 +43,7 @@ fn a_pair_is_looked_at_more_closely() {
     assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
     let json = json_of(&ran);
     let w = &json["tensors"][0];
-    // numpy: b - a = [0, 0.5, -1, 0, -8, nan], of the finite ones the mean is -1.7.
+    // numpy: b - a = [0, 0.5, -1, 0, -8, nan]; the mean of the finite values is -1.7.
     assert_eq!((&w["differing"], &w["nan_right_only"]), (&json!(4), &json!(1)));
     assert_eq!((&w["difference"]["mean"], &w["difference"]["min"]), (&json!(-1.7), &json!(-8.0)));
     assert_eq!(w["difference"]["abs_max_at"], json!([1, 1]));
@@ -129,7 +129,7 @@ fn renamed_tensors_are_found_and_the_list_converts() {
     assert!(ran.err.contains("1 key: same bytes"), "{}", ran.err);
     let json = json_of(&diff(&folder, &["--renames", "--json"]));
     assert_eq!(json["renames"][0], json!({"left": "old.g", "right": "new.g", "basis": "order"}));
-    // The list is what convert and diff take.
+    // convert and diff accept the list.
     let names = folder.file("names.txt").to_string_lossy().into_owned();
     fs::write(&names, &ran.out).unwrap();
     let out = folder.file("c.safetensors").to_string_lossy().into_owned();
@@ -138,7 +138,7 @@ fn renamed_tensors_are_found_and_the_list_converts() {
     assert!(listed.contains("new.w") && listed.contains("new.g"), "{listed}");
     let ran = diff(&folder, &["--rename-map", &names]);
     assert!(ran.out.contains("1 difference: 3 keys on both sides"), "{}", ran.out);
-    // Nothing is on one side only.
+    // No key is on one side only.
     fs::copy(&a, &b).unwrap();
     assert_eq!(diff(&folder, &["--renames"]).code, Some(1));
 }
@@ -161,7 +161,7 @@ fn the_values_of_a_run_are_read_once() {
     let json = json_of(&values(&["--json", "--keep", &keep]));
     let steps = json["checkpoints"].as_array().unwrap();
     assert_eq!(steps.len(), 4);
-    // numpy: of [3, 4, 0] the norm is 5, the mean 7 / 3, the deviation 1.699673171197595.
+    // numpy: the norm of [3, 4, 0] is 5, the mean 7 / 3, the deviation 1.699673171197595.
     let first = &steps[0]["groups"][0];
     assert_eq!((&first["tensors"], &first["norm"]), (&json!(2), &json!(5.0)));
     assert!((first["std"].as_f64().unwrap() - 1.699_673_171_197_595).abs() < 1e-14);
@@ -171,12 +171,12 @@ fn the_values_of_a_run_are_read_once() {
     );
     assert!(steps[3]["wrong"].as_str().is_some_and(|why| !why.is_empty()));
     assert_eq!(steps[3]["groups"], json!([]));
-    // What was kept is taken as it is: the file says other numbers now.
+    // Kept values are used without a check: the file now has other numbers.
     let kept = fs::read_to_string(&keep).unwrap();
     fs::write(&keep, kept.replace("\"norm\":5.0", "\"norm\":7.5")).unwrap();
     let again = json_of(&values(&["--json", "--keep", &keep]));
     assert_eq!(again["checkpoints"][0]["groups"][0]["norm"], 7.5);
-    // A file that was changed is read.
+    // A changed file is read again.
     let changed = folder.file("checkpoint_10.safetensors");
     floats(&changed, &[("model.h.0.w", &[2], &[1.0, 0.0]), ("model.h.1.w", &[2], &[0.0, 0.0])]);
     let again = json_of(&values(&["--json", "--keep", &keep]));
@@ -188,7 +188,7 @@ fn the_values_of_a_run_are_read_once() {
     let svg = folder.file("run.svg").to_string_lossy().into_owned();
     values(&["--picture", &svg]).ok();
     assert!(fs::read_to_string(&svg).unwrap().contains("NaN or infinite"));
-    // Somebody else's file is not replaced.
+    // A file of another kind is not replaced.
     fs::write(&keep, "{}").unwrap();
     let error = values(&["--keep", &keep]).failed();
     assert!(error.contains("not a file of kept values"), "{error}");
@@ -242,21 +242,21 @@ fn the_values_of_a_run_are_kept_beside_it_and_used() {
         assert_eq!(norms(&ran), [7.5, 10.0], "{by}");
         assert!(ran.err.contains("the values of 2 checkpoints are from"), "{}", ran.err);
     }
-    // Nothing is kept of single tensors, so they are read.
+    // No values of single tensors are kept, so they are read.
     let ran = values(&["--by", "tensor"]);
     assert_eq!((norms(&ran), ran.err.as_str()), (vec![5.0, 10.0], ""));
-    // A checkpoint that was changed is read again, and told.
+    // A changed checkpoint is read again and reported.
     floats(&folder.file("checkpoint_20.safetensors"), &[("model.h.0.w", &[3], &[1.0, 2.0, 2.0])]);
     let ran = values(&[]);
     assert_eq!(norms(&ran), [7.5, 3.0]);
     assert!(ran.err.contains("the values of 1 checkpoint are from"), "{}", ran.err);
     assert!(ran.err.contains("1 checkpoint was changed since its values were kept"), "{}", ran.err);
-    // Nobody asked for it to be kept.
+    // Values are kept only on request.
     assert_eq!(fs::read_to_string(&kept).unwrap(), other);
     values(&["--keep"]);
     assert_eq!(norms(&values(&[])), [7.5, 3.0]);
     assert!(!values(&[]).err.contains("changed"));
-    // One that is damaged is passed over, and replaced if that is asked for.
+    // A damaged file is ignored, and replaced on request.
     fs::write(&kept, &text[..text.len() / 2]).unwrap();
     let ran = values(&[]);
     assert_eq!(norms(&ran), [5.0, 3.0]);

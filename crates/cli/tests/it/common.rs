@@ -1,26 +1,26 @@
-//! Running the command as a user does.
+//! Runs the command as a user does.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The command, with nothing to read from standard input.
+/// Returns the command, with empty standard input.
 pub(crate) fn statelens() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_statelens"));
     command.stdin(Stdio::null());
     command
 }
 
-/// The command with Ctrl-C as it is by default, even where the tests were started with it ignored
-/// (`nohup … &`): what is ignored is passed on to children. Needs `env` of GNU.
+/// Returns the command with the default action for Ctrl-C, even if the tests were started with it
+/// ignored (`nohup … &`), which children inherit. Needs GNU `env`.
 pub(crate) fn heeding() -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=INT").arg(env!("CARGO_BIN_EXE_statelens")).stdin(Stdio::null());
     command
 }
 
-/// Runs it.
+/// Runs the command.
 pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Ran {
     Ran::from(statelens().args(args).output().expect("the command starts"))
 }
@@ -31,21 +31,21 @@ pub(crate) fn within(mebibytes: u64, args: &[&str]) -> Ran {
     let mut command = Command::new("sh");
     command
         .args(["-c", &format!("ulimit -v {}; ulimit -t 60; exec \"$0\" \"$@\"", mebibytes << 10)]);
-    // Under such a limit glibc would try in vain to map an arena at each allocation of a thread.
+    // Under such a limit, glibc would try in vain to map an arena at each allocation of a thread.
     command.env("MALLOC_ARENA_MAX", "1");
     command.arg(env!("CARGO_BIN_EXE_statelens")).args(args).stdin(Stdio::null());
     Ran::from(command.output().expect("the command starts"))
 }
 
-/// Says that the rest of a test is left out, where cargo shows it of tests that pass, too: only what is
-/// printed by `println!` and the like is kept back.
+/// Reports that the rest of a test is skipped. cargo shows this even for tests that pass, because
+/// it captures only the output of `println!` and similar macros.
 pub(crate) fn skipped(why: &str) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("a test");
     let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 
-/// What a run printed, and how it ended.
+/// The output and exit status of a run.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -63,14 +63,14 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// What it printed; it must have ended well and said nothing on standard error.
+    /// Returns the output; panics unless the run succeeded with nothing on standard error.
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
         self.out
     }
 
-    /// The one sentence on standard error of a run that could not do it.
+    /// Returns the single line on standard error; panics unless the run failed.
     #[track_caller]
     pub(crate) fn failed(self) -> String {
         assert_eq!(self.code, Some(2), "{}{}", self.out, self.err);
@@ -80,21 +80,21 @@ impl Ran {
         self.err
     }
 
-    /// What a run said on standard error that was stopped by Ctrl-C.
+    /// Returns standard error; panics unless the run was stopped by Ctrl-C.
     #[track_caller]
     pub(crate) fn interrupted(self) -> String {
         assert_eq!((self.code, self.out.as_str()), (Some(130), ""), "{}", self.err);
         self.err
     }
 
-    /// What a run said on standard error that refused to lose something, a line each.
+    /// Returns standard error, with one loss per line; panics unless the run refused losses.
     #[track_caller]
     pub(crate) fn failed_after_losses(self) -> String {
         assert_eq!((self.code, self.out.as_str()), (Some(2), ""), "{}", self.err);
         self.err
     }
 
-    /// What it printed, as JSON.
+    /// Parses the output as JSON.
     #[track_caller]
     pub(crate) fn json(self) -> serde_json::Value {
         serde_json::from_str(&self.ok()).expect("it prints JSON")
@@ -106,7 +106,7 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
     statelens_fixtures::path(path)
 }
 
-/// A zip file whose members are stored as they are.
+/// Returns a zip file whose members are stored uncompressed.
 pub(crate) fn stored_zip(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut zip = Vec::new();
     let mut directory = Vec::new();
@@ -138,7 +138,7 @@ pub(crate) fn stored_zip(members: &[(&str, &[u8])]) -> Vec<u8> {
     zip
 }
 
-/// A folder of its own for one test, removed at the end.
+/// A folder for one test, removed at the end.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -154,19 +154,19 @@ impl Folder {
         &self.0
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in the folder.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Writes a file in it.
+    /// Writes a file in the folder.
     pub(crate) fn with(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.file(name);
         std::fs::write(&path, bytes).expect("the file can be written");
         path
     }
 
-    /// The names of all that is in it, in order.
+    /// Returns the sorted names of the entries in the folder.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).expect("the folder can be read");
         let mut names: Vec<String> = entries
@@ -179,12 +179,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What a test leaves behind in the target folder does no harm.
+        // A folder left behind in the target folder does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// A list that names one text of 4 kB so many times.
+/// Writes a list that refers to one text of 4 kB `count` times.
 pub(crate) fn texts(path: &Path, count: usize) {
     let mut pickle = b"\x80\x02](X".to_vec();
     pickle.extend(4096u32.to_le_bytes());
@@ -196,7 +196,7 @@ pub(crate) fn texts(path: &Path, count: usize) {
     std::fs::write(path, stored_zip(&members)).expect("it is written");
 }
 
-/// A safetensors file: names, dtypes, shapes and bytes.
+/// Returns a safetensors file with tensors of these names, dtypes, shapes and bytes.
 pub(crate) fn safetensors(tensors: &[(&str, &str, &[u64], &[u8])]) -> Vec<u8> {
     let mut header = serde_json::Map::new();
     let mut at = 0;

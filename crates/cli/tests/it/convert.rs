@@ -1,4 +1,4 @@
-//! `statelens convert`: what is refused, what is left behind, what comes out.
+//! `statelens convert`: refusals, cleanup and results.
 
 use std::path::Path;
 
@@ -15,7 +15,8 @@ fn convert(input: &Path, output: &Path, more: &[&str]) -> Ran {
     run(args)
 }
 
-/// Key, kind, dtype, shape and hash or value of every leaf: what must survive a conversion.
+/// Returns key, kind, dtype, shape, and hash or value of every leaf, which a conversion must
+/// preserve.
 fn entries(path: &Path) -> Vec<serde_json::Value> {
     let manifest = run(["manifest", "--json", &text(path)]).json();
     manifest["entries"].as_array().unwrap().clone()
@@ -180,8 +181,8 @@ fn a_read_only_folder_is_told() {
 fn a_disk_that_fills_up_leaves_nothing_behind() {
     let folder = Folder::new();
     let target = folder.with("a.pt", b"precious");
-    // The shell ignores the signal that the limit would send, so that writing fails as it does
-    // on a full disk; the limit is in blocks of 512 or 1024 bytes, less than the file needs.
+    // The shell ignores the signal that the limit would send, so writing fails as on a full disk.
+    // The limit is in blocks of 512 or 1024 bytes, less than the file needs.
     let script = "trap '' XFSZ; ulimit -f 16; exec \"$@\"";
     let output = std::process::Command::new("sh")
         .args(["-c", script, "sh", env!("CARGO_BIN_EXE_statelens"), "convert", "--force"])
@@ -195,8 +196,8 @@ fn a_disk_that_fills_up_leaves_nothing_behind() {
     assert_eq!(folder.names(), ["a.pt"]);
 }
 
-/// A PyTorch file of a few hundred bytes whose one tensor has 4 GB: a single zero, repeated by a
-/// stride of 0. Long enough a conversion to be stopped in the middle.
+/// Returns a PyTorch file of a few hundred bytes whose one tensor has 4 GB: a single zero, repeated
+/// by a stride of 0. Converting it takes long enough to be interrupted.
 #[cfg(unix)]
 fn large(folder: &Folder) -> std::path::PathBuf {
     let mut pickle = b"\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((".to_vec();
@@ -214,14 +215,14 @@ fn ctrl_c_leaves_nothing_and_the_old_file() {
     let folder = Folder::new();
     let target = folder.with("a.pt", b"precious");
     let mut child = heeding()
-        // It unfolds to far more than it holds.
+        // It expands to far more than its size.
         .args(["convert", "--force", "--limit", "none"])
         .arg(large(&folder))
         .arg(&target)
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // Wait until it has begun to write.
+    // Wait until it begins to write.
     let started = std::time::Instant::now();
     while folder.names().len() < 3 {
         assert!(started.elapsed().as_secs() < 30, "it does not begin");
@@ -346,7 +347,7 @@ fn a_subset_of_states_is_named_as_the_trainer_does() {
         let states = json["states"].as_array().unwrap().clone();
         states.iter().map(|state| state["state"].as_str().unwrap().to_owned()).collect()
     };
-    // Those that start with two underscores stay.
+    // States whose names start with two underscores stay.
     assert_eq!(states("model_checkpoint_5.mdl").len(), 2);
     assert!(states("model_checkpoint_5.mdl").contains(&"__metadata__".to_owned()));
     let error = run(["convert", &path, "--states", "weights"]).failed();

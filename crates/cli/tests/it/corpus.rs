@@ -1,4 +1,4 @@
-//! The fixtures, opened as both faces of Statelens open a file.
+//! Opens the fixtures as the command and the page do.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ pub(crate) fn fixtures() -> PathBuf {
     statelens_fixtures::root().to_owned()
 }
 
-/// All files of a folder of the fixtures and of the folders in it, sorted; expectations, indexes
-/// and explanations left out.
+/// Returns all files below a folder of the fixtures, sorted, without expectations, indexes and
+/// explanations.
 pub(crate) fn files(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![fixtures().join(folder)];
@@ -31,13 +31,13 @@ pub(crate) fn files(folder: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The path of a fixture from `tests/fixtures`, with `/`.
+/// Returns the path of a fixture relative to `tests/fixtures`, with `/`.
 pub(crate) fn name(path: &Path) -> String {
     let path = path.strip_prefix(fixtures()).unwrap_or(path);
     path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
-/// Opens bytes as the file `name`, together with others that it may refer to.
+/// Opens bytes as the file `name`, with other files that it may refer to.
 pub(crate) fn open(name: &str, bytes: Vec<u8>, others: &[PathBuf]) -> Result<Checkpoint> {
     let mut files = FileSet::single(name, Memory::from(bytes));
     for path in others {
@@ -47,7 +47,7 @@ pub(crate) fn open(name: &str, bytes: Vec<u8>, others: &[PathBuf]) -> Result<Che
     statelens_formats::open(files, &Limits::default(), &mut Unwatched)
 }
 
-/// The manifest as JSON text. Reads all data, as long as `progress` lets it.
+/// Returns the manifest as JSON text. Reads all data unless `progress` cancels it.
 pub(crate) fn manifest(checkpoint: &Checkpoint, progress: &mut dyn Progress) -> Result<String> {
     let mut text = String::new();
     let leaves = checkpoint.leaves();

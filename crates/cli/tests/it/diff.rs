@@ -23,7 +23,7 @@ fn states_are_listed_with_their_sizes() {
     assert_eq!(named("model")["bytes"], 128_768);
     assert_eq!(named("global_step")["leaves"], 1);
     assert_eq!(named("global_step")["tensors"], 0);
-    // Those that `convert --states` takes, where nothing is nested, too.
+    // The listed states are those that `convert --states` accepts, even in files without nesting.
     for (file, expected) in [
         ("hf_sharded_safetensors/model.safetensors.index.json", &["model"][..]),
         ("tf/tf2_checkpoint/ckpt-1.index", &["_CHECKPOINTABLE_OBJECT_GRAPH", "mod", "model"]),
@@ -111,7 +111,7 @@ fn what_can_not_be_compared_is_told() {
 #[test]
 fn classes_and_ties_are_compared_if_asked() {
     let folder = Folder::new();
-    // The same state in both, tied weights among it.
+    // Both hold the same state, including tied weights.
     for name in ["gpt_small", "tied"] {
         let [mdl, pt] = ["mdl", "pt"].map(|end| fixture(&format!("cerebras/v2.10.0/{name}.{end}")));
         diff(&mdl, &pt, &["--structure"]).ok();
@@ -121,7 +121,7 @@ fn classes_and_ties_are_compared_if_asked() {
     let paths = [&old, &new].map(|path| path.to_string_lossy().into_owned());
     run(["upgrade", &paths[0], "-o", &paths[1]]).ok();
     diff(&old, &new, &["--structure"]).ok();
-    // A list where a tuple was, an ordered dict where a plain one was.
+    // A list instead of a tuple, and an ordered dict instead of a plain one.
     let before = folder.with("before.pkl", b"\x80\x02}(U\x01a(K\x01K\x02tU\x01b}U\x01cK\x03su.");
     let after = folder.with(
         "after.pkl",
@@ -132,7 +132,7 @@ fn classes_and_ties_are_compared_if_asked() {
     assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
     assert!(ran.out.contains("container: type: tuple / list"), "{}", ran.out);
     assert!(ran.out.contains("container: type: dict / collections.OrderedDict"), "{}", ran.out);
-    // Tied weights, and the same ones apart, as a format without links has them.
+    // Tied weights, and separate copies as in a format without links.
     let tied = fixture("cerebras/v2.10.0/tied.pt");
     let apart = folder.file("apart.npz");
     let paths = [&tied, &apart].map(|path| path.to_string_lossy().into_owned());

@@ -1,5 +1,5 @@
-//! A power cut loses nothing: what replaces a file is on the disk before that goes, and so is what is
-//! kept before others are deleted. A replaced file keeps its owner.
+//! A power failure loses nothing: a new file is on the disk before it replaces another one, and
+//! files that are kept are on the disk before others are deleted. A replaced file keeps its owner.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -7,8 +7,8 @@ use std::process::Command;
 
 use crate::common::{Folder, fixture, run, skipped};
 
-/// What is asked of the system, in order: `fsync PATH`, `rename FROM TO` and so on, without the
-/// folder; `None` where there is no strace to watch with, which is not ours to install.
+/// Returns the system calls of a run, in order, as `fsync PATH`, `rename FROM TO` and so on,
+/// without the folder; `None` if strace is not installed.
 fn steps(folder: &Folder, args: &[&str]) -> Option<Vec<String>> {
     let log = folder.path().join("log");
     let calls = "trace=fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat";
@@ -36,7 +36,7 @@ fn steps(folder: &Folder, args: &[&str]) -> Option<Vec<String>> {
     Some(steps)
 }
 
-/// `4711 fsync(4</tmp/x/.statelens-4711-0.part>) = 0` as `fsync .part`.
+/// Shortens a line such as `4711 fsync(4</tmp/x/.statelens-4711-0.part>) = 0` to `fsync .part`.
 fn step(line: &str, here: &str) -> Option<String> {
     let (call, rest) = line.split_once('(')?;
     let call = call.rsplit(' ').next()?.trim_end_matches("at2").trim_end_matches("at");
@@ -73,7 +73,7 @@ fn what_replaces_a_file_is_on_the_disk_before_that_goes() {
     let source = fixture("torch/zip_module_state_dict.pt");
     fs::copy(source, folder.file("a.pt")).unwrap();
     let convert = ["convert", "a.pt", "b.safetensors"];
-    // A new file is left to the system, as `cp` leaves it, unless that is asked for.
+    // By default, a new file is left to the system, as `cp` does.
     let Some(new) = steps(&folder, &convert) else { return };
     assert_eq!(new, ["link NEW b.safetensors", "unlink NEW"]);
     let replaced = steps(&folder, &[&convert[..], &["--force"]].concat()).unwrap();
@@ -82,7 +82,7 @@ fn what_replaces_a_file_is_on_the_disk_before_that_goes() {
     let last = synced.iter().position(|step| step == "fsync FOLDER");
     assert_eq!(synced[..2], ["fsync NEW", "link NEW c.npz"]);
     assert!(last.is_some(), "{synced:?}");
-    // One tensor alone, too.
+    // The same holds for the export of a single tensor.
     run(["export", &text(&folder, "a.pt"), "lin.weight", &text(&folder, "w.npy")]).ok();
     let export = ["export", "a.pt", "lin.weight", "w.npy", "--force"];
     assert_eq!(steps(&folder, &export).unwrap(), replacing("w.npy"));
@@ -131,7 +131,7 @@ fn a_replaced_file_keeps_its_owner() {
     fs::copy(fixture("torch/zip_module_state_dict.pt"), folder.file("a.pt")).unwrap();
     let out = folder.file("b.safetensors");
     run(["convert", &text(&folder, "a.pt"), &text(&folder, "b.safetensors")]).ok();
-    // Only root may give files away; whoever isn't keeps its own.
+    // Only root may change the owner of a file.
     let is_root = chown(&out, Some(1234), Some(2345)).is_ok();
     let before = fs::metadata(&out).unwrap();
     run(["convert", &text(&folder, "a.pt"), &text(&folder, "b.safetensors"), "--force"]).ok();

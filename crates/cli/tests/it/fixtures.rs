@@ -1,5 +1,5 @@
-//! The manifest of every fixture, compared with what the library that owns the format read from
-//! it: every key, their order, kind, dtype, shape, value, hash and link.
+//! Compares the manifest of every fixture with what the format's own library read from it: the keys
+//! and their order, kind, dtype, shape, value, hash and link.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::Unwatched;
 
-/// Leaves of ours that differ from what a library said, and why that is right. The test fails
-/// when one is no longer needed.
+/// Leaves that intentionally differ from the library's, with the reason. The test fails if one is
+/// no longer needed.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("cerebras/v2.10.0/numpy.mdl", "bigend", BIG_ENDIAN),
     ("cerebras/v2.4.0/numpy.mdl", "bigend", BIG_ENDIAN),
@@ -73,7 +73,7 @@ const BIG_ENDIAN: &str = "the expectation hashed the bytes as they are in the fi
 const ONE_DATASET: &str = "two leaves with one flat key: the file holds one, and the other is it";
 const OBJECT: &str = "the expectation has one value for an object of Python; we list its fields";
 
-/// Fixtures that we refuse, and why that is right.
+/// Fixtures that are intentionally refused, with the reason.
 const REFUSED: &[(&str, &str)] = &[
     ("torch_crafted/zero_bytes.pt", "empty: its expectation is a placeholder"),
     (
@@ -132,10 +132,10 @@ fn keras() {
     compare("keras", 11);
 }
 
-/// Fixtures that open in part, and whose expectations are placeholders.
+/// Fixtures that open in part and whose expectations are placeholders.
 const PARTIAL: &[&str] = &["torch_crafted/truncated.pt"];
 
-/// Compares all files of a folder; so many of them have expectations.
+/// Compares all files of a folder, `count` of which must have expectations.
 fn compare(folder: &str, count: usize) {
     let mut report = String::new();
     let mut compared = 0;
@@ -162,9 +162,9 @@ fn compare(folder: &str, count: usize) {
         };
         let mut actual: Vec<Value> = actual["entries"].as_array().unwrap().clone();
         match folder {
-            // Here the expectation is what `parameters()` and `buffers()` gave; the object that
-            // they hang in, and what else refers to them, are ours alone; so are the constants of
-            // its code, which the tests of the format compare.
+            // The expectation has the results of `parameters()` and `buffers()` only. Remove the
+            // objects that contain them, other references to them, and the constants of the code,
+            // which the tests of the format compare.
             "torchscript" => {
                 let wanted = |key: &Value| expected.iter().any(|entry| entry["key"] == *key);
                 actual.retain(|entry| match entry.get("alias_of") {
@@ -174,21 +174,21 @@ fn compare(folder: &str, count: usize) {
                     }
                 });
             }
-            // Here it has no metadata.
+            // The expectation has no metadata.
             "gguf" => actual.retain(|entry| !text(entry, "key").starts_with("metadata.")),
-            // Here it is sorted; we have the order of the model, which our own tests look at.
+            // The expectation is sorted. Our order is that of the model, which has its own tests.
             "keras" => {
                 actual.sort_by_key(|entry| text(entry, "key"));
                 expected.sort_by_key(|entry| text(entry, "key"));
-                // A model without weights: an empty dict.
+                // A model without weights is an empty dict.
                 actual.retain(|entry| entry["kind"] != "dict");
             }
-            // Here it is the arrays alone, a numpy scalar and a part of a list not among them.
+            // The expectation has arrays only, without a numpy scalar and a part of a list.
             "flax" => {
                 let wanted = |key: &Value| expected.iter().any(|entry| entry["key"] == *key);
                 actual.retain(|entry| wanted(&entry["key"]));
             }
-            // Here it has no empty containers.
+            // The expectation has no empty containers.
             "cerebras" => actual.retain(|entry| {
                 let containers = ["dict", "list", "tuple", "set"];
                 !containers.iter().any(|container| entry["kind"] == *container)
@@ -213,9 +213,9 @@ fn compare(folder: &str, count: usize) {
     assert_eq!(compared, count, "fixtures with expectations");
 }
 
-/// What the library has as one value and we list by its parts. We list the tensors inside an
-/// object that was not built; and where the expectation holds what Python printed ([`WHOLE`]), we
-/// list the members.
+/// Removes values that the library has as a whole and we list in parts: tensors inside an object
+/// that was not built, and members of values for which the expectation has Python's output
+/// ([`WHOLE`]).
 fn drop_parts(expected: &mut Vec<Value>, actual: &mut Vec<Value>) {
     let below = |key: &str, top: &str| top.is_empty() || key.starts_with(&format!("{top}."));
     let tops: Vec<(String, bool)> = expected
@@ -243,11 +243,11 @@ fn text(entry: &Value, field: &str) -> String {
     entry[field].as_str().unwrap_or_default().to_owned()
 }
 
-/// The kind of an expected value that is there in some form, which is not compared.
+/// The kind of an expected value whose presence is checked, but not its contents.
 const WHOLE: &str = "whole";
 
 fn open_fixture(path: &Path) -> statelens_checkpoint::Result<statelens_checkpoint::Checkpoint> {
-    // Links lead to the files beside them.
+    // Links refer to files in the same folder.
     let folder = path.parent().unwrap();
     let others: Vec<PathBuf> =
         match folder.ends_with("v2.10.0-special") || folder.ends_with("v2.4.0-special") {
@@ -259,8 +259,8 @@ fn open_fixture(path: &Path) -> statelens_checkpoint::Result<statelens_checkpoin
     open(&path.file_name().unwrap().to_string_lossy(), fs::read(path).unwrap(), &others)
 }
 
-/// What is expected of the manifest's entries: by key order, with the fields that the library's
-/// answer settles. None where there is no answer.
+/// Returns the expected entries of the manifest, in the order of keys, with the fields that the
+/// library determines; `None` if there is no expectation.
 fn expectation(path: &Path) -> Option<Vec<Value>> {
     if let Some(entries) = by_rule(&name(path)) {
         return Some(entries);
@@ -273,7 +273,7 @@ fn expectation(path: &Path) -> Option<Vec<Value>> {
         PathBuf::from(format!("{stem}.expected.json"))
     });
     let cerebras = name(path).starts_with("cerebras/");
-    // The expectation beside a Cerebras file says what `cstorch.load` read from the `.mdl`.
+    // The expectation of a Cerebras file has what `cstorch.load` read from the `.mdl`.
     if cerebras && path.extension()? != "mdl" {
         return None;
     }
@@ -283,7 +283,7 @@ fn expectation(path: &Path) -> Option<Vec<Value>> {
     let linking = name(path).contains("/v2.10.0");
     Some(match cerebras {
         true => entries.flat_map(|entry| cerebras_entry(&entry[0], &entry[1], linking)).collect(),
-        // This one holds what Python prints for each object.
+        // This expectation has Python's output for each object.
         false if name(path) == "torch/zip_python_objects.pt" => entries
             .map(|entry| match &entry["kind"] {
                 kind if kind == "str" => json!({ "key": entry["key"], "kind": WHOLE }),
@@ -294,7 +294,7 @@ fn expectation(path: &Path) -> Option<Vec<Value>> {
     })
 }
 
-/// The regular files whose expectation would be megabytes of JSON.
+/// Returns the entries of regular files, whose expectations would be megabytes of JSON.
 fn by_rule(name: &str) -> Option<Vec<Value>> {
     let floats = |key: String, values: &[f32]| {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -329,7 +329,7 @@ fn by_rule(name: &str) -> Option<Vec<Value>> {
     })
 }
 
-/// What `[key, {…}]` of a Cerebras expectation asks of the manifest; in a file that is `linking`,
+/// Converts `[key, {…}]` of a Cerebras expectation to entries of the manifest. In a `linking` file,
 /// any value can be a link.
 fn cerebras_entry(key: &Value, entry: &Value, linking: bool) -> Vec<Value> {
     let kind = entry["kind"].as_str().unwrap();
@@ -362,7 +362,7 @@ fn cerebras_entry(key: &Value, entry: &Value, linking: bool) -> Vec<Value> {
             object(json!({ "kind": "complex", "value": ["1.0", "2.0"] }))
         }
         "object" => match entry["class"].as_str().unwrap() {
-            // The library had not looked into it either.
+            // The library had not read it either.
             "DeferredObject" => object(json!({ "kind": "object" })),
             class => object(object_entry("", class, &entry["repr"])),
         },
@@ -370,19 +370,20 @@ fn cerebras_entry(key: &Value, entry: &Value, linking: bool) -> Vec<Value> {
         _ => pick(entry, &["kind", "value"]),
     };
     fields.insert("key".into(), key.clone());
-    // Most leaves are no links, and then the manifest must not claim one. In 0.4 no plain value
-    // is: there the expectation only tells which objects Python keeps but one of.
+    // Most leaves are not links, and the manifest must not claim that they are. In 0.4, no plain
+    // value is a link: there the expectation only shows which objects Python keeps a single copy
+    // of.
     let plain = kind != "tensor" && kind != "ndarray";
     let alias = entry.get("alias_of").filter(|_| linking || !plain);
     fields.insert("alias_of".into(), alias.cloned().unwrap_or(Value::Null));
     vec![fields.into()]
 }
 
-/// What an entry of a torch, numpy or pickle expectation asks of the manifest.
+/// Converts an entry of a torch, numpy or pickle expectation to entries of the manifest.
 fn torch_entry(entry: &Value) -> Vec<Value> {
-    // The one of a hand-made GGUF file says nothing but dtype and shape.
+    // The expectation of a hand-made GGUF file has only dtype and shape.
     let kind = entry["kind"].as_str().unwrap_or("tensor");
-    // The parts of a sparse tensor have none.
+    // The parts of a sparse tensor have no keys.
     let key = entry["key"].as_str().unwrap_or_default();
     let mut fields = match kind {
         "tensor" if entry.get("meta").is_some() => {
@@ -433,7 +434,7 @@ fn torch_entry(entry: &Value) -> Vec<Value> {
     } else if entry["dtype"] == "BF16" {
         fields.insert("dtype".into(), "bfloat16".into());
     } else if let Some(shape) = entry["ggml_shape"].as_array() {
-        // The fastest dimension comes first there, and block types have names of their own.
+        // GGUF lists the fastest dimension first and has its own names for block types.
         fields.insert("shape".into(), shape.iter().rev().cloned().collect());
         let name = entry["dtype"].as_str().unwrap();
         let plain = match name.split_at(1) {
@@ -445,15 +446,15 @@ fn torch_entry(entry: &Value) -> Vec<Value> {
     } else if let Some(dtype) = entry["np_dtype"].as_str() {
         fields.insert("dtype".into(), numpy_name(dtype, entry).into());
     }
-    // h5py and Flax part the names of groups with slashes.
+    // h5py and Flax separate the names of groups by slashes.
     let grouped = entry.get("compression").is_some() || key.starts_with("params/");
     let key = if grouped { key.replace('/', ".") } else { key.to_owned() };
     fields.insert("key".into(), key.into());
     vec![fields.into()]
 }
 
-/// What an object asks of the manifest, which names what a pickle refers to rather than the
-/// class of what that would be.
+/// Returns the fields of an object. The manifest has the class that a pickle refers to, not the
+/// class of the result.
 fn object_entry(key: &str, class: &str, repr: &Value) -> Value {
     let repr = repr.as_str().unwrap_or_default();
     let class = match class {
@@ -471,8 +472,8 @@ fn object_entry(key: &str, class: &str, repr: &Value) -> Value {
     json!({ "key": key, "kind": "object", "type": class })
 }
 
-/// numpy's name of a dtype from its code, e.g. `float32` from `<f4`; byte order aside, which the
-/// logical values do not have.
+/// Returns numpy's name of a dtype from its code, such as `float32` for `<f4`. The byte order is
+/// ignored, because logical values don't have one.
 fn numpy_name(code: &str, entry: &Value) -> String {
     let (kind, size) = code.trim_start_matches(['<', '>', '|', '=']).split_at(1);
     let bits = || size.parse::<u32>().unwrap() * 8;
@@ -486,7 +487,7 @@ fn numpy_name(code: &str, entry: &Value) -> String {
     }
 }
 
-/// The keys that differ, each with what differs about it.
+/// Returns the keys that differ, each with a description of the differences.
 fn differences(expected: &[Value], actual: &[Value]) -> Vec<(String, String)> {
     let keys = |entries: &[Value]| -> Vec<String> {
         entries.iter().map(|entry| entry["key"].as_str().unwrap_or("?").to_owned()).collect()
@@ -520,7 +521,7 @@ fn fields_that_differ(wanted: &Value, found: &Value) -> Option<String> {
             "parts" => value.as_object().unwrap().iter().all(|(name, part)| {
                 let mut part = part.clone();
                 let fields = part.as_object_mut().unwrap();
-                // A part has neither.
+                // Parts have neither.
                 fields.remove("key");
                 fields.remove("kind");
                 fields_that_differ(&part, &actual[name]).is_none()
@@ -544,13 +545,13 @@ fn object(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-/// Parses JSON that may hold lone surrogates, which Rust's strings can't: their escapes are kept as
-/// text, on both sides alike. Numbers that JSON lacks (`NaN`) do not occur.
+/// Parses JSON that may hold lone surrogates, which Rust's strings can't hold: their escapes are
+/// kept as text, on both sides alike. Numbers that JSON lacks (`NaN`) do not occur.
 fn parse(text: &str) -> Value {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("\\u") {
-        // An escaped backslash before a `u` is no escape of ours.
+        // After an escaped backslash, `u` does not begin an escape.
         let backslashes = rest[..at].bytes().rev().take_while(|byte| *byte == b'\\').count();
         let unit = |text: &str| u32::from_str_radix(text.get(2..6)?, 16).ok();
         let first = unit(&rest[at..]).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Ctrl-C while a command works that writes no file of its own: what a run folder holds is there
-//! still, and nothing is printed by halves. (Those that write are in `bad_inputs.rs`.)
+//! Ctrl-C during commands that write no file of their own: a run folder keeps its contents, and no
+//! output is cut off midway. (`bad_inputs.rs` has the commands that write.)
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::common::{Folder, fixture, heeding, run, statelens};
 
 const SIGINT: i32 = 2;
 
-/// Starts a command, and stops it as Ctrl-C does when `ready` says so, unless it has ended.
+/// Starts a command and sends it SIGINT when `ready` returns true, unless it has ended.
 #[track_caller]
 fn interrupted(args: &[&str], ready: impl Fn(&Child) -> bool) -> Output {
     let mut child =
@@ -28,20 +28,20 @@ fn interrupted(args: &[&str], ready: impl Fn(&Child) -> bool) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Whether a process has a file open whose path begins so.
+/// Returns whether a process has a file open below `path`.
 fn has_open(child: &Child, path: &Path) -> bool {
     let Ok(open) = fs::read_dir(format!("/proc/{}/fd", child.id())) else { return false };
     open.flatten().any(|one| fs::read_link(one.path()).is_ok_and(|to| to.starts_with(path)))
 }
 
-/// Ended by the signal, and nothing was printed.
+/// Checks that the signal ended the run and nothing was printed.
 #[track_caller]
 fn ended_by_it(args: &[&str], output: &Output) {
     assert_eq!(output.status.signal(), Some(SIGINT), "{args:?}: {output:?}");
     assert_eq!((output.stdout.len(), output.stderr.len()), (0, 0), "{args:?}: {output:?}");
 }
 
-/// The names of the files of a folder, and what is in them.
+/// Returns the names and contents of the files in a folder.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = fs::read_dir(folder).unwrap().flatten().filter(|one| one.path().is_file());
     files
@@ -54,7 +54,7 @@ fn pruning_that_is_stopped_midway_loses_no_checkpoint() {
     const FILES: usize = 3_000;
     let folder = Folder::new();
     for step in 0..FILES {
-        // The least that is a checkpoint, and no two alike.
+        // A minimal checkpoint, different for each step.
         let header = format!(
             r#"{{"w":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}},"__metadata__":{{"step":"{step}"}}}}"#
         );
@@ -85,7 +85,7 @@ fn pruning_that_is_stopped_midway_loses_no_checkpoint() {
         assert!(after.insert(name.clone(), bytes).is_none(), "{name} is there twice");
     }
     assert_eq!(after, before);
-    // The same command goes on, and then all is done.
+    // Running the same command again completes the job.
     run(["prune", path, "--keep", "2", "--apply"]).ok();
     assert_eq!(contents(folder.path()).len(), 3);
     assert_eq!(contents(&trash).len(), FILES - 2);
@@ -100,7 +100,7 @@ fn looking_through_a_run_folder_can_be_stopped() {
     let folder = Folder::new();
     let one = folder.file("checkpoint_0.mdl");
     fs::copy(fixture("cerebras/v2.10.0/gpt_small.mdl"), &one).unwrap();
-    // Names of one file: each is opened.
+    // Hard links to one file; each is opened.
     for step in 1..4000 {
         fs::hard_link(&one, folder.file(&format!("checkpoint_{step}.mdl"))).unwrap();
     }
@@ -108,8 +108,8 @@ fn looking_through_a_run_folder_can_be_stopped() {
     let path = folder.path().to_str().unwrap();
     let args = ["runs", path];
     ended_by_it(&args, &interrupted(&args, |child| has_open(child, folder.path())));
-    // It opens two of them, within milliseconds, and prints one line at its end: whenever the
-    // signal comes, that is printed or is not.
+    // It opens two of them, within milliseconds, and prints one line at its end. Whenever the
+    // signal comes, the line is printed whole or not at all.
     for delay in 0..8 {
         let start = Instant::now();
         let after = |_: &Child| start.elapsed() >= Duration::from_millis(delay);
@@ -126,7 +126,7 @@ fn looking_through_a_run_folder_can_be_stopped() {
 
 #[test]
 fn opening_a_checkpoint_of_very_many_keys_can_be_stopped() {
-    // A pickle of a dict of a million floats, which takes a second even where all is optimised.
+    // A pickle of a dict of a million floats, which takes a second even in an optimised build.
     let mut bytes = vec![0x80, 2, b'}', b'('];
     for at in 0..1_000_000u32 {
         let key = format!("module.{}.part_{at}.weight_scale", at % 7);
@@ -161,7 +161,7 @@ fn what_is_started_with_ctrl_c_ignored_goes_on() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Until it is the command itself: before that, nobody ignores anything.
+    // Wait for the command itself to run: `env` does not ignore the signal at first.
     let program = Path::new(statelens().get_program()).canonicalize().unwrap();
     let itself = format!("/proc/{}/exe", child.id());
     while child.try_wait().unwrap().is_none()

@@ -1,5 +1,5 @@
-//! The JSON of every command: one object with `"statelens": 1`, typed values, one name per thing,
-//! as `docs/json.md` has it.
+//! The JSON of every command: one object with `"statelens": 1`, typed values, and one name per
+//! thing, as documented in `docs/json.md`.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Every name of a field in it.
+/// Collects the names of all fields.
 fn names(value: &Value, into: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -67,7 +67,7 @@ fn every_command_prints_an_object_of_one_schema() {
         names(&value, &mut found);
         for name in found {
             assert!(!["nbytes", "elements", "parameters"].contains(&&*name), "{args:?}: {name}");
-            // Names of facts and of attributes are the file's own.
+            // Names of facts and of attributes come from the file.
             let is_data = matches!(args[0], "info" | "verify")
                 || args[0] == "show"
                     && value
@@ -127,7 +127,7 @@ fn values_have_their_types() {
     for kind in ["int", "float", "bool", "str", "none"] {
         assert!(kinds.contains(kind), "{kinds:?}");
     }
-    // No text of Python's where there is a value.
+    // Values are not given as Python text.
     let all = listed.to_string();
     for text in ["\"value\":\"True\"", "\"value\":\"None\"", "\"value\":\"False\"", "\"value\":\"'"]
     {

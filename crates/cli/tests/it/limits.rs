@@ -1,5 +1,5 @@
-//! Small files that name more than they hold: no command goes through it unasked, none takes much
-//! memory for it, and none is killed for want of it. What is written opens again.
+//! Small files that claim to hold far more: no command processes them by default or takes much
+//! memory for them, and none is killed for lack of memory. The output can be opened.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const ATTACKS: [&str; 9] = [
     "torch_expand_8GB.pt",
 ];
 
-/// Views of one storage of 4 MB, each beginning at another element.
+/// Writes views of one 4 MB storage, each with a different offset.
 fn views(path: &Path, count: u32) {
     const NUMEL: u32 = 1 << 20;
     let text =
@@ -47,7 +47,7 @@ fn views(path: &Path, count: u32) {
     fs::write(path, stored_zip(&members)).unwrap();
 }
 
-/// A safetensors file of so many tensors of eight bytes.
+/// Writes a safetensors file of `count` tensors of eight bytes.
 fn many(path: &Path, count: usize) {
     let entries: Vec<String> = (0..count)
         .map(|index| {
@@ -77,7 +77,7 @@ fn small_files_that_name_much_take_little_time_and_memory() {
         let file = file.to_str().unwrap();
         for command in ["info", "ls", "summary", "verify", "manifest", "scan"] {
             let ran = within(512, &[command, file]);
-            // Killed, it has no exit status.
+            // A killed process has no exit status.
             assert!(ran.code.is_some(), "{command} {file}: {}", ran.err);
             assert!(ran.out.len() < 300 << 20, "{command} {file}: {} bytes", ran.out.len());
         }
@@ -107,7 +107,7 @@ fn what_unfolds_beyond_measure_is_told_and_wants_a_word() {
         let out = folder.path().join("out.safetensors");
         let said = run(["convert", file, out.to_str().unwrap()]).failed();
         assert!(said.contains("--limit") && !out.exists(), "{said}");
-        // Nobody is asked about a constant of ordinary size.
+        // A constant of ordinary size does not exceed the limits.
     }
     let said = run(["info", "--limit", "0", "x.pt"]);
     assert_eq!(said.code, Some(2), "{}", said.err);
@@ -121,7 +121,7 @@ fn limits_can_be_raised() {
     assert!(said.contains("more than the limit") && said.contains("--limit"), "{said}");
     let info = run(["info", "--limit", "20", file]);
     assert_eq!(info.code, Some(0), "{}", info.err);
-    // What is only looked into goes by them, too.
+    // The limits also apply to commands that only examine a file.
     let scan = run(["scan", file]);
     assert_eq!(scan.code, Some(1), "{}", scan.err);
     assert!(scan.out.contains("too large to examine whole"), "{}", scan.out);
@@ -137,7 +137,7 @@ fn limits_can_be_raised() {
     assert!(newest.contains("checkpoint_8.mdl"), "{newest}");
     assert!(run(["runs", path]).ok().contains("more than the limit"));
     assert!(!run(["runs", "--limit", "20", path]).ok().contains("limit"));
-    // One that is over them doesn't count as kept, and nothing is removed for its sake.
+    // A checkpoint over the limits doesn't count as kept, and nothing is removed because of it.
     let kept = |more: &[&str]| {
         run([&["prune", path, "--keep", "1", "--json"], more].concat()).json()["files"].clone()
     };
@@ -159,14 +159,15 @@ fn a_text_that_is_named_again_and_again_is_written_once() {
     assert!(fs::metadata(&torch).unwrap().len() < 3 * len);
     let again = run(["info", "--json", &torch]).json();
     assert_eq!(again["leaves"], 400_000);
-    // Other formats would say it each time.
+    // Other formats would repeat it.
     for to in ["safetensors", "cerebras", "npz", "tensorflow"] {
         let said = run(["convert", "--to", to, &file, &path("out")]).failed();
         assert!(said.contains("--limit"), "{to}: {said}");
     }
 }
 
-/// More than four million objects of a pickle, the limit that there was for all files.
+/// A pickle of this many keys has more than four million objects, which was the limit for all
+/// files.
 const COUNT: usize = 300_000;
 
 #[test]

@@ -1,4 +1,5 @@
-//! The commands that look: info, ls, show, manifest, scan, and the command line itself.
+//! The commands that examine a checkpoint: info, ls, show, manifest, scan; and the command line
+//! itself.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -212,7 +213,7 @@ fn links_to_other_files_are_followed_beside_and_with() {
     assert_eq!(missing(&["info", "--json", &link]), 0);
 }
 
-/// The README's table is what the code says.
+/// The README's table matches the code.
 #[test]
 fn formats_are_what_the_readme_says() {
     let printed = run(["formats", "--markdown"]).ok();
@@ -278,10 +279,10 @@ fn a_variable_of_tensorflow_has_one_name_everywhere() {
     assert!(table.lines().next().unwrap().starts_with("key "), "{table}");
     let row = table.lines().find(|line| line.starts_with(key)).unwrap();
     assert!(row.contains(&format!("  {short}  ")), "{row}");
-    // Either name finds it.
+    // Both names find the key.
     assert_eq!(run(["show", "--json", &file, short]).json()["entries"][0]["key"], key);
     assert_eq!(run(["show", "--json", &file, key]).json()["entries"][0]["key"], key);
-    // And either is renamed and cast.
+    // Both can be renamed and cast.
     let folder = Folder::new();
     let out = folder.path().join("out.safetensors").to_string_lossy().into_owned();
     let written = |edit: &[&str]| {
@@ -303,7 +304,7 @@ fn a_variable_of_tensorflow_has_one_name_everywhere() {
 fn show_tells_which_parameter_an_optimizers_number_is() {
     let file = path("cerebras/v2.10.0/gpt_small.mdl");
     let shown = |key: &str| run(["show", "--json", &file, key]).json()["entries"][0].clone();
-    // cstorch numbers parameters in the model's order, and a tied head is none of its own.
+    // cstorch numbers parameters in the model's order, and does not count a tied head.
     assert_eq!(
         shown("optimizer.state.4.exp_avg")["parameter"]["key"],
         "model.model.blocks.0.qkv.weight"

@@ -1,11 +1,11 @@
-//! `statelens singular`, `rows` and `export` of several tensors.
+//! `statelens singular`, `rows`, and `export` of several tensors.
 
 use std::fs;
 
 use crate::common::{Folder, run};
 use serde_json::{Value, json};
 
-/// A safetensors file of 32-bit floats.
+/// Writes a safetensors file of 32-bit floats.
 fn floats(folder: &Folder, tensors: &[(&str, &[usize], Vec<f32>)]) -> String {
     let path = folder.file("model.safetensors");
     let (mut head, mut data) = (serde_json::Map::new(), Vec::new());
@@ -27,7 +27,7 @@ fn numbers(value: &Value) -> Vec<f64> {
 #[test]
 fn singular_values_are_told_with_rank_and_condition() {
     let folder = Folder::new();
-    // Diagonal, so that they are known: 8, 4, 2, and one that is zero.
+    // Diagonal, so that the singular values are known: 8, 4, 2 and 0.
     let mut values = vec![0.0f32; 20];
     (values[0], values[6], values[12]) = (2.0, -8.0, 4.0);
     let stacked = [vec![0.0; 4], vec![3.0, 0.0, 0.0, 5.0]].concat();
@@ -88,7 +88,7 @@ fn rows_are_ranked_by_norm() {
         json!({"index": [3], "norm": 10.0, "abs_max": 8.0, "not_finite": 0})
     );
     let columns = run(["rows", &path, "w", "--columns", "--json"]).json();
-    // 4^2 + 8^2 against 3^2 + 1 + 6^2 + 1.
+    // 4^2 + 8^2 compared with 3^2 + 1 + 6^2 + 1.
     assert_eq!(index(&columns["largest"]), [1, 0]);
     let kernels = run(["rows", &path, "k", "--kernels", "--json"]).json();
     assert_eq!((index(&kernels["largest"]), &kernels["count"]), (vec![1, 0, 2], &json!(3)));
@@ -116,7 +116,7 @@ fn several_tensors_go_into_one_file() {
             (&json!("b"), &json!([2]), &json!("float64"))
         ]
     );
-    // Two slices of one key have their own names.
+    // Two slices of one key get distinct names.
     let npz = out("both.npz");
     let json = run(["export", &path, "a.w[0]", "a.w[1]", &npz, "--json"]).json();
     let names: Vec<&Value> =

@@ -1,5 +1,5 @@
-//! What a conversion loses or would falsify is said, asked, or refused: sources that are not whole,
-//! casts, tied tensors, optimizers that are left out.
+//! Losses and falsified values of conversions are reported or refused: incomplete sources, casts,
+//! tied tensors, excluded optimizers.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ fn convert(input: &Path, output: &Path, more: &[&str]) -> Ran {
     run(["convert", &input, &output].into_iter().chain(more.iter().copied()))
 }
 
-/// A safetensors file of tensors: name, dtype, shape, bytes.
+/// Writes a safetensors file of tensors: name, dtype, shape, bytes.
 fn tensors(folder: &Folder, name: &str, tensors: &[(&str, &str, &str, Vec<u8>)]) -> PathBuf {
     let (mut entries, mut data) = (Vec::new(), Vec::<u8>::new());
     for (name, dtype, shape, bytes) in tensors {
@@ -65,7 +65,7 @@ fn a_source_that_is_not_whole_is_a_loss_for_every_format() {
             );
         }
     }
-    // What is there can be had, when that is said.
+    // The tensors that exist can be converted with `--lossy`.
     let source = fixture("cerebras/errors/no_success.mdl");
     for (name, marked) in [
         ("a.pt", true),
@@ -80,7 +80,7 @@ fn a_source_that_is_not_whole_is_a_loss_for_every_format() {
         let info = run(["info", "--json", &text(&target)]).json();
         let told = info["findings"].to_string().contains("not written to its end");
         assert_eq!(told, marked, "{name}: {}", info["findings"]);
-        // And the copy does not pass for a whole one further on.
+        // The copy is not taken for a complete one afterwards.
         let again = convert(&target, &folder.file("again.pt"), &[]);
         assert_eq!(again.code, Some(if marked { 2 } else { 0 }), "{name}: {}", again.err);
     }
@@ -159,7 +159,7 @@ fn a_cast_that_overflows_is_not_kept() {
             let target = folder.file(name);
             let refused = convert(&source, &target, &["--cast", dtype]);
             if refused.err.contains("would be lost") || refused.err.contains("can't hold some") {
-                // NumPy, Cerebras and TensorFlow don't have every dtype, which is told before.
+                // NumPy, Cerebras and TensorFlow don't have every dtype, which is reported earlier.
                 assert!(dtype.starts_with("float8"), "{}", refused.err);
                 continue;
             }
@@ -172,7 +172,7 @@ fn a_cast_that_overflows_is_not_kept() {
             assert_eq!(folder.names(), ["a.safetensors"], "{dtype} {name}");
         }
     }
-    // Said before it is done, in the dry run, and counted after it.
+    // Reported by the dry run, and counted after the conversion.
     let target = folder.file("b.safetensors");
     let plan = convert(&source, &target, &["--cast", "float16", "--dry-run", "--json"]).json();
     let told = losses(&plan);
@@ -198,8 +198,8 @@ fn the_worst_keys_come_first() {
         &folder,
         "a.safetensors",
         &[
-            // 0.1 is rounded; a half is not. The rest loses 1 of 4, 2 of 4 and all to zero, and
-            // numbers that don't fit come before those.
+            // 0.1 is rounded; 0.5 is not. The others lose 1 of 4 numbers, 2 of 4, and all to zero.
+            // Numbers that overflow come before those.
             ("exact", "F32", "[2]", singles(&[0.5, 2.0])),
             ("rounded", "F32", "[2]", singles(&[0.5, 0.1])),
             ("quarter", "F32", "[4]", singles(&[1.0, 1.0, 1.0, 1e-9])),
@@ -214,7 +214,7 @@ fn the_worst_keys_come_first() {
     let keys = done["cast"]["keys"].as_array().unwrap();
     let keys: Vec<&str> = keys.iter().map(|one| one["key"].as_str().unwrap()).collect();
     assert_eq!(keys, ["two", "one", "all", "half", "quarter", "rounded"]);
-    // A refusal names them in the same order.
+    // A refusal lists them in the same order.
     let refused = convert(&source, &folder.file("c.pt"), &["--cast", "float16"]).err;
     let places: Vec<usize> =
         ["`two`", "`one`", "`all`", "`half`"].map(|key| refused.find(key).unwrap()).to_vec();
@@ -224,7 +224,7 @@ fn the_worst_keys_come_first() {
 #[test]
 fn one_number_in_a_hundred_may_become_zero() {
     let folder = Folder::new();
-    // Zeros that were zero before don't count.
+    // Numbers that were zero before don't count.
     let with = |flushed: usize| {
         let mut values = vec![0.0; 1_000];
         values.extend(vec![1e-9; flushed]);
@@ -258,11 +258,11 @@ fn second_moments_do_not_become_zeros_unasked() {
     assert!(refused.err.contains("`exp_avg_sq`: 4,096 of 4,096"), "{}", refused.err);
     assert!(refused.err.contains("become 0"), "{}", refused.err);
     assert_eq!(folder.names(), ["a.safetensors"]);
-    // bfloat16 has the range of float32: rounding that was asked for is told, not refused.
+    // bfloat16 has the range of float32: requested rounding is reported, not refused.
     let said = convert(&source, &target, &["--cast", "bfloat16"]).ok();
     assert!(said.contains("float32 -> bfloat16"), "{said}");
     assert!(said.contains("largest relative error"), "{said}");
-    // One number of more than a hundred may vanish.
+    // One number of more than a hundred may become 0.
     let mut few = vec![1.0f32; 200];
     few[7] = 1e-12;
     let source = tensors(&folder, "c.safetensors", &[("w", "F32", "[200]", singles(&few))]);
@@ -295,14 +295,14 @@ fn an_optimizer_that_is_left_out_is_told() {
         let target = folder.file("a.pt");
         let plan = convert(&source, &target, &[more, &["--dry-run", "--json"]].concat()).json();
         let said = losses(&plan).into_iter().any(|(what, harmless)| {
-            // It was asked for: it is told, not refused.
+            // The user requested it, so it is reported, not refused.
             what.contains(resumes) && harmless
         });
         assert_eq!(said, told, "{more:?}: {plan}");
         let said = convert(&source, &target, &[more, &["--force"]].concat()).ok();
         assert_eq!(said.contains(resumes), told, "{more:?}: {said}");
     }
-    // A target that can't hold it: a dtype that safetensors lacks.
+    // safetensors lacks a dtype of this source.
     let source = fixture("torch/zip_training_ckpt.pt");
     let plan = convert(&source, &folder.file("a.safetensors"), &["--dry-run", "--json"]).json();
     assert!(!plan.to_string().contains(resumes), "{plan}");
@@ -326,12 +326,12 @@ fn tied_tensors_are_told_and_can_be_untied() {
     assert!(said.contains(gone) && said.contains("--untie"), "{said}");
     let kept = names_of(&target);
     assert!(!kept.contains(&gone.to_owned()), "{kept:?}");
-    // The name that is kept is named.
+    // The loss names the key that is kept.
     assert!(kept.iter().any(|kept| tied["why"].as_str().unwrap().contains(&format!("`{kept}`"))));
     for name in ["b.safetensors", "b.pt", "b.mdl", "b.npz", "b.index"] {
         let target = folder.file(name);
         let plan = convert(&source, &target, &["--untie", "--dry-run", "--json"]).json();
-        // Plain values that are one object stay that, for they have no bytes of their own.
+        // Plain values that are one object stay tied, because they have no bytes of their own.
         let tied = plan["losses"].as_array().unwrap().iter().any(|loss| {
             let of_tensors = |key: &Value| !key.as_str().unwrap().starts_with("same_");
             loss["what"].as_str().unwrap().contains("tied")
@@ -350,7 +350,7 @@ fn tied_tensors_are_told_and_can_be_untied() {
     assert!(names_of(&folder.file("b.safetensors")).contains(&gone.to_owned()));
 }
 
-/// The names of tensors that stand in the header of a safetensors file.
+/// Returns the names of the tensors in the header of a safetensors file.
 fn names_of(path: &Path) -> Vec<String> {
     let bytes = std::fs::read(path).unwrap();
     let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;

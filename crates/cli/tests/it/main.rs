@@ -1,4 +1,4 @@
-//! What the command prints, writes and leaves behind, and how it ends.
+//! The output, files and exit status of the command.
 #![allow(
     clippy::expect_used,
     clippy::panic,

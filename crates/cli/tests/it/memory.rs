@@ -1,14 +1,14 @@
-//! A size that a file claims and that the system does not have is an error, and nothing is left behind.
+//! A claimed size that exceeds the memory is an error, and nothing is left behind.
 
 use std::fs;
 use std::path::Path;
 
 use crate::common::{Folder, within};
 
-/// Mebibytes of addresses: enough for the command, too little for the sizes below.
+/// Address space in MiB: enough for the command, too little for the sizes below.
 const ENOUGH: u64 = 400;
 
-/// The file claims this size, and has it: it is sparse.
+/// Bytes that the file claims and has: it is sparse.
 const CLAIMED: u64 = 1_000_000_000;
 
 fn sparse(path: &Path, start: &[u8]) {

@@ -1,4 +1,4 @@
-//! `convert-model --cast`: what is written, what is told before, and what is refused.
+//! `convert-model --cast`: its output, its reports and its refusals.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A GPT-2 of width 2. Of its projection of queries, keys and values, which is transposed and cut
-/// on the way, one number of the keys does not fit float16.
+/// Returns a GPT-2 of width 2. Its projection of queries, keys and values is transposed and split
+/// on the way; one number of the keys does not fit into float16.
 fn gpt2(folder: &Folder) -> String {
     let rows: [[f32; 6]; 2] =
         [[1.0, 2.0, 3.0, 70000.0, 5.0, 6.0], [0.1, 8.0, 9.0, -10.0, 11.0, 12.0]];
@@ -29,7 +29,7 @@ fn gpt2(folder: &Folder) -> String {
     text(&folder.with("model.safetensors", &safetensors(&tensors)))
 }
 
-/// The bytes of the only tensor of a checkpoint that matches.
+/// Returns the bytes of the only tensor of a checkpoint that matches.
 fn bytes(folder: &Folder, checkpoint: &Path, pattern: &str) -> Vec<u8> {
     let alone = folder.file("alone.safetensors");
     run(["convert", &text(checkpoint), &text(&alone), "--select", pattern, "--force"]).ok();
@@ -57,11 +57,11 @@ fn what_overflows_is_not_kept_unless_that_is_agreed_to() {
     let written = out.join("model_to_cs-2.9.mdl");
     let halves =
         |bits: [u16; 4]| -> Vec<u8> { bits.iter().flat_map(|one| one.to_le_bytes()).collect() };
-    // Of [[3, 70000], [9, -10]] as it is stored, transposed.
+    // [[3, 70000], [9, -10]], transposed as it is stored.
     assert_eq!(bytes(&folder, &written, KEY), halves([0x4200, 0x4880, 0x7c00, 0xc900]));
     let queries = KEY.replace("proj_k", "proj_q");
     assert_eq!(bytes(&folder, &written, &queries), halves([0x3c00, 0x2e66, 0x4000, 0x4800]));
-    // What no pattern is about stays.
+    // Tensors that match no pattern are not cast.
     assert_eq!(bytes(&folder, &written, "*.word_embeddings.weight").len(), 8);
 }
 
@@ -112,7 +112,7 @@ fn a_second_file_that_is_refused_leaves_no_first_one() {
     let model = text(&model.last().unwrap());
     let back_text = text(&back);
     let asked = ["convert-model", &model, "--to", "hf", "--with-optimizer", "-o", &back_text];
-    // The pattern is of optimizer.pt alone, and squares of gradients become 0 in 8 bits.
+    // The pattern matches keys of optimizer.pt only, and squares of gradients become 0 in 8 bits.
     let cast = ["--cast", "*.exp_avg_sq=float8_e4m3fn"];
     let refused = run(asked.iter().chain(&cast).copied());
     assert_eq!(refused.code, Some(2), "{}", refused.out);

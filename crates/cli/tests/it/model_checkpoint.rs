@@ -1,11 +1,11 @@
-//! `convert-model` and `fold-lora`: names, recognition, what is told.
+//! `convert-model` and `fold-lora`: names, recognition, reports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common::{Folder, fixture, run};
 
-/// The input folder of the first case of a family that comes from Hugging Face.
+/// Returns the input folder of a family's first case whose source is Hugging Face.
 fn from_hf(family: &str) -> PathBuf {
     let folder = fixture("recipes").join(family);
     let mut cases: Vec<PathBuf> =
@@ -49,7 +49,7 @@ fn a_model_is_recognised_and_goes_there_and_back() {
             names(&back),
             ["config.json", "model-00001-of-00001.safetensors", "model.safetensors.index.json"]
         );
-        // What the way back adds (buffers) is no difference in what was there.
+        // Additions of the way back (buffers) do not count as differences.
         let index = text(&input.join("model.safetensors.index.json"));
         let index = fs::read_to_string(index).unwrap();
         let index: serde_json::Value = serde_json::from_str(&index).unwrap();
@@ -62,7 +62,7 @@ fn a_model_is_recognised_and_goes_there_and_back() {
         let (old, new) = (entries(&old), entries(&new));
         let mut compared = 0;
         for key in index["weight_map"].as_object().unwrap().keys() {
-            // Of RoBERTa's two biases of the head, the decoder's is the one that is used.
+            // RoBERTa's head has two biases, of which the decoder's is used.
             if let Some(found) = hash(&new, key).filter(|_| key != "lm_head.bias") {
                 assert_eq!(hash(&old, key), Some(found), "{family}: {key}");
                 compared += 1;

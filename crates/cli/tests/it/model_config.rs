@@ -1,4 +1,5 @@
-//! `convert-config` and `list-converters`: names, texts and exit status of the original tool.
+//! `convert-config` and `list-converters`: file names, texts and exit status are those of the
+//! original tool.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! `convert-model` between layouts that are not Cerebras's, by recipes of one's own, and with optimizers.
+//! `convert-model` between layouts of others than Cerebras, with custom recipes, and with
+//! optimizers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +11,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Tensors of float32, each of numbers that no other has.
+/// Returns float32 tensors whose numbers are all different.
 fn model(tensors: &[(&str, &[u64])]) -> Vec<u8> {
     let mut next = 0;
     let data: Vec<Vec<u8>> = tensors
@@ -27,7 +28,7 @@ fn model(tensors: &[(&str, &[u64])]) -> Vec<u8> {
     safetensors(&all)
 }
 
-/// The hash of each tensor.
+/// Returns the hash of each tensor.
 fn hashes(path: &Path) -> BTreeMap<String, String> {
     let json = run(["manifest", "--json", &text(path)]).json();
     let entries = json["entries"].as_array().unwrap().iter();
@@ -36,7 +37,7 @@ fn hashes(path: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The numbers of a matrix, row by row.
+/// Returns the numbers of a matrix, row by row.
 fn numbers(path: &Path, key: &str) -> Vec<f64> {
     let folder = Folder::new();
     let csv = folder.file("numbers.csv");
@@ -76,7 +77,7 @@ fn llama_goes_to_the_files_of_meta_s_ranks_and_back() {
         assert_eq!(files.to_string(), ranks);
         let first = there.join("consolidated.00.pth");
         assert_eq!(hashes(&first).len(), LLAMA.len());
-        // Of each head of 4 rows, halves have become pairs: rows 0, 2, 1, 3.
+        // In each head of 4 rows, halves become pairs: rows 0, 2, 1, 3.
         let rows = numbers(&first, "layers.0.attention.wq.weight");
         let starts: Vec<f64> = rows.chunks(8).take(4).map(|row| row[0]).collect();
         let before = numbers(&source, "model.layers.0.self_attn.q_proj.weight");
@@ -95,13 +96,14 @@ fn llama_goes_to_the_files_of_meta_s_ranks_and_back() {
         let back = out.join("model_to_meta_to_hf/model-00001-of-00001.safetensors");
         assert_eq!(hashes(&back), hashes(&source), "{ranks}");
     }
-    // A part of the model would be taken for all of it.
+    // Part of the model must not be taken for the whole.
     let there = folder.file("out2/model_to_meta");
     fs::remove_file(there.join("consolidated.01.pth")).unwrap();
     let asked = ["convert-model", &text(&there), "--to", "hf", "-o", &text(&folder.file("part"))];
     let error = run(asked).failed();
     assert!(error.contains("some of its files are missing"), "{error}");
-    // More ranks than heads of keys hold the same heads several times, which nothing here undoes.
+    // With more ranks than heads of keys, ranks hold duplicates of heads, which can't be undone
+    // here.
     let asked = ["convert-model", &text(&source), "--to", "meta", "--ranks", "4"];
     let error = run(asked).failed();
     assert!(error.contains("more ranks than heads of keys"), "{error}");
@@ -132,7 +134,7 @@ const OPENAI: &[(&str, &[u64])] = &[
 fn gpt_oss_goes_from_openai_s_files_to_hugging_face_and_back() {
     let folder = Folder::new();
     let source = folder.with("model.safetensors", &model(OPENAI));
-    // OpenAI's config has no model_type: the keys say which model it is.
+    // OpenAI's config has no model_type: the model is recognised by its keys.
     let config = br#"{"num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 2}"#;
     folder.with("config.json", config);
     let out = text(&folder.file("out"));
@@ -211,7 +213,7 @@ fn experts_are_stacked_and_taken_apart() {
     assert_eq!(hashes(&back), hashes(&source));
 }
 
-/// `docs/recipes.md`: the recipe and the command of its example.
+/// The recipe and the command in `docs/recipes.md`.
 #[test]
 fn the_example_of_the_docs_is_followed() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/recipes.md");

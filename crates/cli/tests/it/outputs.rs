@@ -1,5 +1,4 @@
-//! What becomes of files that are replaced, of those that go with them, and of the answer when
-//! nobody reads it.
+//! Replaced files and their shards, and the exit status when standard output is closed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -25,7 +24,7 @@ fn a_replaced_file_keeps_its_permissions() {
     run(["convert", &source, &text(&out), "--force"]).ok();
     assert_eq!(mode(&out), 0o600);
     assert!(fs::metadata(&out).unwrap().len() > 1000);
-    // And one that is repaired in place.
+    // The same holds for a file that is repaired in place.
     let old = folder.file("old.mdl");
     fs::copy(fixture("cerebras/compat/synthetic_1.7.mdl"), &old).unwrap();
     fs::set_permissions(&old, fs::Permissions::from_mode(0o640)).unwrap();
@@ -36,7 +35,7 @@ fn a_replaced_file_keeps_its_permissions() {
 #[test]
 fn shards_of_a_replaced_set_go_with_its_index() {
     let folder = Folder::new();
-    // In the same folder: what lies beside a checkpoint is not read with it for that.
+    // In the same folder: other files in a checkpoint's folder are not read with it.
     let source = text(&folder.file("gpt.pt"));
     run(["convert", &text(&fixture("cerebras/v2.10.0/gpt_small.mdl")), &source]).ok();
     let out = text(&folder.file("model.safetensors"));
@@ -58,7 +57,7 @@ fn shards_of_a_replaced_set_go_with_its_index() {
     assert!(few.contains(&"model-00001-of-00099.safetensors".to_owned()));
     let info = run(["info", &text(&folder.file("model.safetensors.index.json"))]).ok();
     assert!(shards > 1 && !info.contains("missing"), "{info}");
-    // So do the data files of a bundle of TensorFlow.
+    // The data files of a TensorFlow bundle are removed, too.
     let bundle = Folder::new();
     let index = text(&bundle.file("m.index"));
     run(["convert", &source, &index, "--states", "model", "--lossy", "--shard-size", "50kB"]).ok();
@@ -99,7 +98,7 @@ fn the_answer_survives_a_closed_pipe() {
         command.args(&args).stdout(writer).stderr(std::process::Stdio::null());
         assert_eq!(command.status().unwrap().code(), Some(1), "{args:?}");
     }
-    // What only lists ends well when nobody reads on.
+    // A command that only lists succeeds even if its output is closed.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     assert_eq!(statelens().args(["ls", &one]).stdout(writer).status().unwrap().code(), Some(0));

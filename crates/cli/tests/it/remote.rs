@@ -1,4 +1,4 @@
-//! Checkpoints at web addresses, on servers that behave and servers that don't.
+//! Checkpoints at web addresses, on servers that behave well or badly.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,7 +16,7 @@ struct Request {
     if_range: Option<String>,
 }
 
-/// What goes out: status, further lines of the head, and the body.
+/// A response: status, further header lines, and the body.
 type Response = (u16, String, Vec<u8>);
 
 struct TestServer {
@@ -25,7 +25,8 @@ struct TestServer {
 }
 
 impl TestServer {
-    /// Answers each request with what `answer` makes of it and of its number, counted from 1.
+    /// Answers each request with the result of `answer`, which gets the number of the request,
+    /// counted from 1.
     fn start(answer: impl Fn(&Request, usize) -> Response + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -49,7 +50,7 @@ impl TestServer {
         Self { port, asked }
     }
 
-    /// Gives files by ranges; `twist` may change each answer.
+    /// Serves files by ranges; `twist` may change each response.
     fn of(
         files: Vec<(&'static str, Vec<u8>)>,
         twist: impl Fn(&Request, usize, Response) -> Response + Send + Sync + 'static,
@@ -99,7 +100,7 @@ fn write(mut stream: &TcpStream, (status, head, body): Response) {
         false => format!("Content-Length: {}\r\n", body.len()),
     };
     let head = format!("HTTP/1.1 {status} X\r\n{head}{length}Connection: close\r\n\r\n");
-    // A client that has seen enough hangs up.
+    // A client that has read enough closes the connection.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
 }
 
@@ -153,14 +154,14 @@ fn only_the_structure_is_fetched_and_no_more_than_is_allowed() {
     let url = server.at("/large.safetensors");
     let listed = run(["ls", &url]).ok();
     assert!(listed.contains("weight"), "{listed}");
-    // The first bytes, and the last, where other formats have their magic number.
+    // The first bytes and the last, where other formats have their magic number.
     let asked = server.asked();
     assert_eq!(asked.len(), 2, "{asked:?}");
     let fetched: usize =
         asked.iter().map(|asked| asked.range.unwrap()).map(|(a, b)| b - a + 1).sum();
     assert!(fetched < 300_000, "{fetched}");
     assert_eq!(asked[1].if_range.as_deref(), Some("\"1\""));
-    // Converting takes all of it: that is refused before it begins, and can be allowed.
+    // Converting fetches the whole file, which is refused before it begins, unless allowed.
     let folder = Folder::new();
     let out = text(&folder.file("out.pt"));
     let error = run(["convert", &url, &out, "--max-fetch", "200MB"]).failed();
@@ -194,7 +195,7 @@ fn the_files_of_a_set_are_found_by_its_index() {
     );
     assert!(server.asked().iter().all(|asked| asked.path.ends_with("?key=1")));
     assert_eq!(run(["manifest", &server.at(names[1].0)]).ok(), expected);
-    // One that is not there is missing, as it is on the disk.
+    // A shard that the server does not have is missing, as on disk.
     let server = TestServer::of(files(3), |_, _, answer| answer);
     let info = run(["info", &server.at(names[0].0)]);
     assert!(info.out.contains("1 of 3 shards are missing"), "{}{}", info.out, info.err);
@@ -295,7 +296,7 @@ fn what_goes_wrong_is_told() {
         assert!(error.contains(expected), "{error}");
         assert!(error.contains("a.mdl"), "{error}");
     }
-    // Nobody listens there.
+    // There is no server at this address.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = run(["ls", &format!("http://{free}/a.mdl")]).failed();
     assert!(error.contains("could not be reached"), "{error}");

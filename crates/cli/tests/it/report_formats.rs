@@ -1,5 +1,6 @@
-//! Files of public bug reports, by format: what the libraries read, the command reads, and what they refuse, it
-//! does not call sound. `tests/fixtures/reports` has the files and what wrote them.
+//! Files of public bug reports, by format: the command reads what the libraries read, and does not
+//! call sound what they refuse. `tests/fixtures/reports` has the files and the scripts that wrote
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ fn report(name: &str) -> String {
     text(&fixture(&format!("reports/{name}")))
 }
 
-/// The files of a folder of reports.
+/// Returns the files of a folder of reports.
 fn files(folder: &str) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(fixture(&format!("reports/{folder}")))
         .unwrap()
@@ -33,7 +34,7 @@ fn verify(path: &str) -> Ran {
     run(["verify", path])
 }
 
-/// What `verify` prints of a file that it does not call sound.
+/// Returns the output of `verify` for a file that is not sound.
 #[track_caller]
 fn not_sound(path: &str) -> String {
     let ran = verify(path);
@@ -91,7 +92,7 @@ fn records_and_numbers_of_odd_sizes_are_written() {
         }
     }
     assert!(converted >= 55, "{converted}");
-    // numpy.load of what is written from big-endian fields, by numpy 2.4: the same values.
+    // `numpy.load` of numpy 2.4 reads the same values from the output for big-endian fields.
     let mixed = report("h5_void_npz/be/mixed.npy");
     convert(&mixed, &folder.file("m.npy"), &[]).ok();
     run(["diff", &mixed, &text(&folder.file("m.npy"))]).ok();
@@ -229,7 +230,7 @@ fn an_index_and_its_shards_are_compared() {
     assert!(said.contains("model-00002-of-00002.safetensors"), "{said}");
     let folder = Folder::new();
     assert_eq!(convert(&subset, &folder.file("s.safetensors"), &[]).code, Some(2));
-    // The index names four shards, of which none is there; there are two others.
+    // The index names four shards, none of which exists; there are two others.
     let stale = report("sharded/stale_index");
     let listed = run(["ls", &stale]).ok();
     assert!(listed.contains("k1") && listed.contains("k2"), "{listed}");
@@ -265,7 +266,7 @@ fn links_of_hdf5_lead_to_other_files_of_the_folder() {
     let bytes = fs::read(folder.file("t.npy")).unwrap();
     let expected: Vec<u8> = [0f64, 1.0, 2.0, 3.0].into_iter().flat_map(f64::to_le_bytes).collect();
     assert!(bytes.ends_with(&expected));
-    // Without the other file they are named as links to it.
+    // Without the other file they are listed as links to it.
     let alone = folder.file("alone.h5");
     fs::copy(fixture("reports/h5_links/dest.h5"), &alone).unwrap();
     assert!(run(["ls", &text(&alone)]).ok().contains("source.h5, which is not in this folder"));
@@ -302,7 +303,7 @@ fn attributes_of_groups_are_shown_and_compared() {
         assert!(said.contains(line), "{line}: {said}");
     }
     assert!(said.lines().all(|line| line.len() < 3_000));
-    // `__metadata__` of safetensors, too.
+    // The same holds for `__metadata__` of safetensors.
     let diff = run([
         "diff",
         &report("st_metadata_values/text.safetensors"),

@@ -1,4 +1,4 @@
-//! `statelens scan`: what it finds, wherever in a file it hides.
+//! `statelens scan`: its findings, anywhere in a file.
 
 use crate::common::{Folder, fixture, run, statelens};
 
@@ -6,7 +6,7 @@ fn path(name: &str) -> String {
     fixture(name).to_str().unwrap().to_owned()
 }
 
-/// Hostile files: the exit status, and a word that must be said.
+/// Hostile files, with the exit status and a word in the output.
 const ATTACKS: &[(&str, i32, &str)] = &[
     ("computed_names.pkl", 1, "os.system"),
     ("dataclasses_create_fn.pkl", 1, "dataclasses._create_fn"),
@@ -68,7 +68,7 @@ fn hostile_files_are_told_whatever_they_hide_in() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), ATTACKS.len(), wrong.join("\n"));
 }
 
-/// Objects of Python in HDF5, and a layer with code.
+/// Python objects in HDF5, and a layer with code.
 #[test]
 fn hdf5_files_are_looked_into() {
     for (name, word) in [
@@ -85,8 +85,8 @@ fn hdf5_files_are_looked_into() {
     }
 }
 
-/// Real files of which something is told that is worse than a warning, by the start of their
-/// path, and why that is right.
+/// Real files with a finding worse than a warning, by the start of their path, and the reason why
+/// the finding is right.
 const REAL: &[(&str, &str, &str)] = &[
     ("cerebras/errors/", "damage", BROKEN),
     ("cerebras/v2.10.0/custom.mdl", "danger", CODE),
@@ -213,7 +213,7 @@ fn several_files_and_folders_have_one_summary_and_json_lines() {
     let ran = run(["scan", &good, "/nowhere/at/all.pt"]);
     assert_eq!(ran.code, Some(2), "{}{}", ran.out, ran.err);
     assert!(ran.err.contains("no such file"), "{}", ran.err);
-    // One file keeps the form of one object.
+    // The report of a single file is one object.
     let ran = run(["scan", "--json", &good]);
     assert_eq!(ran.json(), serde_json::json!({"statelens": 1, "worst": null, "findings": []}));
 }
@@ -222,7 +222,7 @@ fn several_files_and_folders_have_one_summary_and_json_lines() {
 fn a_pickle_that_breaks_off_is_told_in_json_too() {
     let bytes = std::fs::read(fixture("attacks2/zip_ok.pt")).unwrap();
     let folder = Folder::new();
-    // `data.pkl` lies behind its local header; cut before the end of the archive.
+    // `data.pkl` lies behind its local header; the cut is before the end of the archive.
     let cut = folder.with("cut.pt", &bytes[..bytes.len() - 40]);
     let pickle = folder.with("cut.pkl", b"\x80\x02}q\x00X\x03\x00\x00\x00ab");
     for (file, word) in [(cut, "danger"), (pickle, "damage")] {

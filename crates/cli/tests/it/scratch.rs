@@ -1,4 +1,4 @@
-//! Tensors that lie crosswise in a file: what of the disk is taken to put them in order.
+//! Tensors that are not stored in C order: the disk space used to reorder them.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -9,7 +9,7 @@ use crate::common::{Folder, run};
 /// Rows and columns of a matrix of 70 MB: four times what is held in memory.
 const SIDE: u64 = 4200;
 
-/// A matrix in Fortran order, zero but for a few elements, which are what they are given as.
+/// Writes a matrix in Fortran order that is zero except for the given elements.
 fn matrix(path: &Path, elements: &[(u64, u64, f32)]) {
     let mut head =
         format!("{{'descr': '<f4', 'fortran_order': True, 'shape': ({SIDE}, {SIDE}), }}");

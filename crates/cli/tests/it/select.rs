@@ -1,5 +1,5 @@
-//! Lists that are sorted and filtered, slices, names by a list, many files at once, merging, and
-//! where what is converted goes.
+//! Sorted and filtered lists, slices, lists of names, several files at once, merging, and the
+//! destinations of conversions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn keys(args: &[&str]) -> Vec<String> {
     entries.iter().map(|one| one["key"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Four tensors of several sizes and dtypes.
+/// Writes four tensors of several sizes and dtypes.
 fn small(folder: &Folder) -> PathBuf {
     let file = safetensors(&[
         ("h.10.w", "U8", &[3], &[1, 2, 3]),
@@ -68,7 +68,7 @@ fn slices_are_those_of_numpy() {
     assert_eq!(slice["values"], serde_json::json!([0, 100, 200, 300, 600, 700, 800, 900]));
     assert_eq!(shown("w[-1, ::-2]")["values"], serde_json::json!([2300, 2100, 1900]));
     assert_eq!(shown("w[3]")["values"][0], 1800);
-    // A key with brackets is itself.
+    // A key that ends with brackets takes precedence over a slice.
     assert_eq!(shown("w[0]")["values"], serde_json::json!([9]));
     let said = run(["show", &file, "w[1:3, 0:2]"]).ok();
     let at = said.find("values").unwrap();
@@ -117,7 +117,7 @@ fn outputs_go_where_they_are_wanted() {
     run(["convert", &source, &format!("{}/new/", text(&into)), "--to", "torch"]).ok();
     assert!(folder.file("a/new/small.pt").is_file());
     assert!(run(["convert", &source, &text(&into)]).failed().contains("--to"));
-    // What fails leaves no folder behind.
+    // A failed conversion leaves no folder behind.
     let lost = folder.file("x/y/z.safetensors");
     let strings = text(&fixture("tf/saved_model"));
     run(["convert", &strings, &text(&lost)]).failed_after_losses();
@@ -135,7 +135,7 @@ fn a_file_is_replaced_in_place_when_the_new_one_is_complete() {
     assert_eq!(info["format"]["version"], "0.4");
     assert_eq!(info["dtypes"][0]["dtype"], "bfloat16");
     let before = fs::read(&file).unwrap();
-    // What would be falsified is not kept.
+    // Falsified output is not kept.
     let error = run(["convert", &text(&file), "--in-place", "--select", "nothing"]).failed();
     assert!(error.contains("nothing"), "{error}");
     assert!(fs::read(&file).unwrap() == before);
@@ -199,7 +199,7 @@ fn checkpoints_are_merged_unless_they_collide() {
     let model = text(&small(&folder));
     let bytes = safetensors(&[("lora.a", "U8", &[2], &[4, 5]), ("lora.b", "U8", &[1], &[6])]);
     fs::create_dir(folder.file("other")).unwrap();
-    // Of the same name, in another folder.
+    // A file with the same name in another folder.
     let adapter = text(&folder.with("other/small.safetensors", &bytes));
     let out = text(&folder.file("merged.safetensors"));
     run(["merge", &model, &adapter, &out]).ok();
@@ -216,7 +216,7 @@ fn checkpoints_are_merged_unless_they_collide() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.err.contains("the last of each is taken"), "{}", ran.err);
     assert_eq!((keys(&[&out]).len(), values("x")), (4, vec![7].into()));
-    // Dicts in dicts are merged, and formats may differ.
+    // Nested dicts are merged, and the formats may differ.
     let trainer = text(&fixture(TRAINER));
     let mine = text(&folder.file("m.pt"));
     let theirs = text(&folder.file("o.mdl"));

@@ -1,4 +1,4 @@
-//! `statelens serve` and `open` before they serve. What they serve is tested in a browser
+//! `statelens serve` and `open` before they serve. The site itself is tested in a browser
 //! (`tests/page/serve.test.mjs`), for which the command is built with the page in it.
 
 use crate::common::{run, skipped};

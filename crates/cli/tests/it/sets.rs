@@ -1,4 +1,4 @@
-//! Checkpoints of several files: named by a folder, an index or a shard; written in shards.
+//! Checkpoints of several files: named by a folder, an index or a shard, and written in shards.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ const SHARDS: [&str; 3] = [
     "model-00003-of-00003.safetensors",
 ];
 
-/// The set of the fixtures without some of its files.
+/// Copies the set of the fixtures without some of its files.
 fn set(folder: &Folder, without: &[&str]) {
     let source = fixture("hf_sharded_safetensors");
     for name in SHARDS.iter().chain(&["model.safetensors.index.json"]) {
@@ -34,7 +34,7 @@ fn a_folder_an_index_and_a_shard_name_the_same_checkpoint() {
     for name in ["model.safetensors.index.json", SHARDS[1]] {
         assert_eq!(run(["manifest", &text(&folder.file(name))]).ok(), whole);
     }
-    // A second checkpoint: which one is meant has to be said.
+    // With a second checkpoint in the folder, the file must be named.
     fs::copy(fixture("safetensors/order.safetensors"), folder.file("order.safetensors")).unwrap();
     let error = run(["ls", &text(folder.path())]).failed();
     assert!(
@@ -71,7 +71,7 @@ fn a_missing_shard_is_named() {
     assert_eq!(finding["missing"], serde_json::json!([SHARDS[1]]));
     let listed = run(["ls", &text(folder.path())]).ok();
     assert_eq!(listed.lines().filter(|line| line.contains("unknown")).count(), 2, "{listed}");
-    // It can't be converted whole, and can without what is missing.
+    // It can't be converted whole, but it can without the missing keys.
     let out = folder.file("out.pt");
     let input = text(&folder.file(SHARDS[0]));
     let error = run(["convert", &input, &text(&out)]).failed_after_losses();
@@ -83,7 +83,7 @@ fn a_missing_shard_is_named() {
 #[test]
 fn a_part_of_a_set_is_not_written_as_if_it_were_the_whole() {
     let folder = Folder::new();
-    // Without the index nobody knows what is in the shards that are not there.
+    // Without the index, the contents of the missing shards are unknown.
     set(&folder, &[SHARDS[1], "model.safetensors.index.json"]);
     let keras = fixture("keras");
     for name in ["k3_sharded.weights.json", "k3_sharded_00001.weights.h5"] {

@@ -1,4 +1,4 @@
-//! `statelens stats` and `hist`, held against numpy.
+//! `statelens stats` and `hist`, compared with numpy.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn values() -> String {
     fixture(VALUES).to_string_lossy().into_owned()
 }
 
-/// A safetensors file of 32-bit floats.
+/// Writes a safetensors file of 32-bit floats.
 fn floats(path: &std::path::Path, tensors: &[(&str, &[usize], Vec<f32>)]) {
     let (mut head, mut data) = (serde_json::Map::new(), Vec::new());
     for (key, shape, values) in tensors {
@@ -34,7 +34,7 @@ fn every_tensor_has_what_numpy_says_of_it() {
     for tensor in tensors {
         let key = tensor["key"].as_str().unwrap();
         let expected = &expected[key];
-        // The format has no such dtype: these are pairs.
+        // The format lacks this dtype; these are pairs.
         if key.starts_with("C128.") {
             continue;
         }
@@ -43,7 +43,7 @@ fn every_tensor_has_what_numpy_says_of_it() {
         }
         for name in ["min", "max", "mean", "std", "l1", "l2", "abs_mean", "abs_max"] {
             match expected[name].as_str().map(|text| text.parse::<f64>().unwrap()) {
-                // Beyond all doubles, or there is none.
+                // Larger than any double, or undefined.
                 None => assert!(tensor[name].is_null() || tensor[name] == "inf", "{name} of {key}"),
                 Some(wanted) => {
                     let found = tensor[name].as_f64().unwrap();
@@ -110,7 +110,7 @@ fn scripts_can_ask_whether_anything_is_wrong() {
     assert_eq!(fails(&["*.zeros", "--fail-on", "zero"]), Some(1));
     assert_eq!(fails(&["F32.const", "--fail-on", "zero"]), Some(0));
     assert_eq!(fails(&["F32.const", "--fail-on", "constant"]), Some(1));
-    // What is not listed is looked at all the same.
+    // `--fail-on` applies to tensors that are not listed, too.
     assert_eq!(fails(&["*", "--where", "nan=0", "--fail-on", "nan"]), Some(1));
 }
 
@@ -118,7 +118,8 @@ fn scripts_can_ask_whether_anything_is_wrong() {
 fn rows_are_told_on_demand_and_findings_stand_below() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
-    // Sixty-four rows of 3, 4, 0, 0 times a number; the last four are zeros, and row 50 is row 49.
+    // Sixty-four rows of 3, 4, 0, 0 times a number. The last four are zero, and row 50 equals row
+    // 49.
     let row = |at: usize| [3.0, 4.0, 0.0, 0.0].map(|it| it * (at + 1) as f32);
     let embed: Vec<f32> = (0..64)
         .flat_map(|at| match at {
@@ -165,7 +166,7 @@ fn rows_are_told_on_demand_and_findings_stand_below() {
     assert_eq!((&dead["grade"], &dead["place"]), (&json!("warning"), &json!("h.1.up[5, 0]")));
     found("`h.0.up` and `h.2.up` are equal bit for bit");
 
-    // Without being asked for it tells what it found, and not each row.
+    // By default the findings are listed, but not each row.
     let json = run(["stats", "--json", path]).json();
     assert_eq!(json["tensors"][0]["rows"], Value::Null);
     let text = run(["stats", path, "--rows"]).ok();
@@ -201,7 +202,7 @@ fn layers_are_taken_together() {
             )
         })
         .collect();
-    // A file of safetensors is sorted by key where it is written; ours is as it is.
+    // safetensors files are sorted by key when they are written; this one is not.
     let mut sorted = groups.clone();
     sorted.sort_by_key(|group| group.0.to_owned());
     let wanted = [
@@ -221,7 +222,7 @@ fn layers_are_taken_together() {
 fn large_tensors_are_read_in_parts_by_all_workers() {
     let folder = Folder::new();
     let path = folder.file("large.safetensors");
-    // Several parts, none of which begins where another one ends in values.
+    // Several parts, so that values cross their boundaries.
     let count = (80 << 20) / 4;
     let mut values: Vec<f32> =
         (0..count).map(|at| ((at * 2_654_435_761_usize) % 1_000_003) as f32 / 1e3).collect();
@@ -300,7 +301,8 @@ fn it_can_be_stopped() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // It reads the values once it has read far more than a header. All 16 GB would take minutes.
+    // A command that has read far more than a header is reading values. Reading all 16 GB would
+    // take minutes.
     let read = |child: &std::process::Child| -> u64 {
         let counts = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap_or_default();
         counts.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok()).unwrap_or(0)
@@ -357,7 +359,7 @@ fn tensors_and_slices_are_taken_out() {
         (&ls["entries"][0]["key"], &ls["entries"][0]["shape"]),
         (&json!("w"), &json!([1, 4]))
     );
-    // It is not replaced unasked, and nothing is left where it fails.
+    // It is not replaced by default, and a failure leaves nothing.
     let out = out.to_str().unwrap();
     assert!(run(["export", path, "w", out]).failed().contains("--force"));
     run(["export", path, "w", out, "--force"]).ok();
@@ -367,7 +369,7 @@ fn tensors_and_slices_are_taken_out() {
     assert!(run(["export", path, "w[9]", out]).failed().contains("is not a slice"));
 }
 
-/// A PNG: its width and its dots, three bytes each.
+/// Returns the width and the pixels of a PNG, three bytes each.
 fn png(path: &std::path::Path) -> (usize, Vec<u8>) {
     let file = std::io::BufReader::new(fs::File::open(path).unwrap());
     let mut reader = png::Decoder::new(file).read_info().unwrap();
@@ -381,9 +383,9 @@ fn png(path: &std::path::Path) -> (usize, Vec<u8>) {
 fn pictures_show_what_is_largest_in_each_block() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
-    // By numpy: a = ((np.arange(70 * 90) * 7919) % 1009 - 504).astype("f4").reshape(70, 90); a[33, 41] = 9000;
-    // a[3, 88] = -4000; a[69, 0] = nan; b = np.pad(a, ((0, 2), (0, 0))).reshape(9, 8, 9, 10);
-    // np.nanmax(abs(b), axis=(1, 3))
+    // With numpy: a = ((np.arange(70 * 90) * 7919) % 1009 - 504).astype("f4").reshape(70, 90);
+    // a[33, 41] = 9000; a[3, 88] = -4000; a[69, 0] = nan; b = np.pad(a, ((0, 2), (0,
+    // 0))).reshape(9, 8, 9, 10); np.nanmax(abs(b), axis=(1, 3))
     let mut values: Vec<f32> = (0..70 * 90).map(|at| ((at * 7919) % 1009 - 504) as f32).collect();
     (values[33 * 90 + 41], values[3 * 90 + 88], values[69 * 90]) = (9000.0, -4000.0, f32::NAN);
     floats(&path, &[("w", &[70, 90], values), ("t", &[2, 3, 4], vec![1.0; 24])]);
@@ -393,7 +395,7 @@ fn pictures_show_what_is_largest_in_each_block() {
     let said = run(args).ok();
     assert!(said.contains("w.png: w, float32 [70, 90]"), "{said}");
     let (width, dots) = png(&out);
-    // A block is 8 rows and 10 columns, and a dot here: the map is where the axes leave it.
+    // A block has 8 rows and 10 columns and is one pixel; the map is offset by the axes.
     let (left, top) = (5 * 8 + 14, 3 * 14);
     let dot = |row: usize, column: usize| {
         let at = ((top + row) * width + left + column) * 3;
@@ -401,7 +403,7 @@ fn pictures_show_what_is_largest_in_each_block() {
     };
     assert_eq!(dot(4, 4), [122, 58, 4], "9000 has the strongest orange");
     assert_eq!(dot(8, 0), [201, 22, 140], "NaN");
-    // -4000 of 9000: between pale and blue; 504 of 9000 nearly nothing.
+    // -4000 of 9000 is between pale and blue; 504 of 9000 is nearly white.
     assert_eq!(dot(0, 8), [127, 170, 218]);
     assert!(dot(2, 2).iter().all(|it| *it > 225), "{:?}", dot(2, 2));
 
@@ -448,7 +450,7 @@ fn a_dry_run_tells_what_a_cast_would_lose() {
     let (path, out) = (path.to_str().unwrap(), out.to_str().unwrap());
     let args = ["convert", path, out, "--cast", "w=float16", "--dry-run", "--scan"];
     let ran = run(args);
-    // As the conversion itself would, it ends by refusing that.
+    // Fails as the conversion itself would.
     assert_eq!(ran.code, Some(2), "{}{}", ran.out, ran.err);
     assert!(ran.out.contains("6 numbers, 3 of them rounded"), "{}", ran.out);
     assert!(ran.err.contains("would be falsified: `w`"), "{}", ran.err);

@@ -1,4 +1,5 @@
-//! Where a new user stumbled: each did something else than what was asked for, or said nothing.
+//! Cases in which new users failed: the command did something else than they requested, or was
+//! silent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A trainer's checkpoint in a folder of its own.
+/// Copies a trainer's checkpoint into a folder.
 fn trainer(folder: &Folder) -> PathBuf {
     let path = folder.file("g.mdl");
     fs::copy(fixture(TRAINER), &path).unwrap();
@@ -24,7 +25,7 @@ fn keys(path: &Path) -> Vec<String> {
     entries.iter().map(|one| one["key"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What a run printed that ended well, and what it warned of.
+/// Returns the output and the warnings of a successful run.
 #[track_caller]
 fn warned(ran: Ran) -> (String, String) {
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
@@ -51,7 +52,7 @@ fn a_prefix_is_stripped_from_the_model_of_a_trainer() {
     let keys = keys(&out);
     assert!(keys.contains(&"model.wte.weight".to_owned()), "{keys:?}");
     assert!(keys.iter().any(|key| key.starts_with("__metadata__.")), "{keys:?}");
-    // What `check` proposes can be done.
+    // The command that `check` suggests works.
     let reference =
         folder.with("keys.txt", b"wte.weight float32 [97, 32]\nwpe.weight float32 [16, 32]\n");
     let against = text(&reference);
@@ -69,7 +70,7 @@ fn diff_edits_in_the_order_of_convert() {
     let edits = ["--select", "model.*", "--exclude", "*.wpe.*", "--strip-prefix", "model."];
     run([&["convert", &source, &out][..], &edits].concat()).ok();
     run([&["diff", &source, &out][..], &edits].concat()).ok();
-    // The other way round, with the prefix on the right.
+    // In the other direction, with the prefix on the right.
     let all = text(&folder.file("all.pt"));
     run(["convert", &source, &all, "--select", "model.*", "--strip-prefix", "model."]).ok();
     run(["diff", &all, &source, "--prefix", "model.", "--select", "model.*"]).ok();
@@ -141,7 +142,7 @@ fn edits_that_match_nothing_are_told() {
     let (_, err) = warned(run(args));
     assert!(err.contains("--rename nothing=>x: no key matches"), "{err}");
     assert!(err.contains("--exclude none.*: no key matches"), "{err}");
-    // What one rename made, the next may match.
+    // A rename may match the result of an earlier one.
     let out = text(&folder.file("b.pt"));
     let args = ["--rename", "wte=>emb", "--rename", "emb=>tok", "--exclude", "optimizer.*"];
     run([&["convert", &source, &out][..], &args].concat()).ok();
@@ -191,7 +192,7 @@ fn a_dash_is_standard_input_and_output() {
     let out = folder.with("out.safetensors", &piped.stdout);
     assert_eq!(keys(&out).iter().filter(|key| key.starts_with("model.")).count(), 29);
     assert_eq!(folder.names(), ["g.mdl", "out.safetensors"]);
-    // What is cut into several files can't be a stream.
+    // Several files can't be written to a stream.
     let args = ["convert", &text(&source), "-", "--to", "tensorflow"];
     let error = run(args).failed();
     assert!(error.contains("standard output"), "{error}");
@@ -366,7 +367,7 @@ fn a_format_is_known_by_the_extension_of_its_names() {
     for (named, of) in [("pt", "torch"), ("pth", "torch"), ("mdl", "cerebras")] {
         assert_eq!(written(named), written(of), "--to {named}");
     }
-    // Names of two formats end so: it has to be said which.
+    // Two formats use these names, so the format must be given.
     assert_eq!(run(["convert", &text(&file), "b.out", "--to", "ckpt"]).code, Some(2));
     assert_eq!(run(["convert", &text(&file), "b.out", "--to", "h5"]).code, Some(2));
 }
@@ -436,7 +437,7 @@ fn a_comparison_of_others_tells_no_prefix() {
         let tensors = keys.map(|key| (key, "U8", &[1][..], &[1][..]));
         text(&folder.with(name, &safetensors(&tensors)))
     };
-    // One tail of three is the same, which says nothing.
+    // Only one ending of three is the same, which proves nothing.
     let left = one("l.safetensors", ["net.a.w", "net.b.w", "net.c.w"]);
     let right = one("r.safetensors", ["a.w", "x", "y"]);
     let ran = run(["diff", &left, &right]);

@@ -1,5 +1,5 @@
-//! `statelens summary`: the same bytes each time, fingerprints that anybody can work out, links
-//! that hold what they should and no more.
+//! `statelens summary`: reproducible output, fingerprints that can be computed independently, and
+//! links with exactly the intended contents.
 
 use crate::common::*;
 use sha2::{Digest, Sha256};
@@ -47,7 +47,7 @@ fn every_kind_tells_the_same_each_time_and_no_folder() {
     assert!(odd.contains("--to"), "{odd}");
 }
 
-/// A safetensors file whose layers are in the order of their names as text, as most models' are.
+/// Writes a safetensors file whose layers are sorted as text, as in most models.
 fn lexicographic(folder: &Folder, layers: u64, odd: u64) -> std::path::PathBuf {
     let mut head = serde_json::Map::new();
     let mut keys: Vec<(String, u64)> = (0..layers)
@@ -89,7 +89,7 @@ fn layers_are_told_once_in_whichever_order_they_are_written() {
     assert_eq!(folded[1]["key"], "model.layers.0\u{2013}31.mlp.up.weight");
     let rest = (&folded[1]["times"], &folded[1]["shape"], &folded[1]["bytes"]);
     assert_eq!(rest, (&32.into(), &serde_json::json!([2]), &(32 * 8).into()));
-    // A layer of another shape is told for itself.
+    // A layer of another shape is listed separately.
     let file = lexicographic(&folder, 32, 3);
     let json = run(["summary", file.to_str().unwrap(), "--to", "json"]).ok();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -130,7 +130,7 @@ fn json_is_as_its_document_says() {
     let find = |key: &str| keys.iter().find(|entry| entry["key"] == key).unwrap();
     let weight = find("model.model.ln_f.weight");
     assert_eq!((&weight["dtype"], &weight["elements"]), (&"float32".into(), &32.into()));
-    // As numpy tells of the values that torch reads.
+    // As numpy computes from the values that torch reads.
     let of = &weight["statistics"];
     assert_eq!((&of["count"], &of["nan"], &of["zeros"]), (&32.into(), &0.into(), &0.into()));
     let documented = include_str!("../../../../docs/summary.md");
@@ -218,7 +218,7 @@ fn states_are_counted_as_info_counts_them() {
         let told = summary(&["--to", "json"], path);
         let json: serde_json::Value = serde_json::from_str(&told).unwrap();
         let info = run(["info", "--json", fixture(path).to_str().unwrap()]).json();
-        // The summary is a format of its own, which pages that were saved have.
+        // The summary is a format of its own, which saved pages use.
         let counts = |state: &serde_json::Value, params: &str| {
             ["state", "leaves", "tensors", params, "bytes"].map(|name| state[name].clone())
         };

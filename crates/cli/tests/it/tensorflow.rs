@@ -1,4 +1,4 @@
-//! TensorFlow's checkpoints by their prefix, and the two commands that convert them.
+//! TensorFlow checkpoints named by their prefix, and the two commands that convert them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,12 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A prefix below `tests/fixtures`, which is no file itself.
+/// Returns a prefix below `tests/fixtures`, which is not itself a file.
 fn prefix(folder: &str, name: &str) -> PathBuf {
     fixture(folder).join(name)
 }
 
-/// Key and hash of every leaf.
+/// Returns key and hash of every leaf.
 fn hashes(path: &Path) -> Vec<(String, String)> {
     let manifest = run(["manifest", "--json", &text(path)]).json();
     let text = |value: &serde_json::Value| value.as_str().unwrap_or("").to_owned();
@@ -50,7 +50,7 @@ fn to_h5_and_back_is_the_same() {
     );
     assert_eq!(hashes(&back), hashes(&source));
     assert_eq!(hashes(&folder.file("checkpoint")), hashes(&source));
-    // Nothing that exists is replaced unasked, whichever of the files it is.
+    // By default none of the existing files is replaced.
     std::fs::remove_file(folder.file("model.ckpt-100.index")).unwrap();
     let error = run(["h5-to-tensorflow", &text(&h5), &text(&back)]).failed();
     assert!(error.contains("--force"), "{error}");
@@ -83,14 +83,15 @@ fn variables_of_an_object_graph_have_the_names_that_users_know() {
     let file = text(&prefix("tf/tf2_checkpoint", "ckpt-1"));
     let listed = run(["ls", &file, "mod/*"]).ok();
     let whole = "mod/w/.ATTRIBUTES/VARIABLE_VALUE";
-    // The key is what every other command takes; the name that users know stands beside it.
+    // The first column has the key that every other command accepts; the second, the name that
+    // users know.
     let line = listed.lines().find(|line| line.starts_with(whole)).unwrap();
     assert_eq!(line.split_whitespace().nth(1), Some("mod/w"), "{listed}");
     for key in ["mod/w", whole] {
         assert!(run(["show", &file, key]).ok().contains(whole));
         assert!(run(["ls", &file, key]).ok().contains("mod/w "));
     }
-    // What stands before the first slash is the state.
+    // The part before the first slash is the state.
     let folder = Folder::new();
     let out = text(&folder.path().join("out.safetensors"));
     for (options, left) in [
@@ -105,7 +106,7 @@ fn variables_of_an_object_graph_have_the_names_that_users_know() {
         assert!(keys.iter().all(|leaf| leaf["key"].as_str().unwrap().starts_with(left)));
         assert_eq!(keys.len() == 1, left == "mod/w/", "{keys:?}");
     }
-    // What programs read is what the file says.
+    // JSON has the key of the file.
     let keys = run(["ls", "--json", &file]).json();
     assert!(keys["entries"].as_array().unwrap().iter().any(|leaf| leaf["key"] == whole));
 }

@@ -1,4 +1,4 @@
-//! The commands for those who train, on the files that the original tools read and wrote.
+//! The commands for training, on files that the original tools read and wrote.
 
 use std::fs;
 use std::io::Write as _;
@@ -33,7 +33,7 @@ fn a_repaired_checkpoint_is_that_of_the_original_script() {
     assert_eq!(said.lines().filter(|line| line.starts_with("repaired")).count(), 7, "{said}");
     assert!(said.contains("model.ln_f.weight, which was missing"), "{said}");
     matches(&new, &original, &[]);
-    // As the original leaves it: no version, no codecs, weights of two names once.
+    // As in the original's output: no version, no codecs, and tied weights stored once.
     let show = |path: &Path| run(["show", &text(path), "global_step"]).ok();
     assert_eq!(version(&new), version(&original));
     assert!(show(&new).contains("is_scalar"), "{}", show(&new));
@@ -138,8 +138,8 @@ fn the_dataloader_state_is_that_of_the_original_script() {
     let said = run(args.iter().copied().chain([text(&map).as_str()])).ok();
     assert!(said.starts_with("replaced "), "{said}");
     assert!(said.contains("1,230 samples"), "{said}");
-    // The checkpoint that the original was run on is of another run with the same seed, whose
-    // weights differ in the last bits: its state is compared, and all else with the source.
+    // The original was run on a checkpoint of another run with the same seed, whose weights differ
+    // in the last bits. So only its state is compared with it, and everything else with the source.
     matches(&map, &fixture("cerebras/compat/dl_map.mdl"), &["--select", "dataloader*"]);
     matches(&map, Path::new(&source), &["--exclude", "dataloader*"]);
     assert_eq!(version(&map), "0.4");
@@ -160,7 +160,7 @@ fn the_dataloader_state_is_that_of_the_original_script() {
     .ok();
     matches(&iterable, &fixture("cerebras/compat/dl_iterable.mdl"), &["--select", "dataloader*"]);
     matches(&iterable, Path::new(&source), &["--exclude", "dataloader*"]);
-    // A checkpoint without one.
+    // A checkpoint without this state.
     let without = folder.file("without.mdl");
     run(["convert", &source, &text(&without), "--exclude", "dataloader*"]).ok();
     let added = folder.file("added.mdl");
@@ -236,7 +236,7 @@ fn checking_says_whether_it_would_load() {
     let (code, answer) = check(&source, &shape, &["--no-strict"]);
     assert_eq!((code, answer["shapes"][0]["key"].as_str()), (Some(1), Some("model.ln_f.weight")));
 
-    // A prefix too many, and the option that takes it away.
+    // An extra prefix, and the option that removes it.
     let bare = folder.file("bare.pt");
     run([
         "convert",
@@ -332,7 +332,7 @@ fn a_run_folder_is_sorted_as_the_trainer_does() {
     assert!(table.contains("6 checkpoints"), "{table}");
     let latest = run(["latest", &path]).ok();
     assert_eq!(latest.trim_end(), text(&folder.file("checkpoint_100_20240131_235959.mdl")));
-    // The index decides where there is one.
+    // If there is an index, it decides.
     folder.with("checkpoints_index.yaml", b"- m/checkpoint_10.mdl\n- m/checkpoint_7.mdl\n");
     let json = run(["runs", &path, "--json", "--quick"]).json();
     assert_eq!(json["latest"], "checkpoint_10.mdl");
@@ -389,7 +389,7 @@ fn pruning_shows_first_and_touches_old_checkpoints_only() {
             "statelens-trash",
         ]
     );
-    // What is in the trash already is kept beside the next of its name.
+    // Files in the trash are kept when another one with the same name follows.
     fs::write(folder.file("checkpoint_5.mdl"), b"another").unwrap();
     run(["prune", &path, "--keep", "2", "--apply"]).ok();
     assert_eq!(fs::read(trash.join("checkpoint_5.mdl")).unwrap(), seed);
@@ -403,7 +403,7 @@ fn pruning_shows_first_and_touches_old_checkpoints_only() {
     assert!(run(["prune", "no such folder", "--keep", "1"]).failed().contains("no such folder"));
 }
 
-/// A run folder with sound checkpoints of steps 1 to 3, and what `newest` makes of step 4.
+/// Returns a run folder with sound checkpoints of steps 1 to 3, and the bytes `newest` as step 4.
 fn run_with_newest(newest: &[u8]) -> Folder {
     let folder = Folder::new();
     for step in 1..=3 {
@@ -432,7 +432,7 @@ fn pruning_never_counts_a_damaged_checkpoint_as_kept() {
         let folder = run_with_newest(newest);
         let path = text(folder.path());
         let newest = text(&folder.file("checkpoint_4.mdl"));
-        // It is told when it is printed, and skipped when that is asked.
+        // `latest` prints it with a warning, and `--sound` skips it.
         let latest = run(["latest", &path]);
         assert_eq!((latest.code, latest.out.trim_end()), (Some(0), newest.as_str()));
         assert!(latest.err.contains("not sound") && latest.err.contains(why), "{}", latest.err);
@@ -442,7 +442,7 @@ fn pruning_never_counts_a_damaged_checkpoint_as_kept() {
         assert!(sound.err.contains("skipped: checkpoint_4.mdl"), "{}", sound.err);
         let table = run(["runs", &path]).ok();
         assert!(table.contains(why), "{table}");
-        // The plan names it; the newest sound one stays beside it.
+        // The plan lists it as unsound; the newest sound one stays with it.
         let json = run(["prune", &path, "--keep", "1", "--json"]).json();
         assert_eq!(json["files"], serde_json::json!(["checkpoint_1.mdl", "checkpoint_2.mdl"]));
         assert_eq!(json["unsound"][0]["name"], "checkpoint_4.mdl");
@@ -450,7 +450,7 @@ fn pruning_never_counts_a_damaged_checkpoint_as_kept() {
         let said = run(["prune", &path, "--keep", "1", "--apply", "--delete"]).ok();
         assert!(said.contains("not sound  checkpoint_4.mdl"), "{said}");
         assert_eq!(folder.names(), ["checkpoint_3.mdl", "checkpoint_4.mdl"]);
-        // Fewer sound ones than are to be kept: nothing goes.
+        // Nothing is removed if there are fewer sound ones than must be kept.
         let said = run(["prune", &path, "--keep", "2", "--apply"]).ok();
         assert!(said.contains("1 of 2 to keep"), "{said}");
         assert_eq!(folder.names(), ["checkpoint_3.mdl", "checkpoint_4.mdl"]);
@@ -469,8 +469,8 @@ fn a_disk_that_fills_up_loses_nothing() {
     let file = folder.file("a.mdl");
     fs::copy(fixture("cerebras/compat/synthetic_1.7.mdl"), &file).unwrap();
     let before = fs::read(&file).unwrap();
-    // The shell ignores the signal that the limit would send; the limit is in blocks of 512 or
-    // 1024 bytes, less than either file needs.
+    // The shell ignores the signal that the limit would send. The limit is in blocks of 512 or 1024
+    // bytes, less than either file needs.
     let limited = |args: &[&str]| {
         let output = std::process::Command::new("sh")
             .args(["-c", "trap '' XFSZ; ulimit -f 2; exec \"$@\"", "sh"])
@@ -487,7 +487,7 @@ fn a_disk_that_fills_up_loses_nothing() {
     let sound = text(&fixture("cerebras/v2.4.0/gpt_small.mdl"));
     let error = limited(&["upgrade", &sound, "-o", &new]);
     assert!(error.contains("writing failed"), "{error}");
-    // Folders that were made for it go again.
+    // Created folders are removed again.
     let error = limited(&["upgrade", &sound, "-o", &text(&folder.file("no/such/new.mdl"))]);
     assert!(error.contains("writing failed"), "{error}");
     assert_eq!(fs::read(&file).unwrap(), before);
@@ -518,7 +518,7 @@ fn bad_inputs_are_told_and_nothing_is_lost() {
             assert!(error.contains(said), "{args:?}: {error}");
         }
     }
-    // What is not whole must not look as if it were.
+    // An incomplete checkpoint must not become one that looks complete.
     let cut = text(&fixture("cerebras/errors/no_success.mdl"));
     for args in [
         vec!["upgrade", &cut, "--to", "0.4", "-o", &out],

@@ -1,4 +1,5 @@
-//! What is far more than its file holds: every command that would go through it wants a word.
+//! Checkpoints that expand to far more than their file: every command that reads all values
+//! requires permission.
 
 use std::path::Path;
 
@@ -8,7 +9,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A tensor of `numel` float32 ones, each of them the same element of the storage.
+/// Writes a tensor of `numel` float32 ones, all of which are the same element of the storage.
 fn ones(path: &Path, numel: u32) -> String {
     let int = |int: u32| [&b"J"[..], &int.to_le_bytes()[..]].concat();
     let text_of =
@@ -60,7 +61,7 @@ fn every_command_wants_a_word() {
     }
     let written = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(written, 1, "nothing was written");
-    // Little of it is little.
+    // Reading a few values is allowed.
     run(["show", &file, "k"]).ok();
     run(["export", &file, "k[:10]", &out("few.npy")]).ok();
     run(["scan", &file]).ok();
@@ -69,7 +70,7 @@ fn every_command_wants_a_word() {
 #[test]
 fn with_a_word_it_is_done() {
     let folder = Folder::new();
-    // A little over a gigabyte, below which nobody is asked.
+    // A little over a gigabyte, below which no permission is required.
     let file = ones(&folder.path().join("ones.pt"), 270_000_000);
     run(["stats", &file]).failed();
     let told = run(["stats", "--json", "--limit", "none", &file]).json();
@@ -80,8 +81,8 @@ fn with_a_word_it_is_done() {
 #[test]
 fn every_command_goes_on_with_it() {
     let folder = Folder::new();
-    // One text of 4 kB that is named so often that it is 72 MB, more than nobody is asked about:
-    // they are gone through quickly.
+    // A text of 4 kB with so many references that they total 72 MB, which exceeds the limit but is
+    // processed quickly.
     let mut pickle = b"\x80\x02](X".to_vec();
     pickle.extend(4096u32.to_le_bytes());
     pickle.extend([b'x'; 4096]);

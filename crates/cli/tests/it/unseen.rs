@@ -1,12 +1,12 @@
-//! Characters that nobody sees, or that turn the text around them, in keys, names of files, values
-//! and arguments: no command prints them, to whichever stream, in text or in JSON.
+//! Invisible characters, and characters that change the direction of text, in keys, file names,
+//! values and arguments: no command prints them, to either stream, in text or in JSON.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common::{Folder, Ran, fixture, run};
 
-/// Each in the middle of what it is in.
+/// All of them, between visible characters.
 const UNSEEN: &str =
     "a\u{61c}\u{2028}\u{2029}\u{feff}\u{ad}\u{2060}\u{e0041}\u{202e}\u{2066}\u{1b}b";
 
@@ -14,7 +14,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A safetensors file with tensors of two float32 under these keys.
+/// Writes a safetensors file with tensors of two float32 values under these keys.
 fn weights(path: &Path, keys: &[&str], values: [f32; 2]) -> String {
     let mut header = serde_json::Map::new();
     for (at, key) in keys.iter().enumerate() {
@@ -30,7 +30,7 @@ fn weights(path: &Path, keys: &[&str], values: [f32; 2]) -> String {
     text(path)
 }
 
-/// What was printed that nobody should see, and by which command.
+/// Returns the first invisible character that was printed, with the command.
 fn unseen(args: &[&str], ran: &Ran) -> Option<String> {
     let printed = format!("{}{}", ran.out, ran.err);
     let found = UNSEEN.chars().find(|c| !c.is_ascii_alphabetic() && printed.contains(*c))?;
@@ -100,7 +100,7 @@ fn keys_and_names_of_files_are_printed_without_them() {
 fn what_is_found_in_a_pickle_is_told_without_them() {
     let folder = Folder::new();
     let name = UNSEEN.replace('\u{1b}', "");
-    // `GLOBAL os system` with an argument, and one whose name is hidden.
+    // `GLOBAL os system` with an argument, and one with a hidden name.
     let evil = folder.path().join(format!("{UNSEEN}.pkl"));
     let long =
         |text: &str| [&b"X"[..], &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
@@ -162,7 +162,7 @@ fn run_folders_are_listed_without_them() {
             &["latest", &path, "--sound", "--json"],
         ] {
             let ran = run(args);
-            // A path is printed to be used: that of `latest` is the file's own.
+            // `latest` prints a path for use by other commands, so it is the file's own.
             let is_path = args[0] == "latest" && ran.code == Some(0);
             if !is_path {
                 assert_eq!(unseen(args, &ran), None);

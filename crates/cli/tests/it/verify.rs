@@ -1,4 +1,4 @@
-//! `statelens verify` on real files, whole and damaged in every way that a bit can flip.
+//! `statelens verify` on real files, intact and with flipped bits.
 
 use std::fs;
 use std::io::Read as _;
@@ -15,8 +15,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The report on bytes under a name, and the manifest of what they hold; `None` if they can't be
-/// opened.
+/// Returns the report and the manifest of the bytes of a file; `None` if they can't be opened.
 fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(VerificationReport, String)> {
     let checkpoint = crate::corpus::open(name, bytes.to_vec(), others).ok()?;
     let checks = statelens_formats::checks(&checkpoint, &Limits::default()).ok()?;
@@ -25,7 +24,7 @@ fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(VerificationR
     Some((report, manifest))
 }
 
-/// Flips bits of a file all over; what is read then is told to be damaged or is what it was.
+/// Flips bits all over a file; each time, verify must report damage or read unchanged values.
 #[track_caller]
 fn no_flip_goes_unnoticed(path: &str, others: &[&str]) {
     let path = fixture(path);
@@ -41,7 +40,8 @@ fn no_flip_goes_unnoticed(path: &str, others: &[&str]) {
         bytes[at] ^= 1 << (at % 8);
         match report(&name, &bytes, &others) {
             Some((found, now)) if found.sound() => {
-                // What the file says of itself may change: a producer, a name of a library.
+                // The file's description of itself may change, such as its producer or the name of
+                // a library.
                 let entries = |text: &str| text.split_once("\"entries\"").unwrap().1.to_owned();
                 assert_eq!(entries(&now), entries(&manifest), "{name}, byte {at}");
             }
@@ -106,7 +106,7 @@ fn a_block_of_hdf5_whose_checksum_is_wrong_or_that_libhdf5_refuses_is_not_sound(
         assert!(ran.out.contains(expected), "{file}: {}", ran.out);
         assert!(ran.out.ends_with("it is not sound: 1 problem\n"), "{file}: {}", ran.out);
     }
-    // What is lost is told when the file is opened, too.
+    // Opening the file reports the loss, too.
     let info = run(["info", "--json", &text(&fixture("attacks2/h5sum_dense_links_FHDB.h5"))]);
     let info: serde_json::Value = serde_json::from_str(&info.out).unwrap();
     assert_eq!(info["findings"][0]["grade"], "damage", "{info}");
@@ -116,7 +116,7 @@ fn a_block_of_hdf5_whose_checksum_is_wrong_or_that_libhdf5_refuses_is_not_sound(
 fn filters_with_parameters_that_libhdf5_refuses_are_not_sound() {
     let folder = Folder::new();
     let whole = fs::read(fixture("hdf5/filter_deflate_e.h5")).unwrap();
-    // The message of the filter: its number, name, flags and one parameter, the level.
+    // The filter message: its number, name, flags and one parameter, the level.
     let name = whole.windows(8).position(|bytes| bytes == b"deflate\0").unwrap();
     let mut bytes = whole.clone();
     assert!(bytes[name + 8] <= 9);
@@ -158,7 +158,8 @@ fn the_checksums_of_zstd_frames_and_tar_headers_are_looked_at() {
     assert_eq!(checksums(&sound), serde_json::json!({ "XXH64 (zstd chunks)": 6 }));
     let none = text(&fixture("hdf5/filter_zstd_e.h5"));
     assert_eq!(checksums(&none), serde_json::json!({}));
-    // The last byte of the first frame's checksum: it decodes as before. The second lies behind it.
+    // The last byte of the first frame's checksum, which is followed by the second frame. The data
+    // decodes unchanged.
     let magic = [0x28, 0xb5, 0x2f, 0xfd];
     let second = (0..zstd.len()).filter(|at| zstd[*at..].starts_with(&magic)).nth(1).unwrap();
     let mut bytes = zstd.clone();
@@ -172,7 +173,7 @@ fn the_checksums_of_zstd_frames_and_tar_headers_are_looked_at() {
     let sound = text(&folder.with("sound.pth", &tar));
     let count = checksums(&sound)["tar header sum"].as_u64().unwrap();
     assert!(count >= 4, "{count}");
-    // The owner of the first member, which says nothing about the checkpoint.
+    // The owner of the first member, which does not affect the checkpoint.
     let mut bytes = tar.clone();
     bytes[109] ^= 1;
     let broken = text(&folder.with("broken.pth", &bytes));
@@ -195,7 +196,7 @@ fn a_manifest_tells_later_whether_it_is_still_the_same() {
         let error = run(["manifest", &text(&file), "-o", &manifest]).failed();
         assert!(error.contains("exists"), "{error}");
         run(["manifest", &text(&file), "-o", &manifest, "--force"]).ok();
-        // Another checkpoint is not.
+        // Another checkpoint does not match.
         let cast = text(&folder.file("cast.pt"));
         run(["convert", &text(&file), &cast, "--force", "--cast", "bfloat16"]).ok();
         let ran = run(["verify", &cast, "--manifest", &manifest]);
@@ -206,7 +207,7 @@ fn a_manifest_tells_later_whether_it_is_still_the_same() {
     assert_eq!(json, run(["manifest", "--json", &text(&file)]).ok());
     let lines = fs::read_to_string(folder.file("model.manifest")).unwrap();
     assert_eq!(lines, run(["manifest", &text(&file)]).ok());
-    // Read with jq and written again it is the same manifest.
+    // It stays the same manifest when it is reformatted.
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     let pretty = folder.with("pretty.json", &serde_json::to_vec_pretty(&value).unwrap());
     run(["verify", &text(&file), "--manifest", &text(&pretty)]).ok();
@@ -241,7 +242,7 @@ fn what_is_wrong_is_named_with_its_place_and_what_was_expected() {
     assert_eq!(problem["offset"], place);
     let said = run(["verify", &damaged]);
     assert!(said.out.contains("it is not sound: 1 problem"), "{}", said.out);
-    // Cut short it does not open any more, which is an answer.
+    // When cut short, it does not open any more, which is a verdict, not a failure.
     let cut = text(&folder.with("cut.pt", &bytes[..bytes.len() / 2]));
     let ran = run(["verify", &cut]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
@@ -264,7 +265,7 @@ fn where_nothing_has_a_checksum_nothing_is_said_to_be_sound() {
         );
     }
     let folder = Folder::new();
-    // {"step": 7}: no tensors, and nothing that would tell if it were 8.
+    // {"step": 7}: no tensors, and nothing that would reveal a change to 8.
     let path = text(&folder.with("plain.msgpack", b"\x81\xa4step\x07"));
     let said = run(["verify", &path]).ok();
     assert!(
@@ -324,7 +325,7 @@ fn a_summary_with_statistics_tells_of_numbers_that_are_none() {
         } else if kind != "html" {
             assert!(said.contains("1 NaN in 1 tensor"), "{kind}: {said}");
         } else {
-            // The page has its list of findings packed.
+            // The page has its list of findings compressed.
             let data = said.split_once("id=\"data\"").unwrap().1;
             let data = data.split_once('>').unwrap().1.split_once('<').unwrap().0;
             let mut packed = Vec::new();

@@ -1,5 +1,5 @@
-//! Checkpoints in object stores: read by ranges, written by parts, against a store that speaks the
-//! protocols of S3, Google and Azure (`store.rs`).
+//! Checkpoints in object stores, read by ranges and written by parts. The test store (`store.rs`)
+//! speaks the protocols of S3, Google and Azure.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "these tests use a part of it")]
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use common::{Folder, Ran, fixture, heeding};
 use store::{KINDS, Protocol, SECRET, Store};
 
-/// The command in an environment that leads to a store and nowhere else.
+/// Returns the command in an environment that leads to the test store only.
 fn command(environment: &[(&'static str, String)]) -> Command {
     let mut command = heeding();
     for (name, _) in std::env::vars() {
@@ -25,7 +25,7 @@ fn command(environment: &[(&'static str, String)]) -> Command {
     command
 }
 
-/// Runs it; whatever it says, it says nothing that is secret.
+/// Runs the command and checks that it prints no secrets.
 fn run(store: &Store, args: &[&str]) -> Ran {
     let ran = Ran::from(command(&store.environment()).args(args).output().unwrap());
     assert!(!ran.out.contains(SECRET) && !ran.err.contains(SECRET), "{}{}", ran.out, ran.err);
@@ -40,7 +40,7 @@ fn example() -> Vec<u8> {
     .unwrap()
 }
 
-/// A safetensors file of one tensor whose bytes tell where they are.
+/// Returns a safetensors file of one tensor whose values are their own indices.
 fn large(megabytes: usize) -> Vec<u8> {
     let len = megabytes << 20;
     let head =
@@ -169,7 +169,7 @@ fn what_goes_wrong_is_told_and_leaves_nothing() {
         let error = run(&store, &["ls", &store.at("bucket/a.mdl")]).failed();
         assert!(error.contains("does not let you") && error.contains("credentials"), "{error}");
 
-        // A store that gives objects only as a whole.
+        // A store that ignores ranges.
         let whole = example();
         let store = Store::twisted(kind, move |asked, _| {
             let head = "ETag: \"1\"\r\nLast-Modified: Fri, 01 Mar 2024 12:00:00 GMT\r\n".to_owned();
@@ -179,7 +179,7 @@ fn what_goes_wrong_is_told_and_leaves_nothing() {
         let error = run(&store, &["ls", &store.at("bucket/a.mdl")]).failed();
         assert!(error.contains("gives objects only as a whole"), "{error}");
 
-        // It is another one by the time that it is read.
+        // The object changes after it is opened.
         let store = Store::twisted(kind, |asked, _| {
             (asked.method == "GET").then(|| (412, String::new(), Vec::new()))
         });
@@ -187,7 +187,7 @@ fn what_goes_wrong_is_told_and_leaves_nothing() {
         let error = run(&store, &["ls", &store.at("bucket/a.mdl")]).failed();
         assert!(error.contains("was changed since it was opened"), "{error}");
 
-        // A part that the store refuses: no object, and no parts of one.
+        // The store refuses a part: no object appears, and no parts remain.
         let store = Store::twisted(kind, |asked, _| {
             let part = asked.query.get("partNumber").is_some_and(|number| number == "2");
             let block = asked.query.get("comp").is_some_and(|comp| comp == "block");
@@ -199,13 +199,12 @@ fn what_goes_wrong_is_told_and_leaves_nothing() {
     }
 }
 
-/// A store that keeps something else than what it was sent: what was written is read back before it
-/// counts as written, and goes again.
+/// With a store that corrupts objects, the output is read back and then removed.
 #[test]
 fn what_does_not_read_back_is_removed() {
     let folder = Folder::new();
     let file = folder.with("a.mdl", &example());
-    // Azure removes by a batch of requests in one, which the store of these tests doesn't speak.
+    // Azure deletes with a batch of requests in one, which the test store doesn't support.
     for kind in [Protocol::S3, Protocol::Google] {
         let store = Store::twisted(kind, |asked, _| {
             let read = asked.method == "GET" && asked.head.contains_key("range");
@@ -240,7 +239,7 @@ fn without_credentials_it_says_which_are_missing() {
             Protocol::Azure => "az://bucket/a.pt",
         };
         let mut command = command(&[]);
-        // Where machines of a cloud find theirs, nobody answers here.
+        // The metadata services of cloud machines do not respond here.
         command.env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1");
         command.env("GCE_METADATA_HOST", "127.0.0.1:1").env("GCE_METADATA_IP", "127.0.0.1:1");
         command.env("HOME", folder.path());
@@ -254,7 +253,7 @@ fn without_credentials_it_says_which_are_missing() {
 fn what_is_interrupted_leaves_nothing() {
     let folder = Folder::new();
     let file = folder.with("large.safetensors", &large(100));
-    // Azure has no request for it: it forgets blocks that nobody lists, after a week.
+    // Azure has no request for it: it discards unlisted blocks after a week.
     for kind in [Protocol::S3, Protocol::Google] {
         let store = Store::twisted(kind, |asked, _| {
             if asked.method == "PUT" {
@@ -280,7 +279,7 @@ fn what_is_interrupted_leaves_nothing() {
     }
 }
 
-/// The most memory that a process had, in bytes, as long as it runs.
+/// Returns the peak memory of a running process, in bytes.
 #[cfg(target_os = "linux")]
 fn peak(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -1,6 +1,6 @@
-//! A small object store for tests, which speaks as much of three protocols as reading by ranges and
-//! writing by parts takes: S3's, Google's (its XML interface) and Azure's. It is stricter than it is
-//! complete: parts that a store would refuse are refused.
+//! A small object store for tests, which supports as much of three protocols as reading by ranges
+//! and writing by parts require: S3's, Google's (its XML interface) and Azure's. It is strict
+//! rather than complete: it refuses the parts that a real store would refuse.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
-/// Whose protocol is spoken.
+/// The protocol of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     S3,
@@ -18,13 +18,13 @@ pub(crate) enum Protocol {
 
 pub(crate) const KINDS: [Protocol; 3] = [Protocol::S3, Protocol::Google, Protocol::Azure];
 
-/// What is secret in the credentials that tests use.
+/// The secret in the credentials of the tests.
 pub(crate) const SECRET: &str = "c2VjcmV0LXRoYXQtbm9ib2R5LW1heS1zZWUtYW55d2hlcmU=";
 
-/// S3 and Google want parts of this size at least, but for the last.
+/// Minimum size of a part for S3 and Google, except for the last.
 const LEAST_PART: usize = 5 << 20;
 
-/// A request, with the path as it came.
+/// A request, with the path unchanged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -34,10 +34,10 @@ pub(crate) struct Request {
     body: Vec<u8>,
 }
 
-/// Status, further lines of the head, and the body.
+/// Status, further header lines, and the body.
 pub(crate) type Response = (u16, String, Vec<u8>);
 
-/// May answer a request instead of the store, which gets its number, counted from 1.
+/// May answer a request instead of the store. Gets the number of the request, counted from 1.
 type StoreTwist = Box<dyn Fn(&Request, usize) -> Option<Response> + Send + Sync>;
 
 pub(crate) struct Store {
@@ -46,12 +46,12 @@ pub(crate) struct Store {
     shelf: Arc<Mutex<Shelf>>,
 }
 
-/// What is in the store.
+/// The contents of the store.
 #[derive(Default)]
 pub(crate) struct Shelf {
-    /// By bucket and key, `bucket/key`.
+    /// By `bucket/key`.
     pub(crate) objects: BTreeMap<String, Arc<Vec<u8>>>,
-    /// Parts of what is not complete.
+    /// Parts of incomplete objects.
     pub(crate) uploads: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     /// All requests, without their bodies.
     pub(crate) asked: Vec<Request>,
@@ -105,7 +105,7 @@ impl Store {
         self.shelf().objects.get(name).cloned()
     }
 
-    /// The address of an object, as people write it.
+    /// Returns the address of an object, as users write it.
     pub(crate) fn at(&self, name: &str) -> String {
         let scheme = match self.kind {
             Protocol::S3 => "s3",
@@ -115,7 +115,7 @@ impl Store {
         format!("{scheme}://{name}")
     }
 
-    /// The environment that leads to this store, with credentials.
+    /// Returns the environment variables for this store, with credentials.
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         let here = format!("http://127.0.0.1:{}", self.port);
         let text = |text: &str| text.to_owned();
@@ -194,7 +194,7 @@ impl Shelf {
                 Some(_) => (204, String::new(), Vec::new()),
                 None => nothing(),
             },
-            // What S3 has to remove several at once.
+            // The S3 request that deletes several objects.
             ("POST", None, None) if query("delete").is_some() => {
                 let keys = between(&asked.body, "<Key>", "</Key>");
                 let bucket = name.split('/').next().unwrap_or_default();
@@ -264,7 +264,7 @@ fn nothing() -> Response {
     (404, String::new(), b"<Error><Code>NoSuchKey</Code></Error>".to_vec())
 }
 
-/// Whether a request shows that it was made with the credentials, and does not show them.
+/// Returns whether a request proves knowledge of the credentials without revealing them.
 fn is_signed(kind: Protocol, asked: &Request) -> bool {
     let shown = asked.head.get("authorization").map(String::as_str).unwrap_or_default();
     match kind {
@@ -332,6 +332,6 @@ fn write(mut stream: &TcpStream, (status, head, body): Response) {
         false => format!("Content-Length: {}\r\n", body.len()),
     };
     let head = format!("HTTP/1.1 {status} X\r\n{head}{length}Connection: close\r\n\r\n");
-    // A client that has seen enough hangs up.
+    // A client that has read enough closes the connection.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
 }
