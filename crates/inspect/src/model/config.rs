@@ -1,18 +1,18 @@
-//! What a config says, as dotted keys and texts.
+//! A model config as dotted keys and values.
 
 use std::collections::HashMap;
 
 use crate::entry::LeafSummary;
 
-/// The config of a model: of Hugging Face, of Cerebras, of Meta, or the metadata of a GGUF file.
+/// The config of a model: from Hugging Face, Cerebras or Meta, or the metadata of a GGUF file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Config {
-    /// What it is called.
+    /// The name of its file.
     pub name: String,
     values: HashMap<String, String>,
 }
 
-/// Where configs have what is said of the language model.
+/// The sections in which configs describe the language model.
 const SECTIONS: [&str; 9] = [
     "",
     "model.",
@@ -26,7 +26,7 @@ const SECTIONS: [&str; 9] = [
 ];
 
 impl Config {
-    /// Of dotted keys and the texts of plain values.
+    /// Creates a config of dotted keys and plain values as text.
     pub fn new(
         name: impl Into<String>,
         values: impl IntoIterator<Item = (String, String)>,
@@ -34,7 +34,7 @@ impl Config {
         Self { name: name.into(), values: values.into_iter().collect() }
     }
 
-    /// What a GGUF file says of itself: `llama.block_count` is `block_count`.
+    /// Reads the metadata of a GGUF file: `llama.block_count` becomes `block_count`.
     pub(super) fn of_entries(entries: &[LeafSummary]) -> Option<Self> {
         let mut values = HashMap::new();
         for entry in entries {
@@ -54,7 +54,7 @@ impl Config {
         Some(Self { name: "metadata".to_owned(), values })
     }
 
-    /// A text under the first of the keys that there is, and where it stands.
+    /// Returns the text of the first key that exists, and its location.
     pub(super) fn text(&self, keys: &[&str]) -> Option<(&str, String)> {
         SECTIONS.iter().find_map(|section| {
             keys.iter().find_map(|key| {
@@ -65,7 +65,7 @@ impl Config {
         })
     }
 
-    /// A whole number under the first of the keys that has one, and where it stands.
+    /// Returns the number of the first key that has one, and its location.
     pub(super) fn number(&self, keys: &[&str]) -> Option<(u64, String)> {
         SECTIONS.iter().find_map(|section| {
             keys.iter().find_map(|key| {
@@ -76,12 +76,12 @@ impl Config {
         })
     }
 
-    /// A number under exactly this key.
+    /// Returns the number of exactly this key.
     pub(super) fn exact(&self, key: &str) -> Option<u64> {
         self.values.get(key)?.parse().ok()
     }
 
-    /// Yes or no under the first of the keys that there is, and where it stands.
+    /// Returns the boolean of the first key that exists, and its location.
     pub(super) fn flag(&self, keys: &[&str]) -> Option<(bool, String)> {
         let (text, place) = self.text(keys)?;
         match text {

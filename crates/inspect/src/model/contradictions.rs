@@ -1,11 +1,11 @@
-//! A config that is not of this checkpoint.
+//! Detects a config that does not belong to this checkpoint.
 
 use statelens_checkpoint::{Finding, Grade};
 
 use super::{Fact, FactSource, FactValue, Model};
 
-/// Facts of which a config and the shapes of its model say the same. A config leaves out, or words otherwise,
-/// what others say: ties, buffers, positions.
+/// The facts that are compared. Others (ties, buffers, positions) are missing from some configs or
+/// defined differently.
 const COMPARED: [&str; 8] = [
     "layers",
     "hidden_size",
@@ -18,7 +18,8 @@ const COMPARED: [&str; 8] = [
 ];
 
 impl Model {
-    /// A warning with both numbers of each fact that the config and the shapes contradict each other in.
+    /// Returns a warning with both numbers of each fact on which the config and the shapes
+    /// disagree.
     pub fn findings(&self) -> Vec<Finding> {
         let told: Vec<String> = self.facts.iter().filter_map(Fact::contradiction).collect();
         if told.is_empty() {
@@ -33,7 +34,7 @@ impl Model {
 }
 
 impl Fact {
-    /// What the config says and what the file says, if these differ.
+    /// Describes the contradiction between the config and the file, if there is one.
     fn contradiction(&self) -> Option<String> {
         let (FactValue::Number(_), FactSource::Read(place)) = (&self.value, &self.source) else {
             return None;

@@ -1,4 +1,4 @@
-//! The parameters of the model.
+//! Counts the parameters of the model.
 
 use statelens_checkpoint::{Checkpoint, FileId, Layout, Leaf};
 
@@ -9,7 +9,8 @@ use crate::entry::LeafSummary;
 use crate::parameters::ParameterCount;
 use crate::summary::CheckpointSummary;
 
-/// Counts the parameters of a checkpoint; reads no tensor. `leaves` are those of `checkpoint`.
+/// Counts the parameters of a checkpoint; does not read tensors. `leaves` are those of
+/// `checkpoint`.
 pub fn parameters(checkpoint: &Checkpoint, leaves: &[Leaf]) -> ParameterCount {
     let summary = CheckpointSummary::new(checkpoint, leaves);
     let (entries, places) = model_entries(checkpoint, leaves);
@@ -18,7 +19,8 @@ pub fn parameters(checkpoint: &Checkpoint, leaves: &[Leaf]) -> ParameterCount {
     ParameterCount { model, all: summary.all.elements, state }
 }
 
-/// The parameters among entries of which `state` is the model, if others are not.
+/// Counts the parameters among entries. `state` is the state that is the model, if there are
+/// others.
 pub(crate) fn parameters_among(
     entries: &[LeafSummary],
     places: &[Option<(FileId, u64)>],
@@ -29,7 +31,7 @@ pub(crate) fn parameters_among(
     parts::params(&parts::sums(&weights, &[], None))
 }
 
-/// The leaves that may be of a model, and where the bytes of each begin, where that is known.
+/// Returns the leaves that may belong to a model, and the location of each one's bytes, if known.
 pub(super) fn model_entries(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],

@@ -1,4 +1,4 @@
-//! Mixtures of experts: how many there are, and how many a token is sent to.
+//! Mixtures of experts: number of experts, and number of experts per token.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::roles::Role;
 use super::stacks::Stack;
 use super::weights::Weights;
 
-/// How many experts a layer has, and what tells.
+/// Returns the number of experts per layer, and the evidence for it.
 pub(super) fn count(weights: &Weights, stacks: &[Stack]) -> Option<(u64, String)> {
     let mut numbers = BTreeSet::new();
     for weight in weights.of(Role::Expert) {
@@ -21,7 +21,7 @@ pub(super) fn count(weights: &Weights, stacks: &[Stack]) -> Option<(u64, String)
         }
     }
     let hidden = heads::hidden(weights, stacks).map(|(hidden, _)| hidden);
-    // The router has a row for each.
+    // The router has a row for each expert.
     let router = weights.of(Role::Router).find(|weight| weight.shape.len() == 2);
     let of_router = router.and_then(|weight| {
         let experts =
@@ -33,13 +33,13 @@ pub(super) fn count(weights: &Weights, stacks: &[Stack]) -> Option<(u64, String)
         Some((*weight.shape.first()?, format!("the shape of {}", weight.key)))
     };
     match numbers.len() as u64 {
-        // One alone is a name rather than a number: Cerebras has its experts in `experts.fused_ffns.0`.
+        // A single number is part of a name: Cerebras stores its experts in `experts.fused_ffns.0`.
         count @ 2.. => Some((count, "the numbers of experts".to_owned())),
         _ => of_router.filter(|_| weights.of(Role::Expert).next().is_some()).or_else(fused),
     }
 }
 
-/// How many of them a token is sent to: only a config tells.
+/// Returns the number of experts per token, which only a config has.
 pub(super) fn per_token(config: Option<&Config>) -> Option<(u64, String)> {
     config?.number(&[
         "num_experts_per_tok",

@@ -1,5 +1,5 @@
-//! The facts, each with what tells it: the config first, then names and shapes, and where both do and
-//! differ, both are told.
+//! Collects the facts with their sources: the config first, then names and shapes. If both have a
+//! value and they differ, the fact mentions both.
 
 use super::config::Config;
 use super::experts;
@@ -12,7 +12,7 @@ use super::weights::Weights;
 use super::{Fact, FactSource, FactValue};
 use crate::{counted, grouped};
 
-/// All of them.
+/// Returns all facts.
 pub(super) fn all(
     weights: &Weights,
     stacks: &[Stack],
@@ -94,7 +94,7 @@ struct FactInputs<'a> {
 }
 
 impl FactInputs<'_> {
-    /// A number that a config may name and shapes may tell.
+    /// Returns a fact for a number from the config or inferred from shapes.
     fn number(
         &self,
         name: &'static str,
@@ -135,7 +135,7 @@ impl FactInputs<'_> {
     }
 
     fn layers(&self) -> Fact {
-        // Encoder and decoder, or those of images beside those of text.
+        // Models may have several stacks: encoder and decoder, or images and text.
         let layers: Vec<&Stack> = self.stacks.iter().filter(|stack| stack.layers).collect();
         let count = |stack: &Stack| stack.numbers.len() as u64;
         let told = layers.first().map(|stack| (count(stack), basis(stack)));
@@ -203,7 +203,7 @@ impl FactInputs<'_> {
             told.clone(),
             "no embedding of tokens is known",
         );
-        // Padding is no contradiction.
+        // Padding is not a contradiction.
         if let (Some(read), Some((rows, _))) = (number_of(&fact), told)
             && rows > read
         {
@@ -236,7 +236,7 @@ impl FactInputs<'_> {
             told,
             "no learned position embeddings",
         );
-        // OPT and RoBERTa have two rows in front.
+        // OPT and RoBERTa have two additional rows at the start.
         if fact.doubt.is_empty() {
             return fact;
         }
@@ -340,10 +340,10 @@ fn number_of(fact: &Fact) -> Option<u64> {
     }
 }
 
-/// Rows that an embedding has beyond the vocabulary of its config: padding, and tokens that were added.
+/// Maximum number of rows of an embedding beyond the config's vocabulary: padding and added tokens.
 const MOST_PADDING: u64 = 2_048;
 
-/// What tells how many layers there are.
+/// Describes the modules that the number of layers was inferred from.
 fn basis(stack: &Stack) -> String {
     let (first, last) = (stack.numbers.first().copied(), stack.numbers.last().copied());
     let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));

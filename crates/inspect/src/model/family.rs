@@ -1,20 +1,20 @@
-//! Families, by what only their keys have. Names can't tell apart what has the same ones: Llama and
-//! Mistral do.
+//! Recognises families by names that only their keys have. Families with the same names, like Llama
+//! and Mistral, can't be distinguished.
 
 use std::collections::HashSet;
 
 use super::key::{Parsed, base, is_digits};
 use super::weights::Weights;
 
-/// A family that the names fit.
+/// A family that is recognised by names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NamedFamily {
     pub(super) title: &'static str,
-    /// What such a model is made of.
+    /// The architecture, in words.
     pub(super) structure: &'static str,
-    /// The names that tell.
+    /// The names that it must have.
     pub(super) by: &'static [&'static str],
-    /// Names that would tell of another one.
+    /// Names that it must not have, because another family has them.
     without: &'static [&'static str],
 }
 
@@ -31,7 +31,8 @@ const fn named(
     NamedFamily { title, structure, by, without }
 }
 
-/// The first that fits is told. A name is a run of whole modules of a key, numbers left out.
+/// The families, in order of precedence. A name is a run of complete modules of a key, without
+/// numbers.
 const FAMILIES: [NamedFamily; 54] = [
     named("LLaVA-like", "vision encoder and decoder", &["vision_tower", "mm_projector"], &[]),
     named(
@@ -129,14 +130,14 @@ const FAMILIES: [NamedFamily; 54] = [
     named("ConvNeXt-like", "convolutional", &["stages.blocks.conv_dw"], &[]),
 ];
 
-/// The family that the names fit.
+/// Returns the family that matches the names.
 pub(super) fn by_names(weights: &Weights) -> Option<&'static NamedFamily> {
     let names = TensorNames::of(weights);
     let has = |name: &&str| names.have(name);
     FAMILIES.iter().find(|family| family.by.iter().all(&has) && !family.without.iter().any(&has))
 }
 
-/// The names of all tensors, numbers left out.
+/// The names of all tensors, without numbers.
 struct TensorNames<'a> {
     modules: HashSet<&'a str>,
     keys: HashSet<Vec<&'a str>>,
@@ -149,8 +150,8 @@ impl<'a> TensorNames<'a> {
         Self { modules: keys.iter().flatten().copied().collect(), keys }
     }
 
-    /// Whether a name is in one of the keys. Most are in none, which their modules tell without looking
-    /// at the keys one by one.
+    /// Returns whether a name occurs in one of the keys. The set of modules is checked first,
+    /// because that rules out most names without a search of all keys.
     fn have(&self, name: &str) -> bool {
         let parts: Vec<&str> = name.split('.').collect();
         parts.iter().all(|part| self.modules.contains(part))
@@ -158,7 +159,7 @@ impl<'a> TensorNames<'a> {
     }
 }
 
-/// The modules and the leaf, numbers left out.
+/// Returns the modules and the leaf, without numbers.
 fn parts(key: &Parsed) -> Vec<&str> {
     let modules = key.modules.iter().filter(|part| !is_digits(part)).map(|part| base(part));
     modules.chain([key.leaf.as_str()]).collect()

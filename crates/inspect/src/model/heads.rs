@@ -1,4 +1,4 @@
-//! Sizes that shapes tell: hidden size, intermediate size, heads.
+//! Sizes inferred from shapes: hidden size, intermediate size, heads.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use super::roles::{ModelComponent, Role};
 use super::stacks::Stack;
 use super::weights::{Weight, Weights};
 
-/// A size, and what tells it.
+/// A size, and the evidence for it.
 pub(super) type SizeAndSource = (u64, String);
 
-/// The hidden size: what the norms of the layers are long, else how wide the embedding is.
+/// Returns the hidden size: the length of the layers' norms, else the width of the embedding.
 pub(super) fn hidden(weights: &Weights, stacks: &[Stack]) -> Option<SizeAndSource> {
     let main = stacks.first().filter(|stack| stack.layers)?;
     let norms = weights.of(Role::Norm).filter(|weight| in_stack(weight, main));
@@ -30,7 +30,7 @@ pub(super) fn hidden(weights: &Weights, stacks: &[Stack]) -> Option<SizeAndSourc
     })
 }
 
-/// How wide the feed-forward layers are: the other side of the matrix that leads back.
+/// Returns the width of the feed-forward layers: the other dimension of the down projection.
 pub(super) fn intermediate(
     weights: &Weights,
     stacks: &[Stack],
@@ -44,27 +44,27 @@ pub(super) fn intermediate(
     Some((if a == hidden { b } else { a }, format!("the shape of {}", weight.key)))
 }
 
-/// What a layer has of heads.
+/// The attention heads of a layer.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
-    /// Heads of queries.
+    /// Number of query heads.
     pub(super) queries: Option<SizeAndSource>,
-    /// Heads of keys and values.
+    /// Number of key and value heads.
     pub(super) keys: Option<SizeAndSource>,
-    /// The size of one.
+    /// The size of a head.
     pub(super) size: Option<SizeAndSource>,
-    /// How many heads of queries share one of keys.
+    /// Number of query heads per key head.
     pub(super) shared: Option<SizeAndSource>,
 }
 
-/// What shapes tell of heads for certain.
+/// Returns what shapes determine about heads with certainty.
 pub(super) fn heads(weights: &Weights, stacks: &[Stack]) -> Heads {
     let mut heads = Heads::default();
     let Some(main) = stacks.first().filter(|stack| stack.layers) else { return heads };
     let first =
         |role| weights.of(role).find(move |weight| in_stack(weight, main) && is_weight(weight));
     let (query, key) = (first(Role::Query), first(Role::Key));
-    // Of JAX and Keras, heads are a dimension of their own: [hidden, heads, size].
+    // In JAX and Keras, heads are a separate dimension: [hidden, heads, size].
     if let Some((weight, [_, count, size])) = query.and_then(|query| three(query)) {
         let basis = format!("the shape of {}", weight.key);
         heads.queries = Some((count, basis.clone()));
@@ -123,7 +123,7 @@ fn is_weight(weight: &Weight) -> bool {
     weight.component == ModelComponent::Attention && weight.shape.len() >= 2
 }
 
-/// Whether it is in one of the layers.
+/// Returns whether the weight is in one of the stack's layers.
 pub(super) fn in_stack(weight: &Weight, stack: &Stack) -> bool {
     weight.parsed.stack().is_some_and(|(prefix, _)| prefix == stack.prefix)
 }

@@ -1,18 +1,18 @@
-//! A key taken apart: the modules that lead to it, what it is of the last one, and the first number
-//! among them, which mostly is that of a layer.
+//! A parsed key: the path of modules, the name within the last module, and the first number, which
+//! is usually that of a layer.
 
-/// A key taken apart. All of it is in small letters.
+/// A parsed key, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// The modules, the outermost first.
     pub(super) modules: Vec<String>,
-    /// What it is of the last module: `weight`, `bias`; empty where the key ends in a module's name.
+    /// The name within the last module: `weight`, `bias`; empty if the key ends in a module's name.
     pub(super) leaf: String,
-    /// Which of the modules is the first one that is a number, and the number.
+    /// The index of the first module that is a number, and the number.
     pub(super) index: Option<(usize, u64)>,
 }
 
-/// What a tensor of a module is called.
+/// The names of tensors within a module.
 const LEAVES: [&str; 31] = [
     "weight",
     "bias",
@@ -61,7 +61,7 @@ impl Parsed {
         Self { modules, leaf, index }
     }
 
-    /// The name of the module itself: its last one that says something.
+    /// Returns the last module name that is not generic.
     pub(super) fn name(&self) -> &str {
         let vague =
             |part: &str| matches!(part, "dense" | "linear" | "linear_layer" | "base_layer" | "fn");
@@ -69,7 +69,7 @@ impl Parsed {
         parts.find(|part| !vague(part) && !is_digits(part)).unwrap_or_default()
     }
 
-    /// What stands before the number of the layer.
+    /// Returns the path before the number of the layer, and the number.
     pub(super) fn stack(&self) -> Option<(String, u64)> {
         let (at, number) = self.index?;
         let mut prefix = self.modules[..at].join(".");
@@ -79,12 +79,12 @@ impl Parsed {
         Some((prefix, number))
     }
 
-    /// The modules behind the number of the layer.
+    /// Returns the modules after the number of the layer.
     pub(super) fn within(&self) -> &[String] {
         self.index.map_or(&[], |(at, _)| &self.modules[at + 1..])
     }
 
-    /// The modules before the number of the layer; all where there is none.
+    /// Returns the modules before the number of the layer; all modules if there is no number.
     pub(super) fn before(&self) -> &[String] {
         self.index.map_or(&self.modules, |(at, _)| &self.modules[..at])
     }
@@ -94,7 +94,7 @@ pub(super) fn is_digits(part: &str) -> bool {
     !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The number that a module is: `12`, `layer_12`, `encoderblock_12`.
+/// Returns the number of a module: `12`, `layer_12`, `encoderblock_12`.
 fn number(part: &str) -> Option<u64> {
     if is_digits(part) {
         return part.parse().ok();
@@ -102,7 +102,7 @@ fn number(part: &str) -> Option<u64> {
     numbered(part)?.1.parse().ok()
 }
 
-/// The module without its number: `layer` of `layer_12`.
+/// Returns the module name without its number: `layer` for `layer_12`.
 pub(super) fn base(part: &str) -> &str {
     numbered(part).map_or(part, |(base, _)| base)
 }

@@ -1,22 +1,22 @@
-//! What it takes to load the model, and to train it.
+//! Memory needed to load and to train the model.
 
 use super::parts::{self, PartSum};
 
-/// Bytes of memory.
+/// Estimated memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryEstimate {
-    /// To load it as it is stored.
+    /// Loading the model as stored.
     pub stored: u64,
-    /// To load it in bfloat16.
+    /// Loading the model in bfloat16.
     pub bfloat16: u64,
-    /// To load it in float32.
+    /// Loading the model in float32.
     pub float32: u64,
-    /// To train it, see [`MemoryEstimate::FORMULA`].
+    /// Training the model, see [`MemoryEstimate::FORMULA`].
     pub training: u64,
 }
 
 impl MemoryEstimate {
-    /// How [`MemoryEstimate::training`] comes about.
+    /// Describes how [`MemoryEstimate::training`] is computed.
     pub const FORMULA: &'static str = "16 bytes per parameter: weights, gradients and Adam\u{2019}s two moments in \
          float32, or bfloat16 weights and gradients with a float32 copy and moments; activations not counted";
 

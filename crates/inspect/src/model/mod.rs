@@ -1,8 +1,8 @@
-//! What the model is, as far as keys, shapes, dtypes and its config tell: family, sizes, parameters by
-//! part, quantised layouts, memory. Reads no tensor.
+//! Describes the model, as far as keys, shapes, dtypes and its config allow: family, sizes,
+//! parameters by component, quantised layouts, memory. Does not read tensors.
 //!
-//! Each [`Fact`] says where it comes from: read from the config or the file, inferred from names and
-//! shapes, or unknown, and why.
+//! Each [`Fact`] has its source: read from the config or the file, inferred from names and shapes,
+//! or unknown, with the reason.
 
 mod config;
 mod contradictions;
@@ -37,76 +37,75 @@ use crate::optimizer::Parameters;
 use crate::summary::CheckpointSummary;
 use weights::Weights;
 
-/// What a model is.
+/// A description of a model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Model {
-    /// One line each, in the order in which they are told.
+    /// The facts, in the order in which they are shown.
     pub facts: Vec<Fact>,
-    /// Where its parameters are, the parts that it has.
+    /// The parameters by component, for the components that it has.
     pub parts: Vec<PartSum>,
-    /// How its quantised weights are laid out.
+    /// The layouts of its quantised weights.
     pub quantised: Vec<Quantised>,
-    /// What it takes to load and to train it; nothing if the file holds no parameters.
+    /// The memory needed to load and to train it; `None` if the file does not have parameters.
     pub memory: Option<MemoryEstimate>,
-    /// What the numbers of its optimizer stand for: how many of the entries have a name, and how that is
-    /// known.
+    /// How many optimizer entries have a parameter name, by how the name was found.
     pub optimizer: Vec<Resolved>,
-    /// The config that was read; empty if there was none.
+    /// The name of the config that was read; empty if there was none.
     pub config: String,
 }
 
-/// One line of what is known.
+/// A fact about a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// What it is called in JSON.
+    /// The name in JSON.
     pub name: &'static str,
-    /// What people call it.
+    /// The label for users.
     pub label: &'static str,
-    /// What it is.
+    /// The value.
     pub value: FactValue,
-    /// How that is known.
+    /// The source of the value.
     pub source: FactSource,
-    /// What contradicts it; mostly empty.
+    /// What contradicts the value; mostly empty.
     pub doubt: String,
-    /// What contradicts it can't be true beside it, as padding can.
+    /// Whether `doubt` is a real contradiction, and not, for example, just padding.
     pub contradicts: bool,
 }
 
-/// What a fact says.
+/// The value of a fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FactValue {
-    /// Nobody knows.
+    /// The value is not known.
     Unknown,
     /// A number.
     Number(u64),
     /// Yes or no.
     Flag(bool),
-    /// Words.
+    /// Text.
     Text(String),
 }
 
-/// How a fact is known.
+/// The source of a fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FactSource {
-    /// It stands so in the config or the file: where.
+    /// It was read from the config or the file, at this location.
     Read(String),
-    /// It follows from names or shapes: from which.
+    /// It was inferred from these names or shapes.
     Inferred(String),
-    /// It does not: what would tell.
+    /// It is not known, for this reason.
     Unknown(String),
 }
 
-/// Entries of an optimizer that were resolved in one way.
+/// Optimizer entries whose parameters were found in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// How many.
+    /// Number of entries.
     pub entries: u64,
-    /// How their parameters are known; empty if they are not.
+    /// How their parameters were found; empty if they were not.
     pub basis: String,
 }
 
 impl Model {
-    /// Finds out; reads no tensor. `leaves` are those of `checkpoint`.
+    /// Describes a model; does not read tensors. `leaves` are those of `checkpoint`.
     pub fn of(checkpoint: &Checkpoint, leaves: &[Leaf], config: Option<&Config>) -> Self {
         let (entries, places) = count::model_entries(checkpoint, leaves);
         let summary = CheckpointSummary::new(checkpoint, leaves);
@@ -122,7 +121,7 @@ impl Model {
         model
     }
 
-    /// As [`Model::of`], where only an outline is there.
+    /// Like [`Model::of`], but uses only an outline.
     pub fn of_entries(entries: &[LeafSummary], config: Option<&Config>) -> Self {
         Self::read(entries, &[], None, config)
     }
@@ -150,17 +149,17 @@ impl Model {
         }
     }
 
-    /// Whether there is anything to tell: a family or layers.
+    /// Returns whether the model was recognised: the family or the layers are known.
     pub fn is_recognised(&self) -> bool {
         ["family", "layers"].iter().any(|name| self.fact(name).is_some_and(Fact::is_known))
     }
 
-    /// A fact by its name.
+    /// Returns a fact by name.
     pub fn fact(&self, name: &str) -> Option<&Fact> {
         self.facts.iter().find(|fact| fact.name == name)
     }
 
-    /// A number by the name of its fact.
+    /// Returns a number by the name of its fact.
     pub fn number(&self, name: &str) -> Option<u64> {
         match self.fact(name)?.value {
             FactValue::Number(number) => Some(number),
@@ -170,7 +169,7 @@ impl Model {
 }
 
 impl Fact {
-    /// Whether it says something.
+    /// Returns whether the value is known.
     pub fn is_known(&self) -> bool {
         self.value != FactValue::Unknown
     }

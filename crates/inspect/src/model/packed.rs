@@ -1,8 +1,9 @@
-//! Quantised layouts, told by names, dtypes and shapes: what a packed tensor stands for, and the scales
-//! beside it.
+//! Detects quantised layouts by names, dtypes and shapes: which tensor a packed one represents, and
+//! the scales that belong to it.
 //!
-//! Layouts as of AutoGPTQ and GPTQModel, AutoAWQ, bitsandbytes 0.45, compressed-tensors 0.10, DeepSeek's
-//! and transformers' fp8, MXFP4 of gpt-oss, MLX 0.25, and GGUF's block types.
+//! The layouts are those of AutoGPTQ and GPTQModel, AutoAWQ, bitsandbytes 0.45, compressed-tensors
+//! 0.10, the fp8 of DeepSeek and transformers, the MXFP4 of gpt-oss, MLX 0.25, and GGUF's block
+//! types.
 
 use std::collections::HashMap;
 
@@ -10,64 +11,64 @@ use super::config::Config;
 use super::key::Parsed;
 use crate::entry::LeafSummary;
 
-/// Weights that are quantised in one way.
+/// Weights that are quantised in the same way.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantised {
     /// The layout: `GPTQ`, `Q4_K`.
     pub layout: String,
-    /// Bits of each value; nothing where names and shapes don't tell.
+    /// Number of bits per value; `None` if names and shapes do not determine it.
     pub bits: Option<u64>,
-    /// What shares a scale: `32 in a row`, `128 \u{d7} 128`; empty where that is not known.
+    /// The values that share a scale: `32 in a row`, `128 \u{d7} 128`; empty if not known.
     pub block: String,
-    /// Weights laid out so.
+    /// Number of weights with this layout.
     pub tensors: u64,
-    /// The numbers that they stand for.
+    /// Number of values that they represent.
     pub params: u64,
-    /// Bytes in the file, those of their scales included.
+    /// Number of bytes in the file, including scales.
     pub bytes: u64,
 }
 
 impl Quantised {
-    /// Bits in the file for each number, scales included.
+    /// Returns the bits in the file per value, including scales.
     pub fn bits_per_weight(&self) -> Option<f64> {
         (self.params > 0 && self.bits.is_some())
             .then(|| self.bytes as f64 * 8.0 / self.params as f64)
     }
 }
 
-/// A tensor as it is stored.
+/// A tensor as stored.
 pub(super) struct StoredTensor<'a> {
     pub(super) entry: &'a LeafSummary,
     pub(super) parsed: Parsed,
     pub(super) tied: Option<String>,
 }
 
-/// A tensor as what it stands for.
+/// A tensor with its shape when unpacked.
 pub(super) struct Unpacked<'a> {
     pub(super) stored: StoredTensor<'a>,
     pub(super) shape: Vec<u64>,
     pub(super) params: u64,
-    /// False for whole numbers, which are no parameters.
+    /// False for integers, which are not parameters.
     pub(super) trained: bool,
-    /// Whether it only belongs to another: scales, zero points.
+    /// Whether it is auxiliary data of another tensor: scales, zero points.
     pub(super) helper: bool,
 }
 
-/// What a packed tensor is.
+/// The layout of a packed tensor.
 struct PackedTensor<'a> {
     name: String,
     bits: Option<u64>,
     block: String,
-    /// What holds the values.
+    /// The tensor that holds the values.
     values: &'a LeafSummary,
-    /// The shape that it stands for; nothing where that is not known.
+    /// The unpacked shape; `None` if not known.
     shape: Option<Vec<u64>>,
 }
 
-/// What compressed-tensors calls packed values.
+/// The name of packed values in compressed-tensors.
 const PACKED: &str = "weight_packed";
 
-/// What stands beside packed values.
+/// The names of auxiliary tensors of packed values.
 const HELPERS: [&str; 20] = [
     "qzeros",
     "scales",
@@ -91,13 +92,13 @@ const HELPERS: [&str; 20] = [
     "nested_quant_map",
 ];
 
-/// Packed tensors become what they stand for, and their helpers nothing.
+/// Gives packed tensors their unpacked shapes, and marks their helpers.
 pub(super) fn unpack<'a>(
     all: Vec<StoredTensor<'a>>,
     config: Option<&Config>,
 ) -> (Vec<Unpacked<'a>>, Vec<Quantised>) {
     let mut modules: HashMap<&str, Module<'a>> = HashMap::new();
-    // Every layout has one of these; most models have none of them.
+    // Every layout has at least one of these names; most models have none.
     let packed = all.iter().any(|stored| {
         let name = split(&stored.entry.key).1.to_lowercase();
         is_helper(&name) || name == PACKED || name.ends_with("_scales")
@@ -107,7 +108,7 @@ pub(super) fn unpack<'a>(
         modules.entry(module).or_default().parts.insert(name.to_lowercase(), stored.entry);
     }
     let mut layouts = Vec::new();
-    // By key: which layout it is of.
+    // The index of the layout of each key.
     let mut places: HashMap<&str, usize> = HashMap::new();
     for (name, module) in &modules {
         for layout in module.layouts(name, &modules, config) {
@@ -177,7 +178,8 @@ fn count(
 }
 
 impl PackedTensor<'_> {
-    /// The values as what they stand for; anything else that belongs to it as nothing.
+    /// Returns the tensor with its unpacked shape if it holds the values; marks it as a helper
+    /// otherwise.
     fn unpacked<'a>(&self, mut stored: StoredTensor<'a>) -> Unpacked<'a> {
         let entry = stored.entry;
         if entry.key != self.values.key {
@@ -185,7 +187,7 @@ impl PackedTensor<'_> {
             return Unpacked { stored, shape, params: 0, trained: true, helper: true };
         }
         if !stored.parsed.leaf.is_empty() {
-            // By its name it is the weight of its module.
+            // Named like the weight of its module.
             stored.parsed.leaf = "weight".to_owned();
         }
         let shape = self.shape.as_ref();
@@ -201,7 +203,7 @@ impl PackedTensor<'_> {
     }
 }
 
-/// The tensors of a module, by their names in small letters.
+/// The tensors of a module, by lower-case name.
 #[derive(Default)]
 struct Module<'a> {
     parts: HashMap<String, &'a LeafSummary>,
@@ -227,7 +229,7 @@ impl<'a> Module<'a> {
         one.into_iter().chain(self.blocks()).collect()
     }
 
-    /// `gate_up_proj_blocks` beside `gate_up_proj_scales`, as gpt-oss has its experts.
+    /// Detects `gate_up_proj_blocks` with `gate_up_proj_scales`, the layout of gpt-oss experts.
     fn blocks(&self) -> Vec<PackedTensor<'a>> {
         let named = self.parts.iter().filter_map(|(part, values)| {
             let scales = self.get(&format!("{}_scales", part.strip_suffix("_blocks")?))?;
@@ -246,7 +248,7 @@ impl<'a> Module<'a> {
         named.collect()
     }
 
-    /// `qweight` and `scales`: GPTQ packs along the inputs, AWQ along the outputs.
+    /// Detects `qweight` and `scales`: GPTQ packs along the inputs, AWQ along the outputs.
     fn gptq(&self, config: Option<&Config>) -> Option<PackedTensor<'a>> {
         let (values, scales) = (self.get("qweight")?, self.get("scales")?);
         let ([rows, columns], [groups, outputs]) = (two(&values.shape)?, two(&scales.shape)?);
@@ -305,12 +307,12 @@ impl<'a> Module<'a> {
             bits: Some(4),
             block: format!("{block} in a run"),
             values,
-            // Its own shape stands in the state beside it, which is not read.
+            // The real shape is in the quantisation state, which is not read.
             shape: Some(vec![numbers]),
         })
     }
 
-    /// `weight_packed` of compressed-tensors, and `_blocks` of gpt-oss.
+    /// Detects `weight_packed` of compressed-tensors.
     fn compressed(&self, config: Option<&Config>) -> Option<PackedTensor<'a>> {
         let values = self.get(PACKED)?;
         let scales = self.get("weight_scale");
@@ -334,7 +336,7 @@ impl<'a> Module<'a> {
         let by_zeros =
             zeros.and_then(|zeros| quotient(zeros.shape.first()?.checked_mul(32)?, *rest.last()?));
         let bits = told.or(by_zeros).filter(|bits| (1..=16).contains(bits));
-        // Of odd widths the last word is not full.
+        // For some widths, the last word is only partly used.
         let group = config.and_then(|config| config.exact(&format!("{weights}group_size")));
         let inputs = bits.and_then(|bits| {
             let most = last.checked_mul(32)? / bits;
@@ -351,7 +353,7 @@ impl<'a> Module<'a> {
         })
     }
 
-    /// `weight` of whole numbers beside `scales`.
+    /// Detects an integer `weight` with `scales`.
     fn mlx(&self, name: &str, config: Option<&Config>) -> Option<PackedTensor<'a>> {
         let (values, scales) = (self.get("weight")?, self.get("scales")?);
         if values.dtype != "uint32" {
@@ -359,7 +361,7 @@ impl<'a> Module<'a> {
         }
         let (last, rest) = values.shape.split_last()?;
         let groups = *scales.shape.last()?;
-        // Bits of a value times values of a group.
+        // The bits of a value, multiplied by the values in a group.
         let together = quotient(last.checked_mul(32)?, groups)?;
         let (mode, bits) = match (scales.dtype == "uint8", together) {
             (true, 128) => ("mxfp4", Some(4)),
@@ -384,7 +386,7 @@ impl<'a> Module<'a> {
         })
     }
 
-    /// `weight` of 8 bits beside its scales.
+    /// Detects an 8-bit `weight` with its scales.
     fn scaled(&self, config: Option<&Config>) -> Option<PackedTensor<'a>> {
         let values = self.get("weight").filter(|values| is_narrow(&values.dtype))?;
         let scales = ["weight_scale_inv", "weight_scale"].iter().find_map(|name| self.get(name))?;
@@ -418,7 +420,7 @@ impl<'a> Module<'a> {
     }
 }
 
-/// What the element type alone tells: GGUF's blocks.
+/// Detects layouts that the dtype determines: GGUF's blocks.
 fn of_dtype(entry: &LeafSummary) -> Option<PackedTensor<'_>> {
     let name = entry.dtype.as_str();
     let kind = name.trim_start_matches(['I', 'T']);
@@ -456,7 +458,7 @@ fn is_narrow(dtype: &str) -> bool {
     dtype == "int8" || dtype.starts_with("float8")
 }
 
-/// Module and name of a key.
+/// Splits a key into module and name.
 fn split(key: &str) -> (&str, &str) {
     key.rsplit_once('.').unwrap_or(("", key))
 }
@@ -465,7 +467,7 @@ fn two(shape: &[u64]) -> Option<[u64; 2]> {
     shape.try_into().ok()
 }
 
-/// The quotient, where nothing is left over.
+/// Returns the quotient if the division is exact.
 fn quotient(all: u64, each: u64) -> Option<u64> {
     (each > 0 && all.is_multiple_of(each)).then(|| all / each)
 }
@@ -474,7 +476,7 @@ fn in_a_row(group: u64, all: u64) -> String {
     if group == all { "a row".to_owned() } else { format!("{group} in a row") }
 }
 
-/// The power of two of which so many cover a size.
+/// Returns the block size, a power of two, with which `blocks` blocks cover `size`.
 fn block_size(size: u64, blocks: u64) -> Option<u64> {
     if blocks == 1 {
         return Some(size);

@@ -1,4 +1,4 @@
-//! Parameters by part.
+//! Parameters by component.
 
 use super::config::Config;
 use super::experts;
@@ -6,22 +6,22 @@ use super::roles::{ModelComponent, Role};
 use super::stacks::Stack;
 use super::weights::Weights;
 
-/// A part of the model, and what it comes to.
+/// The totals of a component of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartSum {
-    /// Which.
+    /// The component.
     pub component: ModelComponent,
-    /// Its tensors.
+    /// Number of tensors.
     pub tensors: u64,
-    /// Its parameters; of buffers, their numbers.
+    /// Number of parameters; for buffers, number of elements.
     pub params: u64,
-    /// Of these, how many take part in each token; nothing where that is not known.
+    /// Number of parameters that are used for each token; `None` if not known.
     pub active: Option<u64>,
-    /// Bytes in the file.
+    /// Number of bytes in the file.
     pub bytes: u64,
 }
 
-/// One for each part.
+/// Returns the totals of the components.
 pub(super) fn sums(weights: &Weights, stacks: &[Stack], config: Option<&Config>) -> Vec<PartSum> {
     let mut sums: Vec<PartSum> = ModelComponent::ALL
         .iter()
@@ -57,13 +57,13 @@ pub(super) fn sums(weights: &Weights, stacks: &[Stack], config: Option<&Config>)
     sums
 }
 
-/// All parameters; buffers are none.
+/// Returns the number of all parameters, without buffers.
 pub(super) fn params(parts: &[PartSum]) -> u64 {
     let trained = parts.iter().filter(|sum| sum.component != ModelComponent::Buffers);
     trained.fold(0, |all, sum| all.saturating_add(sum.params))
 }
 
-/// Those that take part in each token, if that is known.
+/// Returns the number of parameters used for each token, if known.
 pub(super) fn active(parts: &[PartSum]) -> Option<u64> {
     let trained = parts.iter().filter(|sum| sum.component != ModelComponent::Buffers);
     trained.map(|sum| sum.active).try_fold(0u64, |all, active| Some(all.saturating_add(active?)))

@@ -1,39 +1,39 @@
-//! What a tensor is of the model, by its name.
+//! Classifies the tensors of a model by name.
 //!
-//! Names are looked at from the inside out: the innermost module that is known decides, so that
+//! Names are checked from the inside out: the innermost module with a known name decides, so that
 //! `attention.output.dense` is attention and `layer.3.output.dense` is not.
 
 use super::key::{Parsed, is_digits};
 
-/// A part of a model.
+/// A component of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ModelComponent {
-    /// Tokens, positions, patches, types of segments.
+    /// Embeddings of tokens, positions, patches, segment types.
     Embedding,
     /// Queries, keys, values, outputs.
     Attention,
     /// Feed-forward layers.
     Mlp,
-    /// Those of which a router chooses some, and the router.
+    /// Experts selected by a router, and the router.
     Experts,
-    /// Layers with a state instead of attention.
+    /// State-space layers, used instead of attention.
     StateSpace,
-    /// Convolutions of images and sound.
+    /// Convolutions for images and sound.
     Convolution,
     /// Scales and shifts of norms.
     Norm,
-    /// What makes the output: logits, classes.
+    /// Output layers: logits, classes.
     Head,
     /// Low-rank adapters.
     Adapter,
-    /// All else.
+    /// All other parameters.
     Other,
-    /// What is stored and not trained: running means, masks, frequencies. No parameters.
+    /// Stored values that are not trained: running means, masks, frequencies. Not parameters.
     Buffers,
 }
 
 impl ModelComponent {
-    /// All of them, in the order in which they are told.
+    /// All components, in the order in which they are shown.
     pub const ALL: [Self; 11] = [
         Self::Embedding,
         Self::Attention,
@@ -48,7 +48,7 @@ impl ModelComponent {
         Self::Buffers,
     ];
 
-    /// Its word.
+    /// Returns its name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Embedding => "embedding",
@@ -66,7 +66,7 @@ impl ModelComponent {
     }
 }
 
-/// What it is within the part, where that tells a size.
+/// The role of a tensor within its component, if its shape determines a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Tokens,
@@ -76,9 +76,9 @@ pub(super) enum Role {
     Value,
     Down,
     Router,
-    /// One of those that are chosen among.
+    /// One of the experts that the router selects from.
     Expert,
-    /// One value for each head.
+    /// One value per head.
     PerHead,
     /// The norm of queries or keys.
     QueryNorm,
@@ -87,8 +87,8 @@ pub(super) enum Role {
     Any,
 }
 
-/// Part and role of a tensor. `rank` is that of its shape; what is not `trained`, like whole
-/// numbers, is no parameter.
+/// Returns the component and role of a tensor. `rank` is the number of dimensions; tensors that are
+/// not `trained`, like integers, are not parameters.
 pub(super) fn of(key: &Parsed, rank: usize, trained: bool) -> (ModelComponent, Role) {
     let leaf = key.leaf.as_str();
     if !trained || is_buffer(key, rank) {
@@ -240,17 +240,17 @@ fn expert(key: &Parsed, name: &str, rank: usize) -> Option<Role> {
         return Some(Role::Router);
     }
     let part = key.modules.iter().find(|part| part.contains("expert") || is_stacked(part))?;
-    // The router of gpt-oss stands beside its experts; a shared one is not chosen.
+    // The router of gpt-oss is next to its experts; shared experts are not selected by it.
     let shared = part.contains("shared") || part.contains("shexp");
     Some(if shared { Role::Any } else { Role::Expert })
 }
 
-/// As GGUF calls experts that stand in one tensor.
+/// Returns whether it is GGUF's name for experts that are stored in one tensor.
 fn is_stacked(part: &str) -> bool {
     part.starts_with("ffn_") && (part.ends_with("_exps") || part.ends_with("_shexp"))
 }
 
-/// The part that a module's name tells.
+/// Returns the component for a module name.
 fn module(part: &str, at: usize, key: &Parsed) -> Option<ModelComponent> {
     const ATTENTION: [&str; 15] = [
         "q_proj",
@@ -304,7 +304,7 @@ fn module(part: &str, at: usize, key: &Parsed) -> Option<ModelComponent> {
     {
         return Some(ModelComponent::Mlp);
     }
-    // The second half of BERT's feed-forward layer stands in the layer itself.
+    // The second half of BERT's feed-forward layer is directly in the layer.
     if part == "output" && key.index.is_some_and(|(index, _)| index + 1 == at) {
         return Some(ModelComponent::Mlp);
     }
@@ -327,7 +327,7 @@ fn role(component: ModelComponent, key: &Parsed, name: &str) -> Role {
         ModelComponent::Mlp => match name {
             "down_proj" | "c_proj" | "dense_4h_to_h" | "fc2" | "fc_out" | "w2" | "wo"
             | "ffn_down" | "linear_fc2" | "output" | "lin2" => Role::Down,
-            // Cerebras numbers the two.
+            // Cerebras numbers the two matrices.
             "ffn" if key.modules.windows(2).any(|two| two == ["ffn", "1"]) => Role::Down,
             _ => Role::Any,
         },

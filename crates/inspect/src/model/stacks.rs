@@ -1,24 +1,25 @@
-//! Layers: modules that are numbered one after the other.
+//! Finds layers: modules that are numbered consecutively.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::roles::ModelComponent;
 use super::weights::Weights;
 
-/// Modules that are numbered one after the other.
+/// Modules that are numbered consecutively.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stack {
-    /// What stands before the number.
+    /// The path before the number.
     pub(super) prefix: String,
     /// The numbers.
     pub(super) numbers: BTreeSet<u64>,
-    /// The numbers of all of them together.
+    /// Number of parameters of all modules together.
     pub(super) params: u64,
-    /// Whether they are layers of a transformer or the like, rather than stages of several.
+    /// Whether these are layers, like those of a transformer, rather than stages that contain
+    /// blocks.
     pub(super) layers: bool,
 }
 
-/// What stages are made of.
+/// Names of the numbered blocks in a stage.
 const NESTED: [&str; 9] = [
     "blocks",
     "transformer_blocks",
@@ -31,7 +32,7 @@ const NESTED: [&str; 9] = [
     "downsample",
 ];
 
-/// All of them, the largest first.
+/// Returns all stacks, the largest first.
 pub(super) fn find(weights: &Weights) -> Vec<Stack> {
     let mut found: BTreeMap<String, Stack> = BTreeMap::new();
     let mut inner = BTreeSet::new();

@@ -1,7 +1,7 @@
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 use super::*;
 
-/// A tensor of an outline.
+/// Returns a tensor of an outline.
 fn tensor(key: &str, dtype: &str, shape: &[u64]) -> LeafSummary {
     let params = shape.iter().product();
     let size = match dtype {
@@ -26,7 +26,7 @@ fn of(tensors: &[(&str, &[u64])], config: Option<&Config>) -> Model {
     Model::of_entries(&entries, config)
 }
 
-/// Llama 2 7B, whose sizes and parameters Meta published: 6,738,415,616.
+/// Llama 2 7B, with the sizes and the number of parameters that Meta published: 6,738,415,616.
 fn llama(layers: u64) -> Vec<LeafSummary> {
     let mut entries = vec![tensor("model.embed_tokens.weight", "bfloat16", &[32_000, 4096])];
     for layer in 0..layers {
@@ -134,7 +134,7 @@ fn of_experts_only_a_config_tells_how_many_are_active() {
 
 #[test]
 fn heads_are_told_where_shapes_are_certain() {
-    // Qwen3 norms each head of 128.
+    // Qwen3 normalises each head of 128.
     let model = of(
         &[
             ("model.layers.0.input_layernorm.weight", &[1024]),
@@ -148,7 +148,7 @@ fn heads_are_told_where_shapes_are_certain() {
     );
     assert_eq!((model.number("heads"), model.number("kv_heads")), (Some(16), Some(8)));
     assert_eq!(model.number("head_size"), Some(128));
-    // JAX has a dimension for heads.
+    // JAX has a separate dimension for heads.
     let model = of(
         &[
             ("params.encoder.layers_0.pre_attention_layer_norm.scale", &[512]),
@@ -213,7 +213,7 @@ fn the_name_of_a_family_is_a_run_of_modules_of_one_key() {
     };
     let mamba = Some("Mamba, decoder only".to_owned());
     assert_eq!(family(&["backbone.layers.0.mixer.A_log"]), mamba);
-    // Numbers stand for nothing.
+    // Numbers are ignored.
     assert_eq!(family(&["backbone.layers.0.mixer.1.A_log"]), mamba);
     assert_eq!(family(&["backbone.layers.0.mixer.inner.A_log"]), None);
     assert_eq!(family(&["backbone.layers.0.A_log.mixer"]), None);
@@ -226,7 +226,7 @@ fn what_is_no_model_says_nothing() {
     assert!(!model.is_recognised());
     assert_eq!(model.line(), "");
     assert!(Model::of_entries(&[], None).memory.is_none());
-    // Sizes that lie must not overflow.
+    // Implausible sizes must not overflow.
     let mut lies = tensor("model.layers.0.mlp.down_proj.weight", "float32", &[]);
     (lies.shape, lies.params, lies.bytes) = (vec![u64::MAX, 2], u64::MAX, u64::MAX);
     let mut more = lies.clone();
@@ -234,8 +234,8 @@ fn what_is_no_model_says_nothing() {
     assert_eq!(Model::of_entries(&[lies, more], None).number("parameters"), Some(u64::MAX));
 }
 
-/// Tensors as AutoGPTQ, AutoAWQ, bitsandbytes, compressed-tensors, transformers and MLX wrote them, with
-/// what they wrote: name, bits, block, and the shape that it stands for.
+/// Tensors as written by AutoGPTQ, AutoAWQ, bitsandbytes, compressed-tensors, transformers and MLX,
+/// with the expected name, bits, block, and number of values.
 #[test]
 fn quantised_layouts_are_told_by_names_and_shapes() {
     type Tensors = &'static [(&'static str, &'static str, &'static [u64])];
@@ -400,7 +400,7 @@ fn quantised_layouts_are_told_by_names_and_shapes() {
         let helpers: u64 = entries.iter().map(|entry| entry.bytes).sum();
         assert_eq!(found.bytes, helpers - extra * if extra == 12 { 2 } else { 4 }, "{layout}");
     }
-    // With its config, MLX's affine layout is known, too.
+    // With its config, MLX's affine layout is recognised, too.
     let entries = [tensor("l.weight", "uint32", &[3, 16]), tensor("l.scales", "float32", &[3, 2])];
     let config = Config::new("config.json", [("quantization.bits".to_owned(), "4".to_owned())]);
     let model = Model::of_entries(&entries, Some(&config));
@@ -431,8 +431,9 @@ fn blocks_of_gguf_are_told_by_their_dtype() {
     );
 }
 
-/// Models of many families as transformers builds them (`tests/fixtures/models`): parameters are as many
-/// as it counts, and what names and shapes tell is what the config says.
+/// Models of many families as built by transformers (`tests/fixtures/models`): the number of
+/// parameters must match its count, and values inferred from names and shapes must match the
+/// config.
 #[test]
 fn what_is_told_of_models_of_transformers_is_what_it_says_itself() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models/models.json");
@@ -491,7 +492,7 @@ fn what_is_told_of_models_of_transformers_is_what_it_says_itself() {
         if !model.fact("family").unwrap().is_known() {
             wrong += &format!("{class}: no family\n");
         }
-        // With the config nothing contradicts it.
+        // With the config there must be no contradictions.
         let values = one["config"].as_object().unwrap().iter().map(|(key, value)| {
             (key.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
         });

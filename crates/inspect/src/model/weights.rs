@@ -1,5 +1,5 @@
-//! The tensors of the model, taken from what else a checkpoint holds: keys taken apart, tied ones told,
-//! packed ones as what they stand for.
+//! Selects the tensors of the model from the entries of a checkpoint, with parsed keys, ties, and
+//! packed tensors in their unpacked shapes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,18 +16,18 @@ use crate::weights::is_moment;
 /// A tensor of the model.
 #[derive(Debug, Clone)]
 pub(super) struct Weight {
-    /// Its key, as the user knows it.
+    /// The full key.
     pub(super) key: String,
     pub(super) parsed: Parsed,
-    /// The shape of what it stands for.
+    /// The unpacked shape.
     pub(super) shape: Vec<u64>,
-    /// How many numbers it stands for; none of scales and of what is another key of the same.
+    /// Number of parameters; 0 for scales and for tied tensors.
     pub(super) params: u64,
-    /// What it takes in the file; nothing for another key of the same.
+    /// Number of bytes in the file; 0 for tied tensors.
     pub(super) bytes: u64,
     pub(super) component: ModelComponent,
     pub(super) role: Role,
-    /// The key of which it is another one.
+    /// The key of the tensor that it is tied to.
     pub(super) tied: Option<String>,
 }
 
@@ -39,8 +39,8 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// `state` is the state that is the model, where that is known; `places` tells of each entry
-    /// where its bytes begin, where that is known: those of tied tensors begin at the same one.
+    /// Selects the tensors. `state` is the state that is the model, if known; `places` has the
+    /// location of each entry's bytes, if known: that of tied tensors is the same.
     pub(super) fn new(
         entries: &[LeafSummary],
         places: &[Option<(FileId, u64)>],
@@ -65,7 +65,7 @@ impl Weights {
         Self { all, quantised }
     }
 
-    /// Those of a role.
+    /// Returns the weights with a role.
     pub(super) fn of(&self, role: Role) -> impl Iterator<Item = &Weight> {
         self.all.iter().filter(move |weight| weight.role == role)
     }
@@ -75,7 +75,7 @@ fn weight(unpacked: packed::Unpacked<'_>) -> Weight {
     let packed::Unpacked { stored, shape, params, trained, helper } = unpacked;
     let packed::StoredTensor { entry, parsed, tied } = stored;
     let (part, role) = roles::of(&parsed, shape.len(), trained);
-    // A scale is no matrix of its part.
+    // A scale is not one of the component's matrices.
     let role = if helper { Role::Any } else { role };
     let (params, bytes) = match tied {
         Some(_) => (0, 0),
@@ -84,7 +84,7 @@ fn weight(unpacked: packed::Unpacked<'_>) -> Weight {
     Weight { key: entry.key.clone(), parsed, shape, params, bytes, component: part, role, tied }
 }
 
-/// What stands beside a running mean is of a norm, whatever it is called.
+/// Assigns everything next to a running mean to norms, whatever its name.
 fn of_batch_norms(all: &mut [Weight]) {
     let is_mean = |weight: &&Weight| matches!(&*weight.parsed.leaf, "running_mean" | "moving_mean");
     let norms: HashSet<Vec<String>> =
@@ -96,21 +96,21 @@ fn of_batch_norms(all: &mut [Weight]) {
     }
 }
 
-/// Which entries are the model's own.
+/// Selects the entries that belong to the model.
 struct Own<'a> {
     state: Option<&'a str>,
-    /// What all of its keys begin with and says nothing.
+    /// The common prefix of all its keys, which carries no information.
     wrapper: String,
 }
 
-/// What wraps a model and is no part of it.
+/// Names of wrappers around a model.
 const WRAPPERS: [&str; 6] =
     ["module", "_orig_mod", "_forward_module", "model", "params", "base_model"];
 
 impl<'a> Own<'a> {
     fn of(entries: &[LeafSummary], state: Option<&'a str>) -> Self {
         let mut own = Self { state, wrapper: String::new() };
-        // Where only one of the states has tensors, what is in it is looked at by its own names.
+        // If only one state has tensors, names are relative to that state.
         for _ in 0..WRAPPERS.len() {
             let mut keys = entries.iter().filter_map(|entry| own.key(entry));
             let Some(first) = keys.next().and_then(|key| key.split_once('.')) else { break };
@@ -126,7 +126,7 @@ impl<'a> Own<'a> {
         own
     }
 
-    /// The key within the model, if the entry is a tensor of it.
+    /// Returns the key within the model, if the entry is one of its tensors.
     fn key<'k>(&self, entry: &'k LeafSummary) -> Option<&'k str> {
         if !entry.is_tensor() || is_of_training(&entry.key) {
             return None;
@@ -139,7 +139,7 @@ impl<'a> Own<'a> {
     }
 }
 
-/// Whether a key is of an optimizer or of what else only training needs.
+/// Returns whether a key belongs to an optimizer or to other training state.
 fn is_of_training(key: &str) -> bool {
     let first = key.split(['.', '/']).next().unwrap_or_default();
     let last = key.rsplit(['.', '/']).next().unwrap_or_default();

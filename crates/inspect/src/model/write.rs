@@ -1,10 +1,10 @@
-//! The model in words, and as JSON.
+//! The model as text and as JSON.
 
 use super::{Fact, FactSource, FactValue, Model};
 use crate::{Json, grouped};
 
 impl Fact {
-    /// What it says, in words.
+    /// Formats the value.
     pub fn text(&self) -> String {
         match &self.value {
             FactValue::Unknown => "unknown".to_owned(),
@@ -15,7 +15,7 @@ impl Fact {
         }
     }
 
-    /// What tells it, with what contradicts it.
+    /// Returns the source, and what contradicts the value.
     pub fn basis(&self) -> String {
         let (FactSource::Read(text) | FactSource::Inferred(text) | FactSource::Unknown(text)) =
             &self.source;
@@ -27,7 +27,7 @@ impl Fact {
 }
 
 impl FactSource {
-    /// `read`, `inferred` or `unknown`.
+    /// Returns `read`, `inferred` or `unknown`.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Read(_) => "read",
@@ -38,7 +38,7 @@ impl FactSource {
 }
 
 impl Model {
-    /// One line: the family and its sizes; empty for what is not recognised.
+    /// Summarizes the family and its sizes in one line; empty if the model is not recognised.
     pub fn line(&self) -> String {
         if !self.is_recognised() {
             return String::new();
@@ -66,7 +66,7 @@ impl Model {
         parts.join("; ")
     }
 
-    /// The fields of its object.
+    /// Writes the fields of the model's JSON object.
     pub fn write(&self, json: &mut Json) {
         json.name("config").str(&self.config);
         json.name("facts").array(|json| {

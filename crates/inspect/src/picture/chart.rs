@@ -1,4 +1,4 @@
-//! Lines over an axis, as SVG: values by layer or by step. What is told by colour is told by dashes, too.
+//! Line charts as SVG: values by layer or by step. Lines differ in dashes as well as in colour.
 
 use std::fmt::Write as _;
 
@@ -7,45 +7,45 @@ use statelens_checkpoint::{float_repr, grouped};
 use super::svg::{escaped, text};
 use crate::number_text;
 
-/// Lines with two axes.
+/// A line chart with two axes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Chart {
-    /// What it is of.
+    /// The title.
     pub title: String,
-    /// What the axis across is: `layer`.
+    /// The label of the horizontal axis: `layer`.
     pub across: String,
-    /// What the axis up is, with its unit if it has one: `norm`.
+    /// The label of the vertical axis, with its unit if it has one: `norm`.
     pub up: String,
-    /// Even by magnitude; what is not above zero lies on the floor.
+    /// Whether the vertical axis is logarithmic; values that are not positive are drawn at the
+    /// bottom.
     pub log: bool,
-    /// The lines. The second is dashed, and so on.
+    /// The lines, each with its own colour and dashes.
     pub lines: Vec<Series>,
-    /// Counts below the axis, by place across, and what they count.
+    /// A label, and counts by position, drawn as bars below the axis.
     pub bars: Option<(String, Vec<(f64, u64)>)>,
-    /// Places that have no values, and why: dashed upright lines.
+    /// Positions without values, and why: dashed vertical lines.
     pub gaps: Vec<(f64, String)>,
-    /// Places whose values are not those of everything there should be, and why: their points are hollow, and
-    /// no line leads to them.
+    /// Positions with incomplete values, and why: their points are hollow and not connected.
     pub partial: Vec<(f64, String)>,
-    /// Where the axis across lies, if it is below another one of the same.
+    /// The horizontal axis, if the chart is drawn below another one and shares its axis.
     pub below: Option<SharedAxis>,
 }
 
-/// An axis across that several pictures have, one below the other.
+/// A horizontal axis that several charts share, one below the other.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SharedAxis {
-    /// Units left of it.
+    /// The margin on the left.
     pub left: f64,
-    /// Units right of it.
+    /// The margin on the right.
     pub right: f64,
-    /// What is at its ends.
+    /// The values at its ends.
     pub ends: (f64, f64),
-    /// What is marked on it.
+    /// The values of its ticks.
     pub ticks: Vec<f64>,
 }
 
 impl SharedAxis {
-    /// Of how many marks one has its label, where the axis is so many units wide.
+    /// Returns `n` so that every `n`th tick has a label, on an axis of this width.
     #[must_use]
     pub fn every(&self, wide: f64) -> usize {
         self.ticks.len().div_ceil(((wide / 52.0) as usize).max(2)).max(1)
@@ -55,13 +55,13 @@ impl SharedAxis {
 /// A line of a [`Chart`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Series {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Its points from left to right. A number that is not finite parts the line.
+    /// Its points from left to right. A number that is not finite interrupts the line.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Colours and dashes of lines, one after the other.
+/// Colours and dashes of the lines, in order.
 const STYLES: [(&str, &str); 6] = [
     ("#16201c", ""),
     ("#b3541e", "6 3"),
@@ -70,16 +70,16 @@ const STYLES: [(&str, &str); 6] = [
     ("#8a3ea0", "14 4"),
     ("#5f6b65", "1 4"),
 ];
-/// So many points have a mark each.
+/// Maximum number of points that are drawn with a marker each.
 const MARKED: usize = 64;
-/// Letters of a label on the axis up.
+/// Maximum number of characters of a label on the vertical axis.
 const LONGEST: usize = 9;
-/// Units from a line of text to the next, of a letter, and of the bars.
+/// Line height, character width, and height of the bars, in units of the SVG.
 const LINE: f64 = 15.0;
 const LETTER: f64 = 6.7;
 const BARS: f64 = 28.0;
 
-/// Where things are.
+/// Position and scales of the plot.
 struct PlotArea {
     left: f64,
     top: f64,
@@ -107,7 +107,7 @@ impl PlotArea {
 }
 
 impl Chart {
-    /// All finite points, without partial ones if there are others.
+    /// Returns all finite points, without partial ones if there are others.
     fn points(&self) -> impl Iterator<Item = (f64, f64)> {
         let all = || {
             let all = self.lines.iter().flat_map(|line| &line.points).copied();
@@ -134,7 +134,8 @@ impl Chart {
         let log = self.log && self.points().any(|(_, y)| y > 0.0);
         let mut up = range(self.points().map(|(_, y)| y).filter(|y| !log || *y > 0.0));
         if log {
-            // At least a power of two, so that rounding is not drawn as a mountain.
+            // The axis covers at least a power of two, so that rounding does not look like a
+            // mountain.
             up = (up.0.min(up.1 / 2.0).max(up.1 * 1e-12), up.1);
         } else if up.0 > 0.0 && up.0 < up.1 * 0.6 {
             up.0 = 0.0;
@@ -154,7 +155,8 @@ impl Chart {
         PlotArea { left, top, wide, high: (height - top - below).max(40.0), across, up, log }
     }
 
-    /// Where the names of the lines are, and how many rows of text they take.
+    /// Returns the positions of the line names in the legend, and the number of rows that they
+    /// take.
     fn legend(&self, width: f64) -> (Vec<(f64, usize)>, usize) {
         let (mut left, mut row) = (8.0, 0);
         let mut places = Vec::new();
@@ -169,8 +171,8 @@ impl Chart {
         (places, row + usize::from(!self.lines.is_empty()))
     }
 
-    /// Draws it, so many units wide and high. Colours are also named by classes (`l0`, `l1` …), for a
-    /// style sheet to set them.
+    /// Draws the chart with this width and height. Colours also have classes (`l0`, `l1` …), so
+    /// that a style sheet can override them.
     #[must_use]
     pub fn svg(&self, width: u32, height: u32) -> String {
         let (wide, high) = (f64::from(width), f64::from(height));
@@ -248,7 +250,7 @@ impl Chart {
             frame.left
         );
         for (place, count) in bars.iter().filter(|(_, count)| *count > 0) {
-            // By magnitude: one NaN is seen beside a million.
+            // Logarithmic, so that one NaN is visible next to a million.
             let part = ((*count as f64).ln_1p() / (most as f64).ln_1p()).clamp(0.2, 1.0);
             let _ = writeln!(
                 out,
@@ -315,7 +317,7 @@ impl Chart {
         }
     }
 
-    /// What it shows, in a sentence for each line.
+    /// Describes the chart, with a sentence per line.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = format!("{}: {} by {}.", self.title, self.up, self.across);
@@ -367,8 +369,8 @@ impl Chart {
         out
     }
 
-    /// Its numbers as CSV: a line for each place, a column for each line; if some places are partial, a last
-    /// column says why.
+    /// Returns the numbers as CSV: a row per position, a column per line; if there are partial
+    /// positions, a last column has the reason.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut places: Vec<f64> =
@@ -386,7 +388,7 @@ impl Chart {
             out += ",incomplete";
         }
         out.push('\n');
-        // Points stand from left to right, so each line is gone through once.
+        // Points are sorted by position, so each line is traversed once.
         let mut at = vec![0; self.lines.len()];
         for place in places {
             out += float_repr(place).trim_end_matches(".0");
@@ -410,7 +412,7 @@ impl Chart {
     }
 }
 
-/// The attributes of a line of this number.
+/// Returns the SVG attributes of a line with this index.
 fn stroke(style: usize) -> String {
     let at = style % STYLES.len();
     let (colour, dashes) = STYLES[at];
@@ -428,14 +430,14 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     all.unwrap_or((0.0, 1.0))
 }
 
-/// The ticks with their labels: where all are powers of ten, as such.
+/// Returns the ticks with their labels, written as powers of ten if all of them are.
 fn labels_up(up: (f64, f64), log: bool, most: usize) -> Vec<(f64, String)> {
     let ticks = ticks_up(up, log, most);
     let powers: Option<Vec<String>> = ticks.iter().map(|tick| power_of_ten(*tick)).collect();
     match powers.filter(|_| log && ticks.len() > 1) {
         Some(powers) => ticks.into_iter().zip(powers).collect(),
         None => {
-            // Longer ones would reach out of a picture whose axis is given.
+            // Longer labels would not fit into a shared margin.
             let long = ticks.iter().any(|tick| number(*tick).chars().count() > LONGEST);
             let told = |tick: f64| {
                 if long { number_text(tick).replace('-', "\u{2212}") } else { number(tick) }
@@ -445,7 +447,7 @@ fn labels_up(up: (f64, f64), log: bool, most: usize) -> Vec<(f64, String)> {
     }
 }
 
-/// `10\u{207b}\u{b3}`; of what is a power of ten.
+/// Formats a power of ten: `10\u{207b}\u{b3}`; `None` for other numbers.
 #[must_use]
 pub fn power_of_ten(value: f64) -> Option<String> {
     const DIGITS: [char; 10] = [
@@ -470,7 +472,7 @@ fn ticks_up(up: (f64, f64), log: bool, most: usize) -> Vec<f64> {
         let from = (low.floor() as i32).div_euclid(step) * step;
         let powers = (from..=high.ceil() as i32).step_by(step.max(1) as usize);
         let all = powers.flat_map(|power| parts.iter().map(move |it| it * 10f64.powi(power)));
-        // What is at an end but for rounding is seen.
+        // Includes ticks at the ends that are off by rounding.
         all.filter(|it| (up.0 * (1.0 - 1e-9)..=up.1 * (1.0 + 1e-9)).contains(it)).collect()
     };
     let fine = powers(1, &[1.0, 2.0, 5.0]);
@@ -481,7 +483,7 @@ fn ticks_up(up: (f64, f64), log: bool, most: usize) -> Vec<f64> {
     }
 }
 
-/// Round numbers in a range, about so many.
+/// Returns about `most` round numbers in a range.
 fn nice((low, high): (f64, f64), most: usize, whole: bool) -> Vec<f64> {
     let rough = (high - low) / most.max(1) as f64;
     if !(rough > 0.0 && rough.is_finite()) {
@@ -498,7 +500,7 @@ fn nice((low, high): (f64, f64), most: usize, whole: bool) -> Vec<f64> {
 
 fn number(value: f64) -> String {
     let text = match value.abs() {
-        // Steps and counts, as the page writes them elsewhere.
+        // Steps and counts, formatted as elsewhere on the page.
         size @ 1e3..1e12 if size.fract() == 0.0 => {
             format!("{}{}", if value < 0.0 { "-" } else { "" }, grouped(size as u64))
         }
@@ -507,7 +509,7 @@ fn number(value: f64) -> String {
     text.replace('-', "\u{2212}")
 }
 
-/// So much of a text as there is room for, from its end.
+/// Shortens a text to `most` characters, keeping its end.
 fn ending(text: &str, most: usize) -> String {
     let count = text.chars().count();
     if count <= most {
@@ -550,7 +552,7 @@ mod tests {
         let svg = chart().svg(400, 200);
         let paths: Vec<&str> =
             svg.lines().filter(|line| line.starts_with("<path class=\"l")).collect();
-        // A sample in the legend, and the line.
+        // A sample in the legend, and the line itself.
         assert_eq!(paths.len(), 4, "{svg}");
         assert!(!paths[0].contains("dasharray") && paths[2].contains("dasharray"), "{svg}");
         let of = |path: &str, letter| path.rsplit("d=\"").next().unwrap().matches(letter).count();
@@ -589,7 +591,7 @@ mod tests {
             let labels = svg.lines().filter(|line| line.contains("\"middle\"")).count();
             (ticks, labels)
         };
-        // Where there is no room for all labels, the ticks stay.
+        // If there is not enough room for all labels, the ticks stay.
         assert_eq!((ticks(494), ticks(214)), ((3, 3), (3, 2)));
     }
 
@@ -612,7 +614,7 @@ mod tests {
         assert_eq!(labels((1.0, 20.0), true), "1 2 5 10 20");
         assert_eq!(labels((0.0, 1.0), false), "0 0.5 1");
         assert_eq!(labels((-60_000.0, 60_000.0), false), "\u{2212}50,000 0 50,000");
-        // With a letter for each digit they would not fit.
+        // With all digits they would not fit.
         assert_eq!(labels((0.0, 1e9), false), "0 5e+08 1e+09");
         assert_eq!(labels((0.0, 4e6), false), "0 2,000,000 4,000,000");
         for other in [0.0, -10.0, 2.0, f64::INFINITY, f64::NAN] {

@@ -1,15 +1,16 @@
-//! Which colour a number has. Blue for negative, orange for positive: that pair is told apart with
-//! any kind of colour vision; magnitudes are told apart without colour, from pale to dark.
+//! Colours of numbers: blue for negative, orange for positive, a pair that can be distinguished
+//! with any kind of colour vision. Magnitudes go from pale to dark, so they are visible without
+//! colour.
 
 use super::{BlockMap, INFINITE, NAN};
 
 /// Red, green and blue.
 pub type Rgb = [u8; 3];
 
-/// The colour of what has NaN or infinities in it.
+/// The colour of blocks that contain NaN or infinities.
 pub const ODD: Rgb = [201, 22, 140];
 
-/// What of a block is shown.
+/// The figure of a block that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Show {
     /// The value of largest magnitude, with its sign.
@@ -21,27 +22,27 @@ pub enum Show {
     Mean,
 }
 
-/// How numbers become colours.
+/// The scaling of numbers to colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ColourScaling {
-    /// Evenly.
+    /// Linear.
     #[default]
     Linear,
-    /// By magnitude, over three powers of ten.
+    /// Logarithmic, over three powers of ten.
     Log,
-    /// By rank: as many blocks in each colour.
+    /// By rank, so that each colour has the same number of blocks.
     Quantile,
 }
 
-/// How the numbers of a map become colours.
+/// The mapping of a map's numbers to colours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Colours {
     show: Show,
     scaling: ColourScaling,
     limit: f64,
-    /// The magnitude that is palest: nothing where signs have colours, else the least there is.
+    /// The magnitude with the palest colour: 0 if signs have colours, else the smallest magnitude.
     low: f64,
-    /// The magnitudes, for ranks.
+    /// The sorted magnitudes, for ranks.
     sorted: Vec<f64>,
     dark: bool,
 }
@@ -54,7 +55,7 @@ const POSITIVE_DARK: [Rgb; 3] = [[24, 31, 28], [158, 90, 26], [255, 196, 128]];
 const GREY_DARK: [Rgb; 3] = [[24, 31, 28], [104, 120, 112], [242, 248, 245]];
 
 impl Colours {
-    /// Those of a map, on a ground that is dark or not.
+    /// Creates the mapping for a map, on a dark or light background.
     #[must_use]
     pub fn new(map: &BlockMap, show: Show, scaling: ColourScaling, dark: bool) -> Self {
         let of = if show == Show::Mean { &map.mean } else { &map.largest };
@@ -69,19 +70,19 @@ impl Colours {
         Self { show, scaling, limit, low: least.unwrap_or(0.0), sorted, dark }
     }
 
-    /// The magnitude that has the strongest colour.
+    /// Returns the magnitude with the strongest colour.
     #[must_use]
     pub fn limit(&self) -> f64 {
         self.limit
     }
 
-    /// Whether signs have colours of their own.
+    /// Returns whether negative and positive numbers have different colours.
     #[must_use]
     pub fn is_signed(&self) -> bool {
         self.show == Show::Value
     }
 
-    /// The colour of a block; `None` if nothing is known of it.
+    /// Returns the colour of a block; `None` if it does not have a value.
     #[must_use]
     pub fn block(&self, map: &BlockMap, at: usize) -> Option<Rgb> {
         if map.marks.get(at).is_some_and(|marks| marks & (NAN | INFINITE) != 0) {
@@ -91,7 +92,7 @@ impl Colours {
         of.get(at).filter(|value| !value.is_nan()).map(|value| self.colour(*value))
     }
 
-    /// The colour of a number.
+    /// Returns the colour of a number.
     #[must_use]
     pub fn colour(&self, value: f64) -> Rgb {
         if !value.is_finite() {
@@ -101,7 +102,7 @@ impl Colours {
         self.at(if value < 0.0 { -part } else { part })
     }
 
-    /// The colour of a part of the scale, from -1 to 1.
+    /// Returns the colour at a position of the scale, from -1 to 1.
     #[must_use]
     pub fn at(&self, part: f64) -> Rgb {
         let of = match (self.is_signed(), part < 0.0, self.dark) {
@@ -121,7 +122,7 @@ impl Colours {
         [mix(from[0], to[0]), mix(from[1], to[1]), mix(from[2], to[2])]
     }
 
-    /// The magnitude at a part of the scale, for the legend.
+    /// Returns the magnitude at a position of the scale, for the legend.
     #[must_use]
     pub fn magnitude(&self, part: f64) -> f64 {
         let part = part.clamp(0.0, 1.0);
@@ -155,10 +156,10 @@ impl Colours {
     }
 }
 
-/// What is below the largest by so much is nearly nothing.
+/// Ratio to the largest magnitude below which values are nearly indistinguishable from zero.
 const DECADES: f64 = 1000.0;
 
-/// The colour of a value between minus and plus `limit`, on a ground that is dark or not.
+/// Returns the colour of a value between -`limit` and `limit`, on a dark or light background.
 #[must_use]
 pub fn of_value(value: f64, limit: f64, scaling: ColourScaling, dark: bool) -> Rgb {
     let scaling = if scaling == ColourScaling::Quantile { ColourScaling::Linear } else { scaling };

@@ -1,46 +1,46 @@
-//! Where everything of a picture goes.
+//! The layout of a picture.
 
 use super::{BlockMap, ColourScaling, Colours, Show};
 
-/// A picture of a map, with what stands around it.
+/// A picture of a map, with title, axes and legend.
 #[derive(Debug, Clone)]
 pub struct Picture<'a> {
-    /// What is drawn.
+    /// The map to draw.
     pub map: &'a BlockMap,
-    /// What it is of.
+    /// The title.
     pub title: &'a str,
-    /// What the rows and columns are called.
+    /// The labels of rows and columns.
     pub axes: (&'a str, &'a str),
-    /// What of each block is shown.
+    /// The figure of each block that is shown.
     pub show: Show,
-    /// How numbers become colours.
+    /// The scaling of numbers to colours.
     pub scaling: ColourScaling,
 }
 
-/// Where things are, in dots.
+/// Positions and sizes, in pixels.
 pub(super) struct Places {
-    /// Dots of a cell, down and across.
+    /// The height and width of a cell.
     pub(super) cell: (u64, u64),
     pub(super) left: u64,
     pub(super) top: u64,
-    /// Dots of the map.
+    /// The height and width of the map.
     pub(super) high: u64,
     pub(super) wide: u64,
     pub(super) width: u64,
     pub(super) height: u64,
 }
 
-/// Dots from a line of text to the next, and of a letter.
+/// Line height and character width, in pixels.
 pub(super) const LINE: u64 = 14;
 pub(super) const LETTER: u64 = 8;
-/// Dots of the legend.
+/// The width of the legend, in pixels.
 pub(super) const LEGEND: u64 = 200;
 
 impl Picture<'_> {
     pub(super) fn places(&self, wide: u64, high: u64) -> Places {
         let (down, across) = (self.map.size.0.max(1) as u64, self.map.size.1.max(1) as u64);
         let mut cell = ((high / down).clamp(1, 32), (wide / across).clamp(1, 32));
-        // What is a matrix of values has square cells, unless it is a strip.
+        // If blocks are square, so are cells, unless the matrix is a single strip.
         if self.map.block.0 == self.map.block.1 && down > 1 {
             cell = (cell.0.min(cell.1), cell.0.min(cell.1));
         }
@@ -63,7 +63,7 @@ impl Picture<'_> {
         Colours::new(self.map, self.show, self.scaling, false)
     }
 
-    /// What a cell is, below the title.
+    /// Describes a cell, for the line below the title.
     pub(super) fn subtitle(&self) -> String {
         let (rows, columns) = self.map.matrix;
         let (high, wide) = self.map.block;
@@ -74,7 +74,7 @@ impl Picture<'_> {
         format!("{rows} x {columns}; {of}")
     }
 
-    /// What is shown, in words.
+    /// Describes the figure that is shown.
     pub(super) fn what(&self) -> &'static str {
         match self.show {
             Show::Value => "value of largest magnitude",
@@ -83,7 +83,7 @@ impl Picture<'_> {
         }
     }
 
-    /// The numbers under the legend: where, from 0 to 1, and which.
+    /// Returns the labels of the legend, with their positions from 0 to 1.
     pub(super) fn legend(&self, colours: &Colours) -> Vec<(f64, String)> {
         let text = crate::number_text;
         match colours.is_signed() {
@@ -105,8 +105,8 @@ impl Picture<'_> {
     }
 }
 
-/// Which of so many lines are numbered on an axis of so many dots, a number each `apart` dots at most:
-/// multiples of a power of two.
+/// Returns which of `lines` rows or columns get a number on an axis of `dots` pixels, at least
+/// about `apart` pixels from each other: multiples of a power of two.
 #[must_use]
 pub fn ticks(lines: u64, dots: f64, apart: f64) -> Vec<u64> {
     let most = (dots / apart).floor().max(1.0) as u64;

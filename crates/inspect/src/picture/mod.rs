@@ -1,4 +1,4 @@
-//! A matrix as a picture: blocks in colours, with axes, a legend and a title; as dots and as SVG.
+//! A matrix as a picture: coloured blocks with axes, a legend and a title; as pixels and as SVG.
 
 mod chart;
 mod colour;
@@ -15,38 +15,38 @@ pub use raster::{Raster, raster};
 pub(crate) use svg::escaped;
 pub use svg::svg;
 
-/// What is drawn of a matrix: a number or two of each of its blocks.
+/// The data of a picture of a matrix: a few figures per block.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BlockMap {
-    /// Rows and columns of the matrix.
+    /// Number of rows and of columns of the matrix.
     pub matrix: (u64, u64),
-    /// Rows and columns of a block.
+    /// Number of rows and of columns of a block.
     pub block: (u64, u64),
-    /// Blocks down and across.
+    /// Number of blocks down and across.
     pub size: (usize, usize),
-    /// The value of largest magnitude of each block, row by row; NaN where there is none.
+    /// The value of largest magnitude of each block, row by row; NaN if there is none.
     pub largest: Vec<f64>,
-    /// The number of that value in the matrix, or of one that is not finite, if there is one.
+    /// The index in the matrix of that value, or of one that is not finite, if there is one.
     pub at: Vec<u64>,
-    /// The mean magnitude; NaN where there is none.
+    /// The mean magnitude of each block; NaN if there is none.
     pub mean: Vec<f64>,
-    /// What is in a block: 1 for values that were seen, 2 for NaN, 4 for infinities.
+    /// A bit set per block: 1 if values were read, 2 for NaN, 4 for infinities.
     pub marks: Vec<u8>,
-    /// What rows of blocks are like.
+    /// Statistics of the rows of blocks.
     pub rows: Vec<MatrixLine>,
-    /// What columns of blocks are like.
+    /// Statistics of the columns of blocks.
     pub columns: Vec<MatrixLine>,
 }
 
-/// Values of a block were seen.
+/// Values of the block were read.
 pub const SEEN: u8 = 1;
-/// A block has NaN in it.
+/// The block contains NaN.
 pub const NAN: u8 = 2;
-/// A block has infinities in it.
+/// The block contains infinities.
 pub const INFINITE: u8 = 4;
 
 impl BlockMap {
-    /// What is drawn of what was found.
+    /// Returns the data of an overview.
     #[must_use]
     pub fn of(overview: &Overview) -> Self {
         let matrix = overview.matrix();
@@ -75,7 +75,7 @@ impl BlockMap {
         }
     }
 
-    /// With rows for columns.
+    /// Swaps rows and columns.
     #[must_use]
     pub fn transposed(&self) -> Self {
         let turn = |(one, other)| (other, one);
@@ -92,7 +92,7 @@ impl BlockMap {
         }
     }
 
-    /// What it shows, in a sentence for those who don't see it.
+    /// Describes the picture in a sentence, as alternative text.
     #[must_use]
     pub fn text(&self) -> String {
         let (down, across) = self.size;
@@ -127,7 +127,7 @@ impl BlockMap {
         text + "."
     }
 
-    /// Its numbers as CSV, a line for each block.
+    /// Returns the figures as CSV, one line per block.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = "row,column,rows,columns,largest,mean_magnitude,nan,infinite\n".to_owned();
@@ -164,7 +164,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// 4 rows of 6, in blocks of 2 by 2: one of them NaN, the largest magnitude in the last.
+    /// 4 rows of 6 values, in blocks of 2 by 2: one value is NaN, the largest magnitude is in the
+    /// last block.
     pub(crate) fn map() -> BlockMap {
         let mut values: Vec<f32> = (0..24).map(|at| at as f32 / 8.0).collect();
         (values[2], values[23]) = (f32::NAN, -8.0);

@@ -1,20 +1,20 @@
-//! A picture as dots.
+//! A picture as pixels.
 
 use font8x8::UnicodeFonts as _;
 
 use super::draw::{LEGEND, LETTER, LINE};
 use super::{ODD, Picture, Rgb, ticks};
 
-/// Dots, row by row, three bytes each.
+/// Pixels, row by row, three bytes each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Raster {
-    /// Dots across.
+    /// The width in pixels.
     pub width: u32,
-    /// Dots down.
+    /// The height in pixels.
     pub height: u32,
-    /// Red, green and blue of each.
+    /// Red, green and blue of each pixel.
     pub rgb: Vec<u8>,
-    /// Where the map is: left, top, dots of a cell across and down.
+    /// The position of the map and the size of a cell: left, top, width, height.
     pub map: [u32; 4],
 }
 
@@ -23,7 +23,7 @@ const PALE: Rgb = [95, 107, 101];
 const LINES: Rgb = [126, 138, 132];
 const PAPER: u8 = 255;
 
-/// Draws a picture whose map has at most so many dots, and at least one for each cell.
+/// Draws a picture whose map has at most `wide` by `high` pixels, and at least one per cell.
 #[must_use]
 pub fn raster(picture: &Picture<'_>, wide: u32, high: u32) -> Raster {
     let places = picture.places(wide.into(), high.into());
@@ -124,7 +124,7 @@ impl Raster {
     }
 }
 
-/// So much of a text as there is room for, from its end: keys differ there.
+/// Shortens a text to `most` characters, keeping its end, where keys differ.
 fn cut(text: &str, most: usize) -> String {
     let count = text.chars().count();
     if count <= most {

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use super::draw::{LEGEND, LINE};
 use super::{ODD, Picture, Rgb, ticks};
 
-/// Draws a picture whose map has at most so many units, and at least one for each cell. The cells of
-/// one colour are one path.
+/// Draws a picture whose map has at most `wide` by `high` units, and at least one per cell. All
+/// cells of a colour are one path.
 #[must_use]
 pub fn svg(picture: &Picture<'_>, wide: u32, high: u32) -> String {
     let places = picture.places(wide.into(), high.into());
@@ -108,7 +108,7 @@ fn hex([red, green, blue]: Rgb) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// A text as XML has it: what it has no letters for is left out.
+/// Escapes a text for XML; control characters, which XML does not allow, are replaced.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::new();
     for letter in text.chars() {
@@ -145,7 +145,7 @@ mod tests {
         let drawn = svg(&picture, 300, 200);
         assert!(drawn.contains("<title>a&lt;b&gt;&amp;\u{fffd}</title>"), "{drawn}");
         assert!(drawn.contains("fill=\"#c9168c\" d=\"M1 0h1v1h-1z\""), "{drawn}");
-        // The strongest colour is that of the largest magnitude: -8, in the last block.
+        // The largest magnitude, -8 in the last block, has the strongest colour.
         assert!(drawn.contains("<path fill=\"#0e3a79\" d=\"M2 1h1v1h-1z\"/>"), "{drawn}");
         assert!(drawn.contains(">-8</text>") && drawn.contains("NaN or infinite inside"));
         assert_eq!(drawn.matches("<path").count(), 6);

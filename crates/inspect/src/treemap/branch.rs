@@ -1,32 +1,32 @@
-//! What a box stands for: a module, or several that are equal.
+//! The module, or the run of equal modules, that a box represents.
 
 use super::TreemapItem;
 use crate::fold::{ChildRun, Foldable, Sums, Trie, join};
 
-/// Keys that are drawn together, under a name.
+/// A group of keys that is drawn as one box.
 #[derive(Debug, Clone, Copy)]
 pub struct TrieGroup<'a> {
-    /// What it is called; nothing if it is the only one.
+    /// Its name; empty if it is the only group.
     pub name: &'a str,
     /// Its keys.
     pub trie: &'a Trie,
 }
 
-/// A module, or several that are equal.
+/// A module, or a run of equal modules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreemapBranch {
-    /// Which of the groups it is in.
+    /// The index of its group.
     group: usize,
-    /// The node, or the one that holds those that are equal.
+    /// The node of the module, or the parent node of the run.
     node: usize,
-    /// Which of its children they are; nothing for the node itself.
+    /// The children that form the run; `None` for the node itself.
     run: Option<ChildRun>,
-    /// How often it repeats for that it is in what repeats.
+    /// Number of repetitions of the enclosing runs.
     times: u64,
 }
 
 impl TreemapBranch {
-    /// Whether one of its nodes is among those that lead to a leaf of the tree of all keys.
+    /// Returns whether one of its nodes is on the path `way` to a leaf.
     pub(super) fn holds(&self, trie: &Trie, way: &[usize]) -> bool {
         match self.run {
             None => way.contains(&self.node),
@@ -38,7 +38,7 @@ impl TreemapBranch {
     }
 }
 
-/// The boxes of all groups; of only one, what is in it.
+/// Returns the boxes of all groups; for a single unnamed group, its contents.
 pub(super) fn roots(groups: &[TrieGroup<'_>]) -> Vec<TreemapItem> {
     if let [only] = groups
         && only.name.is_empty()
@@ -55,7 +55,7 @@ pub(super) fn roots(groups: &[TrieGroup<'_>]) -> Vec<TreemapItem> {
     .collect()
 }
 
-/// What is drawn when one goes in: those that are equal, one by one.
+/// Returns the items shown when the branch is opened: the modules of a run, one by one.
 pub(super) fn members(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> Vec<TreemapItem> {
     let (TreemapBranch { group, node, .. }, trie) = (branch, groups[branch.group].trie);
     match branch.run {
@@ -67,7 +67,7 @@ pub(super) fn members(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> Vec<Tr
     }
 }
 
-/// What is drawn inside a box: of those that are equal, what each holds.
+/// Returns the items inside a box; for a run, the contents of its modules together.
 pub(super) fn children(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> Vec<TreemapItem> {
     let trie = groups[branch.group].trie;
     match branch.run {
@@ -80,12 +80,12 @@ pub(super) fn children(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> Vec<T
     }
 }
 
-/// Whether there is anything in it to look at.
+/// Returns whether it has contents that can be shown.
 pub(super) fn is_deep(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> bool {
     branch.run.is_some() || !groups[branch.group].trie.is_leaf(branch.node)
 }
 
-/// Its key.
+/// Returns its key.
 pub(super) fn path(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> String {
     let TrieGroup { name, trie } = groups[branch.group];
     let path = trie.path(branch.node);
@@ -96,7 +96,7 @@ pub(super) fn path(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> String {
     }
 }
 
-/// Its first leaf.
+/// Returns the row of its first leaf.
 pub(super) fn first(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> u32 {
     let trie = groups[branch.group].trie;
     match branch.run {
@@ -105,7 +105,7 @@ pub(super) fn first(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> u32 {
     }
 }
 
-/// The dtype that most of its bytes have, and whether others have some.
+/// Returns the dtype of most of its bytes, and whether there are others.
 pub(super) fn dtype<L: Foldable>(
     groups: &[TrieGroup<'_>],
     rows: &[L],
@@ -114,7 +114,7 @@ pub(super) fn dtype<L: Foldable>(
     let trie = groups[branch.group].trie;
     let mut open: Vec<u32> = match branch.run {
         None => vec![branch.node as u32],
-        // They are equal but where shapes differ, which is no matter.
+        // Modules of a run only differ in shapes, so the first one is representative.
         Some(run) => vec![trie.children(branch.node)[run.start]],
     };
     let mut found: Vec<(&str, u64)> = Vec::new();
@@ -155,7 +155,8 @@ fn below(groups: &[TrieGroup<'_>], group: usize, node: usize, times: u64) -> Vec
     pieces
 }
 
-/// A module; where it holds only one other, that one, under both names.
+/// Returns the item of a module; modules that contain only one other are merged with it under a
+/// joint name.
 fn one(trie: &Trie, group: usize, mut node: usize, times: u64) -> TreemapItem {
     let mut name = trie.name(node).to_owned();
     let sums = multiplied(trie.sums(node), times);

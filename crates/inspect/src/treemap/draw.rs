@@ -4,7 +4,7 @@ use super::{HEAD, Treemap};
 use crate::picture::escaped;
 use crate::size_text;
 
-/// Colours of dtypes; letters stand on a tint of them.
+/// Colours of dtypes; labels are drawn on a tint of them.
 const COLOURS: [(&str, &str); 8] = [
     ("bfloat16", "#4d8ae3"),
     ("float16", "#145d7f"),
@@ -16,10 +16,10 @@ const COLOURS: [(&str, &str); 8] = [
     ("complex", "#521773"),
 ];
 const NARROW: &str = "#772139";
-/// The width of a letter of 11 dots.
+/// The width of a character at a font size of 11.
 const LETTER: f64 = 6.7;
 
-/// Draws it, with a title and what the areas mean below.
+/// Draws the treemap, with a caption below.
 #[must_use]
 pub fn svg(map: &Treemap, title: &str) -> String {
     let (wide, high) = map.size;

@@ -1,6 +1,6 @@
-//! Where the bytes are, as a treemap: boxes whose areas are bytes, inside each other as modules are.
-//! What repeats is one box; of very many, the small ones are one box together, so that there are never
-//! more than some hundred.
+//! A treemap of the bytes: boxes whose areas are proportional to bytes, nested like modules.
+//! Repeated modules are one box, and if there are very many boxes, the small ones are combined, so
+//! that there are never more than a few hundred.
 
 mod branch;
 mod draw;
@@ -15,62 +15,62 @@ use branch::{children, members};
 pub use draw::svg;
 pub use tiles::{Rect, tile};
 
-/// Boxes that are drawn at most.
+/// Maximum number of boxes.
 const MOST: usize = 320;
-/// Those in one box, the rest of them included.
+/// Maximum number of boxes within a box, including the one for the rest.
 const EACH: usize = 48;
-/// How deep boxes lie in each other.
+/// Maximum nesting of boxes.
 const DEEPEST: usize = 5;
-/// The height of the line that says what a box holds.
+/// The height of the label of a box.
 const HEAD: f64 = 17.0;
-/// What lies between a box and those in it.
+/// The margin between a box and the boxes inside.
 const EDGE: f64 = 2.0;
-/// Boxes narrower or lower than that show nothing inside.
+/// Minimum width and height of a box to show its contents.
 const LEAST: (f64, f64) = (56.0, 44.0);
-/// A smaller area can't be seen or hit.
+/// Minimum area that can be seen or clicked.
 const SEEN: f64 = 90.0;
 
-/// Boxes in a picture of some size.
+/// Boxes in a picture of a given size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Treemap {
-    /// How wide and how high.
+    /// The width and height.
     pub size: (f64, f64),
-    /// What all of it holds.
+    /// The totals of everything shown.
     pub sums: Sums,
-    /// The boxes: those that hold others before these.
+    /// The boxes; a box comes before the boxes inside.
     pub cells: Vec<Cell>,
 }
 
-/// A box.
+/// A box of a treemap.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
-    /// What it stands for; nothing for the small ones together.
+    /// What the box represents; `None` for the combined small ones.
     pub branch: Option<TreemapBranch>,
-    /// What it is called within the box that it is in.
+    /// Its name within the enclosing box.
     pub name: String,
-    /// Its whole key, with `0–31` for what repeats.
+    /// Its full key, with a range like `0–31` for repeated modules.
     pub path: String,
-    /// How often it repeats.
+    /// Number of repetitions.
     pub times: u64,
-    /// What it holds.
+    /// Its totals.
     pub sums: Sums,
-    /// The dtype that most of its bytes have.
+    /// The dtype of most of its bytes.
     pub dtype: String,
-    /// Whether others have them, too.
+    /// Whether it has other dtypes, too.
     pub mixed: bool,
-    /// The box that it is in.
+    /// The index of the enclosing box.
     pub parent: Option<usize>,
-    /// Whether others are drawn in it.
+    /// Whether boxes are drawn inside.
     pub open: bool,
-    /// Whether there is anything in it to look at.
+    /// Whether it has contents that can be shown.
     pub deep: bool,
-    /// The first of its leaves.
+    /// The row of its first leaf.
     pub row: u32,
-    /// Where it is.
+    /// Its position and size.
     pub rect: Rect,
 }
 
-/// Draws what a branch holds; without one, all of the groups.
+/// Lays out the contents of a branch; without one, of all groups.
 #[must_use]
 pub fn treemap<L: Foldable>(
     groups: &[TrieGroup<'_>],
@@ -86,7 +86,7 @@ pub fn treemap<L: Foldable>(
     let all = Rect { left: 0.0, top: 0.0, wide: size.0.max(0.0), high: size.1.max(0.0) };
     let mut map = Treemap { size, sums, cells: Vec::new() };
     put(&mut map.cells, groups, rows, top, all, None);
-    // The largest are opened first, for as long as there is room.
+    // The largest boxes are opened first, as long as there is room.
     let mut levels: HashMap<usize, usize> = HashMap::new();
     let mut waiting: Vec<usize> = (0..map.cells.len()).collect();
     while let Some(next) = largest(&map.cells, &waiting) {
@@ -112,7 +112,7 @@ pub fn treemap<L: Foldable>(
     map
 }
 
-/// A part of what is drawn together.
+/// An item that becomes a box.
 struct TreemapItem {
     branch: TreemapBranch,
     name: String,
@@ -140,7 +140,7 @@ fn put<L: Foldable>(
     let area = rect.wide * rect.high;
     let seen = |piece: &TreemapItem| piece.sums.bytes as f64 / bytes * area >= SEEN;
     let shown = pieces.iter().take_while(|piece| seen(piece)).count();
-    // One alone is itself rather than "1 more".
+    // A single small item is shown as itself rather than as "1 more".
     let shown = if pieces.len() <= EACH && pieces.len() - shown <= 1 {
         pieces.len()
     } else {
@@ -194,14 +194,14 @@ fn put<L: Foldable>(
     }
 }
 
-/// Which of the waiting ones has the largest area.
+/// Returns the position in `waiting` of the box with the largest area.
 fn largest(cells: &[Cell], waiting: &[usize]) -> Option<usize> {
     let area = |at: &usize| cells[*at].rect.wide * cells[*at].rect.high;
     let all = waiting.iter().enumerate();
     all.max_by(|one, other| area(one.1).total_cmp(&area(other.1))).map(|(place, _)| place)
 }
 
-/// Where there is room for what is in a box.
+/// Returns the room inside a box; `None` if it is too small.
 fn inside(rect: &Rect) -> Option<Rect> {
     let inner = Rect {
         left: rect.left + EDGE,
@@ -213,8 +213,8 @@ fn inside(rect: &Rect) -> Option<Rect> {
 }
 
 impl Treemap {
-    /// The box nearest to another in a direction: (1, 0) is right. Only those that hold nothing drawn are
-    /// gone through.
+    /// Returns the nearest box in a direction: (1, 0) is right. Considers only boxes without boxes
+    /// inside.
     #[must_use]
     pub fn beside(&self, from: usize, (x, y): (f64, f64)) -> Option<usize> {
         let middle = |rect: &Rect| (rect.left + rect.wide / 2.0, rect.top + rect.high / 2.0);
@@ -237,7 +237,7 @@ impl Treemap {
         far.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(at, _)| at)
     }
 
-    /// The innermost box that holds a leaf, by the nodes that lead to it.
+    /// Returns the innermost box that contains a leaf.
     #[must_use]
     pub fn holding(&self, trie: &Trie, row: u32) -> Option<usize> {
         let way = trie.way_to(row);
@@ -248,7 +248,7 @@ impl Treemap {
         self.cells.iter().rposition(holds)
     }
 
-    /// What it shows, in a sentence for those who don't see it.
+    /// Describes the treemap in a sentence, as alternative text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("{} in boxes whose areas are bytes", size_text(self.sums.bytes));
@@ -260,7 +260,7 @@ impl Treemap {
         text + "."
     }
 
-    /// Its numbers as CSV, a line for each box.
+    /// Returns the figures as CSV, one line per box.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = "key,times,dtype,tensors,params,bytes,share,holds_others\n".to_owned();
@@ -278,7 +278,7 @@ impl Treemap {
 }
 
 impl Cell {
-    /// What it is, in words.
+    /// Describes the box.
     #[must_use]
     pub fn text(&self, all: u64) -> String {
         let share = self.sums.bytes as f64 / all.max(1) as f64 * 100.0;
@@ -342,7 +342,7 @@ mod tests {
             assert!(rect.left + rect.wide <= around.left + around.wide + 1e-6, "{}", cell.path);
             assert!(rect.top + rect.high <= around.top + around.high + 1e-6, "{}", cell.path);
         }
-        // Areas of siblings are as their bytes.
+        // Areas of siblings are proportional to their bytes.
         let mut by_parent: HashMap<Option<usize>, Vec<&Cell>> = HashMap::new();
         map.cells.iter().for_each(|cell| by_parent.entry(cell.parent).or_default().push(cell));
         for siblings in by_parent.values() {
@@ -380,7 +380,7 @@ mod tests {
         );
         let up = map.cells.iter().find(|cell| cell.path.ends_with("mlp.up.weight")).unwrap();
         assert_eq!((up.sums.bytes, up.times), (32 * 300, 32));
-        // Going in shows the layers one by one.
+        // Opening the box shows the layers one by one.
         let within = drawn(&rows, layers.branch);
         check(&within);
         assert_eq!(within.cells.iter().filter(|cell| cell.parent.is_none()).count(), 32);

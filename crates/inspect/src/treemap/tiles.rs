@@ -1,5 +1,5 @@
-//! Rectangles whose areas are given, as square as can be (Bruls, Huizing and van Wijk, "Squarified
-//! treemaps", 2000).
+//! Divides a rectangle into tiles of given areas that are as square as possible (Bruls, Huizing and
+//! van Wijk, "Squarified treemaps", 2000).
 
 /// A rectangle.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -11,7 +11,8 @@ pub struct Rect {
     pub high: f64,
 }
 
-/// One for each weight, in their order, which should go down; together they fill `rect`.
+/// Returns one rectangle per weight, in the same order; together they fill `rect`. Weights should
+/// be in descending order.
 #[must_use]
 pub fn tile(weights: &[f64], rect: Rect) -> Vec<Rect> {
     let mut tiles = Vec::with_capacity(weights.len());
@@ -29,7 +30,7 @@ pub fn tile(weights: &[f64], rect: Rect) -> Vec<Rect> {
         }
         let (row, others) = rest.split_at(len);
         let sum: f64 = row.iter().sum();
-        // The last row takes what is left, whatever rounding made of it.
+        // The last row takes all remaining space, whatever the rounding.
         let share = if others.is_empty() { 1.0 } else { sum / left };
         let across = free.wide >= free.high;
         let thick = share * if across { free.wide } else { free.high };
@@ -54,7 +55,7 @@ pub fn tile(weights: &[f64], rect: Rect) -> Vec<Rect> {
     tiles
 }
 
-/// How far from square the worst of a row is.
+/// Returns the worst aspect ratio in a row.
 fn worst(row: &[f64], scale: f64, side: f64) -> f64 {
     let sum: f64 = row.iter().sum::<f64>() * scale;
     let areas = row.iter().map(|weight| (weight * scale).max(f64::MIN_POSITIVE));
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_paper_comes_out() {
-        // Areas 6, 6, 4, 3, 2, 2, 1 in 6 by 4: two of 3 by 2 at the left.
+        // Areas 6, 6, 4, 3, 2, 2, 1 in 6 by 4: two tiles of 3 by 2 on the left.
         let rect = Rect { left: 0.0, top: 0.0, wide: 6.0, high: 4.0 };
         let weights = [6.0, 6.0, 4.0, 3.0, 2.0, 2.0, 1.0];
         let tiles = tile(&weights, rect);

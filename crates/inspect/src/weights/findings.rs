@@ -1,4 +1,4 @@
-//! What should be looked at in the values of a checkpoint, from what was read of them.
+//! Findings about the values of a checkpoint, from the results of reading them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,20 +11,20 @@ use super::rows;
 use super::survey::{countable, twins};
 use crate::{value_text, visible};
 
-/// What was read of the values of a checkpoint.
+/// Results of reading the values of a checkpoint.
 pub trait Seen {
-    /// What the values of a tensor are like, if they were read.
+    /// Returns the statistics of a tensor, if it was read.
     fn statistics(&self, tensor: TensorId) -> Option<&Statistics>;
-    /// SHA-256 of its bytes, if it was hashed.
+    /// Returns the SHA-256 of its bytes, if it was hashed.
     fn hash(&self, tensor: TensorId) -> Option<[u8; 32]>;
-    /// Its rows, if they were read.
+    /// Returns the statistics of its rows, if they were read.
     fn lines(&self, tensor: TensorId) -> Option<&MatrixLines>;
-    /// The key of the parameter that an optimizer's entry of this key is about, where its name doesn't
-    /// say it.
+    /// Returns the key of the parameter that an optimizer entry belongs to, if the entry's key does
+    /// not contain it.
     fn parameter(&self, key: &str) -> Option<&str>;
 }
 
-/// The tensors that these leaves are or hold, each once, with the leaf of each.
+/// Returns the tensors of these leaves, each once, with the index of its leaf.
 fn tensors(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<(TensorId, usize)> {
     let mut seen = HashSet::new();
     let tensor = |leaf: &Leaf| match checkpoint.value(leaf.target) {
@@ -38,14 +38,16 @@ fn tensors(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<(TensorId, usize)> {
         .collect()
 }
 
-/// Tensors that are to be hashed before [`findings`] are told: those that may be equal bit for bit.
+/// Returns the tensors that must be hashed before [`findings`] is called: those that may be equal
+/// bit for bit.
 pub fn to_hash(checkpoint: &Checkpoint, leaves: &[Leaf], seen: &impl Seen) -> Vec<TensorId> {
     let mut wanted = groups(checkpoint, &tensors(checkpoint, leaves), seen).concat();
     wanted.retain(|id| seen.hash(*id).is_none());
     wanted
 }
 
-/// Tensors that are to be read by rows before [`findings`] are told: few, but that of embeddings.
+/// Returns the tensors that must be read by rows before [`findings`] is called: few, apart from
+/// embeddings.
 pub fn to_read_by_rows(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
@@ -61,8 +63,8 @@ pub fn to_read_by_rows(
     tensors(checkpoint, leaves).iter().filter_map(wanted).collect()
 }
 
-/// What should be looked at, the gravest first. The tensors of a finding are told by their leaves,
-/// numbered as they are here.
+/// Returns the findings, the most severe first. Their tensors are identified by indices into
+/// `leaves`.
 pub fn findings(checkpoint: &Checkpoint, leaves: &[Leaf], seen: &impl Seen) -> Vec<Noticed> {
     let of = tensors(checkpoint, leaves);
     let keys: Vec<String> =
@@ -94,7 +96,7 @@ pub fn findings(checkpoint: &Checkpoint, leaves: &[Leaf], seen: &impl Seen) -> V
         }
         equal.extend(by_hash.into_values().filter(|group| group.len() > 1));
     }
-    // By key, so that the same is told each time.
+    // Sorted, so that the result is deterministic.
     statelens_checkpoint::order::natural(&mut equal);
     let (at, read): (Vec<usize>, Vec<Read<'_>>) = known.into_iter().unzip();
     let dot = separator(checkpoint.format.id, &mut keys.iter().map(String::as_str));
@@ -116,7 +118,7 @@ fn groups(
     twins(checkpoint, of.iter().filter_map(|(id, _)| Some((*id, seen.statistics(*id)?))))
 }
 
-/// The numbers that are no tensors.
+/// Returns the numbers that are not tensors.
 fn scalars(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<(String, f64)> {
     let number = |leaf: &Leaf| match checkpoint.value(leaf.target) {
         Value::Float(_) | Value::Int(_) => value_text(checkpoint, leaf).parse().ok(),

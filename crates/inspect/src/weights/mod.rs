@@ -1,5 +1,5 @@
-//! What the values of a checkpoint are like: [`Survey`] reads its tensors, each once, and [`notice`]
-//! tells what about them should be looked at.
+//! Analyses the values of a checkpoint: [`Survey`] reads its tensors, each once, and [`notice`]
+//! reports what is remarkable about them.
 
 mod findings;
 mod moments;

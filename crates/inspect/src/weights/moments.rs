@@ -1,7 +1,7 @@
-//! What an optimizer keeps of a parameter.
+//! Optimizer moments of a parameter.
 
-/// Names that optimizers of torch, cstorch and others give to what has a parameter's shape, and
-/// whether it is a mean of squares, which is never negative.
+/// Names that optimizers of torch, cstorch and others use for state with the shape of the
+/// parameter, and whether it is a mean of squares, which is never negative.
 const MOMENTS: [(&str, bool); 12] = [
     ("exp_avg", false),
     ("exp_avg_sq", true),
@@ -17,14 +17,14 @@ const MOMENTS: [(&str, bool); 12] = [
     ("vhat", true),
 ];
 
-/// A moment: the key of what it belongs to, its name, and whether it is a mean of squares.
+/// Parses the key of a moment: the key of its owner, its name, and whether it is a mean of squares.
 pub(super) fn of(key: &str, dot: char) -> Option<(&str, &'static str, bool)> {
     let (owner, name) = key.rsplit_once(dot)?;
     let (name, squares) = MOMENTS.into_iter().find(|(moment, _)| *moment == name)?;
     Some((owner, name, squares))
 }
 
-/// Whether that is the name of a moment.
+/// Returns whether this is the name of a moment.
 pub(crate) fn is_moment(name: &str) -> bool {
     MOMENTS.iter().any(|(moment, _)| *moment == name)
 }

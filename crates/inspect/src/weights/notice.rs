@@ -1,4 +1,4 @@
-//! What should be looked at: rules about values. Each tells numbers, and where.
+//! Rules that report remarkable values, with figures and positions.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use super::trend::{LEAST, outliers};
 use crate::fold::pattern;
 use crate::{counted, grouped, index, number_text, shape_text};
 
-/// What is looked for, for when nothing is found.
+/// The conditions that are checked, listed if nothing is found.
 pub const LOOKED_FOR: [&str; 9] = [
     "NaN and infinite values",
     "tensors that are all zeros",
@@ -25,11 +25,11 @@ pub const LOOKED_FOR: [&str; 9] = [
     "a loss scale at its floor",
 ];
 
-/// Findings of one kind, before the others are only counted.
+/// Maximum number of findings of one kind; further ones are only counted.
 const MOST: usize = 20;
 
-/// What should be looked at, the gravest first. `equal` are groups of tensors that are equal bit for
-/// bit; `scalars` are the numbers that are no tensors, by key; `dot` stands between the segments of
+/// Returns the findings, the most severe first. `equal` has groups of tensors that are equal bit
+/// for bit; `scalars` has the numbers that are not tensors, by key; `dot` separates the segments of
 /// keys.
 pub fn notice(
     tensors: &[Read<'_>],
@@ -52,7 +52,7 @@ pub fn notice(
     all
 }
 
-/// Tensors whose keys differ in numbers only.
+/// Groups tensors whose keys differ only in numbers.
 fn groups(tensors: &[Read<'_>], dot: char) -> SiblingGroups {
     let mut groups = SiblingGroups::new();
     for (at, tensor) in tensors.iter().enumerate() {
@@ -143,7 +143,7 @@ fn not_finite(tensors: &[Read<'_>], groups: &SiblingGroups) -> Vec<Noticed> {
     all
 }
 
-/// All zeros, or all of another value.
+/// Reports tensors that are all zeros, or all of another value.
 fn of_one_value(tensors: &[Read<'_>], groups: &SiblingGroups, dot: char) -> Vec<Noticed> {
     let (mut all, mut zeros, mut constants) = (Vec::new(), Vec::new(), Vec::new());
     for (name, members) in groups {
@@ -160,7 +160,8 @@ fn of_one_value(tensors: &[Read<'_>], groups: &SiblingGroups, dot: char) -> Vec<
             let some: Vec<usize> = members.iter().copied().filter(one).collect();
             let Some(&first) = some.first() else { continue };
             let matrix = tensors[first].shape.iter().filter(|dim| **dim > 1).count() > 1;
-            // Of siblings that all begin so, nothing was lost; of one among others, maybe.
+            // If all siblings are constant, that is how they are initialised; a single one may have
+            // lost its values.
             if !matrix || (some.len() == members.len() && members.len() > 1) {
                 quiet.extend(some);
                 continue;
@@ -213,16 +214,16 @@ fn of_one_value(tensors: &[Read<'_>], groups: &SiblingGroups, dot: char) -> Vec<
     all
 }
 
-/// What siblings are measured by.
+/// The measures by which siblings are compared.
 const MEASURES: [&str; 4] = ["\u{3c3}", "|x| mean", "|x| max", "1\u{2013}99 %"];
-/// So many of them have to agree.
+/// Number of measures that must stand out.
 const VOTES: usize = 3;
 
-/// The number of each layer, and which tensor it is.
+/// The number of each layer, and the index of its tensor.
 type Siblings = Vec<(u64, usize)>;
 
 fn standing_out(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
-    // Siblings are tensors of one shape whose keys differ in one number, the layer's.
+    // Siblings are tensors of the same shape whose keys differ only in the number of the layer.
     let mut siblings = BTreeMap::<(String, &[u64]), Siblings>::new();
     for (at, tensor) in tensors.iter().enumerate() {
         let numbered = !tensor.key.split(dot).any(|part| part == "state");
@@ -280,15 +281,15 @@ fn standing_out(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
     all
 }
 
-/// Positive measures of a tensor's spread; `None` if it has none.
+/// Returns the measures of a tensor; `None` if they are not all positive and finite.
 fn measures(of: &Statistics) -> Option<[f64; 4]> {
     let [low, .., high] = of.quantiles?;
     let all = [of.std?, of.abs_mean?, of.abs_max?.0, high - low];
     (of.count >= 16 && all.iter().all(|it| it.is_finite() && *it > 0.0)).then_some(all)
 }
 
-/// The key with `*` for its first number, the layer's, and that number. Other numbers stay: experts
-/// of one layer are not each other's trend.
+/// Returns the key with `*` in place of its first number, the layer's, and that number. Other
+/// numbers stay, because experts of one layer do not form a trend.
 fn layer(key: &str, dot: char) -> Option<(String, u64)> {
     let mut layer = None;
     let parts: Vec<&str> = key
@@ -385,7 +386,7 @@ fn of_moments(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
     limited(all, "more findings about moments")
 }
 
-/// Moments that are named after a parameter, and do not have its shape.
+/// Reports moments that are named after a parameter but do not have its shape.
 fn of_other_parameters(
     tensors: &[Read<'_>],
     owners: &HashMap<&str, usize>,
@@ -401,7 +402,7 @@ fn of_other_parameters(
     let mut owners: Vec<(&str, usize)> = owners.iter().map(|(owner, at)| (*owner, *at)).collect();
     order::natural(&mut owners);
     for (owner, at) in owners {
-        // A number alone names no parameter.
+        // A number alone does not identify a parameter.
         let named = suffixes(owner, dot)
             .filter(|suffix| suffix.contains(dot) && suffix.parse::<f64>().is_err());
         let told = tensors[at].parameter.and_then(|key| parameters.get(key));
@@ -422,13 +423,13 @@ fn of_other_parameters(
     all
 }
 
-/// A key, and what is left of it without its first segments, the longest first.
+/// Returns the key and its suffixes at segment boundaries, the longest first.
 fn suffixes(key: &str, dot: char) -> impl Iterator<Item = &str> {
     let starts = key.match_indices(dot).map(move |(at, _)| at + dot.len_utf8());
     std::iter::once(0).chain(starts).map(|at| &key[at..])
 }
 
-/// Scales of automatic mixed precision that have been lowered as far as they go.
+/// Reports scales of automatic mixed precision that are at their minimum.
 fn loss_scale(scalars: &[(String, f64)], dot: char) -> Vec<Noticed> {
     let by_key: HashMap<&str, f64> =
         scalars.iter().map(|(key, value)| (key.as_str(), *value)).collect();
@@ -437,7 +438,7 @@ fn loss_scale(scalars: &[(String, f64)], dot: char) -> Vec<Noticed> {
         let (owner, name) = key.rsplit_once(dot).unwrap_or(("", key));
         let beside =
             |name: &str| by_key.get(format!("{owner}{dot}{name}").trim_start_matches(dot)).copied();
-        // As torch, DeepSpeed and cstorch name them.
+        // Names used by torch, DeepSpeed and cstorch.
         let floor = match name {
             "scale" | "_scale"
                 if beside("growth_factor").or_else(|| beside("backoff_factor")).is_some() =>

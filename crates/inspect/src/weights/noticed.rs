@@ -1,4 +1,4 @@
-//! What a rule of values goes by, and what it says.
+//! Input and output of the rules about values.
 
 use std::collections::BTreeMap;
 
@@ -12,66 +12,67 @@ pub struct Read<'a> {
     pub key: &'a str,
     /// The shape.
     pub shape: &'a [u64],
-    /// True if its values have a fraction: of masks and indices it is no wonder that they are zeros.
+    /// Whether its dtype is fractional. Zeros are normal in masks and indices, so many rules skip
+    /// those.
     pub floats: bool,
-    /// What its values are like.
+    /// The statistics of its values.
     pub statistics: &'a Statistics,
-    /// What its rows are like, if they were looked at.
+    /// The statistics of its rows, if they were read.
     pub lines: Option<&'a MatrixLines>,
-    /// The key of the parameter that it is a moment of, where its own key doesn't say it.
+    /// If it is an optimizer moment, the key of its parameter, unless its own key contains that.
     pub parameter: Option<&'a str>,
 }
 
-/// A value of a tensor.
+/// A reference to an element of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementRef {
-    /// Which of the tensors.
+    /// The index of the tensor.
     pub tensor: usize,
-    /// The number of the element, counted in C order.
+    /// The index of the element in C order.
     pub number: u64,
-    /// Its index.
+    /// The index of the element in each dimension.
     pub index: Vec<u64>,
 }
 
-/// A measure of siblings over depth.
+/// A measure of sibling tensors over the layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerSeries {
-    /// The number of each layer.
+    /// The layer numbers.
     pub depth: Vec<u64>,
-    /// Its standard deviation.
+    /// The standard deviation of each layer.
     pub values: Vec<f64>,
-    /// Which of them stands out.
+    /// The index of the layer that stands out.
     pub marked: usize,
-    /// What was expected of it.
+    /// The expected value for that layer.
     pub expected: f64,
 }
 
-/// Something about the values.
+/// A finding about the values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Noticed {
-    /// How much it matters.
+    /// The severity.
     pub grade: Grade,
     /// A sentence without its full stop.
     pub title: String,
-    /// The numbers; whole sentences.
+    /// The figures; whole sentences.
     pub text: String,
-    /// What to do; may be empty.
+    /// The recommended action; may be empty.
     pub advice: String,
-    /// The tensors that it is about, the first ones if they are very many.
+    /// The tensors concerned; only the first ones if there are very many.
     pub tensors: Vec<usize>,
-    /// The value to look at.
+    /// The element to show.
     pub element: Option<ElementRef>,
-    /// What to draw.
+    /// The data for a chart.
     pub series: Option<LayerSeries>,
 }
 
-/// Tensors whose keys differ in numbers only, by what is the same of them.
+/// Tensors whose keys differ only in numbers, by the common part of their keys.
 pub(super) type SiblingGroups = BTreeMap<String, Vec<usize>>;
 
-/// Tensors that a finding names.
+/// Maximum number of tensors that a finding lists.
 const NAMED: usize = 1_000;
 
-/// A finding of these tensors, with nothing else.
+/// Creates a finding about these tensors without further details.
 pub(super) fn noticed(grade: Grade, title: String, text: String, tensors: Vec<usize>) -> Noticed {
     let tensors = tensors.into_iter().take(NAMED).collect();
     Noticed { grade, title, text, advice: String::new(), tensors, element: None, series: None }

@@ -1,5 +1,4 @@
-//! Rows of matrices that should be looked at: dead ones, copies, and those of embeddings that were
-//! never trained.
+//! Findings about rows of matrices: dead rows, copies, and embedding rows that were never trained.
 
 use statelens_checkpoint::{Grade, order};
 use statelens_stats::Statistics;
@@ -9,14 +8,14 @@ use super::noticed::{ElementRef, Noticed, Read, SiblingGroups, noticed};
 use crate::fold::label;
 use crate::{counted, grouped, number_text};
 
-/// Rows of an embedding that are shorter than the median by this factor are far shorter.
+/// Factor below the median norm at which a row of an embedding is considered far shorter.
 const SHORT: f64 = 10.0;
 
-/// Names of parts of a key that say that each row stands for a token.
+/// Substrings of keys of embeddings, where each row belongs to a token.
 const EMBEDDINGS: [&str; 6] = ["embed", "wte", "wpe", "lm_head", "tok_emb", "word_emb"];
 
-/// Whether its rows are worth reading the tensor once more: it may have dead ones, or they stand for
-/// tokens.
+/// Returns whether to read the tensor once more by rows: it may have dead rows, or its rows belong
+/// to tokens.
 pub(super) fn worth_reading(key: &str, shape: &[u64], of: &Statistics) -> bool {
     let width = shape.iter().skip(1).fold(1, |all: u64, dim| all.saturating_mul(*dim));
     let matrix = shape.len() > 1 && shape[0] > 1 && width > 1;
@@ -28,7 +27,7 @@ fn is_embedding(key: &str) -> bool {
     EMBEDDINGS.iter().any(|name| key.contains(name))
 }
 
-/// What is to be said of rows.
+/// Returns the findings about rows.
 pub(super) fn of_rows(tensors: &[Read<'_>], groups: &SiblingGroups, dot: char) -> Vec<Noticed> {
     let mut all = Vec::new();
     for (name, members) in groups {
@@ -46,7 +45,7 @@ pub(super) fn of_rows(tensors: &[Read<'_>], groups: &SiblingGroups, dot: char) -
     all
 }
 
-/// Rows of zeros, of tensors whose keys differ in numbers only.
+/// Reports rows of zeros in tensors whose keys differ only in numbers.
 fn dead(
     tensors: &[Read<'_>],
     name: &str,
@@ -59,7 +58,7 @@ fn dead(
     let &first = some.first()?;
     let (tensor, lines) = (&tensors[first], tensors[first].lines?);
     let moment = moments::of(tensor.key, dot);
-    // Of the two moments of Adam the one of squares says it for both.
+    // The second moment of Adam is reported for both moments.
     if moment.is_some_and(|(_, name, squares)| !squares && name != "momentum_buffer") {
         return None;
     }
@@ -106,7 +105,7 @@ fn dead(
     Some(Noticed { element, advice: advice.into(), ..noticed(grade, title, text, some) })
 }
 
-/// Rows that are equal to others.
+/// Reports rows that are equal to others.
 fn copied(tensor: &Read<'_>, at: usize) -> Option<Noticed> {
     let lines = tensor.lines.filter(|lines| lines.copied_rows > 0)?;
     let &(first, like) = lines.copied.first()?;
@@ -134,7 +133,7 @@ fn copied(tensor: &Read<'_>, at: usize) -> Option<Noticed> {
     Some(Noticed { element, advice: advice.into(), ..noticed(Grade::Note, title, text, vec![at]) })
 }
 
-/// Rows whose norm is far below that of the others.
+/// Reports rows whose norm is far below that of the others.
 fn short(tensor: &Read<'_>, at: usize) -> Option<Noticed> {
     let rows = &tensor.lines?.rows;
     let mut norms: Vec<f64> = rows.iter().map(|row| row.norm).filter(|norm| *norm > 0.0).collect();
@@ -167,7 +166,7 @@ fn short(tensor: &Read<'_>, at: usize) -> Option<Noticed> {
     Some(Noticed { element, advice, ..noticed(Grade::Note, title, text, vec![at]) })
 }
 
-/// `Row 7`, `Rows 3–7,9`, `The first rows: 0–4095`.
+/// Formats row numbers: `Row 7`, `Rows 3–7,9`, `The first rows: 0–4095`.
 fn numbered(first: &[u64], count: u64) -> String {
     let numbers = label(first);
     match count {
@@ -177,7 +176,7 @@ fn numbered(first: &[u64], count: u64) -> String {
     }
 }
 
-/// The first value of a row.
+/// Returns the first element of a row.
 fn start(tensor: &Read<'_>, at: usize, row: u64) -> ElementRef {
     let width = tensor.shape.iter().skip(1).fold(1, |all: u64, dim| all.saturating_mul(*dim));
     let mut index = vec![0; tensor.shape.len()];

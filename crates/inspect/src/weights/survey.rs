@@ -1,5 +1,5 @@
-//! Reading tensors once, for their statistics; or again, for hashes of those that may be equal, or row
-//! by row.
+//! Reads tensors once for their statistics, and some of them again: for hashes of those that may be
+//! equal, or row by row.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -16,22 +16,22 @@ use crate::pieces::Pieces;
 use crate::reading::{Repetition, missing};
 use crate::work::{InOrder, Work};
 
-/// Bins of a histogram that people look at.
+/// Number of bins of a displayed histogram.
 const BINS: usize = 48;
 
-/// What was found of the values of a tensor.
+/// The measured values of a tensor.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Measured {
-    /// The numbers.
+    /// The statistics.
     pub statistics: Statistics,
-    /// The values in bins of one width.
+    /// The histogram with bins of equal width.
     pub linear: Histogram,
-    /// The values in bins by magnitude, to both sides of zero.
+    /// The histogram with logarithmic bins on both sides of zero.
     pub log: Histogram,
 }
 
 impl Measured {
-    /// What a summary comes to.
+    /// Computes the figures of a summary.
     pub fn of(summary: &Summary) -> Self {
         Self {
             statistics: summary.statistics(),
@@ -40,33 +40,34 @@ impl Measured {
         }
     }
 
-    /// The numbers alone, where very many are kept.
+    /// Drops the histograms, where very many of these are kept.
     pub fn without_histograms(self) -> Self {
         Self { statistics: self.statistics, ..Self::default() }
     }
 
-    /// Whether its histograms are there, if it has any.
+    /// Returns whether it has its histograms, or does not need any.
     pub fn is_whole(&self) -> bool {
         self.statistics.finite() == 0 || !self.linear.counts.is_empty()
     }
 }
 
-/// What became of a tensor.
+/// The result of reading a tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TensorOutcome {
-    /// Its values were read.
+    /// The summary of its values.
     Read(Box<Summary>),
-    /// SHA-256 of its logical bytes.
+    /// The SHA-256 of its logical bytes.
     Hash([u8; 32]),
-    /// Its rows and columns.
+    /// Statistics of its rows and columns.
     Lines(Box<MatrixLines>),
-    /// It has no values that are numbers, or too many of them: why not.
+    /// The tensor is not numeric, or has too many repeated values; the reason.
     Without(String),
-    /// They can't be read: why not.
+    /// The values can't be read; the reason.
     Unread(String),
 }
 
-/// The tensor as one that statistics can be made of: itself, or with its blocks as numbers.
+/// Returns the tensor in a form that statistics can be computed of: itself, or with its blocks
+/// decoded to numbers.
 pub fn countable(tensor: &Tensor) -> Option<Cow<'_, Tensor>> {
     match has_statistics(&tensor.dtype) {
         true => Some(Cow::Borrowed(tensor)),
@@ -74,22 +75,22 @@ pub fn countable(tensor: &Tensor) -> Option<Cow<'_, Tensor>> {
     }
 }
 
-/// Reads tensors: a machine that is fed their files. What can't be read is told, and it goes on with
-/// the next.
+/// Reads tensors: a machine that is fed their files. It reports tensors that can't be read and
+/// continues with the next one.
 pub type Survey = InOrder<Surveying>;
 
-/// What a [`Survey`] reads.
+/// The work of a [`Survey`].
 pub struct Surveying {
     checkpoint: Arc<Checkpoint>,
     wants: Wants,
-    /// Each once; of those that are not read, why not.
+    /// The tensors, each once; for those that are not read, the reason.
     tensors: Vec<(TensorId, Option<TensorOutcome>)>,
     pieces: Pieces,
-    /// Those that nobody needs now: each is large.
+    /// Accumulators that are not in use. They are pooled because each is large.
     accumulators: Mutex<Vec<Accumulator>>,
 }
 
-/// What of a tensor is asked for.
+/// The kind of result that is computed of each tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wants {
     Statistics,
@@ -97,15 +98,15 @@ enum Wants {
     Lines,
 }
 
-/// What a [`Survey`] has found.
+/// The results of a [`Survey`] so far.
 #[derive(Default)]
 pub struct SurveyResults {
     told: Vec<(TensorId, TensorOutcome)>,
-    /// What is known of the tensor whose last part is still to come.
+    /// The result so far of the tensor whose last part is still missing.
     begun: Option<Result<Option<TensorOutcome>>>,
 }
 
-/// What the bytes of a part go to.
+/// The receiver of the bytes of a part.
 pub enum Into {
     /// Statistics.
     #[doc(hidden)]
@@ -118,25 +119,27 @@ pub enum Into {
     Lines(Box<Rows>),
 }
 
-/// Counts values, and can tell of them before all have come.
+/// Counts values and can report intermediate statistics.
 pub struct ValueCounter {
     accumulator: Accumulator,
     dtype: DType,
-    /// The element that comes next, where the accumulator began anew, and what was counted before.
+    /// The index of the next element, the point where the accumulator was last restarted, and the
+    /// summary of everything before that point.
     at: u64,
     before: Summary,
-    /// Bytes since then.
+    /// Number of bytes since the restart.
     passed: u64,
 }
 
 impl Survey {
-    /// Of these tensors, each read once, in this order.
+    /// Reads the statistics of these tensors, each once, in this order.
     pub fn new(checkpoint: Arc<Checkpoint>, tensors: impl IntoIterator<Item = TensorId>) -> Self {
         Self::plan(checkpoint, tensors, Wants::Statistics, u64::MAX)
     }
 
-    /// As [`Survey::new`], with tensors divided into parts of about so many bytes where nothing is read
-    /// twice for that, for a driver that reads several at once. That changes nothing in what is found.
+    /// Like [`Survey::new`], but divides tensors into parts of about `bytes` bytes where that does
+    /// not cause repeated reads, so that a driver can read several parts at once. The results are
+    /// the same.
     pub fn divided(
         checkpoint: Arc<Checkpoint>,
         tensors: impl IntoIterator<Item = TensorId>,
@@ -145,7 +148,7 @@ impl Survey {
         Self::plan(checkpoint, tensors, Wants::Statistics, bytes)
     }
 
-    /// As [`Survey::new`], for hashes.
+    /// Like [`Survey::new`], but computes hashes.
     pub fn hashing(
         checkpoint: Arc<Checkpoint>,
         tensors: impl IntoIterator<Item = TensorId>,
@@ -153,8 +156,8 @@ impl Survey {
         Self::plan(checkpoint, tensors, Wants::Hash, u64::MAX)
     }
 
-    /// As [`Survey::new`], for rows and columns: a tensor of several dimensions is rows of all but the
-    /// first of them, and nothing is told of others.
+    /// Like [`Survey::new`], but computes statistics of rows and columns. A row of a tensor has all
+    /// dimensions except the first; tensors of one dimension are skipped.
     pub fn by_rows(
         checkpoint: Arc<Checkpoint>,
         tensors: impl IntoIterator<Item = TensorId>,
@@ -192,13 +195,13 @@ impl Survey {
         Self::of(surveying, SurveyResults::default())
     }
 
-    /// What was found since this was asked before.
+    /// Returns the results since the last call.
     pub fn take(&mut self) -> Vec<(TensorId, TensorOutcome)> {
         self.sum.take()
     }
 
-    /// What the values of the tensor that is being read are like so far; `None` between two bytes of
-    /// an element.
+    /// Returns the statistics so far of the tensor that is being read; `None` in the middle of an
+    /// element.
     pub fn so_far(&mut self) -> Option<(TensorId, Measured)> {
         let (id, _) = self.work.tensors.get(self.work.pieces.item(self.next))?;
         let Into::Count(counting) = &mut self.current.as_mut()?.into else { return None };
@@ -217,7 +220,7 @@ impl Surveying {
 }
 
 impl SurveyResults {
-    /// What was found since this was asked before.
+    /// Returns the results since the last call.
     pub fn take(&mut self) -> Vec<(TensorId, TensorOutcome)> {
         std::mem::take(&mut self.told)
     }
@@ -325,7 +328,7 @@ impl Receive for Into {
     }
 }
 
-/// Why a tensor is not read; `None` if it is.
+/// Returns why a tensor is not read; `None` if it is.
 fn why_not(tensor: &Tensor, wants: Wants, repetition: &mut Repetition) -> Option<TensorOutcome> {
     if wanted(tensor, wants).is_none() {
         let why = format!("the numbers of {} are not known", tensor.dtype);
@@ -338,19 +341,19 @@ fn why_not(tensor: &Tensor, wants: Wants, repetition: &mut Repetition) -> Option
     (!repetition.allows(tensor)).then(repeated)
 }
 
-/// The tensor as it is read: as numbers, unless its bytes are hashed.
+/// Returns the tensor in the form in which it is read: as numbers, unless its bytes are hashed.
 fn wanted(tensor: &Tensor, wants: Wants) -> Option<Cow<'_, Tensor>> {
     if wants == Wants::Hash { Some(Cow::Borrowed(tensor)) } else { countable(tensor) }
 }
 
-/// Elements in a row of a tensor of several dimensions.
+/// Returns the number of elements in a row of a tensor of several dimensions.
 fn row_of(tensor: &Tensor) -> Option<u64> {
     let (_, row) = tensor.shape.split_first().filter(|(_, row)| !row.is_empty())?;
     row.iter().try_fold(1, |all: u64, dim| all.checked_mul(*dim))
 }
 
-/// Tensors that may be equal bit for bit, those in one group with each other: of one dtype and shape,
-/// with equal statistics. Those of one value are not among them, nor those that lie in one place.
+/// Returns groups of tensors that may be equal bit for bit: same dtype, same shape, equal
+/// statistics. Leaves out tensors with a single value, and those with the same location in a file.
 pub(super) fn twins<'a>(
     checkpoint: &Checkpoint,
     measured: impl Iterator<Item = (TensorId, &'a Statistics)>,
@@ -367,7 +370,7 @@ pub(super) fn twins<'a>(
         {
             continue;
         }
-        // Shortest texts of doubles tell all of their bits.
+        // The shortest decimal representation of a double identifies all of its bits.
         let look = format!("{} {:?} {statistics:?}", tensor.dtype, tensor.shape);
         by_look.entry(look).or_default().push(id);
     }

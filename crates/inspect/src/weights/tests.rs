@@ -1,4 +1,4 @@
-//! On small tensors that are made here.
+//! Tests on small tensors that are made here.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use statelens_tensor::{Buffer, Machine as _, Need, drive};
 use super::*;
 use crate::work::Work as _;
 
-/// A checkpoint of vectors of float32, one behind the other; `None` reaches beyond the file.
+/// A checkpoint of consecutive float32 vectors; `None` is a vector beyond the end of the file.
 fn checkpoint(tensors: &[Option<&[f32]>]) -> Arc<Checkpoint> {
     let mut builder = Builder::new(&Limits::default());
     let (mut entries, mut bytes) = (Vec::new(), Vec::new());
@@ -34,7 +34,7 @@ fn ids(count: u32) -> impl Iterator<Item = TensorId> {
     (0..count).map(TensorId)
 }
 
-/// Feeds it pieces of so many bytes.
+/// Feeds the survey in pieces of `piece` bytes.
 fn run(survey: &mut Survey, piece: usize) {
     drive(survey, &mut Buffer::new(piece), &mut Unwatched).unwrap();
 }
@@ -97,7 +97,7 @@ fn parts_that_others_did_come_to_the_same_to_the_last_bit() {
         run(&mut whole, 1 << 20);
         let expected = whole.take();
         assert_eq!(expected.len(), 5);
-        // Every third part is done by one survey, the others by another.
+        // Every third part is processed by one survey, the others by another.
         let (mut all, other) = (survey(), survey());
         let (work, mut sums) = all.split();
         for part in 0..work.parts() {
@@ -119,7 +119,7 @@ fn parts_that_others_did_come_to_the_same_to_the_last_bit() {
 
 #[test]
 fn what_can_not_be_read_is_told_and_the_next_is_read() {
-    // The first lies beyond the end of the file; the third turns out to be damaged.
+    // The first is beyond the end of the file; the third turns out to be damaged.
     let two: &[f32] = &[2.0, 3.0];
     let of = checkpoint(&[None, Some(two), Some(two)]);
     let mut survey = Survey::new(of.clone(), [2, 0, 1, 1].map(TensorId));
@@ -133,7 +133,7 @@ fn what_can_not_be_read_is_told_and_the_next_is_read() {
     assert!(matches!(&found[1], (TensorId(0), TensorOutcome::Unread(_))), "{found:?}");
     assert_eq!(statistics_of(&found[2].1).max, Some(3.0));
     assert_eq!((found.len(), survey.progress()), (3, (24, 24)));
-    // What the disk or the user says is the end of it.
+    // Errors of the disk, and cancellation by the user, end the survey.
     let mut survey = Survey::new(of, [TensorId(1)]);
     survey.step().unwrap();
     assert!(survey.unread(statelens_checkpoint::Error::cancelled()).is_err());
@@ -154,7 +154,7 @@ fn what_may_be_equal_is_hashed() {
     let found = survey.take();
     let found: Vec<_> = found.iter().map(|(id, found)| (*id, statistics_of(found))).collect();
     let groups = twins(&of, found.iter().map(|(id, found)| (*id, found)));
-    // The second has the same statistics, but is another one.
+    // The second has the same statistics but different values.
     assert_eq!(groups, [vec![TensorId(0), TensorId(1), TensorId(2)]]);
     let mut hashing = Survey::hashing(of.clone(), groups.concat());
     run(&mut hashing, 5);
@@ -170,7 +170,7 @@ fn statistics(values: &[f32]) -> Statistics {
     accumulator.finish().statistics()
 }
 
-/// Values that spread, so large.
+/// Values spread over ±`size`.
 fn spread(size: f32, count: u16) -> Vec<f32> {
     (0..count).map(|at| size * ((u32::from(at) * 7919 % 101) as f32 - 50.0) / 50.0).collect()
 }
@@ -204,7 +204,7 @@ fn a_nan_is_told_with_its_index() {
     assert_eq!(titles(&found), [(Grade::Warning, "1 NaN in `h.1.w`")]);
     assert_eq!(found[0].text, "Of 12 values, the first at [1, 3].");
     assert_eq!(found[0].element, Some(ElementRef { tensor: 1, number: 7, index: vec![1, 3] }));
-    // A mask is none.
+    // A mask is not reported as infinite.
     let mask = vec![0.0, f32::NEG_INFINITY, 0.0, 0.0];
     let found = told(&[("mask", &[2, 2], mask)]);
     assert_eq!(titles(&found), [(Grade::Note, "1 tensor of \u{2212}inf and zeros: a mask")]);
@@ -225,7 +225,7 @@ fn a_matrix_of_zeros_is_a_warning_only_if_its_siblings_are_not() {
     assert_eq!(matrices(&|at| at == 2), [(Grade::Warning, "`h.2.w` is all zeros".to_owned())]);
     assert_eq!(matrices(&|_| true), [(Grade::Note, "4 tensors are all zeros".to_owned())]);
     assert_eq!(matrices(&|_| false), []);
-    // Biases are zeros, norms are ones: both are told, together.
+    // Zero biases and norms of ones are each reported in one note.
     let found = told(&[("a.bias", &[4], vec![0.0; 4]), ("norm.weight", &[4], vec![1.0; 4])]);
     let expected =
         [(Grade::Note, "1 tensor is all zeros"), (Grade::Note, "1 tensor is of one value")];
@@ -290,11 +290,11 @@ fn a_loss_scale_at_its_floor_is_told() {
     assert_eq!((torch(65536.0), torch(1.0), torch(0.0625)), (0, 1, 1));
     let deepspeed = |scale: f64| at(&[("o.cur_scale", scale), ("o.min_scale", 4.0)]);
     assert_eq!((deepspeed(8.0), deepspeed(4.0)), (0, 1));
-    // The scale of anything else is none.
+    // Scales of other kinds are not loss scales.
     assert_eq!(at(&[("layer.scale", 0.5), ("loss_scale", 1.0)]), 0);
 }
 
-/// A matrix and its rows.
+/// The statistics of a matrix and of its rows.
 fn by_rows(width: u64, values: &[f32]) -> (Statistics, MatrixLines) {
     let mut rows = Rows::new(&DType::F32, width).unwrap();
     values.iter().for_each(|value| rows.feed(&value.to_le_bytes()));

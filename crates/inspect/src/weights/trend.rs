@@ -1,34 +1,34 @@
-//! Which layers are not like their siblings, once the trend over depth is taken out.
+//! Finds layers that differ from their siblings, after removing the trend over depth.
 
 use statelens_checkpoint::order;
 
-/// So few siblings tell no trend.
+/// Minimum number of siblings to determine a trend.
 pub(super) const LEAST: usize = 8;
-/// Neighbours that a layer is held against.
+/// Number of neighbours that a layer is compared with.
 const NEAR: usize = 8;
-/// How far from what is expected, as a ratio; at the ends of a model, where layers differ more.
+/// Minimum ratio to the expected value; higher at the ends of a model, where layers differ more.
 const RATIO: f64 = 2.0;
 const RATIO_AT_ENDS: f64 = 4.0;
-/// How far, in deviations of all siblings from what is expected of them.
+/// Minimum distance, in standard deviations of all siblings from their expected values.
 const DEVIATIONS: f64 = 8.0;
-/// Siblings that lie closer to what is expected than that are said to lie so far from it, as a
-/// logarithm: else a trend that is nearly exact would make anything stand out.
+/// Minimum standard deviation (of logarithms) that is assumed: otherwise anything would stand out
+/// from a trend that is nearly exact.
 const FLOOR: f64 = 0.05;
 
-/// A sibling that stands out.
+/// A layer that stands out from its siblings.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outlier<const N: usize> {
-    /// Which.
+    /// The index of the layer.
     pub at: usize,
-    /// What was expected of each measure.
+    /// The expected value of each measure.
     pub expected: [f64; N],
-    /// Which measures say so.
+    /// The measures that stand out.
     pub says: [bool; N],
 }
 
-/// The siblings that stand out: at least `votes` of their measures, all of them positive, lie far to
-/// one side of what their neighbours lead one to expect. None where that would be more than a tenth:
-/// then it is how these are.
+/// Returns the layers that stand out: at least `votes` of their measures, which must be positive,
+/// are far from the value expected from the neighbours, in the same direction. Returns none if more
+/// than a tenth of the layers stand out, because then the variation is normal for this model.
 pub(super) fn outliers<const N: usize>(
     depth: &[f64],
     measures: &[[f64; N]],
@@ -69,8 +69,8 @@ pub(super) fn outliers<const N: usize>(
     if found.len() > (count / 10).max(1) { Vec::new() } else { found }
 }
 
-/// What the neighbours of a sibling lead one to expect of it: a line through them that one of them
-/// alone can't move.
+/// Returns the values expected from the neighbours of a layer: a robust line fit, which a single
+/// outlier can't move.
 fn expect<const N: usize>(depth: &[f64], logs: &[[f64; N]], at: usize) -> [f64; N] {
     let mut near: Vec<usize> =
         (0..logs.len().min(depth.len())).filter(|other| *other != at).collect();
@@ -95,7 +95,7 @@ fn expect<const N: usize>(depth: &[f64], logs: &[[f64; N]], at: usize) -> [f64; 
     })
 }
 
-/// The middle of some numbers; 0 of none.
+/// Returns the median; 0 for an empty slice.
 fn median(of: &mut [f64]) -> f64 {
     order::by(of, f64::total_cmp);
     match of.len() {
@@ -109,7 +109,7 @@ fn median(of: &mut [f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Numbers that look random, between 0 and 1.
+    /// Pseudo-random numbers between 0 and 1.
     fn noise(seed: &mut u64) -> f64 {
         *seed =
             seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -135,7 +135,7 @@ mod tests {
         rows[17] = rows[17].map(|it| it * 2.5);
         assert_eq!(found(&rows), [17]);
         rows[17] = rows[16];
-        // One measure alone, as a single large weight, is no alarm.
+        // A single measure, such as one large weight, is not enough.
         rows[20][2] *= 50.0;
         assert_eq!(found(&rows), [0usize; 0]);
     }
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn wild_siblings_raise_no_alarm() {
-        // Spreads of trained adapters: each layer its own size, now and then a far larger one, and
-        // measures that rise and fall together.
+        // Distributions like those of trained adapters: each layer has its own scale, sometimes far
+        // larger, and the measures are correlated.
         let mut seed = 7;
         let mut alarms = 0;
         for _ in 0..400 {
