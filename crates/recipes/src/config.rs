@@ -28,17 +28,17 @@ pub use recognise::Guess;
 pub use side::Side;
 pub use value::{List, Map, MapKey, Value};
 
-/// The languages that configs are written in.
+/// The languages of configs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
-    /// As Python's `json` reads and writes it: `NaN` and `Infinity` are numbers.
+    /// JSON as Python's `json` reads and writes it: `NaN` and `Infinity` are numbers.
     Json,
     /// YAML 1.1 as PyYAML reads and writes it: `1e-5` is a string, `yes` is true.
     Yaml,
 }
 
 impl Language {
-    /// The language that a file's extension promises.
+    /// Returns the language of a file name's extension.
     pub fn of_name(name: &str) -> Option<Self> {
         let extension = name.rsplit_once('.')?.1.to_ascii_lowercase();
         match extension.as_str() {
@@ -48,7 +48,7 @@ impl Language {
         }
     }
 
-    /// The extension of files in this language.
+    /// Returns the extension of files in this language.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -57,14 +57,14 @@ impl Language {
     }
 }
 
-/// What a config may come to in memory, whatever its text claims.
+/// Memory limit of a config, in bytes, whatever its text claims.
 const MAX_BYTES: usize = 16 << 20;
-/// How many values a config may come to, once its aliases are written out.
+/// Limit on the number of values in a config, with its aliases expanded.
 const MAX_NODES: usize = 500_000;
-/// Python's own limit of recursion lets no reader go much deeper than this times ten.
+/// Limit on nesting. With Python's recursion limit, no reader gets much deeper than ten times this.
 const MAX_DEPTH: usize = 100;
 
-/// Reads a config.
+/// Parses a config.
 pub fn parse(text: &str, language: Language) -> Result<Value> {
     if text.len() > MAX_BYTES {
         return Err(Error::limit(format!("the config has {} bytes", text.len()))
@@ -78,17 +78,17 @@ pub fn parse(text: &str, language: Language) -> Result<Value> {
 }
 
 impl Value {
-    /// As `json.dumps(value, indent=4)` writes it.
+    /// Formats the value as `json.dumps(value, indent=4)` does.
     pub fn to_json(&self) -> String {
         json::write(self)
     }
 
-    /// As `yaml.dump(value, indent=4)` of PyYAML writes it: keys sorted.
+    /// Formats the value as PyYAML's `yaml.dump(value, indent=4)` does: keys sorted.
     pub fn to_yaml(&self) -> String {
         yaml::write(self, 4)
     }
 
-    /// As `yaml.dump(value)` of PyYAML writes it: keys sorted, levels set in by two.
+    /// Formats the value as PyYAML's `yaml.dump(value)` does: keys sorted, levels indented by two.
     pub fn to_narrow_yaml(&self) -> String {
         yaml::write(self, 2)
     }

@@ -1,4 +1,4 @@
-//! A config from one format to another.
+//! Converts a config from one format to another.
 
 mod older;
 mod parts;
@@ -17,32 +17,33 @@ use super::value::{Map, Value};
 use super::{Language, mup, releases};
 use crate::format::ModelFormat;
 
-/// A config that was converted.
+/// A converted config.
 #[derive(Debug, Clone)]
 pub struct Converted {
-    /// The config. Of models in several parts, Hugging Face's has a section for each, which is a
-    /// file of its own: see `parts`.
+    /// The config. For models in several parts, Hugging Face's has a section per part, each of
+    /// which is a file of its own: see `parts`.
     pub config: Value,
-    /// The language that the target's configs are written in.
+    /// The language of the target's configs.
     pub language: Language,
     /// The parts whose configs are files of their own, `PART/config.json`.
     pub parts: Vec<String>,
-    /// Further files that the target needs beside it: their path and what is in them.
+    /// Further files that the target needs in the same folder: path and content.
     pub files: Vec<(String, Value)>,
-    /// What was done, for the tensors: one step after the other.
+    /// The conversions that were applied in turn, for converting the tensors.
     pub steps: Vec<StepConfig>,
-    /// What the user should know.
+    /// Messages for the user.
     pub notes: Vec<String>,
-    /// Keys of the source that have no place in the target.
+    /// Keys of the source that the target can't hold.
     pub dropped: Vec<String>,
 }
 
-/// What the rules for tensors of one step go by.
+/// The configs that the tensor rules of one step read.
 #[derive(Debug, Clone)]
 pub struct StepConfig {
     /// The step.
     pub step: ConversionStep,
-    /// The table of the rules, where the step's own is chosen by the config (`falcon/7b`).
+    /// The name of the table whose rules were used, if the config chooses between several
+    /// (`falcon/7b`).
     pub table: String,
     /// The config of the left side: Hugging Face's with its defaults, or the older release's.
     pub left: Value,
@@ -51,7 +52,7 @@ pub struct StepConfig {
 }
 
 impl Converted {
-    /// Says where the files will be: a text model's config names the folder of its image model.
+    /// Sets the folder of the files: a text model's config names the folder of its image model.
     pub fn locate(&mut self, folder: &str) {
         if !self.parts.iter().any(|part| part == "image_model") {
             return;
@@ -65,7 +66,7 @@ impl Converted {
 }
 
 impl Families {
-    /// The parts that a model's config has at Hugging Face, each a folder; empty for most.
+    /// Returns the parts of a model's config at Hugging Face, each a folder; empty for most models.
     pub fn parts(&self, model: &str) -> Result<Vec<String>> {
         for converter in &self.model(model)?.converters {
             if let ConfigTable::Parts(parts) = self.table(&converter.table)? {
@@ -75,7 +76,7 @@ impl Families {
         Ok(Vec::new())
     }
 
-    /// Converts a config. Hugging Face's of a model in several parts is a dict of them.
+    /// Converts a config. For a model in several parts, Hugging Face's is a dict of their configs.
     pub fn convert(
         &self,
         model: &str,
@@ -134,22 +135,22 @@ impl Families {
     }
 }
 
-/// One step under way.
+/// One conversion step in progress.
 pub(super) struct StepContext<'a> {
     pub(super) families: &'a Families,
     pub(super) step: &'a ConversionStep,
     pub(super) label: &'a str,
     pub(super) converted: &'a mut Converted,
-    /// The part that is converted, in the names of keys that are told.
+    /// The part being converted, as a prefix of keys in messages.
     pub(super) prefix: String,
 }
 
-/// What a table made.
+/// The result of a table.
 pub(super) struct Done {
     pub(super) config: Value,
-    /// The config that was read, as the rules for tensors see it.
+    /// The source config, as the tensor rules read it.
     pub(super) seen: Value,
-    /// The config that was made, as they see it.
+    /// The new config, as the tensor rules read it.
     pub(super) made: Value,
     pub(super) table: String,
 }
@@ -188,7 +189,8 @@ impl StepContext<'_> {
         let mut old = standard.unwrap_or(section);
         let mut sections = Map::new();
         let mut new = self.rules(rules, &root, &mut old, &mut sections)?;
-        // Tensors are scaled by muP's own keys, so their rules see the config as it was.
+        // Tensors are scaled by muP's own keys, so their rules read the config before these were
+        // removed.
         let seen = match from {
             Side::Left => Value::Map(old.clone()),
             Side::Right if folded => Value::Map(root),
@@ -212,11 +214,12 @@ impl StepContext<'_> {
         Ok(Done { made: config.clone(), config, seen, table: name.to_owned() })
     }
 
-    /// What Cerebras's config of a release has beside what the rules make.
+    /// Adds the keys for name and precision to Cerebras's config, as the target release has them.
     fn name_and_precision(&mut self, rules: &Rules, old: &Map, new: &mut Map) {
         let release = self.step.target.version();
         if release < Some((2, 4)) {
-            // Jais's converter never sees the flag, and the whole config is its name later on.
+            // Jais's converter never sees the flag, because later the whole config is used as its
+            // name.
             let told = release >= Some((2, 1)) && rules.naming != Naming::WholeConfig;
             let flag = old.get("use_bfloat16").filter(|_| told);
             if let Some(flag) = flag {
@@ -255,7 +258,7 @@ impl StepContext<'_> {
         Ok(Done { made: config.clone(), config, seen, table: name.to_owned() })
     }
 
-    /// Defaults, preparation, rules, finish and defaults again.
+    /// Applies defaults, preparation, rules, finishing statements, and defaults again.
     fn rules(
         &mut self,
         rules: &Rules,
@@ -303,7 +306,7 @@ impl StepContext<'_> {
         Ok(new)
     }
 
-    /// The table of the model that the config names, with a section of its own.
+    /// Applies the table of the model that the config names, and adds a section.
     fn base_model(&mut self, base: &Base, root: Map) -> Result<Done> {
         let from = self.step.from;
         let mut root = root;

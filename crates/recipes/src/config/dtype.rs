@@ -1,22 +1,23 @@
-//! The dtype that Hugging Face's config says its weights have.
+//! The dtype of the weights in Hugging Face's config.
 
 use statelens_checkpoint::DType;
 
 use super::{Converted, Language, Value};
 
-/// What transformers calls it: up to version 4, and from 5 on.
+/// The key in transformers: up to version 4, and from 5 on.
 const NAMES: [&str; 2] = ["torch_dtype", "dtype"];
 
 impl Converted {
-    /// Says in Hugging Face's config that all weights were cast to `dtype`, where it says a dtype.
-    /// Without one only some were: then it stays, and what should be known of that is returned.
+    /// Sets the dtype in Hugging Face's config, if it has one, after all weights were cast to
+    /// `dtype`. With `None`, only some were cast: the config stays, and a note for the user is
+    /// returned.
     pub fn cast(&mut self, dtype: Option<&DType>) -> Option<String> {
         let mut stays = None;
         let mut open = match self.language {
             Language::Json => vec![&mut self.config],
             Language::Yaml => Vec::new(),
         };
-        // Models of several parts have a section for each.
+        // Models of several parts have a section per part.
         while let Some(section) = open.pop().and_then(Value::as_map_mut) {
             for (key, value) in section.iter_mut() {
                 let name = key.as_str().filter(|key| NAMES.contains(key));

@@ -4,7 +4,7 @@ use statelens_checkpoint::{Error, Result};
 
 use super::value::{Map, Value};
 
-/// Keys and constants, joined from left to right.
+/// Keys and constants, combined from left to right.
 #[derive(Debug, Clone)]
 pub(super) struct Expression {
     first: Term,
@@ -27,7 +27,7 @@ pub(super) enum Operator {
 }
 
 impl Expression {
-    /// Reads one: words that are no number and not in quotes are keys.
+    /// Parses an expression. Words that are neither numbers nor quoted are keys.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let mut words = text.split_whitespace();
         let bad = || Error::damaged(format!("\"{text}\" is not an expression"));
@@ -44,7 +44,7 @@ impl Expression {
         Ok(Self { first, rest })
     }
 
-    /// Its value, with keys looked up in `configs` in turn.
+    /// Returns its value. Keys are looked up in `configs` in turn.
     pub(super) fn value(&self, configs: &[&Map]) -> Result<Value> {
         let mut value = self.first.value(configs)?;
         for (operator, term) in &self.rest {
@@ -75,7 +75,7 @@ impl Term {
     }
 }
 
-/// A key's value, or an error that names it.
+/// Returns the value of a key, or an error that names the key.
 pub(super) fn need<'a>(config: &'a Map, key: &str) -> Result<&'a Value> {
     config.get(key).ok_or_else(|| missing(key))
 }
@@ -85,7 +85,7 @@ fn missing(key: &str) -> Error {
         .advice("Add it: the conversion depends on its value.")
 }
 
-/// A key's number.
+/// Returns the number of a key.
 pub(super) fn number(config: &Map, key: &str) -> Result<f64> {
     let value = need(config, key)?;
     value.as_f64().ok_or_else(|| no_number(key, value))
@@ -95,7 +95,7 @@ fn no_number(what: &str, value: &Value) -> Error {
     Error::refused(format!("{what} is {}", value.quoted())).expected("a number")
 }
 
-/// What Python computes: integers stay integers but for a true division.
+/// Computes as Python does: integers stay integers except in true division.
 pub(super) fn compute(left: &Value, operator: Operator, right: &Value) -> Result<Value> {
     if let (Some(left), Some(right)) = (left.as_int(), right.as_int()) {
         let whole = match operator {

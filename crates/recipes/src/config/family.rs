@@ -1,4 +1,4 @@
-//! Families of models, each a file: their models, which formats are converted by which table.
+//! Families of models. Each is a file with its models and the tables that convert their formats.
 
 use std::collections::{BTreeMap, HashMap};
 #[cfg(feature = "embedded")]
@@ -11,24 +11,24 @@ use super::value::{Map, Value};
 use super::yaml;
 use crate::format::{ModelFormat, Release};
 
-/// All families that are known.
+/// All known families.
 #[derive(Debug, Clone)]
 pub struct Families {
     models: BTreeMap<String, ModelConverters>,
     tables: HashMap<String, ConfigTable>,
 }
 
-/// A model by the name that `--model` takes.
+/// The converters of a model, which has a name for `--model`.
 #[derive(Debug, Clone)]
 pub(super) struct ModelConverters {
-    /// What Cerebras's registry calls it.
+    /// The name in Cerebras's registry.
     pub(super) label: String,
-    /// What Hugging Face's configs call its classes.
+    /// The names of its classes in Hugging Face's configs.
     pub(super) architectures: Vec<String>,
     pub(super) converters: Vec<Converter>,
 }
 
-/// Formats on two sides, and the table between them.
+/// The formats on two sides, and the table between them.
 #[derive(Debug, Clone)]
 pub(super) struct Converter {
     pub(super) left: Vec<ModelFormat>,
@@ -36,19 +36,19 @@ pub(super) struct Converter {
     pub(super) table: String,
 }
 
-/// The families that come with Statelens.
+/// The built-in families.
 #[cfg(feature = "embedded")]
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/configs.rs"));
 
 impl Families {
-    /// The families that come with Statelens.
+    /// Returns the built-in families.
     #[cfg(feature = "embedded")]
     pub fn known() -> Result<&'static Self> {
         static KNOWN: LazyLock<Result<Families>> = LazyLock::new(|| Families::read(FILES));
         KNOWN.as_ref().map_err(Clone::clone)
     }
 
-    /// The families whose files were given.
+    /// Returns the families whose files were supplied.
     #[cfg(not(feature = "embedded"))]
     pub fn known() -> Result<&'static Self> {
         use std::sync::{PoisonError, RwLock};
@@ -60,13 +60,14 @@ impl Families {
         if let Some((_, known)) = known.filter(|(count, _)| *count == files.len()) {
             return Ok(known);
         }
-        // Made anew when files were added, which happens a few times at most: kept for good.
+        // Rebuilt when files were added. This happens a few times at most, so the old value is
+        // leaked.
         let families: &'static Self = Box::leak(Box::new(Self::read(&files)?));
         *KNOWN.write().unwrap_or_else(PoisonError::into_inner) = Some((files.len(), families));
         Ok(families)
     }
 
-    /// For each file, its models, and the files that its tables are made of.
+    /// Returns, for each file, its models and the files that its tables need.
     #[cfg(feature = "embedded")]
     pub(crate) fn files() -> Result<Vec<(Vec<String>, Vec<String>)>> {
         let mut all = Vec::new();
@@ -86,7 +87,7 @@ impl Families {
         Ok(all)
     }
 
-    /// The other files that tables of a file name.
+    /// Returns the other files that the tables of a file name.
     #[cfg(feature = "embedded")]
     fn beside(file: &str) -> Result<Vec<String>> {
         let own = Self::alone(file)?;
@@ -103,7 +104,7 @@ impl Families {
                 ConfigTable::Parts(parts) => {
                     names.extend(parts.parts.iter().map(|one| one.1.clone()))
                 }
-                // The config names it: any may be meant.
+                // The config names the model, so any file may be needed.
                 ConfigTable::Base(_) => {
                     names.extend(FILES.iter().map(|(name, _)| format!("{name}/")))
                 }
@@ -113,7 +114,7 @@ impl Families {
         Ok(files.filter(|other| other != file).collect())
     }
 
-    /// What a file has, without looking whether that is all that it takes.
+    /// Parses one file without checking that its tables refer to existing ones.
     #[cfg(feature = "embedded")]
     fn alone(file: &str) -> Result<Self> {
         let mut own = Self { models: BTreeMap::new(), tables: HashMap::new() };
@@ -123,7 +124,7 @@ impl Families {
         Ok(own)
     }
 
-    /// Families from files, each a name and a text.
+    /// Parses families from files, each with a name and a text.
     pub fn read(files: &[(&str, &str)]) -> Result<Self> {
         let mut families = Self { models: BTreeMap::new(), tables: HashMap::new() };
         families.tables.insert("same".to_owned(), ConfigTable::Rules(Box::new(Rules::same()?)));
@@ -138,7 +139,7 @@ impl Families {
         Ok(families)
     }
 
-    /// Names of models, sorted.
+    /// Returns the names of the models, sorted.
     pub fn models(&self) -> impl Iterator<Item = &str> {
         self.models.keys().map(String::as_str)
     }
@@ -200,7 +201,7 @@ impl ModelConverters {
         Ok(Self { label, architectures, converters: converters.collect::<Result<_>>()? })
     }
 
-    /// The oldest release that any of its converters knows.
+    /// Returns the oldest release that any of its converters supports.
     pub(super) fn oldest(&self) -> Option<(u8, u8)> {
         let formats = self.converters.iter().flat_map(|one| one.left.iter().chain(&one.right));
         formats.filter_map(|format| format.version()).min()
@@ -208,7 +209,7 @@ impl ModelConverters {
 }
 
 impl Converter {
-    /// Reads `hf <-> cs-2.1..cs-2.9 by TABLE`.
+    /// Parses `hf <-> cs-2.1..cs-2.9 by TABLE`.
     fn parse(line: &str, file: &str) -> Result<Self> {
         let bad = || {
             Error::damaged(format!("\"{line}\" is not a converter"))
@@ -224,7 +225,7 @@ impl Converter {
     }
 }
 
-/// `cs-2.1..cs-2.9`, or one format.
+/// Parses a range such as `cs-2.1..cs-2.9`, or one format.
 fn range(text: &str) -> Result<Vec<ModelFormat>> {
     let Some((first, last)) = text.split_once("..") else { return Ok(vec![text.parse()?]) };
     let (first, last): (ModelFormat, ModelFormat) = (first.parse()?, last.parse()?);
@@ -249,7 +250,7 @@ fn qualified(table: &str, file: &str) -> String {
     }
 }
 
-/// Names of other tables are of the same file, unless they name one.
+/// Qualifies the names of tables in the same file with the file's name.
 fn qualify(table: &mut ConfigTable, file: &str) {
     match table {
         ConfigTable::Rules(_) | ConfigTable::Base(_) => {}

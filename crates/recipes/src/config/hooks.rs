@@ -1,32 +1,32 @@
-//! What single families need beyond rules and assignments, by name.
+//! Named functions for single families that rules and assignments can't express.
 
 use statelens_checkpoint::{Error, Result};
 
 use super::expression::{need, number};
 use super::value::{Map, Value};
 
-/// A config on its way.
+/// A config being converted.
 pub(super) struct ConfigWork<'a> {
-    /// The whole config that was read: other sections stand beside the model's.
+    /// The whole source config, which has other sections besides the model's.
     pub(super) root: &'a Map,
-    /// The model's section that was read, with defaults.
+    /// The model's section of the source, with defaults.
     pub(super) old: &'a mut Map,
-    /// The model's section that is made.
+    /// The model's section of the target.
     pub(super) new: &'a mut Map,
-    /// Other sections that are made.
+    /// Other sections of the target.
     pub(super) sections: &'a mut Map,
-    /// What the user should know.
+    /// Messages for the user.
     pub(super) notes: &'a mut Vec<String>,
 }
 
 type Act = fn(&mut ConfigWork<'_>) -> Result<()>;
 
-/// A step that a statement names.
+/// A function that a statement calls by name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hook(Act);
 
 impl Hook {
-    /// The step of a name.
+    /// Returns the function with this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         const HOOKS: [(&str, Act); 17] = [
             ("bert_pooler", bert_pooler),
@@ -59,7 +59,8 @@ fn is_text(value: Option<&Value>, text: &str) -> bool {
     value.and_then(Value::as_str) == Some(text)
 }
 
-/// Hugging Face's pooler is tanh; without a key of its own it is the encoder's.
+/// Checks that the pooler is tanh, as Hugging Face's is. Without a key of its own, the pooler has
+/// the encoder's nonlinearity.
 fn bert_pooler(work: &mut ConfigWork<'_>) -> Result<()> {
     let encoder = work.old.get("encoder_nonlinearity");
     if work.old.contains("pooler_nonlinearity") || is_text(encoder, "tanh") {
@@ -72,7 +73,8 @@ fn bert_pooler(work: &mut ConfigWork<'_>) -> Result<()> {
     .expected("tanh, the only one that Hugging Face's pooler has"))
 }
 
-/// Before 1.8 the pooler had the encoder's nonlinearity, and the masked language model had gelu.
+/// Checks nonlinearities for releases before 1.8, where the pooler had the encoder's and the masked
+/// language model had gelu.
 fn bert_before_1_8(work: &mut ConfigWork<'_>) -> Result<()> {
     let config = &*work.old;
     if let Some(pooler) = config.get("pooler_nonlinearity") {
@@ -140,7 +142,7 @@ fn gemma2_scales(work: &mut ConfigWork<'_>) -> Result<()> {
     let config = &mut *work.old;
     let scale = number(config, "embeddings_scale")?;
     let root = number(config, "hidden_size")?.sqrt();
-    // As torch's `assert_close` with these tolerances.
+    // The same test as torch's `assert_close` with these tolerances.
     if (scale - root).abs() > 1e-6 + 2.0e-7 * root.abs() {
         let scale = Value::Float(scale).quoted();
         return Err(Error::refused(format!("embeddings_scale is {scale}"))
@@ -248,7 +250,7 @@ fn falcon_to_hf(work: &mut ConfigWork<'_>) -> Result<()> {
     Ok(())
 }
 
-/// BTLM's width scale stands in another section of Cerebras's config.
+/// Copies BTLM's width scale, which is in another section of Cerebras's config.
 fn decoder_kernel(work: &mut ConfigWork<'_>) -> Result<()> {
     let section = |map: &Map, key: &str| map.get(key).and_then(Value::as_map).cloned();
     let rates =
@@ -271,7 +273,7 @@ fn width_scale(work: &mut ConfigWork<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Nested keys as `outer.inner`.
+/// Flattens nested keys to `outer.inner`.
 fn flatten(work: &mut ConfigWork<'_>) -> Result<()> {
     let mut flat = Map::new();
     let mut todo: Vec<(String, Value)> = Vec::new();
@@ -296,7 +298,8 @@ fn flatten(work: &mut ConfigWork<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Keys such as `outer.inner` as sections; the backbone's sliding window stands in every second layer.
+/// Turns keys such as `outer.inner` into sections, and sets the backbone's sliding window in every
+/// second layer.
 fn nest(work: &mut ConfigWork<'_>) -> Result<()> {
     let mut nested = Map::new();
     for (key, value) in std::mem::take(work.new) {
@@ -322,7 +325,7 @@ fn nest(work: &mut ConfigWork<'_>) -> Result<()> {
     if let Some(attention) = attention {
         attention.set("attention_sliding_window_length", Value::Null);
     }
-    // Each is one object, as many times as it occurs.
+    // Each kind is a single object with several occurrences, which YAML writes as aliases.
     let mut kinds = [none, window];
     for (mark, kind) in kinds.iter_mut().enumerate() {
         kind.share(u32::MAX - 16 - mark as u32);

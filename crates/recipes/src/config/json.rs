@@ -1,11 +1,11 @@
-//! JSON as Python's `json` has it.
+//! JSON as Python's `json` reads and writes it.
 
 use statelens_checkpoint::{Error, Result};
 
 use super::MAX_DEPTH;
 use super::value::{List, Map, MapKey, Value};
 
-/// Reads one JSON value.
+/// Parses one JSON value.
 pub(super) fn parse(text: &str) -> Result<Value> {
     let mut parser = Parser { text, at: 0 };
     let value = parser.document()?;
@@ -16,7 +16,7 @@ pub(super) fn parse(text: &str) -> Result<Value> {
     }
 }
 
-/// Writes as `json.dumps(value, indent=4)`.
+/// Formats a value as `json.dumps(value, indent=4)` does.
 pub(super) fn write(value: &Value) -> String {
     let mut text = String::new();
     put(&mut text, value, 0);
@@ -28,7 +28,7 @@ struct Parser<'a> {
     at: usize,
 }
 
-/// A list or dict that has begun; for a dict the key whose value comes next.
+/// A list or dict that has begun; for a dict, with the key of the next value.
 enum OpenContainer {
     List(List),
     Map(Map, MapKey),
@@ -61,7 +61,7 @@ impl Parser<'_> {
                 }
                 _ => self.scalar()?,
             };
-            // What the value ends may end what it is in, and so on.
+            // The end of a value may be followed by the ends of the lists and dicts around it.
             loop {
                 self.space();
                 match open.pop() {
@@ -169,7 +169,7 @@ impl Parser<'_> {
         count
     }
 
-    /// A string, from its opening quote to behind its closing one.
+    /// Parses a string, including its quotes.
     fn text(&mut self) -> Result<String> {
         self.at += 1;
         let mut text = String::new();
@@ -252,9 +252,9 @@ impl Parser<'_> {
     }
 }
 
-/// An integer of any size that Python reads.
+/// Parses an integer of any size that Python accepts.
 pub(super) fn integer(text: &str) -> Result<Value> {
-    // What `int()` takes: longer ones take it a time that grows with the square.
+    // Python's `int()` has this limit, because the time grows with the square of the length.
     const MAX_DIGITS: usize = 4300;
     if let Ok(number) = text.parse() {
         return Ok(Value::Int(number));
@@ -271,7 +271,7 @@ pub(super) fn integer(text: &str) -> Result<Value> {
     Ok(Value::BigInt(format!("{sign}{}", digits.trim_start_matches('0'))))
 }
 
-/// Depth is bounded: whatever was read or made is.
+/// Recurses; the depth of parsed and converted values is bounded.
 fn put(text: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Null => text.push_str("null"),

@@ -1,21 +1,21 @@
-//! Maximal update parametrisation (muP) in configs: it is folded into the weights on the way to
-//! Hugging Face, and its keys were others before 2.3.
+//! Maximal update parametrisation (muP) in configs. On the way to Hugging Face it is folded into
+//! the weights. Its keys had other names before 2.3.
 
 use statelens_checkpoint::{Error, Result};
 
 use super::expression::{Operator, compute, need, number};
 use super::value::{Map, Value};
 
-/// What a table does with muP on the way to Hugging Face.
+/// How a table treats muP on the way to Hugging Face.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// The other side has it, too.
+    /// Keeps it, because the other side has it, too.
     Kept,
-    /// Its keys are left out, for the weights are scaled.
+    /// Removes its keys, because the weights are scaled.
     Converted,
-    /// As `Converted`, with T5's keys.
+    /// Like `Converted`, with T5's keys.
     ConvertedT5,
-    /// Configs with it are refused.
+    /// Refuses configs that use it.
     Refused,
 }
 
@@ -42,7 +42,7 @@ const T5_KEYS: [&str; 10] = [
     "scale_decoder_qk_dot_by_d",
 ];
 
-/// The model's section without muP, if it has it and the other side doesn't.
+/// Returns the model's section without muP, if it uses muP and the other side doesn't.
 pub(super) fn to_standard(model: &Map, policy: Policy) -> Result<Option<Map>> {
     let keys: &[&str] = match policy {
         Policy::Kept => return Ok(None),
@@ -65,14 +65,14 @@ pub(super) fn to_standard(model: &Map, policy: Policy) -> Result<Option<Map>> {
     Ok(Some(standard))
 }
 
-/// 2.3 and later: any base size is set.
+/// Returns whether a config of 2.3 or later uses muP: any base size is set.
 fn is_mup(model: &Map) -> bool {
     model.iter().any(|(key, value)| {
         key.as_str().is_some_and(|key| key.starts_with("mup_base_")) && !value.is_null()
     })
 }
 
-/// 2.2 and before: three scales are set.
+/// Returns whether a config of 2.2 or earlier uses muP: three scales are set.
 pub(super) fn is_old_mup(model: &Map) -> Result<bool> {
     let set = |key: &str| model.get(key).is_some_and(Value::is_true);
     let all = OLD_KEYS.iter().all(|key| set(key));
@@ -85,7 +85,8 @@ pub(super) fn is_old_mup(model: &Map) -> Result<bool> {
     Ok(all)
 }
 
-/// The keys of 2.3 from those of 2.2; the width comes from the optimizer's section, which loses it.
+/// Returns the keys of 2.3 for those of 2.2. The width comes from the optimizer's section, where it
+/// is removed.
 pub(super) fn from_2_2_to_2_3(root: &mut Map, model: &Map) -> Result<Map> {
     let optimizer = root.get_mut("optimizer").and_then(Value::as_map_mut);
     let rates = optimizer.and_then(|section| section.remove("adjust_learning_rate"));

@@ -1,4 +1,4 @@
-//! What happens to a value on its way to the other side, where a copy won't do.
+//! Operations that convert a value where copying is not enough.
 
 mod attention;
 mod images;
@@ -13,48 +13,48 @@ use super::value::{List, Map, Value};
 pub(super) use images::layers as projector_layers;
 use words::Words;
 
-/// An operation of a rule, as it stands behind `by`.
+/// The operation of a rule, which follows `by`.
 #[derive(Debug, Clone)]
 pub(super) enum ConfigOperation {
-    /// `words A B, C D[, others kept]`: A of the left is B of the right.
+    /// `words A B, C D[, others kept]`: A on the left is B on the right.
     Words(Words),
-    /// `gelu_variants words …`: as `words`, and every `gelu_…` of the left is `gelu`.
+    /// `gelu_variants words …`: like `words`, and every `gelu_…` on the left counts as `gelu`.
     GeluVariants(Words),
-    /// `t5_activation`: `gated-silu` is `swiglu`; the decoder has the same.
+    /// `t5_activation`: `gated-silu` is `swiglu`; also sets the decoder's.
     T5Activation,
-    /// `negated`: true is false.
+    /// `negated`: true becomes false.
     Negated,
-    /// `constants A B`: whatever was there, A on the right, B on the left.
+    /// `constants A B`: sets A on the right or B on the left, whatever the value is.
     Constants(Value, Value),
-    /// `square`: a number is a list of two.
+    /// `square`: a number becomes a list of two equal numbers.
     Square,
-    /// `four_times KEY`: the right side's KEY is four times the value.
+    /// `four_times KEY`: also sets KEY on the right to four times the value.
     FourTimes(String),
-    /// `bias_flags KEY…`: one flag of the left is all of these.
+    /// `bias_flags KEY…`: one flag on the left sets all of these.
     BiasFlags(Vec<String>),
-    /// `mup_output`: the scale of the logits holds the width scale.
+    /// `mup_output`: the right side's scale of the logits includes the width scale.
     MupOutput,
-    /// `experts`: three keys are a section.
+    /// `experts`: three keys become a section.
     Experts,
-    /// `segments`: the left has no 0.
+    /// `segments`: 0 on the right is 1 on the left.
     Segments,
-    /// `token_dropout`: needs a mask token.
+    /// `token_dropout`: requires a mask token.
     TokenDropout,
-    /// `pooler`: a dimension is a flag.
+    /// `pooler`: a dimension becomes a flag.
     Pooler,
-    /// `softmax_temperature`: a flag is the square root of the hidden size.
+    /// `softmax_temperature`: a flag becomes the square root of the hidden size.
     SoftmaxTemperature,
     Attention(attention::AttentionOperation),
     Positions(positions::PositionOperation),
     Images(images::ImageOperation),
 }
 
-/// Where an operation is at work.
+/// The value that an operation converts, and its configs.
 pub(super) struct Site<'a> {
-    /// The side that is read.
+    /// The source side.
     pub(super) from: Side,
     pub(super) key: &'a str,
-    /// The other side's key.
+    /// The key on the other side.
     pub(super) other: &'a str,
     pub(super) value: &'a Value,
     pub(super) old: &'a Map,
@@ -62,7 +62,7 @@ pub(super) struct Site<'a> {
 }
 
 impl ConfigOperation {
-    /// Reads an operation and what it needs to know.
+    /// Parses an operation with its arguments.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
         let unknown = || Error::damaged(format!("\"{text}\" is not an operation"));
@@ -101,7 +101,7 @@ impl ConfigOperation {
         })
     }
 
-    /// Writes what becomes of the value.
+    /// Converts the value and writes the result.
     pub(super) fn apply(&self, site: &mut Site<'_>) -> Result<()> {
         let forward = site.from == Side::Left;
         match self {
@@ -175,12 +175,12 @@ impl ConfigOperation {
 }
 
 impl Site<'_> {
-    /// Sets the other side's key.
+    /// Sets the key on the other side.
     fn set(&mut self, value: impl Into<Value>) {
         self.new.set(self.other, value);
     }
 
-    /// The value as a dict.
+    /// Returns the value as a dict.
     fn section(&self) -> Result<&Map> {
         self.value.as_map().ok_or_else(|| {
             Error::refused(format!("{} is {}", self.key, self.value.quoted()))
@@ -274,7 +274,7 @@ fn softmax_temperature(site: &mut Site<'_>) -> Result<()> {
         return Ok(());
     }
     let temperature = number(site.old, site.key)?;
-    // As `math.isclose(…, abs_tol=1.0)`: other temperatures are lost.
+    // The same test as `math.isclose(…, abs_tol=1.0)`: other temperatures are lost.
     let near =
         (temperature - root).abs() <= f64::max(1.0, 1e-9 * f64::max(temperature.abs(), root));
     site.set(near);

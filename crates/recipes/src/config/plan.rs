@@ -1,4 +1,4 @@
-//! Which converters lead from one format to another.
+//! Finds the converters from one format to another.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -13,24 +13,24 @@ pub struct ConversionStep {
     pub source: ModelFormat,
     /// The format after.
     pub target: ModelFormat,
-    /// The side of the table that is read.
+    /// The side of the table that is the source.
     pub from: Side,
     /// The name of the table, as `FAMILY/TABLE`; `same` copies everything.
     pub table: String,
-    /// No converter of the model's own: nothing changed between the two releases.
+    /// Whether the model has no converter here, because nothing changed between the two releases.
     pub unchanged: bool,
 }
 
 /// The formats of both sides of a converter, for a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatPair {
-    /// Formats of one side.
+    /// Formats of the left side.
     pub left: Vec<ModelFormat>,
-    /// Formats of the other side.
+    /// Formats of the right side.
     pub right: Vec<ModelFormat>,
 }
 
-/// Releases between which no model changed without a converter of its own.
+/// Releases between which models without a converter of their own did not change.
 const UNCHANGED: [[(u8, u8); 2]; 12] = [
     [(1, 8), (1, 9)],
     [(1, 9), (2, 0)],
@@ -46,12 +46,12 @@ const UNCHANGED: [[(u8, u8); 2]; 12] = [
     [(2, 9), (2, 10)],
 ];
 
-/// A model that stands for none: only what holds for all of them.
+/// A name for rules that hold for all models.
 pub(super) const ALL: &str = "all";
 
 impl Families {
-    /// The steps from a format to another: one where there is a converter for both, otherwise one
-    /// release after the other.
+    /// Returns the steps from a format to another: one if there is a converter for both, otherwise
+    /// one release after the other.
     pub fn plan(
         &self,
         model: &str,
@@ -78,7 +78,7 @@ impl Families {
         })
     }
 
-    /// What a model is converted between in one step.
+    /// Returns the formats between which a model is converted in one step.
     pub fn pairs(&self, model: &str) -> Result<Vec<FormatPair>> {
         self.model(model).map(pairs_of)
     }
@@ -102,7 +102,7 @@ fn pairs_of(model: &ModelConverters) -> Vec<FormatPair> {
     pairs
 }
 
-/// Formats, with 2.10 beside 2.9: nothing changed between the two.
+/// Adds 2.10 to formats that include 2.9: nothing changed between the two.
 fn with_newest(formats: &[ModelFormat]) -> Vec<ModelFormat> {
     let mut formats = formats.to_vec();
     let newest = formats
@@ -113,7 +113,7 @@ fn with_newest(formats: &[ModelFormat]) -> Vec<ModelFormat> {
     formats
 }
 
-/// `hf <-> cs-2.1 … cs-2.10; cs-2.0 <-> cs-2.1`
+/// Describes pairs, as in `hf <-> cs-2.1 … cs-2.10; cs-2.0 <-> cs-2.1`.
 fn described(pairs: &[FormatPair]) -> String {
     let formats = |formats: &[ModelFormat]| match formats {
         [first, .., last] if formats.len() > 2 => format!("{first} to {last}"),
@@ -136,7 +136,7 @@ fn direct(
         table: table.to_owned(),
         unchanged,
     };
-    // 2.10 has the configs and tensors of 2.9; converters name none later than that.
+    // 2.10 has the configs and tensors of 2.9, which is the latest that converters name.
     let known = |format: ModelFormat| match format {
         ModelFormat::Cerebras(release) if (release.major, release.minor) == (2, 10) => {
             ModelFormat::Cerebras(Release { minor: 9, ..release })
@@ -167,7 +167,7 @@ fn direct(
     (UNCHANGED.contains(&pair) && after_oldest).then(|| step(from, "same", true))
 }
 
-/// Several steps, each to the next release that there is a converter to.
+/// Returns several steps, each to the next release with a converter.
 fn chain(
     model: Option<&ModelConverters>,
     source: ModelFormat,
@@ -185,12 +185,12 @@ fn chain(
             steps.push(direct(model, pivot, target)?);
             Some(steps)
         }
-        // Only Hugging Face's configs and Cerebras's have tables.
+        // Only configs of Hugging Face and Cerebras have tables.
         _ => None,
     }
 }
 
-/// The release that Hugging Face's config is converted to or from, the nearest to `other`.
+/// Returns the release between Hugging Face's config and `other` that takes the fewest steps.
 fn through(
     model: &ModelConverters,
     other: ModelFormat,

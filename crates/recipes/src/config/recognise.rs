@@ -1,4 +1,4 @@
-//! Which model a config is of, and in which format, from what it says itself.
+//! Recognises the model and the format of a config by its contents.
 
 use super::family::Families;
 use super::section::model_section;
@@ -7,17 +7,17 @@ use super::table::ConfigTable;
 use super::value::{Map, Value};
 use crate::format::ModelFormat;
 
-/// A model and a format that a config may be of.
+/// A possible model and format of a config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guess {
-    /// The name that `--model` takes.
+    /// The name for `--model`.
     pub model: String,
     /// The format.
     pub format: ModelFormat,
 }
 
 impl Families {
-    /// What a config may be, the likeliest first. Empty where nothing in it tells.
+    /// Returns the possible models of a config, the likeliest first; empty if nothing matches.
     pub fn recognise(&self, config: &Value) -> Vec<Guess> {
         let Some(root) = config.as_map() else { return Vec::new() };
         match model_section(root) {
@@ -38,7 +38,7 @@ impl Families {
         for name in self.models() {
             let Ok(model) = self.model(name) else { continue };
             let known = model.architectures.iter().any(|one| architectures.contains(&one.as_str()));
-            // Models without an architecture of their own are another name for one.
+            // A model without an architecture of its own is an alias of another.
             if known {
                 exact.push(name);
             } else if !model.architectures.is_empty()
@@ -48,14 +48,14 @@ impl Families {
                 likely.push(name);
             }
         }
-        // Who names an architecture that is not known may still be of the kind.
+        // A config with an unknown architecture may still have a known `model_type`.
         let found = if exact.is_empty() { likely } else { exact };
         let guess =
             |model: &str| Guess { model: model.to_owned(), format: ModelFormat::HuggingFace };
         found.into_iter().map(guess).collect()
     }
 
-    /// Whether a table of the model asks for this `model_type`.
+    /// Returns whether a table of the model requires this `model_type`.
     fn has_kind(&self, model: &str, kind: &Value) -> bool {
         let Ok(model) = self.model(model) else { return false };
         let of_hf =
@@ -67,7 +67,7 @@ impl Families {
                     names.extend(choices.iter().map(|choice| choice.table.as_str()))
                 }
                 Ok(ConfigTable::Rules(rules)) => {
-                    // The first rule for a key is the one that counts.
+                    // The first rule for a key decides.
                     let rule = rules
                         .rules
                         .iter()
@@ -85,7 +85,7 @@ impl Families {
     fn of_cerebras(&self, root: &Map, model: &Map) -> Vec<Guess> {
         let format = release(root, model);
         let name = model.get("name").unwrap_or(&Value::Null);
-        // Of Jais the original writes Hugging Face's whole config where the name belongs.
+        // For Jais, the original tool writes Hugging Face's whole config as the name.
         let kind = name.as_map().and_then(|config| config.get("model_type"));
         let Some(label) = kind.unwrap_or(name).as_str() else { return Vec::new() };
         let format = match (model.get("dpo"), format.release()) {
@@ -100,13 +100,13 @@ impl Families {
             known && !name.ends_with("-headless")
         };
         let mut names: Vec<&str> = self.models().filter(of_label).collect();
-        // The one that is called what the registry calls it comes first.
+        // A model with the same name as in the registry comes first.
         names.sort_by_key(|name| *name != label);
         names.into_iter().map(|name| Guess { model: name.to_owned(), format }).collect()
     }
 }
 
-/// The newest release that writes configs of this kind.
+/// Returns the newest release that writes configs with these keys.
 fn release(root: &Map, model: &Map) -> ModelFormat {
     let has = |section: &str, key: &str| {
         root.get(section).and_then(Value::as_map).is_some_and(|section| section.contains(key))
@@ -114,7 +114,7 @@ fn release(root: &Map, model: &Map) -> ModelFormat {
     let (major, minor) = if root.contains("trainer") {
         if model.contains("name") { (2, 9) } else { (2, 3) }
     } else if model.contains("name") {
-        // What a conversion from Hugging Face writes: the model's section alone.
+        // The output of a conversion from Hugging Face: the model's section alone.
         (2, 9)
     } else if has("train_input", "micro_batch_size") || has("eval_input", "micro_batch_size") {
         (2, 2)

@@ -1,4 +1,4 @@
-//! What a release changed in the sections of Cerebras's configs beside the model's.
+//! Changes between releases in the sections of Cerebras's configs other than the model's.
 
 mod trainer;
 
@@ -12,7 +12,7 @@ use super::section::{model_section, set_model_section};
 use super::value::{List, Map, Value};
 use super::yaml;
 
-/// Lists and tables of the changes.
+/// Returns the lists and tables of the changes.
 pub(super) fn changes() -> Result<&'static Map> {
     static CHANGES: LazyLock<Result<Map>> = LazyLock::new(|| {
         let value = yaml::parse(include_str!("../../releases/changes.yaml"))?;
@@ -21,7 +21,7 @@ pub(super) fn changes() -> Result<&'static Map> {
     CHANGES.as_ref().map_err(Clone::clone)
 }
 
-/// The whole config of the target: sections of the source, and the model's that was made.
+/// Builds the whole target config from the sections of the source and the new model section.
 pub(super) fn finish(
     mut root: Map,
     model: Map,
@@ -65,7 +65,7 @@ fn section<'a>(root: &'a mut Map, key: &str) -> Option<&'a mut Map> {
     root.get_mut(key).and_then(Value::as_map_mut)
 }
 
-/// Objects that several sections share are copied for each of them.
+/// Copies objects that several sections share.
 fn separate(root: &mut Map) {
     let mut marks: HashMap<(usize, u32), u32> = HashMap::new();
     for (index, (_, value)) in root.iter_mut().enumerate() {
@@ -229,7 +229,7 @@ fn rename_optimizer(optimizer: &mut Map) -> Result<()> {
         }
         let values: Vec<Value> =
             aliases.iter().filter_map(|alias| optimizer.remove(alias)).collect();
-        // Two older names are a pair.
+        // Two older names become a pair.
         let value = match <[Value; 1]>::try_from(values) {
             Ok([one]) => one,
             Err(several) => several.into_iter().collect::<List>().into(),

@@ -1,4 +1,4 @@
-//! One line of a table: which key of one side is which of the other, and what happens to its value.
+//! One line of a table: a key of each side, and what happens to the value.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -23,7 +23,8 @@ pub(super) enum Action {
     By(ConfigOperation),
 }
 
-/// What a value has to be, on one side or both; on the other the key must not be.
+/// The required values on one side or both. If it names a side, the other side must not have the
+/// key.
 #[derive(Debug, Clone)]
 pub(super) struct Must {
     pub(super) side: Option<Side>,
@@ -37,7 +38,7 @@ pub(super) enum RequiredValue {
     Computed(Expression, String),
 }
 
-/// `KEY is VALUE` or `KEY is not VALUE`; a key that is not there is null.
+/// `KEY is VALUE` or `KEY is not VALUE`; a missing key is null.
 #[derive(Debug, Clone)]
 pub(super) struct When {
     key: String,
@@ -53,7 +54,7 @@ enum KeyMatch {
 }
 
 impl ConfigRule {
-    /// Reads a line such as `n_embd = hidden_size` or `cs norm_type must be "layernorm"`.
+    /// Parses a line such as `n_embd = hidden_size` or `cs norm_type must be "layernorm"`.
     pub(super) fn parse(line: &str) -> Result<Self> {
         let bad = || {
             Error::damaged(format!("\"{line}\" is not a rule"))
@@ -91,7 +92,7 @@ impl ConfigRule {
         Ok(Self { left, right, action })
     }
 
-    /// The other side's key, if this rule is for the key.
+    /// Returns the other side's key, if this rule matches the key.
     pub(super) fn matches(&self, from: Side, key: &str) -> Option<String> {
         let (here, there) = match from {
             Side::Left => (&self.left, &self.right),
@@ -110,7 +111,7 @@ impl ConfigRule {
 }
 
 impl ConfigRule {
-    /// Whether the rule asks for this very value.
+    /// Returns whether the rule requires exactly this value.
     pub(super) fn asks_for(&self, value: &Value) -> bool {
         let Action::Must(must) = &self.action else { return false };
         must.one_of
@@ -145,7 +146,7 @@ impl Must {
         Ok(Self { side, one_of, when })
     }
 
-    /// Checks the value of a key of the side that is converted.
+    /// Checks the value of a key on the source side.
     pub(super) fn check(&self, from: Side, config: &Map, key: &str, value: &Value) -> Result<()> {
         if self.side.is_some_and(|side| side != from) {
             return Err(Error::refused(format!(

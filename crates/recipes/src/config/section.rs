@@ -4,7 +4,7 @@ use statelens_checkpoint::{Error, Result};
 
 use super::value::{Map, Value};
 
-/// The model's section of Cerebras's config, in either layout.
+/// Returns the model's section of Cerebras's config, in either layout.
 pub(super) fn model_section(root: &Map) -> Result<Map> {
     let missing = || {
         Error::refused("the config has no model section")
@@ -24,7 +24,7 @@ pub(super) fn model_section(root: &Map) -> Result<Map> {
     found.and_then(Value::as_map).cloned().ok_or_else(missing)
 }
 
-/// Puts the model's section where it was.
+/// Replaces the model's section, in the layout of the config.
 pub(super) fn set_model_section(root: &mut Map, model: Map) {
     let trainer = root.get_mut("trainer").and_then(Value::as_map_mut);
     let init = trainer.and_then(|trainer| trainer.get_mut("init")).and_then(Value::as_map_mut);
@@ -34,7 +34,7 @@ pub(super) fn set_model_section(root: &mut Map, model: Map) {
     }
 }
 
-/// Sets what is not there; sections are filled one level deep.
+/// Sets missing keys to their defaults, also in sections one level deep.
 pub(super) fn fill(config: &mut Map, defaults: &Map) {
     for (key, default) in defaults.iter() {
         let Some(key) = key.as_str() else { continue };

@@ -10,7 +10,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The side that a word of a table names.
+    /// Returns the side for a word in a table.
     pub(super) fn named(word: &str) -> Option<Self> {
         match word {
             "hf" | "old" => Some(Self::Left),
@@ -19,7 +19,7 @@ impl Side {
         }
     }
 
-    /// The other one.
+    /// Returns the other side.
     #[must_use]
     pub fn other(self) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! What a table does to a config before and after its rules: `hf n_inner ??= 4 * n_embd`.
+//! Statements that a table applies before and after its rules: `hf n_inner ??= 4 * n_embd`.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -9,7 +9,7 @@ use super::side::Side;
 use super::value::{List, Map, Value};
 use super::yaml;
 
-/// What a required key has to be.
+/// The condition on a required key.
 #[derive(Debug, Clone)]
 enum Required {
     Set,
@@ -20,7 +20,7 @@ enum Required {
 /// One line of `prepare` or `finish`.
 #[derive(Debug, Clone)]
 pub(super) struct Statement {
-    /// The side whose config it is about.
+    /// The side that must be the source (`prepare`) or the target (`finish`).
     pub(super) side: Side,
     kind: StatementKind,
     when: Option<When>,
@@ -30,9 +30,9 @@ pub(super) struct Statement {
 enum StatementKind {
     /// `KEY := EXPRESSION`
     Set(String, Expression),
-    /// `KEY ?= EXPRESSION`, where the key is not there.
+    /// `KEY ?= EXPRESSION`, if the key is missing.
     Default(String, Expression),
-    /// `KEY ??= EXPRESSION`, where the key is not there or null.
+    /// `KEY ??= EXPRESSION`, if the key is missing or null.
     Fill(String, Expression),
     /// `require KEY`, `require KEY >= NUMBER` or `require KEY in LIST`
     Require(String, Required),
@@ -41,7 +41,7 @@ enum StatementKind {
 }
 
 impl Statement {
-    /// Reads a line.
+    /// Parses a line.
     pub(super) fn parse(line: &str) -> Result<Self> {
         let bad = || {
             Error::damaged(format!("\"{line}\" is not a statement"))
@@ -86,7 +86,7 @@ impl Statement {
         Ok(Self { side, kind: what, when })
     }
 
-    /// Before the rules: on the config that is read.
+    /// Runs before the rules, on the source config.
     pub(super) fn prepare(&self, work: &mut ConfigWork<'_>) -> Result<()> {
         if self.when.as_ref().is_some_and(|when| !when.holds(work.old)) {
             return Ok(());
@@ -111,7 +111,7 @@ impl Statement {
         }
     }
 
-    /// After the rules: on the config that was made.
+    /// Runs after the rules, on the target config.
     pub(super) fn finish(&self, work: &mut ConfigWork<'_>) -> Result<()> {
         if self.when.as_ref().is_some_and(|when| !when.holds(work.new)) {
             return Ok(());

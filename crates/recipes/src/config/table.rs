@@ -1,4 +1,4 @@
-//! Tables: how the config of one side becomes that of the other, read from a family's file.
+//! Tables that convert the config of one side to that of the other, read from a family's file.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -13,7 +13,7 @@ use super::value::{Map, Value};
 pub(super) enum ConfigTable {
     /// Rules for the model's section.
     Rules(Box<Rules>),
-    /// Which other table it is depends on the config.
+    /// A choice between other tables, depending on the config.
     Choose(Vec<TableChoice>),
     /// Several models in one.
     Parts(Box<ModelParts>),
@@ -24,31 +24,32 @@ pub(super) enum ConfigTable {
 /// A table of rules.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
-    /// Hugging Face's config is the model's section alone, Cerebras's has sections.
+    /// Whether the left side is Hugging Face's config, which is the model's section alone, while
+    /// Cerebras's has sections.
     pub(super) hf: bool,
     pub(super) mup: Policy,
     pub(super) naming: Naming,
-    /// What a side has where nothing is said, before the rules; left and right.
+    /// Defaults of a side for missing keys, set before the rules; left and right.
     pub(super) before: [Map; 2],
     pub(super) prepare: Vec<Statement>,
     pub(super) rules: Vec<ConfigRule>,
     pub(super) finish: Vec<Statement>,
-    /// What a side gets where the rules wrote nothing; left and right.
+    /// Defaults of a side for keys that the rules did not write; left and right.
     pub(super) after: [Map; 2],
 }
 
-/// What is written as the model's name, which Cerebras's configs have since 2.4.
+/// The value of the key for the model's name, which Cerebras's configs have since 2.4.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Naming {
     /// The registered name of the model.
     Model,
     /// The same for every model.
     Fixed(String),
-    /// The whole config that was read, as the original tool does for Jais.
+    /// The whole source config, as the original tool does for Jais.
     WholeConfig,
 }
 
-/// A table, where its condition holds.
+/// A table with its condition.
 #[derive(Debug, Clone)]
 pub(super) struct TableChoice {
     pub(super) from: Side,
@@ -56,17 +57,17 @@ pub(super) struct TableChoice {
     pub(super) table: String,
 }
 
-/// Models that are folders of Hugging Face and sections of Cerebras.
+/// Models that are folders at Hugging Face and sections at Cerebras.
 #[derive(Debug, Clone)]
 pub(super) struct ModelParts {
-    /// Name and table of each.
+    /// Name and table of each part.
     pub(super) parts: Vec<(String, String)>,
     pub(super) layout: PartsLayout,
     pub(super) preprocessor: Map,
     pub(super) after: Map,
 }
 
-/// Where the parts stand in Cerebras's config.
+/// The position of the parts in Cerebras's config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PartsLayout {
     /// Each under its name.
@@ -75,11 +76,11 @@ pub(super) enum PartsLayout {
     Dpr,
     /// With a projector between them.
     Llava,
-    /// As `Llava`, nested; the encoder stands under this key.
+    /// As `Llava`, nested; `encoder` is the key of the encoder.
     Simple { encoder: String },
 }
 
-/// A model in a layout that any of several families can have.
+/// A model in a layout that several families share.
 #[derive(Debug, Clone)]
 pub(super) struct Base {
     pub(super) key: String,
@@ -88,7 +89,7 @@ pub(super) struct Base {
 }
 
 impl ConfigTable {
-    /// Reads what stands under a table's name.
+    /// Parses the value of a table's name.
     pub(super) fn parse(value: &Value) -> Result<Self> {
         let map = section(value)?;
         if let Some(choices) = map.get("choose") {
@@ -129,7 +130,7 @@ impl ConfigTable {
 }
 
 impl Rules {
-    /// The table that copies everything.
+    /// Returns the table that copies everything.
     pub(super) fn same() -> Result<Self> {
         Ok(Self {
             hf: false,
@@ -205,7 +206,7 @@ fn section(value: &Value) -> Result<&Map> {
     value.as_map().ok_or_else(|| Error::damaged(format!("{} is not a section", value.quoted())))
 }
 
-/// The text of a key that has to be there.
+/// Returns the text of a required key.
 fn text(value: Option<&Value>) -> Result<&str> {
     let value = value.unwrap_or(&Value::Null);
     value.as_str().ok_or_else(|| Error::damaged(format!("{} is not a text", value.quoted())))
@@ -222,7 +223,7 @@ fn lines(value: &Value) -> Result<impl Iterator<Item = Result<&str>>> {
     Ok(list.iter().map(|line| text(Some(line))))
 }
 
-/// What stands under `hf` and `cs`, or `old` and `new`.
+/// Returns the sections `hf` and `cs`, or `old` and `new`.
 fn sides(value: Option<&Value>) -> Result<[Map; 2]> {
     let mut both = [Map::new(), Map::new()];
     let Some(value) = value else { return Ok(both) };

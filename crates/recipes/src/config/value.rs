@@ -1,4 +1,4 @@
-//! What a config holds: Python's plain values, in order.
+//! The values of a config: Python's plain values, in order.
 
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
@@ -19,26 +19,26 @@ pub enum Value {
     Int(i64),
     /// An integer of more than 64 bits, as decimal digits.
     BigInt(String),
-    /// A number with a point, an exponent, an infinity or not a number.
+    /// A float, which may be infinite or NaN.
     Float(f64),
     /// A text.
     Text(String),
-    /// A date, which PyYAML makes of `2024-05-01`, as it was written.
+    /// A date as it was written; PyYAML converts `2024-05-01` to one.
     Date(String),
     /// A list.
     List(List),
-    /// A dict with string keys, mostly.
+    /// A dict, usually with string keys.
     Map(Map),
 }
 
-/// A list, and which other places are the same object.
+/// A list, and a mark of the object if it occurs several times.
 #[derive(Debug, Clone, Default)]
 pub struct List {
     items: Vec<Value>,
     shared: Option<u32>,
 }
 
-/// A dict in the order of its keys, and which other places are the same object.
+/// A dict in the order of its keys, and a mark of the object if it occurs several times.
 #[derive(Debug, Clone, Default)]
 pub struct Map {
     entries: IndexMap<MapKey, Value>,
@@ -48,14 +48,14 @@ pub struct Map {
 /// A key of a dict.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MapKey {
-    /// What nearly all keys are.
+    /// A string, as nearly all keys are.
     Text(String),
     /// A number, a truth value or `None`, which YAML allows.
     Other(Box<Value>),
 }
 
 impl Value {
-    /// The text, if it is one.
+    /// Returns the text, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -63,7 +63,7 @@ impl Value {
         }
     }
 
-    /// The dict, if it is one.
+    /// Returns the dict, if it is one.
     pub fn as_map(&self) -> Option<&Map> {
         match self {
             Self::Map(map) => Some(map),
@@ -71,7 +71,7 @@ impl Value {
         }
     }
 
-    /// The dict, if it is one.
+    /// Returns the dict, if it is one.
     pub fn as_map_mut(&mut self) -> Option<&mut Map> {
         match self {
             Self::Map(map) => Some(map),
@@ -79,7 +79,7 @@ impl Value {
         }
     }
 
-    /// The list, if it is one.
+    /// Returns the list, if it is one.
     pub fn as_list(&self) -> Option<&List> {
         match self {
             Self::List(list) => Some(list),
@@ -87,7 +87,7 @@ impl Value {
         }
     }
 
-    /// The integer, if it is one. As in Python, `True` is 1.
+    /// Returns the integer, if it is one. As in Python, `True` is 1.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(*number),
@@ -96,7 +96,7 @@ impl Value {
         }
     }
 
-    /// The number, if it is one.
+    /// Returns the number, if it is one.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Self::Float(number) => Some(*number),
@@ -105,13 +105,13 @@ impl Value {
         }
     }
 
-    /// Whether it is `None`.
+    /// Returns whether it is `None`.
     pub fn is_null(&self) -> bool {
         *self == Self::Null
     }
 
-    /// The short texts, the numbers and truth values in it, as texts under their dotted keys:
-    /// `model.layers`. Of a config that comes to very many, the first.
+    /// Returns the short texts, numbers and truth values in it, as texts with their dotted keys,
+    /// such as `model.layers`. In a very large config, returns only the first ones.
     pub fn scalars(&self) -> Vec<(String, String)> {
         const LONGEST: usize = 200;
         const MOST: usize = 20_000;
@@ -146,7 +146,7 @@ impl Value {
         found
     }
 
-    /// What Python's `bool(value)` says.
+    /// Returns Python's `bool(value)`.
     pub fn is_true(&self) -> bool {
         match self {
             Self::Null => false,
@@ -160,7 +160,8 @@ impl Value {
         }
     }
 
-    /// What Python's `==` says: `1`, `1.0` and `True` are equal, and the order of keys is no matter.
+    /// Returns the result of Python's `==`: `1`, `1.0` and `True` are equal, and the order of keys
+    /// does not matter.
     pub fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::List(left), Self::List(right)) => {
@@ -181,7 +182,7 @@ impl Value {
         }
     }
 
-    /// The value as a message quotes it: as Python prints it, cut where it is long.
+    /// Returns the value for a message: as Python prints it, shortened if it is long.
     pub fn quoted(&self) -> String {
         const LONGEST: usize = 60;
         let text = match self {
@@ -205,7 +206,7 @@ impl Value {
         }
     }
 
-    /// Fails where so many copies of it would come to more than a config can mean.
+    /// Fails if `times` copies of it would exceed the limit on values.
     pub(super) fn can_repeat(&self, times: usize) -> Result<()> {
         if self.nodes().saturating_mul(times) <= MAX_NODES {
             return Ok(());
@@ -213,7 +214,7 @@ impl Value {
         Err(Error::limit("the converted config comes to more than 500,000 values"))
     }
 
-    /// How many values it is made of, itself included; long texts count as several.
+    /// Returns the number of values in it, including itself; long texts count as several.
     pub(super) fn nodes(&self) -> usize {
         match self {
             Self::Text(text) | Self::BigInt(text) | Self::Date(text) => 1 + text.len() / 64,
@@ -223,7 +224,7 @@ impl Value {
         }
     }
 
-    /// The mark of the object that this is one occurrence of.
+    /// Returns the mark of the object, if it may occur several times.
     pub(super) fn shared(&self) -> Option<u32> {
         match self {
             Self::List(list) => list.shared,
@@ -232,7 +233,7 @@ impl Value {
         }
     }
 
-    /// Gives marks of one object other marks, or takes them away.
+    /// Replaces or removes marks.
     pub(super) fn remark(&mut self, other: &mut impl FnMut(u32) -> Option<u32>) {
         match self {
             Self::List(list) => {
@@ -247,7 +248,7 @@ impl Value {
         }
     }
 
-    /// Marks it as an occurrence of one object; equal values of one mark are written as one.
+    /// Marks it as an occurrence of an object; equal values with the same mark are written as one.
     pub(super) fn share(&mut self, mark: u32) {
         match self {
             Self::List(list) => list.shared = Some(mark),
@@ -262,76 +263,76 @@ fn count(number: usize, what: &str) -> String {
 }
 
 impl Map {
-    /// An empty dict.
+    /// Returns an empty dict.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.entries.get(key)
     }
 
-    /// The value of a key, to be changed.
+    /// Returns the value of a key.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.entries.get_mut(key)
     }
 
-    /// Whether it has the key.
+    /// Returns whether it has the key.
     pub fn contains(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Sets a key; one that was there keeps its place.
+    /// Sets a key; an existing key keeps its position.
     pub fn set(&mut self, key: impl Into<MapKey>, value: impl Into<Value>) {
         self.entries.insert(key.into(), value.into());
     }
 
-    /// Sets a key that is not there yet.
+    /// Sets a missing key.
     pub fn set_default(&mut self, key: &str, value: impl Into<Value>) {
         if !self.contains(key) {
             self.set(key, value);
         }
     }
 
-    /// Takes a key out; the others keep their order.
+    /// Removes a key; the others keep their order.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
         self.entries.shift_remove(key)
     }
 
-    /// Keys and values in order.
+    /// Returns keys and values in order.
     pub fn iter(&self) -> impl Iterator<Item = (&MapKey, &Value)> {
         self.entries.iter()
     }
 
-    /// Keys and values in order, the values to be changed.
+    /// Returns keys and mutable values in order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&MapKey, &mut Value)> {
         self.entries.iter_mut()
     }
 
-    /// Keys that are texts, in order.
+    /// Returns the keys that are texts, in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().filter_map(MapKey::as_str)
     }
 
-    /// Values in order.
+    /// Returns the values in order.
     pub fn values(&self) -> impl Iterator<Item = &Value> {
         self.entries.values()
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no key.
+    /// Returns whether it has no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
 impl MapKey {
-    /// The key as a text, if it is one.
+    /// Returns the key as a text, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -339,7 +340,7 @@ impl MapKey {
         }
     }
 
-    /// A dict's key of a value; lists and dicts can't be keys.
+    /// Converts a value to a key; lists and dicts can't be keys.
     pub(super) fn of(value: Value) -> Option<Self> {
         match value {
             Value::Text(text) => Some(Self::Text(text)),
@@ -356,7 +357,7 @@ impl PartialEq for List {
 }
 
 impl PartialEq for Map {
-    /// Equal with the same keys in the same order.
+    /// Returns whether both have the same keys and values in the same order.
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.iter().eq(other.iter())
     }
@@ -367,7 +368,7 @@ impl Eq for MapKey {}
 impl Hash for MapKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
-            // As `str` does, so that keys are looked up by it.
+            // Hashes like `str`, so that keys can be looked up by it.
             Self::Text(text) => text.as_str().hash(state),
             Self::Other(value) => value.quoted().hash(state),
         }

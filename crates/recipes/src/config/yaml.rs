@@ -1,4 +1,4 @@
-//! YAML 1.1 as PyYAML's safe loader and its dumper have it.
+//! YAML 1.1 as PyYAML's safe loader and dumper implement it.
 
 mod parse;
 mod resolve;

@@ -1,13 +1,13 @@
-//! Configs of transformers 5, as releases before it wrote them, which the tables are about.
+//! Converts configs of transformers 5 to the form of earlier releases, which the tables expect.
 
 use crate::config::value::Value;
 
-/// `rope_parameters` is `rope_theta` and, where positions are scaled, `rope_scaling`.
+/// Converts `rope_parameters` to `rope_theta` and, if positions are scaled, `rope_scaling`.
 pub(super) fn as_before_5(config: &Value) -> Value {
     let mut config = config.clone();
     let Some(map) = config.as_map_mut() else { return config };
     let Some(Value::Map(mut rope)) = map.get("rope_parameters").cloned() else { return config };
-    // Some models have one for each kind of layer, which no table is about.
+    // Some models have one per kind of layer, which no table supports.
     let kind = rope.get("rope_type").and_then(Value::as_str).map(str::to_owned);
     let Some(kind) = kind else { return config };
     map.remove("rope_parameters");

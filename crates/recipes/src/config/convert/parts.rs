@@ -1,4 +1,4 @@
-//! Models in several parts: folders of Hugging Face, sections of one config of Cerebras.
+//! Models in several parts: folders at Hugging Face, sections of one config at Cerebras.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -11,7 +11,7 @@ use crate::config::side::Side;
 use crate::config::table::{ModelParts, PartsLayout};
 use crate::config::value::{List, Map, Value};
 
-/// Converts all parts of a config and puts them in place.
+/// Converts the configs of all parts and arranges them in the layout of the target.
 pub(super) fn convert(
     context: &mut StepContext<'_>,
     name: &str,
@@ -62,7 +62,7 @@ fn to_one(
             join(&mut model)?;
             nest(&mut model, encoder)?;
             written = model.clone();
-            // The rules for tensors read it there; the config has it in the list only.
+            // The tensor rules read it there; the written config has it in the list only.
             written.remove("image_model");
         }
     }
@@ -158,7 +158,7 @@ impl PartsLayout {
     }
 }
 
-/// The keys that Hugging Face keeps with the text model and Cerebras beside it.
+/// The keys that Hugging Face keeps in the text model's config and Cerebras next to that section.
 const BESIDE: [&str; 3] = ["freeze", "image_feature_select_layer_idx", "image_feature_select_mode"];
 
 fn section<'a>(model: &'a mut Map, key: &str) -> Result<&'a mut Map> {
@@ -166,7 +166,7 @@ fn section<'a>(model: &'a mut Map, key: &str) -> Result<&'a mut Map> {
     found.ok_or_else(|| Error::refused(format!("the config has no section {key}")))
 }
 
-/// Takes what belongs beside the text model out of it, and makes the projector.
+/// Moves these keys out of the text model's section and creates the projector.
 fn join(model: &mut Map) -> Result<()> {
     let image = section(model, "image_model")?;
     image.set("name", "ViTModel");
@@ -212,7 +212,7 @@ fn join(model: &mut Map) -> Result<()> {
     Ok(())
 }
 
-/// Puts what stands beside the text model into it, for its table.
+/// Moves these keys and the projector into the text model's section, for its table.
 fn part(model: &mut Map) -> Result<()> {
     let mut moved = Vec::new();
     for key in ["projector"].into_iter().chain(BESIDE) {
@@ -230,14 +230,14 @@ fn part(model: &mut Map) -> Result<()> {
     Ok(())
 }
 
-/// From LLaVA's layout to that of multimodal_simple.
+/// Converts LLaVA's layout to that of multimodal_simple.
 fn nest(model: &mut Map, encoder: &str) -> Result<()> {
     model.remove("image_start_idx");
     let layer = model.remove("image_feature_select_layer_idx").unwrap_or(Value::Null);
     let image = section(model, "image_model")?;
     image.set("image_layer_idx", layer);
     let image = Value::Map(image.clone());
-    // 2.3 has a list of one there.
+    // In 2.3 this is a list of one.
     let image = if encoder == "image_encoder" {
         image
     } else {
@@ -261,7 +261,7 @@ fn nest(model: &mut Map, encoder: &str) -> Result<()> {
     Ok(())
 }
 
-/// Back from it.
+/// Converts the layout of multimodal_simple to LLaVA's.
 fn unnest(model: &mut Map, encoder: &str) -> Result<()> {
     let list = model.remove("image_model_list");
     let list = list.as_ref().and_then(Value::as_map);
@@ -284,7 +284,7 @@ fn unnest(model: &mut Map, encoder: &str) -> Result<()> {
     Ok(())
 }
 
-/// How images are brought to the size that the image model takes.
+/// Returns the preprocessor's config, which resizes images to the size of the image model.
 fn preprocessor(defaults: &Map, model: &Map) -> Result<Map> {
     let image = part_of(model, "image_model")?;
     let size = need(&image, "image_size")?;

@@ -1,4 +1,4 @@
-//! Heads: of queries, of keys and values, their sizes.
+//! Attention heads: the numbers of heads of queries, keys and values, and their sizes.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -7,22 +7,24 @@ use crate::config::expression::{Operator, compute, need, number};
 use crate::config::side::Side;
 use crate::config::value::{Map, Value};
 
-/// How heads are told.
+/// An operation on attention heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) enum AttentionOperation {
-    /// `kv_heads`: as many as queries, or groups.
+    /// `kv_heads`: converts the number of heads of keys and values, which may be equal to that of
+    /// queries, to groups.
     KvHeads,
-    /// `kv_groups`: always groups.
+    /// `kv_groups`: like `kv_heads`, but always with groups.
     KvGroups,
-    /// `falcon_kv_groups`: the older architecture has one group or none.
+    /// `falcon_kv_groups`: like `kv_groups`, but in the older architecture there is one group or as
+    /// many as heads.
     FalconKvGroups,
-    /// `falcon_multi_query`: the older architecture's flag.
+    /// `falcon_multi_query`: the older architecture's flag for a single group.
     FalconMultiQuery,
-    /// `falcon_architecture`: one that Cerebras has.
+    /// `falcon_architecture`: checks that Cerebras supports the architecture.
     FalconArchitecture,
     /// `multi_query_attention`: the kind of attention, and whether keys and values have one head.
     MultiQuery,
-    /// `per_head`: the size of one head is that of all of them.
+    /// `per_head`: the size per head becomes the size of all heads.
     PerHead,
 }
 
@@ -164,8 +166,8 @@ fn divides(key: &str, groups: &Value, heads: &Value) -> Result<()> {
     .expected("a number that divides that of the heads"))
 }
 
-/// StarCoder's: one key of the left tells how attention is scaled, another how many heads keys and
-/// values have.
+/// Converts StarCoder's keys: on the left, one for the scaling of attention and one for the number
+/// of heads of keys and values.
 fn multi_query(site: &mut Site<'_>) -> Result<()> {
     if site.from == Side::Left {
         let one = flag(site, "multi_query")?;

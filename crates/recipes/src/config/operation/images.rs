@@ -1,4 +1,4 @@
-//! What joins a vision model to a text model (LLaVA).
+//! The connection between a vision model and a text model (LLaVA).
 
 use statelens_checkpoint::{Error, Result};
 
@@ -7,14 +7,14 @@ use crate::config::expression::need;
 use crate::config::side::Side;
 use crate::config::value::{List, Map, Value};
 
-/// How the projector and what it takes are told.
+/// An operation on the projector and its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::config) enum ImageOperation {
     /// `projector`: `mlp2x_gelu` is a feed-forward network of two layers.
     Projector,
     /// `feature_layer`: the left counts the embeddings as a layer.
     FeatureLayer,
-    /// `frozen`: a flag of the left is a list of modules.
+    /// `frozen`: a flag on the left is a list of modules on the right.
     Frozen,
 }
 
@@ -32,7 +32,7 @@ impl ImageOperation {
         match self {
             Self::Projector if site.from == Side::Left => {
                 layers(site.value)?;
-                // The layout of the whole finishes it, which knows the sizes.
+                // `PartsLayout` completes it later, when the sizes are known.
                 let section: Map =
                     [("image_model", Map::new().into()), ("hf_type", site.value.clone())]
                         .into_iter()
@@ -63,7 +63,7 @@ impl ImageOperation {
     }
 }
 
-/// How many layers `mlp{n}x_gelu` names.
+/// Returns the number of layers in `mlp{n}x_gelu`.
 pub(in crate::config) fn layers(name: &Value) -> Result<usize> {
     const MOST: usize = 1000;
     let digits = name

@@ -1,4 +1,4 @@
-//! Positions: how many there are, and how rotary and ALiBi ones are stretched.
+//! Positions: their number, and the scaling of rotary and ALiBi ones.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -7,19 +7,19 @@ use crate::config::expression::{Operator, compute, need, number};
 use crate::config::side::Side;
 use crate::config::value::{Map, Value};
 
-/// How positions are told.
+/// An operation on positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::config) enum PositionOperation {
-    /// `rope_scaling TYPE…`: a section of the left is three keys of the right.
+    /// `rope_scaling TYPE…`: a section on the left is three keys on the right.
     RopeScaling(Vec<String>),
-    /// `alibi_scaling`: a section of the left is a factor of the right.
+    /// `alibi_scaling`: a section on the left is a factor on the right.
     AlibiScaling,
-    /// `rotary_share`: a share of each head is a number of dimensions.
+    /// `rotary_share`: a share of each head becomes a number of dimensions.
     RotaryShare,
-    /// `without_padding [learned]`: the left counts the padding's positions, too; with `learned`
-    /// only where positions are learned.
+    /// `without_padding [learned]`: the left counts the padding's positions, too; with `learned`,
+    /// only if positions are learned.
     WithoutPadding { learned: bool },
-    /// `esm_positions`: rotary or learned.
+    /// `esm_positions`: rotary or learned positions.
     Esm,
 }
 

@@ -1,4 +1,4 @@
-//! Words that mean the same on either side.
+//! Words with the same meaning on both sides.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -11,12 +11,12 @@ use crate::config::yaml;
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Words {
     pairs: Vec<(Value, Value)>,
-    /// Other words stay as they are.
+    /// Whether other words stay unchanged.
     others: bool,
 }
 
 impl Words {
-    /// Reads `A B, C D[, others kept]`.
+    /// Parses `A B, C D[, others kept]`.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let mut words = Self { pairs: Vec::new(), others: false };
         for pair in text.split(", ") {
@@ -32,7 +32,7 @@ impl Words {
         Ok(words)
     }
 
-    /// The other side's word.
+    /// Returns the other side's word.
     pub(super) fn translate(&self, key: &str, from: Side, value: &Value) -> Result<Value> {
         let pairs = || {
             self.pairs.iter().map(|(left, right)| match from {
@@ -41,7 +41,7 @@ impl Words {
             })
         };
         let found = pairs().find(|(here, _)| here.equals(value)).or_else(|| {
-            // Flags are what they are to Python.
+            // Flags are compared by their truth value in Python.
             let flags =
                 self.pairs.len() == 2 && pairs().all(|(here, _)| matches!(here, Value::Bool(_)));
             pairs().find(|(here, _)| flags && here.is_true() == value.is_true())
@@ -61,8 +61,8 @@ impl Words {
     }
 }
 
-/// `gated-silu` of the left is `swiglu` of the right, for encoder and decoder; plain ones are the
-/// same on both sides.
+/// Converts `gated-silu` on the left to `swiglu` on the right, for encoder and decoder. Activations
+/// without a gate are the same on both sides.
 pub(super) fn t5_activation(site: &mut Site<'_>) -> Result<()> {
     const GATED: [(&str, &str); 3] = [("silu", "swiglu"), ("relu", "reglu"), ("gelu", "geglu")];
     let text = site.value.as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! From the sections of 2.2 to the layout of a trainer that 2.3 has.
+//! Converts the sections of 2.2 to the trainer layout of 2.3.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,13 +7,13 @@ use statelens_checkpoint::{Error, Result};
 use super::changes;
 use crate::config::value::{List, Map, Value};
 
-/// The same config as a trainer's. One that is a trainer's stays as it is.
+/// Returns the config in the trainer layout; unchanged if it has that already.
 pub(super) fn from_legacy(root: Map, notes: &mut Vec<String>) -> Result<Map> {
     if root.contains("trainer") {
         return Ok(root);
     }
     let mut root = root;
-    // What several places shared are copies from here on.
+    // From here on, shared objects are copies.
     root.iter_mut().for_each(|(_, value)| value.remark(&mut |_| None));
     let template = part("trainer")?;
     let mut legacy = Legacy::new(&root);
@@ -43,7 +43,7 @@ pub(super) fn from_legacy(root: Map, notes: &mut Vec<String>) -> Result<Map> {
     Ok(whole)
 }
 
-/// A scheduler's class and its parameters, by its older name.
+/// Returns the class and the parameters of a scheduler by its older name.
 pub(super) fn scheduler(name: &str) -> Result<Option<(&'static str, &'static Value)>> {
     let known = part("schedulers")?.as_map();
     let (name, longer) = (name.to_lowercase(), format!("{}lr", name.to_lowercase()));
@@ -67,10 +67,10 @@ fn names(value: &Value) -> impl Iterator<Item = &str> {
 /// The sections of 2.2, key by key.
 struct Legacy<'a> {
     root: &'a Map,
-    /// Every value that is no section and no list, by its path.
+    /// Every value that is neither a section nor a list, by its path.
     leaves: Vec<(String, &'a Value)>,
     taken: BTreeSet<String>,
-    /// What the template's names stand for.
+    /// The values for the names in the template.
     values: HashMap<String, Value>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Legacy<'a> {
         Self { root, leaves, taken: BTreeSet::new(), values: HashMap::new() }
     }
 
-    /// Looks up everything that the template names.
+    /// Looks up every name in the template.
     fn place(&mut self, template: &Value) {
         let mut wanted = Vec::new();
         template_names(template, &mut wanted);
@@ -105,7 +105,7 @@ impl<'a> Legacy<'a> {
             .collect();
         globs.sort_unstable();
         globs.dedup();
-        // What a longer name takes is not in the section that it is in.
+        // Longest first: a key that a longer name takes is left out of the section around it.
         globs.sort_by_key(|scope| std::cmp::Reverse(scope.split('.').count()));
         for scope in globs {
             let mut parts = scope.split('.');
@@ -125,7 +125,7 @@ impl<'a> Legacy<'a> {
         }
     }
 
-    /// A section without what was taken from it.
+    /// Returns a section without the keys that were taken from it.
     fn rest(&mut self, path: &str, value: &Value) -> Option<Value> {
         match value {
             Value::Map(map) => {
@@ -154,7 +154,7 @@ impl<'a> Legacy<'a> {
         }
     }
 
-    /// Takes `add_summaries` out of the sections on sparsity; a callback has it instead.
+    /// Removes `add_summaries` from the sections on sparsity; a callback has it instead.
     fn summaries(&mut self) {
         let mut any = false;
         for name in ["sparsity.*", "sparsity"] {
@@ -205,7 +205,7 @@ fn take_summaries(value: &mut Value) -> bool {
     }
 }
 
-/// The template with what its names stand for; what is empty is left out.
+/// Replaces the names in the template by their values; empty results are left out.
 fn filled(template: &Value, values: &HashMap<String, Value>) -> Option<Value> {
     match template {
         Value::Map(map) => {
@@ -292,7 +292,7 @@ fn finish(trainer: &mut Map) -> Result<()> {
     Ok(())
 }
 
-/// What is validated with is one object, in all places.
+/// Shares the validation dataloader as a single object between all its uses.
 fn share_validation(trainer: &mut Map, validation: Option<Value>) {
     let Some(mut validation) = validation else { return };
     if let Some(map) = validation.as_map_mut() {

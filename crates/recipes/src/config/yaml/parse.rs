@@ -1,4 +1,4 @@
-//! From YAML's events to values.
+//! Builds values from the events of a YAML parser.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::resolve::{self, ScalarType};
 use crate::config::value::{List, Map, MapKey, Value};
 use crate::config::{MAX_DEPTH, MAX_NODES};
 
-/// Reads the one document of a text.
+/// Parses a text with a single document.
 pub(in crate::config) fn parse(text: &str) -> Result<Value> {
     let mut builder = YamlBuilder::default();
     let mut parser = Parser::new_from_str(text);
@@ -47,7 +47,7 @@ enum NodeContent {
 /// A dict that is being read.
 #[derive(Default)]
 struct MapEntries {
-    /// What `<<` brought, which what stands in the dict itself comes after.
+    /// The dicts that `<<` merges; the dict's own keys override them.
     merged: Vec<Map>,
     own: Vec<(MapKey, Value)>,
     key: Option<PendingKey>,
@@ -144,7 +144,7 @@ impl YamlBuilder {
         self.done(value, anchor)
     }
 
-    /// A value is whole: it goes into what is open.
+    /// Adds a complete value to the innermost open list or dict.
     fn done(&mut self, mut value: Value, anchor: usize) -> Result<()> {
         self.count(1)?;
         if anchor > 0 {
@@ -179,7 +179,7 @@ impl MapEntries {
         match value {
             Value::Map(map) => self.merged.push(map),
             Value::List(list) => {
-                // The first of a list wins, so it comes last.
+                // The first of a list wins, so it is added last.
                 for item in list.iter().rev() {
                     self.merged.push(item.as_map().ok_or_else(bad)?.clone());
                 }

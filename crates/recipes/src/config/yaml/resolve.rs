@@ -1,4 +1,5 @@
-//! What a plain scalar means in YAML 1.1, by PyYAML's resolver and constructor (version 6).
+//! The meaning of plain scalars in YAML 1.1, according to PyYAML's resolver and constructor
+//! (version 6).
 
 use std::sync::LazyLock;
 
@@ -8,7 +9,7 @@ use statelens_checkpoint::{Error, Result};
 use crate::config::json::integer;
 use crate::config::value::Value;
 
-/// The types that plain scalars have.
+/// The types of plain scalars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScalarType {
     Null,
@@ -16,14 +17,14 @@ pub(super) enum ScalarType {
     Int,
     Float,
     Date,
-    /// `<<`: the keys of another dict come here.
+    /// `<<`: merges the keys of another dict.
     Merge,
     /// `=`, which PyYAML resolves and then can't construct.
     Equals,
     Text,
 }
 
-/// The type of a scalar that stands without quotes and tag.
+/// Returns the type of a scalar without quotes and tag.
 pub(super) fn scalar_type(text: &str) -> ScalarType {
     let Some(first) = text.chars().next() else { return ScalarType::Null };
     match first {
@@ -54,7 +55,7 @@ pub(super) fn scalar_type(text: &str) -> ScalarType {
     }
 }
 
-/// The value of a scalar of a type; what doesn't fit the type is an error.
+/// Returns the value of a scalar of a given type; an error if it doesn't match the type.
 pub(super) fn value(text: &str, scalar_type: ScalarType) -> Result<Value> {
     let bad =
         |what: &str| Error::damaged(format!("\"{}\" is not {what}", Value::from(text).quoted()));
@@ -119,7 +120,7 @@ fn int(text: &str) -> Result<Option<Value>> {
         _ => None,
     };
     if let Some((radix, digits)) = radix {
-        // Nobody writes a config's number of more than 64 bits so.
+        // In these bases, numbers of more than 64 bits are not supported: no real config has them.
         let number = i64::from_str_radix(digits, radix).ok();
         return Ok(number.map(|number| Value::Int(if negative { -number } else { number })));
     }

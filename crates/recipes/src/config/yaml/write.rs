@@ -1,5 +1,5 @@
-//! From values to YAML, as PyYAML's `dump(value, indent=…)` lays it out: block style, keys sorted,
-//! lines of texts folded behind column 80, objects that occur again as aliases.
+//! Writes YAML in the layout of PyYAML's `dump(value, indent=…)`: block style, keys sorted, lines
+//! of texts folded after column 80, repeated objects as aliases.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::resolve::{self, ScalarType};
 use crate::config::value::{Map, MapKey, Value};
 
-/// Writes one document; each level is set in by `step`.
+/// Formats one document; each level is indented by `step` spaces.
 pub(in crate::config) fn write(value: &Value, step: usize) -> String {
     let mut writer = YamlWriter { anchors: anchors(value), step, ..YamlWriter::default() };
     writer.node(value, NodeRole::Root);
@@ -20,10 +20,10 @@ pub(in crate::config) fn write(value: &Value, step: usize) -> String {
 }
 
 const WIDTH: usize = 80;
-/// Keys of this length and more are written behind a question mark.
+/// Keys of at least this length are written with a question mark.
 const SIMPLE_KEY: usize = 128;
 
-/// What a node is to the one that it is written in.
+/// The role of a node in its parent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NodeRole {
     Root,
@@ -37,16 +37,16 @@ enum NodeRole {
 struct YamlWriter {
     text: String,
     column: usize,
-    /// The last character was a space or nothing was written on the line.
+    /// Whether the last character was a space or nothing was written on the line.
     whitespace: bool,
-    /// Nothing but indentation and dashes was written on the line.
+    /// Whether only indentation and dashes were written on the line.
     indention: bool,
-    /// The last that was written has no end of its own.
+    /// Whether the last scalar has no end mark of its own.
     open_ended: bool,
     indent: Option<usize>,
-    /// Spaces that each level is set in by.
+    /// Spaces per level.
     step: usize,
-    /// Objects that occur more than once: their number, once they are written.
+    /// Objects that occur more than once, with their number.
     anchors: HashMap<u32, Anchor>,
 }
 
@@ -56,7 +56,7 @@ struct Anchor {
 }
 
 impl YamlWriter {
-    /// Depth is bounded: whatever was read or made is.
+    /// Recurses; the depth of parsed and converted values is bounded.
     fn node(&mut self, value: &Value, role: NodeRole) {
         if let Some(anchor) = value.shared().and_then(|mark| self.anchors.get_mut(&mark)) {
             let name = format!("id{:03}", anchor.number);
@@ -209,8 +209,8 @@ impl YamlWriter {
         self.folded(text, split, |writer, piece| writer.push(piece));
     }
 
-    /// Writes words and runs of spaces; a single space behind the width becomes a line break.
-    /// Only inside of the text: quotes hold spaces at its ends.
+    /// Writes words and runs of spaces. A single space after the maximum width becomes a line
+    /// break, but not at the ends of the text, where quotes keep spaces.
     fn folded(&mut self, text: &str, split: bool, put: impl Fn(&mut Self, &str)) {
         let mut at = 0;
         for piece in runs(text) {
@@ -230,7 +230,7 @@ impl YamlWriter {
     fn single_quoted(&mut self, text: &str, split: bool) {
         self.indicator("'", true, false, false);
         let mut at = 0;
-        // Line breaks are doubled, for a single one would be read as a space.
+        // Line breaks are doubled, because a single one would be read as a space.
         for piece in text.split_inclusive(is_break).flat_map(cut_break) {
             if piece.starts_with(is_break) {
                 let first = at == 0 || !text[..at].ends_with(is_break);
@@ -305,7 +305,7 @@ impl YamlWriter {
     }
 }
 
-/// Whether a key fits before its colon. PyYAML counts the tag that it leaves out.
+/// Returns whether a key fits before its colon. PyYAML counts the tag, which it does not write.
 fn is_simple(key: &Value) -> bool {
     let (length, fits) = match key {
         Value::Text(text) => (
@@ -318,7 +318,7 @@ fn is_simple(key: &Value) -> bool {
     length < SIMPLE_KEY && fits
 }
 
-/// Keys as Python sorts them; where it can't compare them they keep their order.
+/// Returns the entries sorted as Python sorts keys. Keys that it can't compare keep their order.
 fn sorted(map: &Map) -> Vec<(&MapKey, &Value)> {
     let mut entries: Vec<_> = map.iter().collect();
     let texts = entries.iter().all(|(key, _)| key.as_str().is_some());
@@ -336,7 +336,8 @@ fn sorted(map: &Map) -> Vec<(&MapKey, &Value)> {
     entries
 }
 
-/// Which objects are written as anchor and alias, numbered as PyYAML meets them again.
+/// Returns the objects to write as anchor and alias, numbered in the order in which PyYAML meets
+/// them a second time.
 fn anchors(value: &Value) -> HashMap<u32, Anchor> {
     let mut seen: HashMap<u32, (&Value, bool)> = HashMap::new();
     let mut numbers = HashMap::new();
@@ -348,7 +349,7 @@ fn anchors(value: &Value) -> HashMap<u32, Anchor> {
                     seen.insert(mark, (value, true));
                 }
                 Some((first, same)) => {
-                    // Objects that were one and have been changed apart are written out.
+                    // Occurrences that were changed separately are written in full.
                     *same = *same && *first == value;
                     let number = numbers.len() + 1;
                     numbers.entry(mark).or_insert(Anchor { number, written: false });
@@ -368,7 +369,7 @@ fn anchors(value: &Value) -> HashMap<u32, Anchor> {
     numbers
 }
 
-/// What a text's characters allow, by PyYAML's analysis.
+/// The styles that the characters of a text allow, according to PyYAML's analysis.
 struct ScalarAnalysis {
     plain: bool,
     single: bool,
@@ -450,7 +451,7 @@ fn escape(c: char) -> String {
     format!("\\{short}")
 }
 
-/// A text's words and runs of spaces, in turn.
+/// Splits a text into words and runs of spaces.
 fn runs(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -462,7 +463,7 @@ fn runs(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A line without its line break, and the line break.
+/// Splits a line into its content and its line break.
 fn cut_break(line: &str) -> impl Iterator<Item = &str> {
     let content = line.trim_end_matches(is_break);
     let (content, end) = line.split_at(content.len());
@@ -475,7 +476,7 @@ fn float_text(number: f64) -> String {
         "nan" => ".nan".to_owned(),
         "inf" => ".inf".to_owned(),
         "-inf" => "-.inf".to_owned(),
-        // A number to YAML only with a point.
+        // YAML reads it as a number only with a decimal point.
         _ if !text.contains('.') => text.replacen('e', ".0e", 1),
         _ => text,
     }
