@@ -1,4 +1,4 @@
-//! The keyboard: what each key does where nothing else has it.
+//! Keyboard shortcuts that apply when no focused element handles the key.
 
 use wasm_bindgen::JsCast;
 use web_sys::{Event, KeyboardEvent};
@@ -14,7 +14,7 @@ use crate::page::{compare, looking, rail, run, share, treemap};
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
-/// Listens to the keys of the window.
+/// Handles the window's key events.
 #[hook]
 pub fn use_keys(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let (model, actor) = (model.clone(), actor.clone());
@@ -29,7 +29,7 @@ pub fn use_keys(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     use_window_event("keydown", listen);
 }
 
-/// Acts on a key; true if it did.
+/// Handles a key. Returns whether the key was used.
 fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
     let target = event.target().and_then(|target| target.dyn_into::<web_sys::Element>().ok());
     let tag = target.as_ref().map(|target| target.tag_name()).unwrap_or_default();
@@ -106,7 +106,7 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
     true
 }
 
-/// Picks all lines that pass the filter.
+/// Picks all lines that match the filter.
 fn pick_all(model: &PageModel, actor: &Actor) -> bool {
     let shown = model.screen == Screen::Work && model.looking.is_none() && model.sheet.is_none();
     if shown {
@@ -115,7 +115,8 @@ fn pick_all(model: &PageModel, actor: &Actor) -> bool {
     shown
 }
 
-/// Whether keys are the table's: they belong to tree, tabs and tape while those have the focus.
+/// Returns whether keys go to the table, and not to the tree, tabs, tape or inspector, which handle
+/// their own keys while focused.
 fn is_table(target: Option<&web_sys::Element>) -> bool {
     target.is_none_or(|node| {
         let others = "[role=tree], [role=tablist], [role=slider], [role=listbox], .insp";
@@ -162,7 +163,7 @@ fn press_in_table(
     true
 }
 
-/// Enter opens or shuts the fold that is looked at.
+/// Opens or closes the selected fold.
 fn enter(work: &OpenWork, actor: &Actor) -> bool {
     let Some(fold) = work.fold() else { return false };
     let name = fold.name.clone();
@@ -170,7 +171,8 @@ fn enter(work: &OpenWork, actor: &Actor) -> bool {
     true
 }
 
-/// Arrow keys in a group of radio buttons or tabs go to the next one and choose it, as anywhere.
+/// Moves to the next button in a group of radio buttons or tabs and chooses it, as is usual for
+/// arrow keys.
 fn arrow_in_group(target: &web_sys::Element, key: &str) -> bool {
     let by = match key {
         "ArrowRight" | "ArrowDown" => 1,
@@ -193,7 +195,7 @@ fn arrow_in_group(target: &web_sys::Element, key: &str) -> bool {
     next.is_some()
 }
 
-/// Copies the first values as text, unless some text of the page is selected.
+/// Copies the shown values as text, unless text of the page is selected.
 fn copy_values(model: &PageModel) -> bool {
     let selected = web_sys::window()
         .and_then(|window| window.get_selection().ok().flatten())

@@ -1,5 +1,5 @@
-//! Links to what is looked at: what stands behind the `#` of the page's address is made of what is
-//! shown, and followed where it is given. No server is sent it.
+//! Links to the selection: the fragment of the page's URL is derived from what is shown, and
+//! followed when the page is opened with one. Browsers don't send fragments to servers.
 
 use std::rc::Rc;
 
@@ -17,18 +17,18 @@ use crate::state::link::{EXPANDED, PageLink};
 use crate::state::view::{MatrixView, text};
 use crate::state::work::OpenWork;
 
-/// Sheets that a link can open, by their words.
+/// Sheets that a link can open, with their words in the link.
 const SHEETS: [(&str, Sheet); 4] = [
     ("convert", Sheet::Convert),
     ("findings", Sheet::Findings),
     ("share", Sheet::Share),
     ("verify", Sheet::Verify),
 ];
-/// The word of a comparison.
+/// The word for a comparison in a link.
 const COMPARE: &str = "compare";
 
 impl PageModel {
-    /// What leads to what is shown.
+    /// Returns the link to what is shown, or the link that is still to be followed.
     #[must_use]
     pub fn link(&self) -> PageLink {
         if let Some(wanted) = &self.wanted {
@@ -78,7 +78,7 @@ impl PageModel {
         link
     }
 
-    /// Shows what a link leads to, in what is open.
+    /// Follows a link in the open checkpoint.
     pub(super) fn follow(&mut self, link: &PageLink) {
         let Some(work) = &mut self.work else { return };
         let found = work.find(&link.key).filter(|_| !link.key.is_empty());
@@ -150,17 +150,18 @@ impl PageModel {
     }
 }
 
-/// What of a tensor a link leads to.
+/// The slice or value of a tensor that a link leads to.
 #[derive(Default)]
 struct LinkGoal {
-    /// The slice, if it is one.
+    /// The slice, if the link has one.
     view: Option<MatrixView>,
-    /// The value, by its number.
+    /// The value, by its index in C order.
     number: Option<u64>,
 }
 
 impl LinkGoal {
-    /// Fails with what is told if the tensor has no such slice or value.
+    /// Resolves the slice or value of a link; the error is the message to show if the tensor does
+    /// not have it.
     fn of(link: &PageLink, shape: &[u64]) -> Result<Self, String> {
         if link.slice.is_empty() {
             return Ok(Self::default());
@@ -176,7 +177,8 @@ impl LinkGoal {
     }
 }
 
-/// The slice that is drawn; nothing of the last two dimensions, whole, where the index says it all.
+/// Formats the shown slice; empty if it is the last two dimensions in full, since the index of the
+/// value determines it then.
 fn drawn(view: &MatrixView) -> String {
     let asked = view.asked();
     match view.is_usual() && asked == view.drawn() {
@@ -185,7 +187,7 @@ fn drawn(view: &MatrixView) -> String {
     }
 }
 
-/// Keeps which file is open: a page that is loaded anew says so.
+/// Stores the name of the open file, so that the page can show it after a reload.
 #[hook]
 pub fn use_open_name(model: &UseReducerHandle<PageModel>) {
     let is_file = model.address.is_none() && !model.files.is_empty();
@@ -194,7 +196,7 @@ pub fn use_open_name(model: &UseReducerHandle<PageModel>) {
     use_effect_with(name, |name| name.iter().for_each(|name| keep_open(name)));
 }
 
-/// Follows what stands behind the `#` of the page's address, now and whenever somebody changes it.
+/// Follows the link in the URL's fragment when the page loads and when the user changes it.
 #[hook]
 pub fn use_links(actor: &Actor) {
     let follow = {
@@ -208,7 +210,7 @@ pub fn use_links(actor: &Actor) {
     };
     let changed = follow.clone();
     let onchange = move |_: Event| {
-        // Where the page has been it knows itself what was shown.
+        // Entries that the page itself added have a state; the history handles those.
         let state = web_sys::window().and_then(|window| window.history().ok()?.state().ok());
         if state.is_none_or(|state| state.as_f64().is_none()) {
             changed();
@@ -218,8 +220,8 @@ pub fn use_links(actor: &Actor) {
     use_effect_with((), move |()| follow());
 }
 
-/// Which file a link wants that the page was opened with: one that was open here before the page was
-/// loaded anew, or that somebody sent the link of.
+/// Renders a hint with the file that the page's link needs: one that was open before a reload, or
+/// one whose link the user received.
 pub fn wanted(link: &PageLink) -> Html {
     if link.file.is_empty() {
         return html! {};

@@ -1,4 +1,4 @@
-//! The page while a file is being opened: the real page, filling up.
+//! The loading screen: the layout of the workspace, filled in while a file is being opened.
 
 use yew::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::page::model::actor::Actor;
 use crate::page::table::TablePane;
 use crate::state::fmt;
 
-/// A file of this name and size that is being opened.
+/// Renders the loading screen for a file with a name and a size in bytes.
 pub fn loading_screen(
     actor: &Actor,
     loading: &Loading,
@@ -39,7 +39,7 @@ pub fn loading_screen(
             <div class="cols">
                 <nav class="tree" aria-label="Tree"><div class="pane-h"><b>{ "State" }</b></div></nav>
                 if let Some(first) = first {
-                    // To be looked at, no more: it is not known yet what stands where.
+                    // Read-only: positions of the keys in the file are not known yet.
                     <section class="mid" inert=true><TablePane work={first.clone()} /></section>
                 } else {
                 <section class="mid"><p class="empty">{ if doing.is_empty() { "The keys are shown as soon as the structure is read.".to_owned() } else { doing.clone() } }</p></section>

@@ -1,4 +1,4 @@
-//! Marks and small parts: icons, dtype gauges, keys cut in the middle, copying.
+//! Small building blocks: icons, dtype gauges, keys shortened in the middle, copy buttons.
 
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;
@@ -10,7 +10,7 @@ use crate::protocol::finding::Severity;
 use crate::state::dtype::{family, gauge, short, title};
 use crate::state::fmt::{self, key_parts};
 
-/// The sign of the tool: a scale and a lens.
+/// Renders the logo: a scale and a lens.
 pub fn logo() -> Html {
     html! {
         <span class="mark">
@@ -24,18 +24,18 @@ pub fn logo() -> Html {
     }
 }
 
-/// Classes of an element. An empty name is none.
+/// Returns CSS classes; empty names are skipped.
 pub fn classes(names: &[&'static str]) -> Classes {
     names.iter().copied().filter(|name| !name.is_empty()).collect()
 }
 
-/// The name of a class if something holds, else none.
+/// Returns the class name if `holds`, else an empty name.
 pub fn when(holds: bool, class: &'static str) -> &'static str {
     if holds { class } else { "" }
 }
 
-/// One of several that exclude each other, by its role: a radio button or a tab.
-/// Arrow keys go from one to the next, so that only one of them is a stop of the Tab key.
+/// Renders one of several mutually exclusive buttons, with the role of a radio button or a tab.
+/// Arrow keys move between them, so only the active one is reachable by the Tab key.
 pub fn one_of(role: &'static str, on: bool, name: &str, onclick: Callback<MouseEvent>) -> Html {
     let on_text = Some(if on { "true" } else { "false" });
     let (checked, selected) = if role == "tab" { (None, on_text) } else { (on_text, None) };
@@ -44,27 +44,27 @@ pub fn one_of(role: &'static str, on: bool, name: &str, onclick: Callback<MouseE
     }
 }
 
-/// What the chip that folds layers says of itself, wherever it is.
+/// Tooltip of the chips that fold layers.
 pub const FOLD: Option<&str> = Some("Fold repeated layers (L)");
 
-/// What is in the field that an event is of.
+/// Returns the text of the event's input field.
 pub fn typed(event: &Event) -> Option<String> {
     event.target_dyn_into::<web_sys::HtmlInputElement>().map(|input| input.value())
 }
 
-/// What is chosen in the list that an event is of.
+/// Returns the value chosen in the event's `select`.
 pub fn chosen(event: &Event) -> Option<String> {
     event.target_dyn_into::<web_sys::HtmlSelectElement>().map(|list| list.value())
 }
 
-/// Something that is done only if its box is checked.
+/// Renders a labelled check box.
 pub fn check(id: &'static str, on: bool, text: &str, onchange: Callback<Event>) -> Html {
     html! {
         <label class="check one"><input type="checkbox" class="cb" {id} checked={on} {onchange} /><span>{ prose(text) }</span></label>
     }
 }
 
-/// A chip that is on or off.
+/// Renders a toggle chip.
 pub fn chip(
     on: bool,
     title: Option<&'static str>,
@@ -76,7 +76,7 @@ pub fn chip(
     }
 }
 
-/// A tick.
+/// Renders a tick.
 pub fn good() -> Html {
     html! {
         <svg class="fi good" viewBox="0 0 12 12" aria-hidden="true">
@@ -85,7 +85,7 @@ pub fn good() -> Html {
     }
 }
 
-/// The shape of a finding: octagon, triangle, ring.
+/// Renders the icon of a severity: octagon, triangle or ring.
 pub fn severity(severity: Severity) -> Html {
     match severity {
         Severity::Danger | Severity::UnknownCode | Severity::Damage => html! {
@@ -111,7 +111,7 @@ pub fn severity(severity: Severity) -> Html {
     }
 }
 
-/// The word for a severity.
+/// Returns the word for a severity.
 pub fn severity_word(severity: Severity) -> &'static str {
     match severity {
         Severity::Danger => "danger",
@@ -122,7 +122,7 @@ pub fn severity_word(severity: Severity) -> &'static str {
     }
 }
 
-/// How many findings there are of a severity: `2 warnings`, `damage in 3 places`.
+/// Formats a number of findings of a severity: `2 warnings`, `damage in 3 places`.
 pub fn severity_count(severity: Severity, count: u64) -> String {
     match (severity, count) {
         (Severity::Damage | Severity::UnknownCode, 1) => severity_word(severity).to_owned(),
@@ -133,7 +133,7 @@ pub fn severity_count(severity: Severity, count: u64) -> String {
     }
 }
 
-/// A cross, for closing.
+/// Renders a cross, for closing.
 pub fn cross() -> Html {
     html! {
         <svg width="12" height="12" viewBox="0 0 12 12" stroke="currentColor" stroke-width="1.3" aria-hidden="true">
@@ -142,7 +142,7 @@ pub fn cross() -> Html {
     }
 }
 
-/// The gauge and the word of a dtype.
+/// Renders the gauge and the name of a dtype.
 pub fn dtype(name: &str) -> Html {
     html! {
         <span class={classes(&["dt", gauge(name), family(name).class()])} title={title(name)}>
@@ -151,12 +151,13 @@ pub fn dtype(name: &str) -> Html {
     }
 }
 
-/// The hollow mark and the word of a value that is not a tensor.
+/// Renders the hollow mark and the kind of a value that is not a tensor.
 pub fn value_kind(word: &str) -> Html {
     html! { <span class="dt val"><i></i>{ word.to_owned() }</span> }
 }
 
-/// A key, what nobody sees in it escaped: its prefix is dimmed and gives way first, all but the number of the layer.
+/// Renders a key, with invisible characters escaped. The prefix is dimmed and shortened first,
+/// except for the layer number.
 pub fn key(text: &str) -> Html {
     let text = &visible(text);
     let (head, tail) = key_parts(text);
@@ -170,7 +171,7 @@ pub fn key(text: &str) -> Html {
     }
 }
 
-/// A key of which the segments that differ from another key are marked and always shown whole.
+/// Renders a key. The segments that differ from `other` are marked and never shortened.
 pub fn changed_key(text: &str, other: &str) -> Html {
     let (start, end) = changed_part(text, other);
     let (head, changed, tail) = (&text[..start], &text[start..end], &text[end..]);
@@ -183,7 +184,7 @@ pub fn changed_key(text: &str, other: &str) -> Html {
     }
 }
 
-/// Where the segments begin and end in which a key differs from another one.
+/// Returns the byte range of the segments of `text` that differ from `other`.
 fn changed_part(text: &str, other: &str) -> (usize, usize) {
     let parts = |key: &str| key.split_inclusive('.').map(str::len).collect::<Vec<_>>();
     let (own, others) = (parts(text), parts(other));
@@ -206,7 +207,7 @@ fn changed_part(text: &str, other: &str) -> (usize, usize) {
     (start, end)
 }
 
-/// Where the last number begins that is a part of a key by itself; the end if there is none.
+/// Returns the offset of the last segment that is a number; the length of `head` if there is none.
 fn layer_at(head: &str) -> usize {
     let mut at = head.len();
     let parts: Vec<&str> = head.split_inclusive(['.', '/']).collect();
@@ -220,10 +221,10 @@ fn layer_at(head: &str) -> usize {
     head.len()
 }
 
-/// Longer keys are shown by their ends until somebody asks for all of them.
+/// Keys with more characters than this are shortened until the user expands them.
 const LONG: usize = 300;
 
-/// A key that wraps after its dots; of a very long one, its ends, and all of it when asked for.
+/// Renders a key that wraps after its dots. A very long key is shortened and can be expanded.
 pub fn wrapped_key(text: &str) -> Html {
     let text = &visible(text);
     let Some((start, end)) = ends(text, LONG) else { return whole_key(text) };
@@ -238,7 +239,7 @@ pub fn wrapped_key(text: &str) -> Html {
     }
 }
 
-/// The beginning and the end of a text of more characters than that.
+/// Returns the beginning and the end of a text with more than `most` characters; `None` for others.
 fn ends(text: &str, most: usize) -> Option<(&str, &str)> {
     text.char_indices().nth(most)?;
     let (start, _) = text.char_indices().nth(most / 3)?;
@@ -246,7 +247,7 @@ fn ends(text: &str, most: usize) -> Option<(&str, &str)> {
     Some((&text[..start], &text[end..]))
 }
 
-/// A text that may be very long, wrapped: its ends, and all of it where the pointer rests.
+/// Renders a text. A very long one is shortened, with the whole text as its tooltip.
 pub fn cut_text(text: &str) -> Html {
     match ends(text, LONG) {
         Some((start, end)) => {
@@ -256,7 +257,7 @@ pub fn cut_text(text: &str) -> Html {
     }
 }
 
-/// A key that wraps after its dots only, as far as that goes; of a very long one, its ends.
+/// Renders a key that preferably wraps after its dots. A very long one is shortened.
 pub fn breakable(text: &str) -> Html {
     let text = &visible(text);
     match ends(text, LONG) {
@@ -280,16 +281,16 @@ fn whole_key(text: &str) -> Html {
     }
 }
 
-/// What a copy button needs.
+/// Properties of a copy button.
 #[derive(Properties, PartialEq)]
 pub struct CopyProps {
-    /// What is copied.
+    /// The text to copy.
     pub text: AttrValue,
-    /// What it is, for the label: "key".
+    /// The kind of the text, for the label, such as "key".
     pub what: AttrValue,
 }
 
-/// A sentence in which what stands between backquotes is code.
+/// Renders a sentence, with text between backquotes as code.
 pub fn prose(text: &str) -> Html {
     text.split('`')
         .enumerate()
@@ -303,7 +304,7 @@ pub fn prose(text: &str) -> Html {
         .collect()
 }
 
-/// Copies text; becomes a tick for a moment, and a live region says so.
+/// A copy button. After copying it becomes a tick for a moment, and a live region announces it.
 #[component]
 pub fn Copy(props: &CopyProps) -> Html {
     let done = use_state(|| false);
@@ -332,7 +333,8 @@ pub fn Copy(props: &CopyProps) -> Html {
     }
 }
 
-/// Puts text on the clipboard. A browser that refuses has said so itself.
+/// Copies text to the clipboard. Errors are ignored: a browser that refuses informs the user
+/// itself.
 pub fn copy(text: &str) {
     let Some(window) = web_sys::window() else { return };
     let promise = window.navigator().clipboard().write_text(text);
@@ -341,12 +343,12 @@ pub fn copy(text: &str) {
     });
 }
 
-/// A key cap.
+/// Renders a key cap.
 pub fn cap(text: &str) -> Html {
     html! { <kbd>{ text.to_owned() }</kbd> }
 }
 
-/// What a state holds: `291 tensors, 304 values`.
+/// Describes the contents of a state: `291 tensors, 304 values`.
 pub fn holdings(sums: &Sums) -> String {
     match (sums.tensors, sums.values) {
         (0, values) => fmt::plural(values, "value"),

@@ -1,4 +1,4 @@
-//! The names that files are given unless another one is typed.
+//! Default names of written files.
 
 use std::path::Path;
 
@@ -9,11 +9,12 @@ use crate::protocol::conversion::ConvertOptions;
 use crate::protocol::opened::{Opened, TargetFormat};
 use crate::protocol::rewrite::Rewrite;
 
-/// The most states that the name of a file lists.
+/// Maximum number of states listed in a file name.
 const NAMED: usize = 2;
 
-/// The name of what is written. Of a task that is no conversion: the one that its command gives.
-/// Of a subset of the states: `{states}_{name}`, as trainers call it. Never the source's own.
+/// Returns the default name of the output, which is never that of the source. For other tasks than
+/// converting, it is the name that the corresponding command uses. For a subset of the states, it
+/// is `{states}_{name}`, as trainers name such files.
 pub fn default_name(opened: &Opened, options: &ConvertOptions) -> String {
     let base = opened.name.rsplit('/').next().unwrap_or(&opened.name);
     let end = match &options.rewrite {
@@ -30,7 +31,7 @@ pub fn default_name(opened: &Opened, options: &ConvertOptions) -> String {
     beside(Path::new(base), &end).to_string_lossy().into_owned()
 }
 
-/// The name that the command gives a model of another implementation.
+/// Returns the name that the command uses for a model converted to another implementation.
 fn converted_model(base: &str, options: &ConvertOptions) -> String {
     let target = options.family.target.as_deref().unwrap_or_default();
     match &*options.to {
@@ -46,7 +47,7 @@ fn converted_name(base: &str, extension: &str, states: &[String]) -> String {
         _ => base,
     };
     let name = format!("{stem}.{extension}");
-    // As trainers call it; of many, the name would only list what was not left out.
+    // As trainers name such files; a long list of states would not be useful in a name.
     match states {
         [] => {}
         few if few.len() <= NAMED => return format!("{}_{name}", few.join("_")),
@@ -55,14 +56,14 @@ fn converted_name(base: &str, extension: &str, states: &[String]) -> String {
     if name == base { format!("{stem}-converted.{extension}") } else { name }
 }
 
-/// The name of a file for some keys of a checkpoint.
+/// Returns the name of a file for several keys of a checkpoint.
 pub fn keys_name(name: &str, count: usize, extension: &str) -> String {
     let base = name.rsplit('/').next().unwrap_or(name);
     let stem = base.rsplit_once('.').map_or(base, |(stem, _)| stem);
     format!("{stem}_{count}_keys.{extension}")
 }
 
-/// The name of a file for one key.
+/// Returns the name of a file for one key.
 pub fn key_name(key: &str, extension: &str) -> String {
     let plain = |c: char| match c {
         c if c.is_alphanumeric() || matches!(c, '.' | '-' | '_') => c,

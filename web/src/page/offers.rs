@@ -1,5 +1,5 @@
-//! What can be opened with one click: the checkpoints of the folder that the command serves, the
-//! files that were opened before, or the bundled examples.
+//! Checkpoints that one click opens: those of the folder that the command serves, recently opened
+//! files, or the bundled examples.
 
 use js_sys::Array;
 use wasm_bindgen::prelude::*;
@@ -15,7 +15,7 @@ use crate::page::remembered::{call, dropped, global, remembers, settled};
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::state::fmt;
 
-/// Bundled examples: real files that the real libraries wrote, and one that attacks its reader.
+/// Bundled examples: files written by the real libraries, and one that attacks its reader.
 const EXAMPLES: [(&str, &str, &str); 3] = [
     ("gpt_small.mdl", "A Cerebras training state: weights, AdamW, 167 keys", "1.5 MB"),
     ("zip_training_ckpt.pt", "A PyTorch training state, as torch.save writes it", "33 kB"),
@@ -29,14 +29,14 @@ struct Listing {
 }
 
 struct Listed {
-    /// The path of the file to open, from the folder.
+    /// Path of the file to open, relative to the folder.
     main: String,
-    /// How many files it has, and their length together.
+    /// Number of its files, and their total size in bytes.
     files: u32,
     bytes: u64,
 }
 
-/// Files that were opened before, as `web/files.js` tells of them.
+/// A recently opened file, as `web/files.js` lists it.
 #[derive(Clone)]
 struct Recent {
     id: JsValue,
@@ -44,7 +44,7 @@ struct Recent {
     about: String,
 }
 
-/// The lists of the first screen.
+/// Renders the list of the start screen.
 pub fn offers() -> Html {
     match served() {
         Some(base) => html! { <Served {base} /> },
@@ -52,7 +52,7 @@ pub fn offers() -> Html {
     }
 }
 
-/// Where the command that serves this page has the files of its folder; `None` on any other host.
+/// Returns the base URL of the files that the serving command offers; `None` on any other host.
 #[must_use]
 pub fn served() -> Option<AttrValue> {
     let document = web_sys::window()?.document()?;
@@ -193,7 +193,7 @@ fn open_recent(actor: &Actor, entry: &Recent) {
     });
 }
 
-/// The address of a served file, from the page's own.
+/// Returns the address of a served file, relative to the page.
 fn address(base: &str, path: &str) -> String {
     let names: Vec<String> =
         path.split('/').map(|name| String::from(js_sys::encode_uri_component(name))).collect();
@@ -224,12 +224,12 @@ async fn listed(base: &str) -> Result<Listing, String> {
     Ok(Listing { folder: text(&json, "folder"), checkpoints })
 }
 
-/// A list in a JS object; empty if there is none.
+/// Returns an array property of a JS object; empty if it does not have one.
 fn list(object: &JsValue, name: &str) -> Array {
     get(object, name).dyn_into().unwrap_or_default()
 }
 
-/// A text in a JS object; empty if there is none.
+/// Returns a string property of a JS object; empty if it does not have one.
 fn text(object: &JsValue, name: &str) -> String {
     get(object, name).as_string().unwrap_or_default()
 }

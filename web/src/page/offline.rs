@@ -1,4 +1,4 @@
-//! The page when it is installed, or kept for when there is no network: what `web/offline.js` tells.
+//! Updates of the installed or cached page, as reported by `web/offline.js`.
 
 use js_sys::Function;
 use wasm_bindgen::prelude::*;
@@ -8,8 +8,8 @@ use yew::prelude::*;
 use crate::messages::get;
 use crate::page::hooks::use_window_event;
 
-/// Says that a newer version of the page is there, until it is taken or put off. It is never taken
-/// by itself: that would close what is open.
+/// A notice that a newer version of the page is available, shown until the user reloads or
+/// dismisses it. The page never reloads by itself, since that would close the open checkpoint.
 #[component]
 pub fn NewVersion() -> Html {
     let there = use_state(|| false);
@@ -22,7 +22,7 @@ pub fn NewVersion() -> Html {
         Callback::from(move |_: Event| there.set(true))
     };
     use_window_event("newversion", found);
-    // It may have been found before this listened.
+    // The version may have been found before this component listened.
     let now = there.clone();
     use_effect_with((), move |()| now.set(take_over().is_some()));
     if !*there {
@@ -42,7 +42,7 @@ pub fn NewVersion() -> Html {
     }
 }
 
-/// What puts the newer version in place of this one, once there is one.
+/// Returns the function that switches to the newer version, once there is one.
 fn take_over() -> Option<Function> {
     let window = web_sys::window()?;
     get(&window, "newVersion").dyn_into().ok()

@@ -8,7 +8,7 @@ use crate::page::marks::cap;
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 
-/// What can be opened, with the keys that do the same.
+/// Items of the menu, with their keyboard shortcuts.
 const CHOICES: [(&str, &str, fn(&Actor)); 3] = [
     ("Files\u{2026}", "O", Actor::choose_files),
     ("Folder\u{2026}", "\u{21e7}O", Actor::choose_folder),
@@ -19,7 +19,7 @@ fn ask_address(actor: &Actor) {
     actor.act(Action::AskAddress(AttrValue::default()));
 }
 
-/// The menu. It is closed when something is chosen, when the focus goes elsewhere, and by Escape.
+/// The menu. It closes when an item is chosen, when it loses the focus, and on Escape.
 #[component]
 pub fn OpenMenu() -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };

@@ -1,4 +1,4 @@
-//! Opens a second checkpoint to compare.
+//! Opens a second checkpoint to compare with.
 
 use wasm_bindgen::JsValue;
 
@@ -8,7 +8,7 @@ use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
 
-/// Compares the open checkpoint with that of these files.
+/// Compares the open checkpoint with the one in `files`.
 pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {
     if files.is_empty() {
         actor.act(Action::Over(None));
@@ -22,7 +22,7 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {
     actor.bridge.post_with(&ToWorker::Compare(request), &handles, &JsValue::UNDEFINED);
 }
 
-/// Compares two checkpoints, neither of which needs to be open.
+/// Opens two checkpoints and compares them.
 pub fn begin_pair(
     actor: &Actor,
     first: (Vec<Dropped>, Option<u32>),

@@ -1,4 +1,4 @@
-//! Panes whose width can be changed. The browser keeps the widths.
+//! Resizable panes. The browser stores their widths.
 
 use wasm_bindgen::JsCast;
 use web_sys::{Element, HtmlElement};
@@ -20,7 +20,7 @@ pub enum Pane {
 const LIMITS: (f64, f64) = (180.0, 720.0);
 
 impl Pane {
-    /// The name of the property of the page's style, and of what the browser keeps.
+    /// Returns the name used for the CSS property and for the stored width.
     fn name(self) -> &'static str {
         match self {
             Self::Tree => "tree",
@@ -29,14 +29,13 @@ impl Pane {
     }
 }
 
-/// The properties of the edge of a pane.
+/// Properties of the edge of a pane.
 #[derive(Properties, PartialEq)]
 pub struct PaneEdgeProps {
-    /// The pane.
     pub pane: Pane,
 }
 
-/// The edge of a pane, between it and the table.
+/// The draggable edge between a pane and the table.
 #[component]
 pub fn PaneEdge(props: &PaneEdgeProps) -> Html {
     let pane = props.pane;

@@ -1,4 +1,4 @@
-//! What is picked in the table: what it comes to, and what can be done with it together.
+//! The rows picked in the table: their totals, and the actions on them.
 
 use yew::prelude::*;
 
@@ -7,10 +7,10 @@ use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
-/// Formats that several tensors are saved in together.
+/// Formats that can hold several tensors.
 const KINDS: [&str; 3] = ["npz", "safetensors", "torch"];
 
-/// The strip above the table, while something is picked.
+/// Renders the strip with totals and actions while rows are picked.
 pub(super) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) -> Html {
     let count = work.picked.count();
     if count == 0 {

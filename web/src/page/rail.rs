@@ -1,4 +1,5 @@
-//! The checkpoints of a drop as a list: which is open, which are damaged, and two of them to compare.
+//! The list of the checkpoints of a drop: shows which is open and which are damaged, and lets the
+//! user tick two to compare.
 
 use std::rc::Rc;
 
@@ -16,21 +17,21 @@ use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::rail::{Rail, RailEntry};
 
-/// The most checkpoints that are opened to tell which are damaged, before somebody chooses them.
+/// Maximum number of checkpoints that are opened in advance to check whether they are damaged.
 const CHECKED: usize = 64;
 
-/// The properties of the list.
+/// Properties of the list.
 #[derive(Properties, PartialEq)]
 pub struct RailProps {
     /// The checkpoints.
     pub rail: Rc<Rail>,
     /// The dropped files.
     pub files: Rc<Vec<Dropped>>,
-    /// The file that is open.
+    /// Index of the open file.
     pub at: Option<u32>,
 }
 
-/// The list.
+/// The list of checkpoints.
 #[component]
 pub fn RailPane(props: &RailProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -128,7 +129,7 @@ fn line(
     }
 }
 
-/// Has the worker open the other checkpoints of a drop, to tell which are damaged.
+/// Lets the worker open the other checkpoints of a drop to check whether they are damaged.
 #[hook]
 pub fn use_rail(model: &PageModel, actor: &Actor) {
     let asker = actor.clone();
@@ -147,7 +148,7 @@ pub fn use_rail(model: &PageModel, actor: &Actor) {
     });
 }
 
-/// Opens the next checkpoint of the same drop, or the one before.
+/// Opens the next or previous checkpoint of the drop. Returns whether there is one.
 pub fn step_file(model: &PageModel, actor: &Actor, forward: bool) -> bool {
     let at = model.asked.unwrap_or(0);
     let next = model.rail.as_ref().and_then(|rail| rail.beside(at, forward));

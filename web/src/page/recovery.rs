@@ -1,5 +1,5 @@
-//! After the reader has stopped: another one is started, and what was open is opened in it again, at
-//! the place where it was.
+//! Recovery after the worker has crashed: a new worker opens the same checkpoint again, with the
+//! same selection.
 
 use std::rc::Rc;
 
@@ -8,11 +8,12 @@ use yew::prelude::*;
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Screen};
 
-/// Milliseconds in which a reader that stops again would only go on doing so.
+/// A second crash within this number of milliseconds would repeat, so there is no further attempt.
 const SOON: f64 = 10_000.0;
 
 impl PageModel {
-    /// Prepares to open what was open; false if nothing was, or it would only stop again.
+    /// Prepares to open the checkpoint again. Returns false if none was open or the last crash was
+    /// too recent.
     pub(super) fn revive(&mut self) -> bool {
         let now = js_sys::Date::now();
         let soon = now - std::mem::replace(&mut self.stopped_at, now) < SOON;
@@ -34,7 +35,7 @@ impl PageModel {
     }
 }
 
-/// Opens again what was open when the reader stopped.
+/// Opens the checkpoint again after a crash.
 #[hook]
 pub fn use_recovery(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let (actor, model) = (actor.clone(), model.clone());

@@ -1,4 +1,4 @@
-//! Files that the browser remembers, and those that the desktop opens: what `web/files.js` does.
+//! Interface to `web/files.js`: files that the browser remembers, and files that the desktop opens.
 
 use js_sys::{Array, Function, Promise};
 use wasm_bindgen::prelude::*;
@@ -9,18 +9,18 @@ use yew::prelude::*;
 use crate::messages::get;
 use crate::page::drop::Dropped;
 
-/// True if files that are opened are to be remembered, which a dialog of its own does.
+/// Returns whether opened files are to be remembered. These are chosen in a dialog of their own.
 #[must_use]
 pub fn remembers() -> bool {
     call("on", &JsValue::UNDEFINED).is_some_and(|on| on.is_truthy())
 }
 
-/// Shows that dialog; what is chosen comes as what the desktop opens does.
+/// Shows that dialog. Chosen files arrive through [`use_desktop_files`].
 pub fn choose() {
     call("choose", &JsValue::UNDEFINED);
 }
 
-/// Opens what is pasted, and what the desktop opens with the installed page.
+/// Opens pasted files, and files that the desktop opens with the installed page.
 #[hook]
 pub fn use_desktop_files(open: Callback<Vec<Dropped>>) {
     let latest = use_mut_ref(Callback::noop);
@@ -31,12 +31,12 @@ pub fn use_desktop_files(open: Callback<Vec<Dropped>>) {
             open.emit(dropped(&files));
         });
         call("start", opened.as_ref());
-        // It listens for as long as the page is there.
+        // The closure is needed as long as the page exists.
         opened.forget();
     });
 }
 
-/// An array of files as files to open.
+/// Converts a JS array of files.
 pub(super) fn dropped(files: &JsValue) -> Vec<Dropped> {
     Array::from(files)
         .iter()
@@ -45,7 +45,7 @@ pub(super) fn dropped(files: &JsValue) -> Vec<Dropped> {
         .collect()
 }
 
-/// What `web/files.js` gives.
+/// Returns the object that `web/files.js` provides.
 pub(super) fn global() -> Option<JsValue> {
     let window = web_sys::window()?;
     Some(get(&window, "files")).filter(JsValue::is_object)

@@ -1,5 +1,5 @@
-//! What a checkpoint can be rewritten as, without being converted: the buttons that offer it, and
-//! its part of the convert sheet.
+//! Rewriting a checkpoint without converting it (upgrade, repair, dataloader state): the buttons
+//! that offer it, and its part of the convert sheet.
 
 use yew::prelude::*;
 
@@ -13,11 +13,11 @@ use crate::protocol::opened::{Choice, Opened};
 use crate::protocol::rewrite::{Offer, Rewrite};
 use crate::state::work::OpenWork;
 
-/// Format versions that can be written, the newest first.
+/// Format versions that can be written, newest first, with their labels.
 const VERSIONS: [(&str, &str); 2] =
     [("0.5", "0.5, releases 2.5 to 2.10"), ("0.4", "0.4, releases 2.0 to 2.4")];
 
-/// What may be done where nothing needs it.
+/// Renders an optional rewrite, one that no finding calls for.
 pub fn article(actor: &Actor, work: &OpenWork, offer: &Offer) -> Html {
     html! {
         <article class="find">
@@ -28,12 +28,12 @@ pub fn article(actor: &Actor, work: &OpenWork, offer: &Offer) -> Html {
     }
 }
 
-/// What settles a finding.
+/// Renders the rewrite that resolves a finding.
 pub fn action(actor: &Actor, work: &OpenWork, offer: &Offer) -> Html {
     html! { <><p>{ prose(&offer.text) }</p><p>{ button(actor, work, offer, "btn pri") }</p></> }
 }
 
-/// A button that opens the convert sheet with this.
+/// Renders a button that opens the convert sheet for a rewrite.
 fn button(actor: &Actor, work: &OpenWork, offer: &Offer, class: &'static str) -> Html {
     let (actor, opened, offer_) = (actor.clone(), work.opened.clone(), offer.clone());
     let onclick = Callback::from(move |_: MouseEvent| {
@@ -43,7 +43,7 @@ fn button(actor: &Actor, work: &OpenWork, offer: &Offer, class: &'static str) ->
     html! { <button {class} {onclick}>{ &offer.label }</button> }
 }
 
-/// What is done: a conversion, or one of the offers.
+/// Renders the choice of the task: a conversion, or one of the rewrites.
 pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
     let offers = &work.opened.offers;
     if offers.is_empty() {
@@ -59,7 +59,7 @@ pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
         });
         one_of("radio", on, label, onclick)
     };
-    // Each kind once: what repairs may be offered for two findings.
+    // Each kind is listed once: several findings may offer the same repair.
     let first = |at: usize, offer: &Offer| {
         !offers[..at].iter().any(|other| same_kind(Some(&other.rewrite), Some(&offer.rewrite)))
     };
@@ -79,7 +79,7 @@ pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
     }
 }
 
-/// What there is to choose for a task that is no conversion, and what it changes.
+/// Renders the options of a rewrite and the list of its changes.
 pub fn fields(actor: &Actor, work: &OpenWork, convert: &Convert, rewrite: &Rewrite) -> Html {
     let own = match rewrite {
         Rewrite::Upgrade { to } => {
@@ -120,7 +120,7 @@ pub fn fields(actor: &Actor, work: &OpenWork, convert: &Convert, rewrite: &Rewri
     }
 }
 
-/// What is repaired or changed, a line each.
+/// Renders the list of repairs or changes.
 pub fn list(lines: &[String]) -> Html {
     html! { <ul class="changes">{ for lines.iter().map(|line| html! { <li>{ prose(line) }</li> }) }</ul> }
 }
@@ -166,7 +166,7 @@ fn dataloader(actor: &Actor, iterable: bool, seed: &str, to: &str) -> Html {
     }
 }
 
-/// The format version to write; the first of the list is the default.
+/// Renders the choice of the format version to write; the first of the list is the default.
 fn version(actor: &Actor, list: &[Choice], to: &str) -> Html {
     choices(actor, "Version", "of the format", list, Some(to), |convert, id| {
         match &mut convert.options.rewrite {
@@ -181,7 +181,7 @@ fn choice(id: &str, name: &str) -> Choice {
     Choice { id: id.into(), name: name.into() }
 }
 
-/// Changes what is asked of the task that is chosen.
+/// Changes the options of the chosen rewrite.
 fn set(actor: &Actor, with: impl FnOnce(&mut Rewrite) + 'static) {
     change(actor, move |convert| {
         if let Some(rewrite) = &mut convert.options.rewrite {
@@ -190,7 +190,7 @@ fn set(actor: &Actor, with: impl FnOnce(&mut Rewrite) + 'static) {
     });
 }
 
-/// Chooses a task, or converting.
+/// Chooses a rewrite, or a conversion with `None`.
 fn choose(actor: &Actor, opened: &Opened, rewrite: Option<&Rewrite>) {
     let options = match rewrite {
         None => first_options(opened),

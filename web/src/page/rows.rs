@@ -1,28 +1,28 @@
-//! Rows of one height, of which only those in sight are in the document.
+//! A virtual list of rows of equal height: only visible rows are in the document.
 
 use yew::prelude::*;
 
 use crate::page::window::{Lines, reveal, use_sight};
 
-/// What they need.
+/// Properties of the list.
 #[derive(Properties, PartialEq)]
 pub struct RowsProps {
-    /// How many there are.
+    /// Number of rows.
     pub count: usize,
-    /// The height of each.
+    /// Height of a row in pixels.
     pub height: f64,
-    /// The one that is looked at.
+    /// Index of the selected row.
     pub at: usize,
-    /// Counts up when it was chosen elsewhere: then it is scrolled to.
+    /// Incremented when the selection changed elsewhere; the list then scrolls to the row.
     pub scroll: u32,
-    /// Makes a row.
+    /// Renders a row by its index.
     pub row: Callback<usize, Html>,
-    /// What is shown where there is none.
+    /// Content shown if the list is empty.
     #[prop_or_default]
     pub children: Html,
 }
 
-/// Virtual rows.
+/// The virtual list.
 #[component]
 pub fn Rows(props: &RowsProps) -> Html {
     let node = use_node_ref();

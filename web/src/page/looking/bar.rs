@@ -1,4 +1,4 @@
-//! What is looked at and how: slice, index, zoom, scale.
+//! The toolbar of the heatmap: slice, index, zoom, scale.
 
 use statelens_inspect::picture::{ColourScaling, Show};
 use web_sys::HtmlInputElement;
@@ -48,7 +48,7 @@ pub(super) fn Bar(props: &BarProps) -> Html {
             match Goal::typed(&input.value(), &shape) {
                 Ok(goal) => {
                     wrong.set(None);
-                    // Arrow keys go on from there.
+                    // Leaving the input lets the arrow keys move the selection from there.
                     let _ = input.blur();
                     actor.looking(move |looking| match goal {
                         Goal::Value(number) => looking.go(number),

@@ -1,27 +1,27 @@
-//! A canvas of coloured cells, a pixel each; the style sheet makes them larger.
+//! A canvas of coloured cells, one pixel each; the style sheet enlarges them.
 
 use statelens_inspect::picture::Rgb;
 use wasm_bindgen::{Clamped, JsCast};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
 use yew::prelude::*;
 
-/// Cells in colours, row by row; those without one are left as the ground is.
+/// Colours of cells in row-major order. Cells without a colour show the background.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ColouredCells {
-    /// How many are in a row.
+    /// Number of cells per row.
     pub width: usize,
-    /// Their colours.
+    /// Colours of the cells.
     pub colours: Vec<Option<Rgb>>,
 }
 
-/// What is drawn.
+/// Properties of the canvas.
 #[derive(Properties, PartialEq)]
 pub struct CanvasProps {
-    /// The cells.
+    /// The cells to draw.
     pub cells: ColouredCells,
 }
 
-/// Draws them whenever they change.
+/// A canvas that is redrawn whenever the cells change.
 #[component]
 pub fn Canvas(props: &CanvasProps) -> Html {
     let node = use_node_ref();
@@ -48,7 +48,7 @@ fn draw(node: &NodeRef, cells: &ColouredCells) {
     put(&canvas, &dots, cells.width);
 }
 
-/// Puts dots of four bytes into a canvas.
+/// Draws RGBA pixels into a canvas.
 pub(super) fn put(canvas: &HtmlCanvasElement, dots: &[u8], width: usize) {
     let context = canvas.get_context("2d").ok().flatten();
     let context = context.and_then(|it| it.dyn_into::<CanvasRenderingContext2d>().ok());

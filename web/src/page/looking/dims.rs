@@ -1,4 +1,4 @@
-//! Which dimensions are drawn, and at which index of the others.
+//! The choice of the dimensions to draw, and of the indices in the others.
 
 use yew::prelude::*;
 
@@ -6,7 +6,8 @@ use crate::page::marks::{chosen, typed};
 use crate::page::model::actor::Actor;
 use crate::state::looking::Looking;
 
-/// Of more than two dimensions: which are rows and columns, and the indices of the others.
+/// Renders the choice of the dimensions for rows and columns if there are more than two, and the
+/// indices in the others.
 pub(super) fn dims(actor: &Actor, looking: &Looking) -> Html {
     let view = &looking.view;
     let others = (0..view.shape.len()).filter(|dim| !view.is_drawn(*dim));
@@ -26,7 +27,8 @@ pub(super) fn dims(actor: &Actor, looking: &Looking) -> Html {
     }
 }
 
-/// The dimension that is rows, or columns. The one that is the other takes its place.
+/// Renders the choice of the dimension for rows or columns. Choosing the one that the other axis
+/// has swaps both.
 fn choice(
     actor: &Actor,
     looking: &Looking,
@@ -54,7 +56,7 @@ fn choice(
     }
 }
 
-/// The index of a dimension that is not drawn: typed, or dragged.
+/// Renders the index in a dimension that is not drawn, as a field and a slider.
 fn index(actor: &Actor, looking: &Looking, dim: usize) -> Html {
     let (at, count, index) = looking.view.at(dim);
     let size = looking.view.shape[dim];

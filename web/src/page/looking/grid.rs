@@ -1,4 +1,4 @@
-//! What is under the lens: its values in colours, and those around the one that is looked at.
+//! The window under the lens: its values as colours, and the exact values around the selected one.
 
 use statelens_inspect::picture::of_value;
 use web_sys::Element;
@@ -16,11 +16,11 @@ use crate::state::weights::number;
 pub(super) struct GridProps {
     pub(super) looking: Looking,
     pub(super) dark: bool,
-    /// Bytes of the whole tensor.
+    /// Size of the whole tensor in bytes.
     pub(super) bytes: u64,
 }
 
-/// Rows of the grid, and pixels of its cells and of the heads of its rows.
+/// Number of rows of the grid, and widths in pixels of its cells and of its row heads.
 const ROWS: u64 = 11;
 const WIDE: f64 = 70.0;
 const HEAD: f64 = 64.0;
@@ -84,7 +84,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
         Callback::from(move |_: PointerEvent| under.set(None))
     };
 
-    // A row or a few columns for each notch.
+    // Each notch scrolls by a few rows, or columns with Shift.
     let onwheel = {
         let (actor, under) = (actor.clone(), under.clone());
         Callback::from(move |event: WheelEvent| {
@@ -92,7 +92,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
                 return;
             }
             event.prevent_default();
-            // Another value is there now.
+            // After scrolling, another value is under the pointer.
             under.set(None);
             let rows = |delta: f64| match delta {
                 0.0 => 0,
@@ -106,7 +106,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
         })
     };
 
-    // The grid is of what is around the value, within the lens.
+    // The grid shows the values around the selected one, within the lens.
     let at = turn(looking.at);
     let columns = (((wide - HEAD) / WIDE).floor().max(2.0) as u64).min(window.1);
     let rows = ROWS.min(window.0);
@@ -133,7 +133,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
     let ask = |what: &'static str| {
         if turned { if what == "row" { "column" } else { "row" } } else { what }
     };
-    // Rows and columns have the numbers that they have in the tensor, also of a slice of it.
+    // Row and column numbers are those of the tensor, even if a slice of it is shown.
     let row_of = |row: u64| turn(looking.indices(turn((row, lens.1)))).0;
     let column_of = |column: u64| turn(looking.indices(turn((lens.0, column)))).1;
     let range = |of: &dyn Fn(u64) -> u64, at: u64, size: u64| {
@@ -204,7 +204,7 @@ fn cell(
     }
 }
 
-/// A value: its index, itself, its bits, its place.
+/// Renders a value: its index, the value, its bits, its offset in bytes.
 fn told(looking: &Looking, place: RowColumn, bytes: u64) -> Html {
     let index = fmt::shape(&looking.index(place));
     let Some((cells, at)) = looking.cell(place) else { return html! { { index } } };
@@ -217,7 +217,7 @@ fn told(looking: &Looking, place: RowColumn, bytes: u64) -> Html {
     }
 }
 
-/// The values under the lens, a line for each row.
+/// Formats the values under the lens as text, one line per row.
 fn text(looking: &Looking, turned: bool, between: &str) -> String {
     let (rows, columns) = looking.window();
     let (down, across) = if turned { (columns, rows) } else { (rows, columns) };
@@ -230,7 +230,8 @@ fn text(looking: &Looking, turned: bool, between: &str) -> String {
     (0..down).map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The magnitude that nearly all values are within: one outlier does not make all others pale.
+/// Returns the 98th percentile of the magnitudes as the limit of the colour scale, so that outliers
+/// don't make all other values pale.
 fn limit(numbers: &[f64]) -> f64 {
     let mut sorted: Vec<f64> =
         numbers.iter().map(|value| value.abs()).filter(|value| value.is_finite()).collect();
@@ -241,7 +242,7 @@ fn limit(numbers: &[f64]) -> f64 {
     if near > 0.0 { near } else { most }
 }
 
-/// What is known of the values under the lens.
+/// Returns statistics of the values under the lens, as pairs of label and text.
 pub(super) fn facts(looking: &Looking) -> Vec<(&'static str, String)> {
     let Some(cells) = &looking.cells else { return Vec::new() };
     let finite: Vec<f64> =

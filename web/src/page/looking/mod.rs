@@ -1,4 +1,4 @@
-//! The expanded inspector: a whole matrix as a picture, a lens, exact values.
+//! The expanded inspector: a heatmap of a whole matrix, a lens, and the exact values under it.
 
 mod bar;
 mod canvas;
@@ -25,31 +25,31 @@ pub use canvas::{Canvas, ColouredCells};
 pub use save::Saved;
 pub use screen::Expanded;
 
-/// Blocks across and down, and on a small screen.
+/// Number of blocks (across, down) that the worker computes; `FEW` is for small screens.
 const BLOCKS: (u32, u32) = (344, 124);
 const FEW: (u32, u32) = (172, 120);
-/// What moves faster than this is not read on the way.
+/// Milliseconds without movement of the lens before its window is read.
 const REST: u32 = 40;
 
 impl Actor {
-    /// Changes what is looked at.
+    /// Changes the state of the heatmap.
     pub(super) fn looking(&self, change: impl FnOnce(&mut Looking) + 'static) {
         self.act(Action::Look(Box::new(change)));
     }
 
-    /// Looks at the row as a picture, or not any more.
+    /// Shows the selected row as a heatmap, or closes the heatmap.
     pub fn expand(&self, on: bool) {
         self.act(Action::Expand(on));
     }
 }
 
-/// Asks the worker for what is looked at.
+/// Requests the data of the heatmap from the worker whenever the view changes.
 #[hook]
 pub fn use_looking(model: &UseReducerHandle<PageModel>, actor: &Actor, small: bool) {
     let looking = model.looking.as_ref();
     let row = model.work.as_ref().and_then(OpenWork::row);
     {
-        // Another layer in the place of this one.
+        // Another row, such as the same tensor of another layer, replaces the one shown.
         let (actor, of) = (actor.clone(), looking.map(|looking| looking.frame.row));
         use_effect_with((row, of), move |(row, of)| {
             if of.is_some() && of != row {
@@ -68,7 +68,7 @@ pub fn use_looking(model: &UseReducerHandle<PageModel>, actor: &Actor, small: bo
                 actor.ask(&ToWorker::Looking(LookingRequest::Overview(ask.clone())));
                 actor.ask(&ToWorker::Looking(LookingRequest::Singular(offers)));
             }
-            // What is looked at no longer is not read to its end.
+            // Stops reading for a view that is no longer shown.
             move || {
                 if let Some(actor) = stop {
                     actor.ask(&ToWorker::Looking(LookingRequest::Overview(None)));
@@ -95,7 +95,7 @@ pub fn use_looking(model: &UseReducerHandle<PageModel>, actor: &Actor, small: bo
     });
 }
 
-/// Acts on a key; true if it did.
+/// Handles a key while the heatmap is shown. Returns whether the key was used.
 pub fn press(model: &PageModel, actor: &Actor, key: &str, far: bool) -> bool {
     let Some(looking) = model.looking.as_ref().filter(|_| model.screen == Screen::Work) else {
         return false;
@@ -125,7 +125,7 @@ pub fn press(model: &PageModel, actor: &Actor, key: &str, far: bool) -> bool {
     true
 }
 
-/// The button that opens it.
+/// Renders the button that opens the heatmap.
 pub fn button(actor: &Actor) -> Html {
     let actor = actor.clone();
     let onclick = Callback::from(move |_: MouseEvent| actor.expand(true));

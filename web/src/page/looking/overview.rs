@@ -1,4 +1,4 @@
-//! The whole matrix: blocks in colours, profiles along the edges, axes, the lens on it.
+//! The heatmap of the whole matrix: coloured blocks, profiles along the edges, axes, and the lens.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,16 +19,16 @@ use crate::state::weights::number;
 #[derive(Properties, PartialEq)]
 pub(super) struct OverviewProps {
     pub(super) looking: Looking,
-    /// As it is drawn: with rows for columns, if that is wanted.
+    /// The map as drawn, transposed if the user chose so.
     pub(super) map: ByIdentity<BlockMap>,
     pub(super) colours: Rc<Colours>,
 }
 
-/// Pixels that the pointer may move in a click.
+/// Pixels that the pointer may move during a click.
 const STILL: f64 = 4.0;
-/// Pixels of a square cell, at least and at most.
+/// Minimum and maximum size of a square cell in pixels.
 const SQUARE: (f64, f64) = (6.0, 28.0);
-/// Pixels beside the map, and above and below it with all else that is to be in sight.
+/// Pixels taken up beside the map, and in total above and below it by all that must stay visible.
 const BESIDE: f64 = 80.0;
 const AROUND: f64 = 524.0;
 const LEAST_HIGH: f64 = 150.0;
@@ -61,7 +61,7 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
             Some((down.clamp(0.0, 0.999_999), across.clamp(0.0, 0.999_999)))
         }
     };
-    // Where the pointer is, as a value: blocks at the end may be cut.
+    // The element under the pointer, from its relative position; blocks at the ends may be partial.
     let place = {
         let (size, block, matrix) = (map.size, map.block, looking.matrix);
         move |(down, across): (f64, f64)| -> RowColumn {
@@ -114,7 +114,7 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
             let (row, column) = block(part);
             let (row, column) = if turned { (column, row) } else { (row, column) };
             let otherwise = place(part);
-            // A click goes to what is largest there.
+            // A click goes to the element with the largest magnitude in the block.
             actor.looking(move |looking| {
                 let at = looking.best(row * across + column).unwrap_or(otherwise);
                 looking.centre(at);
@@ -150,10 +150,10 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
             map.size.0 as f64 * cell + 2.0,
             map.size.1 as f64 * cell + 2.0
         ),
-        // A strip of few rows is not stretched to a square.
+        // A matrix of few rows is drawn as a strip, not stretched.
         None => format!("--rows:{}", map.size.0),
     };
-    // Rows and columns have the numbers that they have in the tensor, also of a slice of it.
+    // Row and column numbers are those of the tensor, even if a slice of it is shown.
     let turn = |(one, other): RowColumn| if turned { (other, one) } else { (one, other) };
     let row_of = |row: u64| turn(looking.indices(turn((row, 0)))).0;
     let column_of = |column: u64| turn(looking.indices(turn((0, column)))).1;
@@ -190,8 +190,8 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
     }
 }
 
-/// Pixels of a cell if it is drawn as a square: of a few values, not of a large matrix, which fills the
-/// room.
+/// Returns the size in pixels of a square cell if the matrix is small enough for square cells. A
+/// larger matrix fills the available space.
 fn square(size: (usize, usize), room: f64, small: bool) -> Option<f64> {
     let window = web_sys::window().and_then(|window| window.inner_height().ok()?.as_f64());
     let high = match small {
@@ -206,10 +206,10 @@ fn cell_of((rows, columns): (usize, usize), (high, wide): (f64, f64)) -> Option<
     (cell >= SQUARE.0).then_some(cell.min(SQUARE.1))
 }
 
-/// Gives the number that a row or column of the picture has in the tensor.
+/// Maps a row or column of the heatmap to its number in the tensor.
 type NumberOf<'a> = &'a dyn Fn(u64) -> u64;
 
-/// What is in a block, in words.
+/// Describes a block in words.
 fn block_text(
     map: &BlockMap,
     (row, column): (usize, usize),
@@ -244,7 +244,8 @@ fn block_text(
     text
 }
 
-/// Largest magnitudes, or norms, as a line, from the map outwards.
+/// Renders the profile of rows or columns: largest magnitudes or norms, growing outwards from the
+/// map.
 fn profile(lines: &[MatrixLine], of: Profile, side: bool) -> Html {
     let values: Vec<f64> = lines.iter().map(|line| of.of(line)).collect();
     let most = values.iter().copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE);
@@ -265,7 +266,7 @@ fn profile(lines: &[MatrixLine], of: Profile, side: bool) -> Html {
     html! { <svg viewBox={view} preserveAspectRatio="none"><path d={path} vector-effect="non-scaling-stroke" /></svg> }
 }
 
-/// The scale of the colours, with its numbers.
+/// Renders the colour scale with its numbers.
 pub(super) fn legend(colours: &Colours) -> Html {
     let stops: Vec<String> = (0..=16)
         .map(|at| {

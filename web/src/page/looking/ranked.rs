@@ -1,4 +1,4 @@
-//! The rows of what is looked at, by norm; the kernels of a convolution as tiles.
+//! The rows of the matrix ranked by norm, and the kernels of a convolution as tiles.
 
 use statelens_inspect::picture::of_value;
 use yew::prelude::*;
@@ -13,10 +13,10 @@ use crate::state::fmt;
 use crate::state::looking::Looking;
 use crate::state::weights::number;
 
-/// Kernels have no more values than this, and matrices no fewer rows.
+/// Maximum number of values of a kernel, and minimum number of rows of a matrix that is ranked.
 const KERNEL: u64 = 256;
 const ROWS: u64 = 16;
-/// Pixels of a tile, at least.
+/// Minimum size of a tile in pixels.
 const TILE: u64 = 54;
 
 impl Actor {
@@ -28,7 +28,7 @@ impl Actor {
     }
 }
 
-/// Whether the last two dimensions are kernels.
+/// Returns whether the last two dimensions are convolution kernels.
 pub(super) fn has_kernels(looking: &Looking) -> bool {
     looking.view.shape.len() > 2
         && looking.view.is_usual()
@@ -55,7 +55,7 @@ fn failed(looking: &Looking) -> Html {
     }
 }
 
-/// The rows by norm, beside the picture.
+/// Renders the rows ranked by norm, beside the heatmap.
 pub(super) fn rows(actor: &Actor, looking: &Looking, bytes: u64) -> Html {
     if has_kernels(looking) || looking.view.rows.is_none() || looking.matrix.0 < ROWS {
         return html! {};
@@ -101,7 +101,7 @@ fn table(actor: &Actor, looking: &Looking, found: &Ranked) -> Html {
     }
 }
 
-/// The kernels as tiles, below the picture.
+/// Renders the kernels as tiles, below the heatmap.
 pub(super) fn tiles(actor: &Actor, looking: &Looking, dark: bool) -> Html {
     if !has_kernels(looking) {
         return html! {};
@@ -144,7 +144,7 @@ fn drawn(actor: &Actor, looking: &Looking, found: &Ranked, dark: bool) -> Vec<Ht
     let each = (high * wide).max(1) as usize;
     let shape = &looking.view.shape;
     let leading = &shape[..shape.len() - 2];
-    // One scale for all that are seen together.
+    // All tiles share one colour scale.
     let most = found.values.iter().copied().filter(|value| value.is_finite());
     let limit = most.map(f64::abs).fold(0.0, f64::max);
     let scale = TILE.div_ceil(wide.max(high).max(1)).max(2);

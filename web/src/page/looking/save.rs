@@ -1,4 +1,4 @@
-//! Saves the overview: as a picture, or its numbers.
+//! Saves the heatmap as a picture, or its numbers as CSV.
 
 use statelens_inspect::picture::{BlockMap, ColourScaling, Picture, Show, raster, svg};
 use wasm_bindgen::prelude::*;
@@ -8,25 +8,25 @@ use super::canvas::put;
 use crate::page::drop::{save, save_text};
 use crate::page::naming::key_name;
 
-/// Dots of the map in a picture.
+/// Size in pixels of the map within a saved picture.
 const SIZE: (u32, u32) = (1032, 620);
 
-/// What is saved.
+/// The content to save.
 pub struct Saved<'a> {
     /// The blocks.
     pub map: &'a BlockMap,
-    /// The key, and the slice of it.
+    /// The key and the slice, as the title.
     pub title: &'a str,
-    /// What rows and columns are called.
+    /// Names of rows and columns.
     pub axes: (&'a str, &'a str),
-    /// What of each block is shown.
+    /// The quantity shown for each block.
     pub show: Show,
-    /// How numbers become colours.
+    /// The mapping from numbers to colours.
     pub scaling: ColourScaling,
 }
 
 impl Saved<'_> {
-    /// Saves it as a file of this kind: png, svg, csv.
+    /// Saves a file of a kind: `png`, `svg` or `csv`.
     pub fn save(&self, kind: &str) {
         let name = key_name(self.title, kind);
         let picture = Picture {
@@ -44,7 +44,7 @@ impl Saved<'_> {
     }
 }
 
-/// The browser writes PNG itself.
+/// Saves a PNG, which the browser encodes from a canvas.
 fn save_png(picture: &Picture<'_>, name: String) {
     let drawn = raster(picture, SIZE.0, SIZE.1);
     let canvas = web_sys::window()

@@ -1,4 +1,4 @@
-//! The screen.
+//! The screen of the expanded inspector.
 
 use std::rc::Rc;
 
@@ -22,18 +22,18 @@ use crate::state::instrument::Taking;
 use crate::state::looking::{ByIdentity, Looking};
 use crate::state::work::OpenWork;
 
-/// The expanded inspector.
+/// Properties of the expanded inspector.
 #[derive(Properties, PartialEq)]
 pub struct ExpandedProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// What is looked at.
+    /// The state of the heatmap.
     pub looking: Looking,
-    /// What is known of the row.
+    /// Details of the row.
     pub inspected: Option<Rc<Inspected>>,
-    /// How far a file of its values is.
+    /// Progress of saving its values to a file.
     pub taking: Taking,
-    /// Where bytes go.
+    /// The note on where bytes go.
     pub privacy: Html,
 }
 
@@ -104,7 +104,7 @@ pub fn Expanded(props: &ExpandedProps) -> Html {
     }
 }
 
-/// What rows and columns are called.
+/// Returns the names of rows and columns.
 fn axes(looking: &Looking) -> (AttrValue, AttrValue) {
     let view = &looking.view;
     let (rows, columns) = match (view.rows.zip(view.columns), view.shape.len()) {

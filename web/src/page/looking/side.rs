@@ -1,4 +1,4 @@
-//! Beside the picture: numbers, what stands out, what can be saved.
+//! The side pane of the heatmap: statistics, outliers, and what can be saved.
 
 use std::rc::Rc;
 
@@ -23,21 +23,21 @@ use crate::state::weights::number;
 #[derive(Properties, PartialEq)]
 pub(super) struct SideProps {
     pub(super) looking: Looking,
-    /// As it is drawn.
+    /// The map as drawn.
     pub(super) map: Option<ByIdentity<BlockMap>>,
     pub(super) inspected: Option<Rc<Inspected>>,
-    /// The key.
     pub(super) tensor: AttrValue,
-    /// The key, with the slice.
+    /// The key and the slice.
     pub(super) title: AttrValue,
     pub(super) axes: (AttrValue, AttrValue),
     pub(super) dtype: AttrValue,
-    /// Bytes of the whole tensor.
+    /// Size of the whole tensor in bytes.
     pub(super) bytes: u64,
     pub(super) taking: Taking,
 }
 
-/// Lines that stand out are those beyond so many times what is typical; so many are told.
+/// Rows or columns stand out from this multiple of the median on; `TOLD` is the maximum number
+/// listed.
 const STANDS_OUT: f64 = 1.5;
 const TOLD: usize = 4;
 
@@ -92,14 +92,15 @@ pub(super) fn Side(props: &SideProps) -> Html {
     }
 }
 
-/// Bytes of the matrix that is looked at, of so many of the tensor.
+/// Returns the size of the shown matrix in bytes, given the size of the tensor.
 fn slice_bytes(looking: &Looking, bytes: u64) -> u64 {
     let all = looking.view.shape.iter().fold(1, |all: u64, dim| all.saturating_mul(*dim));
     let share = u128::from(bytes) * u128::from(looking.view.elements()) / u128::from(all.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// What is drawn as a file of its own, and what was asked for, if that is more.
+/// Renders the buttons that save the drawn matrix to a file, and the requested slice if that has
+/// more dimensions.
 fn saves(props: &SideProps) -> Html {
     let (frame, view) = (&props.looking.frame, &props.looking.view);
     let asked = text(&view.asked(), &view.shape);
@@ -116,7 +117,7 @@ fn told(value: Option<f64>) -> String {
     value.map_or_else(|| "\u{2013}".to_owned(), number)
 }
 
-/// The columns, or rows, whose largest magnitude is far from what is typical of them.
+/// Renders the rows or columns whose profile is far above the median.
 fn outstanding(actor: &Actor, looking: &Looking, map: &BlockMap, rows: bool) -> Html {
     let (lines, block, of) = match rows {
         true => (&map.rows, map.block.0, map.matrix.0),
@@ -135,7 +136,7 @@ fn outstanding(actor: &Actor, looking: &Looking, map: &BlockMap, rows: bool) -> 
                 let start = at as u64 * block;
                 let end = (start + block).min(of) - 1;
                 let text = if start == end { start.to_string() } else { format!("{start}\u{2013}{end}") };
-                // The block of it that is largest.
+                // The block with the largest magnitude in this row or column of blocks.
                 let across = map.size.1;
                 let blocks: Vec<usize> = match rows {
                     true => (at * across..(at + 1) * across).collect(),
@@ -155,7 +156,8 @@ fn outstanding(actor: &Actor, looking: &Looking, map: &BlockMap, rows: bool) -> 
     }
 }
 
-/// Those far from the median of all, the farthest first: which, how large, how many times it.
+/// Returns the lines far above the median, the farthest first: index, value, multiple of the
+/// median.
 fn far(lines: &[MatrixLine], profile: Profile) -> Vec<(usize, f64, f64)> {
     let mut sorted: Vec<f64> = lines.iter().map(|line| profile.of(line)).collect();
     sorted.sort_by(f64::total_cmp);

@@ -1,5 +1,4 @@
-//! The singular values of what is looked at, on demand: what finding them takes, how far it is, what
-//! they are.
+//! The singular values of the matrix, on demand: the expected cost, the progress, the result.
 
 use yew::prelude::*;
 
@@ -13,7 +12,8 @@ use crate::state::fmt;
 use crate::state::looking::{ByIdentity, Looking};
 
 impl Actor {
-    /// Finds singular values of what is looked at: all, or the largest; or stops that.
+    /// Requests singular values of the matrix: all (`true`) or only the largest (`false`). `None`
+    /// stops the computation.
     pub(super) fn find_singular(&self, looking: &Looking, all: Option<bool>) {
         let ask = SingularRequest::Find(all.map(|all| (looking.frame.clone(), all)));
         self.ask(&ToWorker::Looking(Look::Singular(ask)));
@@ -27,7 +27,7 @@ impl Actor {
     }
 }
 
-/// The section.
+/// Renders the section with the singular values.
 pub(super) fn section(actor: &Actor, looking: &Looking, title: &AttrValue) -> Html {
     let known = &looking.singular;
     if known.offers.is_empty() {

@@ -1,5 +1,5 @@
-//! What is looked at, why autoload picks what it picks, where the index disagrees, and what a
-//! pruning would free.
+//! The right pane of a run folder: the selected file, the reason for autoload's choice,
+//! disagreements of the index, and what a pruning would free.
 
 use std::rc::Rc;
 
@@ -15,16 +15,14 @@ use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::run::{step, timestamp};
 
-/// Names that are listed before the rest is counted.
+/// Maximum number of names listed; the rest is counted.
 const NAMED: usize = 8;
 
 #[derive(Properties, PartialEq)]
 pub(super) struct AsideProps {
-    /// The run folder.
     pub(super) view: Rc<RunView>,
 }
 
-/// The right pane.
 #[component]
 pub(super) fn Aside(props: &AsideProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -106,7 +104,7 @@ fn autoload(view: &RunView) -> Html {
     }
 }
 
-/// The command that prints what the main button opens.
+/// Renders the command that prints the checkpoint that the main button opens.
 fn command(view: &RunView) -> Html {
     let Some(pick) = view.pick() else { return html! {} };
     let differs = pick.loaded.is_some() || view.sorted.run.latest.is_none();
@@ -120,7 +118,7 @@ fn command(view: &RunView) -> Html {
     }
 }
 
-/// The folder, as a shell takes it.
+/// Returns the folder, quoted for a shell.
 fn folder_argument(view: &RunView) -> String {
     fmt::quoted(if view.folder.is_empty() { "." } else { view.folder.as_str() })
 }

@@ -1,21 +1,21 @@
-//! The axis of steps, which the timeline and the chart below it share.
+//! The axis of steps shared by the timeline and the chart below it.
 
 use statelens_inspect::picture::SharedAxis;
 use statelens_inspect::runs::RunContents;
 
 use crate::state::run::{step, ticks};
 
-/// Pixels left and right of it.
+/// Pixels to the left of the axis.
 pub(super) const LEFT: f64 = 74.0;
-/// See `LEFT`.
+/// Pixels to the right of the axis.
 pub(super) const RIGHT: f64 = 20.0;
 
-/// The largest step of any file, at the end of the axis.
+/// Returns the largest step of any file, which is the end of the axis.
 pub(super) fn last_step(run: &RunContents) -> u128 {
     run.entries.iter().filter_map(step).max().unwrap_or(0)
 }
 
-/// The axis, for a chart.
+/// Returns the axis for a chart.
 pub(super) fn shared(run: &RunContents) -> SharedAxis {
     let last = last_step(run);
     let ticks = ticks(last).into_iter().map(|tick| tick as f64).collect();

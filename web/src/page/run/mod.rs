@@ -1,4 +1,4 @@
-//! A run folder: the screen, its state, and how it is reached.
+//! A run folder: the screen, its state, and how it is opened.
 
 mod aside;
 mod axis;
@@ -26,7 +26,8 @@ use crate::protocol::ToWorker;
 use crate::protocol::opened::FileName;
 use crate::state::run::{find, place_of, sort};
 
-/// Shows the run folder among what was dropped; hands the files back where there is none.
+/// Shows the run folder found among dropped files. Returns the files in `Err` if there is no run
+/// folder.
 pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
     let names: Vec<FileName> = files.iter().map(|dropped| dropped.name.clone()).collect();
     let Some(folder) = find(&names) else { return Err(files) };
@@ -50,7 +51,7 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
     Ok(())
 }
 
-/// The text of a file beside the checkpoints.
+/// Reads a text file that lies next to the checkpoints.
 async fn text(dropped: &Dropped) -> Result<String, String> {
     if dropped.name.size > LONGEST_KEPT {
         return Err("it is far too long".into());
@@ -61,14 +62,15 @@ async fn text(dropped: &Dropped) -> Result<String, String> {
     }
 }
 
-/// The checkpoint that is looked at, opened as it lies among the others.
+/// Opens the selected checkpoint, together with the other files of the folder. Returns false if it
+/// can't be opened.
 pub fn open(view: &RunView, actor: &Actor) -> bool {
     let Some(row) = view.row().filter(|_| view.can_open()) else { return false };
     actor.open(view.files.as_ref().clone(), Some(row.file as u32));
     true
 }
 
-/// The checkpoint of a row, opened.
+/// Selects a row and opens its checkpoint.
 pub fn open_row(view: &RunView, actor: &Actor, row: usize) {
     actor.run_folder(move |view| view.look_at(row));
     if let Some(row) = view.sorted.rows.get(row) {
@@ -76,7 +78,8 @@ pub fn open_row(view: &RunView, actor: &Actor, row: usize) {
     }
 }
 
-/// Marks what is looked at, or compares it with what was marked before.
+/// Compares the selected checkpoint with the marked one. Marks it if none is marked, and removes
+/// the mark if it is the marked one itself.
 pub fn compare_two(view: &RunView, actor: &Actor) -> bool {
     let Some(row) = view.row().filter(|_| view.can_open()) else { return false };
     match view.marked.and_then(|at| view.sorted.rows.get(at)) {
@@ -91,13 +94,13 @@ pub fn compare_two(view: &RunView, actor: &Actor) -> bool {
 }
 
 impl Actor {
-    /// Changes the run folder.
+    /// Changes the state of the run folder.
     pub fn run_folder(&self, change: impl FnOnce(&mut RunView) + 'static) {
         self.act(Action::RunFolder(Box::new(change)));
     }
 }
 
-/// Has the worker look into the checkpoints of a run while it is shown.
+/// Lets the worker check the files of a run while its folder is shown.
 #[hook]
 pub fn use_run(model: &PageModel, actor: &Actor) {
     let shown = model.run.clone().filter(|_| model.screen == Screen::Run);
@@ -117,7 +120,7 @@ pub fn use_run(model: &PageModel, actor: &Actor) {
     });
 }
 
-/// Acts on a key while a run folder is shown; true if it did.
+/// Handles a key while a run folder is shown. Returns whether the key was used.
 pub fn press(model: &PageModel, actor: &Actor, key: &str, tag: &str, inside: bool) -> bool {
     let Some(view) = &model.run else { return false };
     match key {
@@ -140,7 +143,7 @@ pub fn press(model: &PageModel, actor: &Actor, key: &str, tag: &str, inside: boo
     true
 }
 
-/// Escape while a run folder is shown: unmarks, or goes back to the first screen.
+/// Handles Escape while a run folder is shown: removes the mark, or goes back to the start screen.
 pub fn escape(model: &PageModel, actor: &Actor) {
     match &model.run {
         Some(view) if view.marked.is_some() => actor.run_folder(|view| view.marked = None),
@@ -151,7 +154,7 @@ pub fn escape(model: &PageModel, actor: &Actor) {
 impl PageModel {
     /// Shows a run folder.
     pub(super) fn open_run(&mut self, mut view: RunView) {
-        // Of a folder that is come back to, nothing is being read any more.
+        // On return to a folder, an earlier read of its values is no longer running.
         view.values.now = None;
         self.over = None;
         self.sheet = None;
@@ -164,7 +167,8 @@ impl PageModel {
         self.screen = Screen::Run;
     }
 
-    /// Whether these are the files of the run folder, one of which is being opened.
+    /// Returns whether these are the files of the run folder, so that it is kept when one is
+    /// opened.
     pub(super) fn is_of_run(&self, files: &[Dropped]) -> bool {
         self.run.as_ref().is_some_and(|view| *view.files == *files)
     }

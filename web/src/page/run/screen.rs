@@ -1,4 +1,4 @@
-//! The screen: the checkpoints by step, a table of all files, what is looked at.
+//! The screen of a run folder: the checkpoints by step, a table of all files, and the details.
 
 use std::rc::Rc;
 
@@ -24,16 +24,15 @@ use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::run::{step, timestamp};
 
-/// A run folder.
+/// Properties of the screen.
 #[derive(Properties, PartialEq)]
 pub struct RunProps {
-    /// The run folder.
     pub view: Rc<RunView>,
-    /// Which pane a small screen shows.
+    /// The pane that a small screen shows.
     pub tab: Tab,
 }
 
-/// What is said of the checkpoint that the trainer loads by itself.
+/// Tooltip of the checkpoint that the trainer would load by itself.
 const LOADED: &str = "the trainer would resume from it";
 
 const COLUMNS: [(&str, &str); 7] = [
@@ -46,7 +45,7 @@ const COLUMNS: [(&str, &str); 7] = [
     ("prune plan", "cq"),
 ];
 
-/// A run folder.
+/// The screen of a run folder.
 #[component]
 pub fn RunScreen(props: &RunProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -83,7 +82,7 @@ pub fn RunScreen(props: &RunProps) -> Html {
     }
 }
 
-/// Whether the name of a checkpoint says when it was written.
+/// Returns whether any checkpoint has a timestamp in its name.
 fn has_timestamps(view: &RunView) -> bool {
     view.sorted.run.entries.iter().any(|entry| timestamp(entry).is_some())
 }
@@ -138,8 +137,8 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
     }
 }
 
-/// Opens the newest sound checkpoint; beside it stands what the trainer would load, if that is another
-/// one.
+/// Renders the button that opens the newest sound checkpoint, and next to it the checkpoint that
+/// the trainer would load if that is a different one.
 fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
     let Some(pick) = view.pick() else {
         let text = match view.unlooked().len() {

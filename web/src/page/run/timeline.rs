@@ -1,4 +1,4 @@
-//! The checkpoints of a run along an axis of steps; the lens is at the one that would be loaded.
+//! The checkpoints of a run along an axis of steps, with a lens at the one that would be loaded.
 
 use statelens_inspect::runs::{FileEntry, RunFile};
 use yew::prelude::*;
@@ -11,17 +11,16 @@ use crate::page::model::folder::RunView;
 use crate::state::fmt;
 use crate::state::run::{step, ticks};
 
-/// What it needs.
+/// Properties of the timeline.
 #[derive(Properties, PartialEq)]
 pub(super) struct TimelineProps {
-    /// The run folder.
     pub(super) view: std::rc::Rc<RunView>,
 }
 
-/// Where the lanes lie.
+/// Names of the lanes, with their y coordinates in pixels.
 const LANES: [(&str, f64); 3] = [("full", 30.0), ("subset", 72.0), ("leftover", 106.0)];
 
-/// Which lane an entry is on, if it has a step.
+/// Returns the lane for the kind of an entry; `None` for files that the timeline does not show.
 fn lane(entry: &FileEntry) -> Option<usize> {
     match entry.kind {
         RunFile::Checkpoint(_) | RunFile::NoDate => Some(0),
@@ -31,7 +30,7 @@ fn lane(entry: &FileEntry) -> Option<usize> {
     }
 }
 
-/// The checkpoints by step.
+/// The timeline.
 #[component]
 pub(super) fn Timeline(props: &TimelineProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -40,7 +39,7 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
     let view = &props.view;
     let entries = &view.sorted.run.entries;
     let most = last_step(&view.sorted.run);
-    // Its own padding is no room for it.
+    // Subtracts the padding.
     let width = (width - 32.0).floor().max(200.0);
     let (left, right) = (LEFT, width - RIGHT);
     let x = |step: u128| {
@@ -57,7 +56,8 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
             .map(|((_, y), _)| y)
             .fold(0.0, |a, b| f64::max(a, *b));
     let every = shared(&view.sorted.run).every(right - left);
-    // Those of one step stand beside each other, the newest at its step: rows come newest first.
+    // Entries of the same step are placed side by side, the newest at the step itself; rows are
+    // sorted newest first.
     let mut places: Vec<(usize, f64, f64)> = Vec::new();
     let mut before = (usize::MAX, None, 0.0);
     for (at, row) in view.sorted.rows.iter().enumerate() {
@@ -98,7 +98,7 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
     }
 }
 
-/// The timeline in words.
+/// Describes the timeline in words, for screen readers.
 fn told(view: &RunView) -> String {
     let run = &view.sorted.run;
     let lanes = LANES.iter().enumerate().filter_map(|(at, (name, _))| {
@@ -115,7 +115,7 @@ fn told(view: &RunView) -> String {
     text
 }
 
-/// The lens, and what it says: beside it, or above where there is no room.
+/// Renders the lens with its label: next to it, or above it if there is no room.
 fn lens(x: f64, y: f64, width: f64) -> Html {
     let place = format!("{:.1}", if x + 110.0 > width { (x + 17.0).min(width) } else { x + 24.0 });
     html! {
@@ -139,8 +139,8 @@ fn short(step: u128) -> String {
     }
 }
 
-/// An entry: filled if it is whole, an outline if a pruning would take it, dashed in amber if it is
-/// a leftover or damaged.
+/// Renders an entry: filled if sound, as an outline if a pruning would delete it, dashed in amber
+/// if it is a leftover or damaged.
 fn mark(actor: &Actor, view: &RunView, entry: &FileEntry, at: usize, x: f64, y: f64) -> Html {
     let latest = Some(&entry.name) == view.sorted.run.latest.as_ref();
     let number = view.sorted.rows.get(at).map_or(usize::MAX, |row| row.entry);

@@ -1,4 +1,4 @@
-//! The values of a run over its steps: read on demand, drawn as lines.
+//! Statistics of a run's values over its steps, read on demand and drawn as lines.
 
 use std::rc::Rc;
 
@@ -20,9 +20,9 @@ use crate::protocol::ToWorker;
 use crate::protocol::finding::Severity;
 use crate::state::fmt;
 
-/// Lines that are drawn, at most.
+/// Maximum number of lines drawn.
 const LINES: usize = 6;
-/// Groups that can be chosen, at most.
+/// Maximum number of groups offered as chips.
 const CHIPS: usize = 40;
 
 #[derive(Properties, PartialEq)]
@@ -38,7 +38,7 @@ fn read(view: &RunView, actor: &Actor, asked: Vec<u32>) {
     actor.bridge.post_with(&message, &handles, &JsValue::UNDEFINED);
 }
 
-/// What came of the file of values beside the checkpoints.
+/// Renders the result of loading the file of kept values.
 fn beside(view: &RunView) -> Html {
     let kept = html! { <code>{ KEPT }</code> };
     match &view.values.beside {
@@ -64,7 +64,7 @@ fn beside(view: &RunView) -> Html {
     }
 }
 
-/// Why some groups are not drawn at first.
+/// Explains why some groups are not drawn by default.
 fn single(names: &[String]) -> String {
     let names: Vec<String> = names.iter().map(|name| visible(name)).collect();
     let (hold, them) = if names.len() == 1 { ("holds", "it") } else { ("hold", "them") };
@@ -74,7 +74,6 @@ fn single(names: &[String]) -> String {
     )
 }
 
-/// The section below the timeline.
 #[component]
 pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
     let by = use_state(Grouping::default);
