@@ -109,8 +109,7 @@ pub enum Why {
     Stop,
 }
 
-/// An action deferred until the user confirms that the running write may be stopped, or until the
-/// write has finished.
+/// An action deferred until the user confirms it, since it would stop the running write.
 #[derive(Clone)]
 pub struct Pending {
     /// The reason to show in the question.

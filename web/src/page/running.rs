@@ -1,4 +1,4 @@
-//! A conversion while it runs, when it is done, and when it failed.
+//! The convert sheet while a conversion runs, when it is complete, and when it has failed.
 
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ use crate::protocol::error::ErrorText;
 use crate::protocol::finding::Severity;
 use crate::state::{fmt, tape};
 
-/// A number with what it is.
+/// Renders a number with its label.
 pub fn figure(label: &'static str, value: String) -> Html {
     html! { <div class="fig"><span class="lab">{ label }</span><span class="big">{ value }</span></div> }
 }
@@ -31,7 +31,8 @@ fn plan_of(convert: &Convert) -> Option<&Rc<Planned>> {
     }
 }
 
-/// Bytes and milliseconds of the last few seconds: the rate follows the disk, not the start.
+/// Returns the bytes and milliseconds of the last few seconds, so that the rate reflects the
+/// current speed and not the average since the start.
 pub(super) fn recent(now: &Running, past: &[(u64, f64)]) -> (u64, f64) {
     let from =
         past.iter().find(|(_, millis)| now.millis - millis < 4000.0).copied().unwrap_or((0, 0.0));
@@ -42,19 +43,19 @@ pub(super) fn recent(now: &Running, past: &[(u64, f64)]) -> (u64, f64) {
     }
 }
 
-/// Where on the output's tape the work is: what is done counts logical bytes, and compression
-/// makes fewer of them.
+/// Returns the progress in bytes of the output's tape. `done` counts logical bytes, of which
+/// compression makes fewer, so it is scaled.
 fn on_tape(plan: &Planned, now: &Running) -> u64 {
     let whole: u64 = plan.runs.iter().map(|run| run.1).sum();
     (now.done as f64 / now.total.max(1) as f64 * whole as f64) as u64
 }
 
-/// How far something is, how fast, and how long it takes from here.
+/// Renders progress, rate and remaining time.
 pub fn figures(what: &'static str, now: &Running, past: &[(u64, f64)]) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let (bytes, millis) = recent(now, past);
     let rate = if now.millis < 250.0 { "\u{2026}".to_owned() } else { fmt::rate(bytes, millis) };
-    // An estimate before two seconds would only jump.
+    // Within the first two seconds an estimate is too unstable to show.
     let left = if now.millis < 2000.0 || bytes == 0 {
         "\u{2026}".to_owned()
     } else {
@@ -71,7 +72,7 @@ pub fn figures(what: &'static str, now: &Running, past: &[(u64, f64)]) -> Html {
     }
 }
 
-/// A conversion while it runs.
+/// Renders a running conversion.
 pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u64, f64)]) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let cancel = {
@@ -104,12 +105,12 @@ pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u6
     }
 }
 
-/// The rate over time, once there is some time to show.
+/// Renders the rate over time once there are enough points.
 fn chart(past: &[(u64, f64)]) -> Html {
     if past.len() < 4 {
         return html! {};
     }
-    // Sixty points at most: each the mean over its share of the time.
+    // At most 60 points, each the mean over its interval.
     let step = past.len().div_ceil(60);
     let points: Vec<(f64, f64)> = past
         .iter()
@@ -154,7 +155,7 @@ fn chart(past: &[(u64, f64)]) -> Html {
     }
 }
 
-/// A conversion that is complete.
+/// Renders a complete conversion.
 pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&File>) -> Html {
     let again = {
         let actor = actor.clone();
@@ -221,7 +222,7 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
     }
 }
 
-/// What came of opening it again; says no more than that.
+/// Renders the result of reading the written file back, and claims no more than was checked.
 fn read_back(wrong: Option<&ErrorText>) -> Html {
     match wrong {
         Some(error) => html! {
@@ -235,7 +236,7 @@ fn read_back(wrong: Option<&ErrorText>) -> Html {
     }
 }
 
-/// A conversion that failed.
+/// Renders a failed conversion.
 pub fn failed_body(
     actor: &Actor,
     convert: &Convert,

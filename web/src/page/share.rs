@@ -1,5 +1,5 @@
-//! The share sheet: a link with what is in it on the left, what the other person sees on the right;
-//! and opening such a link.
+//! The share sheet: the link and its content on the left, what the recipient sees on the right.
+//! Also opens such links.
 
 use std::rc::Rc;
 
@@ -22,13 +22,14 @@ use crate::state::fmt;
 use crate::state::share::{KINDS, fits, is_reachable, to_be_told};
 use crate::state::work::OpenWork;
 
-/// The most characters of a link, as the core has it.
+/// Maximum number of characters of a link, as defined by the core.
 const MOST: u64 = statelens_inspect::share::MOST_CHARACTERS as u64;
 
-/// What begins the part of an address behind the `#` if it holds a summary.
+/// Start of a URL's fragment that holds a summary.
 pub const MARK: &str = "#s=";
 
-/// Opens the summary that the page's own address holds, now and whenever that changes.
+/// Opens the summary in the fragment of the page's URL, when the page loads and when the URL
+/// changes.
 #[hook]
 pub fn use_link_of_page(actor: &Actor) {
     let open = {
@@ -48,19 +49,19 @@ pub fn use_link_of_page(actor: &Actor) {
     use_effect_with((), move |()| open());
 }
 
-/// The address of the page without what it was asked for.
+/// Returns the page's URL without query and fragment.
 fn base() -> String {
     let href = web_sys::window().and_then(|window| window.location().href().ok());
     let href = href.unwrap_or_default();
     href.split(['#', '?']).next().unwrap_or_default().to_owned()
 }
 
-/// The link, as it is given away.
+/// Returns the link in the form to be shared.
 fn address(link: &str) -> String {
     format!("{}{link}", to_be_told(&base()))
 }
 
-/// Copies the link that is shown; false if there is none.
+/// Copies the shown link. Returns false if there is none.
 pub fn copy_link(shared: Option<&Rc<SharedSummary>>) -> bool {
     let link = shared.and_then(|shared| shared.link.as_ref().ok());
     if let Some(link) = link {
@@ -69,22 +70,22 @@ pub fn copy_link(shared: Option<&Rc<SharedSummary>>) -> bool {
     link.is_some()
 }
 
-/// The share sheet.
+/// Properties of the share sheet.
 #[derive(Properties, PartialEq)]
 pub struct ShareProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// The last that the worker made.
+    /// The latest summary that the worker made.
     pub shared: Option<Rc<SharedSummary>>,
-    /// Reading everything.
+    /// The state of reading everything.
     pub verification: Verification,
-    /// Whether all tensors were read, which changes what can be shared.
+    /// Whether all tensors have been read, which adds statistics to what can be shared.
     pub scanned: bool,
-    /// Bytes that were read in a millisecond, if that was measured.
+    /// Measured speed in bytes per millisecond.
     pub rate: Option<f64>,
-    /// For a remote checkpoint, how many bytes one action may fetch.
+    /// Maximum bytes that one action may fetch, for a remote checkpoint.
     pub cap: Option<u64>,
-    /// The server that the checkpoint is on, if it is a remote one.
+    /// The server of the checkpoint, if it is remote.
     pub host: Option<AttrValue>,
 }
 
@@ -120,13 +121,13 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     let plain = options.keys == LinkKeys::Plain;
     let tick = |change| plain.then(|| set(change).reform(|_: Event| ()));
     let address = shared.link.as_ref().ok().map(|link| address(link));
-    // As it is here: with the secret of a local server, which a link has not.
+    // The URL for this browser includes the secret of a local server, which shared links omit.
     let here = shared.link.as_ref().ok().map(|link| format!("{}{link}", base()));
     let copy_all = {
         let (shared, copied) = (shared.clone(), copied.clone());
         Callback::from(move |_: MouseEvent| copied.set(copy_link(Some(&shared))))
     };
-    // What is shown was made for what is chosen; until then it is not given away.
+    // While the shown link was made for other options, it can't be shared.
     let late = shared.options != *options;
     html! {
         <SheetFrame title="Share what is in it" class="sharing" {aside}>
@@ -189,7 +190,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     }
 }
 
-/// Reading everything, for what the summary has of values.
+/// Renders the offer to read everything, which adds statistics of values to the summary.
 fn statistics(actor: &Actor, props: &ShareProps) -> Html {
     let work = &props.work;
     if work.opened.summary || work.sums.bytes == 0 {
@@ -233,7 +234,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
     html! { <div class="fs"><span class="lab">{ "Statistics" }</span><div>{ body }</div></div> }
 }
 
-/// The link, how long it is, and where that fits.
+/// Renders the link, its length, and a gauge of where links of that length are accepted.
 fn link_part(shared: &SharedSummary, address: Option<&str>) -> Html {
     let wide = (shared.length as f64 / MOST as f64 * 100.0).min(100.0);
     html! {
@@ -295,7 +296,7 @@ fn about(keys: LinkKeys) -> &'static str {
     }
 }
 
-/// What a link holds, as whoever opens it finds it.
+/// Renders the content of the link as its recipient sees it.
 fn seen(work: &OpenWork, shared: &SharedSummary) -> Html {
     let opened = &work.opened;
     html! {
@@ -304,7 +305,7 @@ fn seen(work: &OpenWork, shared: &SharedSummary) -> Html {
             <div class="m sums"><span>{ fmt::count(work.opened.model_params) }<span class="dim">{ " params" }</span></span>
                 <span>{ fmt::bytes(work.sums.bytes) }</span>
                 <span>{ fmt::exact(work.sums.tensors) }<span class="dim">{ " tensors" }</span></span></div>
-            // The tape names states.
+            // The tape shows names of states, so it is for plain keys only.
             if work.sums.bytes > 0 && shared.options.keys == LinkKeys::Plain { <TapeView parts={work.parts.clone()} layers={work.layers.clone()} /> }
             <ul class="shared-keys" tabindex="0" aria-label="Keys">
                 { for shared.lines.iter().map(|line| html! {

@@ -1,4 +1,5 @@
-//! A sheet from the right, over a scrim: traps focus, closes with Escape or the cross.
+//! A sheet that slides in from the right over a scrim. It traps the focus and closes with Escape or
+//! the cross.
 
 use yew::prelude::*;
 
@@ -7,22 +8,22 @@ use crate::page::marks::cross;
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 
-/// A sheet.
+/// Properties of a sheet.
 #[derive(Properties, PartialEq)]
 pub struct SheetProps {
-    /// Its title.
+    /// Title of the sheet.
     pub title: AttrValue,
-    /// What stands beside the title.
+    /// Content next to the title.
     #[prop_or_default]
     pub aside: Html,
-    /// More classes.
+    /// Additional CSS classes.
     #[prop_or_default]
     pub class: Classes,
-    /// The body and the foot.
+    /// Body and footer.
     pub children: Html,
 }
 
-/// A sheet.
+/// The frame of a sheet.
 #[component]
 pub fn SheetFrame(props: &SheetProps) -> Html {
     let actor = use_context::<Actor>();

@@ -1,4 +1,4 @@
-//! All shortcuts.
+//! The list of keyboard shortcuts.
 
 use yew::prelude::*;
 
@@ -75,7 +75,7 @@ const GROUPS: [&[ShortcutGroup]; 3] = [
     ],
 ];
 
-/// All shortcuts.
+/// The sheet with all keyboard shortcuts.
 #[component]
 pub fn ShortcutsSheet() -> Html {
     let actor = use_context::<Actor>();

@@ -1,4 +1,4 @@
-//! The first screen: drop, open, or look at an example.
+//! The start screen: drop a file, open one, or view an example.
 
 use yew::prelude::*;
 
@@ -25,12 +25,12 @@ const READS: [(&str, &str); 5] = [
     ("PyTorch DCP", ".distcp"),
 ];
 
-/// What the page does.
+/// Introduction to the page.
 const ABOUT: &str = "A file, its shards, or a whole folder. Statelens shows what is in it, checks it and converts it. It reads only the structure first, so 100 GB opens as fast as 100 kB.";
-/// What becomes of a file that is dragged over the page.
+/// Explanation shown while a file is dragged over the page.
 const DRAGGED: &str = "Read in place. Nothing is copied or uploaded. Shards that belong together open as one checkpoint.";
 
-/// The first screen, with how many things are dragged over the page.
+/// Renders the start screen, with the number of items being dragged over the page.
 pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLink>) -> Html {
     let over = dragged.is_some();
     let on = |act: fn(&Actor)| {
@@ -49,7 +49,7 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLin
                 </button>
             </header>
             <div class="say">
-                // Both texts have one place, so that nothing below moves while a file is dragged.
+                // Both texts share one place, so that nothing below moves while a file is dragged.
                 <div class="texts">
                     <div class="text">
                         <h1 aria-live="polite">{ heading(dragged) }</h1>

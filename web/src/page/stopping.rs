@@ -1,5 +1,6 @@
-//! What is being done when something else is opened, or the page is left: asks before a file that is
-//! being written is lost, and tells what was stopped. And what the page says of where bytes go.
+//! Interrupting running jobs when something else is opened or the page is left: asks before a file
+//! that is being written is lost, and reports which jobs were stopped. Also the note on where bytes
+//! go.
 
 use statelens_remote::Address;
 use wasm_bindgen::prelude::*;
@@ -15,7 +16,7 @@ use crate::page::model::{Action, PageModel, Pending, Screen, Why};
 use crate::protocol::ToWorker;
 use crate::protocol::finding::Severity;
 
-/// Asks what is to become of the file that is being written, if something else is to be opened.
+/// Renders the question whether the running write may be stopped, if an action waits for it.
 pub fn dialog(model: &PageModel, actor: &Actor) -> Html {
     let Some(pending) = &model.pending else { return html! {} };
     let convert = model.convert.as_ref();
@@ -28,9 +29,9 @@ pub fn dialog(model: &PageModel, actor: &Actor) -> Html {
 struct StopProps {
     actor: Actor,
     pending: Pending,
-    /// The file that is being written.
+    /// Name of the file that is being written.
     name: AttrValue,
-    /// False if that is complete by now.
+    /// Whether it is still being written; false once it is complete.
     writes: bool,
 }
 
@@ -46,7 +47,7 @@ fn StopDialog(props: &StopProps) -> Html {
         let (actor, pending) = (props.actor.clone(), props.pending.clone());
         Callback::from(move |_: MouseEvent| {
             actor.act(Action::Ask(None));
-            // What is opened stops it, which is told then.
+            // Opening something stops the write, and reports that.
             pending.go(&actor);
         })
     };
@@ -88,13 +89,13 @@ fn StopDialog(props: &StopProps) -> Html {
     }
 }
 
-/// Tells what was stopped, until that is read.
+/// Renders the notice until the user dismisses it.
 pub fn notice(model: &PageModel, actor: &Actor) -> Html {
     let read = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::Noticed))
     };
-    // Always there: what is read aloud when it changes must be there before.
+    // The live region is always present: screen readers announce only changes in existing regions.
     html! {
         <div role="status">
             if let Some(notice) = &model.notice {
@@ -107,7 +108,7 @@ pub fn notice(model: &PageModel, actor: &Actor) -> Html {
     }
 }
 
-/// Where bytes go: nowhere, or a server is asked for those that are needed.
+/// Renders the note on where bytes go: nothing leaves the page, or bytes are fetched from a server.
 pub fn privacy(host: Option<&str>) -> Html {
     match host {
         Some(host) => html! {
@@ -119,12 +120,12 @@ pub fn privacy(host: Option<&str>) -> Html {
     }
 }
 
-/// The server of an address.
+/// Returns the host of an address.
 pub fn host(address: &str) -> String {
     Address::parse(address).map_or_else(|_| address.to_owned(), |address| address.host().to_owned())
 }
 
-/// Has the worker forget what is not shown any more, which stops what it does with it.
+/// Lets the worker close a checkpoint that is no longer shown, which stops its jobs.
 #[hook]
 pub fn use_closing(model: &PageModel, actor: &Actor) {
     let left = matches!(model.screen, Screen::Start | Screen::Run) && model.work.is_none();
@@ -136,17 +137,17 @@ pub fn use_closing(model: &PageModel, actor: &Actor) {
     });
 }
 
-/// Has the browser ask before the page is left while a file is being written.
+/// Makes the browser ask for confirmation before the page is left while a file is being written.
 #[hook]
 pub fn use_staying(model: &PageModel) {
     let writes = model.convert.as_ref().is_some_and(Convert::is_running);
     use_effect_with(writes, |writes| {
         let ask = Closure::<dyn FnMut(Event)>::new(|event: Event| {
             event.prevent_default();
-            // Browsers that do not go by that go by this.
+            // For browsers that ignore `preventDefault` here.
             set(&event, "returnValue", &true.into());
         });
-        // Only while it is needed: a page that listens to this is not kept by browsers to go back to.
+        // The listener is added only while it is needed, since it disables the back/forward cache.
         let window = web_sys::window().filter(|_| *writes);
         let listener = ask.as_ref().unchecked_ref::<js_sys::Function>().clone();
         if let Some(window) = &window {

@@ -1,4 +1,4 @@
-//! The flattened state: virtual rows, of which only those in sight are in the document.
+//! The table of keys. It is virtual: only visible rows are in the document.
 
 use statelens_inspect::fold::{join, values_text};
 use statelens_inspect::visible;
@@ -20,7 +20,7 @@ use crate::state::table::{Column, Fold, FoldPattern, Table, TableLine, common_ki
 use crate::state::work::{OpenWork, Spot};
 use crate::text::sentence;
 
-/// The table.
+/// Properties of the table.
 #[derive(Properties, PartialEq)]
 pub struct TableProps {
     /// The open checkpoint.
@@ -35,7 +35,7 @@ fn lines(table: &Table, small: bool) -> Lines {
     Lines::of_heights(table.items.iter().map(height))
 }
 
-/// The table.
+/// The table of keys.
 #[component]
 pub fn TablePane(props: &TableProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -52,13 +52,13 @@ pub fn TablePane(props: &TableProps) -> Html {
             if let (Some(at), Some(element)) = (cursor, node.cast::<web_sys::Element>())
                 && at < lines.count()
             {
-                // Clear of the state row that sticks to the top.
+                // Leaves room for the sticky state row at the top.
                 reveal(&element, &lines, at, if small { 30.0 } else { 24.0 }, 1.0);
             }
         });
     }
     {
-        // Another arrangement begins at its top, unless it holds what is looked at.
+        // A new filter or sort order starts at the top.
         let node = node.clone();
         use_effect_with((work.filter.clone(), work.view.sort), move |_| {
             if let Some(element) = node.cast::<web_sys::Element>() {
@@ -90,7 +90,7 @@ pub fn TablePane(props: &TableProps) -> Html {
     }
 }
 
-/// The state that the first line in sight belongs to; a leaf at the top belongs to none.
+/// Returns the state of the first visible line; `None` for a top-level leaf.
 fn sticky_state(work: &OpenWork, line: usize) -> Option<usize> {
     let table = &work.table;
     let line = line.min(table.items.len().checked_sub(1)?);
@@ -176,7 +176,7 @@ fn line(
                 return actor.work(move |work| work.pick(at, reach));
             }
             match odd {
-                // What the mark is about, and not the first layer.
+                // Selects the leaf that the mark is about, and not the first layer of the fold.
                 Some(row) => actor.work(move |work| work.look_at_row(row)),
                 None => actor.work(move |work| work.look_at_line(at)),
             }
@@ -209,7 +209,7 @@ fn line(
     }
 }
 
-/// The first leaf of a line that holds NaN or infinity; `None` of a line that is looked at already.
+/// Returns the first leaf of a line that has NaN or infinite values.
 fn first_odd(work: &OpenWork, item: TableLine) -> Option<u32> {
     let is_odd = |row: &u32| {
         work.view.weights.get(*row).is_some_and(|values| values.nan + values.infinite > 0)
@@ -266,11 +266,11 @@ fn leaf(work: &OpenWork, id: u32, actor: &Actor) -> Html {
     }
 }
 
-/// `= target`: leads to the leaf that this one is.
+/// Renders a tie as `= target`, with a link to the target leaf.
 fn link(work: &OpenWork, target: &str, actor: &Actor) -> Html {
     let (_, tail) = fmt::key_parts(target);
     let tail = visible(tail);
-    // A short target is shown whole: its end alone would say less.
+    // A short target is shown in full.
     let text = if target.len() > 16 && tail.len() < target.len() {
         format!("\u{2026}{tail}")
     } else {
@@ -381,16 +381,16 @@ fn kid_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Actor)
     }
 }
 
-/// Looks at a row.
+/// Returns a callback that selects a row.
 fn onlook(actor: &Actor) -> Callback<u32> {
     let actor = actor.clone();
     Callback::from(move |row: u32| actor.work(move |work| work.look_at_row(row)))
 }
 
-/// What a small screen shows of values, in a line.
+/// Renders the statistics of values in one line, for small screens.
 fn small_values(work: &OpenWork, rows: impl Iterator<Item = u32>, several: bool) -> Html {
     let mut sum = work.view.weights.sum(rows);
-    // Of different tensors there is no one deviation.
+    // A standard deviation over different tensors is not meaningful.
     sum.std = sum.std.filter(|_| !several);
     let class = if sum.nan + sum.infinite > 0 { "vsum w-warn" } else { "vsum" };
     html! { <span {class}>{ weights::values_line(&sum) }</span> }
@@ -411,7 +411,8 @@ fn one<T: PartialEq>(mut items: impl Iterator<Item = T>) -> bool {
     items.next().is_none_or(|head| items.all(|item| item == head))
 }
 
-/// A size, with its share of the largest; a share under a hundredth would not be seen.
+/// Renders a size, with a bar for its share of the largest. Bars below 1 % would be invisible and
+/// are omitted.
 fn bytes_cell(bytes: Option<u64>, largest: u64) -> Html {
     let Some(bytes) = bytes else { return html! { <div class="c cb num" role="gridcell"></div> } };
     let share = bytes as f64 / largest.max(1) as f64;

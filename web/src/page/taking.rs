@@ -1,4 +1,4 @@
-//! Saving the numbers of a tensor, or of a slice of it, as a file of their own.
+//! Saving a tensor, or a slice of it, to a file of its own.
 
 use yew::prelude::*;
 
@@ -10,37 +10,35 @@ use crate::protocol::looking::{LookingRequest, Take, TakeAs};
 use crate::state::fmt;
 use crate::state::instrument::Taking;
 
-/// What is saved.
+/// Properties of the buttons.
 #[derive(Properties, PartialEq)]
 pub(super) struct SaveAsProps {
-    /// The row of the tensor.
     pub(super) row: u32,
-    /// Its key.
+    /// Key of the tensor.
     pub(super) tensor: AttrValue,
-    /// The slice, as Python has it between brackets; nothing of the whole tensor.
+    /// The slice in Python syntax, without brackets; empty for the whole tensor.
     #[prop_or_default]
     pub(super) slice: String,
-    /// What is saved, in words.
+    /// Label of the buttons.
     #[prop_or(AttrValue::Static("save as"))]
     pub(super) label: AttrValue,
-    /// Its dtype.
     pub(super) dtype: AttrValue,
-    /// Formats of the whole tensor that the sheet for converting writes: ids and extensions.
+    /// Formats that the convert sheet writes for the whole tensor: pairs of id and extension.
     #[prop_or_default]
     pub(super) targets: Vec<(String, String)>,
 }
 
-/// A key, with the slice of it, as Python has it.
+/// Returns a key with its slice in Python syntax.
 pub(super) fn sliced_key(key: &str, slice: &str) -> String {
     if slice.is_empty() { key.to_owned() } else { format!("{key}[{slice}]") }
 }
 
-/// Whether NumPy has no such dtype, so that numbers are offered as float32.
+/// Returns whether NumPy does not have the dtype, so that a cast to float32 is offered.
 fn is_short(dtype: &str) -> bool {
     dtype == "bfloat16" || dtype.starts_with("float8") || dtype.starts_with("float4")
 }
 
-/// The buttons.
+/// The buttons, one for each format.
 #[component]
 pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -60,7 +58,7 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
         });
         html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }
     };
-    // The sheet for converting has some of the whole tensor.
+    // Formats of the convert sheet have their own buttons.
     let sheet = |kind: &&TakeAs| props.targets.iter().any(|(_, end)| end == kind.extension());
     let kinds = TakeAs::ALL;
     let kinds = kinds.iter().filter(|kind| !sheet(kind));
@@ -85,7 +83,7 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
     }
 }
 
-/// How far a file is.
+/// Renders the progress of saving, or its error.
 pub(super) fn how_far(actor: &Actor, taking: &Taking) -> Html {
     match taking {
         Taking::No => html! {},

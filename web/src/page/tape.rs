@@ -1,4 +1,4 @@
-//! The tape: the state on an exact byte axis, with the lens at what is looked at.
+//! The tape: the state along an axis of bytes, drawn to scale, with the lens at the selection.
 
 use std::rc::Rc;
 
@@ -13,32 +13,32 @@ use crate::state::dtype::{self, short};
 use crate::state::fmt;
 use crate::state::tape::{StateShare, Tape, lay_out};
 
-/// A tape.
+/// Properties of a tape.
 #[derive(Properties, PartialEq)]
 pub struct TapeProps {
-    /// What it shows.
+    /// The states to show, with the bytes of their dtypes.
     pub parts: Rc<Vec<StateShare>>,
-    /// Where layers begin, in bytes.
+    /// Offsets of the layers in bytes.
     #[prop_or_default]
     pub layers: Rc<Vec<u64>>,
-    /// The byte that is looked at.
+    /// The selected byte.
     #[prop_or_default]
     pub lens: Option<u64>,
-    /// How many bytes are written, where the tape shows progress.
+    /// Number of bytes written, if the tape shows progress.
     #[prop_or_default]
     pub done: Option<u64>,
     /// Called with the byte that was clicked.
     #[prop_or_default]
     pub onpick: Option<Callback<u64>>,
-    /// Called with how many tensors the keyboard goes on.
+    /// Called with the number of tensors to move by, when a key is pressed.
     #[prop_or_default]
     pub onstep: Option<Callback<i64>>,
-    /// The key of what is looked at.
+    /// The key of the selection.
     #[prop_or_default]
     pub at: Option<AttrValue>,
 }
 
-/// A tape.
+/// The tape.
 #[component]
 pub fn TapeView(props: &TapeProps) -> Html {
     let node = use_node_ref();
@@ -81,7 +81,7 @@ pub fn TapeView(props: &TapeProps) -> Html {
             onstep.emit(by);
         })
     });
-    // With keys it is a slider over the state; else a picture.
+    // If it handles keys, its role is a slider over the state; otherwise an image.
     let slides = onkeydown.is_some();
     let lensed = props.lens.unwrap_or_default();
     html! {
@@ -102,7 +102,7 @@ pub fn TapeView(props: &TapeProps) -> Html {
     }
 }
 
-/// The tape in words.
+/// Describes the tape in words, for screen readers.
 fn told(parts: &[StateShare]) -> String {
     let parts: Vec<String> = parts
         .iter()
@@ -125,7 +125,7 @@ fn stretches(tape: &Tape, top: f64, done: Option<u64>) -> Html {
             { for tape.stretches.iter().map(|stretch| html! {
                 <rect x={format!("{:.1}", stretch.x)} y={top.to_string()} width={format!("{:.1}", stretch.width)} height="12"
                     fill={match stretch.family {
-                        // Structure that a writer makes; tensors are never plain values.
+                        // The file structure that a writer adds; tensors never have this family.
                         Some(DTypeFamily::Value) => "var(--line-2)",
                         Some(family) => family.color(),
                         None => "var(--ink-3)",
@@ -199,7 +199,7 @@ fn labels(tape: &Tape, small: bool, width: f64) -> Html {
     }
 }
 
-/// The ring that means: you are looking at this.
+/// Renders the ring that marks the selection.
 fn lens(x: f64, top: f64, small: bool) -> Html {
     let (cx, cy) = (format!("{x:.1}"), (top + 6.0).to_string());
     let r = if small { 9.0 } else { 10.5 };
@@ -212,7 +212,7 @@ fn lens(x: f64, top: f64, small: bool) -> Html {
     }
 }
 
-/// What is written, as the parts of a tape.
+/// Returns the output of a plan as the parts of a tape.
 pub fn output_parts(plan: &Planned) -> Rc<Vec<StateShare>> {
     let runs =
         plan.runs.iter().map(|(name, bytes)| (short(name), dtype::family(name), *bytes)).collect();

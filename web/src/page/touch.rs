@@ -1,5 +1,5 @@
-//! Picking rows by touch, where there is no key to hold: a finger that rests on a row picks it, and while
-//! something is picked, a tap picks more.
+//! Picking rows by touch, without modifier keys: a long press picks a row, and while rows are
+//! picked, a tap picks more.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,11 +11,11 @@ use yew::prelude::*;
 
 use crate::page::model::actor::Actor;
 
-/// Milliseconds that a finger rests, and pixels that it may move meanwhile.
+/// Milliseconds of a long press, and pixels that the finger may move meanwhile.
 const REST: u32 = 450;
 const STILL: f64 = 10.0;
 
-/// What a finger does on the table.
+/// State of a touch on the table.
 #[derive(Clone, Default)]
 pub(super) struct Resting(Rc<RestingState>);
 
@@ -23,7 +23,7 @@ pub(super) struct Resting(Rc<RestingState>);
 struct RestingState {
     timer: RefCell<Option<Timeout>>,
     from: Cell<(f64, f64)>,
-    /// The finger that is on the table has picked already.
+    /// Whether the current touch has already picked a row.
     picked: Cell<bool>,
 }
 
@@ -34,12 +34,12 @@ impl PartialEq for Resting {
 }
 
 impl Resting {
-    /// Whether a click is the end of a touch that has picked already.
+    /// Returns whether a click ends a touch that has already picked a row, and resets that.
     pub(super) fn has_picked(&self) -> bool {
         self.0.picked.take()
     }
 
-    /// What the element that has the rows listens to.
+    /// Returns the listeners for pointer down, move and end on the element that has the rows.
     pub(super) fn listeners(&self, actor: &Actor) -> [Callback<PointerEvent>; 3] {
         let (state, actor) = (self.0.clone(), actor.clone());
         let down = Callback::from(move |event: PointerEvent| {
@@ -63,12 +63,12 @@ impl Resting {
             }
         });
         let state = self.0.clone();
-        // The browser scrolls, or the finger is gone.
+        // The browser scrolls, or the finger was lifted.
         let ended = Callback::from(move |_: PointerEvent| drop(state.timer.replace(None)));
         [down, moved, ended]
     }
 
-    /// A finger that rests on a row opens no menu.
+    /// Returns a listener that suppresses the context menu during a long press.
     pub(super) fn menu(&self) -> Callback<MouseEvent> {
         let state = self.0.clone();
         Callback::from(move |event: MouseEvent| {
@@ -79,7 +79,7 @@ impl Resting {
     }
 }
 
-/// Whether a click is a tap of a finger.
+/// Returns whether a click was made by touch.
 pub(super) fn is_tap(event: &MouseEvent) -> bool {
     event.dyn_ref::<PointerEvent>().is_some_and(|event| event.pointer_type() == "touch")
 }
@@ -88,7 +88,7 @@ fn place(event: &PointerEvent) -> (f64, f64) {
     (f64::from(event.client_x()), f64::from(event.client_y()))
 }
 
-/// The line of the table that an event is on.
+/// Returns the index of the table line that an event is on.
 fn line_of(event: &Event) -> Option<usize> {
     let target = event.target()?.dyn_into::<Element>().ok()?;
     let row = target.closest(".row[aria-selected]").ok().flatten()?;

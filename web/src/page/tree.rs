@@ -1,5 +1,4 @@
-//! The tree of modules beside the table: virtual lines, of which only those in sight are in the
-//! document.
+//! The tree of modules beside the table. It is virtual: only visible lines are in the document.
 
 use std::rc::Rc;
 
@@ -15,19 +14,19 @@ use crate::protocol::understanding::Understood;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
-/// The tree.
+/// Properties of the tree.
 #[derive(Properties, PartialEq)]
 pub struct TreeProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// What the model is.
+    /// The worker's description of the model.
     pub understood: Option<Rc<Understood>>,
-    /// What stands above the tree.
+    /// Content above the tree.
     #[prop_or_default]
     pub children: Html,
 }
 
-/// The tree.
+/// The tree of modules.
 #[component]
 pub fn TreePane(props: &TreeProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -40,8 +39,8 @@ pub fn TreePane(props: &TreeProps) -> Html {
     let total = lines.total();
     let last = use_mut_ref(|| (None, 0.0));
     {
-        // The line that holds what is looked at stays in sight, also when what stands below the tree comes later. One
-        // that was scrolled out of sight stays out of it.
+        // Keeps the selected line visible, also when content below the tree appears later and
+        // shrinks it. A line that the user scrolled out of view is left there.
         let (node, last) = (node.clone(), last.clone());
         use_effect_with((at, sight.height), move |&(at, height)| {
             let (before, was) = last.replace((at, height));
@@ -66,7 +65,7 @@ pub fn TreePane(props: &TreeProps) -> Html {
             }
         })
     };
-    // What is out of sight isn't in the document, so that nothing there can be named.
+    // Only lines in the document can be referenced by `aria-activedescendant`.
     let active = at.filter(|at| (sight.first..sight.end).contains(at));
     html! {
         <nav class="tree" aria-label="Tree">
@@ -83,7 +82,7 @@ pub fn TreePane(props: &TreeProps) -> Html {
     }
 }
 
-/// What is free above a line that was scrolled to.
+/// Pixels kept free above a line that is scrolled to; twice that below it.
 const MARGIN: f64 = 8.0;
 
 fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) -> Html {
@@ -135,12 +134,12 @@ fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) 
     }
 }
 
-/// The keys of a tree, as in any other; whether it was one of them.
+/// Handles a key with the usual meaning in a tree. Returns whether the key has one.
 fn press(event: &KeyboardEvent, actor: &Actor, work: &OpenWork, page: usize) -> bool {
     let key = event.key();
     let is_known = step(&key, work, page).is_some();
     if is_known {
-        // From where it is by then: keys may come faster than the page is drawn.
+        // Computed again from the current selection: keys may arrive faster than the page renders.
         actor.work(move |work| match step(&key, work, page) {
             Some(TreeStep::Go(at)) => work.look_at_branch(at),
             Some(TreeStep::Toggle(at)) => work.toggle_branch(work.tree.identity(at)),
@@ -150,13 +149,13 @@ fn press(event: &KeyboardEvent, actor: &Actor, work: &OpenWork, page: usize) -> 
     is_known
 }
 
-/// What a key does: goes to a line, or opens or shuts it.
+/// The effect of a key: selects a line, or opens or closes it.
 enum TreeStep {
     Go(usize),
     Toggle(usize),
 }
 
-/// What this key does, if it is one of a tree; so many lines are a page.
+/// Returns the effect of a key; `None` if the tree does not use the key. A page has `page` lines.
 fn step(key: &str, work: &OpenWork, page: usize) -> Option<TreeStep> {
     use TreeStep::{Go, Toggle};
     let lines = &work.tree.lines;

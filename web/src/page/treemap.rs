@@ -1,4 +1,4 @@
-//! Where the bytes are: boxes in the place of the table, by tree or by dtype.
+//! The treemap of bytes, shown instead of the table, by module or by dtype.
 
 use std::rc::Rc;
 
@@ -19,17 +19,17 @@ use crate::state::fmt;
 use crate::state::treemap::{ByDtype, TreemapView, lay_out};
 use crate::state::work::OpenWork;
 
-/// Boxes that are told to those who don't see them.
+/// Number of boxes listed for screen readers.
 const TOLD: usize = 40;
 
 impl Actor {
-    /// Shows the treemap in the place of the table.
+    /// Shows the treemap instead of the table.
     pub fn show_treemap(&self) {
         self.act(Action::Tab(Tab::Keys));
         self.act(Action::Treemap(Some(TreemapView::default())));
     }
 
-    /// Goes out of what was gone into last, or back to the table.
+    /// Zooms out by one level, or goes back to the table.
     pub fn leave_treemap(&self, view: &TreemapView) {
         let mut view = view.clone();
         let out = view.way.pop().is_some();
@@ -37,7 +37,7 @@ impl Actor {
     }
 }
 
-/// Shows the treemap, or the table again; whether anything is open.
+/// Toggles between treemap and table. Returns whether a checkpoint is open.
 pub fn toggle(model: &PageModel, actor: &Actor) -> bool {
     match (&model.treemap, model.screen) {
         (Some(_), Screen::Work) => actor.act(Action::Treemap(None)),
@@ -47,14 +47,14 @@ pub fn toggle(model: &PageModel, actor: &Actor) -> bool {
     true
 }
 
-/// The treemap.
+/// Properties of the treemap.
 #[derive(Properties, PartialEq)]
 pub struct TreemapProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// How it is looked at.
+    /// The grouping and the zoom path.
     pub view: TreemapView,
-    /// What the model is.
+    /// The worker's description of the model.
     pub understood: Option<Rc<Understood>>,
 }
 
@@ -80,7 +80,7 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
     let chosen = use_state(|| None::<usize>);
     let at = current(&map, *chosen, work, view.by_dtype);
     {
-        // It has the keyboard from the start, and again after going in or out.
+        // The treemap takes the focus when it is shown, and again after zooming.
         let node = node.clone();
         use_effect_with(view.clone(), move |_| {
             if let Some(element) = node.cast::<web_sys::HtmlElement>() {
@@ -117,7 +117,7 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
                 ("ArrowDown", Some(at)) => map.beside(at, (0.0, 1.0)),
                 ("ArrowUp", Some(at)) => map.beside(at, (0.0, -1.0)),
                 ("ArrowRight" | "ArrowDown" | "ArrowLeft" | "ArrowUp" | "Home", _) => largest(&map),
-                // The box around it, if it is a leaf itself.
+                // For a leaf, the box around it.
                 ("Enter", Some(at)) => {
                     let around = map.cells.get(at).and_then(|cell| match cell.deep {
                         true => Some(at),
@@ -143,7 +143,8 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
                 callback.emit(index);
             })
         };
-        // What holds others is gone into, as by Enter; a leaf is shown in the inspector.
+        // A click zooms into a box that contains others, as Enter does; a leaf is shown in the
+        // inspector.
         let act = if cell.deep { &enter } else { &choose };
         draw(&map, index, at == Some(index), of_cell(act))
     });
@@ -165,7 +166,7 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
     }
 }
 
-/// The box that is looked at: the one that was chosen, or that which holds what was chosen elsewhere.
+/// Returns the selected box: the chosen one, or the one that contains the row selected elsewhere.
 fn current(map: &Treemap, chosen: Option<usize>, work: &OpenWork, by_dtype: bool) -> Option<usize> {
     let row = work.row()?;
     let is_it = |at: &usize| map.cells.get(*at).is_some_and(|cell| cell.row == row);
@@ -175,7 +176,7 @@ fn current(map: &Treemap, chosen: Option<usize>, work: &OpenWork, by_dtype: bool
     })
 }
 
-/// The largest of the boxes that hold no others.
+/// Returns the largest of the boxes that contain no others.
 fn largest(map: &Treemap) -> Option<usize> {
     let boxes = map.cells.iter().enumerate().rev().filter(|(_, cell)| !cell.open);
     boxes.max_by_key(|(_, cell)| cell.sums.bytes).map(|(at, _)| at)
@@ -238,7 +239,7 @@ fn draw(map: &Treemap, index: usize, selected: bool, onclick: Callback<MouseEven
         when(selected, "sel"),
         family(&cell.dtype).class(),
     ]);
-    // A letter takes some 7 dots; less than three are none.
+    // A letter is about 7 pixels wide; a name needs room for at least three.
     let named = rect.wide >= 26.0 && rect.high >= 15.0;
     let typed = named && !cell.open && rect.high >= 32.0;
     html! {
@@ -253,13 +254,13 @@ fn draw(map: &Treemap, index: usize, selected: bool, onclick: Callback<MouseEven
 
 fn label(cell: &Cell, all: Option<u64>) -> Html {
     let times = if cell.times > 1 { format!(" \u{d7}{}", cell.times) } else { String::new() };
-    // A name that runs from right to left would turn the number around.
+    // `bdi` isolates names in right-to-left scripts, which would otherwise reorder the number.
     let share = all.map(|all| format!(" \u{b7} {} %", fmt::percent(cell.sums.bytes, all)));
     let (bytes, share) = (fmt::bytes(cell.sums.bytes), share.unwrap_or_default());
     html! { <><bdi>{ visible(&cell.name) }</bdi>{ format!("{times}  {bytes}{share}") }</> }
 }
 
-/// The same as a table, for those who don't see it.
+/// Renders the largest boxes as a table, for screen readers.
 fn table(map: &Treemap) -> Html {
     let mut cells: Vec<&Cell> = map.cells.iter().filter(|cell| !cell.open).collect();
     cells.sort_by_key(|cell| std::cmp::Reverse(cell.sums.bytes));

@@ -1,4 +1,5 @@
-//! What the model is: a few lines below the tree, and all of it where nothing is chosen.
+//! The description of the model: a few lines below the tree, and all of it in the inspector when
+//! nothing is selected.
 
 use std::rc::Rc;
 
@@ -11,11 +12,12 @@ use crate::page::model::{Action, PageModel, Tab};
 use crate::protocol::ToWorker;
 use crate::protocol::understanding::{FactLine, Understood};
 
-/// Milliseconds without a letter in the filter before it is asked what the model is: for very many keys
-/// that takes a core for a while, which the filter needs more.
+/// Milliseconds without a keystroke in the filter before the description is requested. With very
+/// many keys, computing it occupies a core for a while, which the filter needs more.
 const REST: u32 = 250;
 
-/// Asks what the model is whenever something is opened, once whoever types right away has stopped.
+/// Requests the description of the model after a checkpoint was opened, once the user has stopped
+/// typing in the filter.
 #[hook]
 pub fn use_understanding(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let asked = use_mut_ref(|| 0);
@@ -33,7 +35,7 @@ pub fn use_understanding(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     });
 }
 
-/// A few lines.
+/// Renders the short description.
 pub fn foot(actor: &Actor, told: &Understood) -> Html {
     let all = {
         let actor = actor.clone();
@@ -47,7 +49,7 @@ pub fn foot(actor: &Actor, told: &Understood) -> Html {
         Callback::from(move |_: MouseEvent| actor.show_treemap())
     };
     let find = |name: &str| told.facts.iter().find(|fact| fact.name == name);
-    // Two of a kind share a line, as drawn.
+    // Related facts share a line.
     let pairs = [
         ("family", "", ""),
         ("layers", "", ""),
@@ -81,7 +83,7 @@ pub fn foot(actor: &Actor, told: &Understood) -> Html {
     }
 }
 
-/// All of it.
+/// Renders the full description.
 pub fn all(actor: &Actor, told: &Rc<Understood>) -> Html {
     if told.facts.is_empty() {
         return html! {};
@@ -112,7 +114,7 @@ pub fn all(actor: &Actor, told: &Rc<Understood>) -> Html {
     }
 }
 
-/// Parameters by part, with bars.
+/// Renders the parameters by part, with bars.
 pub fn parts(told: &Understood) -> Html {
     html! {
         <ul class="parts" aria-label="Parameters by part">
@@ -151,7 +153,8 @@ fn fact(line: &FactLine) -> Html {
     }
 }
 
-/// Where a fact comes from: a config or the file's own metadata name it, or names and shapes tell it.
+/// Returns the source of a fact: a config, the file's metadata, or an inference from names and
+/// shapes.
 fn source_word(line: &FactLine) -> String {
     let of_config = [".json", ".yaml", ".yml"].iter().any(|end| line.basis.contains(end));
     line.source.replace("read", if of_config { "from config" } else { "from the file" })

@@ -1,4 +1,4 @@
-//! Verifying: what is looked at, how far it is, and what came of it.
+//! The verify sheet: the options, the progress, and the result.
 
 use std::rc::Rc;
 
@@ -26,19 +26,20 @@ use crate::state::work::OpenWork;
 use crate::text::title;
 
 impl Actor {
-    /// Changes what is verified, or how far that is.
+    /// Changes the options or the stage of the verification.
     pub(in crate::page) fn verify(&self, change: impl FnOnce(&mut Verification) + 'static) {
         self.act(Action::Verify(Box::new(change)));
     }
 }
 
-/// Stops reading.
+/// Stops the verification.
 pub fn stop(actor: &Actor) {
     actor.ask(&ToWorker::Verify(None));
     actor.verify(|verification| verification.stage = VerificationStage::Form);
 }
 
-/// Takes a file that is dropped on the sheet as the manifest; false for anything else.
+/// Takes a single file that is dropped on the sheet as the manifest. Returns false for anything
+/// else.
 pub fn takes(model: &PageModel, actor: &Actor, dropped: &[Dropped]) -> bool {
     match dropped {
         [one] if model.sheet == Some(Sheet::Verify) => {
@@ -50,13 +51,13 @@ pub fn takes(model: &PageModel, actor: &Actor, dropped: &[Dropped]) -> bool {
     }
 }
 
-/// Holds the checkpoint against another manifest, which has to be read for then.
+/// Sets the manifest. That stops a running verification, since everything must be read again.
 fn hold(actor: &Actor, manifest: Option<File>) {
     stop(actor);
     actor.verify(|verification| verification.manifest = manifest);
 }
 
-/// The button of the bar at the bottom, which also says how it stands.
+/// Renders the button in the status bar, which also shows progress and result.
 pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
     let actor = actor.clone();
     let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))));
@@ -66,7 +67,8 @@ pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
             html! { <b>{ format!("verifying {} %", fmt::percent(now.done, now.total.max(1))) }</b> }
         }
         VerificationStage::Done(done) => {
-            // The short of `it is not sound: 3 problems`, and all of what is not quite sound.
+            // Shortens `it is not sound: 3 problems`; a verdict of `sound` is shown in full, as it
+            // may have a qualification.
             let short = done.verdict.strip_prefix("it is ").unwrap_or(&done.verdict);
             let short = match done.sound {
                 true => short,
@@ -82,7 +84,7 @@ pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
     html! { <button class="textrow" id="verify" title="Verify (V)" {onclick}><span>{ text }</span></button> }
 }
 
-/// What stands before the answer.
+/// Renders the icon of the result.
 fn mark(done: &Verified) -> Html {
     match (done.sound, done.grade) {
         (true, Severity::Note) => good(),
@@ -91,22 +93,22 @@ fn mark(done: &Verified) -> Html {
     }
 }
 
-/// The sheet.
+/// Properties of the sheet.
 #[derive(Properties, PartialEq)]
 pub struct VerifyProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// What is asked for, and how far it is.
+    /// The options and the stage of the verification.
     pub verification: Verification,
-    /// For a remote checkpoint, how many bytes one action may fetch.
+    /// Maximum bytes that one action may fetch, for a remote checkpoint.
     pub cap: Option<u64>,
-    /// Bytes that were read in a millisecond, if that was measured.
+    /// Measured speed in bytes per millisecond.
     pub rate: Option<f64>,
-    /// Opens what was over a limit within ten times as much.
+    /// Opens the checkpoint again with ten times the limits, if a limit was reached.
     pub raise: Option<Callback<MouseEvent>>,
 }
 
-/// The sheet.
+/// The verify sheet.
 #[component]
 pub fn VerifySheet(props: &VerifyProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -189,7 +191,7 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
     }
 }
 
-/// Asks before far more is gone through than the files hold.
+/// Renders the check box for agreeing to unpack far more bytes than the files hold.
 pub fn far_more((bytes, stored): (u64, u64), sure: bool, onchange: Callback<Event>) -> Html {
     html! {
         <label class="check one"><input type="checkbox" class="cb far-more" checked={sure} {onchange} />
@@ -277,7 +279,7 @@ fn result(actor: &Actor, work: &OpenWork, done: &Rc<Verified>) -> Html {
     }
 }
 
-/// A line; its key leads to the row, if it is one.
+/// Renders a line of the result, with a link if its name is the key of a row.
 fn found(
     actor: &Actor,
     work: &OpenWork,

@@ -1,4 +1,4 @@
-//! Which of very many lines are in sight: only those are in the document.
+//! Virtual scrolling: determines the visible lines, since only those are in the document.
 
 use std::rc::Rc;
 
@@ -7,27 +7,27 @@ use yew::prelude::*;
 
 use crate::page::hooks::use_size;
 
-/// Lines kept beyond both edges, in pixels, so that a quick scroll shows no gap.
+/// Pixels of lines rendered beyond both edges, so that a quick scroll shows no gap.
 const SPARE: f64 = 240.0;
-/// What is taken for the height in sight until it is known.
+/// Assumed visible height in pixels until the real one is known.
 const LEAST: f64 = 200.0;
 
-/// Where lines lie: any is found without looking at the others.
+/// Positions of lines.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lines {
-    /// So many, each as high.
+    /// Lines of equal height.
     Even {
-        /// How many.
+        /// Number of lines.
         count: usize,
-        /// How high, in pixels.
+        /// Height of a line in pixels.
         each: f64,
     },
-    /// Where each begins, and where the last ends.
+    /// The top of each line and the bottom of the last one, in pixels.
     Tops(Rc<Vec<f64>>),
 }
 
 impl Lines {
-    /// Lines of several heights.
+    /// Creates lines of different heights.
     pub fn of_heights(heights: impl Iterator<Item = f64>) -> Self {
         let mut tops = Vec::with_capacity(heights.size_hint().0 + 1);
         let mut at = 0.0;
@@ -39,7 +39,7 @@ impl Lines {
         Self::Tops(Rc::new(tops))
     }
 
-    /// How many there are.
+    /// Returns the number of lines.
     pub fn count(&self) -> usize {
         match self {
             Self::Even { count, .. } => *count,
@@ -47,7 +47,8 @@ impl Lines {
         }
     }
 
-    /// Where a line begins; the one after the last begins where all end.
+    /// Returns the top of a line in pixels; for the index after the last one, the bottom of all
+    /// lines.
     pub fn top(&self, at: usize) -> f64 {
         match self {
             Self::Even { each, .. } => at as f64 * each,
@@ -55,12 +56,12 @@ impl Lines {
         }
     }
 
-    /// How high all are together.
+    /// Returns the total height in pixels.
     pub fn total(&self) -> f64 {
         self.top(self.count())
     }
 
-    /// The line at a height.
+    /// Returns the index of the line at a height in pixels.
     pub fn at(&self, y: f64) -> usize {
         let at = match self {
             Self::Even { each, .. } => (y / each) as usize,
@@ -70,21 +71,21 @@ impl Lines {
     }
 }
 
-/// What is in sight.
+/// The visible part of a scrolling element.
 pub struct Sight {
-    /// How far it is scrolled.
+    /// Scroll offset in pixels.
     pub top: f64,
-    /// How high what is in sight is; 0 until that is known.
+    /// Visible height in pixels; 0 until it is known.
     pub height: f64,
-    /// The first line to show.
+    /// The first line to render.
     pub first: usize,
-    /// The one after the last.
+    /// The line after the last one to render.
     pub end: usize,
-    /// To be called when the element is scrolled.
+    /// Must be called when the element is scrolled.
     pub onscroll: Callback<Event>,
 }
 
-/// Watches an element that scrolls over lines.
+/// Tracks which lines of a scrolling element are visible.
 #[hook]
 pub fn use_sight(node: &NodeRef, lines: &Lines) -> Sight {
     let (_, height) = use_size(node);
@@ -105,19 +106,19 @@ fn in_sight(lines: &Lines, top: f64, height: f64) -> (usize, usize) {
     if lines.count() == 0 {
         return (0, 0);
     }
-    // Lines may have become fewer since it was scrolled.
+    // The number of lines may have decreased since the last scroll.
     let top = top.min((lines.total() - height).max(0.0));
     let first = lines.at((top - SPARE).max(0.0));
     (first, lines.at(top + height.max(LEAST) + SPARE) + 1)
 }
 
-/// Whether a line is in sight when the element is that high.
+/// Returns whether a line is fully visible if the element has this height.
 pub fn shows(element: &Element, lines: &Lines, at: usize, height: f64) -> bool {
     let from = f64::from(element.scroll_top());
     lines.top(at) >= from && lines.top(at + 1) <= from + height
 }
 
-/// Scrolls as little as shows a line, with that much free above it and below.
+/// Scrolls the least that makes a line visible, with the given pixels free above and below it.
 pub fn reveal(element: &Element, lines: &Lines, at: usize, above: f64, below: f64) {
     let (top, bottom) = (lines.top(at), lines.top(at + 1));
     let from = f64::from(element.scroll_top());
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(in_sight(&lines, 0.0, 0.0), (0, 19));
         assert_eq!(in_sight(&lines, 2_400_000.0, 720.0), (99_990, 100_041));
         assert_eq!(in_sight(&lines, 24_000_000.0, 720.0).1, 1_000_000);
-        // Scrolled far down, and then most of them went.
+        // Scrolled far down before most of the lines were removed.
         let few = Lines::Even { count: 3, each: 24.0 };
         assert_eq!(in_sight(&few, 2_400_000.0, 720.0), (0, 3));
         assert_eq!(in_sight(&Lines::Even { count: 0, each: 24.0 }, 10.0, 720.0), (0, 0));

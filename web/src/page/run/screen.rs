@@ -32,7 +32,7 @@ pub struct RunProps {
     pub tab: Tab,
 }
 
-/// Tooltip of the checkpoint that the trainer would load by itself.
+/// Description of the checkpoint that the trainer would load by itself.
 const LOADED: &str = "the trainer would resume from it";
 
 const COLUMNS: [(&str, &str); 7] = [

@@ -1,10 +1,10 @@
-//! What is said of the entries of a run folder.
+//! Words and notes for the entries of a run folder.
 
 use statelens_inspect::runs::RunFile;
 
 use crate::page::model::folder::RunView;
 
-/// The word for what a file is.
+/// Returns the word for the kind of a file.
 pub(super) fn kind_word(kind: &RunFile) -> &'static str {
     match kind {
         RunFile::Checkpoint(_) => "full",
@@ -13,7 +13,7 @@ pub(super) fn kind_word(kind: &RunFile) -> &'static str {
     }
 }
 
-/// What should be known about an entry.
+/// Returns warnings about an entry.
 pub(super) fn notes(view: &RunView, entry: usize) -> Vec<String> {
     let mut notes = Vec::new();
     let Some(of) = view.sorted.run.entries.get(entry) else { return notes };

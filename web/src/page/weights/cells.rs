@@ -1,4 +1,4 @@
-//! What the table shows of values: columns, and a line over the layers of a fold.
+//! Statistics of values in the table: the columns, and a sparkline over the layers of a fold.
 
 use yew::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::state::table::{COLUMNS, Column, Fold, FoldPattern};
 use crate::state::weights::{RowMeasure, RowTotals, figure, number, percent};
 use crate::state::work::OpenWork;
 
-/// Columns of values, with their classes.
+/// The columns of values: column, title, CSS classes.
 pub(super) const VALUES: [(Option<Column>, &str, &str); 7] = [
     (Some(Column::Measure(RowMeasure::Std)), "\u{3c3}", "wsd num"),
     (None, "by layer", "wly"),
@@ -20,7 +20,8 @@ pub(super) const VALUES: [(Option<Column>, &str, &str); 7] = [
     (Some(Column::Measure(RowMeasure::Nan)), "NaN, Inf", "wnn num"),
 ];
 
-/// The columns: once values were read, those of values take the place of the last.
+/// Returns the columns of the table. Once values were read, the columns of values replace those for
+/// parameters and plain values.
 pub fn columns(work: &OpenWork) -> Vec<(Option<Column>, &'static str, &'static str)> {
     let class = |column| match column {
         Column::Key => "ck",
@@ -40,10 +41,10 @@ pub fn columns(work: &OpenWork) -> Vec<(Option<Column>, &'static str, &'static s
     }
 }
 
-/// The columns of values that are shown.
+/// Returns the columns of values that are shown.
 fn shown(work: &OpenWork) -> impl Iterator<Item = (Option<Column>, &'static str, &'static str)> {
     let bits = work.view.shown;
-    // A line over layers is of folded rows only.
+    // The sparkline over layers needs folded rows.
     let folded = !work.table.folds.is_empty();
     let wanted = move |(at, (_, _, class)): &(i32, (_, _, &str))| {
         bits >> at & 1 == 1 && (folded || *class != "wly")
@@ -51,7 +52,7 @@ fn shown(work: &OpenWork) -> impl Iterator<Item = (Option<Column>, &'static str,
     (0..).zip(VALUES).filter(wanted).map(|(_, column)| column)
 }
 
-/// Widths of all columns, for the style of the table.
+/// Returns the widths of all columns as CSS.
 pub fn widths(work: &OpenWork) -> String {
     let width = |(_, _, class): (_, _, &str)| {
         format!("var(--{}) ", class.split(' ').next().unwrap_or_default())
@@ -60,7 +61,7 @@ pub fn widths(work: &OpenWork) -> String {
     format!("{}--wcols:{}", work.widths.style(folded), shown(work).map(width).collect::<String>())
 }
 
-/// The cells of a leaf that is a tensor.
+/// Renders the cells of a tensor.
 pub fn cells(work: &OpenWork, id: u32, row: &Row) -> Html {
     if row.link.is_some() {
         return html! {};
@@ -68,7 +69,8 @@ pub fn cells(work: &OpenWork, id: u32, row: &Row) -> Html {
     of_sum(work, &work.view.weights.sum(std::iter::once(id)), html! { <div class="c wly"></div> })
 }
 
-/// The cells of a pattern, or of a fold of one; of other folds there are sums only.
+/// Renders the cells of a pattern, or of a fold with a single pattern. Other folds have totals
+/// only.
 pub fn folded(
     work: &OpenWork,
     fold: &Fold,
@@ -90,7 +92,7 @@ pub fn folded(
     let marks: Vec<usize> =
         (0..).zip(&pattern.rows).filter(|(_, row)| marked(row)).map(|(at, _)| at).collect();
     let current = work.row().and_then(|row| pattern.rows.iter().position(|&id| id == row));
-    // One that is looked at can be reached by keys; all of them would be many.
+    // Only the sparkline of the selected line is reachable by Tab; all would be too many stops.
     let looked_at = current.is_some() || work.fold().is_some_and(|of| of.name == fold.name);
     let names: Vec<String> =
         pattern.rows.iter().map(|&row| layer(&work.rows[row as usize].key, fold)).collect();
@@ -106,7 +108,7 @@ pub fn folded(
     of_sum(work, &sum, line)
 }
 
-/// `layer 17`.
+/// Returns the name of a key's layer, such as `layer 17`.
 fn layer(key: &str, fold: &Fold) -> String {
     let one = fold.container.strip_suffix('s').filter(|name| name.len() > 2);
     let number = key.split(['.', '/']).find(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
@@ -148,7 +150,7 @@ fn not_finite(totals: &RowTotals) -> String {
     format!("{} NaN, {} infinite", fmt::exact(totals.nan), fmt::exact(totals.infinite))
 }
 
-/// The same in a line, for a small screen.
+/// Formats the statistics in one line, for small screens.
 pub fn values_line(totals: &RowTotals) -> String {
     let mut told = Vec::new();
     told.extend(totals.std.map(|std| format!("\u{3c3} {}", number(std))));
@@ -160,20 +162,20 @@ pub fn values_line(totals: &RowTotals) -> String {
     told.join(" \u{b7} ")
 }
 
-/// Deviations over layers.
+/// Properties of a sparkline of standard deviations over layers.
 #[derive(Properties, PartialEq)]
 struct SparklineProps {
-    /// Of each layer; nothing where it was not read.
+    /// Standard deviation of each layer; `None` if it was not read.
     deviations: Vec<Option<f64>>,
-    /// Those that are marked: they stand out, or hold what is no number.
+    /// Indices of marked layers: outliers, and layers with NaN or infinite values.
     marks: Vec<usize>,
-    /// The one that is looked at.
+    /// Index of the selected layer.
     current: Option<usize>,
-    /// What each is called.
+    /// Names of the layers.
     names: Vec<String>,
-    /// Goes to one.
+    /// Called with the index of the layer that was chosen.
     onpick: Callback<usize>,
-    /// Whether its line is looked at.
+    /// Whether the table line is selected.
     looked_at: bool,
 }
 
@@ -189,7 +191,8 @@ fn Sparkline(props: &SparklineProps) -> Html {
         some.filter_map(|(_, value)| *value)
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), it| (a.min(it), b.max(it)))
     };
-    // What stands out would make a flat line of the others: it is at the edge, with its mark.
+    // The scale ignores outliers, which would flatten the line of the others. They are drawn at the
+    // edge with their marks.
     let (low, high) = of(false);
     let (least, most) = of(true);
     let (low, high) = if low < high { (low, high) } else { (least, most) };

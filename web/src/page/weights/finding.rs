@@ -1,4 +1,4 @@
-//! Findings of values: what, where, the numbers, and a button that goes there.
+//! Findings about values: what, where, the numbers, and a button that goes to the value.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ use crate::state::fmt;
 use crate::state::weights::number;
 use crate::state::work::OpenWork;
 
-/// Keys that a finding lists.
+/// Maximum number of keys that a finding lists.
 const LISTED: usize = 6;
 
-/// A finding.
+/// Renders a finding.
 pub fn article(actor: &Actor, work: &OpenWork, noticed: &Noticed) -> Html {
     let (class, word) = match noticed.severity {
         Severity::Note => ("note", "Note"),
@@ -56,7 +56,7 @@ pub fn article(actor: &Actor, work: &OpenWork, noticed: &Noticed) -> Html {
     }
 }
 
-/// What was looked for, where nothing was found.
+/// Renders the message that nothing was found, with what was checked.
 pub fn nothing(scanned: &Scanned) -> Html {
     let whole = if scanned.left > 0 { "in what was read of the values" } else { "in the values" };
     html! {
@@ -65,7 +65,7 @@ pub fn nothing(scanned: &Scanned) -> Html {
     }
 }
 
-/// The keys, those that differ in numbers only as one.
+/// Renders the keys; keys that differ only in numbers are folded into one.
 fn keys(actor: &Actor, work: &OpenWork, rows: &[u32]) -> Html {
     let mut folded: Vec<(String, u32, u64)> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
@@ -98,7 +98,7 @@ fn keys(actor: &Actor, work: &OpenWork, rows: &[u32]) -> Html {
     }
 }
 
-/// Deviations over layers, with the one that stands out and what was expected of it.
+/// Renders the standard deviations over layers, with the outlier and its expected value.
 fn over_depth((depth, values, marked, expected): &(Vec<u64>, Vec<f64>, u32, f64)) -> Html {
     const WIDTH: f64 = 320.0;
     const HEIGHT: f64 = 72.0;

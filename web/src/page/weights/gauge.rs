@@ -1,4 +1,4 @@
-//! Scanning in the top bar: a button, then a gauge in its place, then what it took.
+//! The scan control in the top bar: a button, then a progress bar in its place, then the result.
 
 use yew::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::state::fmt;
 use crate::state::instrument::{Instrument, Scan};
 use crate::state::work::OpenWork;
 
-/// Scans, or asks for a higher limit first if that would fetch more than one action may.
+/// Starts a scan. Asks for a higher limit first if the scan would fetch more than one action may.
 fn begin(actor: &Actor, work: &OpenWork, cap: Option<u64>) {
     if cap.is_some_and(|cap| work.sums.bytes > cap) {
         actor.act(Action::Show(Some(Sheet::Limit)));
@@ -21,7 +21,8 @@ fn begin(actor: &Actor, work: &OpenWork, cap: Option<u64>) {
     }
 }
 
-/// The button, or the gauge in its place. Of a remote checkpoint one action may fetch `cap` bytes.
+/// Renders the button, or the progress bar in its place. For a remote checkpoint, `cap` is the
+/// maximum number of bytes that one action may fetch.
 pub fn scan_button(
     actor: &Actor,
     work: &OpenWork,
@@ -73,7 +74,7 @@ pub fn scan_button(
     }
 }
 
-/// The same in the bar at the bottom of a small screen.
+/// Renders the scan button in the status bar of a small screen.
 pub fn status(actor: &Actor, work: &OpenWork, instrument: &Instrument, cap: Option<u64>) -> Html {
     if work.opened.summary || work.sums.tensors == 0 {
         return html! {};
@@ -94,7 +95,7 @@ pub fn status(actor: &Actor, work: &OpenWork, instrument: &Instrument, cap: Opti
     html! { <button class="textrow only-s scan-small" {onclick}><b>{ text }</b></button> }
 }
 
-/// What stands before the result.
+/// Renders the icon of the result.
 fn mark(work: &OpenWork) -> Html {
     let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
     match noticed.map(|noticed| noticed.severity).min() {
@@ -114,7 +115,7 @@ fn gauge(actor: &Actor, now: &Running, past: &[(u64, f64)], stopping: bool) -> H
     if now.millis >= 500.0 && bytes > 0 {
         told.push(fmt::rate(bytes, millis));
     }
-    // An estimate before two seconds would only jump.
+    // Within the first two seconds an estimate is too unstable to show.
     if now.millis >= 2000.0 && bytes > 0 {
         let left = now.total.saturating_sub(now.done) as f64 * millis / bytes as f64;
         told.push(format!("{} left", fmt::left(left)));
@@ -129,7 +130,7 @@ fn gauge(actor: &Actor, now: &Running, past: &[(u64, f64)], stopping: bool) -> H
     }
 }
 
-/// `41.2 of 67.4 GB`: both in the unit of the whole.
+/// Formats progress as `41.2 of 67.4 GB`, both in the unit of the total.
 pub(super) fn of_total(done: u64, total: u64) -> String {
     let whole = fmt::bytes(total);
     let Some((number, unit)) = whole.split_once(' ') else { return whole };

@@ -1,4 +1,4 @@
-//! Going to a value by its index, or to a slice.
+//! Going to a value by its index, or showing a slice.
 
 use statelens_tensor::Slice;
 use web_sys::HtmlInputElement;
@@ -10,16 +10,16 @@ use crate::state::fmt;
 use crate::state::view::{MatrixView, text};
 use crate::text::sentence;
 
-/// The box.
+/// Properties of the box.
 #[derive(Properties, PartialEq)]
 pub struct GoToProps {
-    /// The row.
+    /// Row of the tensor.
     pub row: u32,
-    /// Its shape.
+    /// Shape of the tensor.
     pub shape: Vec<u64>,
 }
 
-/// A box for an index or a slice; Enter goes there.
+/// An input for an index or a slice; Enter goes there.
 #[component]
 pub fn GoTo(props: &GoToProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -59,20 +59,21 @@ pub fn GoTo(props: &GoToProps) -> Html {
     }
 }
 
-/// What can be typed there.
+/// Description of the accepted input.
 pub const HINT: &str = "An index, or a slice as in Python: [0:2, -4:], [0, :, 3, :]";
 
-/// Where somebody wants to go in a tensor.
+/// The place in a tensor to go to.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Goal {
-    /// To a value, by its number.
+    /// A value, by its index in C order.
     Value(u64),
-    /// To a slice.
+    /// A slice.
     Slice(MatrixView),
 }
 
 impl Goal {
-    /// What somebody typed: an index of as many numbers as there are dimensions, or a slice.
+    /// Parses the input: an index with as many numbers as the tensor has dimensions, or a slice.
+    /// The error is a sentence to show.
     pub fn typed(typed: &str, shape: &[u64]) -> Result<Self, String> {
         let inner = typed.trim().trim_start_matches('[').trim_end_matches(']').trim();
         let numbers = inner.split([',', ' ']).filter(|word| !word.is_empty()).count();
@@ -85,7 +86,8 @@ impl Goal {
     }
 }
 
-/// The number of the value at an index that somebody typed: `[120, 576]`, `120 576`, `-1, 0`.
+/// Parses an index such as `[120, 576]`, `120 576` or `-1, 0`, and returns the index of the value
+/// in C order. The error is a sentence to show.
 pub fn number(text: &str, shape: &[u64]) -> Result<u64, String> {
     let words = text.trim().trim_start_matches('[').trim_end_matches(']');
     let words: Vec<&str> =

@@ -1,4 +1,4 @@
-//! A histogram with what is read off it: bins, quantiles, six deviations.
+//! A histogram with quantiles and marks at six standard deviations.
 
 use std::rc::Rc;
 
@@ -11,27 +11,27 @@ use crate::state::dtype::family;
 use crate::state::fmt;
 use crate::state::weights::{number, percent};
 
-/// A histogram.
+/// Properties of a histogram.
 #[derive(Properties, PartialEq)]
 pub struct HistogramProps {
-    /// What is drawn.
+    /// The values to draw.
     pub values: Rc<TensorValues>,
-    /// Its dtype, whose colour it has.
+    /// The dtype, which determines the colour.
     pub dtype: String,
-    /// How wide it is, in pixels.
+    /// Width in pixels.
     pub width: f64,
 }
 
 const HEIGHT: f64 = 118.0;
-/// Where bars begin and end.
+/// Top and bottom of the bars, in pixels.
 const TOP: f64 = 18.0;
 const BASE: f64 = 98.0;
-/// Labels of counts stand to the left of that.
+/// Left end of the axis; the labels of counts are to the left of it.
 const LEFT: f64 = 46.0;
-/// Labels of marks keep that distance.
+/// Minimum distance between labels of marks, in pixels.
 const APART: f64 = 34.0;
 
-/// A histogram.
+/// The histogram.
 #[component]
 pub fn HistogramView(props: &HistogramProps) -> Html {
     let log = use_state(|| false);
@@ -49,7 +49,7 @@ pub fn HistogramView(props: &HistogramProps) -> Html {
     let current = at.filter(|at| *at < count);
     let bar = |index: usize, many: u64| {
         let (x, end) = (axis.edge(index), axis.edge(index + 1));
-        // A bin with anything in it is seen.
+        // A bin that is not empty is at least 1 px high.
         let height =
             if many == 0 { 0.0 } else { (many as f64 / most as f64 * (BASE - TOP)).max(1.0) };
         let gap = if end - x > 3.0 { 1.0 } else { 0.0 };
@@ -120,7 +120,7 @@ pub fn HistogramView(props: &HistogramProps) -> Html {
     }
 }
 
-/// One or two round counts below the largest.
+/// Returns one or two round counts up to the largest one.
 fn ticks(most: u64) -> Vec<u64> {
     let power = 10u64.pow(most.max(1).ilog10());
     let step = [5, 2, 1]
@@ -133,7 +133,7 @@ fn ticks(most: u64) -> Vec<u64> {
     }
 }
 
-/// Where values are drawn: bins of one width; those by magnitude are drawn as wide as each other.
+/// The horizontal axis, on which all bins are equally wide, also those by magnitude.
 struct HistogramAxis<'a> {
     bins: &'a Bins,
     log: bool,
@@ -146,7 +146,7 @@ impl HistogramAxis<'_> {
         self.from + index as f64 / self.bins.counts.len().max(1) as f64 * (self.to - self.from)
     }
 
-    /// Where a value is; `None` beyond the ends.
+    /// Returns the x coordinate of a value; `None` beyond the ends.
     fn of(&self, value: f64) -> Option<f64> {
         let edges = &self.bins.edges;
         let (first, last) = (*edges.first()?, *edges.last()?);
@@ -156,7 +156,7 @@ impl HistogramAxis<'_> {
         let above = edges.partition_point(|edge| *edge <= value).min(edges.len() - 1);
         let below = above.saturating_sub(1);
         let (low, high) = (edges[below], edges[above]);
-        // Within a bin by magnitude, too, unless it is the one around zero.
+        // Interpolates logarithmically within a bin by magnitude, unless the bin contains zero.
         let part = match self.log && low * high > 0.0 && low != high {
             true => (value / low).ln() / (high / low).ln(),
             false if high > low => (value - low) / (high - low),
@@ -166,7 +166,7 @@ impl HistogramAxis<'_> {
     }
 }
 
-/// Quantiles and six deviations: a line each, and a label where there is room.
+/// Renders quantiles and six standard deviations: a line for each, with a label if there is room.
 fn marks(values: &TensorValues, axis: &HistogramAxis<'_>) -> Html {
     let mut all: Vec<(f64, &str, &str)> = Vec::new();
     if let Some([low, _, middle, _, high]) = values.quantiles {
@@ -199,7 +199,8 @@ fn marks(values: &TensorValues, axis: &HistogramAxis<'_>) -> Html {
     html! { { for drawn } }
 }
 
-/// The ends; between them zero, and by magnitude powers of ten.
+/// Renders the labels of both ends, and between them zero and, on the scale by magnitude, powers of
+/// ten.
 fn labels(axis: &HistogramAxis<'_>) -> Html {
     let edges = &axis.bins.edges;
     let (Some(&first), Some(&last)) = (edges.first(), edges.last()) else { return html! {} };
@@ -227,7 +228,7 @@ fn labels(axis: &HistogramAxis<'_>) -> Html {
     }
 }
 
-/// Where powers of ten and their negatives are, the largest first.
+/// Returns the x coordinates and labels of powers of ten and their negatives, the largest first.
 fn powers(axis: &HistogramAxis<'_>) -> Vec<(f64, String)> {
     let edges = axis.bins.edges.iter().map(|edge| edge.abs()).filter(|edge| *edge > 0.0);
     let (least, most) = edges.fold((f64::INFINITY, 0.0), |(a, b), it| (it.min(a), it.max(b)));
@@ -245,7 +246,7 @@ fn powers(axis: &HistogramAxis<'_>) -> Vec<(f64, String)> {
     (low..=high).rev().flat_map(signed).filter_map(label).collect()
 }
 
-/// What a screen reader says.
+/// Describes the histogram in a sentence, for screen readers.
 fn sentence(values: &TensorValues) -> String {
     let finite = values.linear.counts.iter().sum();
     let mut text = format!("Histogram of {}", fmt::plural(finite, "value"));

@@ -1,4 +1,4 @@
-//! The values of tensors: all of them are read on demand, those of one while it is looked at.
+//! Statistics of tensor values: a scan of all tensors on demand, and those of the selected tensor.
 
 pub mod cells;
 mod finding;
@@ -28,16 +28,16 @@ pub use histogram::HistogramView;
 pub use picker::picker;
 pub use statistics::{StatisticsProps, StatisticsSection};
 
-/// A tensor of so many bytes is read while it is looked at; a larger one on demand.
+/// Maximum size in bytes of a tensor that is read when selected; larger ones are read on demand.
 const BY_ITSELF: u64 = 1_000_000_000;
 
 impl Actor {
-    /// Changes what is read of values.
+    /// Changes the state of reading values.
     pub fn instrument(&self, change: impl FnOnce(&mut Instrument) + 'static) {
         self.act(Action::Instrument(Box::new(change)));
     }
 
-    /// Reads all tensors that were not read yet.
+    /// Starts a scan of all tensors that have not been read yet.
     pub fn scan(&self) {
         self.ask(&ToWorker::Weights(WeightsRequest::Scan(true)));
         self.instrument(|instrument| {
@@ -46,7 +46,7 @@ impl Actor {
         });
     }
 
-    /// Stops that. The worker answers with what was read.
+    /// Stops the scan. The worker replies with the results so far.
     pub fn stop_scan(&self) {
         self.ask(&ToWorker::Weights(WeightsRequest::Scan(false)));
         self.instrument(|instrument| {
@@ -56,7 +56,7 @@ impl Actor {
         });
     }
 
-    /// Reads a tensor.
+    /// Starts reading a tensor.
     pub fn read_values(&self, row: u32) {
         self.ask(&ToWorker::Weights(WeightsRequest::Read(Some(row))));
         self.instrument(move |instrument| {
@@ -64,19 +64,19 @@ impl Actor {
         });
     }
 
-    /// Stops that.
+    /// Stops reading the tensor.
     pub fn stop_reading(&self) {
         self.ask(&ToWorker::Weights(WeightsRequest::Read(None)));
         self.instrument(|instrument| instrument.one = None);
     }
 
-    /// Goes to a value and stands before it.
+    /// Selects a value of a row, by the value's index in C order.
     pub fn go_to(&self, row: u32, number: u64) {
         self.act(Action::GoTo(row, number));
     }
 }
 
-/// Reads what is looked at, if that takes no long time; leaves it when something else is looked at.
+/// Reads the selected tensor unless that takes long, and stops when the selection changes.
 #[hook]
 pub fn use_instrument(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let work = model.work.as_ref();
@@ -96,7 +96,7 @@ pub fn use_instrument(model: &UseReducerHandle<PageModel>, actor: &Actor) {
             }
             let (Some(row), Some(unread)) = (*row, *unread) else { return };
             if *known {
-                // It was read with the others meanwhile.
+                // A scan has read it meanwhile.
                 actor.ask(&ToWorker::Inspect { row });
             } else if unread <= BY_ITSELF && !remote && !scanning {
                 if one.is_none_or(|one| one.row != row) {

@@ -1,4 +1,4 @@
-//! Which columns of values the table shows. The browser remembers it.
+//! The menu for the columns of values in the table. The browser stores the choice.
 
 use wasm_bindgen::JsCast;
 use web_sys::{Element, HtmlElement, HtmlInputElement};
@@ -9,7 +9,7 @@ use crate::page::model::actor::Actor;
 use crate::page::stored::keep_columns;
 use crate::state::work::OpenWork;
 
-/// The menu, once there are such columns.
+/// Renders the menu, if there are columns of values.
 pub fn picker(actor: &Actor, work: &OpenWork) -> Html {
     if !work.view.weights.any() {
         return html! {};
@@ -25,7 +25,7 @@ pub fn picker(actor: &Actor, work: &OpenWork) -> Html {
         });
         html! { <label><input type="checkbox" class="cb" checked={shown & bit != 0} {onchange} />{ name }</label> }
     };
-    // It is shut when the focus goes elsewhere, and by Escape.
+    // The menu closes when it loses the focus, and on Escape.
     let onfocusout = Callback::from(|event: FocusEvent| {
         let next = event.related_target().and_then(|next| next.dyn_into::<Element>().ok());
         if let Some(menu) = menu_of(&event)
@@ -47,7 +47,7 @@ pub fn picker(actor: &Actor, work: &OpenWork) -> Html {
             }
         }
     });
-    // A label takes no focus, and would take it from the menu.
+    // Labels are not focusable, so pressing one would remove the focus from the menu and close it.
     let onmousedown = Callback::from(|event: MouseEvent| event.prevent_default());
     html! {
         <details class="picker only-l" id="columns" {onfocusout} {onkeydown}>
@@ -57,7 +57,7 @@ pub fn picker(actor: &Actor, work: &OpenWork) -> Html {
     }
 }
 
-/// The menu that an event is of.
+/// Returns the menu that an event occurred in.
 fn menu_of(event: &web_sys::Event) -> Option<Element> {
     let target = event.target().and_then(|target| target.dyn_into::<Element>().ok())?;
     target.closest("#columns").ok().flatten()

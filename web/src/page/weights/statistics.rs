@@ -1,4 +1,4 @@
-//! What the inspector tells of a tensor's values: not read, being read, read.
+//! The inspector's section on a tensor's values: not read, being read, or read.
 
 use std::rc::Rc;
 
@@ -16,20 +16,20 @@ use crate::state::fmt;
 use crate::state::instrument::{Instrument, One};
 use crate::state::weights::number;
 
-/// The section.
+/// Properties of the section.
 #[derive(Properties, PartialEq)]
 pub struct StatisticsProps {
-    /// The row.
+    /// The row of the tensor.
     pub row: Row,
-    /// Facts about it.
+    /// Details of the row.
     pub inspected: Rc<Inspected>,
-    /// What is being read.
+    /// The state of reading values.
     pub instrument: Instrument,
-    /// How wide the inspector is.
+    /// Width of the inspector in pixels.
     pub width: f64,
 }
 
-/// The section.
+/// The section with the statistics.
 #[component]
 pub fn StatisticsSection(props: &StatisticsProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -153,7 +153,7 @@ fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) ->
     }
 }
 
-/// A number as it is read: whole ones as they are counted with.
+/// Formats a number; integers below 2^53 are shown exactly.
 fn shown(value: f64, whole: bool) -> String {
     if whole && value.abs() < 9_007_199_254_740_992.0 {
         let digits = fmt::exact(value.abs() as u64);
