@@ -1,15 +1,15 @@
-//! Putting a tensor together from chunks that lie anywhere in it.
+//! Assembles a tensor from chunks at arbitrary positions.
 
 use statelens_checkpoint::{Concat, Layout, Part, order};
 
-/// Concatenations of concatenations: one level for each dimension that is cut, and for two more
-/// than a grid has in irregular cuttings.
+/// The maximum nesting of concatenations: one level for each partitioned dimension, and two more
+/// than a grid needs, for irregular partitions.
 const LEVELS: usize = 6;
 
 /// A chunk of a tensor.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    /// Its first element in the tensor, one number for each dimension.
+    /// The index of its first element in the tensor, per dimension.
     pub(super) at: Vec<u64>,
     pub(super) shape: Vec<u64>,
     pub(super) layout: Layout,
@@ -21,9 +21,9 @@ impl Chunk {
     }
 }
 
-/// The layout of a tensor of `shape` that is made of `chunks`; why not, if they do not fill it
-/// once and exactly. A chunk may be there several times, then the first counts: ranks that hold
-/// copies may all have written theirs.
+/// Returns the layout of a tensor of `shape` that consists of `chunks`. Fails with a reason if they
+/// do not cover it exactly once. If there are several copies of a chunk, the first is used: ranks
+/// with replicas may all have written theirs.
 pub(super) fn assemble(shape: &[u64], mut chunks: Vec<Chunk>) -> Result<Layout, String> {
     let rank = shape.len();
     for chunk in &chunks {
@@ -43,14 +43,14 @@ pub(super) fn assemble(shape: &[u64], mut chunks: Vec<Chunk>) -> Result<Layout, 
         return Ok(Layout::Inline([].into()));
     }
     chunks.retain(|chunk| !chunk.shape.contains(&0));
-    // Stable: of several copies the first one stays.
+    // The sort is stable, so the first of several copies remains.
     order::by(&mut chunks, |a, b| (&a.at, &a.shape).cmp(&(&b.at, &b.shape)));
     chunks.dedup_by(|b, a| a.at == b.at && a.shape == b.shape);
     let origin = vec![0; rank];
     split(&origin, shape, chunks, LEVELS)
 }
 
-/// The layout of the part at `at` with `shape`; goes down at most `levels`.
+/// Returns the layout of the part of `shape` at `at`. Recurses at most `levels` deep.
 fn split(at: &[u64], shape: &[u64], chunks: Vec<Chunk>, levels: usize) -> Result<Layout, String> {
     let gap = || format!("its chunks leave a gap in the part of shape {shape:?} at {at:?}");
     let mut chunks = chunks;
@@ -86,8 +86,8 @@ fn split(at: &[u64], shape: &[u64], chunks: Vec<Chunk>, levels: usize) -> Result
     Err(format!("its chunks overlap in the part of shape {shape:?} at {at:?}"))
 }
 
-/// Where a cut across `axis` hurts no chunk; `chunks` are in the order of their starts there. For
-/// each slab between cuts: how many chunks, first element and end.
+/// Splits chunks, sorted by start along `axis`, into slabs so that no chunk crosses a boundary.
+/// Returns for each slab the number of chunks, the first element and the end.
 fn slabs(chunks: &[Chunk], axis: usize) -> Vec<(usize, u64, u64)> {
     let mut slabs: Vec<(usize, u64, u64)> = Vec::new();
     for chunk in chunks {

@@ -1,6 +1,7 @@
-//! What `.metadata` says.
+//! Reads `.metadata`.
 //!
-//! Its objects are instances of plain classes: their attributes are the state that the pickle sets.
+//! Its objects are instances of plain classes, whose attributes are set by the pickle as their
+//! state.
 
 use std::collections::HashMap;
 
@@ -9,49 +10,48 @@ use statelens_pickle::{Node, NodeId, Pickle};
 
 use super::tree::PathStep;
 
-/// Chunks of all tensors together, whatever the limits say: a list that several tensors share is
-/// counted for each.
+/// The maximum number of chunks of all tensors, independent of the limits: a list shared by several
+/// tensors counts for each.
 const MOST_CHUNKS: u64 = 1 << 20;
 
-/// The metadata of a checkpoint.
 pub(super) struct Metadata<'a> {
     pickle: &'a Pickle,
     entries: &'a [(NodeId, NodeId)],
     paths: HashMap<Text, NodeId>,
     storage_data: HashMap<StorageIndex, StorageInfo>,
-    /// Version of the format, `1.0.0` of late; may be empty.
+    /// The version of the format, `1.0.0` in recent releases; may be empty.
     pub(super) version: String,
     chunks: u64,
     limits: Limits,
 }
 
-/// What stands under a name.
+/// A named entry.
 pub(super) struct MetadataEntry {
     pub(super) name: Text,
     pub(super) kind: EntryKind,
 }
 
-/// What kind of thing that is.
+/// The kind of an entry.
 pub(super) enum EntryKind {
-    /// A value, pickled by itself.
+    /// A value, pickled separately.
     Value,
-    /// A tensor, in chunks: for each the first element and the shape.
+    /// A tensor in chunks; each has the index of its first element and its shape.
     Tensor { dtype: DType, shape: Vec<u64>, chunks: Vec<(Vec<u64>, Vec<u64>)> },
-    /// Something that newer releases may have, by its class.
+    /// An unknown kind, perhaps of newer releases, with its class name.
     Other(String),
 }
 
-/// What is stored somewhere: a name, and the first element of a chunk.
+/// The key of a stored item: its name, and for a chunk the index of its first element.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct StorageIndex {
     name: Text,
     at: Option<Vec<u64>>,
 }
 
-/// Where something is stored.
+/// The location of a stored item.
 #[derive(Debug, Clone)]
 pub(super) struct StorageInfo {
-    /// The file, relative to the folder of the checkpoint.
+    /// The file, relative to the checkpoint's folder.
     pub(super) file: Text,
     pub(super) offset: u64,
     pub(super) len: u64,
@@ -60,7 +60,7 @@ pub(super) struct StorageInfo {
 }
 
 impl<'a> Metadata<'a> {
-    /// Reads the top of it.
+    /// Reads the top level of the metadata.
     pub(super) fn new(pickle: &'a Pickle, limits: &Limits) -> Result<Self> {
         let root = pickle.root();
         if class(pickle, root).as_deref() != Some("Metadata") {
@@ -74,7 +74,8 @@ impl<'a> Metadata<'a> {
         let paths = field("planner_data").and_then(|dict| pickle.dict(dict)).unwrap_or_default();
         let paths = paths.iter().filter_map(|(name, path)| Some((pickle.text(*name)?, *path)));
         let stored = field("storage_data").and_then(|dict| pickle.dict(dict)).unwrap_or_default();
-        // What can't be read has no place, which is told where it is missed.
+        // Entries that can't be read have no location; that is reported where the location is
+        // needed.
         let storage_data = stored.iter().filter_map(|(index, info)| {
             Some((read_index(pickle, *index)?, read_storage_info(pickle, *info)?))
         });
@@ -89,12 +90,12 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// How many names there are.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The entry of that number, in the order of the file.
+    /// Returns the entry with this number, in file order.
     pub(super) fn entry(&mut self, number: usize) -> Result<MetadataEntry> {
         let pickle = self.pickle;
         let (name, value) = self.entries.get(number).ok_or_else(|| unclear("ends early"))?;
@@ -110,17 +111,17 @@ impl<'a> Metadata<'a> {
         Ok(MetadataEntry { name, kind })
     }
 
-    /// Where a value, or the chunk that begins at `at`, is stored.
+    /// Returns the location of a value, or of the chunk that begins at `at`.
     pub(super) fn storage_info(&self, name: &Text, at: Option<&[u64]>) -> Option<&StorageInfo> {
         self.storage_data.get(&StorageIndex { name: name.clone(), at: at.map(<[u64]>::to_vec) })
     }
 
-    /// Where all of it is stored, in no order.
+    /// Returns the locations of all items, in arbitrary order.
     pub(super) fn storage_infos(&self) -> impl Iterator<Item = &StorageInfo> {
         self.storage_data.values()
     }
 
-    /// The path that a name stands for: the name itself where nothing is said.
+    /// Returns the path for a name; if the file has none, the name itself.
     pub(super) fn path(&self, name: &Text) -> Result<Vec<PathStep>> {
         let Some(path) = self.paths.get(name) else { return Ok(vec![PathStep::Key(name.clone())]) };
         let pickle = self.pickle;
@@ -136,7 +137,7 @@ impl<'a> Metadata<'a> {
             .ok_or_else(|| unclear(&format!("has no sound path for {name:?}")))
     }
 
-    /// `None` if it is no sound description of a tensor.
+    /// Returns `None` if the description of the tensor is invalid.
     fn tensor(&mut self, id: NodeId) -> Result<Option<EntryKind>> {
         let pickle = self.pickle;
         let field = |id, name| pickle.field(pickle.state(id)?, name);
@@ -167,13 +168,13 @@ fn unclear(what: &str) -> Error {
     Error::damaged(format!("the metadata {what}"))
 }
 
-/// The class of an instance, without its module: that has changed over time.
+/// Returns the class of an instance without its module, which has changed over time.
 fn class(pickle: &Pickle, id: NodeId) -> Option<String> {
     let global = pickle.global(pickle.object(id)?.callable)?;
     global.module.starts_with("torch.distributed").then(|| global.name.to_string())
 }
 
-/// `torch.Size((…))`, or the numbers themselves.
+/// Reads `torch.Size((…))`, or a sequence of numbers.
 fn lengths(pickle: &Pickle, id: NodeId) -> Option<Vec<u64>> {
     let numbers = match pickle.call(id) {
         Some((global, [items])) if global.is("torch", "Size") => *items,
@@ -184,7 +185,7 @@ fn lengths(pickle: &Pickle, id: NodeId) -> Option<Vec<u64>> {
     numbers.map(|number| u64::try_from(pickle.int(*number)?).ok()).collect()
 }
 
-/// The dtype of a tensor's properties, which set it first in a tuple.
+/// Reads the dtype from a tensor's properties, where it is the first item of a tuple.
 fn read_dtype(pickle: &Pickle, properties: NodeId) -> Option<DType> {
     let state = pickle.state(properties)?;
     let dtype = match pickle.sequence(state) {
@@ -195,7 +196,7 @@ fn read_dtype(pickle: &Pickle, properties: NodeId) -> Option<DType> {
     DType::from_torch_name(&global.name)
 }
 
-/// `MetadataIndex(fqn, offset, index)`.
+/// Reads a `MetadataIndex(fqn, offset, index)`.
 fn read_index(pickle: &Pickle, id: NodeId) -> Option<StorageIndex> {
     let state = pickle.state(id)?;
     let name = pickle.text(pickle.field(state, "fqn")?)?;
@@ -206,7 +207,7 @@ fn read_index(pickle: &Pickle, id: NodeId) -> Option<StorageIndex> {
     Some(StorageIndex { name, at })
 }
 
-/// `_StorageInfo(relative_path, offset, length, transform_descriptors)`.
+/// Reads a `_StorageInfo(relative_path, offset, length, transform_descriptors)`.
 fn read_storage_info(pickle: &Pickle, id: NodeId) -> Option<StorageInfo> {
     let state = pickle.state(id)?;
     let number = |name| u64::try_from(pickle.int(pickle.field(state, name)?)?).ok();

@@ -1,9 +1,9 @@
-//! PyTorch's distributed checkpoints: a folder that the ranks of a job wrote together.
+//! PyTorch's distributed checkpoints: a folder written jointly by the ranks of a job.
 //!
-//! `.metadata` is a pickle of `torch.distributed.checkpoint.metadata.Metadata`: the shape and dtype
-//! of every tensor, the chunks that it was cut into, and for each chunk and each other value the
-//! file, offset and length at which it lies. A `__RANK_N.distcp` is many small files of `torch.save`
-//! one behind the other, a chunk or a value each. There is no specification but the sources:
+//! `.metadata` is a pickle of `torch.distributed.checkpoint.metadata.Metadata`. It has the shape,
+//! dtype and chunks of every tensor, and file, offset and length of each chunk and each other
+//! value. A file `__RANK_N.distcp` is a concatenation of many small files of `torch.save`, each
+//! with one chunk or value. The only specification is the source:
 //! `torch/distributed/checkpoint/metadata.py` and `filesystem.py` in
 //! <https://github.com/pytorch/pytorch>.
 //!
@@ -13,7 +13,7 @@
 //! | other values, nesting | yes | no |
 //! | transforms of the stream (compression) | no | no |
 //!
-//! It is not written: whoever reads these folders reads what `torch.save` writes as well
+//! Not written: any program that reads these folders can also read the output of `torch.save`
 //! (`torch.distributed.checkpoint.format_utils`).
 
 pub mod detect;
@@ -27,7 +27,6 @@ mod tree;
 use crate::Format;
 use crate::checks::Checks;
 
-/// The format, as it is listed.
 pub static FORMAT: Format = Format {
     ids: &["torch-dcp"],
     name: "PyTorch distributed checkpoint",

@@ -1,5 +1,3 @@
-//! Reading.
-
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -19,7 +17,7 @@ use crate::stray;
 use crate::torch;
 use crate::unread::Unread;
 
-/// Opens it.
+/// Reads a distributed checkpoint.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = find_metadata(&files)?;
@@ -44,7 +42,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     builder.finish(root, format, files, findings)
 }
 
-/// Where everything that is no metadata lies, in the files that were given, in order.
+/// Returns the locations of all stored items in the files of the set, in order.
 pub(crate) fn places(files: &FileSet, limits: &Limits) -> Result<Vec<Span>> {
     let main = find_metadata(files)?;
     let pickle = read_pickle(files, main, limits)?;
@@ -78,16 +76,16 @@ fn read_pickle(files: &FileSet, main: FileId, limits: &Limits) -> Result<Pickle>
         .map_err(|error| error.in_file(files.name(main)))
 }
 
-/// What reading the entries needs and notices.
+/// The state of reading the entries.
 struct DcpReading<'a> {
     files: &'a FileSet,
     by_name: HashMap<&'a str, FileId>,
-    /// The folder of the checkpoint with its slash.
+    /// The checkpoint's folder with a trailing slash.
     folder: &'a str,
-    /// Storages of values so far.
+    /// Number of storages of values so far.
     storages: u32,
     findings: Vec<Finding>,
-    /// Files that were not given, and how many things lie in them.
+    /// Files that are not in the set, with the number of items in each.
     absent: BTreeMap<String, u64>,
     broken: Unread,
     chunks: u64,
@@ -163,7 +161,7 @@ impl<'a> DcpReading<'a> {
         assemble(shape, placed).map_err(MissingReason::Broken)
     }
 
-    /// A value that is not a tensor; the inner error is about it alone.
+    /// Reads a value that is not a tensor. The inner error concerns only this value.
     fn plain(
         &mut self,
         metadata: &Metadata<'_>,
@@ -183,13 +181,13 @@ impl<'a> DcpReading<'a> {
                 self.notice(lowered.findings);
                 Ok(Ok(lowered.root))
             }
-            // What the limits forbid is not one value's own affair.
+            // An exceeded limit is not a problem of a single value.
             Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Limit => Err(error),
             Err(error) => Ok(Err(MissingReason::Broken(error.to_string()))),
         }
     }
 
-    /// The bytes of what is stored so; fails if they are not there.
+    /// Returns the location of a stored item, or the reason why it is not available.
     fn span(&self, info: &StorageInfo) -> Result<Span, MissingReason> {
         let name = info.file.to_lossy();
         if info.transformed {
@@ -212,7 +210,7 @@ impl<'a> DcpReading<'a> {
         }
     }
 
-    /// Remembers why something can't be had; returns it as a text.
+    /// Adds a problem with an item, and returns it as text.
     fn problem(&mut self, name: &Text, reason: MissingReason) -> Text {
         match reason {
             MissingReason::Absent(file) => {
@@ -229,7 +227,7 @@ impl<'a> DcpReading<'a> {
         }
     }
 
-    /// Keeps findings of a part, each but once.
+    /// Adds the findings of a part, without duplicates.
     fn notice(&mut self, findings: Vec<Finding>) {
         for mut finding in findings {
             finding.place.clear();
@@ -278,14 +276,14 @@ impl<'a> DcpReading<'a> {
     }
 }
 
-/// Why something can't be had.
+/// The reason why an item is not available.
 enum MissingReason {
-    /// Its file was not given.
+    /// Its file is not in the set.
     Absent(String),
     Broken(String),
 }
 
-/// Stands for what could not be read.
+/// Returns a placeholder for a value that could not be read.
 fn unread(class: &str, reason: Text) -> Value {
     Value::Opaque(Box::new(Opaque::reference(
         Global::new("torch.distributed.checkpoint.metadata", class),
@@ -293,7 +291,7 @@ fn unread(class: &str, reason: Text) -> Value {
     )))
 }
 
-/// Finds the elements of a chunk in the archive that holds them: a tensor, saved by itself.
+/// Finds the elements of a chunk in its archive, a tensor saved on its own.
 #[derive(Debug)]
 struct ChunkElements {
     dtype: DType,

@@ -1,4 +1,4 @@
-//! Real checkpoints against what the real library read from them.
+//! Compares real checkpoints with what the real library read from them.
 
 use crate::damaged_copies::survive;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use statelens_checkpoint::{
 
 use crate::torch::tests::{differences_of, fixtures};
 
-/// The files of a folder of fixtures, below `prefix`; `keep` says which.
+/// Returns the files in a folder of the fixtures that `keep` accepts, with `prefix` before their
+/// names.
 fn folder(name: &str, prefix: &str, keep: impl Fn(&str) -> bool) -> FileSet {
     let mut paths: Vec<_> = std::fs::read_dir(fixtures().join(name)).unwrap().collect();
     paths.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
@@ -31,7 +32,7 @@ fn open(files: FileSet) -> Result<Checkpoint> {
     crate::open(files, &Limits::default(), &mut Unwatched)
 }
 
-/// The library drops the names of dicts without values when it saves.
+/// The library drops the names of dicts without values when saving.
 const FOLDERS: [&str; 2] = ["dcp_single", "dcp_ranks"];
 
 #[test]

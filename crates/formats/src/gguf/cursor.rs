@@ -1,14 +1,14 @@
-//! The numbers and texts of the header, one after the other.
+//! Reads the numbers and strings of the header.
 
 use statelens_checkpoint::{ByteOrder, Error, Limits, ReadAt, Result, Structure, room};
 
-/// Reads from the start of the file on, within its end and the limits.
+/// Reads from the start of the file, within its end and the limits.
 pub(super) struct Cursor<'a> {
     source: &'a Structure,
     limits: &'a Limits,
     pub(super) at: u64,
     pub(super) order: ByteOrder,
-    /// Version 1 counts in 32 bits.
+    /// Whether counts have 32 bits, as in version 1.
     pub(super) narrow: bool,
 }
 
@@ -17,7 +17,7 @@ impl<'a> Cursor<'a> {
         Self { source, limits, at: 0, order: ByteOrder::Little, narrow: false }
     }
 
-    /// The next bytes.
+    /// Returns the next bytes.
     pub(super) fn bytes(&mut self, len: u64) -> Result<Vec<u8>> {
         self.ensure(len)?;
         let mut bytes = room::zeros(len)?;
@@ -26,7 +26,7 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    /// Goes past the next bytes.
+    /// Skips the next bytes.
     pub(super) fn skip(&mut self, len: u64) -> Result<()> {
         let end = self.at.checked_add(len).filter(|end| *end <= self.source.len());
         self.at = end.ok_or_else(|| self.cut(len))?;
@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
         .advice("The file may be cut short: compare its size with the original.")
     }
 
-    /// A number of `N` bytes, in the file's order.
+    /// Returns the next `N` bytes of a number, in the order of the file.
     fn number<const N: usize>(&mut self) -> Result<[u8; N]> {
         self.ensure(N as u64)?;
         let mut bytes = [0; N];
@@ -76,12 +76,12 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.number()?))
     }
 
-    /// A count or length.
+    /// Reads a count or length.
     pub(super) fn count(&mut self) -> Result<u64> {
         if self.narrow { Ok(u64::from(self.u32()?)) } else { self.u64() }
     }
 
-    /// The bytes of a text.
+    /// Reads the bytes of a string.
     pub(super) fn text(&mut self) -> Result<Vec<u8>> {
         let start = self.at;
         let len = self.count()?;

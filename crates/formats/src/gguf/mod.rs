@@ -1,7 +1,7 @@
 //! GGUF, the files of llama.cpp.
 //!
 //! Public specification: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. A header of
-//! named metadata and tensor descriptions, then the tensors, each aligned.
+//! named metadata and tensor descriptions, followed by the aligned tensor data.
 //!
 //! | | read | written |
 //! |---|---|---|
@@ -9,12 +9,11 @@
 //! | metadata of all types, nested arrays included | as the dict `metadata` | no |
 //! | parts, `model-00001-of-00003.gguf` and on | joined, with the metadata of the first | no |
 //! | plain types | yes | no |
-//! | blocks `Q4_0`, `Q4_1`, `Q5_0`, `Q5_1`, `Q8_0` | yes, and decoded where numbers are wanted | no |
-//! | all other blocks | by name and size; their bytes as they are | no |
+//! | blocks `Q4_0`, `Q4_1`, `Q5_0`, `Q5_1`, `Q8_0` | yes, decoded where numbers are needed | no |
+//! | all other blocks | name and size; raw bytes | no |
 //!
-//! Dimensions come slowest first, as numpy and torch have them; the file has them the other way
-//! round. It is not written: no other tool would know what to do with the names of another
-//! format's tensors.
+//! Dimensions are listed slowest first, as in numpy and torch; the file has the reverse order. Not
+//! written: no other tool could use the tensor names of another format.
 
 mod cursor;
 pub mod detect;
@@ -26,7 +25,6 @@ mod types;
 
 use crate::Format;
 
-/// The format, as it is listed.
 pub static FORMAT: Format = Format {
     extensions: &["gguf"],
     reads: "versions 1 to 3, either byte order, sets of numbered files; values of plain, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 tensors",

@@ -1,5 +1,3 @@
-//! Reading.
-
 use std::collections::HashSet;
 
 use statelens_checkpoint::{
@@ -13,7 +11,7 @@ use super::rules::{Broken, Rule};
 use super::types;
 use crate::template;
 
-/// Opens it.
+/// Reads a GGUF file.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = files.main()?;
@@ -59,7 +57,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     builder.finish(root, format, files, findings)
 }
 
-/// The version, whose place also tells the byte order.
+/// Reads the version, which also determines the byte order.
 fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
     cursor.skip(super::detect::MAGIC.len() as u64)?;
     let number = cursor.u32()?;
@@ -89,16 +87,17 @@ struct GgufReader<'a> {
     broken: Broken,
 }
 
-/// An array of metadata whose items are still to come.
+/// An array of metadata with items still to be read.
 struct OpenArray {
     item_type: u32,
     left: u64,
     items: Vec<ValueId>,
 }
 
-/// Arrays in arrays: the specification allows it, and nobody goes further than two.
+/// The maximum nesting of arrays. The specification has no limit, but two levels are the most in
+/// use.
 const DEEPEST: usize = 16;
-/// Metadata that is worth a line above the table.
+/// Metadata shown as facts above the table.
 const FACTS: [(&str, &str); 4] = [
     ("general.architecture", "Architecture"),
     ("general.name", "Name"),
@@ -172,7 +171,7 @@ impl GgufReader<'_> {
             .map_err(|_| Error::damaged("a name that is not UTF-8").at(at))
     }
 
-    /// One value of the metadata, iteratively.
+    /// Reads a metadata value, without recursion.
     fn value(&mut self, key: &Text, mut value_type: u32) -> Result<ValueId> {
         let mut open: Vec<OpenArray> = Vec::new();
         loop {
@@ -201,7 +200,7 @@ impl GgufReader<'_> {
             let mut done = done;
             loop {
                 let Some(array) = open.last_mut() else {
-                    // Only an array that was opened leaves nothing done.
+                    // Only opening an array leaves `done` empty.
                     return done.ok_or_else(|| Error::damaged("an array that was not opened"));
                 };
                 if let Some(id) = done.take() {
@@ -219,7 +218,7 @@ impl GgufReader<'_> {
         }
     }
 
-    /// An array of numbers lies in the file as any tensor does.
+    /// Returns an array of numbers as a tensor with its data in the file.
     fn numbers(&mut self, dtype: DType, count: u64) -> Result<ValueId> {
         let offset = self.cursor.at;
         let len = dtype.bytes_of(count).ok_or_else(|| {
@@ -274,7 +273,7 @@ impl GgufReader<'_> {
     ) -> Result<Vec<(DictKey, ValueId)>> {
         Limits::check("tensors of the file", count, self.limits.members)?;
         let described = self.all_described(count, progress)?;
-        // The tensors begin at the next multiple of the alignment.
+        // The tensor data begins at the next multiple of the alignment.
         let start = self.cursor.at.checked_next_multiple_of(self.alignment);
         let start = start.ok_or_else(|| Error::damaged("an alignment that can't be"))?;
         let mut names = HashSet::new();
@@ -314,10 +313,11 @@ impl GgufReader<'_> {
         Ok(entries)
     }
 
-    /// What the header says of each tensor. Where the count in it is wrong, so many as there are.
+    /// Reads the descriptions of the tensors. If the count in the header is wrong, reads as many as
+    /// there are.
     fn all_described(&mut self, count: u64, progress: &mut dyn Progress) -> Result<Vec<Described>> {
         let mut described: Vec<Described> = Vec::new();
-        // The first byte behind the tensors so far, from the start of the data.
+        // The end of the tensors so far, relative to the start of the data.
         let mut end = Some(0);
         for done in 0..count {
             if done.is_multiple_of(256) {
@@ -334,7 +334,7 @@ impl GgufReader<'_> {
             end = end.and_then(|end| self.behind(end, &one));
             described.push(one);
         }
-        // Data most often follows, which hardly ever looks like the next tensor.
+        // Usually the data follows, which hardly ever looks like another tensor description.
         loop {
             let at = self.cursor.at;
             match self.described() {
@@ -364,18 +364,19 @@ impl GgufReader<'_> {
         Ok(described)
     }
 
-    /// Where the tensor after the one at `offset` begins, from the start of the data.
+    /// Returns the offset of the tensor after the one at `offset`, relative to the start of the
+    /// data.
     fn behind(&self, offset: u64, described: &Described) -> Option<u64> {
         let dtype = types::dtype(described.ggml_type)?;
         let count = described.shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim))?;
         offset.checked_add(dtype.bytes_of(count)?)?.checked_next_multiple_of(self.alignment)
     }
 
-    /// Whether the data of the tensors so far, which are described up to `at`, is all that the file holds.
+    /// Whether the file ends after the data of the tensors so far, whose descriptions end at `at`.
     fn is_end(&self, at: u64, end: Option<u64>) -> bool {
         let start = at.checked_next_multiple_of(self.alignment);
         let (Some(start), Some(end)) = (start, end) else { return false };
-        // The padding behind the last tensor may be missing.
+        // The padding after the last tensor may be missing.
         let least = end.saturating_sub(self.alignment - 1).max(1);
         (least..=end).contains(&self.len.saturating_sub(start))
     }
@@ -402,7 +403,7 @@ impl GgufReader<'_> {
         for _ in 0..rank {
             shape.push(self.cursor.count()?);
         }
-        // The file has the dimension that varies fastest first.
+        // The file has the fastest-varying dimension first.
         shape.reverse();
         let ggml_type = self.cursor.u32()?;
         let offset = self.cursor.u64()?;
@@ -448,11 +449,11 @@ impl GgufReader<'_> {
     }
 }
 
-/// Numbers of types of the metadata.
+/// Type numbers of metadata.
 const UINT32: u32 = 4;
 const ARRAY: u32 = 9;
 
-/// A tensor as the header has it, its dimensions the other way round.
+/// The description of a tensor in the header, with the dimensions reversed.
 struct Described {
     at: u64,
     name: Text,
@@ -461,7 +462,7 @@ struct Described {
     offset: u64,
 }
 
-/// The dtype of a metadata type whose arrays are plain numbers.
+/// Returns the dtype of a metadata type whose arrays are plain numbers.
 fn number(value_type: u32) -> Option<DType> {
     Some(match value_type {
         0 => DType::U8,

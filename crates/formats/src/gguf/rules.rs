@@ -1,16 +1,17 @@
-//! Rules of llama.cpp that reading a file doesn't need: files that break them open here and are refused there.
+//! Rules of llama.cpp that are not needed for reading. Files that break them open here, but
+//! llama.cpp refuses them.
 //!
-//! Source: `gguf_init_from_file_impl` and `gguf_kv` in `ggml/src/gguf.cpp`, and `GGML_MAX_NAME` and `GGML_MAX_DIMS` in
-//! `ggml/include/ggml.h` of llama.cpp (2025).
+//! Source: `gguf_init_from_file_impl` and `gguf_kv` in `ggml/src/gguf.cpp`, and `GGML_MAX_NAME` and
+//! `GGML_MAX_DIMS` in `ggml/include/ggml.h` of llama.cpp (2025).
 
 use statelens_checkpoint::{Finding, Grade, Text};
 
-/// `GGML_MAX_NAME`: bytes of the longest name and the NUL behind it.
+/// `GGML_MAX_NAME`: the maximum length of a name in bytes, including the NUL.
 const MAX_NAME: usize = 64;
 /// `GGML_MAX_DIMS`.
 const MAX_DIMS: usize = 4;
 
-/// What a file breaks, by rule.
+/// The broken rules, each with the first entry and the number of entries.
 #[derive(Debug, Default)]
 pub(super) struct Broken(Vec<(Rule, Text, u64)>);
 
@@ -18,9 +19,9 @@ pub(super) struct Broken(Vec<(Rule, Text, u64)>);
 pub(super) enum Rule {
     /// Version 1.
     OldVersion,
-    /// A key of the metadata is empty.
+    /// A metadata key is empty.
     EmptyKey,
-    /// An array of the metadata holds arrays.
+    /// A metadata array holds arrays.
     NestedArray,
     /// `general.alignment` is not a uint32.
     AlignmentType,
@@ -28,14 +29,14 @@ pub(super) enum Rule {
     LongName,
     /// A tensor has too many dimensions.
     ManyDimensions,
-    /// A tensor does not begin where the one before it ends.
+    /// A tensor does not begin where the previous one ends.
     Misplaced,
-    /// A tensor has a type that was removed, or is not known.
+    /// The type of a tensor was removed or is unknown.
     Type,
 }
 
 impl Broken {
-    /// Notes that the entry `name` breaks a rule.
+    /// Adds the entry `name`, which breaks a rule.
     pub(super) fn add(&mut self, rule: Rule, name: &Text) {
         match self.0.iter_mut().find(|(known, ..)| *known == rule) {
             Some((.., count)) => *count += 1,
@@ -53,7 +54,7 @@ impl Broken {
         }
     }
 
-    /// One finding per rule.
+    /// Returns one finding per rule.
     pub(super) fn findings(self) -> impl Iterator<Item = Finding> {
         self.0.into_iter().map(|(rule, first, count)| {
             let more = match count {
@@ -72,7 +73,7 @@ impl Broken {
 }
 
 impl Rule {
-    /// Title and reason.
+    /// Returns title and reason.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::OldVersion => (

@@ -1,5 +1,5 @@
-//! Metadata, decoded blocks and bad files; what the library read from the fixtures is compared by
-//! the command's tests.
+//! Tests of metadata, decoded blocks and damaged files. The command's tests compare the fixtures
+//! with what the library read.
 
 use crate::damaged_copies::survive;
 use std::path::Path;
@@ -87,7 +87,8 @@ fn byte_order_and_narrow_counts() {
     assert!(floats(&old, tensor(&old, "w")).iter().all(|value| value.is_finite()));
 }
 
-/// Every block type is the same numbers, rounded differently: decoded, they are near those.
+/// All block types encode the same numbers with different rounding, so the decoded values must be
+/// close.
 #[test]
 fn decoded_blocks_are_near_the_numbers_they_stand_for() {
     let checkpoint = open("quants.gguf");
@@ -104,7 +105,7 @@ fn decoded_blocks_are_near_the_numbers_they_stand_for() {
     }
 }
 
-/// Bit for bit what `gguf.dequantize` of the package gguf 0.19 makes of them.
+/// The decoded values must match `gguf.dequantize` of the package gguf 0.19 bit for bit.
 #[test]
 fn decoded_blocks_are_what_the_library_decodes() {
     let checkpoint = open("quants.gguf");

@@ -1,8 +1,8 @@
-//! Element types by the numbers that the format gives them.
+//! Element types by their numbers in the format.
 
 use statelens_checkpoint::{Block, DType};
 
-/// The dtype of a type number; `None` for one that is not known or was removed.
+/// Returns the dtype for a type number; `None` if it is unknown or was removed.
 pub(super) fn dtype(number: u32) -> Option<DType> {
     Some(match number {
         0 => DType::F32,
@@ -30,9 +30,9 @@ const fn row(
     (number, Block { name, elements, bytes, words })
 }
 
-/// Number, name, elements in a block, bytes in a block, and the 16-bit floats in it, which have a
-/// byte order; those of the `IQ`, `TQ`, `MXFP4`, `NVFP4` and `Q1_0` blocks are not told: nobody
-/// writes them big-endian.
+/// Number, name, elements per block, bytes per block, and the ranges of 16-bit floats in it, which
+/// depend on the byte order. The latter are omitted for the `IQ`, `TQ`, `MXFP4`, `NVFP4` and `Q1_0`
+/// blocks: no program writes them big-endian.
 static BLOCKS: [(u32, Block); 26] = [
     row(2, "Q4_0", 32, 18, &[(0, 2)]),
     row(3, "Q4_1", 32, 20, &[(0, 2), (2, 2)]),

@@ -1,9 +1,9 @@
-//! The encodings of JSON that Python's `json.loads` recognizes in bytes (`json.detect_encoding`).
+//! The encodings of JSON that Python's `json.loads` recognises in bytes (`json.detect_encoding`).
 
 use std::borrow::Cow;
 
-/// Returns the text as UTF-8, without the mark at its start. What is no UTF-16 or UTF-32 is left as
-/// it is; lone halves of letters become replacement characters.
+/// Returns the text as UTF-8, without the byte order mark. Text that is not UTF-16 or UTF-32 is
+/// unchanged. Lone surrogates become replacement characters.
 pub(crate) fn utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
     let (width, big, rest) = match bytes {
         [0, 0, 0xfe, 0xff, rest @ ..] => (4, true, rest),

@@ -1,8 +1,8 @@
 //! JSON.
 //!
-//! [`Document`] and the writer speak it as Python's `json` module does, which is more than JSON:
-//! `NaN` and `Infinity`, integers of any size, lone surrogates. [`Parser`] reads it piece by
-//! piece for whoever can't hold a whole document, strictly if asked to.
+//! [`Document`] and the writer use the dialect of Python's `json` module, which extends JSON by
+//! `NaN` and `Infinity`, integers of any size, and lone surrogates. [`Parser`] is a pull parser for
+//! documents that are too large to hold in memory; it has a strict mode.
 
 mod document;
 mod encoding;

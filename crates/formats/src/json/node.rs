@@ -1,12 +1,9 @@
-//! The values of a document.
-
 use statelens_checkpoint::{Int, Text};
 
-/// Which value of a document.
+/// The index of a value in a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id(pub(super) u32);
 
-/// One value.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum JsonNode {
     Null,
@@ -15,7 +12,7 @@ pub(crate) enum JsonNode {
     Float(f64),
     Str(Text),
     Array(Vec<Id>),
-    /// A later entry of the same name stands for the earlier, as in Python.
+    /// If a name occurs twice, the last entry counts, as in Python.
     Object(Vec<(Text, Id)>),
 }
 

@@ -1,51 +1,51 @@
-//! The pieces of a JSON text, one after the other.
+//! A pull parser for JSON.
 
 use statelens_checkpoint::{Error, Int, Interner, Result, Text};
 
 use super::JsonNode;
 
-/// Digits of an integer that are turned into a number; Python refuses more than 4,300.
+/// The maximum number of digits of an integer; Python refuses more than 4,300.
 const MOST_DIGITS: usize = 5_000;
 
-/// Reads a JSON text from front to back and keeps nothing of it.
+/// Parses a JSON text from front to back without building a document.
 pub(crate) struct Parser<'a> {
     text: &'a [u8],
     at: usize,
-    /// No more than RFC 8259 allows, and strings must be Unicode.
+    /// Whether to accept only RFC 8259, with strings that are valid Unicode.
     strict: bool,
-    /// How many containers may still be opened inside each other, when pieces are asked for.
+    /// The remaining nesting depth for containers opened by the pull methods.
     room: usize,
-    /// A string that is being read, if escapes are in it.
+    /// A buffer for strings with escapes.
     unescaped: Vec<u8>,
-    /// Where strings are made that come again and again.
+    /// Interns repeated strings.
     pub(super) texts: Option<Interner>,
 }
 
 impl<'a> Parser<'a> {
-    /// For a text of Python's `json` module.
+    /// Returns a parser for the dialect of Python's `json` module.
     pub(crate) fn lenient(text: &'a [u8]) -> Self {
         Self { text, at: 0, strict: false, room: usize::MAX, unescaped: Vec::new(), texts: None }
     }
 
-    /// For RFC 8259 and nothing beyond it, with containers nested no deeper than `depth`.
+    /// Returns a parser for exactly RFC 8259, with a maximum nesting of `depth`.
     pub(crate) fn strict(text: &'a [u8], depth: usize) -> Self {
         Self { text, at: 0, strict: true, room: depth, unescaped: Vec::new(), texts: None }
     }
 }
 
 impl Parser<'_> {
-    /// Opens an object; [`Parser::entry`] goes through it.
+    /// Opens an object; [`Parser::entry`] iterates over it.
     pub(crate) fn object(&mut self) -> Result<()> {
         self.open(b'{', "an object")
     }
 
-    /// Opens an array; [`Parser::item`] goes through it.
+    /// Opens an array; [`Parser::item`] iterates over it.
     pub(crate) fn array(&mut self) -> Result<()> {
         self.open(b'[', "an array")
     }
 
-    /// The name of the next entry of the open object, whose value is to be read next; `None`
-    /// when the object has ended. `first` is set before the first entry.
+    /// Returns the name of the next entry of the open object, or `None` at its end. The caller must
+    /// then read the value. `first` must be true before the first entry.
     pub(crate) fn entry(&mut self, first: &mut bool) -> Result<Option<Text>> {
         if !self.goes_on(b'}', first)? {
             return Ok(None);
@@ -62,13 +62,13 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether there is a further item in the open array, which is to be read next. `first` is
-    /// set before the first item.
+    /// Returns whether the open array has another item, which the caller must then read. `first`
+    /// must be true before the first item.
     pub(crate) fn item(&mut self, first: &mut bool) -> Result<bool> {
         self.goes_on(b']', first)
     }
 
-    /// A string.
+    /// Reads a string.
     pub(crate) fn text(&mut self) -> Result<Text> {
         self.space();
         match self.take(b'"') {
@@ -77,14 +77,14 @@ impl Parser<'_> {
         }
     }
 
-    /// A whole number that is not negative and fits 64 bits.
+    /// Reads a non-negative integer that fits 64 bits.
     pub(crate) fn natural(&mut self) -> Result<u64> {
         self.space();
         let kind = self.next_kind();
         let start = self.at;
         let found = match self.text.get(self.at) {
             Some(b'-' | b'0'..=b'9') => match self.number()? {
-                // Minus zero is a float to the strict.
+                // In strict mode, `-0` is a float.
                 JsonNode::Int(int) if self.text.get(start) != Some(&b'-') => int.to_u64(),
                 _ => None,
             },
@@ -96,28 +96,28 @@ impl Parser<'_> {
         })
     }
 
-    /// Whether a `null` stands next; it is passed.
+    /// Consumes a `null` if it is next, and returns whether it was.
     pub(crate) fn null(&mut self) -> bool {
         self.space();
         self.word("null")
     }
 
-    /// Whether a string stands next.
+    /// Whether the next value is a string.
     pub(crate) fn at_text(&mut self) -> bool {
         self.space();
         self.text.get(self.at) == Some(&b'"')
     }
 
-    /// Whether an object stands next.
+    /// Whether the next value is an object.
     pub(crate) fn at_object(&mut self) -> bool {
         self.space();
         self.text.get(self.at) == Some(&b'{')
     }
 
-    /// Passes a value of any kind.
+    /// Skips a value of any kind.
     pub(crate) fn skip(&mut self) -> Result<()> {
-        // The containers that were opened here, innermost last: whether it is an object, and
-        // whether nothing of it was read.
+        // Containers opened here, innermost last: whether it is an object, and whether it is still
+        // empty.
         let mut open: Vec<(bool, bool)> = Vec::new();
         loop {
             self.space();
@@ -146,7 +146,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Passes a value of any kind; its text, without the spaces between its parts.
+    /// Skips a value of any kind, and returns its text without whitespace between tokens.
     pub(crate) fn compact(&mut self) -> Result<String> {
         self.space();
         let start = self.at;
@@ -163,7 +163,7 @@ impl Parser<'_> {
         Ok(String::from_utf8_lossy(&kept).into_owned())
     }
 
-    /// Fails if something stands after the end.
+    /// Fails if anything follows the document.
     pub(crate) fn end(&mut self) -> Result<()> {
         self.space();
         match self.at < self.text.len() {
@@ -184,7 +184,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Whether the open container goes on; its end is passed.
+    /// Returns whether the open container has more items. Consumes its end if not.
     fn goes_on(&mut self, end: u8, first: &mut bool) -> Result<bool> {
         self.space();
         if self.take(end) {
@@ -198,7 +198,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands next, for messages.
+    /// Describes the next token, for messages.
     fn next_kind(&self) -> &'static str {
         match self.text.get(self.at) {
             None => "its end",
@@ -236,7 +236,7 @@ impl Parser<'_> {
         there
     }
 
-    /// A value, and whether it is a container that was opened.
+    /// Reads a value. Returns whether it is a container, which is then open.
     pub(super) fn value(&mut self) -> Result<(JsonNode, bool)> {
         self.space();
         let node = match self.text.get(self.at) {
@@ -287,7 +287,7 @@ impl Parser<'_> {
         node.ok_or_else(|| self.bad("a number that is none"))
     }
 
-    /// The rest of a string, its closing quote included.
+    /// Reads the rest of a string, including the closing quote.
     pub(super) fn string(&mut self) -> Result<Text> {
         self.unescaped.clear();
         loop {
@@ -321,7 +321,7 @@ impl Parser<'_> {
                 Some(byte @ (b'"' | b'\\' | b'/')) => byte,
                 Some(b'u') => {
                     let mut point = self.four()?;
-                    // A surrogate pair is one character; any other surrogate stays alone.
+                    // A surrogate pair is one character; any other surrogate remains alone.
                     if (0xd800..0xdc00).contains(&point) && self.text[self.at..].starts_with(b"\\u")
                     {
                         let back = self.at;
@@ -357,7 +357,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether it is a number as RFC 8259 has it: no zeros before it, digits around the point.
+/// Whether a number follows RFC 8259: no leading zeros, and digits on both sides of the point.
 fn is_rfc_number(number: &str) -> bool {
     let number = number.strip_prefix('-').unwrap_or(number);
     let (mantissa, exponent) = match number.split_once(['e', 'E']) {

@@ -1,11 +1,10 @@
-//! JSON as Python's `json.dumps` writes it: ASCII only, `NaN` and `Infinity` bare.
+//! Writes JSON as Python's `json.dumps` does: ASCII only, `NaN` and `Infinity` unquoted.
 
 use statelens_checkpoint::{Text, float_repr};
 
-/// A small JSON value.
 pub(crate) enum Json {
     Bool(bool),
-    /// Already in JSON.
+    /// A number in JSON.
     Number(String),
     Text(Text),
     List(Vec<Json>),
@@ -21,7 +20,7 @@ impl Json {
         Self::Number(float(value))
     }
 
-    /// As `indent=4` writes it, on a line that is itself `indent` levels in.
+    /// Writes the value as `indent=4` does, starting on a line that is `indent` levels deep.
     pub(crate) fn write(&self, out: &mut String, indent: usize) {
         match self {
             Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
@@ -52,7 +51,7 @@ impl Json {
     }
 }
 
-/// A comma where one is due, and a new line `indent` levels in.
+/// Writes a comma if requested, and a new line indented by `indent` levels.
 pub(crate) fn separate(out: &mut String, comma: bool, indent: usize) {
     out.push_str(if comma { ",\n" } else { "\n" });
     for _ in 0..indent {
@@ -60,7 +59,7 @@ pub(crate) fn separate(out: &mut String, comma: bool, indent: usize) {
     }
 }
 
-/// A number as JSON for Python has it.
+/// Formats a number in Python's JSON dialect.
 pub(crate) fn float(value: f64) -> String {
     if value.is_nan() {
         "NaN".into()
@@ -71,7 +70,7 @@ pub(crate) fn float(value: f64) -> String {
     }
 }
 
-/// A string with its quotes.
+/// Writes a string with quotes.
 pub(crate) fn quote(text: &Text, out: &mut String) {
     out.push('"');
     for piece in text.pieces() {
@@ -83,14 +82,14 @@ pub(crate) fn quote(text: &Text, out: &mut String) {
     out.push('"');
 }
 
-/// [`quote`], for a string without surrogates.
+/// Like [`quote`], for a string without surrogates.
 pub(crate) fn quote_str(text: &str, out: &mut String) {
     out.push('"');
     escape(text, out);
     out.push('"');
 }
 
-/// A string with its quotes, as serde_json writes it: UTF-8, with only what must be escaped.
+/// Writes a string with quotes as serde_json does: UTF-8, escaping only where required.
 pub(crate) fn quote_utf8(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
@@ -137,7 +136,7 @@ fn unit(unit: u16, out: &mut String) {
 mod tests {
     use super::*;
 
-    /// `json.dumps(value, indent=4)` of CPython 3.11.
+    /// The output of `json.dumps(value, indent=4)` of CPython 3.11.
     #[test]
     fn it_is_what_python_writes() {
         let text =

@@ -1,38 +1,39 @@
-//! What stands before the elements of an array.
+//! The header of an array.
 
 use statelens_checkpoint::{ByteOrder, DType, Error, Field, Limits, Result};
 
 use super::literal::{self, Literal};
 
-/// What an array begins with.
+/// The first bytes of an array.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
-/// The magic number, the version, and the longest length of the text.
+/// Magic number, version, and the length of the text in its longest form.
 pub(super) const PREFIX: u64 = 12;
-/// Bytes of the text: numpy refuses more than 10,000 unless it is told to trust the file.
+/// The maximum length of the text in bytes. numpy refuses more than 10,000 unless it trusts the
+/// file.
 const MOST: u64 = 4 << 20;
 
-/// What an array says about itself.
+/// A parsed header.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Header {
-    /// Version of the format.
+    /// The version of the format.
     pub(super) version: (u8, u8),
     pub(super) element: ElementType,
-    /// The first index varies fastest.
+    /// Whether the first index varies fastest.
     pub(super) fortran: bool,
     pub(super) shape: Vec<u64>,
 }
 
-/// What the elements are.
+/// The type of the elements.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ElementType {
-    /// So many bytes each.
+    /// Elements of fixed size.
     Plain(DType, ByteOrder),
-    /// Python objects: a pickle of the whole array follows.
+    /// Python objects; a pickle of the whole array follows.
     Objects,
 }
 
-/// How many bytes stand before the text and how many the text has, from the first [`PREFIX`]
-/// bytes of an array, fewer if there are no more.
+/// Returns the offset and the length of the text, given the first [`PREFIX`] bytes of an array
+/// (fewer if the array is shorter).
 pub(super) fn lengths(prefix: &[u8]) -> Result<(u64, u64)> {
     let cut = || {
         Error::damaged("a numpy array ends before it says what it holds")
@@ -59,7 +60,7 @@ pub(super) fn lengths(prefix: &[u8]) -> Result<(u64, u64)> {
 }
 
 impl Header {
-    /// Reads it; `text` is what [`lengths`] told of.
+    /// Parses a header; `text` is the range that [`lengths`] returned.
     pub(super) fn parse(version: (u8, u8), text: &[u8]) -> Result<Self> {
         let text = match version.0 {
             3 => std::str::from_utf8(text)
@@ -112,7 +113,7 @@ fn shape(literal: &Literal) -> Option<Vec<u64>> {
     }
 }
 
-/// The elements that `descr` describes, which nests no deeper than a literal may.
+/// Returns the element type that `descr` describes. Its nesting is limited by the literal parser.
 fn element(descr: &Literal) -> Option<ElementType> {
     match descr {
         Literal::Str(code) => simple(code),
@@ -121,14 +122,14 @@ fn element(descr: &Literal) -> Option<ElementType> {
     }
 }
 
-/// `<f4`, `|S3`, `>U2`, `|O`.
+/// Parses codes such as `<f4`, `|S3`, `>U2`, `|O`.
 fn simple(code: &str) -> Option<ElementType> {
     let (order, code) = match code.split_at_checked(1)? {
         (">", code) => (ByteOrder::Big, code),
         ("<" | "|" | "=", code) => (ByteOrder::Little, code),
         _ => (ByteOrder::Little, code),
     };
-    // Codes of floats that extensions add to NumPy, which no NumPy can read again by itself.
+    // Codes of floats that extensions add to NumPy, and that NumPy alone can't read.
     let code = match code {
         "f1" => "V1",
         "E2" => "V2",
@@ -140,8 +141,8 @@ fn simple(code: &str) -> Option<ElementType> {
     }
 }
 
-/// `[('a', '<i4'), ('b', '>f8', (2, 3)), (('title', 'c'), …), ('', '|V4')]`: fields lie one after
-/// the other; one without a name is padding.
+/// Parses a record such as `[('a', '<i4'), ('b', '>f8', (2, 3)), (('title', 'c'), …), ('',
+/// '|V4')]`. Fields are contiguous; one without a name is padding.
 fn record(parts: &[Literal]) -> Option<ElementType> {
     let mut fields = Vec::with_capacity(parts.len());
     let mut offset = 0u64;
@@ -160,7 +161,7 @@ fn record(parts: &[Literal]) -> Option<ElementType> {
             },
             _ => return None,
         };
-        // A sub-array may also be written with its dtype: `(base, shape)`.
+        // A sub-array may also be combined with its dtype: `(base, shape)`.
         let (descr, dims) = match descr {
             Literal::Tuple(pair) => match pair.as_slice() {
                 [base, inner] => (base, [dims, shape(inner)?].concat()),

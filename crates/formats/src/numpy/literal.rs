@@ -1,7 +1,7 @@
-//! The Python literals that the header of an array is written in, read without recursion.
+//! A parser, without recursion, for the Python literals in the header of an array.
 //!
-//! What numpy writes with `repr` and reads with `ast.literal_eval`: dicts, lists, tuples,
-//! strings, integers and the three constants. Names and calls are errors, not code.
+//! numpy writes them with `repr` and reads them with `ast.literal_eval`: dicts, lists, tuples,
+//! strings, integers and the three constants. Names and calls are errors, never code.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -17,20 +17,21 @@ pub(super) enum Literal {
     Dict(Vec<(Literal, Literal)>),
 }
 
-/// Records in records: far more than anybody nests, and few enough that dropping them may recurse.
+/// The maximum nesting of records. Far more than real files have, and low enough that dropping the
+/// value may recurse.
 const DEEPEST: usize = 32;
 
 /// A container that is not closed yet.
 struct OpenContainer {
     closer: char,
     items: Vec<Literal>,
-    /// A comma stands behind the last item, or nothing stands here yet.
+    /// Whether the container is empty or a comma follows the last item.
     comma: bool,
-    /// Number of items whose colon came.
+    /// Number of items that were followed by a colon.
     colons: usize,
 }
 
-/// Reads one literal and nothing after it but space.
+/// Parses a single literal. Only whitespace may follow it.
 pub(super) fn parse(text: &str) -> Result<Literal> {
     let mut parser = Parser { rest: text, len: text.len() };
     let mut open: Vec<OpenContainer> = Vec::new();
@@ -87,7 +88,7 @@ fn close(container: OpenContainer) -> Option<Literal> {
     let OpenContainer { closer, mut items, comma, colons } = container;
     Some(match closer {
         ']' => Literal::List(items),
-        // Brackets around one thing without a comma are no tuple.
+        // Parentheses around a single item without a comma are not a tuple.
         ')' if items.len() == 1 && !comma => items.pop()?,
         ')' => Literal::Tuple(items),
         _ if items.len() == 2 * colons => {
@@ -147,7 +148,7 @@ impl Parser<'_> {
                 return Ok(literal);
             }
         }
-        // Python 2 marks texts, and bytes are texts to it.
+        // Python 2 marks texts with `u`, and in it bytes are texts.
         for prefix in ["u'", "u\"", "b'", "b\""] {
             if self.rest.starts_with(prefix) {
                 self.advance(1);
@@ -172,7 +173,7 @@ impl Parser<'_> {
         let value =
             text.parse().map_err(|_| self.wrong("holds a number that does not fit 64 bits"))?;
         self.advance(text.len());
-        // Python 2's long integers.
+        // The suffix of long integers in Python 2.
         if self.rest.starts_with(['L', 'l']) {
             self.advance(1);
         }
@@ -199,7 +200,7 @@ impl Parser<'_> {
     }
 }
 
-/// The character that an escape stands for, and how long the escape is.
+/// Returns the character for an escape, and the length of the escape.
 fn escape(text: &str) -> Option<(char, usize)> {
     let hex = |digits: usize| {
         let number = text.get(2..2 + digits)?;

@@ -1,18 +1,17 @@
 //! NumPy's own files: an array (`.npy`), or a zip file of arrays (`.npz`).
 //!
 //! Public specification: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>.
-//! A `.npy` file is a magic number, a version, the text of a Python dict that says what the
-//! elements are, and the elements. A `.npz` file is a zip file in which the array `KEY` is the
-//! member `KEY.npy`.
+//! A `.npy` file has a magic number, a version, a Python dict as text that describes the elements,
+//! and the elements. A `.npz` file is a zip file in which the array `KEY` is the member `KEY.npy`.
 //!
 //! | | read | written |
 //! |---|---|---|
 //! | `.npy` of versions 1 to 3, also as Python 2 wrote it | yes | no |
 //! | numbers of either byte order, strings, dates, long doubles, records | yes | little-endian |
 //! | Fortran order | as a view | made dense |
-//! | arrays of objects | the pickle that they are, inert | no |
+//! | arrays of objects | as the pickle they are stored in, inert | no |
 //! | `.npz`, stored and deflated members | yes | stored |
-//! | members that are no arrays | as bytes, as numpy gives them | no |
+//! | members that are not arrays | as bytes, as in numpy | no |
 
 pub mod detect;
 mod header;
@@ -24,7 +23,7 @@ pub mod write;
 
 use crate::{Format, Writing};
 
-/// The format of one array, as it is listed.
+/// The format of single arrays.
 pub static ARRAY: Format = Format {
     ids: &["npy"],
     name: "NumPy array",
@@ -52,7 +51,7 @@ pub static ARRAY: Format = Format {
     left_out: None,
 };
 
-/// The format of archives, as it is listed.
+/// The format of archives.
 pub static ARCHIVE: Format = Format {
     ids: &["npz"],
     name: "NumPy archive",
@@ -80,8 +79,8 @@ pub static ARCHIVE: Format = Format {
     left_out: None,
 };
 
-/// Returns whether the elements are Python objects, of which a pickle follows the header `text`;
-/// `None` if the header is not understood.
+/// Returns whether the elements are Python objects, stored as a pickle after the header `text`.
+/// Returns `None` if the header is not understood.
 pub(crate) fn holds_objects(version: (u8, u8), text: &[u8]) -> Option<bool> {
     let header = header::Header::parse(version, text).ok()?;
     Some(header.element == header::ElementType::Objects)

@@ -1,5 +1,3 @@
-//! Reading.
-
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -14,7 +12,7 @@ use super::header::{ElementType, Header, MAGIC, PREFIX, lengths};
 use crate::archive::{Archive, Record, names};
 use crate::damage;
 
-/// Opens it.
+/// Reads a file with one array or an archive of arrays.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = files.main()?;
@@ -25,9 +23,9 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     }
 }
 
-/// Bytes of members that are no arrays, all together; larger ones are only named.
+/// The maximum size in bytes of all members that are not arrays. For others only the name is shown.
 const MOST_BYTES: u64 = 16 << 20;
-/// Bytes that are read of an array at first: numpy pads short descriptions to this.
+/// The number of bytes first read of an array; numpy pads short headers to this.
 const FIRST: u64 = 128;
 
 fn read_array(files: FileSet, limits: &Limits) -> Result<Checkpoint> {
@@ -86,8 +84,8 @@ fn read_archive(
             let key = full.strip_suffix(".npy").unwrap_or(&full);
             progress.found(&key, &tensor.dtype, &tensor.shape);
         }
-        // numpy takes the ending off every member that has one; if there is another member of
-        // that name, only the whole name tells them apart.
+        // numpy removes the extension `.npy` from the names of members. If that collides with
+        // another member, the full name is used.
         let short = full.strip_suffix(".npy").unwrap_or(&full);
         let key = match is_taken(&archive, done, &full, short, &mut unclear)? {
             false => short,
@@ -115,7 +113,7 @@ fn read_archive(
 }
 
 /// Whether a member before the one at `index`, which is called `full`, has the same `short` name.
-/// Names that are no text are alike only as they are shown: `unclear` holds those.
+/// Names that are not UTF-8 can collide only once converted for display; `unclear` collects those.
 fn is_taken(
     archive: &Archive,
     index: usize,
@@ -126,7 +124,7 @@ fn is_taken(
     if full.contains(char::REPLACEMENT_CHARACTER) {
         return Ok(!room::add(unclear, short.to_owned())?);
     }
-    // With the ending, the other one has none, and does not lose one itself.
+    // If one of them has the extension, the other does not, and keeps its name.
     let other = match short.len() < full.len() {
         true if short.ends_with(".npy") => return Ok(false),
         true => archive.index(&[short]),
@@ -135,10 +133,10 @@ fn is_taken(
     Ok(other.is_some_and(|other| other < index))
 }
 
-/// Members of one name that are told.
+/// The maximum number of findings about equal names.
 const MOST_TWICE: usize = 100;
 
-/// The finding for two members that come to one name.
+/// Returns the finding for two members with the same name in numpy.
 fn twice(name: &str) -> Finding {
     Finding::new(Grade::Damage, format!("Two members of the archive are named `{name}` to numpy"))
         .detail("`numpy.load` takes the ending `.npy` off and gives one of them under that name; the other one is hidden. Both are shown here.")
@@ -146,7 +144,7 @@ fn twice(name: &str) -> Finding {
         .place(name)
 }
 
-/// Where the bytes of one array are, its header included.
+/// The location of an array, including its header.
 enum ArraySource<'a> {
     File(&'a FileSet, FileId),
     Member(&'a Archive, &'a Record),
@@ -160,7 +158,7 @@ impl ArraySource<'_> {
         }
     }
 
-    /// The first bytes, up to `len`.
+    /// Returns the first bytes, up to `len`.
     fn first(&self, len: u64) -> Result<Vec<u8>> {
         match self {
             Self::File(files, file) => files.read_vec(*file, 0, len.min(files.len(*file))),
@@ -168,7 +166,7 @@ impl ArraySource<'_> {
         }
     }
 
-    /// All bytes, and where they begin in the file, if they do.
+    /// Returns all bytes, and their offset in the file if there is one.
     fn whole(&self, limits: &Limits) -> Result<(Vec<u8>, u64)> {
         match self {
             Self::File(files, file) => {
@@ -188,7 +186,7 @@ impl ArraySource<'_> {
         }
     }
 
-    /// Everything from the byte `skip` on.
+    /// Returns the layout of everything from the byte `skip` on.
     fn rest(&self, skip: u64) -> Result<Layout> {
         let short = |_| Error::damaged("an array ends before its elements");
         let span = match self {
@@ -213,14 +211,14 @@ struct NumpyReader<'a> {
     builder: Builder,
     limits: &'a Limits,
     findings: Vec<Finding>,
-    /// The member that is being read; empty for a file that is one array.
+    /// The member that is being read; empty for a file with a single array.
     member: String,
-    /// The description that was read last, and what it says: arrays of one shape follow each other.
+    /// The last header text and its parsed form: consecutive arrays often have the same shape.
     before: Option<(Vec<u8>, Header)>,
 }
 
 impl NumpyReader<'_> {
-    /// A member; one that can't be read does not hide the others.
+    /// Reads a member. An unreadable member does not affect the others.
     fn member(&mut self, archive: &Archive, record: &Record, room: &mut u64) -> Result<ValueId> {
         self.member = record.name();
         match self.try_member(archive, record, room) {
@@ -259,7 +257,7 @@ impl NumpyReader<'_> {
         self.builder.push(Value::Bytes { data: data.into(), mutable: false })
     }
 
-    /// An array, of which the first bytes are known.
+    /// Reads an array, given its first bytes.
     fn array(&mut self, source: &ArraySource<'_>, mut first: Vec<u8>) -> Result<(ValueId, Header)> {
         let (start, len) = lengths(first.get(..PREFIX as usize).unwrap_or(&first))?;
         let skip = start + len;
@@ -275,7 +273,7 @@ impl NumpyReader<'_> {
         }
         let text = first.get(start as usize..skip as usize);
         let text = text.ok_or_else(|| Error::damaged("the description can't be decompressed"))?;
-        // The version was there, or there would be no lengths.
+        // `lengths` checked that the version is there.
         let version = (first[6], first[7]);
         let header = match &self.before {
             Some((same, header)) if same == text && header.version == version => header.clone(),
@@ -348,7 +346,7 @@ impl NumpyReader<'_> {
         }))
     }
 
-    /// An array of objects is a pickle of the array: read as data, like any other.
+    /// Reads an array of objects from its pickle, as inert data.
     fn objects(&mut self, source: &ArraySource<'_>, skip: u64) -> Result<ValueId> {
         let (bytes, base) = source.whole(self.limits)?;
         let pickle = bytes.get(skip as usize..).unwrap_or_default();
@@ -369,7 +367,7 @@ impl NumpyReader<'_> {
     }
 }
 
-/// Something that is described and not made.
+/// Returns a description of a value that is not constructed.
 fn inert(class: &str, repr: Text) -> Value {
     Value::Opaque(Box::new(Opaque::reference(Global::new("numpy", class), Some(repr))))
 }

@@ -1,4 +1,5 @@
-//! Layouts and bad files; what numpy read from the fixtures is compared by the command's tests.
+//! Tests of layouts and damaged files. The command's tests compare the fixtures with what numpy
+//! read.
 
 use crate::damaged_copies::survive;
 use std::io::Write as _;
@@ -35,7 +36,7 @@ fn tensor<'a>(checkpoint: &'a Checkpoint, key: &str) -> &'a Tensor {
     checkpoint.tensor_of(leaf.id).unwrap().1
 }
 
-/// A zip file with these members, deflated.
+/// Returns a zip file with these members, deflated.
 fn deflated(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut directory = Vec::new();
@@ -44,7 +45,7 @@ fn deflated(members: &[(&str, &[u8])]) -> Vec<u8> {
         encoder.write_all(bytes).unwrap();
         let stored = encoder.finish().unwrap();
         let offset = (file.len() as u32).to_le_bytes();
-        // Version, flags, method, time and date, checksum, sizes, lengths of name and extra.
+        // Version, flags, method, time and date, checksum, sizes, lengths of name and extra field.
         let mut facts = vec![20, 0, 0, 0, 8, 0, 0, 0, 0, 0];
         facts.extend(crc32fast::hash(bytes).to_le_bytes());
         facts.extend((stored.len() as u32).to_le_bytes());
@@ -106,7 +107,7 @@ fn members_are_found_by_what_they_are() {
         ["a ndarray", "a ndarray", "long ndarray", "cut object", "broken object", "text bytes"];
     assert_eq!(kinds, expected);
     let grades: Vec<Grade> = checkpoint.findings.iter().map(|finding| finding.grade).collect();
-    // Two members that numpy gives one name; a note; two that can't be read.
+    // Two members that have the same name in numpy; a note; two that can't be read.
     assert_eq!(grades, [Grade::Damage, Grade::Note, Grade::Damage, Grade::Damage]);
     let read = |key: &str| {
         let tensor = tensor(&checkpoint, key);

@@ -1,5 +1,5 @@
-//! A checkpoint of torch that was unpacked: `data.pkl` in a folder, beside it the records that the zip
-//! file had, each a file: `data/0`, `data/1`, … and `byteorder`.
+//! A torch checkpoint that was unpacked from its zip file: a folder with `data.pkl` and the other
+//! records as files: `data/0`, `data/1`, … and `byteorder`.
 
 use std::collections::HashMap;
 
@@ -14,16 +14,16 @@ pub(crate) const PICKLE: &str = "data.pkl";
 /// The files of the storages.
 pub(super) struct FolderStorages<'a> {
     files: &'a FileSet,
-    /// By key.
     found: HashMap<&'a str, FileId>,
     numbers: HashMap<String, u32>,
     order: ByteOrder,
-    /// The folder, with its slash.
+    /// The folder, with a trailing slash.
     top: &'a str,
 }
 
 impl<'a> FolderStorages<'a> {
-    /// The storages beside the main file; `None` if it is no pickle of an unpacked checkpoint.
+    /// Finds the storages next to the main file. Returns `None` if that is not the pickle of an
+    /// unpacked checkpoint.
     pub(super) fn of(files: &'a FileSet) -> Result<Option<Self>> {
         let main = files.main()?;
         let name = files.name(main);

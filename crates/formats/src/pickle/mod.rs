@@ -1,8 +1,8 @@
-//! A pickle by itself, as Python's `pickle.dump` writes it: protocols 0 to 5.
+//! A standalone pickle, as Python's `pickle.dump` writes it: protocols 0 to 5.
 //!
-//! Specified by CPython's `Lib/pickle.py` and `Lib/pickletools.py` and, for protocols 2, 3, 4
-//! and 5, by PEPs 307, 3154 and 574. Read only: whatever holds a checkpoint is better written as
-//! one.
+//! Specified by CPython's `Lib/pickle.py` and `Lib/pickletools.py` and, for protocols 2, 3, 4 and
+//! 5, by PEPs 307, 3154 and 574. Read only: checkpoints are better written in one of the checkpoint
+//! formats.
 
 pub mod detect;
 mod folder;
@@ -12,7 +12,6 @@ mod tests;
 
 use crate::Format;
 
-/// The format, as it is listed.
 pub static FORMAT: Format = Format {
     extensions: &["pkl"],
     reads: "protocols 0 to 5; objects stay inert",

@@ -1,5 +1,3 @@
-//! Reading.
-
 use statelens_checkpoint::{
     Builder, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Limits, Progress, Result,
 };
@@ -7,7 +5,7 @@ use statelens_pickle::{Broken, NoStorages, ScanOptions};
 
 use super::folder::FolderStorages;
 
-/// Opens it.
+/// Reads a file with a single pickle.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let bytes = bytes(&files, limits)?;
@@ -46,12 +44,12 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     builder.finish(lowered.root, format, files, findings)
 }
 
-/// What a pickle would do before it breaks off, and that it does.
+/// Returns findings about what a truncated or invalid pickle would do before it fails.
 pub(crate) fn scan_broken(broken: Broken, options: &ScanOptions) -> Vec<Finding> {
     broken.scan(options)
 }
 
-/// An error that also says what the pickle was up to before it broke off.
+/// Returns the error of the pickle, extended by the danger found before that point.
 pub(crate) fn describe(broken: Broken) -> Error {
     let worst = broken
         .scan(&ScanOptions::default())

@@ -1,4 +1,4 @@
-//! Real pickles against what Python read from them.
+//! Compares real pickles with what Python read from them.
 
 use statelens_checkpoint::Value;
 
@@ -7,7 +7,7 @@ use crate::torch::tests::{differences, expected_in, open};
 #[test]
 fn pickles_hold_what_python_read() {
     for name in expected_in("pickle") {
-        // What is expected of this one was not written; see the next test.
+        // This one has no expectation; see the next test.
         let except: &[&str] = if name == "pickle/p5_oob_inline.pkl" { &["w"] } else { &[] };
         assert_eq!(differences(&name, except), Vec::<String>::new(), "{name}");
     }

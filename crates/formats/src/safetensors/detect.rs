@@ -1,11 +1,9 @@
-//! Telling it apart.
-
 use super::MOST_HEADER;
 use crate::{Probe, Score};
 
-/// How sure this format is. There is no magic number: a length that fits the file, and then the
-/// beginning of a JSON object. A file of that name whose length is wrong is claimed to say so,
-/// unless another format knows it.
+/// Scores a file by its header length, which must fit the file, followed by the start of a JSON
+/// object; there is no magic number. A file with the extension but an invalid length is still
+/// claimed, so that the reader can report the error, unless another format claims it.
 pub fn score(probe: &Probe<'_>) -> Score {
     let named = probe.name().to_ascii_lowercase().ends_with(".safetensors");
     let Some((length, text)) = probe.head().split_first_chunk::<8>() else {
@@ -18,7 +16,7 @@ pub fn score(probe: &Probe<'_>) -> Score {
     if fits && opens && matches!(bytes.next(), None | Some(b'"' | b'}')) {
         return Score::Magic;
     }
-    // Neither a text that was saved under the name nor a file of nothing but zeros.
+    // Excludes text files with this extension, and files of zeros.
     let plausible = opens || fits && probe.head().iter().any(|byte| *byte != 0);
     match named && plausible {
         true => Score::Named,

@@ -1,7 +1,7 @@
-//! The header: which tensors there are and where, and whether that can be.
+//! Reads and validates the header, which lists the tensors and their offsets.
 //!
-//! The rules are those of the reference library, each with its own message. The header is read
-//! piece by piece: what is kept of it is smaller than itself.
+//! The rules are those of the reference library, with a message for each. The header is parsed
+//! piece by piece, since the result takes less memory than the text.
 
 use std::collections::HashMap;
 
@@ -12,33 +12,33 @@ use statelens_checkpoint::{
 use super::{HeaderDType, METADATA, MOST_HEADER};
 use crate::json::Parser;
 
-/// What a header says.
+/// A parsed header.
 pub(super) struct Header {
-    /// `__metadata__`, in order.
+    /// The entries of `__metadata__`, in order.
     pub(super) metadata: Vec<(Text, Text)>,
     /// The tensors in the order of the header.
     pub(super) tensors: Vec<TensorInfo>,
-    /// The first byte behind the header; offsets count from here.
+    /// Offset of the byte after the header; tensor offsets count from here.
     pub(super) data: u64,
-    /// How many bytes there are behind it: of a file that is cut short, fewer than tensors take.
+    /// Bytes in the file after the header. In a truncated file, less than the tensors take.
     pub(super) there: u64,
     pub(super) findings: Vec<Finding>,
 }
 
-/// A tensor, as the header has it.
+/// The description of a tensor in the header.
 pub(super) struct TensorInfo {
     pub(super) name: Text,
     pub(super) header_dtype: &'static HeaderDType,
     pub(super) shape: Vec<u64>,
-    /// First byte and the one after the last, from the start of the data.
+    /// Range of bytes, relative to the start of the data.
     pub(super) begin: u64,
     pub(super) end: u64,
 }
 
-/// Containers inside each other: the reference library's JSON reader refuses the 128th.
+/// The maximum nesting of containers: the JSON parser of the reference library refuses level 128.
 const MOST_DEPTH: usize = 127;
 
-/// Tensors between two reports of progress.
+/// Number of tensors between two progress reports.
 const REPORT: u64 = 4_096;
 
 impl Header {
@@ -139,9 +139,9 @@ impl Header {
         Ok(())
     }
 
-    /// Checks that each tensor is as long as its shape says and none overlaps another but one of the same
-    /// bytes. That the file ends before they do, or that bytes belong to no tensor, is a finding: the tensors
-    /// that are there are whole. `len`: the length of the data.
+    /// Checks that the length of each tensor matches its shape, and that no tensors overlap except
+    /// those with the same bytes. A truncated file and bytes that belong to no tensor are findings,
+    /// since the tensors in the file are intact. `len` is the length of the data.
     fn validate(&mut self, len: u64) -> Result<()> {
         let mut order: Vec<&TensorInfo> = room::collect(&self.tensors)?;
         order::by_key(&mut order, |entry| (entry.begin, entry.end));
@@ -180,15 +180,15 @@ impl Header {
     }
 }
 
-/// What to do about a file that is refused and whose tensors are whole.
+/// Advice for a file that the library refuses although its tensors are intact.
 const REPAIR: &str =
     "`statelens convert FILE OUT.safetensors --lossy` writes a file that the library reads.";
 
-/// Bytes of the data that belong to no tensor.
+/// Bytes of data that belong to no tensor.
 #[derive(Default)]
 struct Unclaimed {
     bytes: u64,
-    /// Where the first of them is in the file.
+    /// Offset of the first of them in the file.
     first: Option<u64>,
 }
 
@@ -230,12 +230,12 @@ impl Header {
 }
 
 impl TensorInfo {
-    /// Whether all of it is among the first `len` bytes of the data.
+    /// Whether the whole tensor is within the first `len` bytes of the data.
     pub(super) fn is_there(&self, len: u64) -> bool {
         self.end <= len
     }
 
-    /// Fails unless it begins at `at` or behind it and is as long as its shape says.
+    /// Fails unless the tensor begins at or after `at`, and its length matches its shape.
     fn validate(&self, at: u64) -> Result<()> {
         let Self { name, header_dtype, shape, begin, end } = self;
         if end < begin {
@@ -284,7 +284,7 @@ impl std::fmt::Display for ShownShape<'_> {
     }
 }
 
-/// The text of the header.
+/// Reads the text of the header.
 fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
     let len = files.len(file);
     if len < 8 {
@@ -319,7 +319,8 @@ fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
     }
 }
 
-/// `__metadata__`: names and texts, or null. Other values become JSON; whether there are some.
+/// Parses `__metadata__`: names and strings, or null. Other values are converted to JSON; the flag
+/// says whether there are any.
 fn metadata(parser: &mut Parser<'_>) -> Result<(Vec<(Text, Text)>, bool)> {
     let mut entries: Vec<(Text, Text)> = Vec::new();
     let mut places: HashMap<Text, usize> = HashMap::new();
@@ -353,7 +354,7 @@ fn metadata(parser: &mut Parser<'_>) -> Result<(Vec<(Text, Text)>, bool)> {
     Ok((entries, others))
 }
 
-/// One tensor.
+/// Parses the description of a tensor.
 fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<TensorInfo> {
     let (mut header_dtype, mut shape, mut offsets) = (None, None, None);
     parser.object()?;

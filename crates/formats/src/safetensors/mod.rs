@@ -1,8 +1,8 @@
-//! safetensors: a JSON header that says where each tensor is, then their bytes.
+//! safetensors: a JSON header with the offsets of the tensors, then the tensor data.
 //!
-//! Its specification: <https://huggingface.co/docs/safetensors/index#format>; what a file may
-//! look like beyond that is what the reference library (release 0.8) accepts,
-//! <https://github.com/huggingface/safetensors>. We accept the same files.
+//! The specification is at <https://huggingface.co/docs/safetensors/index#format>. Where it is
+//! silent, we accept the same files as the reference library (release 0.8),
+//! <https://github.com/huggingface/safetensors>.
 //!
 //! | | read | written |
 //! |---|---|---|
@@ -12,25 +12,25 @@
 //! | plain values | those that Statelens wrote | into `__metadata__` |
 //! | shards and their index | yes, see [`crate::sets`] | by size or by name |
 //!
-//! Two values of `F4` are one element, as torch counts them: `F4` of shape `[2, 8]` is
-//! `float4_e2m1fn_x2` of shape `[2, 4]`. Four of `F6_E2M3` or `F6_E3M2` are a block of three
-//! bytes, which is shown and not decoded.
+//! Two values of `F4` are one element, as in torch: `F4` of shape `[2, 8]` is `float4_e2m1fn_x2` of
+//! shape `[2, 4]`. Four values of `F6_E2M3` or `F6_E3M2` are a block of three bytes, which is shown
+//! but not decoded.
 //!
 //! # Plain values
 //!
-//! The format holds tensors only. What else a state dict has (a learning rate, a step, a name)
-//! is one entry of `__metadata__` by the name of `statelens`, a JSON text as Python's `json`
-//! module writes and reads it:
+//! The format holds only tensors. Other values of a state dict (a learning rate, a step, a name)
+//! are stored in the entry `statelens` of `__metadata__`, as JSON in the dialect of Python's `json`
+//! module:
 //!
 //! ```json
 //! {"version": 1, "values": {"optimizer.param_groups.0.lr": 0.001, "epoch": 3, "note": null}}
 //! ```
 //!
-//! The names are the flattened keys, as those of the tensors are. Numbers with a point or an
-//! exponent are floats, others integers of any size; `NaN` and `Infinity` stand for themselves.
-//! What JSON does not have is an object of one entry: `{"bytes": "00ff"}`, `{"bytearray": …}`,
-//! `{"complex": [re, im]}`, `{"dtype": "float32"}`, `{"device": "cuda:0"}`, and
-//! `{"empty": "dict"}`, `"list"`, `"tuple"` or `"set"`.
+//! The names are flattened keys, as for the tensors. Numbers with a point or an exponent are
+//! floats, others integers of any size; `NaN` and `Infinity` are allowed. Values that JSON lacks
+//! are objects with one entry: `{"bytes": "00ff"}`, `{"bytearray": …}`, `{"complex": [re, im]}`,
+//! `{"dtype": "float32"}`, `{"device": "cuda:0"}`, and `{"empty": "dict"}`, `"list"`, `"tuple"` or
+//! `"set"`.
 
 pub mod detect;
 mod header;
@@ -46,7 +46,7 @@ use statelens_checkpoint::{Block, DType};
 
 use crate::{Format, Writing};
 
-/// The dtypes by name, in the order in which the reference library ranks them.
+/// The dtypes, in the order of the reference library.
 static DTYPES: LazyLock<Vec<HeaderDType>> = LazyLock::new(|| {
     let plain = |name, dtype: DType| {
         let bits = dtype.itemsize() * 8;
@@ -85,44 +85,43 @@ static DTYPES: LazyLock<Vec<HeaderDType>> = LazyLock::new(|| {
     ]
 });
 
-/// A dtype as the format has it.
+/// A dtype of the format.
 #[derive(Debug)]
 struct HeaderDType {
-    /// Its name in the header.
+    /// The name in the header.
     name: &'static str,
-    /// What one of our elements is.
+    /// The corresponding dtype.
     dtype: DType,
-    /// Bits of one of the format's elements.
+    /// Size in bits of an element in the format.
     bits: u64,
-    /// How many of the format's elements are one of ours.
+    /// Number of the format's elements in one element of `dtype`.
     packed: u64,
-    /// How many of them, side by side, are whole bytes.
+    /// The smallest number of the format's elements that takes whole bytes.
     whole: u64,
 }
 
 impl HeaderDType {
-    /// The dtype of that name.
+    /// Returns the dtype with this name.
     fn named(name: &str) -> Option<&'static Self> {
         DTYPES.iter().find(|known| known.name == name)
     }
 }
 
-/// Values of less than a byte that only safetensors and block formats have.
+/// Types of less than a byte that only safetensors and block formats have.
 static E2M3: Block = six("F6_E2M3");
 static E3M2: Block = six("F6_E3M2");
 
-/// Four floats of six bits in three bytes.
+/// Returns a block of four 6-bit floats in three bytes.
 const fn six(name: &'static str) -> Block {
     Block { name, elements: 4, bytes: 3, words: &[] }
 }
 
-/// Longest header in bytes: the reference library refuses longer ones.
+/// The maximum length of the header in bytes, as in the reference library.
 const MOST_HEADER: u64 = 100_000_000;
 
-/// The key of the header's entry that is not a tensor.
+/// The key of the header entry that is not a tensor.
 const METADATA: &str = "__metadata__";
 
-/// The format, as it is listed.
 pub static FORMAT: Format = Format {
     ids: &["safetensors"],
     name: "safetensors",

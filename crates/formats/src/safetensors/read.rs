@@ -1,5 +1,3 @@
-//! Reading.
-
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
@@ -10,18 +8,18 @@ use statelens_checkpoint::{
 use super::header::{Header, TensorInfo};
 use super::scalars;
 
-/// Opens it.
+/// Reads a safetensors file.
 ///
-/// The tensors come in the order of the header, then what `__metadata__` records: names of tied
-/// weights as links, and the plain values that Statelens wrote there. What else is in it becomes
-/// raw attributes of the root.
+/// The tensors come in the order of the header, followed by what `__metadata__` records: names of
+/// tied weights as links, and plain values written by Statelens. Other metadata becomes raw
+/// attributes of the root.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     let file = files.main()?;
     let header = Header::read(&files, file, limits, progress)?;
     let mut builder = Builder::new(limits);
     let mut findings = header.findings;
     let mut entries: Vec<(DictKey, ValueId)> = room::vec(header.tensors.len() as u64)?;
-    // Only metadata can name a tensor again.
+    // Only metadata can refer to a tensor by name.
     let named = if header.metadata.is_empty() { 0 } else { header.tensors.len() };
     let mut places: HashMap<Text, ValueId> = HashMap::new();
     let mut names: HashSet<Text> = HashSet::new();
@@ -40,7 +38,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let mut attributes = Vec::new();
     let mut plain = Vec::new();
     for (name, text) in header.metadata {
-        // As `save_model` records tied weights: the name that was dropped, and the one that stayed.
+        // `save_model` records tied weights as the name that was dropped and the one that was kept.
         match places.get(&text) {
             Some(target) if names.insert(name.clone()) => {
                 let id = builder.push(Value::Link(*target))?;
@@ -74,7 +72,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     builder.finish(root, format, files, findings)
 }
 
-/// The tensors of one file of a set, by name.
+/// Returns the tensors of one file of a set, by name.
 pub(crate) fn tensors(
     files: &FileSet,
     file: FileId,
@@ -91,11 +89,11 @@ pub(crate) fn tensors(
     Ok(named)
 }
 
-/// Metadata that is shown among the facts of the file, and the length that is shown of each.
+/// The number of metadata entries shown as facts of the file, and the maximum length of each.
 const MOST_FACTS: usize = 16;
 const MOST_TEXT: usize = 200;
 
-/// Findings that are told one by one.
+/// The maximum number of findings that are reported individually.
 const MOST_FINDINGS: usize = 100;
 
 fn format(header: u64, attributes: &[(Text, Text)]) -> FormatInfo {
@@ -108,7 +106,7 @@ fn format(header: u64, attributes: &[(Text, Text)]) -> FormatInfo {
     FormatInfo { id: "safetensors", name: "safetensors", facts, ..FormatInfo::default() }
 }
 
-/// A tensor of a file whose data begins at byte `data` and is `there` bytes long.
+/// Returns a tensor of a file whose data begins at byte `data` and has `there` bytes.
 fn tensor(
     entry: TensorInfo,
     file: FileId,
@@ -120,7 +118,7 @@ fn tensor(
     let mut shape = entry.shape;
     let last = shape.last().copied().unwrap_or(1);
     if !last.is_multiple_of(header_dtype.whole) {
-        // All of it is whole bytes: the header's check says so.
+        // The whole tensor has a whole number of bytes, as the header validation checked.
         let rows = std::mem::take(&mut shape);
         shape.push(rows.iter().product());
         if findings.len() < MOST_FINDINGS {

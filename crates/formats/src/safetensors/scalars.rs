@@ -1,4 +1,4 @@
-//! Plain values as one text of `__metadata__`; [`super`] says how.
+//! Plain values as a text in `__metadata__`; see [`super`] for the format.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use statelens_checkpoint::{
 
 use crate::json::{self, Document, Id, JsonNode};
 
-/// The entry of `__metadata__`.
+/// The key in `__metadata__`.
 pub(super) const KEY: &str = "statelens";
 
 /// The version that is written, and the only one that is read.
 const VERSION: i64 = 1;
 
-/// The values in a text, by flat key.
+/// Parses the values in a text, by flat key.
 pub(super) fn decode(text: &Text) -> Result<Vec<(Text, Value)>> {
     let json = Document::parse(text.as_bytes())?;
     match json.field(json.root(), "version") {
@@ -84,8 +84,8 @@ fn unhex(text: &str) -> Option<Arc<[u8]>> {
     pairs.map(|pair| Some(nibble(pair[0])? << 4 | nibble(*pair.get(1)?)?)).collect()
 }
 
-/// The text for these values; `None` if there are none. What the caller keeps out (tensors,
-/// containers that hold something) is null.
+/// Returns the text for these values, or `None` if there are none. Tensors and non-empty
+/// containers, which the caller does not pass, would be null.
 pub(super) fn encode(source: &Checkpoint, values: &[(Text, ValueId)]) -> Option<String> {
     if values.is_empty() {
         return None;
@@ -132,7 +132,7 @@ fn put(value: &Value, out: &mut String) {
     }
 }
 
-/// An object of one entry.
+/// Writes an object with a single entry.
 fn one(kind: &str, text: &Text, out: &mut String) {
     out.push_str(&format!("{{\"{kind}\": "));
     json::quote(text, out);

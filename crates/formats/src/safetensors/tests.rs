@@ -1,4 +1,4 @@
-//! Real files against what the reference library read from them, and the rules one by one.
+//! Compares real files with what the reference library read from them, and tests each rule.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use statelens_checkpoint::{
 use crate::counted::CountedFile;
 use crate::torch::tests::{compare, expected_in, fixtures, open};
 
-/// A file with this header, padded as the reference library does, and so many bytes of data.
+/// Returns a file with this header, padded as by the reference library, and `data` bytes of data.
 fn file(header: &str, data: usize) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
@@ -34,8 +34,8 @@ fn expected(name: &str) -> Json {
     serde_json::from_str(&text).unwrap()
 }
 
-/// What differs from the entries of the expectation, which are in the order of the dict that was
-/// saved; the file has its own.
+/// Returns the differences from the expectation. Its entries are in the order of the saved dict;
+/// the file has another order.
 fn differences(checkpoint: &Checkpoint, expected: &Json) -> Vec<String> {
     let mut differences = Vec::new();
     let leaves = checkpoint.leaves();
@@ -73,13 +73,13 @@ fn every_fixture_has_the_verdict_and_content_of_the_reference_library() {
                 let kinds = [ErrorKind::Damaged, ErrorKind::Unsupported];
                 assert!(kinds.contains(&error.kind()), "{name}: {error}");
             }
-            // Whole tensors in a file that the library refuses.
+            // Intact tensors in a file that the library refuses.
             (Ok(checkpoint), Some(_))
                 if checkpoint.findings.iter().any(|found| found.refused && found.left_out) =>
             {
                 repairable += 1;
             }
-            // What is whole of a file that is cut short is opened, and said not to be whole.
+            // The complete part of a truncated file is opened and reported as damaged.
             (Ok(checkpoint), Some(_))
                 if checkpoint.findings.iter().any(|found| found.grade == Grade::Damage) =>
             {
@@ -94,7 +94,7 @@ fn every_fixture_has_the_verdict_and_content_of_the_reference_library() {
     assert!(compared > 12, "{compared}");
 }
 
-/// Each rule of the reference library has a message of its own.
+/// Each rule of the reference library has its own message.
 #[test]
 fn broken_files_say_which_rule_they_break() {
     for (name, words) in [
@@ -156,7 +156,7 @@ fn rules_that_no_fixture_breaks() {
     let error = nested(126).unwrap_err().to_string();
     assert!(error.contains("nested too deep"), "{error}");
     let cut = file("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);
-    // Without its last byte it has a whole header, and a tensor that is not there.
+    // Without its last byte, the file has a complete header and a missing tensor.
     for len in 0..cut.len() - 1 {
         assert!(read(cut[..len].to_vec()).is_err(), "{len}");
     }
@@ -247,7 +247,7 @@ fn plain_values_come_back_from_the_metadata() {
     assert_eq!(found[9], &Value::DType { dtype: DType::BF16, numpy: false });
     assert!(checkpoint.findings.is_empty());
 
-    // What is there by that name and is not ours stays what it is.
+    // Metadata with this key that Statelens did not write is kept unchanged.
     for other in ["", "7", "{\"version\": 2}", "{\"version\": 1, \"values\": {\"a\": [1]}}"] {
         let checkpoint = metadata(other);
         assert_eq!(checkpoint.findings.len(), 1, "{other}");

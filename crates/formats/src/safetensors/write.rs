@@ -1,8 +1,8 @@
-//! Writing, byte for byte as the reference library does.
+//! Writes the same bytes as the reference library.
 //!
-//! Tensors are sorted by dtype, then by name, so that each is aligned; the header is padded with
-//! spaces to a multiple of eight. Nested keys become names with dots. Tied weights are written
-//! once, under the first of their names, and recorded as `save_model` does.
+//! Tensors are sorted by dtype, then by name, so that each is aligned. The header is padded with
+//! spaces to a multiple of eight. Nested keys are joined with dots. Tied weights are written once,
+//! under the first of their names, and recorded as by `save_model`.
 
 mod state;
 #[cfg(test)]
@@ -23,11 +23,11 @@ use crate::{damage, json};
 /// How to write safetensors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteOptions {
-    /// Into which files.
+    /// How to split the checkpoint into files.
     pub shards: Shards,
 }
 
-/// What becomes of the metadata of a safetensors file where the target has no place for it.
+/// Returns the loss of the metadata of a safetensors file when it is written in another format.
 pub(crate) fn metadata_left_out(source: &Checkpoint) -> Option<Loss> {
     let metadata = source.raw_attributes(source.root());
     if source.format.id != "safetensors" || metadata.is_empty() {
@@ -44,8 +44,8 @@ pub(crate) fn metadata_left_out(source: &Checkpoint) -> Option<Loss> {
 
 /// Plans the files. See [`crate::plan`] for errors and losses.
 ///
-/// `__metadata__` of a safetensors source goes into every file; which names are tied into the
-/// file of the tensor; plain values into the first.
+/// The `__metadata__` of a safetensors source goes into every file, the names of tied weights into
+/// the file with the tensor, and plain values into the first file.
 pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Result<Plan> {
     let state = FlatState::new(&source)?;
     let sizes: Vec<(Text, u64)> =
@@ -62,7 +62,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
         common.retain(|(key, _)| *key != damage::MARK);
         common.push((damage::MARK.into(), mark.into()));
     }
-    // Loaders that look at metadata at all want to know whose tensors these are.
+    // Loaders that use metadata at all need to know which framework the tensors are for.
     if values.is_some() && !common.iter().any(|(key, _)| *key == "format") {
         common.push(("format".into(), "pt".into()));
     }
@@ -92,17 +92,17 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
 struct WrittenTensor {
     name: Text,
     id: statelens_checkpoint::TensorId,
-    /// Its place in [`DTYPES`].
+    /// The index in [`DTYPES`].
     rank: usize,
-    /// As the format counts it.
+    /// The shape in elements of the format.
     shape: Vec<u64>,
     bytes: u64,
-    /// Further names of it.
+    /// Its other names.
     ties: Vec<Text>,
 }
 
-/// The place in [`DTYPES`] and the shape of a tensor as the format counts it; `None` if the
-/// format does not have the dtype.
+/// Returns the index in [`DTYPES`] and the shape in elements of the format; `None` if the format
+/// does not have the dtype.
 fn stored_as(tensor: &statelens_checkpoint::Tensor) -> Option<(usize, Vec<u64>)> {
     let mut shape = tensor.shape.clone();
     let rank = DTYPES.iter().position(|known| known.dtype == tensor.dtype)?;
@@ -121,7 +121,7 @@ pub(crate) fn has(dtype: &DType) -> bool {
     DTYPES.iter().any(|known| known.dtype == *dtype)
 }
 
-/// The length of the header and the header.
+/// Returns the length of the header followed by the header.
 fn header(metadata: &[(Text, Text)], tensors: &[&WrittenTensor]) -> Result<Vec<u8>> {
     let mut text = String::from("{");
     if !metadata.is_empty() {

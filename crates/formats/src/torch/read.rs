@@ -1,5 +1,3 @@
-//! Reading.
-
 mod cut;
 mod export;
 mod first;
@@ -21,7 +19,7 @@ use statelens_pickle::{Lowered, Pickle, ScanOptions};
 use crate::archive::{Archive, has_end};
 use crate::damage;
 
-/// Opens it.
+/// Reads a file of `torch.save`, `torch.jit.save` or `torch.export.save`.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     if is_stream(&files)? {
@@ -61,13 +59,13 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
         &mut builder,
     )?);
     let format = facts.format(&archive, &pickle);
-    // What the tree was made from goes before the tree is walked.
+    // Frees what is no longer needed before the tree is built.
     drop((pickle, records));
     drop(archive);
     builder.finish(lowered.root, format, files, findings)
 }
 
-/// An archive that `torch.save` wrote, its pickle read but not yet made a tree of.
+/// An archive written by `torch.save`, with its pickle read but not yet converted to a tree.
 struct OpenedArchive {
     archive: Archive,
     pickle: Pickle,
@@ -80,7 +78,7 @@ impl OpenedArchive {
     fn of(archive: Archive, mut findings: Vec<Finding>, limits: &Limits) -> Result<Self> {
         let raw = data(&archive, limits, &mut findings)?;
         let pickle = statelens_pickle::read(&raw.bytes, raw.base, limits);
-        // Everything of it that counts is in the objects now.
+        // The objects hold everything needed from it.
         drop(raw);
         let pickle = pickle
             .map_err(crate::pickle::read::describe)
@@ -91,8 +89,8 @@ impl OpenedArchive {
     }
 }
 
-/// Adds what an archive that is a part of a file holds to `builder`: its root, how many storages
-/// it has, and what was noticed. Its storages are numbered from `first`.
+/// Adds the content of an archive within a file to `builder`. Returns its root, the number of
+/// storages, and the findings. Its storages are numbered from `first`.
 pub(crate) fn part(
     source: Arc<dyn ReadAt>,
     span: Span,
@@ -121,7 +119,7 @@ fn is_tar(files: &FileSet) -> Result<bool> {
     Ok(super::detect::is_tar(&head))
 }
 
-/// The bytes of a pickle and where they begin in the file.
+/// The bytes of a pickle and their offset in the file.
 struct Raw {
     bytes: Vec<u8>,
     base: u64,
@@ -144,7 +142,7 @@ fn data(archive: &Archive, limits: &Limits, findings: &mut Vec<Finding>) -> Resu
     Ok(Raw { bytes, base })
 }
 
-/// What the record `byteorder` says; files of older releases have none.
+/// Reads the record `byteorder`, which files of older releases do not have.
 fn byte_order(archive: &Archive, limits: &Limits) -> Result<ByteOrder> {
     match archive.text("byteorder", limits).as_deref() {
         Some("big") => Ok(ByteOrder::Big),
@@ -154,7 +152,7 @@ fn byte_order(archive: &Archive, limits: &Limits) -> Result<ByteOrder> {
     }
 }
 
-/// Files that the user had put into the archive: their names and sizes, as facts.
+/// Returns names and sizes of extra files that the user added to the archive, as facts.
 fn extra_files(archive: &Archive, folder: &str) -> impl Iterator<Item = (String, String)> {
     let folder = format!("{}{folder}", archive.root()).into_bytes();
     let extra = archive.records().iter().filter_map(move |record| {
@@ -166,10 +164,10 @@ fn extra_files(archive: &Archive, folder: &str) -> impl Iterator<Item = (String,
     extra.take(EXTRA_FILES)
 }
 
-/// At most so many extra files are listed.
+/// The maximum number of extra files that are listed.
 const EXTRA_FILES: usize = 20;
 
-/// What the small records beside the pickle say.
+/// The content of the small records next to the pickle.
 struct Facts {
     version: String,
     byte_order: ByteOrder,

@@ -1,4 +1,4 @@
-//! Real files against what the real library read from them.
+//! Compares real files with what the real library read from them.
 
 use crate::damaged_copies::survive;
 use statelens_fixtures::busy;
@@ -21,12 +21,12 @@ pub(crate) fn open(name: &str) -> Result<Checkpoint> {
     crate::open(FileSet::single(name, Memory::from(bytes)), &Limits::default(), &mut Unwatched)
 }
 
-/// The folder of the fixtures.
+/// Returns the folder of the fixtures.
 pub(crate) fn fixtures() -> PathBuf {
     statelens_fixtures::root().to_owned()
 }
 
-/// The fixtures of a folder that have expected content, by path below `tests/fixtures`.
+/// Returns the fixtures in a folder that have expected content, by path below `tests/fixtures`.
 pub(crate) fn expected_in(folder: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut open = vec![folder.to_owned()];
@@ -46,13 +46,13 @@ pub(crate) fn expected_in(folder: &str) -> Vec<String> {
     names
 }
 
-/// What a fixture's leaves differ in from what the library read; keys in `except` are not
-/// compared.
+/// Returns the differences between a fixture's leaves and what the library read, except for the
+/// keys in `except`.
 pub(crate) fn differences(name: &str, except: &[&str]) -> Vec<String> {
     differences_of(open(name), name, except)
 }
 
-/// As [`differences`], for a checkpoint that was opened in another way.
+/// Like [`differences`], for a checkpoint that was opened in another way.
 pub(crate) fn differences_of(
     opened: Result<Checkpoint>,
     name: &str,
@@ -82,7 +82,7 @@ pub(crate) fn differences_of(
     let mut leaves = leaves.into_iter();
     for entry in &entries {
         let key = entry["key"].as_str().unwrap();
-        // A set is one entry there, and a container here.
+        // A set is one entry in the expectations, but a container here.
         let sets = entry["kind"] == "set";
         let members = if sets { entry["items"].as_array().unwrap().len() } else { 1 };
         for member in 0..members {
@@ -115,7 +115,7 @@ pub(crate) fn compare(checkpoint: &Checkpoint, leaf: &Leaf, entry: &Json) -> Res
         ("int", Value::Int(found)) => text(found.to_string()),
         ("float", Value::Float(found)) => text(float_repr(*found)),
         ("str", Value::Str(found)) => text(found.to_lossy().into_owned()),
-        // Where the library's own object was not plain, its repr was noted.
+        // If the library's object was not a plain value, the expectation has its repr.
         ("str", Value::Opaque(opaque)) => match &opaque.repr {
             Some(repr) => text(repr.to_lossy().into_owned()),
             None => Err(format!("{} has no repr", opaque.global)),
@@ -206,7 +206,7 @@ fn dense(checkpoint: &Checkpoint, tensor: &Tensor, entry: &Json) -> Result<(), S
                 same("storage", &view.storage_len, &entry["storage_nbytes"].as_u64().unwrap())?;
             }
             _ => {
-                // Strides of dimensions of length 1 mean nothing.
+                // Strides of dimensions of length 1 are arbitrary.
                 let contiguous = contiguous_strides(&tensor.shape).unwrap();
                 for ((found, expected), dim) in contiguous.iter().zip(&strides).zip(&tensor.shape) {
                     if *dim > 1 {
@@ -246,7 +246,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Python's JSON holds lone surrogates, which no Rust string can: they become the six characters
+/// Replaces lone surrogates in Python's JSON, which no Rust string can hold, by the six characters
 /// that `Text::to_lossy` makes of them.
 fn without_lone_surrogates(json: &str) -> String {
     let mut out = String::new();
@@ -260,7 +260,7 @@ fn without_lone_surrogates(json: &str) -> String {
         rest = &rest[at..];
         let next = rest.get(6..).and_then(unit);
         let len = match (unit(rest), next) {
-            // Any other escape, that of a backslash included.
+            // Any other escape, including an escaped backslash.
             (None, _) => 2,
             (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
             (Some(0xd800..0xe000), _) => {
@@ -295,30 +295,31 @@ fn numpy_name(name: &str) -> &str {
     }
 }
 
-/// Keys that are not compared, and why.
+/// Keys that are not compared, with the reason.
 const EXCEPT: &[(&str, &[&str])] = &[
-    // The library could not say what it read: a module, or a class that it had not.
+    // The expectation has no content: a module, or a class that was not available.
     ("torch/legacy_full_module.pt", &[""]),
     ("torch/zip_full_torchnn_module.pt", &[""]),
     ("torch/lightning_like.ckpt", &["hyper_parameters"]),
-    // A tuple that contains itself: here the link is to the tuple, there to the list in it.
+    // A tuple that contains itself: here the link is to the tuple, in the expectation to the list
+    // in it.
     ("torch/zip_cyclic.pt", &["t"]),
-    // There the repr of a whole object; here containers, or classes that only their own code
-    // could print.
+    // The expectation has the repr of the whole object. Here these are containers, or classes whose
+    // repr needs their own code.
     (
         "torch/zip_python_objects.pt",
         &["dd", "ddint", "ctr", "dq", "nt", "enum", "ie", "dc", "slots", "func", "ns", "simplens"],
     ),
-    // Its repr is an address in memory.
+    // Its repr is a memory address.
     ("torch/zip_rng_states.pt", &["npgen"]),
-    // Written by hand, and so is what is expected: without the class.
+    // The expectation was written by hand, without the class.
     ("torch_crafted/rebuild_parameter_cuda.pt", &["w"]),
 ];
 
-/// A file that torch refuses, for it is cut short.
+/// A file that torch refuses because it is truncated.
 const CUT: &str = "torch_crafted/truncated.pt";
 
-/// Files that are not checkpoints, and a word of the error.
+/// Files that are not checkpoints, with a word of the error.
 const REFUSED: &[(&str, &str)] =
     &[("torch_crafted/lfs_pointer.bin", "Git LFS"), ("torch_crafted/zero_bytes.pt", "empty")];
 
@@ -382,7 +383,7 @@ fn files_that_are_no_checkpoints_say_what_they_are() {
     }
 }
 
-/// What the files in `attacks` would do, as far as the pickle machine goes.
+/// Files in `attacks` that are dangerous as far as the pickle machine can tell.
 const DANGEROUS: &[&str] = &[
     "attr_traversal_proto4",
     "build_setstate",
@@ -404,7 +405,7 @@ const DANGEROUS: &[&str] = &[
     "torch_load_nested",
 ];
 
-/// Files whose tensors can't be had, or not all.
+/// Files with tensors that are missing.
 const BAD_TENSORS: &[&str] = &[
     "t_float_numel",
     "t_key_traversal",
@@ -450,7 +451,8 @@ fn attacks_give_an_inert_tree_or_an_error_in_bounded_time() {
             assert_eq!(findings[0].grade, Grade::Danger, "{name}: {call:?}");
         } else if BAD_TENSORS.contains(&stem) {
             let findings = opened.unwrap_or_else(|error| panic!("{name}: {error}")).findings;
-            // No usage that torch writes, either: a number that is a float, a view outside.
+            // None of these usages is written by torch either: a number that is a float, a view
+            // outside its storage.
             assert!(worst(&findings) >= Some(Grade::Damage), "{name}");
             let rebuilds = |finding: &Finding| match &finding.call {
                 Some(call) => call.name.starts_with("_rebuild_"),
@@ -465,7 +467,7 @@ fn attacks_give_an_inert_tree_or_an_error_in_bounded_time() {
                 _ => worst(&checkpoint.findings),
             };
             assert_eq!(worst(&checkpoint.findings), warned, "{name}");
-            // A checksum that is wrong is no danger of the pickle's.
+            // A wrong checksum is not a danger of the pickle.
             let calls = checkpoint.findings.iter().filter(|finding| finding.call.is_some());
             let danger = calls.map(|finding| finding.grade).max() == Some(Grade::Danger);
             assert_eq!(danger, stem == "zip_two_eocd", "{name}: {:?}", checkpoint.findings);
@@ -485,8 +487,8 @@ fn worst(findings: &[Finding]) -> Option<Grade> {
     findings.iter().map(|finding| finding.grade).max()
 }
 
-/// Each hostile pickle as the object of a tar archive, whose tensors are sound; what is dangerous
-/// is told there as well.
+/// Uses each hostile pickle as the object of a tar archive with valid tensors. Dangers must be
+/// reported here as well.
 #[test]
 fn attacks_in_tar_archives_are_inert() {
     let sound = std::fs::read(fixtures().join("torch_crafted/tar_0_1.pth")).unwrap();
@@ -512,7 +514,7 @@ fn attacks_in_tar_archives_are_inert() {
     assert!(!Path::new("statelens-canary-PWNED").exists());
 }
 
-/// A tar archive with another member `pickle`.
+/// Returns a tar archive with the member `pickle` replaced.
 fn with_pickle(tar: &[u8], pickle: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut at = 0;
@@ -534,7 +536,7 @@ fn with_pickle(tar: &[u8], pickle: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A pickle that calls something dangerous and then breaks off is dangerous, not just broken.
+/// A pickle that calls something dangerous and is then truncated is dangerous, not just damaged.
 #[test]
 fn a_pickle_that_breaks_off_is_still_scanned() {
     let bytes = std::fs::read(fixtures().join("attacks/os_system_reduce.pkl")).unwrap();
@@ -550,7 +552,7 @@ fn a_pickle_that_breaks_off_is_still_scanned() {
     assert_eq!(findings[0].call.as_ref().map(|call| call.name.as_str()), Some("system"));
 }
 
-/// Real checkpoints give no false alarm.
+/// Real checkpoints must not cause false alarms.
 #[test]
 fn what_torch_writes_is_not_dangerous() {
     for name in
@@ -565,8 +567,8 @@ fn what_torch_writes_is_not_dangerous() {
     }
 }
 
-/// All tensors of the module and no other, then the constants of its code. What the library
-/// listed were parameters without their flags: these are not compared.
+/// Checks that there are all tensors of the module, then the constants of its code, and no others.
+/// The expectations do not have the flags of parameters, so these are not compared.
 #[test]
 fn torchscript_holds_the_tensors_that_torch_read_and_no_others() {
     let json = std::fs::read(fixtures().join("torchscript/constants.json")).unwrap();
@@ -577,7 +579,8 @@ fn torchscript_holds_the_tensors_that_torch_read_and_no_others() {
         let json: Json = serde_json::from_slice(&json).unwrap();
         let checkpoint = open(&name).unwrap();
         assert_eq!(checkpoint.format.name, "TorchScript");
-        // Its classes come with their code, which runs in torch: that is told, and nothing else.
+        // Its classes come with their code, which torch runs: that must be reported, and nothing
+        // else.
         for finding in &checkpoint.findings {
             let call = finding.call.as_ref();
             let script = call.is_some_and(|call| call.module.starts_with("__torch__"));
@@ -585,8 +588,8 @@ fn torchscript_holds_the_tensors_that_torch_read_and_no_others() {
         }
         let leaves = checkpoint.leaves();
         let tensors = leaves.iter().filter(|leaf| checkpoint.tensor_of(leaf.id).is_some());
-        // A list of an LSTM's weights, each the same as one that has a name: an attribute, and so
-        // in the file, but not in the state dict.
+        // The list of an LSTM's weights, each of which also has a name of its own. It is an
+        // attribute, so it is in the file but not in the state dict.
         let (lists, tensors): (Vec<&Leaf>, Vec<&Leaf>) =
             tensors.partition(|leaf| leaf.flat.to_string().contains("._flat_weights."));
         assert_eq!(
@@ -632,7 +635,7 @@ fn what_is_beside_the_module_is_named() {
     assert!(export.contains(&"Extra file: note.txt, 5 bytes".to_owned()), "{export:?}");
 }
 
-/// Of both kinds: 2.4 wrote files of `torch.save` into the archive, 2.15 raw bytes.
+/// Both kinds of archive: 2.4 wrote files of `torch.save` into it, 2.15 raw bytes.
 #[test]
 fn exports_hold_what_torch_read() {
     let names = expected_in("torch_export");
@@ -680,7 +683,7 @@ fn python_objects_are_containers_or_inert() {
         let Value::Opaque(opaque) = checkpoint.value(leaf(key).id) else { panic!("{key}") };
         assert_eq!(opaque.repr, None, "{key}");
     }
-    // Objects are dicts of their attributes, those in slots included.
+    // Objects are dicts of their attributes, including those in slots.
     for key in ["dc", "slots"] {
         assert!(matches!(dict_class(key), DictClass::Object(_)), "{key}");
         let Value::Opaque(class) = checkpoint.value(leaf(&format!("{key}.__class__")).id) else {
@@ -708,7 +711,7 @@ fn tied_tensors_share_a_storage_and_the_same_tensor_is_a_link() {
 fn quantised_numbers_without_a_scale_are_written_as_integers() {
     let limits = Limits::default();
     let mut builder = statelens_checkpoint::Builder::new(&limits);
-    // The storage of a quantised tensor, saved by itself.
+    // The storage of a quantised tensor, saved on its own.
     let bytes = Layout::Inline([1, 2].into());
     let tensor = builder.push_tensor(Tensor::new(DType::QInt8, vec![2], bytes)).unwrap();
     let root = builder.push(Value::Tensor(tensor)).unwrap();
@@ -755,7 +758,7 @@ fn opens(name: &str, bytes: Vec<u8>) -> bool {
     crate::open(files, &limits, &mut Unwatched).map(|open| open.leaves()).is_ok()
 }
 
-/// Local headers are read through a cache: many small records cost few reads.
+/// Local headers are read through a cache, so many small records take few reads.
 #[test]
 fn many_records_take_few_reads() {
     let bytes = std::fs::read(fixtures().join("torch/zip_many_20k.pt")).unwrap();

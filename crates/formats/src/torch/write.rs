@@ -1,8 +1,8 @@
-//! Writing a PyTorch zip file that `torch.load(weights_only=True)` loads.
+//! Writes a PyTorch zip file that `torch.load(weights_only=True)` loads.
 //!
-//! Laid out as `torch.save` of release 2 does, with two liberties that its loader grants: a
-//! record holds what its tensors need, not what else lay in their storage; and
-//! `.format_version` is left out, for it would promise the very offsets that torch computes.
+//! The layout is that of `torch.save` of release 2, with two differences that its loader accepts: a
+//! record holds only what its tensors need, not the rest of their storage; and `.format_version` is
+//! omitted, since it would promise exactly the offsets that torch computes.
 
 mod losses;
 mod pickler;
@@ -23,14 +23,14 @@ use crate::shards::Shards;
 /// How to write a PyTorch zip file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteOptions {
-    /// Whether it becomes several files with an index, as `pytorch_model.bin` does.
+    /// How to split the checkpoint into files with an index, as with `pytorch_model.bin`.
     pub shards: Shards,
 }
 
-/// The folder of all records; torch takes any name.
+/// The folder of all records. Torch accepts any name.
 const ROOT: &str = "archive";
 
-/// Plans the file, or the files and their index. See [`crate::plan`] for errors and losses.
+/// Plans the file, or several files and their index. See [`crate::plan`] for errors and losses.
 pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Result<Plan> {
     let mut builder = source.edit();
     let mut files = Vec::new();
@@ -50,7 +50,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
     Ok(Plan { source: Arc::new(builder.rebuild(&source)?), files, losses })
 }
 
-/// Plans one file that holds `source`, whose tensors are those of `builder`.
+/// Plans a single file that holds `source`, whose tensors are those of `builder`.
 fn file(
     source: &Checkpoint,
     name: &str,
@@ -75,7 +75,7 @@ fn file(
         records.push(named(&format!("data/{index}"), Body::Tensor(*tensor, *len)));
     }
     records.push(named("version", Body::Made(b"3\n".to_vec())));
-    // Nobody but us looks for it: a key of the state dict would be in the way of who loads it.
+    // A separate record, which only Statelens reads: a key in the state dict would disturb loaders.
     if let Some(mark) = damage::mark(source) {
         records.push(named(damage::MARK, Body::Made(mark.into_bytes())));
     }

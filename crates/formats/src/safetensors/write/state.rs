@@ -1,4 +1,4 @@
-//! What is written of a checkpoint, and what can't be.
+//! Prepares a checkpoint for writing, and collects losses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,11 +10,10 @@ use statelens_checkpoint::{
 use super::{WrittenTensor, stored_as};
 use crate::safetensors::METADATA;
 
-/// A checkpoint as names of tensors and names of plain values.
+/// A checkpoint as a flat list of tensors and plain values.
 pub(super) struct FlatState {
-    /// In the order of the leaves; tied ones once, under the first of their names.
+    /// Tensors in the order of the leaves; tied ones once, under the first of their names.
     pub(super) tensors: Vec<WrittenTensor>,
-    /// Plain values by name.
     pub(super) values: Vec<(Text, ValueId)>,
     /// `__metadata__` of the source.
     pub(super) metadata: Vec<(Text, Text)>,
@@ -69,11 +68,11 @@ const OBJECT: LossReason =
 const LONG_INT: LossReason =
     lost("integers of thousands of digits are left out", "Python would not read them.");
 
-/// Python reads integers of 4,300 digits from a text; this many bytes have fewer.
+/// Python parses integers of up to 4,300 digits; integers of this many bytes have fewer.
 const MOST_INT: usize = 1_700;
 
 impl FlatState {
-    /// Sorts the leaves. Refuses names that two values would have, and tensors without data.
+    /// Sorts the leaves into tensors and values. Fails if names collide or tensors have no data.
     pub(super) fn new(source: &Checkpoint) -> Result<Self> {
         let leaves = source.leaves();
         let mut sorter =
@@ -104,7 +103,7 @@ impl FlatState {
 
 struct Sorter<'a> {
     source: &'a Checkpoint,
-    /// Names and tensors, tied ones under each name.
+    /// Names and tensors; tied tensors under each of their names.
     found: Vec<(Text, TensorId)>,
     values: Vec<(Text, ValueId)>,
     losses: Vec<Loss>,
@@ -143,7 +142,7 @@ impl Sorter<'_> {
             {
                 self.lose(AGAIN, name);
             }
-            // The root itself, with nothing in it.
+            // The root itself, if it is empty.
             Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Set(_)
                 if leaf.key.parts.is_empty()
                     && self.source.value(leaf.target).children().is_empty() => {}
@@ -166,7 +165,7 @@ impl Sorter<'_> {
         let Some((tensor_id, tensor)) = self.source.tensor_of(id) else { return Ok(()) };
         let is_missing = matches!(tensor.layout, Layout::Missing(_));
         if stored_as(tensor).is_none() && !is_missing {
-            // Each dtype is told by itself.
+            // Each dtype is a loss of its own.
             self.lose_as(format!("tensors of dtype {} are left out", tensor.dtype), DTYPE, name);
             return Ok(());
         }
@@ -182,7 +181,7 @@ impl Sorter<'_> {
         Ok(())
     }
 
-    /// What is lost of the containers.
+    /// Adds the losses of container types.
     fn outer(&mut self) {
         let root = self.source.root();
         if let Value::Dict(dict) = self.source.value(root) {
@@ -206,7 +205,7 @@ impl Sorter<'_> {
         }
     }
 
-    /// Fails if two values would have one name, or one the name that the format keeps to itself.
+    /// Fails if two values have the same name, or one has a name that the format reserves.
     fn check_names(&self, leaves: &[Leaf]) -> Result<()> {
         let tensors = self.found.iter().map(|(name, id)| (name, Is::Tensor(*id)));
         let values = self.values.iter().map(|(name, id)| (name, Is::Value(*id)));
@@ -252,7 +251,7 @@ impl Sorter<'_> {
         .advice("Give the files they lie in as well, or leave the tensors out with --exclude."))
     }
 
-    /// The tensors, each under the first of its names in the order of the alphabet.
+    /// Returns the tensors, each under the alphabetically first of its names.
     fn tie(&mut self) -> Result<Vec<WrittenTensor>> {
         let mut tensors: Vec<WrittenTensor> = Vec::new();
         let mut places: HashMap<TensorView, usize> = HashMap::new();
@@ -265,7 +264,7 @@ impl Sorter<'_> {
                 return Err(Error::damaged(format!("the size of `{name}` does not fit 63 bits")));
             };
             let view = TensorView::of(id, tensor);
-            // As in `save_model`: what has no elements shares nothing.
+            // As in `save_model`, tensors without elements are never tied.
             let place = places.get(&view).copied().filter(|_| bytes > 0);
             if let Some(place) = place {
                 let twin = &mut tensors[place];
@@ -294,7 +293,7 @@ impl Sorter<'_> {
         for name in &shared {
             self.lose(SHARED, name);
         }
-        // In a safetensors file the other names stood in the metadata only before, too.
+        // In a safetensors source, the other names were only in the metadata, too.
         if self.source.format.id != "safetensors" {
             self.losses.extend(tied(&tensors));
         }
@@ -302,7 +301,7 @@ impl Sorter<'_> {
     }
 }
 
-/// That tied tensors have one name in the file, and which.
+/// Returns the loss for tied tensors, which have only one name in the file.
 fn tied(tensors: &[WrittenTensor]) -> Option<Loss> {
     let tied: Vec<&WrittenTensor> =
         tensors.iter().filter(|tensor| !tensor.ties.is_empty()).collect();
@@ -334,22 +333,23 @@ fn tied(tensors: &[WrittenTensor]) -> Option<Loss> {
     })
 }
 
-/// Names that are told of those that are tied.
+/// The maximum number of tied names that are listed.
 const NAMED: usize = 3;
 
-/// What a name stands for.
+/// The value with a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Is {
     Tensor(TensorId),
     Value(ValueId),
 }
 
-/// The elements that a tensor is: tensors with equal ones are tied.
+/// Identifies the elements of a tensor. Tensors with equal views are tied.
 #[derive(PartialEq, Eq, Hash)]
 enum TensorView {
-    /// A view of a storage by its number: first element, strides, shape, dtypes, and the bits.
+    /// A view of a storage: its number, first element, strides, shape, dtypes, and the conjugate
+    /// and negative bits.
     Of(u32, u64, Vec<i64>, Vec<u64>, [DType; 2], [bool; 2]),
-    /// That tensor.
+    /// A tensor without a storage number.
     Only(TensorId),
 }
 
@@ -364,7 +364,7 @@ impl TensorView {
                 [tensor.dtype.clone(), tensor.stored.clone()],
                 [tensor.conjugate, tensor.negate],
             ),
-            // The whole storage, in order.
+            // The whole storage in order.
             (Layout::Span(span), Some(storage)) => Self::Of(
                 storage,
                 span.offset,
@@ -378,7 +378,7 @@ impl TensorView {
     }
 }
 
-/// A key's path, with its steps apart.
+/// Returns the steps of a key with visible separators.
 fn path(key: &Key) -> String {
     let steps: Vec<String> = key.parts.iter().map(|part| format!("`{}`", part.text())).collect();
     steps.join(" > ")

@@ -1,4 +1,5 @@
-//! What is written, beside what the reference library wrote; what comes back; what is refused.
+//! Compares written files with those of the reference library, reads them again, and tests
+//! refusals.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::{WriteOptions, plan};
 use crate::shards::Shards;
 use crate::torch::tests::{fixtures, open};
 
-/// The files of a plan: names and bytes.
+/// Returns the files of a plan: names and bytes.
 fn files(plan: &Plan) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     for file in &plan.files {
@@ -51,7 +52,7 @@ fn reopen(files: Vec<(String, Vec<u8>)>) -> Checkpoint {
     crate::open(set(files), &Limits::default(), &mut Unwatched).unwrap()
 }
 
-/// Key, kind or value, and what it is tied to.
+/// Returns key, kind or value, and link target of each leaf.
 fn told(checkpoint: &Checkpoint) -> Vec<String> {
     let tell = |leaf: &statelens_checkpoint::Leaf| {
         let value = checkpoint.value(leaf.target);
@@ -68,7 +69,7 @@ fn told(checkpoint: &Checkpoint) -> Vec<String> {
     checkpoint.leaves().iter().map(tell).collect()
 }
 
-/// A checkpoint whose root is a dict.
+/// Returns a checkpoint whose root is a dict.
 fn checkpoint(make: impl FnOnce(&mut Builder) -> Vec<(DictKey, ValueId)>) -> Arc<Checkpoint> {
     let mut builder = Builder::new(&Limits::default());
     let entries = make(&mut builder);
@@ -108,7 +109,7 @@ fn files_of_the_reference_library_come_out_byte_for_byte() {
         let name = format!("safetensors/{name}.safetensors");
         let (bytes, plan) = written(Arc::new(open(&name).unwrap())).unwrap();
         let original = std::fs::read(fixtures().join(&name)).unwrap();
-        // These were made by hand, with spaces; their second generation has none.
+        // These fixtures were written by hand, with spaces. Writing them again removes the spaces.
         match name.contains("/x_") {
             true => {
                 let again = reopen(vec![("m.safetensors".into(), bytes.clone())]);
@@ -292,7 +293,7 @@ fn a_set_with_ties_and_values_opens_as_one() {
     found.sort();
     assert_eq!(found, ["a: float32 [4]", "b: float32 [4]", "c: float32 [4] = b", "step: Int(7)"]);
     assert!(back.findings.is_empty(), "{:?}", back.findings);
-    // Cut again, nothing changes.
+    // Splitting it again gives the same files.
     let again = files(&super::plan(Arc::new(back), &options, "m.safetensors").unwrap());
     assert!(again == out);
 }

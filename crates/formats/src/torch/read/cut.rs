@@ -1,8 +1,9 @@
-//! A zip file that was cut short: it has no directory, but each record begins with its name. Records
-//! come one after the other, the pickle first, and the pickle says how long each storage is.
+//! Reads a truncated zip file. It has no directory, but each record begins with a header with its
+//! name. The records are contiguous, the pickle first, and the pickle has the length of each
+//! storage.
 //!
-//! Torch writes lengths and checksums behind the bytes (PKWARE's appnote, 4.3.9), with the tag that
-//! is optional there.
+//! Torch writes lengths and checksums after the data (PKWARE's appnote, 4.3.9), with the optional
+//! signature.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use statelens_pickle::{Pickle, ScanOptions, Storage, Storages};
 
 use crate::archive::{LOCAL_HEADER, ZIP};
 
-/// What torch has in front of checksum and lengths behind the bytes of a record.
+/// The signature of the data descriptor, which torch writes after the data of a record.
 const DESCRIPTOR: &[u8] = b"PK\x07\x08";
-/// A small record (`version`, `byteorder`) is not longer.
+/// The maximum length of a small record (`version`, `byteorder`).
 const SMALL: u64 = 4096;
-/// The flag of a record whose lengths are behind its bytes.
+/// The flag of a record whose lengths follow its data.
 const LENGTHS_BEHIND: u16 = 8;
 
-/// Opens what is whole of the file; `None` if it is not even the pickle.
+/// Opens the complete part of the file. Returns `None` if not even the pickle is complete.
 pub(super) fn read(files: &FileSet, limits: &Limits) -> Result<Option<Checkpoint>> {
     let main = files.main()?;
     let source = files.structure(main)?;
@@ -72,7 +73,7 @@ pub(super) fn read(files: &FileSet, limits: &Limits) -> Result<Option<Checkpoint
     builder.finish(lowered.root, format, files.clone(), findings).map(Some)
 }
 
-/// The storages that are whole.
+/// The complete storages.
 struct Found {
     storages: HashMap<String, Storage>,
     order: ByteOrder,
@@ -94,17 +95,17 @@ impl Storages for Found {
     }
 }
 
-/// A record whose name was read.
+/// A record whose local header was read.
 struct CutRecord {
     name: String,
-    /// Where its bytes begin.
+    /// Offset of its data.
     start: u64,
     flags: u16,
-    /// Its length, where the header has it.
+    /// Its length, if the header has it.
     len: u64,
 }
 
-/// A walk from record to record.
+/// Iterates over the records.
 struct Walk {
     source: Arc<dyn ReadAt>,
     len: u64,
@@ -112,7 +113,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// The folder of the records and the pickle, which is the first of them.
+    /// Returns the folder of the records, and the pickle, which is the first record.
     fn pickle(&mut self, limits: &Limits) -> Result<Option<(String, Pickle)>> {
         let Some(record) = self.header()? else { return Ok(None) };
         let Some(root) = record.name.strip_suffix("data.pkl") else { return Ok(None) };
@@ -132,7 +133,7 @@ impl Walk {
         Ok(end.map(|_| (root.to_owned(), pickle)))
     }
 
-    /// The header at this place; `None` where no whole one is.
+    /// Reads the header at the current position; `None` if there is no complete header.
     fn header(&mut self) -> Result<Option<CutRecord>> {
         let mut header = [0; LOCAL_HEADER as usize];
         if self.len.saturating_sub(self.at) < LOCAL_HEADER {
@@ -154,8 +155,8 @@ impl Walk {
         Ok(Some(CutRecord { name, start, flags: short(6), len: u64::from(lengths[0]) }))
     }
 
-    /// The length of a record that is all there, and goes on behind it. `told` is what the pickle
-    /// says.
+    /// Returns the length of the record's data if it is complete, and advances past the record.
+    /// `told` is the length according to the pickle.
     fn length(&mut self, record: &CutRecord, told: Option<u64>) -> Result<Option<u64>> {
         let CutRecord { start, flags, len, .. } = record;
         if flags & LENGTHS_BEHIND == 0 && *len != u64::from(u32::MAX) {
@@ -173,7 +174,7 @@ impl Walk {
         let Some(end) = start.checked_add(len).filter(|end| *end <= self.len) else {
             return Ok(None);
         };
-        // Checksum and lengths follow: 4 and 2 x 4 bytes, or 2 x 8 for large records.
+        // Followed by the checksum and the lengths: 4 and 2 x 4 bytes, or 2 x 8 for large records.
         let mut behind = vec![0; (self.len - end).min(24) as usize];
         self.source.read_at(end, &mut behind)?;
         self.at = match described(&behind, len) {
@@ -184,7 +185,7 @@ impl Walk {
         Ok(Some(len))
     }
 
-    /// The length of a small record, found by what is behind it.
+    /// Finds the length of a small record by searching for its data descriptor.
     fn search(&self, start: u64) -> Result<Option<u64>> {
         let mut bytes = vec![0; (self.len - start).min(SMALL + 24) as usize];
         self.source.read_at(start, &mut bytes)?;
@@ -199,7 +200,8 @@ impl Walk {
     }
 }
 
-/// How long the description of a record of `len` bytes is that begins here.
+/// Returns the length of the data descriptor at this position, if it describes a record of `len`
+/// bytes.
 fn described(behind: &[u8], len: u64) -> Option<u64> {
     let lengths = behind.strip_prefix(DESCRIPTOR)?.get(4..)?;
     let whole = |bytes: &[u8]| {

@@ -1,9 +1,10 @@
-//! What `torch.export.save` writes: `.pt2`, a zip archive of the program as JSON beside its weights.
+//! Reads the output of `torch.export.save`: `.pt2`, a zip archive with the program as JSON, and the
+//! weights.
 //!
-//! Since release 2.7 the weights are raw bytes, one record for each storage, described by
-//! `data/weights/MODEL_weights_config.json`, with constants likewise
-//! (`torch/export/pt2_archive`, `torch/_export/serde/schema.py`). Before, and in the first of
-//! these archives, they are a file of `torch.save` inside the archive. The program is not shown.
+//! Since release 2.7, the weights are raw bytes, one record for each storage, described by
+//! `data/weights/MODEL_weights_config.json`; the same holds for constants
+//! (`torch/export/pt2_archive`, `torch/_export/serde/schema.py`). Before, and in the first of these
+//! archives, they are files of `torch.save` inside the archive. The program is not shown.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use crate::archive::Archive;
 use crate::json::{Document, Id, JsonNode};
 use crate::unread::Unread;
 
-/// The record that every archive of the newer kind has in its folder.
+/// The record that every newer archive has in its folder.
 const FORMAT: &str = "archive_format";
-/// The program, in archives of the older kind.
+/// The program, in older archives.
 const PROGRAM: &str = "serialized_exported_program.json";
-/// Where the older kind has its tensors: files of `torch.save`.
+/// The tensors in older archives: files of `torch.save`.
 const PARTS: [&str; 2] = ["serialized_state_dict.pt", "serialized_constants.pt"];
 
-/// Goes to the folder of the records, if it is such an archive.
+/// Enters the folder of the records, if this is an exported program.
 pub(super) fn enter(archive: &mut Archive) -> bool {
     if archive.find(PROGRAM).is_some() {
         return true;
@@ -39,7 +40,6 @@ pub(super) fn enter(archive: &mut Archive) -> bool {
     root.map(|root| archive.enter(root)).is_some()
 }
 
-/// Opens it.
 pub(super) fn read(
     files: FileSet,
     source: Arc<dyn ReadAt>,
@@ -82,7 +82,7 @@ pub(super) fn read(
     builder.finish(root, format, files, findings)
 }
 
-/// The names of the models, sorted.
+/// Returns the names of the models, sorted.
 fn models(archive: &Archive) -> Vec<String> {
     let folder = format!("{}models/", archive.root());
     let names = archive.records().iter().filter_map(|record| {
@@ -101,14 +101,14 @@ struct ExportReading<'a> {
     limits: &'a Limits,
     byte_order: ByteOrder,
     builder: Builder,
-    /// Storages so far.
+    /// Number of storages so far.
     storages: u32,
     findings: Vec<Finding>,
     unread: Unread,
 }
 
 impl ExportReading<'_> {
-    /// Archives of the older kind.
+    /// Reads an older archive.
     fn early(&mut self) -> Result<ValueId> {
         let mut entries = DictEntries::default();
         for record in PARTS {
@@ -117,7 +117,7 @@ impl ExportReading<'_> {
         self.finish(entries)
     }
 
-    /// Archives of the newer kind. Several models are a dict of dicts.
+    /// Reads a newer archive. Several models become a dict of dicts.
     fn models(&mut self) -> Result<ValueId> {
         let names = models(self.archive);
         if names.is_empty() {
@@ -156,11 +156,11 @@ impl ExportReading<'_> {
         self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))
     }
 
-    /// Adds what a file of `torch.save` in the archive holds, a dict.
+    /// Adds the content of a file of `torch.save` in the archive, which must be a dict.
     fn saved(&mut self, record: &str, entries: &mut DictEntries) -> Result<()> {
         let Some(found) = self.archive.find(record) else { return Ok(()) };
         let Some(root) = self.part(record, self.archive.layout(found)?)? else { return Ok(()) };
-        // The dict itself gives way to one that holds all.
+        // Its entries move to the common dict.
         let slot = self.builder.value_mut(root);
         match slot.map(|slot| std::mem::replace(slot, Value::None)) {
             Some(Value::Dict(dict)) => {
@@ -179,8 +179,8 @@ impl ExportReading<'_> {
         Ok(())
     }
 
-    /// What a file of `torch.save` in the archive holds; `None`, and a problem, if it can't be
-    /// read.
+    /// Reads a file of `torch.save` in the archive. Returns `None` and adds a problem if it can't
+    /// be read.
     fn part(&mut self, name: &str, layout: Layout) -> Result<Option<ValueId>> {
         let Layout::Span(span) = layout else {
             self.unread.add(&name.into(), "it is compressed in the archive".into());
@@ -200,11 +200,11 @@ impl ExportReading<'_> {
         }
     }
 
-    /// Adds the tensors of a model that a config describes.
+    /// Adds the tensors of a model that are described by a config.
     fn configured(&mut self, folder: &str, model: &str, entries: &mut DictEntries) -> Result<()> {
         let config = format!("data/{folder}/{model}_{folder}_config.json");
         let Some(record) = self.archive.find(&config) else {
-            // The first archives of this kind.
+            // The first archives of the newer kind have no config.
             return self.saved(&format!("data/{folder}/{model}.pt"), entries);
         };
         let (bytes, _) = self.archive.read(record, self.limits)?;
@@ -294,7 +294,7 @@ impl ExportReading<'_> {
     }
 }
 
-/// Entries of a dict, each key once.
+/// Entries of a dict, with unique keys.
 #[derive(Default)]
 struct DictEntries {
     entries: Vec<(DictKey, ValueId)>,
@@ -311,7 +311,7 @@ impl DictEntries {
     }
 }
 
-/// What a config says of one tensor.
+/// The description of a tensor in a config.
 struct Payload<'a> {
     document: &'a Document,
     id: Id,
@@ -326,7 +326,7 @@ impl Payload<'_> {
         self.document.field(self.id, name).is_some_and(JsonNode::is_true)
     }
 
-    /// The tensor as a view of its storage.
+    /// Returns the tensor as a view of its storage.
     fn tensor(&self, storage: &Storage, limits: &Limits) -> Result<Tensor, String> {
         let document = self.document;
         let meta = document.get(self.id, "tensor_meta");
@@ -335,7 +335,7 @@ impl Payload<'_> {
             JsonNode::Int(value) => value.to_u64(),
             _ => None,
         };
-        // A dimension is a number, or an expression that only the program knows.
+        // A dimension is a number, or an expression that depends on the program.
         let dimension = |id: Id| natural(document.get(id, "as_int")?);
         let numbers = |name: &str| {
             let items = document.items(field(name)?);
@@ -367,7 +367,7 @@ impl Payload<'_> {
         let grad = field("requires_grad").is_some_and(|id| document.node(id).is_true());
         Ok(Tensor {
             storage: Some(storage.number),
-            // Only parameters get their flag back.
+            // torch restores this flag only for parameters.
             requires_grad: parameter && grad,
             class: if parameter { TensorClass::Parameter } else { TensorClass::Tensor },
             ..Tensor::new(dtype, shape, layout)
@@ -375,10 +375,10 @@ impl Payload<'_> {
     }
 }
 
-/// The layout of dense tensors (`Layout` of the schema).
+/// The layout of dense tensors (`Layout` in the schema).
 const STRIDED: u64 = 7;
 
-/// The dtype of a number (`ScalarType` of the schema).
+/// Returns the dtype with this number (`ScalarType` in the schema).
 fn dtype(number: u64) -> Option<DType> {
     let name = match number {
         1 => "uint8",

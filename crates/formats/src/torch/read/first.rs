@@ -1,5 +1,5 @@
-//! The first tensors of a large archive, told of before its directory is read: torch writes the
-//! pickle first, and what its beginning says does not change with what comes after it.
+//! Reports the first tensors of a large archive before its directory is read. Torch writes the
+//! pickle first, and the beginning of a pickle does not depend on what follows.
 
 use std::collections::HashSet;
 
@@ -8,14 +8,15 @@ use statelens_pickle::{Broken, NoStorages, Node, NodeId};
 
 use crate::archive::{LOCAL_HEADER, ZIP};
 
-/// Bytes of a pickle that hold more than the thousand entries that Python sets at a time, most often.
+/// The number of bytes read of the pickle. Usually more than the thousand entries that Python sets
+/// at a time.
 const HEAD: u64 = 512 << 10;
-/// Tensors that are told of; fewer are not, for what is small is open in a moment.
+/// The minimum number of tensors to report: a smaller file is opened in a moment anyway.
 const FEWEST: usize = 128;
 
-/// Tells of the first tensors, if there is a pickle at the beginning that goes on for long.
+/// Reports the first tensors, if the file begins with a long pickle.
 ///
-/// Fails only where the user stopped it: what is wrong with the file is told by who reads it all.
+/// Fails only if the user cancelled: errors in the file are reported by the full read.
 pub(super) fn tell(files: &FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<()> {
     let main = files.main()?;
     if !progress.hears() || files.len(main) < 4 * HEAD {
@@ -30,7 +31,7 @@ pub(super) fn tell(files: &FileSet, limits: &Limits, progress: &mut dyn Progress
     progress.check(0, 0)
 }
 
-/// The bytes of the first member, if that is a pickle, stored as it is.
+/// Returns the bytes of the first member, if that is a pickle and uncompressed.
 fn pickle(head: &[u8]) -> Option<&[u8]> {
     let [n0, n1, e0, e1] = *head.get(26..30)?.as_array()?;
     let [method @ .., _, _] = head.get(8..12)?.as_array::<4>()?;
@@ -43,7 +44,7 @@ fn pickle(head: &[u8]) -> Option<&[u8]> {
     (head.starts_with(ZIP) && *method == [0, 0] && is_data).then(|| rest.get(extra..))?
 }
 
-/// The first tensors of a state dict that is being filled.
+/// Returns the first tensors of the state dict that was being filled when the pickle ended.
 fn tensors(broken: &Broken, limits: &Limits) -> Option<Vec<(String, DType, Vec<u64>)>> {
     let pickle = &broken.pickle;
     let (_, dict) = *broken.open.last()?;
@@ -52,20 +53,21 @@ fn tensors(broken: &Broken, limits: &Limits) -> Option<Vec<(String, DType, Vec<u
         if let Some(key) = key {
             path += &format!("{}.", pickle.str(*key)?);
         }
-        // What was set before may hold tensors that come before these.
+        // Entries that were set before may hold tensors that precede these.
         let is_last = at + 1 == broken.open.len();
         if !is_last && !entries(broken, *around)?.is_empty() {
             return None;
         }
     }
-    // Tensors take no more: what else stands there is no reason to go through all of it now.
+    // Limits the number of values: the tensors need no more, and anything else would only delay the
+    // report.
     let mut few = limits.clone();
     few.values = few.values.min(16 * FEWEST as u64);
     let mut builder = Builder::new(&few);
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     for (key, value) in entries(broken, dict)? {
-        // What comes again is told of by its first name.
+        // A repeated value is reported under its first key only.
         if !seen.insert(*value) {
             continue;
         }
@@ -86,7 +88,7 @@ fn tensors(broken: &Broken, limits: &Limits) -> Option<Vec<(String, DType, Vec<u
     None
 }
 
-/// What was set in a dict so far.
+/// Returns the entries set in a dict so far.
 fn entries(broken: &Broken, dict: NodeId) -> Option<&[(NodeId, NodeId)]> {
     match broken.pickle.node(dict) {
         Node::Dict(entries) => Some(entries),
@@ -124,7 +126,7 @@ mod tests {
         [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
     }
 
-    /// A key and a tensor of four float32.
+    /// Returns the opcodes for a key and a tensor of four float32.
     fn tensor(at: u32) -> Vec<u8> {
         let mut bytes = text(&format!("layer.{at}.weight"));
         bytes.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
@@ -135,13 +137,13 @@ mod tests {
         bytes
     }
 
-    /// What is told of a file whose pickle is that, up to the thousands of tensors that a dict is
-    /// still being filled with.
+    /// Returns the keys reported for a file with a pickle that begins with `start` and continues
+    /// with a dict of thousands of tensors that is still being filled.
     fn told(start: &[u8]) -> Vec<String> {
         told_after(start, b"")
     }
 
-    /// The same where `entry` is set in that dict before them.
+    /// Like [`told`], with `entry` set in that dict before the tensors.
     fn told_after(start: &[u8], entry: &[u8]) -> Vec<String> {
         let dict = b"ccollections\nOrderedDict\n)R(";
         let mut pickle = [b"\x80\x02", start, dict, entry].concat();
@@ -172,20 +174,21 @@ mod tests {
 
     #[test]
     fn nothing_is_told_where_others_may_come_first_or_the_key_is_not_known() {
-        // A tensor before them, which is not in its dict yet.
+        // After a tensor that is not in its dict yet.
         let before = [b"}(", &tensor(7)[..], &text("model")].concat();
         assert_eq!(told(&before), [""; 0]);
-        // A dict that is set already.
+        // After a dict that is already set.
         let set = [b"}", &text("ema")[..], b"}", &tensor(7), b"ss(", &text("model")].concat();
         assert_eq!(told(&set), [""; 0]);
         // In a list.
         assert_eq!(told(b"]("), [""; 0]);
-        // Behind what holds far more than tensors do, and would be gone through first.
+        // After a value with far more nodes than tensors have, which would have to be converted
+        // first.
         let large = [&text("own")[..], b"cmy\nOwn\n(", &b"K\x01".repeat(5_000), b"tR"].concat();
         assert_eq!(told_after(b"", &large), [""; 0]);
         let small = [&text("own")[..], b"cmy\nOwn\n(K\x01tR"].concat();
         assert_eq!(told_after(b"", &small).len(), FEWEST);
-        // Under a number, and under what is no key at all.
+        // Under a number, and without a key.
         assert_eq!(told(b"}(K\x03"), [""; 0]);
         assert_eq!(told(b"("), [""; 0]);
     }

@@ -1,7 +1,8 @@
-//! The folder in the archive that all records of a torch file are in.
+//! Finds the folder of the records in a torch archive.
 //!
-//! Rules: `PyTorchStreamReader` in `caffe2/serialize/inline_container.cc`, whose `getAllRecords` torch.load calls
-//! (release 2.4), and miniz, which reads stored and deflated records.
+//! The rules are those of `PyTorchStreamReader` in `caffe2/serialize/inline_container.cc`, whose
+//! `getAllRecords` torch.load calls (release 2.4), and of miniz, which reads stored and deflated
+//! records.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use statelens_checkpoint::{Finding, Grade, Limits, Packing, ReadAt, Result, Span
 
 use crate::archive::{Archive, Record, names};
 
-/// Opens the archive in that part of a file, at the folder that holds `data.pkl`, and what was noticed.
+/// Opens the archive in this part of a file, with the folder that holds `data.pkl` as its root.
+/// Also returns the findings.
 pub(super) fn open(
     source: Arc<dyn ReadAt>,
     span: Span,
@@ -48,7 +50,8 @@ fn refused(title: impl Into<String>, detail: impl Into<String>) -> Finding {
     Finding::new(Grade::Warning, title).detail(detail).advice(advice).refused()
 }
 
-/// The folder with `data.pkl` in it: that of the first record, where torch looks for it, or else any.
+/// Returns the folder with `data.pkl`: that of the first record, where torch looks for it, or else
+/// any other.
 fn root(records: &[Record]) -> String {
     let first = records.first().and_then(|record| folder(record.raw_name()));
     let holds = |root: &&[u8]| {
@@ -64,13 +67,14 @@ fn root(records: &[Record]) -> String {
     String::from_utf8_lossy(root.unwrap_or_default()).into_owned()
 }
 
-/// The top folder of a name, with its slash.
+/// Returns the top folder of a name, with a trailing slash.
 fn folder(name: &[u8]) -> Option<&[u8]> {
     let end = name.iter().position(|byte| *byte == b'/')?;
     name.get(..=end)
 }
 
-/// The finding for records outside of the first record's folder, or of a checkpoint in another folder.
+/// Returns the finding for records outside of the first record's folder, or for a checkpoint in
+/// another folder.
 fn outside(records: &[Record], root: &str) -> Option<Finding> {
     let first = records.first().and_then(|record| folder(record.raw_name()));
     let outside =
@@ -106,7 +110,7 @@ fn outside(records: &[Record], root: &str) -> Option<Finding> {
     Some(refused(title, detail).place(place.unwrap_or_default()))
 }
 
-/// The finding for records that are compressed in a way that torch doesn't read.
+/// Returns the finding for records with a compression that torch does not read.
 fn compressed(records: &[Record]) -> Option<Finding> {
     let (record, packing) = records.iter().find_map(|record| {
         let packing = record.packing().filter(|packing| *packing != Packing::Deflate)?;

@@ -1,4 +1,4 @@
-//! The storages of a zip file: one record each.
+//! The storages of a zip file, with one record each.
 
 use std::collections::HashMap;
 
@@ -10,20 +10,20 @@ use crate::archive::Archive;
 /// Finds storages among the records of an archive.
 pub(super) struct Records<'a> {
     archive: &'a Archive,
-    /// The folder of the storages: `data`.
+    /// The folder of the storages, such as `data`.
     folder: &'a str,
     byte_order: ByteOrder,
-    /// By record: the number of the storage, of those that were asked for. Where it lies is
-    /// looked up again, which takes less than to keep it.
+    /// For each record, the number of its storage if that was already requested. The layout is not
+    /// cached, since looking it up again takes less memory.
     found: Vec<u32>,
-    /// By key: those that have no record.
+    /// Storages without a record, by key.
     lost: HashMap<String, Storage>,
-    /// The number of the next storage, and of the first.
+    /// Number of the next storage, and of the first.
     next: u32,
     first: u32,
 }
 
-/// The number of a storage that was not asked for yet.
+/// Marks a storage that was not requested yet.
 const NOT_YET: u32 = u32::MAX;
 
 impl<'a> Records<'a> {
@@ -36,12 +36,12 @@ impl<'a> Records<'a> {
         Ok(Self { archive, folder, byte_order, found, lost: HashMap::new(), next: 0, first: 0 })
     }
 
-    /// Gives the storages other numbers, so that they differ from those of another archive.
+    /// Numbers the storages from `first`, so that they differ from those of another archive.
     pub(super) fn numbered_from(self, first: u32) -> Self {
         Self { first, next: first, ..self }
     }
 
-    /// How many storages were asked for.
+    /// Returns the number of storages requested.
     pub(super) fn count(&self) -> u32 {
         self.next - self.first
     }

@@ -1,4 +1,4 @@
-//! TorchScript: what an archive of `torch.jit.save` has beside the tree of its module.
+//! TorchScript: reads the parts of a `torch.jit.save` archive other than the module tree.
 
 use statelens_checkpoint::{
     Builder, ByteOrder, Dict, DictKey, Finding, Grade, Limits, Result, Value, ValueId,
@@ -9,12 +9,11 @@ use statelens_pickle::ScanOptions;
 use super::records::Records;
 use crate::archive::Archive;
 
-/// What the module's code calls them.
+/// The name of the constants in the module's code.
 const NAME: &str = "CONSTANTS";
 
-/// Adds the constants of the code to the module that is `root`: `CONSTANTS.c0` and on, as the
-/// code calls them. A frozen model keeps its weights there. Their storages are numbered from
-/// `first`.
+/// Adds the constants of the code to the module `root` as `CONSTANTS.c0` etc., the names used in
+/// the code. A frozen model keeps its weights there. Their storages are numbered from `first`.
 pub(super) fn constants(
     archive: &Archive,
     byte_order: ByteOrder,
@@ -35,7 +34,7 @@ pub(super) fn constants(
     let mut records = Records::new(archive, "constants", byte_order)?.numbered_from(first);
     let lowered = pickle.lower(builder, &mut records)?;
     findings.extend(lowered.findings);
-    // The tuple gives way to a dict with the names.
+    // Replaces the tuple by a dict with the names.
     let slot = builder.value_mut(lowered.root);
     let items = match slot.map(|slot| std::mem::replace(slot, Value::None)) {
         Some(Value::Tuple(tuple)) => tuple.items,

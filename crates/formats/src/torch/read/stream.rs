@@ -1,4 +1,4 @@
-//! The stream of releases before 1.6: pickles, then the storages one after the other.
+//! The stream format of releases before 1.6: pickles, then the storages.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,6 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Broken, PickleStream, ScanOptions, Storage, Storages, read_stream};
 
-/// Opens it.
 pub(super) fn read(
     files: FileSet,
     limits: &Limits,
@@ -35,8 +34,8 @@ pub(super) fn read(
     builder.finish(lowered.root, format, files, findings)
 }
 
-/// The pickles at the start. How long they are is not said anywhere: more is read as long as
-/// they need more.
+/// Reads the pickles at the start. Their length is not stored, so this reads more bytes as long as
+/// they are incomplete.
 fn pickles(files: &FileSet, limits: &Limits) -> Result<Result<PickleStream, Broken>> {
     let main = files.main()?;
     let most = files.len(main).min(limits.structure);
@@ -50,15 +49,15 @@ fn pickles(files: &FileSet, limits: &Limits) -> Result<Result<PickleStream, Brok
     }
 }
 
-/// Where each storage lies.
+/// The locations of the storages.
 struct StreamStorages {
     storages: HashMap<String, Storage>,
-    /// That the file ends before the last of them does.
+    /// A finding if the file ends before the last storage does.
     cut: Option<Finding>,
 }
 
 impl StreamStorages {
-    /// Goes from storage to storage: each says only how long it is itself.
+    /// Visits the storages in order, since each stores only its own length.
     fn read(files: &FileSet, stream: &PickleStream, limits: &Limits) -> Result<Self> {
         Limits::check("storages of the file", stream.storages.len() as u64, limits.members)?;
         let main = files.main()?;

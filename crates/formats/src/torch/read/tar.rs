@@ -1,6 +1,6 @@
 //! The tar archives of releases before 0.2: `sys_info`, `pickle` (the object), `tensors` and
-//! `storages`. The object names its tensors by number; each of the last two is a pickle that
-//! counts, then for each entry a pickle and binary fields (`legacy_load` in
+//! `storages`. The object refers to its tensors by number. Each of the last two members is a pickle
+//! with a count, then a pickle and binary fields for each entry (`legacy_load` in
 //! `torch/serialization.py`).
 
 use std::collections::HashMap;
@@ -15,14 +15,13 @@ use statelens_pickle::{Node, NodeId, Pickle, ScanOptions, Storage, Storages};
 
 use crate::checks::{Algorithm, Check, Checks};
 
-/// Unit of a tar archive.
+/// The block size of a tar archive.
 const BLOCK: u64 = 512;
-/// Where a header's checksum is.
+/// The position of the checksum in a header.
 const SUM: Range<usize> = 148..156;
-/// What is read of a small pickle at first.
+/// The number of bytes first read of a small pickle.
 const GUESS: u64 = 1 << 10;
 
-/// Opens it.
 pub(super) fn read(
     files: FileSet,
     limits: &Limits,
@@ -51,7 +50,6 @@ pub(super) fn read(
     builder.finish(lowered.root, format, files, findings)
 }
 
-/// The members of the archive.
 struct Tar {
     file: FileId,
     source: Arc<Structure>,
@@ -92,7 +90,7 @@ impl Tar {
     }
 }
 
-/// The sums of the headers of all members.
+/// Returns the checksums of the headers of all members.
 pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
     let file = files.main()?;
     let mut checks = Checks::default();
@@ -105,7 +103,7 @@ pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
         };
         let bytes = |byte: usize| if SUM.contains(&byte) { b' ' } else { header[byte] };
         let unsigned: u32 = (0..header.len()).map(|byte| u32::from(bytes(byte))).sum();
-        // Some old programs took bytes for signed.
+        // Some old programs treat bytes as signed.
         let signed: i64 = (0..header.len()).map(|byte| i64::from(bytes(byte).cast_signed())).sum();
         let found = if signed == i64::from(expected) { expected } else { unsigned };
         let layout = Layout::Span(Span { file, offset: at, len: BLOCK });
@@ -115,7 +113,7 @@ pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
     Ok(checks)
 }
 
-/// Names and places of the members, plain files only.
+/// Returns names and locations of the members that are regular files.
 fn members(source: &Structure, file: FileId, limits: &Limits) -> Result<Vec<(String, Span)>> {
     let mut members = Vec::new();
     headers(source, limits, &mut |at, header, len| {
@@ -132,7 +130,7 @@ fn name(header: &[u8]) -> String {
     name.strip_prefix("./").unwrap_or(&name).to_owned()
 }
 
-/// Goes through the headers: where each is, what is in it, and how long its member is.
+/// Calls `each` for every header, with its offset, its bytes, and the length of its member.
 fn headers(
     source: &Structure,
     limits: &Limits,
@@ -165,7 +163,7 @@ fn headers(
     }
 }
 
-/// A number in octal digits, or in binary where the first bit is set.
+/// Parses a number in octal digits, or in binary if the first bit is set.
 fn number(field: &[u8]) -> Option<u64> {
     if let [0x80, rest @ ..] = field {
         let (high, low) = rest.split_at_checked(rest.len() - 8)?;
@@ -176,7 +174,7 @@ fn number(field: &[u8]) -> Option<u64> {
     u64::from_str_radix(text.trim_matches([' ', '\0']), 8).ok()
 }
 
-/// Reads one member from its start.
+/// Reads a member from its start.
 struct MemberReader<'a> {
     source: &'a Structure,
     limits: &'a Limits,
@@ -194,7 +192,8 @@ impl<'a> MemberReader<'a> {
         Error::damaged("a member of the tar archive ends too early").at(self.at)
     }
 
-    /// The next pickle. How long it is is not said: more is read as long as it needs more.
+    /// Reads the next pickle. Its length is not stored, so this reads more bytes as long as it is
+    /// incomplete.
     fn pickle(&mut self) -> Result<Pickle> {
         let most = (self.end - self.at).min(self.limits.structure);
         let mut len = most.min(GUESS);
@@ -212,7 +211,7 @@ impl<'a> MemberReader<'a> {
         }
     }
 
-    /// A pickle that is a count of what follows, each of which takes `least` bytes.
+    /// Reads a pickle with the number of entries that follow. Each takes at least `least` bytes.
     fn count(&mut self, least: u64) -> Result<u64> {
         let pickle = self.pickle()?;
         let count = pickle.int(pickle.root()).and_then(|count| u64::try_from(count).ok());
@@ -231,7 +230,7 @@ impl<'a> MemberReader<'a> {
         Ok(i64::from_le_bytes(bytes))
     }
 
-    /// Steps over `len` bytes; returns where they begin.
+    /// Skips `len` bytes and returns their offset.
     fn skip(&mut self, len: u64) -> Result<u64> {
         let start = self.at;
         let next = start.checked_add(len).filter(|next| *next <= self.end);
@@ -244,7 +243,7 @@ impl<'a> MemberReader<'a> {
     }
 }
 
-/// The storages and tensors by their numbers.
+/// The storages and tensors by number.
 struct TarStorages {
     storages: HashMap<i64, (Storage, DType)>,
     tensors: HashMap<i64, Tensor>,
@@ -277,7 +276,8 @@ impl TarStorages {
             let storage = Storage { number: number as u32, layout, len };
             self.storages.insert(key, (storage, dtype));
         }
-        // Then what is a part of another one: number, number of that, first element, elements.
+        // Next come views of other storages: number, number of the base storage, first element,
+        // number of elements.
         let views = reader.pickle()?;
         for view in views.sequence(views.root()).unwrap_or_default() {
             let numbers: Option<Vec<i64>> = views
@@ -297,7 +297,7 @@ impl TarStorages {
         Ok(())
     }
 
-    /// A part of a storage; shares its number, for it shares its memory.
+    /// Returns a part of a storage. It has the same number, since it shares the memory.
     fn part(&self, root: i64, offset: i64, numel: i64) -> Option<(Storage, DType)> {
         let (storage, dtype) = self.storages.get(&root)?;
         let unit = dtype.itemsize();
@@ -321,7 +321,7 @@ impl TarStorages {
             let Some((key, (storage, dtype))) = known else {
                 return Err(reader.unclear("has a tensor without a storage"));
             };
-            // A number of 32 bits, which takes 64.
+            // A 32-bit integer in a 64-bit field.
             let rank = reader.long()? as u32;
             Limits::check("dimensions of a tensor", rank.into(), limits.rank)?;
             let sizes = (0..rank).map(|_| reader.long()).collect::<Result<Vec<i64>>>()?;
@@ -361,7 +361,7 @@ impl Storages for TarStorages {
         if let Some(tensor) = self.tensors.get(&key) {
             return Some(tensor.clone());
         }
-        // A storage as a value.
+        // A storage as a value of its own.
         let (storage, dtype) = self.storages.get(&key)?;
         let shape = vec![storage.len / dtype.itemsize().max(1)];
         let mut tensor = Tensor::new(dtype.clone(), shape, storage.layout.clone());
@@ -371,7 +371,7 @@ impl Storages for TarStorages {
     }
 }
 
-/// The dtype of a storage's class.
+/// Returns the dtype of a storage's class.
 fn element(pickle: &Pickle, class: NodeId) -> Option<DType> {
     match pickle.node(class) {
         Node::Global(global) => statelens_pickle::storage_dtype(global)?,

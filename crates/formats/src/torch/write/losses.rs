@@ -1,14 +1,14 @@
-//! What the pickle could not hold, gathered by kind.
+//! Collects what the pickle can't hold, by kind of loss.
 
 use std::collections::HashSet;
 
 use statelens_checkpoint::{Checkpoint, Loss, ValueId};
 
-/// Losses while they are found: values instead of keys, for keys cost a walk of the tree.
+/// Losses found so far. Holds value IDs, since computing keys requires a walk of the tree.
 #[derive(Default)]
 pub(super) struct Losses(Vec<(LossKind, Vec<ValueId>)>);
 
-/// What happens to a value, and why.
+/// The kind of a loss: what happens to a value, and why.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct LossKind {
     pub(super) what: &'static str,
@@ -69,7 +69,7 @@ pub(super) const NEW_DTYPE: LossKind = harmless(
 );
 
 impl Losses {
-    /// Notes that `kind` happens to `id`.
+    /// Adds the loss `kind` for the value `id`.
     pub(super) fn add(&mut self, kind: LossKind, id: ValueId) {
         match self.0.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, ids)) => ids.push(id),
@@ -77,7 +77,7 @@ impl Losses {
         }
     }
 
-    /// With the keys of the values.
+    /// Returns the losses with the keys of the values.
     pub(super) fn named(self, source: &Checkpoint) -> Vec<Loss> {
         if self.0.is_empty() {
             return Vec::new();

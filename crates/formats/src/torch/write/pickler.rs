@@ -1,4 +1,4 @@
-//! Writes a state dict as a pickle of protocol 2, within what `weights_only` loads.
+//! Writes a state dict as a pickle of protocol 2 that `weights_only` can load.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use super::losses::{self, Losses};
 use super::stand_in::{StandIn, is_torch, path_text, stand_in};
 use super::storages::{Storages, storage_class};
 
-/// A pickle in the making.
+/// A pickle that is being written.
 pub(super) struct Pickler<'a> {
     source: &'a Checkpoint,
     storages: &'a Storages,
     encoder: Encoder,
-    /// Values that are asked for more than once.
+    /// Values with several references.
     linked: HashSet<ValueId>,
     memo: HashMap<ValueId, MemoId>,
-    /// Linked values whose contents are being written and which exist only after them.
+    /// Linked values whose contents are being written; they exist only after their contents.
     open: HashSet<ValueId>,
     globals: HashMap<(&'static str, &'static str), MemoId>,
-    /// What every tensor says, and texts and byte strings that are longer than their memo: each is
-    /// written once, however often it is named.
+    /// Memoised strings: those common to all tensors, and texts and byte strings that are longer
+    /// than a memo reference. Each is written once.
     words: HashMap<&'static str, MemoId>,
     texts: HashMap<Text, MemoId>,
     strings: HashMap<Arc<[u8]>, MemoId>,
     losses: &'a mut Losses,
-    /// What is still to be written, the next one last.
+    /// Pending steps; the next one is last.
     todo: Vec<Todo>,
 }
 
-/// Texts from so many bytes on are looked up before they are written again.
+/// Texts of at least this many bytes are memoised.
 const LONG: usize = 64;
 
 enum Todo {
@@ -43,22 +43,22 @@ enum Todo {
     Mark,
     Appends,
     SetItems,
-    /// The items of a list from there on.
+    /// The items of a list from this index on.
     Items(ValueId, usize),
-    /// The entries of a dict from there on.
+    /// The entries of a dict from this index on.
     Entries(ValueId, usize),
-    /// A tuple of everything since the mark.
+    /// A tuple of all values since the mark.
     Tuple,
-    /// A tuple of the value on top.
+    /// A tuple of the value on top of the stack.
     Tuple1,
     Reduce,
     Build,
     Global(&'static str, &'static str),
-    /// The value on top of the stack is this one.
+    /// Memoises the value on top of the stack under this ID.
     Remember(ValueId),
-    /// The rest of a tensor of quantised integers, once its scales are on the stack.
+    /// The rest of a quantised tensor, once its scales are on the stack.
     QuantizedTail(TensorId, u64),
-    /// The shape, and coalescence if said, of a sparse tensor.
+    /// The shape of a sparse tensor, and whether it is coalesced if known.
     SparseTail(ValueId),
     Str(&'static str),
     EmptyList,
@@ -114,7 +114,7 @@ impl<'a> Pickler<'a> {
         Ok(self.encoder.into_bytes())
     }
 
-    /// Plans `steps` to be done next, in their order.
+    /// Schedules `steps` next, in this order.
     fn next(&mut self, steps: impl IntoIterator<Item = Todo, IntoIter: DoubleEndedIterator>) {
         self.todo.extend(steps.into_iter().rev());
     }
@@ -169,7 +169,7 @@ impl<'a> Pickler<'a> {
         Ok(())
     }
 
-    /// Lets later occurrences find the value that is on top of the stack.
+    /// Memoises the value on top of the stack if it has further references.
     fn remember(&mut self, id: ValueId) {
         self.open.remove(&id);
         if self.linked.contains(&id) {
@@ -178,7 +178,7 @@ impl<'a> Pickler<'a> {
         }
     }
 
-    /// The contents of `id` come before `id` itself exists.
+    /// Marks a value whose contents are written before the value exists.
     fn open(&mut self, id: ValueId) {
         if self.linked.contains(&id) {
             self.open.insert(id);
@@ -307,8 +307,8 @@ impl<'a> Pickler<'a> {
         }
     }
 
-    /// `set` is called with a list: the opcodes for sets are refused, but for the one of a set
-    /// without items, which torch 2.4 takes as well.
+    /// Writes a call of `set` with a list. `weights_only` refuses the opcodes for sets, except that
+    /// of an empty set, which torch 2.4 also accepts.
     fn set(&mut self, id: ValueId, set: &Set) {
         if set.frozen {
             self.losses.add(losses::FROZEN, id);
@@ -354,8 +354,8 @@ impl<'a> Pickler<'a> {
         Ok(())
     }
 
-    /// A batch of entries, and that the next one comes after it: a dict of a million is not put
-    /// on the list of what is to be done as a whole.
+    /// Schedules a batch of entries, followed by the next batch. This keeps the list of pending
+    /// steps short for a dict with a million entries.
     fn entries(&mut self, id: ValueId, from: usize) {
         let Value::Dict(dict) = self.source.value(id) else { return };
         let rest = dict.entries.get(from..).unwrap_or(&[]);
@@ -453,7 +453,7 @@ impl<'a> Pickler<'a> {
         Ok(())
     }
 
-    /// A tensor rebuilt from its storage, as `torch.save` writes it.
+    /// Writes a tensor rebuilt from its storage, as `torch.save` does.
     fn tensor(&mut self, id: TensorId, requires_grad: bool) -> Result<()> {
         let tensor = self.source.tensor(id)?;
         let typed = storage_class(written_dtype(tensor)).is_some();
@@ -471,7 +471,7 @@ impl<'a> Pickler<'a> {
         Ok(())
     }
 
-    /// The persistent id of the storage, then offset, size and strides in elements.
+    /// Writes the persistent ID of the storage, then offset, size and strides in elements.
     fn storage_and_view(&mut self, id: TensorId, tensor: &Tensor) -> Result<()> {
         let storages = self.storages;
         let view = storages
@@ -593,7 +593,7 @@ impl<'a> Pickler<'a> {
         self.encoder.named("torch", dtype.name())
     }
 
-    /// `torch.device('cuda', 1)`.
+    /// Writes a device such as `torch.device('cuda', 1)`.
     fn device(&mut self, device: &Text) -> Result<()> {
         self.global("torch", "device")?;
         let text = device.to_lossy();
@@ -658,7 +658,8 @@ const SPARSE_LAYOUTS: [&str; 5] = [
     "torch.sparse_bsc",
 ];
 
-/// The dtype that a tensor is written with: quantised numbers need to say what they stand for.
+/// Returns the dtype with which a tensor is written: without a quantizer, quantised integers are
+/// written as plain ones.
 fn written_dtype(tensor: &Tensor) -> &DType {
     match (&tensor.dtype, &tensor.quantizer) {
         (DType::QInt8, None) => &DType::I8,

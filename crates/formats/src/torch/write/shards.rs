@@ -1,5 +1,5 @@
-//! Cutting a state into several files, as Hugging Face's libraries do with `pytorch_model.bin`:
-//! each file is a flat dict of tensors by their full names, and an index says where each is.
+//! Splits a state into several files, as Hugging Face's libraries do with `pytorch_model.bin`: each
+//! file is a flat dict of tensors by full key, and an index maps keys to files.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,16 +10,16 @@ use statelens_checkpoint::{
 
 use crate::shards::{Assignment, Shards};
 
-/// A state in several files.
+/// A state split into several files.
 pub(super) struct Cut {
-    /// The file names, and what each file holds. All have the tensors of the whole.
+    /// Names and contents of the files. Each content has the tensors of the whole checkpoint.
     pub(super) parts: Vec<(String, Checkpoint)>,
     pub(super) index: Option<PlannedFile>,
-    /// What the cutting itself changes.
+    /// Losses caused by the split.
     pub(super) losses: Vec<Loss>,
 }
 
-/// Cuts `source`; `None` if one file of that name is to hold all.
+/// Splits `source`. Returns `None` if a single file with the given name holds everything.
 pub(super) fn cut(source: &Checkpoint, shards: &Shards, name: &str) -> Result<Option<Cut>> {
     if *shards == Shards::One {
         return Ok(None);
@@ -44,7 +44,7 @@ pub(super) fn cut(source: &Checkpoint, shards: &Shards, name: &str) -> Result<Op
             .advice("Write one file."));
     }
     refuse_twins(&units)?;
-    // What is not a tensor goes into the first file.
+    // Values that are not tensors go into the first file.
     let file_of = |group: &Option<usize>| group.map_or(0, |group| of[group]);
     let mut parts = Vec::with_capacity(files.len());
     for (number, file) in files.iter().enumerate() {
@@ -70,12 +70,12 @@ pub(super) fn cut(source: &Checkpoint, shards: &Shards, name: &str) -> Result<Op
     Ok(Some(Cut { parts, index, losses: losses(source, &leaves) }))
 }
 
-/// What goes into one file as a whole: a leaf, with the tensors inside if it is an object.
+/// A leaf, which goes into one file as a whole, including the tensors inside an object.
 struct Unit {
     key: Text,
     id: ValueId,
     tensors: Vec<TensorId>,
-    /// Bytes of the tensors; one that an earlier unit has, too, counts there.
+    /// Bytes of its tensors, except those already counted for an earlier unit.
     bytes: u64,
 }
 
@@ -109,15 +109,15 @@ fn units(source: &Checkpoint, leaves: &[Leaf]) -> Result<Vec<Unit>> {
     Ok(units)
 }
 
-/// For each unit that holds tensors, its group: those that share memory stay together. Groups are
-/// numbered in the order of their first units.
+/// Returns the group of each unit that has tensors. Units that share memory are in the same group.
+/// Groups are numbered in the order of their first units.
 fn groups(source: &Checkpoint, units: &[Unit]) -> Result<Vec<Option<usize>>> {
     #[derive(PartialEq, Eq, Hash)]
     enum MemoryOwner {
         Tensor(TensorId),
         Storage(u32),
     }
-    // Each unit points at an earlier one of its group, the first at itself.
+    // Union-find: each unit points to an earlier one of its group, the first to itself.
     let mut first: Vec<usize> = (0..units.len()).collect();
     let mut seen: HashMap<MemoryOwner, usize> = HashMap::new();
     for (number, unit) in units.iter().enumerate() {
@@ -141,7 +141,7 @@ fn groups(source: &Checkpoint, units: &[Unit]) -> Result<Vec<Option<usize>>> {
     Ok(groups)
 }
 
-/// The first unit of the group; shortens the way there.
+/// Returns the first unit of the group, and shortens the path to it.
 fn find(first: &mut [usize], from: usize) -> usize {
     let mut at = from;
     while first[at] != at {
@@ -163,7 +163,7 @@ fn refuse_twins(units: &[Unit]) -> Result<()> {
     }
 }
 
-/// Nesting is given up: files that are apart can't share a dict.
+/// Returns the loss of nesting: separate files can't share a dict.
 fn losses(source: &Checkpoint, leaves: &[Leaf]) -> Vec<Loss> {
     let nested = leaves.iter().filter(|leaf| leaf.key.parts.len() > 1);
     let keys: Vec<String> = nested.map(|leaf| leaf.flat.to_string()).collect();
@@ -199,7 +199,6 @@ mod tests {
 
     use super::*;
 
-    /// `a` and `c` share memory; `n` is nested; `step` is not a tensor.
     fn source(nested: bool) -> Checkpoint {
         let mut builder = Builder::new(&Limits::default());
         let mut tensor = |len: u64, storage: u32| {

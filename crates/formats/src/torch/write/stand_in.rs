@@ -1,13 +1,13 @@
-//! What is written for values that torch's safe loader would refuse.
+//! Substitutes for values that torch's safe loader would refuse.
 
 use statelens_checkpoint::{Checkpoint, DType, Opaque, Text, Value, ValueId};
 
-/// Whether torch has the dtype: numpy's strings, records and dates have no tensor.
+/// Whether torch has the dtype. It has no tensors of numpy's strings, records and dates.
 pub(super) fn is_torch(dtype: &DType) -> bool {
     !matches!(dtype, DType::Numpy(_))
 }
 
-/// What is written for an object whose class the loader would refuse.
+/// The substitute for an object whose class the loader would refuse.
 pub(super) enum StandIn<'a> {
     /// Its attributes.
     Value(ValueId),
@@ -15,11 +15,11 @@ pub(super) enum StandIn<'a> {
     Items(&'a [ValueId]),
     /// Its entries, if it was filled like a dict.
     Entries(&'a [(ValueId, ValueId)]),
-    /// How Python prints it.
+    /// Its representation in Python.
     Text(Text),
 }
 
-/// What is written in place of `opaque`, the value `id`.
+/// Returns the substitute for `opaque`, the value `id`.
 pub(super) fn stand_in<'a>(source: &Checkpoint, id: ValueId, opaque: &'a Opaque) -> StandIn<'a> {
     if let Some(text) = path_text(source, opaque) {
         return StandIn::Text(text);
@@ -39,7 +39,7 @@ pub(super) fn stand_in<'a>(source: &Checkpoint, id: ValueId, opaque: &'a Opaque)
     StandIn::Text(opaque.repr.clone().unwrap_or_else(|| opaque.global.to_string().into()))
 }
 
-/// The path that a `pathlib` object stands for.
+/// Returns the path of a `pathlib` object.
 pub(super) fn path_text(source: &Checkpoint, opaque: &Opaque) -> Option<Text> {
     let global = &opaque.global;
     if !global.module.starts_with("pathlib") || !global.name.ends_with("Path") {

@@ -1,4 +1,4 @@
-//! The pickle of a state dict, and what it can't hold.
+//! The pickle of a state dict, and its losses.
 
 use std::collections::HashSet;
 
@@ -11,16 +11,16 @@ use super::pickler::Pickler;
 use super::stand_in::{StandIn, is_torch, stand_in};
 use super::storages::Storages;
 
-/// A state dict on its way into a pickle.
+/// A state dict to be pickled.
 pub(super) struct PickledState<'a> {
     source: &'a Checkpoint,
-    /// Tensors in the order in which the pickle names them, each once.
+    /// Tensors in the order in which the pickle first refers to them.
     tensors: Vec<TensorId>,
     losses: Losses,
 }
 
 impl<'a> PickledState<'a> {
-    /// Finds the tensors. Refuses those whose bytes are in no file.
+    /// Finds the tensors. Fails if the data of a tensor is missing.
     pub(super) fn new(source: &'a Checkpoint) -> Result<Self> {
         let mut state = Self { source, tensors: Vec::new(), losses: Losses::default() };
         let mut seen = HashSet::new();
@@ -29,7 +29,7 @@ impl<'a> PickledState<'a> {
         while let Some(id) = stack.pop() {
             let value = source.value(id);
             if let Value::Link(target) = value {
-                // A target that hangs elsewhere in the tree is found there.
+                // A target elsewhere in the tree is visited there.
                 stack.push(*target);
                 continue;
             }
@@ -40,7 +40,7 @@ impl<'a> PickledState<'a> {
                 state.tensors.push(tensor);
                 missing.extend(missing_data(source, id));
             } else if let Value::Tensor(_) = value {
-                // Of a tensor in a file that was not given not even the dtype may be known.
+                // If the file of a tensor is missing, even its dtype may be unknown.
                 missing.extend(missing_data(source, id));
             }
             let mut below = written_children(source, id);
@@ -55,24 +55,25 @@ impl<'a> PickledState<'a> {
         Ok(state)
     }
 
-    /// The tensors that need a place, in the order of the pickle.
+    /// Returns the tensors to be stored, in the order of the pickle.
     pub(super) fn tensors(&self) -> &[TensorId] {
         &self.tensors
     }
 
-    /// The pickle, once every tensor has its place.
+    /// Returns the pickle, once every tensor has a storage.
     pub(super) fn pickle(&mut self, storages: &Storages) -> Result<Vec<u8>> {
         let linked = linked(self.source);
         Pickler::new(self.source, storages, linked, &mut self.losses).run()
     }
 
-    /// What [`PickledState::pickle`] could not write as it is.
+    /// Returns the losses of [`PickledState::pickle`].
     pub(super) fn losses(self) -> Vec<Loss> {
         self.losses.named(self.source)
     }
 }
 
-/// Values that further occurrences point at. Plain scalars are written again instead.
+/// Returns the values with several references. Plain scalars are not included; they are written
+/// again.
 fn linked(source: &Checkpoint) -> HashSet<ValueId> {
     let scalar = |id: &ValueId| {
         use Value::*;
@@ -85,8 +86,8 @@ fn linked(source: &Checkpoint) -> HashSet<ValueId> {
     targets.filter(|id| !scalar(id)).collect()
 }
 
-/// The children that a value is written with. An object that can't be written as itself is
-/// written as what it holds.
+/// Returns the children that are written for a value. An object that can't be written itself is
+/// replaced by its contents.
 fn written_children(source: &Checkpoint, id: ValueId) -> Vec<ValueId> {
     match source.value(id) {
         Value::Opaque(opaque) => match stand_in(source, id, opaque) {
@@ -105,7 +106,7 @@ fn written_children(source: &Checkpoint, id: ValueId) -> Vec<ValueId> {
     }
 }
 
-/// The value, if its tensor's bytes are in no file, and why.
+/// Returns the value and the reason, if the data of its tensor is missing.
 fn missing_data(source: &Checkpoint, id: ValueId) -> Option<(ValueId, Text)> {
     match &source.tensor_of(id)?.1.layout {
         Layout::Missing(why) => Some((id, why.clone())),

@@ -1,4 +1,4 @@
-//! Which bytes become which records: tensors that share memory share a record.
+//! Assigns tensors to records. Tensors that share memory share a record.
 
 use std::collections::HashMap;
 
@@ -9,30 +9,30 @@ use statelens_checkpoint::{
 
 use crate::views::{self, same_elements, same_view};
 
-/// A tensor's view of its storage: where it lies in the archive.
+/// A tensor's view of its storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StorageView {
-    /// The record `data/<record>`.
+    /// The number in the record's name, `data/<record>`.
     pub(super) record: usize,
-    /// Bytes in that record.
+    /// Length of that record in bytes.
     pub(super) record_len: u64,
-    /// First element.
+    /// Index of the first element.
     pub(super) offset: u64,
-    /// Elements between neighbours along each dimension.
+    /// Strides in elements.
     pub(super) strides: Vec<i64>,
 }
 
-/// The records, and the views of them by tensor.
+/// The records, and the view of each tensor.
 pub(super) struct Storages {
-    /// The tensor that each record holds, and its bytes.
+    /// For each record, its tensor and its length in bytes.
     pub(super) records: Vec<(TensorId, u64)>,
-    /// The view of each tensor that was asked for.
+    /// The views of all requested tensors.
     pub(super) views: HashMap<TensorId, StorageView>,
 }
 
-/// Places `used` tensors, which are in the order in which they will be named; records are
-/// numbered in that order, as torch does. Storages that several views need as a whole are added
-/// to `builder` as tensors of their own.
+/// Assigns the tensors `used`, given in the order of the pickle, to records. Records are numbered
+/// in that order, as in torch. If several views need a storage as a whole, the storage is added to
+/// `builder` as a tensor of its own.
 pub(super) fn place(
     source: &Checkpoint,
     used: &[TensorId],
@@ -45,7 +45,7 @@ pub(super) fn place(
         }
     }
     let mut storages = Storages { records: Vec::new(), views: HashMap::new() };
-    // For each tensor of a storage that is not written whole: the first tensor of the same view.
+    // For tensors of a storage that is not written whole: the first tensor with the same view.
     let mut twins: HashMap<TensorId, TensorId> = HashMap::new();
     for id in used {
         if storages.views.contains_key(id) {
@@ -81,7 +81,7 @@ impl Storages {
         self.records.len() - 1
     }
 
-    /// One record for all views of `group`, which begin at or after byte `start` of the file.
+    /// Adds one record for all views of `group`, which begin at byte `start` of the file or later.
     fn add_whole(
         &mut self,
         source: &Checkpoint,
@@ -103,7 +103,8 @@ impl Storages {
     }
 }
 
-/// The first tensor of each view of a group; `twins` learns which one each tensor equals.
+/// Returns the first tensor of each distinct view in a group. `twins` maps the other tensors to
+/// these.
 fn distinct_views(
     source: &Checkpoint,
     group: &[TensorId],
@@ -130,9 +131,9 @@ fn distinct_views(
     Ok(distinct)
 }
 
-/// The bytes that views need, if they are views of one run of a file, of one kind of element,
-/// and lie so close that the whole run is not much more than what they need. Returns the run as
-/// a tensor of one dimension, and its first byte.
+/// Returns the storage of several views as a one-dimensional tensor, and the offset of its first
+/// byte. The views must be of the same element type and of one run of a file, and overlap or lie so
+/// close that the run is not much larger than what they need.
 fn whole(source: &Checkpoint, views: &[TensorId]) -> Result<Option<(Tensor, u64)>> {
     let [first, others @ ..] = views else { return Ok(None) };
     if others.is_empty() {
@@ -163,19 +164,19 @@ fn whole(source: &Checkpoint, views: &[TensorId]) -> Result<Option<(Tensor, u64)
         byte_order: model.byte_order,
         conjugate: model.conjugate,
         negate: model.negate,
-        // Whoever names what becomes of it finds the views by this.
+        // Later steps find the views by this number.
         storage: model.storage,
         ..Tensor::new(model.dtype.clone(), vec![run.len() / itemsize], Layout::Span(span))
     };
     Ok(Some((storage, run.first)))
 }
 
-/// The bytes of a file between which a view lies.
+/// The range of bytes in a file that a view covers.
 struct ByteRun {
     file: FileId,
-    /// The lowest byte.
+    /// Offset of the lowest byte.
     first: u64,
-    /// One past the highest.
+    /// Offset after the highest byte.
     end: u64,
 }
 
@@ -185,8 +186,8 @@ impl ByteRun {
     }
 }
 
-/// The bytes that a view of a plain run of a file touches, and its strides; `None` for any other
-/// layout and for views without elements or with negative strides.
+/// Returns the bytes that a view of a plain run of a file covers, and its strides. Returns `None`
+/// for any other layout, and for views without elements or with negative strides.
 fn footprint(tensor: &Tensor) -> Option<(ByteRun, Vec<i64>)> {
     let itemsize = tensor.stored.itemsize();
     if tensor.numel()? == 0 {
@@ -215,8 +216,8 @@ fn unplaced() -> Error {
     Error::damaged("a tensor's size does not fit 64 bits")
 }
 
-/// How torch names the storage of a dtype; `None` where it has no typed storage and the tensor
-/// says its dtype itself.
+/// Returns torch's storage class for a dtype. Returns `None` if there is none; then the tensor
+/// itself has the dtype.
 pub(super) fn storage_class(dtype: &DType) -> Option<&'static str> {
     Some(match dtype {
         DType::F64 => "DoubleStorage",
@@ -249,7 +250,8 @@ mod tests {
 
     use super::*;
 
-    /// Views of one deflated storage, which begin at an element each or differ in their strides.
+    /// Returns views of a deflated storage that begin at different elements or have different
+    /// strides.
     fn views(count: u64, strides: bool) -> (Checkpoint, Vec<TensorId>) {
         let mut builder = Builder::new(&Limits::default());
         let span = Span { file: FileId(0), offset: 64, len: 1 << 20 };
