@@ -1,7 +1,7 @@
-//! Blocks of structure that carry a checksum: those of all that libhdf5 writes since 1.8.
+//! Blocks of structure that carry a checksum: all structures that libhdf5 has written since 1.8.
 //!
-//! hdf5-reader verifies headers and the nodes of trees, but not the blocks of arrays, so that
-//! damage to them gave other data. Every block is verified here before it is made anything of.
+//! hdf5-reader verifies headers and the nodes of trees, but not the blocks of arrays, so damage to
+//! them yielded wrong data. Every block is verified here before it is parsed.
 
 use hdf5_reader::StorageBuffer;
 use hdf5_reader::checksum::jenkins_lookup3;
@@ -10,20 +10,20 @@ use statelens_checkpoint::{Error, Result};
 use crate::header::Widths;
 use crate::source::Source;
 
-/// What a block has to begin with.
+/// The expected start of a block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockContext<'a> {
     pub(crate) source: &'a Source,
     pub(crate) widths: Widths,
-    /// What it is a block of, for people.
+    /// What the block belongs to, for error messages.
     pub(crate) what: &'static str,
-    /// Where the header is that the block belongs to; the block names it.
+    /// Address of the header that the block belongs to; the block contains it.
     pub(crate) owner: u64,
 }
 
 impl BlockContext<'_> {
-    /// The bytes of a block without its checksum: `signature`, version 0, `kind` (of an array's
-    /// elements; none for blocks without it), the address of the owner.
+    /// Returns the bytes of a block without its checksum. Checks `signature`, version 0, `kind` (of
+    /// an array's elements; `None` for blocks without it) and the address of the owner.
     pub(crate) fn read(
         &self,
         address: u64,
@@ -45,7 +45,7 @@ impl BlockContext<'_> {
         Ok(bytes)
     }
 
-    /// Bytes that end with their checksum.
+    /// Returns bytes that end with their checksum, after verifying it.
     pub(crate) fn summed(&self, address: u64, len: u64) -> Result<StorageBuffer> {
         self.source.spend(len)?;
         let bytes = self.source.bytes(address, len)?;
@@ -58,7 +58,7 @@ impl BlockContext<'_> {
         }
     }
 
-    /// That the checksum is not that of the bytes.
+    /// Returns the error for a wrong checksum.
     pub(crate) fn wrong(&self, address: u64) -> Error {
         self.at(address, Error::damaged(format!("the checksum of {} is wrong", self.what)))
     }
@@ -68,7 +68,7 @@ impl BlockContext<'_> {
     }
 }
 
-/// A number of up to eight bytes.
+/// Returns a little-endian number of up to eight bytes.
 pub(crate) fn little(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

@@ -1,8 +1,8 @@
 //! Datatypes.
 //!
-//! Parsed here rather than by hdf5-reader because that drops where a float keeps its exponent,
-//! which is all that tells bfloat16 from float16 and the eight-bit floats from each other, and
-//! does not know the complex numbers of HDF5 2.0.
+//! Parsed here because hdf5-reader drops the position of a float's exponent, which alone
+//! distinguishes bfloat16 from float16 and the eight-bit floats from each other, and does not know
+//! the complex numbers of HDF5 2.0.
 
 use std::sync::Arc;
 
@@ -12,134 +12,134 @@ use statelens_checkpoint::{ByteOrder, Error, Result, Text};
 use crate::decode::{Padding, int, text};
 use crate::error::from_reader;
 
-/// What one element of a dataset or attribute is.
+/// The type of the elements of a dataset or attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datatype {
     /// Bytes of one element in the file.
     pub size: u64,
-    /// What they mean.
+    /// Class of the type.
     pub class: Class,
 }
 
 /// The classes of datatypes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Class {
-    /// Two's complement or unsigned.
+    /// An integer, in two's complement or unsigned.
     Int {
-        /// Has a sign.
+        /// Whether it has a sign.
         signed: bool,
-        /// Order of its bytes.
+        /// Byte order.
         order: ByteOrder,
     },
     /// Binary floating point.
     Float {
-        /// Where its parts are.
+        /// Positions of its parts.
         format: FloatFormat,
-        /// Order of its bytes; `None` for the VAX's.
+        /// Byte order; `None` for that of the VAX.
         order: Option<ByteOrder>,
     },
     /// A date of an old, unused class.
     Time,
     /// Text of a fixed number of bytes.
     Str(Padding),
-    /// Bits without a meaning.
+    /// Bits without further meaning.
     Bits {
-        /// Order of its bytes.
+        /// Byte order.
         order: ByteOrder,
     },
-    /// Bytes without a meaning.
+    /// Bytes without further meaning.
     Opaque {
-        /// What the writer calls them.
+        /// The writer's name for them.
         tag: Text,
     },
     /// A record.
     Compound(Vec<Member>),
     /// A reference to an object or a region of one.
     Reference {
-        /// To a region, not a whole object.
+        /// Whether it refers to a region rather than a whole object.
         region: bool,
     },
     /// Named values of an integer type.
     Enum {
         /// The integer type.
         base: Arc<Datatype>,
-        /// Names and the bytes of their values, in file order.
+        /// Names with the bytes of their values, in file order.
         members: Vec<(Text, Vec<u8>)>,
     },
-    /// Text of any length, kept in a heap.
+    /// Text of any length, stored in a heap.
     VlenStr,
-    /// A sequence of any length, kept in a heap.
+    /// A sequence of any length, stored in a heap.
     Vlen(Arc<Datatype>),
-    /// An array in each element.
+    /// A fixed-size array in each element.
     Array {
-        /// The elements of the array.
+        /// Element type of the array.
         base: Arc<Datatype>,
-        /// Its shape.
+        /// Shape of the array.
         dims: Vec<u64>,
     },
     /// Two floats: real, imaginary. Since HDF5 2.0.
     Complex(Arc<Datatype>),
 }
 
-/// Where the parts of a float are, in bits.
+/// Positions of the parts of a float, in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FloatFormat {
     /// Bits in use.
     pub precision: u16,
     /// Bits of the exponent.
     pub exponent: u8,
-    /// Bits of the mantissa that are stored.
+    /// Stored bits of the mantissa.
     pub mantissa: u8,
-    /// Exponent of one, as it is stored.
+    /// Bias of the stored exponent.
     pub bias: u32,
-    /// The bit of the sign.
+    /// Position of the sign bit.
     pub sign_at: u8,
-    /// The lowest bit of the exponent.
+    /// Lowest bit of the exponent.
     pub exponent_at: u8,
-    /// The lowest bit of the mantissa.
+    /// Lowest bit of the mantissa.
     pub mantissa_at: u8,
-    /// The highest bit of the mantissa is implied, not stored.
+    /// Whether the highest bit of the mantissa is implied rather than stored.
     pub implied: bool,
 }
 
 /// One field of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its name.
+    /// Name of the field.
     pub name: Text,
     /// Bytes from the start of the record.
     pub offset: u64,
-    /// What it holds.
+    /// Type of the field.
     pub datatype: Datatype,
 }
 
-/// Records in records in arrays: libhdf5's own tests stop at five.
+/// Maximum nesting of records and arrays: libhdf5's own tests stop at five.
 const DEEPEST: u32 = 24;
 /// The newest version of datatypes, that of HDF5 2.0.
 const NEWEST: u8 = 5;
 
 impl Datatype {
-    /// Reads a datatype message. Also returns whether a number in it leaves more than half of its
-    /// bits unused: libhdf5 since 1.14.4 takes that for damage, where no checksum says otherwise.
+    /// Parses a datatype message. Also returns whether a number in it leaves more than half of its
+    /// bits unused: libhdf5 since 1.14.4 considers that damage if no checksum covers the message.
     pub(crate) fn parse(body: &[u8]) -> Result<(Self, bool)> {
         let mut sparse = false;
         let datatype = Self::read(&mut Cursor::new(body), DEEPEST, &mut sparse)?;
         Ok((datatype, sparse))
     }
 
-    /// Two values, FALSE and TRUE, as h5py writes bools.
+    /// Returns whether this is an enum of FALSE and TRUE, as h5py writes bools.
     pub fn is_bool(&self) -> bool {
         let Class::Enum { base, members } = &self.class else { return false };
         let [(no, zero), (yes, one)] = members.as_slice() else { return false };
         base.size == 1 && *no == "FALSE" && *yes == "TRUE" && *zero == [0] && *one == [1]
     }
 
-    /// Whether it is a reference to an object.
+    /// Returns whether it is a reference to an object.
     pub fn is_reference(&self) -> bool {
         matches!(self.class, Class::Reference { region: false })
     }
 
-    /// For people: `int32`, `float64`, `string`, `record (id int32, x float64)`.
+    /// Returns the name to display: `int32`, `float64`, `string`, `record (id int32, x float64)`.
     pub fn describe(&self) -> String {
         let bits = self.size * 8;
         match &self.class {
@@ -199,7 +199,7 @@ impl Datatype {
                 inside(offset, precision, size)?;
                 *sparse |= is_sparse(offset, precision, size);
                 let signed = bits & 8 != 0;
-                // A number that takes a part of its bits would have to be moved and extended.
+                // A number that uses part of its bits would have to be shifted and sign-extended.
                 match offset > 0 || signed && u64::from(precision) < size * 8 {
                     true => Class::Opaque {
                         tag: format!("{precision} bits of an integer, from bit {offset}").into(),
@@ -245,7 +245,7 @@ impl Datatype {
                 Class::Opaque { tag: text(tag) }
             }
             6 => read_compound(cursor, version, bits & 0xffff, size, depth, sparse)?,
-            // Since HDF5 1.12 there are three kinds more.
+            // HDF5 1.12 added three kinds.
             7 => match bits & 15 {
                 kind @ (0 | 1) => Class::Reference { region: kind == 1 },
                 kind @ 2..=4 if version >= 4 => Class::Reference { region: kind == 3 },
@@ -302,10 +302,10 @@ impl Datatype {
     }
 }
 
-/// Fields of a record and names of an enum that are listed.
+/// The most fields of a record and names of an enum that are listed.
 const MOST_NAMES: usize = 100;
 
-/// What stands behind a list of [`MOST_NAMES`].
+/// Returns the text after a list of [`MOST_NAMES`].
 fn more(count: usize) -> String {
     match count.saturating_sub(MOST_NAMES) {
         0 => String::new(),
@@ -313,7 +313,7 @@ fn more(count: usize) -> String {
     }
 }
 
-/// Whether the bits of a number lie inside its bytes.
+/// Fails unless the bits of a number lie within its bytes.
 fn inside(offset: u16, precision: u16, size: u64) -> Result<()> {
     match u64::from(offset) + u64::from(precision) <= size.saturating_mul(8) && precision > 0 {
         true => Ok(()),
@@ -323,12 +323,12 @@ fn inside(offset: u16, precision: u16, size: u64) -> Result<()> {
     }
 }
 
-/// Whether a number leaves more than half of its bits unused.
+/// Returns whether a number leaves more than half of its bits unused.
 fn is_sparse(offset: u16, precision: u16, size: u64) -> bool {
     size > 1 && u64::from(offset) + u64::from(precision) < size.saturating_mul(4)
 }
 
-/// That sign, exponent and mantissa are somewhere in a float's bits, each by itself.
+/// Fails unless sign, exponent and mantissa lie within a float's bits and don't overlap.
 fn check_float(bits: u32, parts: [u8; 4], offset: u16, precision: u16) -> Result<()> {
     let [exponent, mantissa] = [[parts[0], parts[1]], [parts[2], parts[3]]].map(|[at, len]| {
         let at = u16::from(at);
@@ -346,7 +346,7 @@ fn check_float(bits: u32, parts: [u8; 4], offset: u16, precision: u16) -> Result
     }
 }
 
-/// How the end of a text is told, by its number; its encoding is ASCII or UTF-8.
+/// Returns the padding of a text by its number; checks that its encoding is ASCII or UTF-8.
 fn padding(number: u32, encoding: u32) -> Result<Padding> {
     match (number, encoding) {
         (0, 0 | 1) => Ok(Padding::Null),
@@ -371,7 +371,7 @@ fn read_float(
     let mantissa_at = cursor.read_u8()?;
     let mantissa = cursor.read_u8()?;
     let bias = cursor.read_u32_le()?;
-    // The VAX's order came with version 3.
+    // The VAX byte order was added in version 3.
     let order = match (bits & 1, bits >> 6 & 1) {
         (1, 1) if version >= 3 => None,
         (1, _) => Some(ByteOrder::Big),
@@ -468,7 +468,7 @@ fn read_enum(
     Ok(Class::Enum { base: base.into(), members })
 }
 
-/// A name that a NUL ends; `padded` with it to a multiple of eight bytes.
+/// Reads a NUL-terminated name; if `padded`, with further NULs up to a multiple of eight bytes.
 fn read_name(cursor: &mut Cursor<'_>, padded: bool) -> hdf5_reader::error::Result<Text> {
     let rest = cursor.peek_bytes(cursor.remaining() as usize)?;
     let len = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());

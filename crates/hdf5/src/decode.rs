@@ -1,15 +1,15 @@
-//! Single values from their bytes.
+//! Decodes single values.
 
 use statelens_checkpoint::{ByteOrder, Int, Text};
 
-/// How the end of a text of fixed size is told.
+/// Termination of a text of fixed size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
-    /// The first NUL ends it.
+    /// Ends at the first NUL.
     Null,
-    /// NULs at the end do not belong to it.
+    /// NULs at the end are padding.
     NullPad,
-    /// Spaces at the end do not belong to it.
+    /// Spaces at the end are padding.
     Space,
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn text(bytes: &[u8]) -> Text {
     Text::decode(&bytes[..len])
 }
 
-/// Bytes of a number, the lowest first.
+/// Returns the bytes of a number in little-endian order.
 pub(crate) fn little(bytes: &[u8], order: ByteOrder) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if order == ByteOrder::Big {
@@ -28,7 +28,7 @@ pub(crate) fn little(bytes: &[u8], order: ByteOrder) -> Vec<u8> {
     bytes
 }
 
-/// The integer of any number of bytes.
+/// Decodes an integer of any size.
 pub(crate) fn int(bytes: &[u8], signed: bool, order: ByteOrder) -> Int {
     let mut bytes = little(bytes, order);
     if !signed {
@@ -37,7 +37,7 @@ pub(crate) fn int(bytes: &[u8], signed: bool, order: ByteOrder) -> Int {
     Int::from_le_bytes(&bytes)
 }
 
-/// The text of a field of fixed size.
+/// Decodes a text field of fixed size.
 pub(crate) fn fixed_text(bytes: &[u8], padding: Padding) -> Text {
     match padding {
         Padding::Null => text(bytes),

@@ -1,9 +1,9 @@
-//! Errors of hdf5-reader as ours, and back through its callbacks.
+//! Conversion between errors of hdf5-reader and ours.
 
 use hdf5_reader::error::Error as ReaderError;
 use statelens_checkpoint::Error;
 
-/// What went wrong, told apart by what the user can do about it.
+/// Converts an error of hdf5-reader; the kind says what the user can do about it.
 pub(crate) fn from_reader(error: ReaderError) -> Error {
     use ReaderError as R;
     let what = error.to_string();
@@ -13,7 +13,7 @@ pub(crate) fn from_reader(error: ReaderError) -> Error {
             None => Error::io(what),
         },
         R::UnsupportedSuperblockVersion(_) | R::UnsupportedFilter(_) => Error::unsupported(what),
-        // All versions and classes that libhdf5 knows are known here.
+        // All versions and classes that libhdf5 knows are handled, so an unknown one is damage.
         R::UnsupportedObjectHeaderVersion(_)
         | R::UnsupportedDatatypeClass(_)
         | R::UnsupportedLayoutClass(_)
@@ -30,7 +30,7 @@ pub(crate) fn from_reader(error: ReaderError) -> Error {
     }
 }
 
-/// Carries our error through a callback of hdf5-reader; [`from_reader`] takes it out again.
+/// Wraps our error for a callback of hdf5-reader; [`from_reader`] unwraps it.
 pub(crate) fn to_reader(error: Error) -> ReaderError {
     ReaderError::Io(std::io::Error::other(error))
 }

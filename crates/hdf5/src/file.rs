@@ -1,4 +1,4 @@
-//! Opening a container, and walking everything in it.
+//! Opens a container and visits everything in it.
 
 pub(crate) mod attribute;
 pub(crate) mod browse;
@@ -49,46 +49,46 @@ pub struct Hdf5File {
     pub(crate) heap: GlobalHeap,
     pub(crate) types: Mutex<Recent<Parsed>>,
     pub(crate) texts: Mutex<Interner>,
-    /// Entries that nodes of trees of version 1 have room for: of chunks, of groups, of names.
+    /// Capacity of the nodes of version 1 trees: entries for chunks, for groups, for names.
     pub(crate) chunk_tree_width: u64,
     pub(crate) group_tree_width: u64,
     pub(crate) group_leaf_width: u64,
-    /// What the superblock says where the container begins; addresses count from where it does.
+    /// The base address recorded in the superblock; addresses count from the actual start.
     pub(crate) recorded_base: u64,
     superblock: Superblock,
 }
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Debug, Clone)]
 pub enum ObjectKind {
     /// A group: see [`Hdf5File::links`].
     Group,
     /// A dataset.
     Dataset(Box<Dataset>),
-    /// A dataset of which the header says something that is not understood.
+    /// A dataset whose header can't be parsed.
     Unreadable(Error),
-    /// A datatype with a name.
+    /// A named datatype.
     Datatype(Arc<Datatype>),
 }
 
-/// One object: what its header says.
+/// An object, as described by its header.
 #[derive(Debug, Clone)]
 pub struct Object {
-    /// Where its header is, from the start of the container. Two names of one address are one
-    /// object.
+    /// Address of its header, from the start of the container. Names with the same address are hard
+    /// links to one object.
     pub address: u64,
-    /// What it is.
+    /// Kind of the object.
     pub kind: ObjectKind,
     /// Its attributes, in file order.
     pub attributes: Vec<Attribute>,
-    /// Attributes that could not be read, and why.
+    /// Errors of attributes that could not be read.
     pub troubles: Vec<Error>,
-    /// Where a group's links are listed; of a file's objects most are none.
+    /// Location of a group's links. Boxed because most objects are not groups.
     links: Option<Box<Links>>,
 }
 
 impl Object {
-    /// The attribute of that name.
+    /// Returns the attribute of that name.
     pub fn attribute(&self, name: &str) -> Option<&Attribute> {
         self.attributes.iter().find(|attribute| attribute.name == name)
     }
@@ -100,7 +100,7 @@ impl Object {
         }
     }
 
-    /// The dataset, if it is one.
+    /// Returns the dataset, if it is one.
     pub fn dataset(&self) -> Option<&Dataset> {
         match &self.kind {
             ObjectKind::Dataset(dataset) => Some(dataset),
@@ -112,37 +112,37 @@ impl Object {
 /// Everything in a container, each object once.
 #[derive(Debug)]
 pub struct ObjectTree {
-    /// The objects by address; one whose header can't be read is the error. The root is there.
+    /// The objects by address, including the root; an error if the header can't be read.
     pub objects: BTreeMap<u64, Result<Object>>,
-    /// The groups among them.
+    /// Links between the objects.
     pub groups: Groups,
-    /// A path to each object, made when one is asked for.
+    /// A path to each object, computed on demand.
     paths: OnceLock<HashMap<u64, Text>>,
 }
 
-/// What is known of the groups of a container, and of all objects that were read.
+/// The groups of a container, and findings about all objects that were read.
 #[derive(Debug)]
 pub struct Groups {
     /// Address of the root group.
     pub root: u64,
-    /// The links of each, by its address.
+    /// Links of each group, by its address.
     pub links: HashMap<u64, Result<Vec<Link>>>,
-    /// What libhdf5 would stumble over in listing a group, by the group's address.
+    /// Damage that libhdf5 would find when listing a group, by the group's address.
     pub troubles: BTreeMap<u64, Vec<Error>>,
-    /// Names that a group has more than once, by its address.
+    /// Names that occur more than once in a group, by its address.
     pub twice: BTreeMap<u64, Vec<Text>>,
-    /// Why attributes of objects can't be read: the first of them.
+    /// Errors of attributes that can't be read: the first ones.
     pub attributes: Vec<Error>,
-    /// Why objects that nobody asked for can't be read: the first of them.
+    /// Errors of objects that can't be read and were not requested: the first ones.
     pub unread: Vec<Error>,
-    /// Positions in `links`, sorted by name, of the groups with more than [`FEW`] of them.
+    /// Positions in `links`, sorted by name, of groups with more than [`FEW`] links.
     names: HashMap<u64, Vec<u32>>,
-    /// The furthest address that a dataset's data reaches up to, if the file does.
+    /// The largest address up to which a dataset's data extends within the file.
     data_end: u64,
 }
 
 impl Hdf5File {
-    /// Opens a container; reads its superblock and no more.
+    /// Opens a container; reads only its superblock.
     pub fn open(files: &FileSet, id: FileId, limits: &Limits) -> Result<Self> {
         Self::open_at(files, id, 0, limits)
     }
@@ -172,7 +172,7 @@ impl Hdf5File {
         };
         let widths = Widths { offset: offset_size, length: length_size };
         let extension = extension(&source, widths, &superblock, limits).map_err(name)?;
-        // Twice K; what files don't say is what libhdf5 takes then.
+        // Twice K. If the file has no values, the defaults of libhdf5 apply.
         let [chunks, groups, leaves] = extension.unwrap_or(match superblock.version {
             0 => [32, superblock.group_internal_node_k, superblock.group_leaf_node_k],
             1 => [
@@ -198,13 +198,13 @@ impl Hdf5File {
         })
     }
 
-    /// Whether bytes that start like this may be a container: its signature may stand at byte 0,
-    /// 512, 1024, 2048 and so on.
+    /// Returns whether a file that starts like this may be a container: its signature may be at
+    /// byte 0, 512, 1024, 2048 and so on.
     pub fn is_likely(head: &[u8]) -> bool {
         Self::likely_version(head).is_some()
     }
 
-    /// The version of the superblock where [`Hdf5File::is_likely`].
+    /// Returns the version of the superblock if [`Hdf5File::is_likely`].
     pub fn likely_version(head: &[u8]) -> Option<u8> {
         let starts = [0].into_iter().chain((9..).map(|power| 1usize << power));
         starts
@@ -213,25 +213,25 @@ impl Hdf5File {
             .map(|rest| rest.first().copied().unwrap_or(0))
     }
 
-    /// The file of the set that it is in.
+    /// Returns the file of the set that contains it.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// Version of the superblock.
+    /// Returns the version of the superblock.
     pub fn superblock_version(&self) -> u8 {
         self.superblock.version
     }
 
-    /// Whether the superblock says that a program has the file open for writing: libhdf5 opens no such file
-    /// for reading. Only version 3 has such flags (`H5F_open` of HDF5 1.10 to 2.0).
+    /// Returns whether the superblock is marked as open for writing: libhdf5 does not open such a
+    /// file for reading. Only version 3 has these flags (`H5F_open` of HDF5 1.10 to 2.0).
     pub fn is_open_for_writing(&self) -> bool {
         const WRITING: u32 = 1;
         const SWMR: u32 = 4;
         self.superblock.version >= 3 && self.superblock.consistency_flags & (WRITING | SWMR) != 0
     }
 
-    /// Bytes before the container in its file.
+    /// Returns the number of bytes before the container in its file.
     pub fn user_block(&self) -> u64 {
         self.source.base()
     }
@@ -240,12 +240,12 @@ impl Hdf5File {
         &self.superblock
     }
 
-    /// Address of the root group.
+    /// Returns the address of the root group.
     pub fn root(&self) -> Result<u64> {
         self.superblock.root_object_header_address().map_err(from_reader)
     }
 
-    /// The object whose header is at `address`.
+    /// Reads the object whose header is at `address`.
     pub fn object(&self, address: u64) -> Result<Object> {
         let (mut object, places) = self.object_apart(address)?;
         for place in places {
@@ -261,7 +261,8 @@ impl Hdf5File {
         Ok(object)
     }
 
-    /// An object without the attributes that it has in dense storage, and where those are.
+    /// Reads an object without its attributes in dense storage; returns the location of those as
+    /// well.
     pub(crate) fn object_apart(&self, address: u64) -> Result<(Object, Vec<DensePlace>)> {
         let messages = header::messages(&self.source, self.widths, address, &self.limits)?;
         let at = |error: Error| error.at(self.source.base().saturating_add(address));
@@ -271,7 +272,8 @@ impl Hdf5File {
         let is_dataset = has(MSG_DATA_LAYOUT)
             || has(MSG_EXTERNAL_FILES)
             || has(MSG_DATATYPE) && has(MSG_DATASPACE);
-        // As libhdf5 tells them apart; a flipped bit makes a gap in a header a message.
+        // Distinguishes objects as libhdf5 does; a flipped bit can turn a gap in a header into a
+        // message.
         let kind = if is_group && (is_dataset || has(MSG_SYMBOL_TABLE) && has(MSG_LINK_INFO)) {
             return Err(at(Error::damaged("an object header of several kinds of object")));
         } else if is_dataset {
@@ -303,7 +305,7 @@ impl Hdf5File {
         Ok((object, dense))
     }
 
-    /// Whether the root group has an attribute of that name, reading as little as tells.
+    /// Returns whether the root group has an attribute of that name, reading as little as possible.
     pub fn root_has(&self, name: &str) -> Result<bool> {
         if self.root_begins_with(name)? {
             return Ok(true);
@@ -312,7 +314,7 @@ impl Hdf5File {
         let mut is_there = root.attribute(name).is_some();
         for place in dense {
             let names = std::iter::once(name.as_bytes());
-            // That the other index lists the same is looked at by who reads the file.
+            // The other index is checked when the file is read in full.
             let place = DensePlace { by_order: None, ..place };
             DenseAttributes::open(self, place)?.named(self, names, |found| {
                 is_there |= found.name == name;
@@ -322,7 +324,8 @@ impl Hdf5File {
         Ok(is_there)
     }
 
-    /// Whether an attribute of that name is in the first few blocks of the root group's header.
+    /// Returns whether an attribute of that name is in the first few blocks of the root group's
+    /// header.
     fn root_begins_with(&self, name: &str) -> Result<bool> {
         let root = self.root()?;
         let messages = header::first_messages(&self.source, self.widths, root, &self.limits)?;
@@ -332,7 +335,8 @@ impl Hdf5File {
         Ok(found.flatten().any(|attribute| attribute.name == name))
     }
 
-    /// The names in a group, in the order of their creation if the file keeps that, else sorted.
+    /// Returns the links of a group, in the order of their creation if the file records it, else
+    /// sorted.
     pub fn links(&self, group: &Object) -> Result<Vec<Link>> {
         Ok(self.listed(group)?.links)
     }
@@ -341,7 +345,7 @@ impl Hdf5File {
         group.links.as_ref().map_or_else(|| Ok(Listed::default()), |links| self.read_links(links))
     }
 
-    /// Everything that can be reached from the root by hard links, read in file order.
+    /// Reads everything that can be reached from the root by hard links, in file order.
     pub fn tree(&self, progress: &mut dyn Progress) -> Result<ObjectTree> {
         let root = self.root()?;
         let mut tree = ObjectTree {
@@ -351,7 +355,7 @@ impl Hdf5File {
         };
         let mut level = vec![root];
         while !level.is_empty() {
-            // In file order: the next header is most often in the block that is at hand.
+            // In file order the next header is most often in a cached block.
             order::natural(&mut level);
             level.dedup();
             let mut next = Vec::new();
@@ -373,7 +377,7 @@ impl Hdf5File {
         Ok(tree)
     }
 
-    /// Whether there may be one more object than so many.
+    /// Fails if there must not be one more object.
     fn check_number(&self, objects: usize) -> Result<()> {
         Limits::check("objects in the file", objects as u64 + 1, self.limits.members)
     }
@@ -402,7 +406,7 @@ impl Hdf5File {
         Ok(links)
     }
 
-    /// Reads an object's attributes but those in dense storage; returns where those are.
+    /// Reads an object's attributes except those in dense storage; returns the location of those.
     fn attributes(&self, messages: &Messages, object: &mut Object) -> Vec<DensePlace> {
         let mut dense = Vec::new();
         let unsealed = messages.unsealed;
@@ -446,17 +450,18 @@ impl Hdf5File {
     }
 }
 
-/// What errors of attributes in dense storage are about.
+/// Context of errors of attributes in dense storage.
 const DENSE: &str = "dense attributes";
 
-/// That names come again, which is told of an object's attributes: libhdf5 finds one of them.
+/// Returns an error for each duplicate name of an object's attributes: libhdf5 finds only one of
+/// them.
 fn names_twice<'a>(names: impl Iterator<Item = &'a Text>) -> Vec<Error> {
     let names: Vec<&Text> = names.collect();
     let again = again(&names, |name| *name);
     again.iter().map(|name| Error::damaged(format!("two attributes are named {name}"))).collect()
 }
 
-/// The names that come again. Nearly all lists are short: those need no table.
+/// Returns the duplicate names. Nearly all lists are short and need no table.
 fn again<'a, T>(all: &'a [T], name: impl Fn(&'a T) -> &'a Text) -> Vec<Text> {
     if all.len() <= FEW {
         let before = |at: usize| all.iter().take(at).any(|one| name(one) == name(&all[at]));
@@ -466,8 +471,8 @@ fn again<'a, T>(all: &'a [T], name: impl Fn(&'a T) -> &'a Text) -> Vec<Text> {
     all.iter().map(&name).filter(|name| !seen.insert(*name)).cloned().collect()
 }
 
-/// What the superblock's extension says of the width of trees (of chunks, of groups, of lists of
-/// names); it has to be sound in any case, for libhdf5 reads it first.
+/// Returns the widths of trees (of chunks, of groups, of lists of names) from the superblock's
+/// extension. The extension must be valid even if not needed, since libhdf5 reads it first.
 fn extension(
     source: &Source,
     widths: Widths,
@@ -477,7 +482,7 @@ fn extension(
     if superblock.version < 2
         && !Cursor::is_undefined_offset(superblock.free_space_address, widths.offset)
     {
-        // libhdf5 takes the field for the address of an extension, which came with version 2.
+        // libhdf5 takes the field for the address of an extension, which version 2 introduced.
         return Err(Error::damaged(
             "the superblock has an extension, which its version can't have",
         ));
@@ -497,12 +502,12 @@ fn extension(
     })
 }
 
-/// The message that says how wide trees of version 1 are.
+/// The message with the widths of version 1 trees.
 const MSG_BTREE_K: u16 = 0x13;
 
 impl ObjectTree {
-    /// The object that a path leads to from the root, soft links followed; `None` if it leads to no
-    /// object of this file.
+    /// Returns the address of the object at a path from the root, following soft links; `None` if
+    /// the path leads to no object of this file.
     pub fn find(&self, path: &str) -> Option<u64> {
         match self.follow(self.groups.root, &path.into()) {
             Followed::Object(address) => Some(address),
@@ -517,12 +522,12 @@ impl ObjectTree {
         })
     }
 
-    /// A path to the object at an address, through hard links; `None` if there is none.
+    /// Returns a path to the object at an address, through hard links; `None` if there is no path.
     pub fn path(&self, address: u64) -> Option<&Text> {
         self.paths.get_or_init(|| self.all_paths()).get(&address)
     }
 
-    /// A shortest path to each object.
+    /// Finds a shortest path to each object.
     fn all_paths(&self) -> HashMap<u64, Text> {
         let mut paths = HashMap::from([(self.groups.root, Text::from("/"))]);
         let mut open = VecDeque::from([self.groups.root]);
@@ -542,7 +547,7 @@ impl ObjectTree {
         paths
     }
 
-    /// The object at an address.
+    /// Returns the object at an address.
     pub fn object(&self, address: u64) -> Option<&Object> {
         self.objects.get(&address)?.as_ref().ok()
     }
@@ -562,7 +567,7 @@ impl Groups {
         }
     }
 
-    /// Notes what an object that was read says about the container; a group is listed.
+    /// Records the findings about an object that was read, and lists it if it is a group.
     fn note(&mut self, file: &Hdf5File, object: &Result<Object>) -> Result<()> {
         let Ok(object) = object else { return Ok(()) };
         let damaged = object.troubles.iter().filter(|error| error.kind() == ErrorKind::Damaged);
@@ -599,7 +604,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The objects that a group names; none if there is no such group.
+    /// Iterates over the addresses of the objects in a group; empty if the group is unknown.
     fn members(&self, group: u64) -> impl Iterator<Item = u64> {
         let links = self.links.get(&group).into_iter().flatten().flatten();
         links.filter_map(|link| match link.target {
@@ -608,13 +613,13 @@ impl Groups {
         })
     }
 
-    /// The link of that name in a group; the last if there are several.
+    /// Returns the link of that name in a group; the last one if there are several.
     pub fn link(&self, group: u64, name: &[u8]) -> Option<&Link> {
         let links = self.links.get(&group)?.as_ref().ok()?;
         links.get(self.position(group, name)?)
     }
 
-    /// Which of a group's links has that name; the last if there are several.
+    /// Returns the position of the link of that name in a group; the last one if there are several.
     pub fn position(&self, group: u64, name: &[u8]) -> Option<usize> {
         let links = self.links.get(&group)?.as_ref().ok()?;
         match links.len() {
@@ -630,14 +635,14 @@ impl Groups {
     }
 }
 
-/// The positions of links, sorted by their names; the later ones of one name come later.
+/// Returns the positions of links, sorted by name and then by position.
 fn by_name(links: &[Link]) -> Result<Vec<u32>> {
     let mut names = room::collect(0..links.len() as u32)?;
     names.sort_unstable_by_key(|index| (links[*index as usize].name.as_bytes(), *index));
     Ok(names)
 }
 
-/// Links that are looked through: that costs less than a table for each group.
+/// The most links that are searched linearly, which costs less than a table per group.
 const FEW: usize = 16;
-/// Attributes that can't be read of which the reason is kept.
+/// The most errors of unreadable attributes that are kept.
 const MOST_TROUBLES: usize = 1000;

@@ -1,9 +1,9 @@
 //! Object headers as raw messages.
 //!
-//! hdf5-reader parses a header whole, and one message that it can't parse (an attribute of a
-//! committed type, a virtual layout) fails the object and the listing of its group. It also
-//! stops after 1,024 continuation blocks, and a Cerebras root group has one for every few keys.
-//! So the envelope is read here, and each message is parsed by itself when it is wanted.
+//! hdf5-reader parses a header as a whole, and one message that it can't parse (an attribute of a
+//! committed type, a virtual layout) fails the object and the listing of its group. It also stops
+//! after 1,024 continuation blocks, and a Cerebras root group has one for every few keys. So only
+//! the envelope is parsed here, and each message on demand.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -28,23 +28,23 @@ pub(crate) struct Widths {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
-    /// The body is a reference to a message elsewhere.
+    /// Whether the body is a reference to a message elsewhere.
     pub(crate) shared: bool,
     pub(crate) body: &'a [u8],
 }
 
-/// The messages of an object header, in order: their bodies are one run of bytes.
+/// The messages of an object header, in order. Their bodies are stored contiguously.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
     bodies: Vec<u8>,
-    /// Kind, whether it is shared, and where its body ends.
+    /// Kind, whether it is shared, and the end of its body.
     entries: Vec<(u16, bool, usize)>,
-    /// The header has no checksums: it is of version 1.
+    /// Whether the header is of version 1, which has no checksums.
     pub(crate) unsealed: bool,
 }
 
 impl Messages {
-    /// All of them.
+    /// Iterates over all messages.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Message<'_>> {
         let mut start = 0;
         self.entries.iter().map(move |(kind, shared, end)| {
@@ -54,12 +54,12 @@ impl Messages {
         })
     }
 
-    /// The first of that kind.
+    /// Returns the first message of that kind.
     pub(crate) fn first(&self, kind: u16) -> Option<Message<'_>> {
         self.iter().find(|message| message.kind == kind)
     }
 
-    /// How many there are of that kind.
+    /// Returns the number of messages of that kind.
     pub(crate) fn count(&self, kind: u16) -> usize {
         self.entries.iter().filter(|(other, ..)| *other == kind).count()
     }
@@ -70,7 +70,7 @@ impl Messages {
     }
 }
 
-/// The messages of the object at `address`, all blocks of its header in order.
+/// Reads the messages of the object at `address`, all blocks of its header in order.
 pub(crate) fn messages(
     source: &Source,
     widths: Widths,
@@ -80,7 +80,8 @@ pub(crate) fn messages(
     read(source, widths, address, limits, usize::MAX)
 }
 
-/// The messages in the first few blocks of an object's header: a large one is all over the file.
+/// Reads the messages in the first few blocks of an object's header: a large header is scattered
+/// over the file.
 pub(crate) fn first_messages(
     source: &Source,
     widths: Widths,
@@ -115,7 +116,8 @@ fn read(
             let said = usize::from(u16::from_le_bytes([*n0, *n1]));
             let size = u32::from_le_bytes([*a, *b, *c, *d]);
             let first = walk.run_1(address.saturating_add(16), u64::from(size)).map_err(at)?;
-            // libhdf5 counts those of the first block only, and takes too high a number.
+            // libhdf5 counts only the messages of the first block, and accepts a number that is too
+            // high.
             if first > said || first == 0 && said > 0 {
                 let what = format!("an object header with {first} messages in its first block");
                 return Err(at(Error::damaged(what)
@@ -144,7 +146,7 @@ fn read(
     Ok(walk.messages)
 }
 
-/// The body of the message that a shared one stands for: that kind of message of another object.
+/// Returns the body of a shared message, which is the message of that kind in another object.
 pub(crate) fn resolve(
     source: &Source,
     widths: Widths,
@@ -174,14 +176,14 @@ struct MessageWalk<'a> {
     widths: Widths,
     messages: Messages,
     blocks: VecDeque<(u64, u64)>,
-    /// Version 2: messages carry their creation order.
+    /// Version 2: messages include their creation order.
     ordered: bool,
     spent: u64,
     limit: u64,
 }
 
 impl MessageWalk<'_> {
-    /// Counts a block that is to be read, and remembers where it ends.
+    /// Counts a block before it is read, and records its end as reached.
     fn spend(&mut self, start: u64, len: u64) -> Result<()> {
         self.source.room(start, len)?;
         self.spent = self.spent.saturating_add(len);
@@ -189,7 +191,7 @@ impl MessageWalk<'_> {
         Limits::check("bytes of one object header", self.spent, self.limit)
     }
 
-    /// A block of version 1: messages and nothing else. Returns how many there are.
+    /// Parses a block of version 1, which contains only messages. Returns their number.
     fn run_1(&mut self, start: u64, len: u64) -> Result<usize> {
         self.spend(start, len)?;
         let mut count = 0;
@@ -244,7 +246,7 @@ impl MessageWalk<'_> {
         self.block_2(start, len, 4)
     }
 
-    /// A block of version 2: `head` bytes, messages, a checksum.
+    /// Parses a block of version 2: `head` bytes, messages, a checksum.
     fn block_2(&mut self, start: u64, len: u64, head: u64) -> Result<()> {
         self.spend(start, len)?;
         let bytes = self.source.bytes(start, len)?;
@@ -258,7 +260,7 @@ impl MessageWalk<'_> {
         let mut rest = body.get(head as usize..).unwrap_or_default();
         self.messages.bodies.reserve(rest.len());
         let skip = if self.ordered { 2 } else { 0 };
-        // Fewer bytes than a message needs are a gap.
+        // Remaining bytes that are too few for a message are a gap.
         while let [kind, s0, s1, flags, tail @ ..] = rest {
             let size = usize::from(u16::from_le_bytes([*s0, *s1]));
             let tail = tail.get(skip..).unwrap_or_default();
@@ -300,8 +302,8 @@ impl MessageWalk<'_> {
     }
 }
 
-/// A message that is shared, or may not be; that some program did not know, and what it had to do
-/// then (bits 0 to 7 of `H5Opkg.h`).
+/// Message flags (bits 0 to 7 in `H5Opkg.h`): shared or not shareable, and whether a program did
+/// not know the message and what it had to do then.
 const SHARED: u8 = 0x02;
 const DONT_SHARE: u8 = 0x04;
 const FAIL_TO_WRITE_IF_UNKNOWN: u8 = 0x08;
@@ -314,13 +316,13 @@ const SHAREABLE_KINDS: [u16; 6] = [0x01, 0x03, 0x04, 0x05, 0x0b, 0x0c];
 /// The last kind of message that libhdf5 1.14 knows.
 const LAST_KIND: u16 = 0x18;
 
-/// Messages that libhdf5 reads with the header: when an object was changed, as text and as seconds,
-/// and how many links lead to it.
+/// Messages that libhdf5 parses with the header: an object's modification time, as text and in
+/// seconds, and its reference count.
 const MSG_TIME_OLD: u16 = 0x0e;
 const MSG_TIME: u16 = 0x12;
 const MSG_REFERENCES: u16 = 0x16;
 
-/// That a time is written as one: 14 digits, or version 1.
+/// Fails unless a time is valid: 14 digits, or version 1.
 fn check_time(kind: u16, body: &[u8]) -> Result<()> {
     let sound = match kind {
         MSG_TIME => body.len() >= 8 && body[0] == 1,
@@ -332,7 +334,7 @@ fn check_time(kind: u16, body: &[u8]) -> Result<()> {
     }
 }
 
-/// Flags that libhdf5 refuses the whole object for.
+/// Fails for flags with which libhdf5 refuses the whole object.
 fn check_flags(kind: u16, flags: u8) -> Result<()> {
     let has = |bits: u8| flags & bits == bits;
     let unshareable = kind <= LAST_KIND && !SHAREABLE_KINDS.contains(&kind);

@@ -1,4 +1,4 @@
-//! Heaps: where names, variable-length values and dense attributes and links are kept.
+//! Heaps, which store names, variable-length values, and dense attributes and links.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::error::from_reader;
 use crate::header::Widths;
 use crate::source::Source;
 
-/// The names of an old-style group: one run of bytes.
+/// The names of an old-style group, in one range of bytes.
 pub(crate) struct HeapNames(StorageBuffer);
 
 impl HeapNames {
@@ -40,7 +40,7 @@ impl HeapNames {
         Ok(Self(bytes))
     }
 
-    /// The NUL-terminated name at an offset.
+    /// Returns the NUL-terminated name at an offset.
     pub(crate) fn get(&self, offset: u64) -> Result<Text> {
         let tail = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..));
         match tail {
@@ -50,12 +50,13 @@ impl HeapNames {
     }
 }
 
-/// Follows the list of what is free in a local heap: libhdf5 reads it with the heap, and opens no
-/// group whose list leads outside. Each piece holds where the next is, or 1, and its own length.
+/// Checks the free list of a local heap: libhdf5 reads it with the heap, and does not open a group
+/// whose list leads outside. Each free block holds the offset of the next one, or 1, and its own
+/// length.
 fn free_list(heap: &[u8], first: u64, width: usize) -> Result<()> {
     let bad = || Error::damaged("the list of what is free in the heap of a group's names is none");
     let mut next = first;
-    // Pieces don't overlap, so a list of more leads in a circle.
+    // Free blocks don't overlap, so a longer list must be a cycle.
     let mut left = heap.len() / (2 * width).max(1);
     while next != NONE_FREE {
         let start = usize::try_from(next).ok().filter(|start| *start > 0).ok_or_else(bad)?;
@@ -68,10 +69,10 @@ fn free_list(heap: &[u8], first: u64, width: usize) -> Result<()> {
     Ok(())
 }
 
-/// Ends the list of what is free.
+/// Marks the end of the free list.
 const NONE_FREE: u64 = 1;
 
-/// Variable-length values, many to a collection. Keeps the collections that were read last.
+/// Variable-length values, many to a collection. Caches recently read collections.
 #[derive(Debug, Default)]
 pub(crate) struct GlobalHeap {
     cache: Mutex<Collections>,
@@ -89,11 +90,11 @@ struct Collection {
     objects: Vec<(u16, usize, usize)>,
 }
 
-/// A variable-length value, in the collection that holds it.
+/// A variable-length value, with the collection that holds it.
 pub(crate) struct HeapValue(Option<(Arc<Collection>, Range<usize>)>);
 
 impl HeapValue {
-    /// Its bytes.
+    /// Returns the bytes of the value.
     pub(crate) fn as_slice(&self) -> &[u8] {
         let found = self.0.as_ref();
         found.and_then(|(from, range)| from.bytes.get(range.clone())).unwrap_or_default()
@@ -106,12 +107,12 @@ impl std::fmt::Debug for Collections {
     }
 }
 
-/// Bytes of collections that are kept; the one in use may be larger.
+/// Bytes of cached collections; a single one may be larger.
 const KEPT: usize = 4 << 20;
 
 impl GlobalHeap {
-    /// The bytes of a variable-length element: `element` is its length, a heap address and an
-    /// index, as they stand in the file; `unit` is the size of what the length counts.
+    /// Returns the bytes of a variable-length element: `element` is its length, a heap address and
+    /// an index, as stored in the file; `unit` is the size of the units that the length counts.
     pub(crate) fn get(
         &self,
         source: &Source,
@@ -131,7 +132,7 @@ impl GlobalHeap {
         let collection = self.collection(source, widths, address, limits)?;
         let place = u16::try_from(index).ok().and_then(|index| collection.place(index));
         let (offset, held) = place.ok_or_else(outside)?;
-        // As libhdf5 since 1.14: a value is all of its object.
+        // As in libhdf5 since 1.14: a value is all of its object.
         if len != held as u64 {
             return Err(outside());
         }
@@ -154,7 +155,7 @@ impl GlobalHeap {
         let at = |error: Error| error.at(source.base().saturating_add(address));
         let collection = Arc::new(Collection::read(source, widths, address, limits).map_err(at)?);
         if collection.bytes.len() > KEPT && collection.objects.len() == 1 {
-            // One long text, which is not asked for again and again.
+            // One long text, which is unlikely to be read again, is not cached.
             return Ok(collection);
         }
         if cache.bytes + collection.bytes.len() > KEPT {
@@ -194,7 +195,7 @@ impl Collection {
             let start = at + 8 + width;
             let len = usize::try_from(little(&head[8..])).ok();
             if index == 0 {
-                // Free space, which is one piece; its length counts from its own head.
+                // Free space is contiguous, and its length includes its own head.
                 let end = len.and_then(|len| at.checked_add(len));
                 let end = end.filter(|end| (start..=bytes.len()).contains(end));
                 at = end.filter(|_| !free).ok_or_else(unlisted)?;
@@ -208,18 +209,18 @@ impl Collection {
             objects.push((index, start, len));
             at = end;
         }
-        // What is too short for an object is free space too.
+        // A rest that is too short for an object is free space, too.
         if free && at < bytes.len() {
             return Err(unlisted());
         }
-        // Writers count up.
+        // Writers number objects in ascending order, so this rarely sorts.
         if !objects.is_sorted_by_key(|(index, ..)| *index) {
             order::by_key(&mut objects, |(index, ..)| u64::from(*index));
         }
         Ok(Self { bytes, objects })
     }
 
-    /// Offset and length of an object: of the last one, if several have its index.
+    /// Returns offset and length of an object; of the last one, if several have its index.
     fn place(&self, index: u16) -> Option<(usize, usize)> {
         let end = self.objects.partition_point(|(other, ..)| *other <= index);
         let (found, offset, len) = self.objects[..end].last()?;
@@ -229,13 +230,13 @@ impl Collection {
 
 /// A fractal heap: dense attributes and links.
 ///
-/// Objects in its direct blocks are found here: hdf5-reader 0.12 takes the offset of a block
-/// below a second level of indirect blocks for one in the whole heap, so that heaps of more than
-/// about 512 kB fail. Huge, tiny and filtered objects are read by hdf5-reader.
+/// Objects in its direct blocks are located here. hdf5-reader 0.12 takes the offset of a block
+/// below a second level of indirect blocks for an offset in the whole heap, so that heaps of more
+/// than about 512 kB fail. Huge, tiny and filtered objects are read by hdf5-reader.
 pub(crate) struct DenseHeap<'a> {
     source: &'a Source,
     widths: Widths,
-    /// Where its header is.
+    /// Address of its header.
     address: u64,
     heap: FractalHeap,
     limits: &'a Limits,
@@ -243,11 +244,11 @@ pub(crate) struct DenseHeap<'a> {
     indirect: HashMap<u64, Arc<[u8]>>,
     /// The direct block of the last object: offset in the heap, size, bytes.
     last: Option<(u64, u64, StorageBuffer)>,
-    /// The huge objects that an index lists by number: number, address and length, once read.
+    /// The numbered huge objects, once their index has been read: number, address and length.
     huge: Option<Vec<(u64, u64, u64)>>,
 }
 
-/// The index of a heap's huge objects: number, address and length, by number.
+/// Reads the index of a heap's huge objects: number, address and length, sorted by number.
 fn huge_objects(
     source: &Source,
     widths: Widths,
@@ -272,24 +273,24 @@ fn huge_objects(
         }
         _ => None,
     }));
-    // libhdf5 looks for a number by halving, and finds nothing where they are out of order.
+    // libhdf5 searches numbers by binary search, which fails if they are out of order.
     match listed.is_sorted_by(|(one, ..), (next, ..)| one < next) {
         true => Ok(listed),
         false => Err(at(Error::damaged("an index of huge objects is out of order"))),
     }
 }
 
-/// Where a direct block is.
+/// The location of a direct block.
 struct DirectBlock {
     address: u64,
     offset: u64,
     size: u64,
 }
 
-/// The flag of a heap whose direct blocks have checksums.
+/// The flag for direct blocks with checksums.
 const CHECKED_BLOCKS: u8 = 2;
 
-/// Levels of indirect blocks; each multiplies the heap by at least two, so 64 is past 64 bits.
+/// The most levels of indirect blocks; each at least doubles the heap, so 64 exceeds 64 bits.
 const LEVELS: u32 = 64;
 
 impl<'a> DenseHeap<'a> {
@@ -313,21 +314,21 @@ impl<'a> DenseHeap<'a> {
         })
     }
 
-    /// Where an object with that heap ID lies in the heap, for sorting.
+    /// Returns the offset in the heap of the object with that heap ID, for sorting.
     pub(crate) fn offset(&self, id: &[u8]) -> u64 {
         let bytes = id.iter().skip(1).take(offset_bytes(&self.heap).min(8));
         bytes.enumerate().fold(0, |n, (index, byte)| n | u64::from(*byte) << (8 * index))
     }
 
-    /// The object with that heap ID.
+    /// Returns the object with that heap ID.
     pub(crate) fn get(&mut self, id: &[u8]) -> Result<Vec<u8>> {
         let managed = id.first().is_some_and(|flags| flags >> 4 & 3 == 0);
         if managed && self.heap.io_filters_len == 0 {
             return self.managed(id);
         }
         if !managed {
-            // Bits of the length that a huge or tiny object's ID claims are checked by the reader
-            // against the file; its size is bounded by the file's.
+            // hdf5-reader checks the length in the ID of a huge or tiny object against the file;
+            // its size is bounded by that of the file.
             Limits::check(
                 "bytes of huge heap objects",
                 self.heap.huge_objects_size,
@@ -345,8 +346,8 @@ impl<'a> DenseHeap<'a> {
             .map_err(from_reader)
     }
 
-    /// A huge object that its ID numbers. hdf5-reader goes through the whole index for each, which
-    /// takes hours for a hundred thousand; here it is read once.
+    /// Returns a huge object by the number in its ID. hdf5-reader searches the whole index for
+    /// each, which takes hours for a hundred thousand; here the index is read once.
     fn huge(&mut self, id: &[u8]) -> Result<Vec<u8>> {
         let bad = || Error::damaged("a huge object is not in the heap that it names");
         let number = little(id.get(1..id.len().min(9)).ok_or_else(bad)?);
@@ -384,8 +385,8 @@ impl<'a> DenseHeap<'a> {
         bytes.get(start..end).map(<[u8]>::to_vec).ok_or_else(bad)
     }
 
-    /// The bytes of a direct block, verified: its checksum, if it has one, is that of the block
-    /// with zeros in the place of the checksum.
+    /// Returns the verified bytes of a direct block. The checksum, if there is one, is computed
+    /// with zeros in place of the checksum.
     fn direct(&self, block: &DirectBlock) -> Result<StorageBuffer> {
         let bytes = self.source.bytes(block.address, block.size)?;
         self.begins(&bytes, b"FHDB", block.address, block.offset)?;
@@ -409,13 +410,13 @@ impl<'a> DenseHeap<'a> {
         Sealed { source: self.source, widths: self.widths, what, owner: self.address }
     }
 
-    /// Bytes before the content of a block: signature, version, where the heap is, and where the
-    /// block is in it.
+    /// Returns the size of a block's head: signature, version, address of the heap, offset in the
+    /// heap.
     fn head(&self) -> usize {
         5 + usize::from(self.widths.offset) + offset_bytes(&self.heap)
     }
 
-    /// Checks what a block says of itself.
+    /// Checks the head of a block.
     fn begins(&self, bytes: &[u8], signature: &[u8; 4], address: u64, offset: u64) -> Result<()> {
         let heap = 5 + usize::from(self.widths.offset);
         let sound = bytes.starts_with(signature)
@@ -429,7 +430,7 @@ impl<'a> DenseHeap<'a> {
         }
     }
 
-    /// The direct block that holds an offset of the heap.
+    /// Finds the direct block that holds an offset of the heap.
     fn find(&mut self, offset: u64) -> Result<DirectBlock> {
         let bad = || Error::damaged("an offset lies outside its fractal heap");
         let heap = &self.heap;
@@ -451,7 +452,8 @@ impl<'a> DenseHeap<'a> {
         let mut rows = u64::from(heap.current_rows_in_root_indirect);
         let mut base = 0u64;
         for _ in 0..LEVELS {
-            // Row 0 and 1 have blocks of the first size, each further row of twice the last.
+            // Rows 0 and 1 have blocks of the first size, each further row of twice the size
+            // before.
             let within = offset.checked_sub(base).ok_or_else(bad)?;
             let (row, column, row_start, size) = place(within, width, first).ok_or_else(bad)?;
             if row >= rows {
@@ -475,13 +477,13 @@ impl<'a> DenseHeap<'a> {
             if row < direct_rows {
                 return Ok(DirectBlock { address, offset: base, size });
             }
-            // A child indirect block spans `size` bytes of the heap; its rows follow from that.
+            // A child indirect block covers `size` bytes of the heap, which determines its rows.
             rows = u64::from((size / first / width).max(1).ilog2()) + 1;
         }
         Err(bad())
     }
 
-    /// The bytes of an indirect block, verified.
+    /// Returns the verified bytes of an indirect block.
     fn indirect(&mut self, address: u64, rows: u64, base: u64) -> Result<Arc<[u8]>> {
         if let Some(block) = self.indirect.get(&address) {
             return Ok(block.clone());
@@ -503,12 +505,12 @@ impl<'a> DenseHeap<'a> {
     }
 }
 
-/// Bytes of an offset in the heap.
+/// Returns the size of an offset in the heap, in bytes.
 fn offset_bytes(heap: &FractalHeap) -> usize {
     usize::from(heap.max_heap_size).div_ceil(8)
 }
 
-/// Row, column, start of the row and size of its blocks, for an offset in a doubling table.
+/// Returns row, column, start of the row and size of its blocks, for an offset in a doubling table.
 fn place(offset: u64, width: u64, first: u64) -> Option<(u64, u64, u64, u64)> {
     let row_0 = width.checked_mul(first)?;
     let (row, start, size) = match offset / row_0 {

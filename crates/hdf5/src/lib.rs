@@ -1,10 +1,10 @@
-//! HDF5 containers: what objects they hold, their attributes, and where the data lies; and
-//! planning containers to be written ([`write`]).
+//! HDF5 containers: reads objects, attributes and the location of data, and plans containers to be
+//! written ([`write`]).
 //!
-//! Knows nothing of checkpoints. Reading is lazy: opening reads headers, never data. Messages,
-//! indexes and some filters are parsed by the crate `hdf5-reader`, over our `ReadAt`; what that
-//! crate can't do, or does in a way that one bad object hides a thousand good ones, is done here
-//! (each place says why). Nothing is allocated that a file merely claims.
+//! Independent of checkpoints. Reading is lazy: opening reads headers, never data. The crate
+//! `hdf5-reader` parses messages, indexes and some filters, reading through our `ReadAt`. What it
+//! can't do, or does in such a way that one bad object hides a thousand good ones, is implemented
+//! here, with the reason given in each place. Nothing is allocated on the mere claim of a file.
 
 mod block;
 mod datatype;

@@ -1,4 +1,4 @@
-//! Datatypes as element types of tensors.
+//! Converts datatypes to element types of tensors.
 
 use std::sync::Arc;
 
@@ -6,23 +6,24 @@ use statelens_checkpoint::{ByteOrder, DType, Field, NumpyType, order};
 
 use crate::datatype::{Class, Datatype, FloatFormat};
 
-/// An element type as tensors have it.
+/// An element type of tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementType {
-    /// What the elements are.
+    /// Type of the elements.
     pub dtype: DType,
-    /// Byte order in the file. For a record, `Big` if any field is: the dtype's words name those.
+    /// Byte order in the file. For a record, `Big` if any field is: the dtype's words list those
+    /// fields.
     pub order: ByteOrder,
-    /// Further dimensions that each element brings, after the dataset's own.
+    /// Further dimensions from an array in each element, after the dataset's own.
     pub dims: Vec<u64>,
 }
 
-/// Numbers in one big-endian record: more than any real one has, few enough to list.
+/// The most numbers in one big-endian record: more than in any real one, few enough to list.
 const MOST_WORDS: usize = 65_536;
 
 impl Datatype {
-    /// The element type, where elements have a fixed size and need no heap: all but sequences
-    /// and strings of variable length. References are opaque bytes.
+    /// Returns the element type if elements have a fixed size and need no heap: for all but
+    /// sequences and strings of variable length. References are opaque bytes.
     pub fn element(&self) -> Option<ElementType> {
         let plain = |dtype| Some(ElementType { dtype, order: ByteOrder::Little, dims: Vec::new() });
         let ordered = |dtype, order| Some(ElementType { dtype, order, dims: Vec::new() });
@@ -90,7 +91,8 @@ impl Datatype {
         }
     }
 
-    /// h5py keeps numpy's dates as opaque bytes that are tagged with their dtype.
+    /// Returns the dtype of opaque bytes; h5py stores numpy's dates in this form, tagged with their
+    /// dtype.
     fn opaque(&self, tag: &str) -> DType {
         let code =
             tag.strip_prefix("NUMPY:").map(|code| code.trim_start_matches(['<', '>', '|', '=']));
@@ -124,7 +126,7 @@ impl Datatype {
         let mut words = Vec::new();
         for member in members {
             let element = match member.datatype.class {
-                // What lies in a heap is shown as the bytes of its place.
+                // A value in a heap is shown as the bytes of its reference.
                 Class::VlenStr | Class::Vlen(_) => ElementType {
                     dtype: member.datatype.void(Vec::new(), Vec::new()),
                     order: ByteOrder::Little,
@@ -158,8 +160,8 @@ impl Datatype {
 }
 
 impl ElementType {
-    /// The runs of bytes to reverse in one element, its own dimensions included, if there are
-    /// no more than `room`.
+    /// Returns the byte ranges to reverse in one element, its own dimensions included; `None` if
+    /// there are more than `room`.
     fn words(&self, room: usize) -> Option<Vec<(u64, u64)>> {
         let one: Vec<(u64, u64)> = match &self.dtype {
             DType::Numpy(numpy) => numpy.words.clone(),
@@ -184,7 +186,7 @@ fn complex(part: &ElementType) -> Option<ElementType> {
         DType::F16 => DType::C32,
         DType::F32 => DType::C64,
         DType::F64 => DType::C128,
-        // Of two `long double`s.
+        // Two `long double`s.
         DType::Numpy(long) if long.code.starts_with('f') => {
             DType::from_numpy_code(&format!("c{}", 2 * long.itemsize))?
         }

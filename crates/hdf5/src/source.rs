@@ -1,4 +1,4 @@
-//! The bytes of a container: hdf5-reader's `Storage` over the cache of its set of files.
+//! The bytes of a container: hdf5-reader's `Storage` on top of the cache of its set of files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Source {
     reached: AtomicU64,
 }
 
-/// What small files may take beyond their size.
+/// Allowance for small files beyond their size, in bytes.
 const SLACK: u64 = 16 << 20;
 
 impl Source {
@@ -25,18 +25,19 @@ impl Source {
         Self { inner, base, spent: AtomicU64::new(0), reached: AtomicU64::new(0) }
     }
 
-    /// First byte of the container in its file.
+    /// Returns the first byte of the container in its file.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// `len` bytes at an address of the container.
+    /// Returns `len` bytes at an address of the container.
     pub(crate) fn bytes(&self, address: u64, len: u64) -> Result<StorageBuffer> {
         let len = usize::try_from(len).map_err(|_| self.past_end(address, len))?;
         self.read_range(address, len).map_err(from_reader)
     }
 
-    /// [`Source::bytes`], to be kept: they don't hold on to what was read around them.
+    /// As [`Source::bytes`], for bytes that are kept: they don't hold a reference to the larger
+    /// cached piece.
     pub(crate) fn bytes_apart(&self, address: u64, len: u64) -> Result<StorageBuffer> {
         let bytes = self.bytes(address, len)?;
         Ok(match self.inner.is_kept_whole() {
@@ -45,7 +46,7 @@ impl Source {
         })
     }
 
-    /// Fails if a range is not in the file: what runs past its end is damage, whatever its length.
+    /// Fails if a range is not in the file: a range beyond its end is damage, whatever its length.
     pub(crate) fn check(&self, address: u64, len: u64) -> Result<()> {
         match address.checked_add(len).is_some_and(|end| end <= Storage::len(self)) {
             true => Ok(()),
@@ -53,19 +54,18 @@ impl Source {
         }
     }
 
-    /// As [`Source::check`], for the room that something takes of which less is read; it is
-    /// remembered as reached.
+    /// As [`Source::check`], for a structure that is read only in part; records its end as reached.
     pub(crate) fn room(&self, address: u64, len: u64) -> Result<()> {
         self.check(address, len)?;
         self.reach(address.saturating_add(len));
         Ok(())
     }
 
-    /// Counts bytes of structure that were made something of.
+    /// Counts bytes of structure that are parsed.
     ///
-    /// In a sound file nearly every byte belongs to one object. A hostile one can let ten
-    /// thousand objects name the same header block or string, so that reading all of them would
-    /// take ten thousand times the file's size in time and memory: that is a limit error.
+    /// In a valid file nearly every byte belongs to one object. In a hostile one, ten thousand
+    /// objects can refer to the same header block or string, so that reading all of them would take
+    /// ten thousand times the file's size in time and memory: that is a limit error.
     pub(crate) fn spend(&self, bytes: u64) -> Result<()> {
         let spent = self.spent.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let most = self.inner.len().saturating_mul(4).saturating_add(SLACK);
@@ -76,12 +76,12 @@ impl Source {
         )
     }
 
-    /// Remembers that something of the container reaches up to an address.
+    /// Records that a structure of the container extends up to an address.
     pub(crate) fn reach(&self, end: u64) {
         self.reached.fetch_max(end, Ordering::Relaxed);
     }
 
-    /// The furthest address that something is known to reach up to.
+    /// Returns the largest address up to which a structure is known to extend.
     pub(crate) fn reached(&self) -> u64 {
         self.reached.load(Ordering::Relaxed)
     }

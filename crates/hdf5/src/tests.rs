@@ -1,4 +1,4 @@
-//! Whole files, against what h5py read from them.
+//! Compares whole files with what h5py read from them.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -13,7 +13,7 @@ use statelens_checkpoint::{
 
 use crate::{AttributeValues, Browse, Hdf5File, LinkValue, ObjectTree, write};
 
-/// Rows of the manifest that are not as h5py has them, and why.
+/// Rows of the manifest that differ from h5py, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("external_raw.h5 /x", "the raw file that it lies in is not among the fixtures"),
     ("filter_blosc2_e.h5 /x", "no decoder for blosc2"),
@@ -42,7 +42,7 @@ fn open(name: &str) -> (FileSet, Hdf5File, ObjectTree) {
     (files, file, tree)
 }
 
-/// The bytes that the manifest's checksum is of.
+/// Returns the bytes to compare with the manifest's checksum.
 fn bytes(files: &FileSet, file: &Hdf5File, tree: &ObjectTree, row: &[&str]) -> Result<Vec<u8>> {
     let (path, attribute, kind) = (row[1], row[2], row[3]);
     let address = tree.find(path).ok_or_else(|| Error::damaged("no such object"))?;
@@ -148,7 +148,7 @@ fn every_row_is_as_h5py_read_it() {
     }
 }
 
-/// A file whose superblock says that it ends at a byte.
+/// Returns a file with another recorded end.
 fn ending_at(mut bytes: Vec<u8>, end: u64) -> Vec<u8> {
     let at = if bytes[8] < 2 { 40 } else { 28 };
     bytes[at..at + 8].copy_from_slice(&end.to_le_bytes());
@@ -181,7 +181,7 @@ fn chunks_behind_the_recorded_end_are_refused_as_libhdf5_does() {
         let Some(furthest) = ends.map(|chunk| chunk.span.offset + chunk.span.len).max() else {
             continue;
         };
-        // As it is, and with the last chunk ending where the file does.
+        // The last chunk ends exactly at the recorded end, then one byte beyond it.
         assert!(tables(ending_at(bytes.clone(), furthest)).iter().all(Result::is_ok), "{name}");
         let refused = tables(ending_at(bytes, furthest - 1));
         let error = refused.into_iter().find_map(Result::err).expect(name);
@@ -211,7 +211,7 @@ impl ReadAt for CountedBytes {
         self.0.len()
     }
 
-    /// As in a page, where each read costs something.
+    /// As in the page, where each read is expensive.
     fn overhead(&self) -> u64 {
         1 << 20
     }
@@ -222,7 +222,8 @@ impl ReadAt for CountedBytes {
     }
 }
 
-/// A file of many small datasets with a few attributes each, `gap` bytes of data in each.
+/// Returns a file of many small datasets with a few attributes each, and `gap` bytes of data in
+/// each.
 fn many(count: u32, gap: u64) -> Vec<u8> {
     use write::{Attribute, AttributeValue, Content, Dataset, Datatype, FilePlan, Space};
     let mut file = FilePlan::new();
@@ -300,7 +301,7 @@ fn objects_are_read_when_they_are_asked_for_and_once() {
     (1..200).for_each(|part| read(part * 100..part * 100 + 100));
     let all = reads();
     assert!(first * 2 < all, "{first} reads of {all} for the first hundred");
-    // All were seen, so that there is nothing left to read.
+    // All objects have been read, so nothing is left.
     browse.rest(&mut Unwatched).unwrap();
     assert_eq!(reads(), all);
     assert_eq!(browse.find("model.layers.20000.weight").unwrap(), None);
@@ -325,7 +326,8 @@ fn attributes_in_dense_storage_are_found_by_name_and_those_that_nobody_asks_for_
     assert!(sound.root_attribute(b"r60").unwrap().is_none());
     sound.rest(&mut Unwatched).unwrap();
     assert!(sound.groups().attributes.is_empty());
-    // Another letter in a name: its block has another checksum, or it is indexed under another name.
+    // Another letter in a name: the checksum of its block is wrong, or it is indexed under another
+    // name.
     let mut bytes = whole.clone();
     for at in 0..whole.len() - 4 {
         if whole[at..].starts_with(b"r17\0") {
@@ -340,7 +342,7 @@ fn attributes_in_dense_storage_are_found_by_name_and_those_that_nobody_asks_for_
 
 #[test]
 fn the_index_of_the_order_is_read_though_nothing_is_found_by_it() {
-    // Of attributes and of links; 6 and 9 are the tree's kinds in its header.
+    // For attributes and for links; 6 and 9 are the kinds of the tree in its header.
     for (name, header) in
         [("../cerebras/v2.10.0/bytes_70k.mdl", b"BTHD\0\x09"), ("track_order.h5", b"BTHD\0\x06")]
     {
@@ -356,7 +358,7 @@ fn the_index_of_the_order_is_read_though_nothing_is_found_by_it() {
         };
         assert_eq!(troubles(&bytes), 0, "{name}");
         let at = bytes.windows(6).position(|window| window == header).unwrap();
-        // The split percentage: of no use to a reader, but under the checksum.
+        // The split percentage: not needed for reading, but covered by the checksum.
         bytes[at + 14] ^= 1;
         assert_ne!(troubles(&bytes), 0, "{name}");
     }
@@ -364,7 +366,7 @@ fn the_index_of_the_order_is_read_though_nothing_is_found_by_it() {
 
 #[test]
 fn heaps_of_many_levels_find_every_name_and_attribute() {
-    // The heaps have indirect blocks in indirect blocks, where hdf5-reader 0.12 loses its way.
+    // The heaps have nested indirect blocks, which hdf5-reader 0.12 can't handle.
     let packed = std::fs::read(folder().join("many_links.h5.gz")).unwrap();
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
@@ -391,7 +393,7 @@ fn heaps_of_many_levels_find_every_name_and_attribute() {
 
 #[test]
 fn objects_that_share_their_structure_cost_no_more_than_the_file() {
-    // Three thousand headers of one message each: the rest of all of them is one block of a
+    // Three thousand headers of one message each, all of which continue in the same block of a
     // megabyte of attributes.
     let attribute = |index: u32| {
         let mut body = vec![1, 0, 8, 0, 8, 0, 8, 0];
@@ -414,7 +416,8 @@ fn objects_that_share_their_structure_cost_no_more_than_the_file() {
     bytes.extend(&block);
     let mut place = at.to_le_bytes().to_vec();
     place.extend((block.len() as u64).to_le_bytes());
-    // Every dataset's header starts with its dataspace; that becomes the way to the block.
+    // Every dataset's header starts with its dataspace, which is replaced with the link to the
+    // block.
     let files = FileSet::single("many.h5", Memory::from(bytes.clone()));
     let file = Hdf5File::open(&files, files.main().unwrap(), &Limits::default()).unwrap();
     let tree = file.tree(&mut Unwatched).unwrap();
@@ -422,7 +425,7 @@ fn objects_that_share_their_structure_cost_no_more_than_the_file() {
         if object.as_ref().unwrap().dataset().is_some() {
             let start = *address as usize + 16;
             bytes[start..start + 24].copy_from_slice(&message(0x10, &place));
-            // What is left of the dataspace is one message more.
+            // The rest of the dataspace counts as one more message.
             bytes[start - 14] += 1;
         }
     }

@@ -1,5 +1,6 @@
-//! Memory of compressing many chunks: what compresses is made once, not for each of them. Where a state of 300 kB
-//! comes and goes among small things that stay, the system's allocator may find few of the freed blocks again.
+//! Tests the memory for compressing many chunks: the compressor is created once, not for each of
+//! them. Otherwise blocks of 300 kB would come and go among small allocations that stay, and the
+//! system's allocator may reuse few of the freed blocks.
 
 use peak_alloc::PeakAlloc;
 use statelens_hdf5::write::Filter;
@@ -19,6 +20,6 @@ fn a_further_chunk_takes_no_more_than_comes_in_and_out() {
     MEMORY.reset_peak_usage();
     encoder.encode(&plain, &mut out).unwrap();
     let more = MEMORY.peak_usage() - before;
-    // The shuffled bytes, and room for what comes out.
+    // The shuffled bytes, and room for the output.
     assert!(more < 4 * plain.len(), "{more} bytes for a chunk of {}", plain.len());
 }

@@ -1,4 +1,4 @@
-//! Attributes, and values of a datatype decoded from their bytes.
+//! Attributes, and decoding of values.
 
 use std::sync::{Arc, PoisonError};
 
@@ -17,25 +17,25 @@ use crate::{Hdf5File, ObjectTree};
 /// The length of each dimension.
 type Shape = Vec<u64>;
 
-/// A small named value on an object.
+/// A small named value of an object.
 #[derive(Debug, Clone)]
 pub struct Attribute {
     /// Its name.
     pub name: Text,
-    /// What its elements are.
+    /// Type of its elements.
     pub datatype: Arc<Datatype>,
-    /// Its shape; none for the null dataspace, which holds nothing.
+    /// Its shape; `None` for the null dataspace, which has no elements.
     pub shape: Option<Vec<u64>>,
-    /// Its elements as they stand in the file.
+    /// The elements as stored in the file.
     pub data: Arc<[u8]>,
 }
 
 /// Elements of one datatype, decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttributeValues {
-    /// There are none: the null dataspace.
+    /// No elements: the null dataspace.
     Null,
-    /// Integers, bit fields, and enums but bools.
+    /// Integers, bit fields, and enums other than bools.
     Int(Vec<Int>),
     /// Floats of any format up to 64 bits.
     Float(Vec<f64>),
@@ -43,14 +43,14 @@ pub enum AttributeValues {
     Bool(Vec<bool>),
     /// Strings, of fixed or variable length.
     Text(Vec<Text>),
-    /// The bytes of opaque elements, one after the other.
+    /// The concatenated bytes of opaque elements.
     Opaque(Arc<[u8]>),
     /// Records, references, sequences and the rest: see the datatype.
     Other,
 }
 
 impl AttributeValues {
-    /// The one integer.
+    /// Returns the integer, if there is exactly one.
     pub fn int(&self) -> Option<&Int> {
         match self {
             Self::Int(values) if values.len() == 1 => values.first(),
@@ -58,7 +58,7 @@ impl AttributeValues {
         }
     }
 
-    /// The one number.
+    /// Returns the number, if there is exactly one.
     pub fn number(&self) -> Option<f64> {
         match self {
             Self::Float(values) if values.len() == 1 => values.first().copied(),
@@ -67,7 +67,7 @@ impl AttributeValues {
         }
     }
 
-    /// The one text.
+    /// Returns the text, if there is exactly one.
     pub fn text(&self) -> Option<&Text> {
         match self {
             Self::Text(values) if values.len() == 1 => values.first(),
@@ -75,7 +75,7 @@ impl AttributeValues {
         }
     }
 
-    /// Whether Python would take the one value for true.
+    /// Returns the truth value of a single value, as in Python.
     pub fn truth(&self) -> Option<bool> {
         match self {
             Self::Bool(values) if values.len() == 1 => values.first().copied(),
@@ -89,7 +89,7 @@ impl AttributeValues {
 }
 
 impl Attribute {
-    /// Reads an attribute message, or an attribute in dense storage: they are the same.
+    /// Parses an attribute message, or an attribute in dense storage, which has the same format.
     /// `unsealed`: no checksum covers it.
     pub(crate) fn parse(file: &Hdf5File, body: &[u8], unsealed: bool) -> Result<Self> {
         let short = || Error::damaged("an attribute that ends too early");
@@ -99,7 +99,7 @@ impl Attribute {
         let (flags, mut rest) = match version {
             1 => (0, rest),
             2 => (*flags, rest),
-            // What the name is written in.
+            // Skips the encoding of the name.
             3 => (*flags, rest.get(1..).ok_or_else(short)?),
             _ => {
                 return Err(Error::damaged(format!("an attribute of version {version}"))
@@ -115,7 +115,7 @@ impl Attribute {
             Ok(part)
         };
         let name = part(*n0, *n1)?;
-        // A NUL ends it, and nothing stands behind that.
+        // The name must end with its only NUL.
         if name.iter().position(|byte| *byte == 0) != name.len().checked_sub(1) {
             return Err(Error::damaged("the name of an attribute is not as long as it says"));
         }
@@ -140,7 +140,7 @@ impl Attribute {
         Ok(Self { name, datatype, shape, data: data.into() })
     }
 
-    /// Its elements, decoded.
+    /// Decodes the elements.
     pub fn values(&self, file: &Hdf5File) -> Result<AttributeValues> {
         if self.shape.is_none() {
             return Ok(AttributeValues::Null);
@@ -149,7 +149,7 @@ impl Attribute {
             .map_err(|error| error.context(format_args!("attribute {}", self.name)))
     }
 
-    /// Whether what it keeps in a heap is there.
+    /// Fails if values that the attribute stores in a heap are missing.
     pub fn check(&self, file: &Hdf5File) -> Result<()> {
         let context = |error: Error| error.context(format_args!("attribute {}", self.name));
         match &self.datatype.class {
@@ -160,7 +160,7 @@ impl Attribute {
         }
     }
 
-    /// Its value for people; paths of references are looked up in `tree`.
+    /// Returns the value for display; paths of references are looked up in `tree`.
     pub fn describe(&self, file: &Hdf5File, tree: Option<&ObjectTree>) -> Text {
         let Some(shape) = &self.shape else { return "nothing".into() };
         if let Class::Str(_) | Class::VlenStr = self.datatype.class
@@ -176,7 +176,7 @@ impl Attribute {
     }
 }
 
-/// Number of elements; an error if that does not fit.
+/// Returns the number of elements; an error if that does not fit.
 pub(crate) fn count(shape: Option<&[u64]>) -> Result<u64> {
     let Some(shape) = shape else { return Ok(0) };
     if shape.contains(&0) {
@@ -188,7 +188,7 @@ pub(crate) fn count(shape: Option<&[u64]>) -> Result<u64> {
 }
 
 impl Hdf5File {
-    /// Decodes elements as they stand in the file. Strings of variable length are fetched.
+    /// Decodes elements as stored in the file. Strings of variable length are read from their heap.
     pub fn values(&self, datatype: &Datatype, data: &[u8]) -> Result<AttributeValues> {
         let size = usize::try_from(datatype.size).unwrap_or(usize::MAX).max(1);
         let elements = data.chunks_exact(size);
@@ -222,7 +222,7 @@ impl Hdf5File {
                     let bytes = bytes.as_slice();
                     spent += bytes.len() as u64;
                     Limits::check("bytes of strings in one value", spent, self.limits.structure)?;
-                    // The length counts; NULs inside belong to it, one at the end does not.
+                    // The length counts: NULs inside are part of the text, one at the end is not.
                     texts.push(Text::decode(bytes.strip_suffix(&[0]).unwrap_or(bytes)));
                 }
                 AttributeValues::Text(texts)
@@ -233,7 +233,7 @@ impl Hdf5File {
         })
     }
 
-    /// The bytes of each variable-length element (a string or a sequence), in order.
+    /// Returns the bytes of each variable-length element (a string or a sequence), in order.
     pub fn vlen_elements(&self, datatype: &Datatype, data: &[u8]) -> Result<Vec<Vec<u8>>> {
         let unit = match &datatype.class {
             Class::VlenStr => 1,
@@ -254,7 +254,7 @@ impl Hdf5File {
             .collect()
     }
 
-    /// The text of values of any datatype for people; paths of references are looked up in `tree`.
+    /// Formats values of any datatype for display; paths of references are looked up in `tree`.
     pub fn render(
         &self,
         tree: Option<&ObjectTree>,
@@ -264,13 +264,13 @@ impl Hdf5File {
         (Renderer { file: self, tree }).values(datatype, &[], data)
     }
 
-    /// All bytes as text; what is the same as not long ago is made once.
+    /// Decodes bytes as text; recent texts are shared.
     pub fn shared(&self, bytes: &[u8]) -> Text {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         texts.decoded(bytes)
     }
 
-    /// The datatype of a message body; equal ones are one. `unsealed`: no checksum covers it.
+    /// Parses a datatype message; recent equal ones are shared. `unsealed`: no checksum covers it.
     pub(crate) fn datatype(&self, body: &[u8], unsealed: bool) -> Result<Arc<Datatype>> {
         let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
         let parse = |body: &[u8]| {
@@ -285,9 +285,9 @@ impl Hdf5File {
         }
     }
 
-    /// Shape and maximum shape; no shape is the null dataspace.
+    /// Returns shape and maximum shape; the shape is `None` for the null dataspace.
     pub(crate) fn dataspace(&self, body: &[u8]) -> Result<(Option<Shape>, Option<Shape>)> {
-        // One value, as nearly all attributes are: there is nothing more to read.
+        // A single value, as in nearly all attributes: nothing more to parse.
         if let [1, 0, ..] | [2, 0, _, 0, ..] = body {
             return Ok((Some(Vec::new()), None));
         }
@@ -313,16 +313,16 @@ impl Hdf5File {
         })
     }
 
-    /// The body of the message that a reference stands for.
+    /// Returns the body of a shared message.
     pub(crate) fn resolve(&self, kind: u16, reference: &[u8]) -> Result<Vec<u8>> {
         header::resolve(&self.source, self.widths, kind, reference, &self.limits)
     }
 }
 
-/// As many as HDF5 has.
+/// The maximum of HDF5.
 const MOST_DIMENSIONS: usize = 32;
 
-/// A datatype, and what it was read from.
+/// A datatype, and the bytes it was parsed from.
 #[derive(Debug, Clone)]
 pub(crate) struct Parsed {
     body: Arc<[u8]>,

@@ -1,7 +1,7 @@
-//! A container whose objects are read as they are asked for.
+//! A container whose objects are read on demand.
 //!
-//! A file of a hundred thousand datasets has that many headers and seven times as many attributes.
-//! Who makes a value of each, one after the other, needs none of them longer than that.
+//! A file of a hundred thousand datasets has as many headers and seven times as many attributes. A
+//! caller that converts one object after another doesn't need to hold all of them.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -13,22 +13,22 @@ use crate::file::link::{Followed, follow};
 use crate::file::{DENSE, Groups, MOST_TROUBLES, Object};
 use crate::{Attribute, Hdf5File, ObjectKind};
 
-/// A container of which only the groups' lists are kept.
+/// A container that keeps only the lists of the groups in memory.
 pub struct Browse {
     file: Hdf5File,
     groups: Groups,
-    /// The root group is among them.
+    /// Whether the root group has been listed.
     is_listed: bool,
     root: Result<Object>,
-    /// Positions of the root group's attributes that are in its header, sorted by name.
+    /// Positions of the root group's attributes in its header, sorted by name.
     order: Vec<u32>,
-    /// Its other attributes.
+    /// The other attributes of the root group.
     dense: Vec<DenseAttributes>,
-    /// Those of them that were read because they will be asked for.
+    /// Attributes of `dense` that were read ahead.
     named: HashMap<Text, Attribute>,
-    /// Objects that were read.
+    /// Addresses of objects that have been read.
     seen: HashSet<u64>,
-    /// Objects that were read because they will be asked for.
+    /// Objects that were read ahead.
     ahead: HashMap<u64, Result<Object>>,
 }
 
@@ -56,27 +56,28 @@ impl Browse {
         Ok(Self { file, groups, is_listed, root, order, dense, named, seen, ahead })
     }
 
-    /// Lists the root group, unless that was done.
+    /// Lists the root group, unless that has been done.
     pub fn list(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.is_listed, true) {
             return Ok(());
         }
-        // Now, while nothing else takes memory.
+        // Done now, while nothing else takes memory.
         self.dense.iter_mut().for_each(|dense| dense.check_order(&self.file));
         self.groups.note(&self.file, &self.root)
     }
 
-    /// The container.
+    /// Returns the container.
     pub fn file(&self) -> &Hdf5File {
         &self.file
     }
 
-    /// The root group, without the attributes that it has in dense storage.
+    /// Returns the root group, without its attributes in dense storage.
     pub fn root(&self) -> Result<&Object> {
         self.root.as_ref().map_err(Clone::clone)
     }
 
-    /// An attribute of the root group, the last of that name; `None` if there is none.
+    /// Returns an attribute of the root group, the last one of that name; `None` if it does not
+    /// exist.
     pub fn root_attribute(&mut self, name: &[u8]) -> Result<Option<Attribute>> {
         let attributes = &self.root.as_ref().map_err(Clone::clone)?.attributes;
         let named = |at: &u32| attributes[*at as usize].name.as_bytes();
@@ -100,8 +101,8 @@ impl Browse {
         Ok(last)
     }
 
-    /// Reads attributes of the root group that will be asked for, in file order; others that were
-    /// read ahead before are forgotten.
+    /// Reads attributes of the root group ahead, in file order; replaces those that were read ahead
+    /// before.
     pub fn attributes_ahead<'n>(
         &mut self,
         names: impl Iterator<Item = &'n [u8]> + Clone,
@@ -115,12 +116,13 @@ impl Browse {
         Ok(())
     }
 
-    /// The groups that were listed so far, and what was noticed.
+    /// Returns the groups that have been listed, and the findings so far.
     pub fn groups(&self) -> &Groups {
         &self.groups
     }
 
-    /// The object that a path leads to, soft links followed; `None` if there is none.
+    /// Returns the address of the object at a path, following soft links; `None` if it does not
+    /// exist.
     pub fn find(&mut self, path: &str) -> Result<Option<u64>> {
         self.list()?;
         let mut failed = None;
@@ -141,7 +143,8 @@ impl Browse {
         failed.map_or(Ok(found), Err)
     }
 
-    /// The object whose header is at `address`, read again each time but after [`Browse::ahead`].
+    /// Reads the object whose header is at `address`; returns it without reading if
+    /// [`Browse::ahead`] did.
     pub fn object(&mut self, address: u64) -> Result<Object> {
         match self.ahead.remove(&address) {
             Some(object) => object,
@@ -149,8 +152,7 @@ impl Browse {
         }
     }
 
-    /// Reads objects that will be asked for, in file order; others that were read ahead before are
-    /// forgotten.
+    /// Reads objects ahead, in file order; replaces those that were read ahead before.
     pub fn ahead(&mut self, mut addresses: Vec<u64>) -> Result<()> {
         self.ahead.clear();
         order::natural(&mut addresses);
@@ -162,8 +164,8 @@ impl Browse {
         Ok(())
     }
 
-    /// Reads whatever can be reached from the root by hard links and was not read yet, for what it
-    /// says about the container.
+    /// Reads all remaining objects that can be reached from the root by hard links, for their
+    /// findings.
     pub fn rest(&mut self, progress: &mut dyn Progress) -> Result<()> {
         self.list()?;
         (self.ahead, self.named) = (HashMap::new(), HashMap::new());
@@ -172,7 +174,7 @@ impl Browse {
             troubles.extend(dense.rest(&self.file, progress)?);
         }
         troubles.retain(|error| error.kind() == ErrorKind::Damaged);
-        // The root group's come before those of what is in it.
+        // Errors of the root group come before those of its members.
         self.groups.attributes.splice(0..0, troubles);
         self.groups.attributes.truncate(MOST_TROUBLES);
         let mut gone_through = HashSet::from([self.groups.root]);
@@ -183,7 +185,7 @@ impl Browse {
             let mut next = Vec::new();
             for address in level {
                 if !self.seen.contains(&address) {
-                    // What is asked for is told of there.
+                    // Errors of requested objects are reported where they are requested.
                     let unread = match self.read(address) {
                         Ok(Object { kind: ObjectKind::Unreadable(error), .. }) | Err(error) => {
                             Some(error)

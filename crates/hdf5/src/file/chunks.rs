@@ -1,4 +1,4 @@
-//! The chunks of a dataset: found through its index, and their filters undone.
+//! The chunks of a dataset: looks them up in the index, and undoes their filters.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,15 +24,15 @@ use crate::header::Widths;
 use crate::index::{arrays, tree::ChunkTree};
 use crate::source::Source;
 
-/// Where the chunks of a dataset are listed.
+/// The location of the chunks of a dataset.
 #[derive(Debug, Clone)]
 pub(crate) struct ChunkPlace {
-    /// The index, or the one chunk; none if nothing was written.
+    /// Address of the index, or of the only chunk; `None` if nothing was written.
     pub(crate) address: Option<u64>,
     pub(crate) shape: Vec<u32>,
-    /// None is the tree of old files.
+    /// `None` for the version 1 tree of old files.
     pub(crate) index: Option<ChunkIndexing>,
-    /// Chunks that reach over the edge are not filtered.
+    /// Whether chunks that extend over the edge are not filtered.
     pub(crate) plain_edges: bool,
 }
 
@@ -43,20 +43,20 @@ pub(crate) struct DatasetChunks {
     pub(crate) widths: Widths,
     pub(crate) address: u64,
     pub(crate) place: ChunkPlace,
-    /// Of the dataset, without the dimensions of an array in each element.
+    /// Shape of the dataset, without the dimensions of an array in each element.
     pub(crate) shape: Vec<u64>,
     pub(crate) max_shape: Option<Vec<u64>>,
     pub(crate) further_dims: usize,
-    /// Bytes of an element, an array in it included.
+    /// Bytes of an element, including an array in it.
     pub(crate) element: u64,
     pub(crate) chunk_bytes: u64,
     pub(crate) filters: Arc<[FilterDescription]>,
     pub(crate) fill: Arc<[u8]>,
-    /// Children that a node of a tree of version 1 has room for.
+    /// Children that fit in a node of a version 1 tree.
     pub(crate) width: u64,
-    /// As many chunks as may be listed.
+    /// The most chunks that may be listed.
     pub(crate) most: u64,
-    /// Where the container says that it ends, from its start: libhdf5 reads nothing behind that.
+    /// The recorded end of the container, from its start: libhdf5 reads nothing beyond it.
     pub(crate) end: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ impl Chunks for DatasetChunks {
             if Cursor::is_undefined_offset(entry.address, self.widths.offset)
                 || entry.offsets.iter().zip(&self.shape).any(|(at, dim)| at >= dim)
             {
-                // Never written, or left behind when the dataset shrank.
+                // Never written, or left over from before the dataset shrank.
                 continue;
             }
             let chunk = self.chunk(entry).map_err(in_file)?;
@@ -122,8 +122,8 @@ impl DatasetChunks {
             }
             Some(ChunkIndexing::FixedArray { .. }) => {
                 arrays::fixed(source, self.widths, self.address, filtered)?;
-                // The array has a place for every chunk of the largest shape that was allowed,
-                // not of the present one.
+                // The array has an entry for every chunk of the maximum shape, not of the current
+                // one.
                 let shape = self.max_shape.as_deref().unwrap_or(&self.shape);
                 collect_fixed_array_chunk_entries_storage(
                     source,
@@ -163,7 +163,7 @@ impl DatasetChunks {
                 );
                 let entries = entries.map_err(from_reader)?;
                 let kind = if filtered { 11 } else { 10 };
-                // libhdf5 finds a chunk by halving, so that order is part of the index.
+                // libhdf5 finds a chunk by binary search, so the order is part of the index.
                 let ordered = entries.is_sorted_by(|left, right| left.offsets < right.offsets);
                 if header.btree_type != kind
                     || header.total_records != entries.len() as u64
@@ -233,7 +233,7 @@ impl fmt::Debug for DatasetChunks {
     }
 }
 
-/// The elements of a small dataset in C order; `bytes` is their length and was checked.
+/// Returns the elements of a small dataset in C order; `bytes` is their checked length.
 pub(crate) fn gather(
     chunked: &Chunked,
     files: &FileSet,
@@ -255,7 +255,7 @@ pub(crate) fn gather(
     for chunk in chunked.chunks.table(files)? {
         let stored = files.read_vec(chunk.span.file, chunk.span.offset, chunk.span.len)?;
         chunked.chunks.decode(&chunk, &stored, &mut plain)?;
-        // The part of the chunk that lies inside the dataset, run by run.
+        // Copies the part of the chunk that lies inside the dataset, run by run.
         let extent: Vec<u64> = chunk
             .at
             .iter()

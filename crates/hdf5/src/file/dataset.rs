@@ -1,4 +1,4 @@
-//! Datasets: what they hold and where their bytes are.
+//! Datasets: their description and the location of their bytes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,57 +28,57 @@ use crate::numpy::ElementType;
 /// An array in the file.
 #[derive(Debug, Clone)]
 pub struct Dataset {
-    /// What its elements are.
+    /// Type of its elements.
     pub datatype: Arc<Datatype>,
-    /// Its shape; none for the null dataspace, which holds nothing.
+    /// Its shape; `None` for the null dataspace, which has no elements.
     pub shape: Option<Vec<u64>>,
-    /// How large it may grow; `u64::MAX` for no bound.
+    /// Its maximum shape; `u64::MAX` if unlimited.
     pub max_shape: Option<Vec<u64>>,
     /// The filters of its chunks, in the order they were applied.
     pub filters: Arc<[FilterDescription]>,
-    /// The element that stands where nothing was written; empty for zeros.
+    /// The element for places that were never written; empty for zeros.
     pub fill: Arc<[u8]>,
     pub(crate) stored: DataLocation,
 }
 
-/// Where a dataset's bytes are.
+/// Location of a dataset's bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum DataLocation {
     /// In its object header.
     Compact(Arc<[u8]>),
-    /// In one piece, or nowhere yet.
+    /// In one range, or not allocated yet.
     Contiguous(Option<u64>),
     Chunked(ChunkPlace),
-    /// In other files, one piece after the other.
+    /// In other files, as a sequence of segments.
     External(Vec<ExternalSegment>),
-    /// Somewhere that is not read; the text says why.
+    /// In a way that is not supported; the text gives the reason.
     Elsewhere(Text),
 }
 
-/// A piece of a dataset in another file.
+/// A segment of a dataset in another file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalSegment {
-    /// The file, as it was written: absolute, or relative to this one.
+    /// The file name as it was written: absolute, or relative to this file.
     pub file: Text,
-    /// First byte in it.
+    /// First byte in the file.
     pub offset: u64,
-    /// Number of bytes; `u64::MAX` for as many as there are.
+    /// Number of bytes; `u64::MAX` for all that there are.
     pub len: u64,
 }
 
 impl Dataset {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn count(&self) -> Result<u64> {
         count(self.shape.as_deref())
     }
 
-    /// Returns whether its bytes are in one piece in the file, as they are.
+    /// Returns whether its bytes are in one range of the file, without filters.
     pub fn is_contiguous(&self) -> bool {
         matches!(self.stored, DataLocation::Contiguous(_) | DataLocation::Compact(_))
     }
 
-    /// The element type and shape of the tensor that it is, an array in each element included;
-    /// none for the null dataspace and for elements that lie in a heap.
+    /// Returns the element type and shape of the dataset as a tensor, including the dimensions of
+    /// an array in each element; `None` for the null dataspace and for elements stored in a heap.
     pub fn element(&self) -> Option<(ElementType, Vec<u64>)> {
         let shape = self.shape.as_ref()?;
         let element = self.datatype.element()?;
@@ -86,7 +86,7 @@ impl Dataset {
         Some((element, shape))
     }
 
-    /// The pieces in other files, if that is where its bytes are.
+    /// Returns the segments in other files, if the bytes are there.
     pub fn segments(&self) -> &[ExternalSegment] {
         match &self.stored {
             DataLocation::External(segments) => segments,
@@ -94,7 +94,7 @@ impl Dataset {
         }
     }
 
-    /// How its bytes are stored, for people: `contiguous`, `chunks [10, 4], shuffle, gzip 4`.
+    /// Returns the storage for display: `contiguous`, `chunks [10, 4], shuffle, gzip 4`.
     pub fn describe(&self) -> String {
         match &self.stored {
             DataLocation::Compact(_) => "compact".into(),
@@ -115,7 +115,7 @@ impl Dataset {
 }
 
 impl Hdf5File {
-    /// Puts a dataset together from its header messages.
+    /// Assembles a dataset from its header messages.
     pub(crate) fn read_dataset(&self, messages: &Messages) -> Result<Dataset> {
         let body = |kind: u16| match messages.first(kind) {
             None => Ok(None),
@@ -176,8 +176,8 @@ impl Hdf5File {
             (None, None) => return Ok([].into()),
         };
         let value = message.map_err(from_reader)?.value.unwrap_or_default();
-        // A fill value of another size than the elements would be of another type: libhdf5
-        // writes none such.
+        // A fill value with another size than the elements would have another type, which libhdf5
+        // never writes.
         Ok(if value.len() as u64 == datatype.size { value.into() } else { [].into() })
     }
 
@@ -188,7 +188,7 @@ impl Hdf5File {
         if body.first() != Some(&1) {
             return Err(Error::damaged("a list of other files of an unknown version"));
         }
-        // Fails early with the reason if the heap is no heap.
+        // Fails early with the reason if the heap is invalid.
         LocalHeap::parse_at_storage(&self.source, message.heap_address, offset, length)
             .map_err(from_reader)?;
         let names = HeapNames::read(&self.source, self.widths, message.heap_address, &self.limits)?;
@@ -224,8 +224,8 @@ impl Hdf5File {
             DataLayout::Compact { data } => DataLocation::Compact(data.into()),
             DataLayout::Contiguous { address: at, .. } => DataLocation::Contiguous(address(at)),
             DataLayout::Chunked { address: at, mut dims, element_size, chunk_indexing } => {
-                // Since version 4 the element's size stands after the chunk's shape, for
-                // hdf5-reader too.
+                // Since version 4 the element's size follows the chunk's shape, also in
+                // hdf5-reader.
                 let size = match version {
                     3 => Some(element_size),
                     _ if dims.len() == rank + 1 => dims.pop(),
@@ -235,7 +235,7 @@ impl Hdf5File {
                     return Err(Error::damaged(format!("chunks of elements of {size} bytes"))
                         .expected(format!("the {element} bytes of the datatype")));
                 }
-                // What a key of the old index says of a chunk's size is of 32 bits.
+                // A key of the old index has 32 bits for a chunk's size.
                 let bytes = dims.iter().try_fold(element, |n, dim| n.checked_mul((*dim).into()));
                 if version == 3 && bytes.is_none_or(|bytes| bytes > u64::from(u32::MAX)) {
                     return Err(Error::damaged(format!("chunks of shape {dims:?}"))
@@ -251,7 +251,7 @@ impl Hdf5File {
         })
     }
 
-    /// Layouts of versions 1 and 2, which hdf5-reader 0.12 takes for shorter than they are.
+    /// Parses layouts of versions 1 and 2, which hdf5-reader 0.12 takes for shorter than they are.
     fn old_stored(&self, body: &[u8], class: u8, rank: usize) -> Result<DataLocation> {
         let mut cursor = Cursor::new(body);
         let mut read = || {
@@ -287,11 +287,11 @@ impl Hdf5File {
         })
     }
 
-    /// The tensor that a dataset is; its bytes are not read.
+    /// Returns a dataset as a tensor, without reading its bytes.
     ///
-    /// An error for the null dataspace, for elements that lie in a heap, and for chunks that are
-    /// larger than the limit. A dataset in files that are not in `files`, and one with filters
-    /// that can't be undone, is a tensor whose layout says so.
+    /// Fails for the null dataspace, for elements stored in a heap, and for chunks that exceed the
+    /// limit. For a dataset in files that are not in `files`, or with unsupported filters, the
+    /// tensor's layout says so.
     pub fn tensor(&self, dataset: &Dataset, files: &FileSet) -> Result<Tensor> {
         let Some((element, shape)) = dataset.element() else {
             return Err(Error::unsupported(format!(
@@ -364,7 +364,7 @@ impl Hdf5File {
                 Some(ChunkIndexing::SingleChunk { .. } | ChunkIndexing::Implicit)
             )
         {
-            // One chunk without filters is a span, whatever its size.
+            // A single chunk without filters is a span, whatever its size.
             let offset = self.source.base().checked_add(address);
             let offset = offset.ok_or_else(|| Error::damaged("an address past 64 bits"))?;
             let len = count(Some(shape))?.saturating_mul(element.dtype.itemsize());
@@ -406,14 +406,14 @@ impl Hdf5File {
 
     /// Reads the bytes of a small dataset: strings, sequences, or values to be shown.
     ///
-    /// As they stand in the file, filters undone. An error if there are more than the limit for
-    /// structures.
+    /// Undoes filters, but returns the elements as stored in the file. Fails if their size exceeds
+    /// the limit for structures.
     pub fn read(&self, dataset: &Dataset, files: &FileSet) -> Result<Vec<u8>> {
         let bytes = dataset.count()?.saturating_mul(dataset.datatype.size);
         Limits::check("bytes of a dataset that is read whole", bytes, self.limits.structure)?;
         self.source.spend(bytes)?;
         let shape = dataset.shape.clone().unwrap_or_default();
-        // The elements as opaque bytes, whatever they are.
+        // Treats the elements as opaque bytes, whatever their type.
         let opaque = Dataset {
             datatype: Arc::new(Datatype {
                 size: dataset.datatype.size,
@@ -439,8 +439,8 @@ fn fill_bytes(dataset: &Dataset, element: &ElementType) -> Arc<[u8]> {
     if dataset.fill.is_empty() {
         return [].into();
     }
-    // The fill value of an array type is a whole array; one of its elements stands for all if
-    // they are the same, and libhdf5 can't be asked for anything else by h5py.
+    // The fill value of an array type is a whole array. Its first element is used for all, assuming
+    // they are equal: h5py can't make libhdf5 write anything else.
     let size = usize::try_from(element.dtype.itemsize()).unwrap_or(usize::MAX);
     dataset.fill.get(..size).map_or_else(|| [].into(), Arc::from)
 }
@@ -453,7 +453,7 @@ fn fill(dataset: &Dataset, element: &ElementType) -> Layout {
     }
 }
 
-/// The pieces as parts along the first dimension, where each ends with a whole row.
+/// Returns the segments as parts along the first dimension, if each ends with a whole row.
 fn external(segments: &[ExternalSegment], files: &FileSet, shape: &[u64], bytes: u64) -> Layout {
     let rows = shape.first().copied().unwrap_or(1).max(1);
     let row = bytes / rows;
@@ -494,8 +494,8 @@ fn external(segments: &[ExternalSegment], files: &FileSet, shape: &[u64], bytes:
     }
 }
 
-/// The file of that path, by the whole path or else by its last part: a path in a checkpoint is
-/// where the file was on the machine that wrote it.
+/// Returns the file with that path, by the whole path or else by its last part: a path in a
+/// checkpoint is from the machine that wrote it.
 pub fn find_file(files: &FileSet, path: &str) -> Option<statelens_checkpoint::FileId> {
     let last = |path: &str| path.rsplit(['/', '\\']).next().map(str::to_owned);
     files.find(path).or_else(|| {

@@ -1,5 +1,5 @@
-//! Attributes in dense storage, found by name: one object may have a hundred thousand of them, and
-//! who asks for a few needs to read no others.
+//! Attributes in dense storage, looked up by name. An object may have a hundred thousand of them,
+//! and callers that need a few don't have to read the others.
 
 use hdf5_reader::checksum::jenkins_lookup3;
 use statelens_checkpoint::{Error, Limits, Progress, Result, Text, order, room};
@@ -9,15 +9,15 @@ use crate::file::attribute::Attribute;
 use crate::file::group::{DensePlace, is_hash};
 use crate::heap::DenseHeap;
 
-/// Where an object's attributes are, by the hash of their names.
+/// The locations of an object's attributes, by the hash of their names.
 #[derive(Debug)]
 pub(crate) struct DenseAttributes {
     place: DensePlace,
-    /// Sorted by hash, as the file has them.
+    /// Sorted by hash, as in the file.
     records: Vec<DenseRecord>,
-    /// Bytes of them that were read.
+    /// Bytes of attributes read so far.
     spent: u64,
-    /// What is wrong with those that were read.
+    /// Errors of attributes that were read.
     troubles: Vec<Error>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct DenseAttributes {
 struct DenseRecord {
     hash: u32,
     id: [u8; 8],
-    /// It was read; what is wrong with it is known.
+    /// Whether it has been read, so that its errors are known.
     is_read: bool,
 }
 
@@ -44,12 +44,13 @@ impl DenseAttributes {
         Ok(Self { place, records, spent: 0, troubles: Vec::new() })
     }
 
-    /// Holds the index of names against the one of their order; the attributes are read by the first.
+    /// Checks the index of names against the index of creation order; attributes are read through
+    /// the former.
     pub(crate) fn check_order(&mut self, file: &Hdf5File) {
         self.troubles.extend(file.check_order(self.place, self.records.len()).err());
     }
 
-    /// The attributes of those names that are there and can be read, in the heap's order.
+    /// Passes on those of the named attributes that exist and can be read, in the heap's order.
     pub(crate) fn named<'n>(
         &mut self,
         file: &Hdf5File,
@@ -68,8 +69,8 @@ impl DenseAttributes {
         self.read(file, positions, found)
     }
 
-    /// Reads those that were not read yet, for what is wrong with them; returns that, and which
-    /// names come again.
+    /// Reads the remaining attributes to find errors; returns all errors, including those for
+    /// duplicate names.
     pub(crate) fn rest(
         &mut self,
         file: &Hdf5File,
@@ -101,7 +102,7 @@ impl DenseAttributes {
         Ok(troubles)
     }
 
-    /// Reads the attributes at some positions, in the heap's own order: forward.
+    /// Reads the attributes at some positions, forward in the order of the heap.
     fn read(
         &mut self,
         file: &Hdf5File,
@@ -143,7 +144,7 @@ impl DenseAttributes {
 }
 
 impl Hdf5File {
-    /// An attribute in dense storage, which is indexed under the hash of its name.
+    /// Parses an attribute in dense storage; fails unless it is indexed under the hash of its name.
     pub(crate) fn hashed_attribute(&self, hash: u32, body: &[u8]) -> Result<Attribute> {
         let attribute = Attribute::parse(self, body, false)?;
         match is_hash(hash, &attribute.name) {

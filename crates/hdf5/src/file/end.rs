@@ -1,9 +1,9 @@
-//! Where a container says that it ends.
+//! The recorded end of a container.
 //!
 //! The superblock holds the address of the end, counted from the start of the file, and the base
-//! address that all others are relative to. libhdf5 takes the place where it found the superblock
-//! for the base, moves the recorded end by the difference (H5F__super_read), refuses a file that
-//! ends before, and refuses whatever lies behind it.
+//! address that all other addresses are relative to. libhdf5 uses the place where it found the
+//! superblock as the base, moves the recorded end by the difference (H5F__super_read), refuses a
+//! file that ends before it, and refuses everything beyond it.
 
 use hdf5_reader::Storage;
 use hdf5_reader::io::Cursor;
@@ -15,21 +15,21 @@ use crate::file::{Groups, Hdf5File};
 use crate::header::Widths;
 use crate::source::Source;
 
-/// How a container's recorded end disagrees with the file.
+/// A mismatch between a container's recorded end and the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndMismatch {
-    /// The file ends so many bytes before.
+    /// The file ends this many bytes before the recorded end.
     CutShort(u64),
-    /// So many bytes of it lie behind.
+    /// This many bytes of the container lie beyond the recorded end.
     Behind(u64),
-    /// The recorded base address is not where the container begins, and the recorded end does not
+    /// The recorded base address is not the start of the container, and the recorded end does not
     /// agree with it either.
     Elsewhere,
 }
 
-/// The base address that a superblock records, from its first bytes.
+/// Reads the base address from the superblock.
 ///
-/// It stands at byte 24 in version 0, 28 in version 1 and 12 since (HDF5 file format, II.A).
+/// It is at byte 24 in version 0, 28 in version 1 and 12 since (HDF5 file format, II.A).
 pub(crate) fn recorded_base(whole: &Source, start: u64, version: u8, width: u8) -> Result<u64> {
     let at = match version {
         0 => 24,
@@ -41,8 +41,7 @@ pub(crate) fn recorded_base(whole: &Source, start: u64, version: u8, width: u8) 
 }
 
 impl Hdf5File {
-    /// How the recorded end disagrees with the file and with what was found in it; `None` if it
-    /// doesn't.
+    /// Compares the recorded end with the file and the objects found in it; `None` if they agree.
     pub fn end(&self, found: &Groups) -> Option<EndMismatch> {
         let recorded = self.superblock().eof_address;
         let Widths { offset, .. } = self.widths;
@@ -52,7 +51,7 @@ impl Hdf5File {
         let len = Storage::len(&self.source);
         let Some(end) = self.recorded_end() else { return Some(EndMismatch::Elsewhere) };
         if end > len {
-            // Behind a user block, writers count the end from either start.
+            // After a user block, writers count the end from either start.
             let least = recorded.min(recorded.saturating_sub(self.source.base()).max(1)).min(end);
             return least
                 .checked_sub(len)
@@ -63,21 +62,21 @@ impl Hdf5File {
         (reached > end).then(|| EndMismatch::Behind(reached - end))
     }
 
-    /// Where the container says that it ends, from its start; `None` if it doesn't, or says it in
-    /// a way that contradicts itself.
+    /// Returns the recorded end of the container, from its start; `None` if it is undefined or
+    /// contradicts itself.
     pub(crate) fn recorded_end(&self) -> Option<u64> {
         let recorded = self.superblock().eof_address;
         if Cursor::is_undefined_offset(recorded, self.widths.offset) {
             return None;
         }
         let end = recorded.checked_sub(self.recorded_base)?;
-        // A container that a user block was put before records what it did without.
+        // If a user block was prepended later, the recorded addresses don't include it.
         let at_its_start = [0, self.source.base()].contains(&self.recorded_base);
         (at_its_start || end == Storage::len(&self.source)).then_some(end)
     }
 }
 
-/// The address that a dataset's data is known to reach up to.
+/// Returns the address up to which a dataset's data is known to extend.
 pub(super) fn extent(dataset: &Dataset) -> Option<u64> {
     match &dataset.stored {
         DataLocation::Contiguous(address) => {

@@ -1,4 +1,4 @@
-//! Groups: names of objects.
+//! Groups: named links to objects.
 
 use std::collections::HashSet;
 
@@ -17,31 +17,31 @@ use crate::file::link::{self, Link, LinkValue};
 use crate::header::Widths;
 use crate::heap::{DenseHeap, HeapNames};
 
-/// Where a group keeps its links.
+/// The location of a group's links.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Links {
     pub(crate) symbol_table: Option<SymbolTableMessage>,
     pub(crate) info: Option<LinkInfoMessage>,
-    /// Links of its header, with their creation order.
+    /// Links in its header, with their creation order.
     pub(crate) messages: Vec<(u64, Link)>,
 }
 
-/// What a group lists.
+/// The contents of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) links: Vec<Link>,
-    /// What libhdf5 would stumble over.
+    /// Damage that libhdf5 would find.
     pub(crate) troubles: Vec<Error>,
 }
 
-/// What is kept in a heap with an index of names.
+/// The kind of objects in a heap with an index of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dense {
     Links,
     Attributes,
 }
 
-/// Where such a heap and its indexes are.
+/// The location of such a heap and its indexes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DensePlace {
     pub(crate) holds: Dense,
@@ -50,11 +50,11 @@ pub(crate) struct DensePlace {
     pub(crate) by_order: Option<u64>,
 }
 
-/// The hash of its name in the index, and the bytes of an object or of its ID in the heap.
+/// The hash of a name in the index, and the bytes of an object or of its ID in the heap.
 pub(crate) type Hashed = (u32, Vec<u8>);
 
-/// Nodes of a group's tree to be read: their address, their level if that is known, and the names
-/// around them.
+/// A node of a group's tree that is still to be read: its address, its level if known, and the
+/// names that bound it.
 struct PendingNode {
     address: u64,
     level: Option<u8>,
@@ -62,7 +62,7 @@ struct PendingNode {
     high: Option<Text>,
 }
 
-/// As hdf5-reader bounds its own walks: past any real tree.
+/// The same limit as in hdf5-reader: deeper than any real tree.
 const DEEPEST: u8 = 64;
 
 impl Hdf5File {
@@ -96,7 +96,7 @@ impl Hdf5File {
             );
             troubles.push(Error::damaged(what).expected("a name without a slash"));
         }
-        // As many as there are: the list that they are taken from has room for more.
+        // A vector of exact size, since the original has spare capacity.
         let mut links = room::vec(found.len() as u64)?;
         links.extend(found.into_iter().map(|(_, link)| link));
         Ok(Listed { links, troubles })
@@ -110,7 +110,7 @@ impl Hdf5File {
     ) -> Result<()> {
         let Widths { offset, length } = self.widths;
         let names = HeapNames::read(&self.source, self.widths, table.heap_address, &self.limits)?;
-        // Nodes still to be read, the next one last.
+        // The remaining nodes, the next one last.
         let mut nodes =
             vec![PendingNode { address: table.btree_address, level: None, low: None, high: None }];
         let mut seen = HashSet::new();
@@ -124,7 +124,7 @@ impl Hdf5File {
             if level == Some(0) {
                 let from = found.len();
                 self.symbols(address, &names, found).map_err(at)?;
-                // A name is behind the key before its node, and at most the one after it.
+                // A name is greater than the key before its node, and at most the one after it.
                 let of = found.get(from..).unwrap_or_default();
                 let behind = |name: &Text| low.as_ref().is_none_or(|low| name > low);
                 rising &= of.first().is_none_or(|(_, link)| behind(&link.name))
@@ -137,7 +137,7 @@ impl Hdf5File {
             }
             let head = self.source.bytes(address, 8)?;
             let used = u64::from(u16::from_le_bytes([head[6], head[7]]));
-            // Nodes are as long as full ones; libhdf5 reads all of each.
+            // Nodes always have the size of full ones, and libhdf5 reads all of each.
             let (wide, key) = (u64::from(offset), u64::from(length));
             let room = self.group_tree_width;
             self.source.room(address, 8 + 2 * wide + room * wide + (room + 1) * key)?;
@@ -187,7 +187,7 @@ impl Hdf5File {
         Ok(())
     }
 
-    /// The entries of a symbol table node.
+    /// Reads the entries of a symbol table node.
     fn symbols(&self, address: u64, names: &HeapNames, found: &mut Vec<(u64, Link)>) -> Result<()> {
         let Widths { offset, length } = self.widths;
         let head = self.source.bytes(address, 8)?;
@@ -236,7 +236,7 @@ impl Hdf5File {
         };
         let (mut unfound, mut lost) = (0u64, Vec::new());
         for object in self.dense_objects(place)? {
-            // One that can't be read does not hide the others.
+            // One that can't be read must not hide the others.
             let (hash, body) = match object {
                 Ok(object) => object,
                 Err(error) => {
@@ -261,7 +261,7 @@ impl Hdf5File {
         Ok(())
     }
 
-    /// The objects that a name index lists, read from the heap in its own order: forward.
+    /// Reads the objects that a name index lists, forward in the order of the heap.
     pub(crate) fn dense_objects(&self, place: DensePlace) -> Result<Vec<Result<Hashed>>> {
         let ids = self.dense_ids(place)?;
         self.check_order(place, ids.len())?;
@@ -288,7 +288,8 @@ impl Hdf5File {
             .collect()
     }
 
-    /// What a name index lists: the hashes of names, in order, and the objects' IDs in the heap.
+    /// Returns the entries of a name index: the hashes of names, in order, and the objects' IDs in
+    /// the heap.
     pub(crate) fn dense_ids(&self, place: DensePlace) -> Result<Vec<Hashed>> {
         let record_type = match place.holds {
             Dense::Links => 5,
@@ -309,8 +310,8 @@ impl Hdf5File {
         Ok(ids)
     }
 
-    /// Fails unless the second index, if there is one, lists as many objects: h5py goes by it where a
-    /// group keeps the order.
+    /// Fails unless the second index, if there is one, lists as many objects: h5py uses it for
+    /// groups that track creation order.
     pub(crate) fn check_order(&self, place: DensePlace, count: usize) -> Result<()> {
         let record_type = match place.holds {
             Dense::Links => 6,
@@ -327,7 +328,7 @@ impl Hdf5File {
         }
     }
 
-    /// The records of a tree of version 2, which has to be of that kind.
+    /// Returns the records of a version 2 tree, which must be of that kind.
     fn records(&self, index: u64, kind: u8) -> Result<Vec<BTreeV2Record>> {
         let Widths { offset, length } = self.widths;
         let at = |error: Error| error.at(self.source.base().saturating_add(index));
@@ -352,7 +353,7 @@ impl Hdf5File {
     }
 }
 
-/// Whether an index has a name under its hash.
+/// Returns whether an index has a name under its correct hash.
 pub(crate) fn is_hash(hash: u32, name: &Text) -> bool {
     jenkins_lookup3(&name.encode()) == hash
 }

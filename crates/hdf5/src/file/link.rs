@@ -1,4 +1,4 @@
-//! Links: parsing link messages, and following paths.
+//! Links: parses link messages and follows paths.
 //!
 //! Link messages are parsed here because hdf5-reader refuses names that aren't UTF-8.
 
@@ -8,19 +8,19 @@ use statelens_checkpoint::{Error, Result, Text};
 use crate::decode::text;
 use crate::error::from_reader;
 
-/// A name in a group.
+/// A named link in a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// The name.
     pub name: Text,
-    /// What it stands for.
+    /// Target of the link.
     pub target: LinkValue,
 }
 
-/// What a name stands for.
+/// The target of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkValue {
-    /// The object whose header is at that address. Two names of one address are one object.
+    /// The object whose header is at that address. Links with the same address lead to one object.
     Hard(u64),
     /// A path in this file.
     Soft(Text),
@@ -31,29 +31,30 @@ pub enum LinkValue {
 /// A path in another file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct External {
-    /// The file, as it was written: absolute or relative to this one.
+    /// The file name as it was written: absolute or relative to this file.
     pub file: Text,
-    /// The path in it.
+    /// The path in that file.
     pub path: Text,
 }
 
-/// Where a path leads.
+/// The end of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Followed {
-    /// To the object at that address.
+    /// The object at that address.
     Object(u64),
-    /// To another file: what is left of the path starts there.
+    /// Another file; the rest of the path starts there.
     External(Box<External>),
-    /// To a name that doesn't exist.
+    /// A name that doesn't exist.
     Missing,
-    /// Through more soft links than are followed; most often they form a cycle.
+    /// More soft links than are followed; most often they form a cycle.
     Circular,
 }
 
-/// Soft links that are followed one after the other.
+/// The most soft links that are followed in a row.
 const LONGEST_CHAIN: u32 = 32;
 
-/// Parses a link message, version 1. Returns the link and its creation order, 0 if that isn't stored.
+/// Parses a link message, version 1. Returns the link and its creation order, 0 if that isn't
+/// stored.
 ///
 /// Format: "Link Message" of the HDF5 File Format Specification 3.0, section IV.A.2.g.
 pub(crate) fn parse(body: &[u8], offset_size: u8) -> Result<(u64, Link)> {
@@ -68,7 +69,7 @@ pub(crate) fn parse(body: &[u8], offset_size: u8) -> Result<(u64, Link)> {
         _ => cursor.read_u64_le().map_err(from_reader)?,
     };
     if flags & 16 != 0 {
-        // Names are ASCII or UTF-8; ASCII is UTF-8 as well.
+        // Names are ASCII or UTF-8; ASCII is valid UTF-8.
         byte(cursor)?;
     }
     let len = cursor.read_uvar(1 << (flags & 3)).map_err(from_reader)?;
@@ -82,7 +83,7 @@ pub(crate) fn parse(body: &[u8], offset_size: u8) -> Result<(u64, Link)> {
         64 => {
             let len = usize::from(cursor.read_u16_le().map_err(from_reader)?);
             let value = cursor.read_bytes(len).map_err(from_reader)?;
-            // A byte of version and flags, then two texts that end with a NUL.
+            // A byte with version and flags, then two NUL-terminated texts.
             let mut parts = value.get(1..).unwrap_or_default().split(|byte| *byte == 0);
             match (parts.next(), parts.next(), parts.next()) {
                 (Some(file), Some(path), Some(_)) => LinkValue::External(Box::new(External {
@@ -110,8 +111,8 @@ fn fixed_text(cursor: &mut Cursor<'_>, len: u64) -> Result<Text> {
     cursor.read_bytes(len).map(text).map_err(from_reader)
 }
 
-/// Follows a path from a group, through soft links. Both addresses are of groups; `link` returns the
-/// link of a name in a group.
+/// Follows a path from a group, through soft links. Both addresses must be those of groups; `link`
+/// returns the link with a given name in a group.
 pub(crate) fn follow(
     root: u64,
     from: u64,
@@ -138,7 +139,7 @@ pub(crate) fn follow(
                 if hops > LONGEST_CHAIN {
                     return Followed::Circular;
                 }
-                // A soft link is relative to the group that holds it, or absolute.
+                // A soft link is relative to its group, or absolute.
                 if target.as_bytes().starts_with(b"/") {
                     at = root;
                 }

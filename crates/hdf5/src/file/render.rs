@@ -1,4 +1,4 @@
-//! Values of any datatype as text for people.
+//! Formats values of any datatype for display.
 
 use statelens_checkpoint::{Error, Result, Text, float_repr};
 
@@ -6,15 +6,16 @@ use crate::datatype::{Class, Datatype, FloatFormat, Member};
 use crate::decode::{fixed_text, int, little};
 use crate::{Hdf5File, ObjectTree};
 
-/// Renders values: numbers as Python prints them, texts in quotes, names of enums, paths of references.
+/// Formats values: numbers as in Python, texts in quotes, names of enums, paths of references.
 pub(crate) struct Renderer<'a> {
     pub(crate) file: &'a Hdf5File,
-    /// Where the paths of references are looked up.
+    /// Used to look up the paths of references.
     pub(crate) tree: Option<&'a ObjectTree>,
 }
 
 impl Renderer<'_> {
-    /// The values in `data`, in brackets by the dimensions of `shape`; a single one without brackets.
+    /// Formats the values in `data`, in brackets by the dimensions of `shape`; a single value
+    /// without brackets.
     pub(crate) fn values(&self, datatype: &Datatype, shape: &[u64], data: &[u8]) -> Result<String> {
         let size = size_of(datatype)?;
         let values: Vec<String> = data
@@ -27,7 +28,7 @@ impl Renderer<'_> {
         })
     }
 
-    /// One value. Datatypes nest no deeper than their parser lets them.
+    /// Formats one value. The parser limits the nesting of datatypes, so recursion is bounded.
     fn value(&self, datatype: &Datatype, bytes: &[u8]) -> Result<String> {
         Ok(match &datatype.class {
             Class::Int { signed, order } => int(bytes, *signed, *order).to_string(),
@@ -87,7 +88,7 @@ impl Renderer<'_> {
 
     fn complex(&self, base: &Datatype, bytes: &[u8]) -> Result<String> {
         let (re, im) = bytes.split_at(size_of(base)?.min(bytes.len()));
-        // As Python prints complex numbers: `1` rather than `1.0`.
+        // Python prints parts of complex numbers as `1`, not `1.0`.
         let part = |bytes: &[u8]| {
             let text = self.value(base, bytes)?;
             Ok::<_, Error>(text.strip_suffix(".0").map_or(text.clone(), str::to_owned))
@@ -97,7 +98,7 @@ impl Renderer<'_> {
         Ok(format!("({re}{sign}{im}j)"))
     }
 
-    /// The path of the object that a reference leads to, or its address.
+    /// Returns the path of the object that a reference points to, or its address.
     fn reference(&self, bytes: &[u8]) -> String {
         let address = match bytes.len() {
             ..=8 => bytes.iter().rev().fold(0u64, |address, byte| address << 8 | u64::from(*byte)),
@@ -126,7 +127,7 @@ fn field<'a>(member: &Member, bytes: &'a [u8]) -> Result<&'a [u8]> {
     bytes.get(start..end).ok_or_else(|| Error::damaged("a field lies outside its record"))
 }
 
-/// h5py's complex numbers: floats `r` and `i`.
+/// Returns whether a record is a complex number of h5py: floats `r` and `i`.
 fn is_complex(re: &Member, im: &Member) -> bool {
     re.name == "r"
         && im.name == "i"
@@ -135,7 +136,7 @@ fn is_complex(re: &Member, im: &Member) -> bool {
         && (re.offset, im.offset) == (0, re.datatype.size)
 }
 
-/// Values in brackets by dimensions, the last one varying fastest.
+/// Puts values in brackets by dimensions, the last one varying fastest.
 fn nested(shape: &[u64], values: &[String]) -> String {
     let mut parts = values.to_vec();
     for dim in shape.iter().skip(1).rev() {
@@ -149,10 +150,11 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold("0x".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// The value of a binary float from its little-endian bytes, rounded to 64 bits; `None` if it has more than
-/// 128 bits.
+/// Decodes a binary float from its little-endian bytes, rounded to 64 bits; `None` if it has more
+/// than 128 bits.
 ///
-/// Format: "Floating-Point" of the datatype message, HDF5 File Format Specification 3.0, section IV.A.2.d.
+/// Format: "Floating-Point" of the datatype message, HDF5 File Format Specification 3.0, section
+/// IV.A.2.d.
 pub(crate) fn float(format: FloatFormat, bytes: &[u8]) -> Option<f64> {
     if bytes.len() > 16 {
         return None;
@@ -184,10 +186,10 @@ pub(crate) fn float(format: FloatFormat, bytes: &[u8]) -> Option<f64> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
-/// `mantissa` times two to the power of `exponent`.
+/// Returns `mantissa` times two to the power of `exponent`.
 fn scaled(mantissa: u128, exponent: i64) -> f64 {
     let exponent = exponent.clamp(-20_000, 20_000) as i32;
-    // In two steps, so that neither factor leaves the range alone.
+    // In two steps, so that neither factor is out of range by itself.
     let half = exponent / 2;
     mantissa as f64 * 2f64.powi(half) * 2f64.powi(exponent - half)
 }

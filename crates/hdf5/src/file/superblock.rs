@@ -1,7 +1,7 @@
-//! What libhdf5 checks in a superblock of version 0 or 1, which has no checksum.
+//! Repeats libhdf5's checks of superblocks of version 0 and 1, which have no checksum.
 //!
-//! hdf5-reader skips most of these fields: they say nothing to who only reads. A flipped bit in
-//! them is damage all the same, and libhdf5 opens no such file (`H5F__super_read` and
+//! hdf5-reader skips most of these fields, since they don't matter for reading. A flipped bit in
+//! them is damage all the same, and libhdf5 does not open such a file (`H5F__super_read` and
 //! `H5F__cache_superblock_deserialize` of HDF5 2.0).
 
 use hdf5_reader::io::Cursor;
@@ -10,14 +10,14 @@ use statelens_checkpoint::{Error, Result};
 
 use crate::source::Source;
 
-/// Flags of a file that is being written or was closed, and of one that others read meanwhile.
+/// Flags of a file that is being written, was closed, or is being read meanwhile.
 const KNOWN_FLAGS: u32 = 0x07;
-/// Last kind of what an entry of a group remembers of its object.
+/// The last known kind of cached information in a group's entry.
 const LAST_ENTRY: u32 = 2;
-/// The first bytes of a driver's block: version 0, reserved, length, name.
+/// The size of a driver block's head: version 0, reserved, length, name.
 const DRIVER_HEAD: u64 = 16;
 
-/// Fails where libhdf5 does not open the file.
+/// Fails if libhdf5 would not open the file.
 pub(super) fn check(whole: &Source, superblock: &Superblock) -> Result<()> {
     if superblock.version > 1 {
         return Ok(());
@@ -46,7 +46,7 @@ pub(super) fn check(whole: &Source, superblock: &Superblock) -> Result<()> {
     driver(whole, superblock)
 }
 
-/// What a driver of libhdf5 that cuts files up says of itself.
+/// Checks the block of a libhdf5 driver that splits files.
 fn driver(whole: &Source, superblock: &Superblock) -> Result<()> {
     let address = superblock.driver_info_address;
     if Cursor::is_undefined_offset(address, superblock.offset_size) {

@@ -1,14 +1,14 @@
-//! Bitshuffle (filter 32008): the first bits of a block's elements, then their second bits, and
-//! so on; optionally each block compressed with LZ4 or Zstandard.
+//! Bitshuffle (filter 32008): the first bits of a block's elements, then their second bits, and so
+//! on; optionally compresses each block with LZ4 or Zstandard.
 
 use statelens_checkpoint::{Error, Result};
 
 use super::{FilterDescription, deflate};
 
-/// Undoes bitshuffle; an error if more than `limit` bytes come out.
+/// Undoes bitshuffle; an error if the result exceeds `limit` bytes.
 ///
-/// The parameters are: two for the filter's version, the element size, the elements in a block
-/// (0: as many as make 8 KiB) and the compression (0 none, 2 LZ4, 3 Zstandard).
+/// The parameters are: two for the filter's version, the element size, the elements per block (0:
+/// as many as fit in 8 KiB) and the compression (0 none, 2 LZ4, 3 Zstandard).
 pub(super) fn decode(
     filter: &FilterDescription,
     input: &[u8],
@@ -73,14 +73,15 @@ pub(super) fn decode(
     Ok(out)
 }
 
-/// Bytes in a block: as many elements as were asked for, else what makes 8 KiB, in eights.
+/// Returns the bytes of a block: the given number of elements, or else a multiple of eight that
+/// fits in 8 KiB, but at least 128.
 fn block_len(elements: usize, size: usize) -> usize {
     let elements = if elements == 0 { ((8192 / size) & !7).max(128) } else { elements };
     elements.max(8).saturating_mul(size)
 }
 
-/// The lengths of the blocks: whole ones, then one of what is left in eights of elements.
-/// Elements after that are stored as they are.
+/// Returns the lengths of the blocks: full ones, then one with the remaining multiples of eight
+/// elements. Elements after that are stored unchanged.
 fn blocks(total: usize, block: usize, size: usize) -> impl Iterator<Item = usize> {
     let whole = total / block;
     let last = (total % block) / (8 * size) * (8 * size);
@@ -93,7 +94,7 @@ fn unshuffle(input: &[u8], size: usize, out: &mut Vec<u8>) {
     out.resize(at + input.len(), 0);
     let out = &mut out[at..];
     let row = input.len() / size / 8;
-    // Row r holds bit r % 8 of byte r / 8 of every element, eight elements to a byte.
+    // Row r holds bit r % 8 of byte r / 8 of every element, eight elements per byte.
     for (index, bytes) in input.chunks_exact(row.max(1)).enumerate() {
         let (byte, bit) = (index / 8, index % 8);
         for (group, bits) in bytes.iter().enumerate() {

@@ -4,13 +4,13 @@ use std::io::Read;
 
 use statelens_checkpoint::{Error, Result};
 
-/// Undoes deflate; an error if more than `limit` bytes come out.
+/// Undoes deflate; an error if the result exceeds `limit` bytes.
 pub(super) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {
     read(flate2::bufread::ZlibDecoder::new(input), limit, "gzip")
 }
 
-/// Undoes Zstandard; an error if more than `limit` bytes come out, or others than its checksum is
-/// of, where it has one.
+/// Undoes Zstandard; an error if the result exceeds `limit` bytes, or does not match its checksum,
+/// if there is one.
 pub(super) fn decode_zstd(input: &[u8], limit: usize) -> Result<Vec<u8>> {
     let mut decoder = ruzstd::decoding::StreamingDecoder::new(input)
         .map_err(|error| Error::damaged(format!("a zstd chunk does not decode: {error}")))?;

@@ -1,11 +1,11 @@
-//! LZ4 (filter 32004): a size, a block size, and blocks of the LZ4 block format.
+//! LZ4 (filter 32004): a size, a block size, and blocks in the LZ4 block format.
 //!
-//! Big-endian: u64 bytes once decoded, u32 bytes in a block, then for each block u32 bytes as
-//! stored and those bytes. A block that did not get smaller is stored as it is.
+//! Big-endian: u64 decoded size, u32 decoded size of a block, then for each block its u32 stored
+//! size and its bytes. A block that did not shrink is stored unchanged.
 
 use statelens_checkpoint::{Error, Result};
 
-/// Undoes LZ4; an error if more than `limit` bytes come out.
+/// Undoes LZ4; an error if the result exceeds `limit` bytes.
 pub fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {
     let short = || Error::damaged("an lz4 chunk ends too early");
     let (size, rest) = input.split_first_chunk::<8>().ok_or_else(short)?;
@@ -39,11 +39,11 @@ pub fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The most that one block may hold: what the filter's own encoder uses.
+/// The largest block of the filter's own encoder.
 const BLOCK: usize = 1 << 30;
 
-/// Appends the stored form of a chunk, as the filter's own encoder writes it: one block, unless
-/// the chunk is larger than 1 GiB.
+/// Appends an encoded chunk, in the format of the filter's own encoder: one block, unless the chunk
+/// is larger than 1 GiB.
 pub fn encode(plain: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let block = plain.len().clamp(1, BLOCK);
     out.extend_from_slice(&(plain.len() as u64).to_be_bytes());
@@ -65,7 +65,7 @@ pub fn encode(plain: &[u8], out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// The most bytes that [`encode`] appends for a chunk of `plain` bytes.
+/// Returns the most bytes that [`encode`] appends for a chunk of `plain` bytes.
 pub fn bound(plain: u64) -> u64 {
     plain.saturating_add(12).saturating_add(4 * plain.div_ceil(BLOCK as u64))
 }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn blocks_of_any_size_and_raw_ones() {
-        // 20 bytes in blocks of 8, all raw: what the filter writes for tiny block sizes.
+        // 20 bytes in blocks of 8, none compressed: the filter writes this for tiny block sizes.
         let plain: Vec<u8> = (0..20).collect();
         let mut stored = vec![0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 8];
         for piece in plain.chunks(8) {

@@ -1,13 +1,13 @@
-//! LZF (filter 32000), as h5py has it.
+//! LZF (filter 32000), as in h5py.
 //!
-//! A control byte below 32 is followed by that many literals and one; else its upper three bits
-//! are a length (7: one more byte is added) and its lower five with the next byte a distance. The chunk's size is
-//! its third parameter, which doesn't bound what comes out: a filter before it may have lengthened the chunk, and
-//! h5py's filter then enlarges its buffer.
+//! A control byte below 32 is followed by that many literals plus one. Otherwise its upper three
+//! bits are a length (7: one more byte is added), and its lower five with the next byte a distance.
+//! The chunk's size is the third parameter, but it does not limit the result: an earlier filter may
+//! have lengthened the chunk, and h5py's filter then enlarges its buffer.
 
 use statelens_checkpoint::{Error, Result};
 
-/// Undoes LZF; an error if more than `limit` bytes come out.
+/// Undoes LZF; an error if the result exceeds `limit` bytes.
 pub(super) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {
     let short = || Error::damaged("an lzf chunk ends too early");
     let long = || Error::damaged(format!("an lzf chunk holds more than its {limit} bytes"));
@@ -38,7 +38,7 @@ pub(super) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {
         if out.len() + len + 2 > limit {
             return Err(long());
         }
-        // Byte by byte: the run may overlap what it makes.
+        // Byte by byte, since the copy may overlap its own output.
         for at in start..start + len + 2 {
             out.push(out[at]);
         }

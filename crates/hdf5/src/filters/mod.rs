@@ -1,4 +1,4 @@
-//! Chunk filters: what was done to the bytes of a chunk, undone.
+//! Undoes chunk filters.
 //!
 //! `szip`, `nbit` and `scaleoffset` are decoded by hdf5-reader. The others are decoded here:
 //! hdf5-reader's LZ4 refuses small blocks, and it has no LZF or Zstandard.
@@ -15,7 +15,7 @@ use statelens_checkpoint::{Error, Result};
 
 use crate::error::from_reader;
 
-/// The registered numbers of filters that have a name here.
+/// The registered ids of the filters known here.
 pub mod id {
     #![allow(missing_docs, reason = "the names are those of the HDF Group's registry")]
     pub const DEFLATE: u16 = 1;
@@ -30,7 +30,7 @@ pub mod id {
     pub const ZSTD: u16 = 32015;
 }
 
-/// Filters by number: what people call them.
+/// Display names of filters.
 const NAMES: &[(u16, &str)] = &[
     (id::DEFLATE, "gzip"),
     (id::SHUFFLE, "shuffle"),
@@ -53,7 +53,7 @@ const NAMES: &[(u16, &str)] = &[
     (32026, "blosc2"),
 ];
 
-/// What programs write beside the numbers of these filters.
+/// The names that programs write in files for these filters.
 const WRITTEN: &[(&str, u16)] = &[
     ("deflate", id::DEFLATE),
     ("shuffle", id::SHUFFLE),
@@ -64,8 +64,8 @@ const WRITTEN: &[(&str, u16)] = &[
     ("lzf", id::LZF),
 ];
 
-/// Fails where a filter has the name of another one: its number was changed. An unknown number
-/// alone is no damage.
+/// Fails if a filter has the name of another one, which means that its id was changed. An unknown
+/// id alone is not damage.
 pub fn check_names(filters: &[FilterDescription]) -> Result<()> {
     let written = |filter: &&FilterDescription| {
         let name = filter.name.as_deref().unwrap_or_default().trim_end_matches('\0');
@@ -81,14 +81,14 @@ pub fn check_names(filters: &[FilterDescription]) -> Result<()> {
     }
 }
 
-/// What people call a filter: its common name, else the one in the file, else its number.
+/// Returns the display name of a filter: its common name, else the one in the file, else its id.
 pub fn name(filter: &FilterDescription) -> String {
     let known = NAMES.iter().find(|(id, _)| *id == filter.id).map(|(_, name)| (*name).to_owned());
     let written = || filter.name.clone().filter(|name| !name.is_empty());
     known.or_else(written).unwrap_or_else(|| format!("filter {}", filter.id))
 }
 
-/// The filters in the order they were applied, for people: `shuffle, gzip 4`.
+/// Returns the filters in the order they were applied, for display: `shuffle, gzip 4`.
 pub fn describe(filters: &[FilterDescription]) -> String {
     let one = |filter: &FilterDescription| match (filter.id, filter.client_data.first()) {
         (id::DEFLATE, Some(level)) => format!("gzip {level}"),
@@ -97,8 +97,8 @@ pub fn describe(filters: &[FilterDescription]) -> String {
     filters.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Checks that the filters which `mask` doesn't skip can be undone. The error names the first that can't: one
-/// that isn't known, or one (damaged) with parameters that libhdf5 refuses.
+/// Checks that the filters which `mask` doesn't skip can be undone. The error names the first that
+/// can't: an unknown one, or (damaged) one with parameters that libhdf5 refuses.
 pub fn check(filters: &[FilterDescription], mask: u32) -> Result<()> {
     let used = filters.iter().enumerate().filter(|(index, _)| !is_skipped(mask, *index));
     used.map(|(_, filter)| filter).try_for_each(|filter| match is_known(filter.id) {
@@ -123,13 +123,13 @@ fn is_known(number: u16) -> bool {
     )
 }
 
-/// Whether the filter mask of a chunk says that the filter at this position was skipped.
+/// Returns whether the filter mask of a chunk skips the filter at this position.
 fn is_skipped(mask: u32, index: usize) -> bool {
     let bit = u32::try_from(index).ok().and_then(|index| mask.checked_shr(index));
     bit.unwrap_or(0) & 1 == 1
 }
 
-/// Checks the parameters of a filter as libhdf5 does before it undoes it.
+/// Checks the parameters of a filter as libhdf5 does before it undoes the filter.
 fn parameters(filter: &FilterDescription) -> Result<()> {
     let (sound, expected) = match (filter.id, filter.client_data.as_slice()) {
         (id::DEFLATE, data) => (matches!(data, [..=9]), "one level from 0 to 9"),
@@ -157,11 +157,11 @@ fn unknown(filter: &FilterDescription) -> Error {
     .advice("`h5repack -f NONE` with that filter's plugin writes the same file without it.")
 }
 
-/// Undoes the filters of one chunk, the last one first, but for those that `mask` says were
-/// skipped. `out` is emptied and receives the chunk.
+/// Undoes the filters of one chunk, the last one first, except those that `mask` skips. Clears
+/// `out`, which then receives the chunk.
 ///
-/// `len` is the length of the chunk without filters; nothing larger than twice that and a bit is
-/// ever allocated. `element` is the size of an element.
+/// `len` is the length of the chunk without filters; no more than about twice that is ever
+/// allocated. `element` is the size of an element.
 pub fn decode(
     filters: &[FilterDescription],
     mask: u32,
@@ -177,8 +177,8 @@ pub fn decode(
             continue;
         }
         parameters(filter)?;
-        // What comes out of an outer filter is what went in: the chunk, or that as an inner
-        // filter left it, which may be longer by a little.
+        // The output of an outer filter is the chunk, or the chunk as encoded by an inner filter,
+        // which may be slightly longer.
         let limit = if index == 0 { len } else { len.saturating_mul(2).saturating_add(1024) };
         let input = bytes.as_deref().unwrap_or(stored);
         bytes = Some(undo(filter, input, element, limit)?);
@@ -214,7 +214,7 @@ fn undo(filter: &FilterDescription, input: &[u8], element: usize, limit: usize) 
     }
 }
 
-/// Shuffle keeps the size it was told, which is the element's.
+/// Returns the element size that is stored in the parameters of shuffle.
 fn element_of(filter: &FilterDescription, element: usize) -> usize {
     match filter.client_data.first() {
         Some(size) => usize::try_from(*size).unwrap_or(element),

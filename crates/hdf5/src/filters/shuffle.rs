@@ -1,6 +1,6 @@
 //! Shuffle (filter 2): the first bytes of all elements, then their second bytes, and so on.
 
-/// Undoes shuffle for elements of `size` bytes. Bytes after the last whole element stay.
+/// Undoes shuffle for elements of `size` bytes. Bytes after the last whole element are unchanged.
 pub fn decode(input: &[u8], size: usize) -> Vec<u8> {
     let count = if size > 1 { input.len() / size } else { 0 };
     let mut out = vec![0; input.len()];
@@ -14,7 +14,7 @@ pub fn decode(input: &[u8], size: usize) -> Vec<u8> {
     out
 }
 
-/// Shuffles elements of `size` bytes. Bytes after the last whole element stay.
+/// Shuffles elements of `size` bytes. Bytes after the last whole element are unchanged.
 pub fn encode(plain: &[u8], size: usize) -> Vec<u8> {
     let count = if size > 1 { plain.len() / size } else { 0 };
     let mut out = vec![0; plain.len()];

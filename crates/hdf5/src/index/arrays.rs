@@ -1,8 +1,8 @@
-//! The checksums of fixed and extensible arrays.
+//! Verifies the checksums of fixed and extensible arrays.
 //!
-//! hdf5-reader 0.12 verifies those of the headers only. Their blocks are walked here as libhdf5
-//! does (`H5FAcache.c`, `H5EAcache.c` of 1.14), so that a damaged index is an error and not other
-//! data than h5py's. Pages that were never written have no checksum.
+//! hdf5-reader 0.12 verifies only those of the headers. The blocks are visited here as in libhdf5
+//! (`H5FAcache.c`, `H5EAcache.c` of 1.14), so that a damaged index is an error instead of yielding
+//! other data than in h5py. Pages that were never written have no checksum.
 
 use hdf5_reader::io::Cursor;
 use statelens_checkpoint::{Error, Result};
@@ -112,7 +112,7 @@ pub(crate) fn extensible(
     Ok(())
 }
 
-/// Elements in each data block of a level.
+/// Returns the elements in each data block of a level.
 fn elements(least: u64, level: u64) -> Result<u64> {
     let times = 1u64.checked_shl(level.div_ceil(2) as u32).unwrap_or(0);
     product(least, times)
@@ -121,11 +121,11 @@ fn elements(least: u64, level: u64) -> Result<u64> {
 struct Extensible<'a> {
     block: BlockContext<'a>,
     kind: u8,
-    /// Bytes of an address, of an element, of a place in the array.
+    /// Bytes of an address, of an element, of an offset in the array.
     wide: u64,
     size: u64,
     place: u64,
-    /// Elements in a page.
+    /// Elements per page.
     page: u64,
 }
 
@@ -138,7 +138,7 @@ impl Extensible<'_> {
         if self.page == 0 || count <= self.page { 0 } else { count.div_ceil(self.page) }
     }
 
-    /// A secondary block: the addresses of `blocks` data blocks of `count` elements each.
+    /// Verifies a secondary block: the addresses of `blocks` data blocks of `count` elements each.
     fn further(&self, address: u64, count: u64, blocks: u64) -> Result<()> {
         if self.is_none(address) {
             return Ok(());
@@ -160,7 +160,8 @@ impl Extensible<'_> {
         Ok(())
     }
 
-    /// A data block; `written` tells its pages apart that have been, from that bit on.
+    /// Verifies a data block. In `written`, the bits from that index on mark the pages that have
+    /// been written.
     fn data(&self, address: u64, count: u64, written: Option<(&[u8], u64)>) -> Result<()> {
         if self.is_none(address) {
             return Ok(());
@@ -185,7 +186,7 @@ impl Extensible<'_> {
     }
 }
 
-/// The fields of a block, one after the other.
+/// The fields of a block, read one after another.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -193,7 +194,7 @@ impl<'a> Fields<'a> {
         Self(bytes)
     }
 
-    /// A header's signature, version and what its elements are.
+    /// Checks a header's signature, version and kind of elements.
     fn begin(&mut self, signature: &[u8; 4], kind: u8, address: u64) -> Result<()> {
         let [a, b, c, d] = *signature;
         match self.take(6)? == [a, b, c, d, 0, kind] {
@@ -220,7 +221,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Elements in a page; 0 for no pages.
+/// Returns the elements per page; 0 if there are no pages.
 fn page_size(bits: u64) -> u64 {
     match bits {
         0 => 0,
@@ -228,7 +229,7 @@ fn page_size(bits: u64) -> u64 {
     }
 }
 
-/// Whether a bit is set, counted from the highest of each byte, as libhdf5 does.
+/// Returns whether a bit is set, counted from the highest bit of each byte, as in libhdf5.
 fn is_set(bits: &[u8], index: u64) -> bool {
     let byte = usize::try_from(index / 8).ok().and_then(|at| bits.get(at));
     byte.is_some_and(|byte| byte & (0x80 >> (index % 8)) != 0)

@@ -1,5 +1,5 @@
-//! The indexes of chunks: trees that are walked here, and the blocks of arrays, which hdf5-reader
-//! walks once their checksums are verified.
+//! The indexes of chunks. Trees are read here; arrays are read by hdf5-reader once their checksums
+//! have been verified here.
 
 pub(crate) mod arrays;
 pub(crate) mod tree;

@@ -1,8 +1,8 @@
-//! The tree of chunks of version 1, which every file of h5py's defaults has.
+//! The version 1 tree of chunks, which h5py writes by default.
 //!
-//! It has no checksums. libhdf5 finds a chunk by comparing keys from the root down, so where keys
-//! are out of order it finds other chunks than are listed, or none: that is damage. hdf5-reader
-//! takes what is listed.
+//! It has no checksums. libhdf5 finds a chunk by comparing keys from the root down, so if keys are
+//! out of order it finds other chunks than are listed, or no chunk at all. That is damage, which
+//! hdf5-reader does not detect.
 
 use std::collections::HashSet;
 
@@ -21,21 +21,21 @@ pub(crate) struct ChunkTree<'a> {
     pub(crate) source: &'a Source,
     pub(crate) widths: Widths,
     pub(crate) root: u64,
-    /// Of a chunk; the size of an element stands behind it in keys.
+    /// Shape of a chunk; in keys it is followed by the size of an element.
     pub(crate) chunk: &'a [u32],
     pub(crate) element: u64,
-    /// Children that a node has room for.
+    /// Children that fit in a node.
     pub(crate) width: u64,
-    /// As many chunks as may be listed.
+    /// The most chunks that may be listed.
     pub(crate) most: u64,
-    /// Where the container says that it ends.
+    /// The recorded end of the container.
     pub(crate) end: Option<u64>,
 }
 
-/// As hdf5-reader bounds its own walks: past any real tree.
+/// The same limit as in hdf5-reader: deeper than any real tree.
 const DEEPEST: u8 = 64;
 
-/// A node to be read: where it is, its level if that is known, and the keys around it.
+/// A node that is still to be read: its address, its level if known, and the keys that bound it.
 struct PendingChunkNode {
     address: u64,
     level: Option<u8>,
@@ -44,7 +44,7 @@ struct PendingChunkNode {
 }
 
 impl ChunkTree<'_> {
-    /// All chunks that it lists.
+    /// Returns all listed chunks.
     pub(crate) fn entries(&self) -> Result<Vec<ChunkEntry>> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
@@ -72,7 +72,7 @@ impl ChunkTree<'_> {
             }
             for ((key, mut offsets), child) in node.keys.iter().zip(keys).zip(&node.children) {
                 let BTreeV1Key::RawData { chunk_size, filter_mask, .. } = key else { continue };
-                // The last one is within the element.
+                // The last offset is within the element.
                 if offsets.pop() != Some(0) {
                     return Err(at(Error::damaged("a chunk that begins within an element")));
                 }
@@ -99,7 +99,7 @@ impl ChunkTree<'_> {
                 self.width
             )));
         }
-        // Nodes are as long as full ones; libhdf5 reads all of each.
+        // Nodes always have the size of full ones, and libhdf5 reads all of each.
         let whole = 8 + 2 * wide + self.width * wide + (self.width + 1) * key;
         let most = self.end.unwrap_or(u64::MAX).min(Storage::len(self.source));
         if address.checked_add(whole).is_none_or(|end| end > most) {
@@ -121,7 +121,8 @@ impl ChunkTree<'_> {
         }
     }
 
-    /// Where the keys of a node are, which rise from one end of what is around it to the other.
+    /// Returns the offsets in a node's keys; fails unless they ascend within the bounds of the
+    /// node.
     fn keys(&self, node: &BTreeV1Node, within: &PendingChunkNode) -> Result<Vec<Vec<u64>>> {
         let mut keys = Vec::with_capacity(node.keys.len());
         for key in &node.keys {

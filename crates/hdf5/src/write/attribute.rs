@@ -11,13 +11,13 @@ use super::message::{self, Space};
 /// A named value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attribute {
-    /// Its name; without NUL.
+    /// Name, without NUL.
     pub name: Cow<'static, str>,
     /// Its value.
     pub value: AttributeValue,
 }
 
-/// The values that attributes have, with the types that h5py gives them.
+/// Values of attributes, with the types that h5py gives them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttributeValue {
     /// A scalar f64.
@@ -30,21 +30,21 @@ pub enum AttributeValue {
     Text(String),
     /// Strings in one dimension.
     Texts(Vec<String>),
-    /// int64 of any shape; there are as many values as the shape has elements.
+    /// int64 of any shape, with one value per element.
     I64s(Vec<u64>, Vec<i64>),
-    /// No f64 at all, of a shape with a zero in it: what numpy makes of an empty list.
+    /// No elements of f64, with a shape that contains a zero: numpy's result for an empty list.
     NoF64(Vec<u64>),
     /// Opaque bytes in one dimension.
     Bytes(Arc<[u8]>),
 }
 
 impl Attribute {
-    /// `name` = `value`.
+    /// Creates an attribute.
     pub fn new(name: impl Into<Cow<'static, str>>, value: AttributeValue) -> Self {
         Self { name: name.into(), value }
     }
 
-    /// Bytes that it takes in a file, about.
+    /// Returns the approximate size in a file, in bytes.
     pub(super) fn len(&self) -> usize {
         use AttributeValue as V;
         let value = match &self.value {
@@ -57,7 +57,7 @@ impl Attribute {
         self.name.len() + value + 128
     }
 
-    /// The body of an attribute message; strings go to `heap`.
+    /// Returns the body of an attribute message; strings are stored in `heap`.
     pub(super) fn encode(&self, heap: &mut Heap) -> Vec<u8> {
         use AttributeValue as V;
         let (datatype, space) = match &self.value {
@@ -72,12 +72,12 @@ impl Attribute {
             V::NoF64(shape) => (Datatype::F64, Space::Simple(shape.clone())),
             V::Bytes(bytes) => (Datatype::Opaque(1), Space::Simple(vec![bytes.len() as u64])),
         };
-        // Version 1 knows ASCII names only; version 3 says which, and pads nothing.
+        // Version 1 only supports ASCII names; version 3 has an encoding, and no padding.
         let ascii = self.name.is_ascii();
         let mut out = Vec::with_capacity(128 + self.name.len());
         out.extend([if ascii { 1 } else { 3 }, 0]);
         out.u16((self.name.len() + 1) as u16);
-        // The sizes of datatype and dataspace, once they are known.
+        // The sizes of datatype and dataspace, filled in below.
         out.u32(0);
         if ascii {
             out.name(&self.name);
@@ -120,7 +120,7 @@ impl Attribute {
     }
 }
 
-/// The parts of an attribute whose sizes are said before them.
+/// The parts of an attribute that are preceded by their sizes.
 enum SizedMessage {
     Datatype,
     Dataspace,

@@ -1,6 +1,6 @@
-//! Little-endian numbers and padding, as every HDF5 structure needs them.
+//! Little-endian numbers and padding for all HDF5 structures.
 
-/// An address that means "nowhere".
+/// The undefined address.
 pub(super) const UNDEFINED: u64 = u64::MAX;
 
 pub(super) trait Put {
@@ -8,9 +8,9 @@ pub(super) trait Put {
     fn u32(&mut self, value: u32);
     fn u64(&mut self, value: u64);
     fn zeros(&mut self, count: usize);
-    /// Zeros up to the next multiple of 8.
+    /// Appends zeros up to the next multiple of 8.
     fn align(&mut self);
-    /// A name, its NUL, and zeros up to a multiple of 8 of their own.
+    /// Appends a name and its NUL, with zeros up to a multiple of 8 bytes from its start.
     fn name(&mut self, name: &str);
 }
 

@@ -6,13 +6,13 @@ use super::bytes::Put;
 use super::heap::Heap;
 use super::tree;
 
-/// Children of a node: twice the rank that every file with a superblock of version 0 has.
+/// Children per node: twice the K of every file with a superblock of version 0.
 const CHILDREN: usize = 64;
 
-/// More than any tensor has: 16 TiB in chunks of 1 MiB.
+/// More than any tensor needs: 16 TiB in chunks of 1 MiB.
 const MOST_CHUNKS: u64 = 1 << 24;
 
-/// Into how many chunks an array of `shape` is cut.
+/// Returns the number of chunks of an array of `shape`.
 pub(super) fn count(shape: &[u64], encoding: &Encoding) -> Result<usize> {
     let grid = encoding.grid(shape);
     let count = grid.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim));
@@ -25,8 +25,8 @@ pub(super) fn count(shape: &[u64], encoding: &Encoding) -> Result<usize> {
     })
 }
 
-/// Writes the B-tree of the chunks of an array of `shape`, which are stored in C order of
-/// their grid, and returns its address.
+/// Writes the B-tree of the chunks of an array of `shape`, which are stored in C order of their
+/// grid, and returns its address.
 pub(super) fn write(
     shape: &[u64],
     encoding: &Encoding,
@@ -54,7 +54,7 @@ pub(super) fn write(
             *index = 0;
         }
     }
-    // Past the last chunk: one more along the first dimension.
+    // After the last chunk: one more along the first dimension.
     let mut end = vec![0; grid.len()];
     if let (Some(end), Some(dim)) = (end.first_mut(), grid.first()) {
         *end = *dim;
@@ -65,7 +65,8 @@ pub(super) fn write(
     Ok(heap.append(&root))
 }
 
-/// Size, mask, and first element; the last number is the offset inside an element.
+/// Returns the key of a chunk: size, mask, and first element; the last number is the offset inside
+/// an element.
 fn key(len: u32, mask: u32, at: &[u64], chunk: &[u64]) -> Vec<u8> {
     let mut out = Vec::new();
     out.u32(len);

@@ -1,17 +1,17 @@
-//! Element types and how they are encoded in a file.
+//! Element types and their encoding.
 
 use statelens_checkpoint::DType;
 
 use super::bytes::Put;
 
-/// The element type of a dataset or attribute, as h5py writes numpy's; little-endian.
+/// The element type of a dataset or attribute, as h5py writes numpy's types; little-endian.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Datatype {
     /// An integer of `size` bytes.
     Int {
-        /// Bytes.
+        /// Size in bytes.
         size: u32,
-        /// Two's complement.
+        /// Whether it is in two's complement.
         signed: bool,
     },
     /// IEEE half precision.
@@ -22,11 +22,11 @@ pub enum Datatype {
     F64,
     /// An enumeration of int8, `FALSE` = 0 and `TRUE` = 1: numpy's bool.
     Bool,
-    /// A UTF-8 string of any length, kept in a global heap.
+    /// A UTF-8 string of any length, stored in a global heap.
     Text,
-    /// ASCII of that many bytes, padded with zeros: numpy's `S`.
+    /// ASCII with this number of bytes, padded with zeros: numpy's `S`.
     FixedAscii(u32),
-    /// That many bytes without a meaning: numpy's `V`.
+    /// This number of bytes without further meaning: numpy's `V`.
     Opaque(u32),
     /// A record.
     Compound {
@@ -40,25 +40,25 @@ pub enum Datatype {
 /// A field of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompoundField {
-    /// Its name.
+    /// Name of the field.
     pub name: String,
     /// Bytes from the start of the record.
     pub offset: u32,
-    /// The shape of an array in it, of at most four dimensions; empty for one value.
+    /// The shape of an array in the field, of at most four dimensions; empty for a single value.
     pub dims: Vec<u32>,
-    /// What it holds.
+    /// Type of the field.
     pub datatype: Datatype,
 }
 
-/// Dimensions of an array in a record, in version 1 of the message.
+/// The most dimensions of an array in a record, in version 1 of the message.
 const MOST_DIMENSIONS: usize = 4;
 
-/// Records within records beyond this are not written; numpy's own are two or three deep.
+/// Maximum nesting of records; those of numpy programs are two or three deep.
 const MAX_NESTING: u32 = 8;
 
 impl Datatype {
-    /// What h5py makes of a dtype; `bfloat16` becomes the int16 of its bits, as the Cerebras
-    /// library has it. `None` where HDF5 or h5py has no such type.
+    /// Returns h5py's type for a dtype; `bfloat16` becomes the int16 of its bits, as in the
+    /// Cerebras library. `None` if HDF5 or h5py has no such type.
     pub fn of(dtype: &DType) -> Option<Self> {
         Self::within(dtype, 0)
     }
@@ -73,7 +73,7 @@ impl Datatype {
             DType::U64 => int(8, false),
             DType::I8 => int(1, true),
             DType::I16 => int(2, true),
-            // An attribute of the dataset says what the bits are; a field has none.
+            // An attribute of the dataset records the real dtype; fields have no attributes.
             DType::BF16 if nesting == 0 => int(2, true),
             DType::I32 => int(4, true),
             DType::I64 => int(8, true),
@@ -124,7 +124,7 @@ impl Datatype {
         Self::Compound { size: 2 * size, fields: vec![field("r", 0), field("i", size)] }
     }
 
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub fn size(&self) -> u32 {
         match self {
             Self::Bool => 1,
@@ -143,7 +143,7 @@ impl Datatype {
     pub(super) fn encode_into(&self, out: &mut Vec<u8>) {
         let (class, bits) = match self {
             Self::Int { signed, .. } => (0, u32::from(*signed) << 3),
-            // Mantissas are normalised with the leading bit implied; the sign is the last bit.
+            // Mantissas are normalised with an implied leading bit; the sign is the last bit.
             Self::F16 => (1, 0x0f20),
             Self::F32 => (1, 0x1f20),
             Self::F64 => (1, 0x3f20),
@@ -169,8 +169,8 @@ impl Datatype {
                 for CompoundField { name, offset, dims, datatype } in fields {
                     out.name(name);
                     out.u32(*offset);
-                    // A version-1 member carries an array shape of its own: the number of dimensions, eleven
-                    // bytes that are not used, four dimensions.
+                    // A version-1 member has its own array shape: the number of dimensions, eleven
+                    // unused bytes, four dimensions.
                     out.push(dims.len() as u8);
                     out.zeros(11);
                     dims.iter().for_each(|dim| out.u32(*dim));
@@ -189,7 +189,8 @@ impl Datatype {
     }
 }
 
-/// Precision, then exponent and mantissa (position, size each), then the exponent's bias.
+/// Appends precision, then exponent and mantissa (position and size each), then the exponent's
+/// bias.
 fn float(out: &mut Vec<u8>, precision: u16, parts: [u8; 4], bias: u32) {
     out.u16(0);
     out.u16(precision);

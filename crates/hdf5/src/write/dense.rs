@@ -1,16 +1,15 @@
-//! Dense attribute storage: for attributes of more than 64 KiB, which fit no message, and for more
-//! of them than a header of version 1 can count.
+//! Dense attribute storage, for attributes of more than 64 KiB, which don't fit in a message, and
+//! for more attributes than a header of version 1 can count.
 //!
-//! Every attribute is a "huge" object of a fractal heap, that is, it stands anywhere in the
-//! file; one version-2 B-tree finds the objects by number, another the attributes by the hash
-//! of their name.
+//! Every attribute is a "huge" object of a fractal heap, which may be anywhere in the file. One
+//! version-2 B-tree finds the objects by number, another the attributes by the hash of their name.
 
 use super::bytes::{Put, UNDEFINED};
 use super::heap::Heap;
 use statelens_checkpoint::order;
 
 /// Stores attributes, as name and encoded message, and returns the body of the attribute info
-/// message that finds them.
+/// message for them.
 pub(super) fn store(attributes: &[(&str, Vec<u8>)], heap: &mut Heap) -> Vec<u8> {
     let mut objects = Vec::new();
     let mut names = Vec::new();
@@ -22,11 +21,12 @@ pub(super) fn store(attributes: &[(&str, Vec<u8>)], heap: &mut Heap) -> Vec<u8> 
         objects.u64(number);
         names.push((checksum(name.as_bytes()), *name, number));
     }
-    // Names of one hash stand in their own order.
+    // Names with the same hash are sorted by name.
     order::natural(&mut names);
     let mut by_name = Vec::new();
     for (hash, _, number) in names {
-        // A heap ID: a huge object, by its number; then flags and creation order, not kept.
+        // A heap ID: a huge object, by its number; then flags and creation order, which are not
+        // tracked.
         by_name.u64(0x10 | number << 8);
         by_name.push(0);
         by_name.u32(0);
@@ -41,7 +41,7 @@ pub(super) fn store(attributes: &[(&str, Vec<u8>)], heap: &mut Heap) -> Vec<u8> 
     info
 }
 
-/// A fractal heap without managed objects; its parameters are those of the HDF5 library.
+/// Writes a fractal heap without managed objects, with the parameters of the HDF5 library.
 fn fractal_heap(count: u64, total: u64, objects: u64, heap: &mut Heap) -> u64 {
     let mut out = Vec::from(*b"FRHP\0");
     // Length of IDs, of filters; checksums in direct blocks; the largest managed object.
@@ -55,11 +55,11 @@ fn fractal_heap(count: u64, total: u64, objects: u64, heap: &mut Heap) -> u64 {
     for value in [0, UNDEFINED, 0, 0, 0, 0] {
         out.u64(value);
     }
-    // Size and number of huge, then of tiny objects.
+    // Size and number of huge objects, then of tiny objects.
     for value in [total, count, 0, 0] {
         out.u64(value);
     }
-    // The table of blocks that there would be.
+    // The parameters of the doubling table, which is empty.
     out.u16(4);
     out.u64(1024);
     out.u64(1 << 16);
@@ -71,22 +71,22 @@ fn fractal_heap(count: u64, total: u64, objects: u64, heap: &mut Heap) -> u64 {
     heap.append(&out)
 }
 
-/// Bytes of a node of a tree that is more than one small leaf.
+/// Bytes of a node, for trees larger than one small leaf.
 const NODE: usize = 1 << 16;
-/// Bytes of a node around its records: signature, version, type, checksum.
+/// Bytes of a node besides its records: signature, version, type, checksum.
 const AROUND: usize = 10;
 
-/// The most attributes that trees of two levels find: those of the longer records.
+/// The most attributes in trees of two levels, limited by the longer records.
 pub(super) const MOST: usize = {
     let leaf = (NODE - AROUND) / 24;
     let root = (NODE - AROUND - POINTER) / (24 + POINTER);
     root * leaf
 };
 
-/// Bytes of what an inner node says of a child: its address, and how many records it has.
+/// Bytes per child in an inner node: its address, and its number of records.
 const POINTER: usize = 8 + 2;
 
-/// A version-2 B-tree: one leaf, or a root above leaves that are all but full. There are at most
+/// Writes a version-2 B-tree: one leaf, or a root above nearly full leaves. There must be at most
 /// [`MOST`] records.
 fn tree(kind: u8, record: u16, records: &[u8], heap: &mut Heap) -> u64 {
     let size = usize::from(record);
@@ -96,7 +96,7 @@ fn tree(kind: u8, record: u16, records: &[u8], heap: &mut Heap) -> u64 {
     let (root, in_root, depth) = match count <= most {
         true => (leaf(kind, records, node, heap), count, 0),
         false => {
-            // One record stands between two leaves.
+            // There is one record between two leaves.
             let leaves = (count + 1).div_ceil(most + 1);
             let (each, more) = ((count + 1 - leaves) / leaves, (count + 1 - leaves) % leaves);
             let mut between = Vec::new();
@@ -106,7 +106,7 @@ fn tree(kind: u8, record: u16, records: &[u8], heap: &mut Heap) -> u64 {
                 let here = each + usize::from(number < more);
                 let (now, later) = rest.split_at(here * size);
                 children.u64(leaf(kind, now, node, heap));
-                // In as many bytes as it takes to count the records of a full leaf.
+                // The field has as many bytes as needed to count the records of a full leaf.
                 children.u16(here as u16);
                 let (one, later) = later.split_at(size.min(later.len()));
                 between.extend_from_slice(one);
@@ -143,8 +143,8 @@ fn leaf(kind: u8, records: &[u8], node: usize, heap: &mut Heap) -> u64 {
     heap.append(&leaf)
 }
 
-/// Bob Jenkins' lookup3 (`hashlittle`, initial value 0): the checksum of every newer structure
-/// of HDF5, and the hash of names.
+/// Computes Bob Jenkins' lookup3 (`hashlittle`, initial value 0), the checksum of every newer
+/// structure of HDF5, and the hash of names.
 pub(super) fn checksum(bytes: &[u8]) -> u32 {
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let (mut a, mut b, mut c) = (start, start, start);
@@ -174,13 +174,13 @@ pub(super) fn checksum(bytes: &[u8]) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// One step of the mixing: `x -= z; x ^= rot(z, shift); z += y`.
+/// Performs one step of the mixing: `x -= z; x ^= rot(z, shift); z += y`.
 fn mix(x: &mut u32, z: &mut u32, y: &mut u32, shift: u32) {
     *x = x.wrapping_sub(*z) ^ z.rotate_left(shift);
     *z = z.wrapping_add(*y);
 }
 
-/// Up to 12 bytes as three little-endian words, missing ones zero.
+/// Returns up to 12 bytes as three little-endian words, padded with zeros.
 fn words(bytes: &[u8]) -> [u32; 3] {
     let mut padded = [0; 12];
     padded[..bytes.len()].copy_from_slice(bytes);
@@ -194,7 +194,7 @@ fn words(bytes: &[u8]) -> [u32; 3] {
 mod tests {
     use super::*;
 
-    /// The values that lookup3.c itself documents.
+    /// The values documented in lookup3.c.
     #[test]
     fn checksum_is_lookup3() {
         assert_eq!(checksum(b""), 0xdeadbeef);

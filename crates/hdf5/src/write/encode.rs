@@ -1,4 +1,4 @@
-//! Filters, and the encoders that apply them chunk by chunk.
+//! Filters, and the encoders that apply them to each chunk.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use flate2::{Compress, Compression, FlushCompress, Status};
 use statelens_checkpoint::{Encode, Encoding, Error, Result};
 
-/// What is done to the chunks of a dataset.
+/// A filter pipeline for the chunks of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// The registered filter 32004, with the one parameter 0, as hdf5plugin writes it.
+    /// The registered filter 32004 with the single parameter 0, as written by hdf5plugin.
     Lz4,
     /// Shuffle, then deflate at this level (1 to 9).
     Deflate(u32),
@@ -22,8 +22,8 @@ pub(super) struct PipelineFilter {
     pub(super) parameters: Vec<u32>,
 }
 
-/// The size of chunks before they are encoded: large enough that few are needed, small enough
-/// to be held a few at a time.
+/// The size of chunks before encoding: large enough that few are needed, small enough to hold
+/// several in memory.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 impl Filter {
@@ -41,8 +41,8 @@ impl Filter {
         }
     }
 
-    /// How an array of `shape` is cut into chunks and encoded. `shape` has at least one
-    /// dimension and no zero.
+    /// Returns how an array of `shape` is split into chunks and encoded. `shape` must have at least
+    /// one dimension and no zero.
     pub fn encoding(self, shape: &[u64], itemsize: u32) -> Encoding {
         let encoder: Arc<dyn Encode> = match self {
             Self::Lz4 => Arc::new(Lz4),
@@ -52,8 +52,8 @@ impl Filter {
     }
 }
 
-/// The largest run of the C order that is not over [`CHUNK_BYTES`], the cut dimension divided
-/// evenly so that little is padding.
+/// Returns the largest chunk that is contiguous in C order and at most [`CHUNK_BYTES`]. The split
+/// dimension is divided evenly to minimise padding.
 fn chunk_shape(shape: &[u64], itemsize: u64) -> Vec<u64> {
     let mut chunk = vec![1; shape.len()];
     let mut room = (CHUNK_BYTES / itemsize.max(1)).max(1);
@@ -72,11 +72,11 @@ struct Lz4;
 
 /// Size of the chunk and of a block, big-endian, before the blocks.
 const LZ4_HEADER: usize = 12;
-/// A compressed size, big-endian, before each block.
+/// Compressed size, big-endian, before each block.
 const LZ4_BLOCK_HEADER: usize = 4;
 
 impl Encode for Lz4 {
-    /// One block for the whole chunk; as it is where that is not larger.
+    /// Writes one block for the whole chunk; uncompressed if that is not larger.
     fn encode(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<u32> {
         let len = u32::try_from(plain.len())
             .map_err(|_| Error::unsupported("an LZ4 block of 4 GiB or more"))?;
@@ -111,11 +111,11 @@ struct Deflate {
     itemsize: usize,
 }
 
-/// Both filters of the pipeline were skipped.
+/// The mask for skipping both filters of the pipeline.
 const BOTH_SKIPPED: u32 = 0b11;
 
 impl Encode for Deflate {
-    /// A zlib stream of the shuffled bytes; the plain bytes where that is not smaller.
+    /// Writes a zlib stream of the shuffled bytes, or the plain bytes if that is not larger.
     fn encode(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<u32> {
         let start = out.len();
         let shuffled = shuffle(plain, self.itemsize);
@@ -134,13 +134,13 @@ impl Encode for Deflate {
 }
 
 thread_local! {
-    /// What deflates on this thread, with its level. Its state is kept from chunk to chunk: it takes 300 kB with
-    /// an alignment of its own, and where such blocks come and go among small ones, the system's allocator finds
-    /// few of them again, so that memory would grow with the number of chunks.
+    /// This thread's compressor, with its level. Its state is reused for all chunks: it takes 300
+    /// kB with an alignment of its own, and if such blocks come and go among small ones, the
+    /// system's allocator reuses few of them, so that memory would grow with the number of chunks.
     static COMPRESSOR: RefCell<Option<(u32, Compress)>> = const { RefCell::new(None) };
 }
 
-/// Room that is made for what a stream gives out next.
+/// Room reserved for the next output of the stream.
 const DEFLATED_STEP: usize = 32 << 10;
 
 /// Appends a zlib stream of `plain` to `out`.
@@ -166,8 +166,8 @@ fn deflate(level: u32, plain: &[u8], out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-/// The first bytes of all elements, then the second bytes, and so on. What is left at the end
-/// stays as it is.
+/// Returns the first bytes of all elements, then the second bytes, and so on. A partial element at
+/// the end is unchanged.
 fn shuffle(plain: &[u8], itemsize: usize) -> Vec<u8> {
     let count = plain.len() / itemsize.max(1);
     let mut out = Vec::with_capacity(plain.len());

@@ -1,4 +1,4 @@
-//! Groups of the old style: symbol tables, sorted leaves below a version-1 B-tree.
+//! Old-style groups: symbol tables, with sorted leaves below a version-1 B-tree.
 
 use super::attribute::Attribute;
 use super::bytes::Put;
@@ -7,7 +7,7 @@ use super::heap::Heap;
 use super::message::{Messages, kind};
 use super::tree;
 
-/// Symbols in a leaf and children of a tree node: twice the two ranks in the superblock.
+/// Half the symbols per leaf and half the children per tree node, as in the superblock.
 pub(super) const LEAF_RANK: u16 = 4;
 pub(super) const TREE_RANK: u16 = 16;
 const SYMBOLS: usize = 2 * LEAF_RANK as usize;
@@ -16,20 +16,20 @@ const CHILDREN: usize = 2 * TREE_RANK as usize;
 const HEAP_HEADER: usize = 32;
 const NODE: usize = 24 + 8 * (2 * CHILDREN + 1);
 const LEAF: usize = 8 + 40 * SYMBOLS;
-/// The object header: its prefix and two messages of 16 bytes each.
+/// Size of the object header: its prefix and two messages of 16 bytes each.
 const HEADER: usize = 16 + 2 * 24;
 
-/// The most attributes whose messages a header of version 1 can count.
+/// The most attributes that a header of version 1 can count.
 const MOST_COUNTED: usize = 65_533;
-/// The most attributes of a group: more than a header can count are stored densely.
+/// The most attributes of a group. If a header can't count them, they are stored densely.
 pub(super) const MOST_ATTRIBUTES: usize = dense::MOST;
 
-/// The parts of a group that others point to, side by side, so that one position finds all:
+/// The parts of a group that others refer to, side by side, so that one position locates all:
 /// header of the local heap, root of the B-tree, object header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GroupRef(usize);
 
-/// What a name of a group stands for.
+/// The target of a link.
 pub(super) enum LinkTarget {
     /// A dataset's object header.
     Dataset(u64),
@@ -38,19 +38,20 @@ pub(super) enum LinkTarget {
 }
 
 impl GroupRef {
-    /// Sets room aside.
+    /// Reserves room for a group.
     pub(super) fn reserve(heap: &mut Heap) -> Self {
         Self(heap.reserve(HEAP_HEADER + NODE + HEADER))
     }
 
-    /// Object header, B-tree, local heap, of a group whose place is at `start` of the file.
+    /// Returns the addresses of object header, B-tree and local heap of a group at `start` of the
+    /// file.
     pub(super) fn addresses(start: u64) -> (u64, u64, u64) {
         let tree = start + HEAP_HEADER as u64;
         (tree + NODE as u64, tree, start)
     }
 }
 
-/// Writes a group into its place. `links` are sorted by the bytes of their names.
+/// Writes a group to its reserved place. `links` must be sorted by the bytes of their names.
 pub(super) fn write(
     group: GroupRef,
     links: &[(&str, LinkTarget)],
@@ -99,7 +100,7 @@ pub(super) fn write(
     if attributes.len() > MOST_COUNTED {
         let named: Vec<_> = attributes.iter().map(|one| (&*one.name, one.encode(heap))).collect();
         messages.push(kind::ATTRIBUTE_INFO, 0, dense::store(&named, heap));
-        // Shorter than that of version 1.
+        // It is shorter than a header of version 1.
         return heap.fill(group.0 + HEAP_HEADER + NODE, &messages.header_v2());
     }
     let mut more = Messages::default();
@@ -114,13 +115,13 @@ pub(super) fn write(
         continuation.u64(block.len() as u64);
         messages.push(kind::CONTINUATION, 0, continuation);
     } else {
-        // Nothing, in the same room.
+        // An empty message of the same size.
         messages.push(0, 0, vec![0; 16]);
     }
     heap.fill(group.0 + HEAP_HEADER + NODE, &messages.header(more.count(), 1));
 }
 
-/// A symbol table entry after its name. What is known of a group is repeated in it.
+/// Appends a symbol table entry without its name. For a group, it caches the group's addresses.
 fn entry(out: &mut Vec<u8>, target: &LinkTarget, heap: &Heap) {
     match target {
         LinkTarget::Dataset(address) => {
@@ -131,7 +132,7 @@ fn entry(out: &mut Vec<u8>, target: &LinkTarget, heap: &Heap) {
     }
 }
 
-/// The entry of the group whose place is at `start` of the file.
+/// Appends the entry of the group at `start` of the file.
 pub(super) fn group_entry(out: &mut Vec<u8>, start: u64) {
     let (header, tree, names) = GroupRef::addresses(start);
     out.u64(header);

@@ -1,11 +1,11 @@
-//! The block of metadata that grows, and the global heap collections in it.
+//! The metadata block of a file, and the global heap collections in it.
 
 use statelens_checkpoint::{Result, room};
 
 use super::bytes::Put;
 
-/// Everything in a file but its superblock and its data: one block, which knows where in the
-/// file it begins, and where in it strings of variable length are kept.
+/// Everything in a file except its superblock and data: one growing block with a known address.
+/// Strings of variable length are stored in it, in collections.
 pub(super) struct Heap {
     base: u64,
     /// The block so far; every structure in it begins at a multiple of 8.
@@ -14,7 +14,7 @@ pub(super) struct Heap {
     next_size: usize,
 }
 
-/// A global heap collection that has room left.
+/// A global heap collection with room left.
 struct Collection {
     start: usize,
     size: usize,
@@ -24,24 +24,24 @@ struct Collection {
 
 const COLLECTION_HEADER: usize = 16;
 const OBJECT_HEADER: usize = 16;
-/// No collection is smaller: the HDF5 library refuses it.
+/// The minimum size of a collection, which the HDF5 library enforces.
 const SMALLEST: usize = 4096;
-/// Collections grow up to this. Reading one string reads its whole collection.
+/// Collections grow up to this size. Reading one string reads its whole collection.
 const USUAL: usize = 1 << 16;
 
 impl Heap {
-    /// A block at byte `base` of the file, a multiple of 8. It begins with `lead` zeros, also a
-    /// multiple of 8.
+    /// Creates a block at byte `base` of the file, a multiple of 8. It begins with `lead` zeros,
+    /// also a multiple of 8.
     pub(super) fn new(base: u64, lead: usize) -> Self {
         Self { base, bytes: vec![0; lead], open: None, next_size: SMALLEST }
     }
 
-    /// Makes room for so many more bytes, and some.
+    /// Reserves room for `bytes` more bytes, and some extra.
     pub(super) fn room(&mut self, bytes: u64) -> Result<()> {
         room::make_room(&mut self.bytes, bytes.saturating_add(64 << 10))
     }
 
-    /// Where in the file a position in the block is.
+    /// Returns the address in the file of a position in the block.
     pub(super) fn address(&self, position: usize) -> u64 {
         self.base + position as u64
     }
@@ -62,12 +62,12 @@ impl Heap {
         position
     }
 
-    /// Fills in what was reserved.
+    /// Fills in bytes that were reserved.
     pub(super) fn fill(&mut self, position: usize, structure: &[u8]) {
         self.bytes[position..position + structure.len()].copy_from_slice(structure);
     }
 
-    /// Keeps a string in the global heap and appends the reference to it to `out`.
+    /// Stores a string in the global heap and appends the reference to it to `out`.
     pub(super) fn put(&mut self, text: &[u8], out: &mut Vec<u8>) {
         out.u32(text.len() as u32);
         if text.is_empty() {
@@ -78,7 +78,7 @@ impl Heap {
         let need = OBJECT_HEADER + text.len().next_multiple_of(8);
         let fits = |open: &Collection| open.used + need <= open.size && open.objects < u16::MAX;
         if need > USUAL / 2 {
-            // Large strings have a collection each; the open one stays open.
+            // Large strings have a collection each; the open collection remains open.
             let mut own = self.collection((COLLECTION_HEADER + need).max(SMALLEST));
             self.write(&mut own, text, need, out);
             self.close(&own);
@@ -99,7 +99,7 @@ impl Heap {
         self.open = Some(open);
     }
 
-    /// The finished block.
+    /// Returns the finished block.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if let Some(open) = self.open.take() {
             self.close(&open);
@@ -128,7 +128,7 @@ impl Heap {
         out.u32(u32::from(into.objects));
     }
 
-    /// What is left is object 0, the free space; less than a header is not written.
+    /// Writes the remaining free space as object 0, unless it is smaller than a header.
     fn close(&mut self, full: &Collection) {
         let left = full.size - full.used;
         if left >= OBJECT_HEADER {

@@ -7,7 +7,7 @@ use super::encode::Filter;
 /// The dataspace of a dataset or attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Space {
-    /// No element: h5py's `Empty`.
+    /// No elements: h5py's `Empty`.
     Null,
     /// One element without dimensions.
     Scalar,
@@ -34,7 +34,7 @@ pub(super) struct Messages(Vec<Message>);
 
 struct Message {
     kind: u16,
-    /// 1: never changes.
+    /// 1: constant.
     flags: u8,
     body: Vec<u8>,
 }
@@ -48,14 +48,14 @@ impl Messages {
         self.0.len()
     }
 
-    /// Where in a header of version 1 the body of the first message of a kind begins.
+    /// Returns the offset in a header of version 1 of the body of the first message of a kind.
     pub(super) fn position(&self, kind: u16) -> usize {
         let before = self.0.iter().take_while(|message| message.kind != kind);
         let sizes = before.map(|message| MESSAGE_HEADER + message.body.len().next_multiple_of(8));
         HEADER + sizes.sum::<usize>() + MESSAGE_HEADER
     }
 
-    /// As they stand in a header, or a continuation of one, of version 1.
+    /// Encodes the messages for a header, or a continuation block, of version 1.
     pub(super) fn encode(&self) -> Vec<u8> {
         let size = self.0.iter().map(|message| MESSAGE_HEADER + message.body.len() + 7).sum();
         let mut out = Vec::with_capacity(size);
@@ -69,7 +69,7 @@ impl Messages {
         out
     }
 
-    /// A header of version 1 of these messages; `elsewhere` more are in continuations.
+    /// Returns a header of version 1 with these messages; `elsewhere` more are in continuations.
     pub(super) fn header(&self, elsewhere: usize, links: u32) -> Vec<u8> {
         let messages = self.encode();
         let mut out = vec![1, 0];
@@ -81,8 +81,8 @@ impl Messages {
         out
     }
 
-    /// A header of version 2, for a dataset whose attributes are stored densely. It counts
-    /// links in a message; one link needs none.
+    /// Returns a header of version 2, for a dataset whose attributes are stored densely. Its link
+    /// count would be a message, which is not needed for a single link.
     pub(super) fn header_v2(&self) -> Vec<u8> {
         let size: usize = self.0.iter().map(|message| 4 + message.body.len()).sum();
         let mut out = Vec::from(*b"OHDR\x02\x02");
@@ -98,14 +98,14 @@ impl Messages {
     }
 }
 
-/// Bytes before the messages of a header of version 1, and before the body of each.
+/// Bytes before the messages of a header of version 1, and before the body of each message.
 const HEADER: usize = 16;
 const MESSAGE_HEADER: usize = 8;
 
-/// The largest body of a message, a multiple of 8 in 16 bits.
+/// The largest body of a message: a multiple of 8 that fits in 16 bits.
 pub(super) const LARGEST: usize = 0xfff8;
 
-/// Appends the body of a dataspace message. Version 1 knows no null.
+/// Appends the body of a dataspace message. Version 1 has no null dataspace.
 pub(super) fn dataspace(space: &Space, out: &mut Vec<u8>) {
     let dims: &[u64] = match space {
         Space::Null => return out.extend([2, 0, 0, 2]),
@@ -114,19 +114,19 @@ pub(super) fn dataspace(space: &Space, out: &mut Vec<u8>) {
     };
     out.extend([1, dims.len() as u8, u8::from(!dims.is_empty()), 0]);
     out.u32(0);
-    // Sizes, then the largest sizes they may grow to: the same.
+    // The dimensions, then the maximum dimensions, which are the same.
     for dim in dims.iter().chain(dims) {
         out.u64(*dim);
     }
 }
 
-/// A fill value message: the default, written where something is stored. `allocate` is when
-/// space is set aside: 2 late, 3 chunk by chunk.
+/// Returns a fill value message: the default value, written if storage is allocated. `allocate` is
+/// the time of allocation: 2 late, 3 chunk by chunk.
 pub(super) fn fill_value(allocate: u8) -> Vec<u8> {
     vec![2, allocate, 2, 1, 0, 0, 0, 0]
 }
 
-/// A layout message of one run of bytes.
+/// Returns a layout message for contiguous data.
 pub(super) fn contiguous(address: u64, len: u64) -> Vec<u8> {
     let mut out = vec![3, 1];
     out.u64(address);
@@ -134,10 +134,10 @@ pub(super) fn contiguous(address: u64, len: u64) -> Vec<u8> {
     out
 }
 
-/// Where in a contiguous layout message the address stands.
+/// The offset of the address in a contiguous layout message.
 pub(super) const CONTIGUOUS_ADDRESS: usize = 2;
 
-/// A layout message of chunks that the B-tree at `address` finds.
+/// Returns a layout message for chunks indexed by the B-tree at `address`.
 pub(super) fn chunked(address: u64, chunk: &[u64], itemsize: u32) -> Vec<u8> {
     let mut out = vec![3, 2, chunk.len() as u8 + 1];
     out.u64(address);
@@ -148,7 +148,7 @@ pub(super) fn chunked(address: u64, chunk: &[u64], itemsize: u32) -> Vec<u8> {
     out
 }
 
-/// A filter pipeline message.
+/// Returns a filter pipeline message.
 pub(super) fn filters(filter: Filter, datatype: &Datatype) -> Vec<u8> {
     let stages = filter.stages(datatype.size());
     let mut out = vec![1, stages.len() as u8];
@@ -157,7 +157,7 @@ pub(super) fn filters(filter: Filter, datatype: &Datatype) -> Vec<u8> {
         out.u16(stage.id);
         let name = stage.name.len();
         out.u16(if name == 0 { 0 } else { (name + 1).next_multiple_of(8) as u16 });
-        // Optional: a chunk that it does not shrink may go without.
+        // Optional: may be skipped for a chunk that it does not shrink.
         out.u16(1);
         out.u16(stage.parameters.len() as u16);
         if name > 0 {

@@ -1,10 +1,10 @@
-//! Planning HDF5 files.
+//! Plans HDF5 files.
 //!
-//! What h5py writes by default, so that everything opens it: superblock 0, groups as symbol
+//! The format is h5py's default, so that everything opens it: superblock 0, groups as symbol
 //! tables, object headers 1, strings in global heaps. Without a filter every size is known from
-//! shapes and dtypes, so the whole structure stands first and the data follows it. With one, the
-//! data comes first, then the structure that says where the chunks came to lie, and the
-//! superblock is made last. Structures follow the HDF5 File Format Specification, version 3.0.
+//! shapes and dtypes, so the structure comes first, followed by the data. With a filter the data
+//! comes first, then the structure with the addresses of the chunks, and the superblock is made
+//! last. Structures follow the HDF5 File Format Specification, version 3.0.
 
 mod attribute;
 mod bytes;
@@ -15,7 +15,7 @@ mod encode;
 mod group;
 mod heap;
 mod message;
-/// Bytes that attributes take in a file, about.
+/// Returns the approximate size of attributes in a file, in bytes.
 fn len_of(attributes: &[Attribute]) -> u64 {
     attributes.iter().map(|attribute| attribute.len() as u64).sum()
 }
@@ -40,17 +40,17 @@ use bytes::{Put, UNDEFINED};
 use heap::Heap;
 use message::{Messages, kind};
 
-/// A file to be planned.
+/// A file to plan.
 #[derive(Debug, Default)]
 pub struct FilePlan {
-    /// The attributes of the root group.
+    /// Attributes of the root group.
     pub attributes: Vec<Attribute>,
     datasets: Vec<(Dataset, u32)>,
-    /// The root group first; a group stands before those in it.
+    /// The root group first; a group comes before those in it.
     groups: Vec<BTreeMap<String, PlannedLink>>,
 }
 
-/// Which dataset of a [`FilePlan`].
+/// A dataset of a [`FilePlan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatasetId(usize);
 
@@ -60,14 +60,14 @@ enum PlannedLink {
     Dataset(DatasetId),
 }
 
-/// A dataset to be planned.
+/// A dataset to plan.
 #[derive(Debug)]
 pub struct Dataset {
-    /// Its element type.
+    /// Element type.
     pub datatype: Datatype,
-    /// Its shape.
+    /// Shape.
     pub space: Space,
-    /// Its elements; there are as many bytes as datatype and shape say.
+    /// Elements; their size must match datatype and shape.
     pub content: Content,
     /// Its attributes.
     pub attributes: Vec<Attribute>,
@@ -76,9 +76,9 @@ pub struct Dataset {
 /// The elements of a dataset.
 #[derive(Debug)]
 pub enum Content {
-    /// There are none: the shape is null.
+    /// No elements: the shape is null.
     None,
-    /// A few bytes that are known.
+    /// A few known bytes.
     Bytes(Vec<u8>),
     /// The logical bytes of a tensor of the plan's source.
     Tensor(TensorId),
@@ -87,20 +87,20 @@ pub enum Content {
 /// A planned file.
 #[derive(Debug)]
 pub struct PlannedSegments {
-    /// The parts of the file.
+    /// Parts of the file.
     pub segments: Vec<Segment>,
-    /// See [`statelens_checkpoint::PlannedFile::head_last`].
+    /// As [`statelens_checkpoint::PlannedFile::head_last`].
     pub head_last: bool,
 }
 
 impl FilePlan {
-    /// A file with an empty root group.
+    /// Creates a file with an empty root group.
     pub fn new() -> Self {
         Self { groups: vec![BTreeMap::new()], ..Self::default() }
     }
 
-    /// Adds a dataset at a path, as h5py takes it: `/` makes groups, one in front, doubled ones
-    /// and `.` mean nothing. The error says why there can be none there.
+    /// Adds a dataset at a path, with h5py's rules: `/` creates groups; a leading `/`, repeated
+    /// ones and `.` are ignored. Fails if no dataset can be put there.
     pub fn add(&mut self, path: &str, dataset: Dataset) -> Result<DatasetId> {
         if let Space::Simple(shape) = &dataset.space
             && shape.len() > MOST_DIMENSIONS
@@ -125,7 +125,7 @@ impl FilePlan {
         Ok(())
     }
 
-    /// Plans the file. With a filter, arrays of 4 KiB and more are cut into chunks and encoded.
+    /// Plans the file. With a filter, arrays of 4 KiB and more are split into chunks and encoded.
     pub fn plan(self, filter: Option<Filter>) -> Result<PlannedSegments> {
         if self.attributes.len() > group::MOST_ATTRIBUTES {
             return Err(Error::unsupported(format!(
@@ -206,7 +206,7 @@ impl FilePlan {
 
     fn structure_last(self, filter: Filter) -> Result<PlannedSegments> {
         let mut segments = vec![Segment::Zeros(SUPERBLOCK)];
-        // The segment of each dataset's data, and how it is encoded, into how many chunks.
+        // The segment of each dataset's data, its encoding, and its number of chunks.
         let mut places = room::vec(self.datasets.len() as u64)?;
         let mut most = 0;
         for (dataset, _) in &self.datasets {
@@ -228,7 +228,7 @@ impl FilePlan {
         }
         let last = segments.len();
 
-        // Only the number of chunks decides how long the structure is, not where they are.
+        // The size of the structure depends only on the number of chunks, not on their addresses.
         let anywhere = vec![StoredChunk { offset: 0, len: 0, mask: 0 }; most];
         let mut heap = Heap::new(0, 0);
         self.structure(&mut heap, &|index| match &places[index] {
@@ -237,7 +237,7 @@ impl FilePlan {
             }
             _ => DataPlacement::Later,
         })?;
-        // It begins at a multiple of 8, whatever is before it.
+        // The structure begins at a multiple of 8.
         let len = heap.finish().len() as u64 + 7;
 
         let make = move |outcomes: &Outcomes<'_>| {
@@ -272,9 +272,9 @@ impl FilePlan {
         Ok(PlannedSegments { segments, head_last: true })
     }
 
-    /// Everything but superblock and data, the root group's place first. `stored` says where a
-    /// dataset's data is. Returns the positions in the block where the addresses of data that
-    /// comes later are to be filled in.
+    /// Writes everything except superblock and data, the root group first. `stored` returns the
+    /// location of a dataset's data. Returns the positions in the block of addresses that must be
+    /// filled in for data that follows.
     fn structure<'a>(
         &self,
         heap: &mut Heap,
@@ -310,18 +310,18 @@ impl FilePlan {
     }
 }
 
-/// Where a dataset's data is.
+/// The location of a dataset's data.
 enum DataPlacement<'a> {
-    /// In one run, to be placed once the structure is complete.
+    /// Contiguous, placed once the structure is complete.
     Later,
-    /// In one run from here.
+    /// Contiguous at this address.
     At(u64),
     /// In chunks.
     Chunks { encoding: &'a Encoding, filter: Filter, chunks: &'a [StoredChunk] },
 }
 
 impl Dataset {
-    /// Number of bytes of its elements.
+    /// Returns the bytes of the elements.
     fn nbytes(&self) -> Result<u64> {
         let count = match &self.space {
             Space::Null => 0,
@@ -335,8 +335,8 @@ impl Dataset {
         count.checked_mul(u64::from(self.datatype.size())).ok_or_else(too_large)
     }
 
-    /// Writes its object header, with all that this points to. Returns its address, and the
-    /// position in the block of the data's address if that is still open.
+    /// Writes the object header, with everything that it refers to. Returns its address, and the
+    /// position in the block of the data's address if that is not known yet.
     fn write(
         &self,
         stored: DataPlacement<'_>,
@@ -394,27 +394,26 @@ impl Dataset {
     }
 }
 
-/// Arrays of fewer bytes are not cut into chunks: an index of chunks takes up to 2 KiB.
+/// Smaller arrays are not split into chunks: an index of chunks takes up to 2 KiB.
 const LEAST_CHUNKED: u64 = 4096;
-/// Bytes of a name and an address in the list of a group, about, and of what is made of that.
+/// Approximate bytes of a name and an address in a group, including the structures for them.
 const LINK: u64 = 128;
 
 /// Bytes of the superblock.
 const SUPERBLOCK: u64 = 96;
 const MOST_DIMENSIONS: usize = 32;
-/// The rest of an attribute message, as we write them on the root group, takes less than what
-/// this leaves.
+/// Leaves enough room for the rest of an attribute message of the root group.
 const LONGEST_NAME: usize = 65_000;
 
-/// The superblock, version 0, of a file of `end` bytes whose root group's place is at `root`.
+/// Returns the superblock, version 0, of a file of `end` bytes whose root group is at `root`.
 fn superblock(root: u64, end: u64) -> Vec<u8> {
     let mut out = Vec::from(*b"\x89HDF\r\n\x1a\n");
-    // Versions of everything, sizes of offsets and lengths.
+    // Versions of all structures, sizes of offsets and lengths.
     out.extend([0, 0, 0, 0, 0, 8, 8, 0]);
     out.u16(group::LEAF_RANK);
     out.u16(group::TREE_RANK);
     out.u32(0);
-    // Base address, free space, end of the file, driver information.
+    // Base address, free space, end of file, driver information.
     for value in [0, UNDEFINED, end, UNDEFINED] {
         out.u64(value);
     }
@@ -427,7 +426,7 @@ fn data(tensor: TensorId, encoding: Option<Encoding>) -> Segment {
     Segment::Data(Data { tensor, checksum: Checksum::None, encoding })
 }
 
-/// The groups on the way, and the name.
+/// Splits a path into its groups and the name.
 fn split(path: &str) -> Result<(Vec<&str>, &str)> {
     if path.contains('\0') {
         return Err(Error::refused(format!("`{}` holds a NUL", path.escape_default())));

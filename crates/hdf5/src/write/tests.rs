@@ -1,4 +1,4 @@
-//! Planned files, run in memory and read back through `hdf5-reader`.
+//! Runs planned files in memory and reads them back with `hdf5-reader`.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn run(planned: &PlannedSegments, tensors: &[(Vec<u64>, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// Cuts into chunks the plain way: element by element.
+/// A simple reference for splitting into chunks: element by element.
 fn encode(encoding: &Encoding, shape: &[u64], bytes: &[u8], out: &mut Vec<u8>) -> Vec<StoredChunk> {
     let grid = encoding.grid(shape);
     let item = bytes.len() / shape.iter().product::<u64>() as usize;
@@ -210,7 +210,7 @@ fn trees_of_many_levels_find_everything() {
     assert_eq!(file.dataset("/layer.777").unwrap().read_raw_bytes().unwrap(), [(777 % 256) as u8]);
 }
 
-/// A tree of chunks with more chunks than one node holds.
+/// A tree of chunks with more chunks than fit in one node.
 #[test]
 fn chunk_trees_have_as_many_levels_as_they_need() {
     struct Plain;
@@ -230,7 +230,7 @@ fn chunk_trees_have_as_many_levels_as_they_need() {
     let mut heap = Heap::new(96, 0);
     let shape = [65 * 65, 5];
     let root = chunks::write(&shape, &encoding, &stored, &mut heap).unwrap();
-    // Walk: every chunk is there once, in order, under the key of its place.
+    // Walks the tree: every chunk must occur once, in order, under the key of its position.
     let bytes = heap.finish();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let mut found = Vec::new();

@@ -3,7 +3,7 @@
 use super::bytes::{Put, UNDEFINED};
 use super::heap::Heap;
 
-/// What a tree finds.
+/// The kind of a tree's entries.
 #[derive(Clone, Copy)]
 pub(super) enum NodeType {
     /// The leaves of a group.
@@ -12,9 +12,9 @@ pub(super) enum NodeType {
     Chunks,
 }
 
-/// Builds a tree over `children` and returns its root node, which is not yet in the file; the
-/// nodes below it are. `keys` are those before, between and after the children, all of one
-/// length. A node has room for `width` children.
+/// Builds a tree over `children` and returns its root node, which is not in the file yet, unlike
+/// the nodes below it. `keys` are those before, between and after the children, all of one length.
+/// A node has room for `width` children.
 pub(super) fn build(
     node_type: NodeType,
     width: usize,
@@ -32,7 +32,7 @@ pub(super) fn build(
         for (index, group) in children.chunks(width).enumerate() {
             let from = index * width;
             let node_keys = &keys[from..=from + group.len()];
-            // All nodes have one size and stand side by side.
+            // All nodes have the same size and are stored side by side.
             let neighbour = |index: usize| first + (index * size) as u64;
             let left = if index == 0 { UNDEFINED } else { neighbour(index - 1) };
             let mut node = node(node_type, level, width, group, node_keys, left, UNDEFINED);
@@ -50,7 +50,7 @@ pub(super) fn build(
     node(node_type, level, width, &children, &keys, UNDEFINED, UNDEFINED)
 }
 
-/// Where in a node the address of its right neighbour stands.
+/// The offset in a node of its right neighbour's address.
 const RIGHT: usize = 16;
 
 fn node(
