@@ -51,7 +51,7 @@ fn folders_hold_what_torch_read_whichever_file_is_opened() {
     }
 }
 
-/// The fixture has every way of cutting: rows, columns, a grid.
+/// The fixture has all kinds of partitions: rows, columns, a grid.
 #[test]
 fn chunks_are_parts_of_parts() {
     let checkpoint = open(folder("dcp_ranks", "", |_| true)).unwrap();
@@ -95,7 +95,7 @@ fn a_missing_file_is_named_and_the_rest_is_there() {
     }));
 }
 
-/// Opening looks into the archives of small values, never into those of tensors.
+/// Opening reads the archives of small values, never those of tensors.
 #[test]
 fn opening_reads_no_chunk() {
     let mut files = FileSet::default();
@@ -151,8 +151,8 @@ fn what_torch_writes_is_not_dangerous_to_load() {
     }
 }
 
-/// Metadata and archives that are damaged anywhere give a tree or an error; draining every tensor
-/// ends, too.
+/// Arbitrarily damaged metadata and archives must give a tree or an error, and reading all tensors
+/// must end.
 #[test]
 fn damaged_copies_never_panic() {
     let whole = folder("dcp_ranks", "", |_| true);
@@ -183,7 +183,7 @@ fn damaged_copies_never_panic() {
     }
 }
 
-/// Each hostile pickle as the metadata, each hostile archive as what a rank wrote.
+/// Uses each hostile pickle as the metadata, and each hostile archive as a file of a rank.
 #[test]
 fn attacks_give_an_inert_tree_or_an_error() {
     let whole = folder("dcp_single", "", |_| true);

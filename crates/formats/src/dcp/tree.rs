@@ -1,4 +1,4 @@
-//! From flat names with their paths back to nested dicts and lists.
+//! Rebuilds nested dicts and lists from flat names and their paths.
 
 use std::collections::HashMap;
 
@@ -6,20 +6,19 @@ use statelens_checkpoint::{
     Builder, Dict, DictKey, Error, Limits, List, Result, Text, Value, ValueId,
 };
 
-/// A step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathStep {
-    /// Into a dict.
+    /// A key of a dict.
     Key(Text),
-    /// Into a list.
+    /// An index in a list.
     Index(u64),
 }
 
-/// The containers that are being filled. The first one is the outermost, a dict.
+/// Containers that are being filled. The first one is the root, a dict.
 #[derive(Debug)]
 pub(super) struct ContainerTree {
     nodes: Vec<ContainerNode>,
-    /// Places in all of them.
+    /// Total number of slots in all containers.
     slots: u64,
 }
 
@@ -41,8 +40,8 @@ impl ContainerTree {
         Self { nodes: vec![ContainerNode::dict()], slots: 0 }
     }
 
-    /// Puts a value at the end of a path, making the containers on the way. A list that is
-    /// entered behind its end is filled up with `None`, as torch does.
+    /// Inserts a value at the end of a path, creating containers on the way. If an index is past
+    /// the end of a list, the list is padded with `None`, as in torch.
     pub(super) fn insert(
         &mut self,
         path: &[PathStep],
@@ -73,7 +72,7 @@ impl ContainerTree {
         Err(Error::damaged("a value has a path without steps"))
     }
 
-    /// Where a step from a container leads.
+    /// Returns the slot of a step in a container.
     fn slot(&mut self, node: usize, step: &PathStep, limits: &Limits) -> Result<&mut Slot> {
         let mut added = 0;
         let slot = match (&mut self.nodes[node], step) {
@@ -102,9 +101,9 @@ impl ContainerTree {
         Ok(slot)
     }
 
-    /// Adds the containers to `builder`; returns the outermost.
+    /// Adds the containers to `builder`; returns the root.
     pub(super) fn build(self, builder: &mut Builder) -> Result<ValueId> {
-        // Containers only hold later ones, so that from the end each finds its own done.
+        // Containers only refer to later ones, so in reverse order all children are done first.
         let mut done: Vec<ValueId> = Vec::with_capacity(self.nodes.len());
         let last = self.nodes.len() - 1;
         for node in self.nodes.into_iter().rev() {

@@ -1,5 +1,3 @@
-//! Telling it apart.
-
 use std::sync::Arc;
 
 use statelens_checkpoint::{Limits, Memory};
@@ -7,12 +5,12 @@ use statelens_checkpoint::{Limits, Memory};
 use super::packed::{Cursor, Head};
 use crate::{Probe, Score};
 
-/// How sure this format is. Msgpack has no magic number: the file must begin with a map that is
-/// not empty, its first key must be a text, and what follows must be msgpack as far as the first
-/// bytes go.
+/// Scores a file by running its first bytes as MessagePack, which has no magic number: the file
+/// must begin with a non-empty map, whose first key is a string, and the rest of the first bytes
+/// must be valid.
 pub fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
-    // An array by itself: the extension 1 of shape, name and bytes.
+    // A single array: extension 1 with shape, name and bytes.
     if let [0xc7, _, 1, 0x93, ..] | [0xc8, _, _, 1, 0x93, ..] | [0xc9, _, _, _, _, 1, 0x93, ..] =
         head
     {
@@ -26,13 +24,13 @@ pub fn score(probe: &Probe<'_>) -> Score {
     let mut cursor = Cursor::new(source, &limits);
     let mut open = vec![1u64];
     let mut seen = 0;
-    // Where the file ends too early, arrays before that tell what it was.
+    // Number of complete arrays, by which a truncated file is recognised.
     let mut arrays = 0;
     let cut = |arrays: u32, seen: u32| match probe.len() > head.len() as u64 && seen > 2 {
         false if arrays == 0 => Score::No,
         _ => Score::Maybe,
     };
-    // Looks at what begins; the head may end anywhere in the rest.
+    // Parses until the end of the head, which may be anywhere.
     while let Some(left) = open.last_mut() {
         if *left == 0 {
             open.pop();
@@ -41,7 +39,7 @@ pub fn score(probe: &Probe<'_>) -> Score {
         *left -= 1;
         let next = match cursor.head() {
             Ok(next) => next,
-            // Cut off by the end of the head, or no msgpack.
+            // Truncated by the end of the head, or not MessagePack.
             Err(_) if cursor.starved => return cut(arrays, seen),
             Err(_) => return Score::No,
         };
@@ -53,7 +51,7 @@ pub fn score(probe: &Probe<'_>) -> Score {
             Head::Map(len) => open.push(len.saturating_mul(2)),
             Head::Array(len) => open.push(len),
             Head::Str(len) | Head::Bin(len) | Head::Ext(_, len) if cursor.skip(len).is_err() => {
-                // A first text or array may be longer than the head.
+                // The first string or array may be longer than the head.
                 return cut(arrays, seen.max(3));
             }
             Head::Ext(1 | 3, _) => arrays += 1,

@@ -1,37 +1,37 @@
-//! Msgpack, one thing after the other.
+//! A pull parser for MessagePack.
 
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Limits, ReadAt, Result, room};
 
-/// What stands next: a plain value, or what of a longer thing is told before its bytes.
+/// A value, or the header of a longer value whose content follows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Head {
     Nil,
     Bool(bool),
     Int(i64),
-    /// More than fits the other.
+    /// An integer that exceeds `i64`.
     Uint(u64),
     Float(f64),
-    /// A text of so many bytes, which follow.
+    /// A string; this number of bytes follows.
     Str(u64),
     Bin(u64),
-    /// So many items follow.
+    /// An array; this number of items follows.
     Array(u64),
-    /// So many keys and values follow.
+    /// A map; this number of keys and values follows.
     Map(u64),
-    /// An extension of a type, and its bytes.
+    /// An extension: its type, and the number of bytes.
     Ext(i8, u64),
 }
 
-/// Reads a file from its start on.
+/// Reads from the start of a file.
 pub(super) struct Cursor<'a> {
     source: Arc<dyn ReadAt>,
     limits: &'a Limits,
     pub(super) at: u64,
-    /// Bytes that were read into memory.
+    /// Number of bytes read into memory.
     spent: u64,
-    /// The last error was that the bytes end.
+    /// Whether the last error was an unexpected end of the bytes.
     pub(super) starved: bool,
 }
 
@@ -40,12 +40,12 @@ impl<'a> Cursor<'a> {
         Self { source, limits, at: 0, spent: 0, starved: false }
     }
 
-    /// Bytes that are left.
+    /// Returns the number of remaining bytes.
     pub(super) fn left(&self) -> u64 {
         self.source.len().saturating_sub(self.at)
     }
 
-    /// Goes past bytes.
+    /// Skips bytes.
     pub(super) fn skip(&mut self, len: u64) -> Result<()> {
         if len > self.left() {
             return Err(self.cut(len));
@@ -54,7 +54,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// The next bytes.
+    /// Returns the next bytes.
     pub(super) fn bytes(&mut self, len: u64) -> Result<Vec<u8>> {
         if len > self.left() {
             return Err(self.cut(len));
@@ -101,7 +101,7 @@ impl<'a> Cursor<'a> {
         Ok(Head::Ext(i8::from_be_bytes(self.number()?), len))
     }
 
-    /// What stands next.
+    /// Reads the next value or header.
     pub(super) fn head(&mut self) -> Result<Head> {
         self.starved = false;
         let start = self.at;

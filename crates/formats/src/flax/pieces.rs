@@ -1,18 +1,19 @@
-//! An array in flat pieces: boxes that each lie in one piece, put together along the axes.
+//! Joins the flat chunks of an array: splits it into boxes that each lie within one chunk, and
+//! concatenates these along the axes.
 
 use statelens_checkpoint::{Concat, Layout, Part, Span};
 
-/// Dimensions of an array in pieces: concatenations nest as deep.
+/// The maximum rank of a chunked array, which is also the nesting of concatenations.
 pub(super) const MOST_DIMENSIONS: usize = 7;
 
-/// The layout of an array of `shape` whose elements, of `itemsize` bytes, lie one after the other
-/// in `pieces`; `None` if they do not have as many as the array needs, or a piece ends within an
-/// element.
+/// Returns the layout of an array of `shape` whose elements of `itemsize` bytes are stored
+/// consecutively in `pieces`. Returns `None` if the number of elements is wrong, or a chunk ends
+/// within an element.
 pub(super) fn join(shape: &[u64], itemsize: u64, pieces: &[Span]) -> Option<Layout> {
     if shape.len() > MOST_DIMENSIONS || itemsize == 0 {
         return None;
     }
-    // First element of each piece, and of what would come behind the last.
+    // The index of the first element of each chunk, and the total number of elements.
     let mut starts = vec![0u64];
     for piece in pieces {
         if !piece.len.is_multiple_of(itemsize) {
@@ -38,12 +39,12 @@ struct ArrayPieces<'a> {
 }
 
 impl ArrayPieces<'_> {
-    /// The piece in which an element is; one that is empty holds none.
+    /// Returns the chunk that an element is in; never an empty chunk.
     fn piece(&self, element: u64) -> usize {
         self.starts.partition_point(|start| *start <= element).saturating_sub(1)
     }
 
-    /// Elements that lie in one piece; `None` if they don't.
+    /// Returns the span of these elements if they are all in one chunk.
     fn span(&self, start: u64, count: u64) -> Option<Span> {
         let piece = self.piece(start);
         let (first, end) = (*self.starts.get(piece)?, *self.starts.get(piece + 1)?);
@@ -55,8 +56,8 @@ impl ArrayPieces<'_> {
         Some(Span { file, offset, len: count * self.itemsize })
     }
 
-    /// The elements from `start` on of one index of each dimension before `axis` and of all of it
-    /// and after. Goes as deep as there are dimensions, which are few.
+    /// Returns the layout of the elements from `start` on that have a fixed index in each dimension
+    /// before `axis`, and cover `axis` and all later dimensions. Recurses once per dimension.
     fn concat(&self, shape: &[u64], axis: usize, start: u64) -> Option<Layout> {
         let (dim, below) = (*shape.get(axis)?, shape.get(axis + 1..)?);
         let unit: u64 = below.iter().product();
@@ -71,7 +72,7 @@ impl ArrayPieces<'_> {
             let end = *self.starts.get(self.piece(at) + 1)?;
             let fit = ((end - at) / unit).min(dim - index);
             if fit == 0 {
-                // This one goes over the end of a piece.
+                // This index crosses the end of a chunk.
                 parts.push(part(1, self.concat(shape, axis + 1, at)?));
                 index += 1;
             } else {

@@ -1,5 +1,3 @@
-//! Reading.
-
 use std::collections::{BTreeSet, HashSet};
 
 use statelens_checkpoint::{
@@ -11,7 +9,7 @@ use statelens_checkpoint::{
 use super::packed::{Cursor, Head};
 use super::pieces;
 
-/// Opens it.
+/// Reads a Flax checkpoint.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = files.main()?;
@@ -39,31 +37,31 @@ struct FlaxReader<'a> {
     builder: Builder,
     limits: &'a Limits,
     findings: Vec<Finding>,
-    /// Names of dtypes that are not known here.
+    /// Names of unknown dtypes.
     foreign: BTreeSet<String>,
 }
 
-/// A container whose items are still to come.
+/// A container with items still to be read.
 enum OpenContainer {
     Map { left: u64, key: Option<DictKey>, entries: Vec<(DictKey, ValueId)> },
     Array { left: u64, items: Vec<ValueId> },
 }
 
-/// An array that lies in one piece.
+/// An array that is not chunked.
 struct PackedArray {
-    /// As the file has it.
+    /// The dtype's name in the file.
     name: String,
     dtype: DType,
     shape: Vec<u64>,
     span: Span,
 }
 
-/// The key that marks an array in pieces.
+/// The key that marks a chunked array.
 const PIECES: &str = "__msgpack_chunked_array__";
-/// Bytes of the name of a dtype, and of an element of one that is not known here.
+/// Maximum lengths in bytes of the name of a dtype, and of an element with an unknown dtype.
 const LONGEST_NAME: u64 = 64;
 const LONGEST_ELEMENT: u64 = 64;
-/// Findings that are told one by one.
+/// The maximum number of findings that are reported individually.
 const MOST_FINDINGS: usize = 100;
 
 impl FlaxReader<'_> {
@@ -147,7 +145,7 @@ impl FlaxReader<'_> {
         })
     }
 
-    /// A text, or its bytes if they are none.
+    /// Reads a string, or returns its bytes if it is not valid.
     fn text(&mut self, len: u64) -> Result<Result<Text, Vec<u8>>> {
         let bytes = self.cursor.bytes(len)?;
         Ok(Text::from_surrogatepass(&bytes).map_err(|_| bytes))
@@ -171,7 +169,7 @@ impl FlaxReader<'_> {
         self.builder.push(value)
     }
 
-    /// An extension; one that makes no sense is stepped over and told.
+    /// Reads an extension. An invalid one is skipped and reported.
     fn extension(&mut self, kind: i8, len: u64) -> Result<ValueId> {
         let start = self.cursor.at;
         self.cursor.skip(len)?;
@@ -207,7 +205,7 @@ impl FlaxReader<'_> {
         }
     }
 
-    /// `[shape, dtype, bytes]`, which ends at `end`.
+    /// Reads `[shape, dtype, bytes]`, which ends at `end`.
     fn array(&mut self, end: u64) -> Result<PackedArray> {
         let wrong = || Error::damaged("an array that is not made of a shape, a dtype and bytes");
         let Head::Array(3) = self.cursor.head()? else { return Err(wrong()) };
@@ -239,7 +237,7 @@ impl FlaxReader<'_> {
         Ok(PackedArray { name, dtype, shape, span })
     }
 
-    /// A dtype that is not known here: what can be told of its elements is how long they are.
+    /// Returns a dtype for elements of an unknown type; only their size is known.
     fn unknown(&mut self, name: &str, shape: &[u64], len: u64) -> Result<DType> {
         let count = shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim));
         let whole =
@@ -268,7 +266,7 @@ impl FlaxReader<'_> {
         self.push(tensor, scalar, name.into())
     }
 
-    /// An array whose dtype has that name in the file.
+    /// Adds an array. `name` is the dtype's name in the file.
     fn push(&mut self, tensor: Tensor, scalar: bool, name: Text) -> Result<ValueId> {
         let same = name == tensor.dtype.name();
         let tensor = self.builder.push_tensor(tensor)?;
@@ -292,7 +290,7 @@ impl FlaxReader<'_> {
         self.builder.push(Value::Complex(re, im))
     }
 
-    /// A map, or the array in pieces that it stands for.
+    /// Returns a map, or the chunked array that it represents.
     fn map(&mut self, entries: Vec<(DictKey, ValueId)>) -> Result<ValueId> {
         let marked = entries.iter().any(|(key, id)| {
             *key == DictKey::from(PIECES) && self.builder.value(*id) == Some(&Value::Bool(true))
@@ -307,7 +305,7 @@ impl FlaxReader<'_> {
         self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))
     }
 
-    /// Tells keys that a map has more than once: in Python the last of them counts.
+    /// Reports keys that occur several times in a map; in Python the last one counts.
     fn about_twice(&mut self, entries: &[(DictKey, ValueId)]) {
         let mut seen = HashSet::with_capacity(entries.len());
         // `0` and `'0'` are two keys in Python.
@@ -326,7 +324,7 @@ impl FlaxReader<'_> {
         }
     }
 
-    /// The array, and what the file calls its dtype.
+    /// Returns a chunked array, and the dtype's name in the file.
     fn in_pieces(&self, entries: &[(DictKey, ValueId)]) -> Result<(Tensor, Text)> {
         let wrong = || Error::damaged("an array in pieces without its shape or its pieces");
         let items = |name: &str| {
@@ -367,7 +365,7 @@ impl FlaxReader<'_> {
     }
 }
 
-/// The values of a map that was a list, in order: its keys are `"0"`, `"1"` and so on.
+/// Returns the values of a map that was a list, in order. Its keys are `"0"`, `"1"` etc.
 fn numbered(dict: &Dict) -> Vec<ValueId> {
     let mut items: Vec<(u64, ValueId)> = dict
         .entries
@@ -381,7 +379,7 @@ fn numbered(dict: &Dict) -> Vec<ValueId> {
     items.into_iter().map(|(_, id)| id).collect()
 }
 
-/// The dtype that numpy calls so, with what `ml_dtypes` adds to it.
+/// Returns the dtype with this name in numpy or `ml_dtypes`.
 fn dtype_named(name: &str) -> Option<DType> {
     DType::from_torch_name(name)
         .or_else(|| DType::from_ml_dtypes_name(name))

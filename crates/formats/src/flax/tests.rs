@@ -1,5 +1,4 @@
-//! What the file holds besides arrays, and bad files; the arrays are compared by the command's
-//! tests.
+//! Tests of values other than arrays, and of damaged files. The command's tests compare the arrays.
 
 use crate::damaged_copies::survive;
 use std::path::Path;
@@ -49,8 +48,8 @@ fn every_kind_of_value_is_read() {
     assert_eq!(checkpoint.findings, []);
 }
 
-/// The library wrote each dtype's elements twice: as they are, and as numbers of a dtype that numpy
-/// has.
+/// The library wrote the elements of each dtype twice: unchanged, and converted to a dtype that
+/// numpy has.
 #[test]
 fn elements_that_numpy_lacks_are_the_numbers_that_the_library_makes_of_them() {
     let checkpoint = open(fixture("flax_dtypes.msgpack")).unwrap();
@@ -68,7 +67,7 @@ fn elements_that_numpy_lacks_are_the_numbers_that_the_library_makes_of_them() {
         if statelens_tensor::plain(&tensor(0).dtype).is_some() {
             assert_eq!(found.dtype, wanted.dtype, "{bits}");
         }
-        // NaN has many patterns and one text.
+        // NaN has many bit patterns but one text.
         let text = |tensor: &mut Tensor| -> Vec<String> {
             tensor.dtype = DType::F64;
             let count = tensor.numel().unwrap();
@@ -92,7 +91,7 @@ fn a_dtype_that_nobody_knows_is_kept_as_bytes_and_told() {
     let (_, tensor) = checkpoint.tensor_of(leaves[0].id).unwrap();
     assert_eq!((tensor.dtype.name(), tensor.nbytes()), ("float99", Some(6)));
     assert!(checkpoint.findings[0].title.contains("float99"));
-    // Six bytes are no four elements: then the entry says so.
+    // Six bytes can't be four elements, so the leaf has the reason.
     file[8] = 4;
     let checkpoint = open(file).unwrap();
     let leaf = checkpoint.leaves()[0].id;
@@ -127,7 +126,7 @@ fn what_makes_no_sense_is_stepped_over() {
 #[test]
 fn bombs_and_cut_files_are_errors() {
     let whole = bytes();
-    // Behind the first array.
+    // After the first array.
     let first = whole.windows(4).position(|bytes| bytes == b"bias").unwrap() - 1;
     for len in 1..whole.len() {
         let error = open(whole[..len].to_vec()).unwrap_err().to_string();

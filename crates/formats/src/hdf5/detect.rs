@@ -1,10 +1,8 @@
-//! Telling it apart.
-
 use statelens_hdf5::Hdf5File;
 
 use crate::{Probe, Score};
 
-/// How sure this format is.
+/// Scores a file by the HDF5 signature.
 pub fn score(probe: &Probe<'_>) -> Score {
     if Hdf5File::is_likely(probe.head()) { Score::Container } else { Score::No }
 }

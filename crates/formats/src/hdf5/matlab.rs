@@ -1,27 +1,27 @@
-//! Conventions of MATLAB's version 7.3 files: what its classes are in HDF5.
+//! Conventions of MATLAB's version 7.3 files, which store MATLAB's classes in HDF5.
 //!
-//! Source: the attributes `MATLAB_class` and `MATLAB_empty` as MATLAB writes them, as read by `mat73` 0.65 and
-//! `hdf5storage` 0.1. Arrays keep the order of HDF5's dimensions, the reverse of MATLAB's.
+//! Source: the attributes `MATLAB_class` and `MATLAB_empty` that MATLAB writes, as read by `mat73`
+//! 0.65 and `hdf5storage` 0.1. Arrays keep the order of HDF5's dimensions, the reverse of MATLAB's.
 
 use statelens_checkpoint::{
     ByteOrder, DType, Error, FileSet, Global, Layout, Opaque, Result, Tensor, Text, Value,
 };
 use statelens_hdf5::{Dataset, Hdf5File, Object, ObjectTree};
 
-/// What a dataset of MATLAB is, where it is not an array as it stands.
+/// The value of a MATLAB dataset that is not a plain array.
 pub(super) enum Matlab {
-    /// Rows of texts.
+    /// The rows of a character array.
     Texts(Vec<Text>),
-    /// References to the values of a cell array.
+    /// The references in a cell array.
     Cells(Vec<Value>),
-    /// An array without elements, or one whose elements have another dtype.
+    /// An array without elements, or with a dtype different from the dataset's.
     Array(Tensor),
 }
 
-/// Elements of a text or a cell array that are read.
+/// The maximum number of elements read of a character or cell array.
 const MOST: u64 = 1 << 20;
 
-/// What the dataset of an object is by its MATLAB class; `None` for an array as it stands.
+/// Converts a dataset according to its MATLAB class. Returns `None` for a plain array.
 pub(super) fn read(
     file: &Hdf5File,
     tree: &ObjectTree,
@@ -46,7 +46,7 @@ pub(super) fn read(
         Some("cell") if !empty => cells(file, tree, files, dataset)?.map(Matlab::Cells),
         Some(class) if empty => {
             let Some(dtype) = dtype(class) else { return Ok(None) };
-            // The dataset holds the dimensions, in MATLAB's order.
+            // The dataset of an empty array holds its dimensions, in MATLAB's order.
             let bytes = file.read(dataset, files)?;
             let (order, size) = match dataset.element() {
                 Some((element, _)) if element.dtype == DType::U64 => (element.order, 8),
@@ -70,7 +70,7 @@ fn number(bytes: &[u8], order: ByteOrder) -> u64 {
     }
 }
 
-/// The rows of a matrix of UTF-16 code units, whose columns lie one after the other.
+/// Returns the rows of a matrix of UTF-16 code units, which is stored by column.
 fn texts(
     file: &Hdf5File,
     files: &FileSet,
@@ -98,7 +98,7 @@ fn texts(
     (0..rows).map(row).collect::<Result<_>>().map(Some)
 }
 
-/// The references of a cell array, with the paths that they lead to.
+/// Returns the references in a cell array, with the paths of their targets.
 fn cells(
     file: &Hdf5File,
     tree: &ObjectTree,
@@ -118,7 +118,7 @@ fn cells(
     bytes.chunks_exact(size).map(cell).collect::<Result<_>>().map(Some)
 }
 
-/// A record of the floats `real` and `imag` as complex numbers.
+/// Converts a record of the floats `real` and `imag` to complex numbers.
 fn complex(tensor: Tensor) -> Option<Matlab> {
     let DType::Numpy(record) = &tensor.dtype else { return None };
     let [real, imag] = record.fields.as_slice() else { return None };
@@ -134,13 +134,14 @@ fn complex(tensor: Tensor) -> Option<Matlab> {
     (names && apart).then(|| retyped(tensor, from, dtype)).flatten()
 }
 
-/// The tensor with another dtype of the same size, if it has the one expected.
+/// Changes the dtype of a tensor from `from` to `to`, of the same size. Returns `None` if it has
+/// another dtype.
 fn retyped(tensor: Tensor, from: DType, to: DType) -> Option<Matlab> {
     (tensor.dtype == from && tensor.stored == from)
         .then(|| Matlab::Array(Tensor { dtype: to.clone(), stored: to, ..tensor }))
 }
 
-/// The dtype of a numeric class.
+/// Returns the dtype of a numeric class.
 fn dtype(class: &str) -> Option<DType> {
     Some(match class {
         "double" => DType::F64,

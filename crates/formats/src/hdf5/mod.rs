@@ -1,21 +1,21 @@
-//! Any HDF5 file, as the tree of groups, datasets and attributes that it is.
+//! Any HDF5 file, as its tree of groups, datasets and attributes.
 //!
-//! The format: <https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html>. Files that
-//! a format with more to say claims (Cerebras checkpoints) never come here.
+//! The format: <https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html>. Files that a
+//! more specific format claims (such as Cerebras checkpoints) are not read here.
 //!
 //! | in the file | here |
 //! |---|---|
 //! | group | dict, in the order of creation if the file keeps that, else sorted |
-//! | dataset | array; strings of rank 0 and 1 are a string and a list of strings |
+//! | dataset | array; strings of rank 0 and 1 become a string and a list of strings |
 //! | dataset of sequences | list of arrays, if it is small |
 //! | dataset without a dataspace | `None` |
-//! | attributes | shown with the value they are on |
-//! | text that is not UTF-8 | its bytes; in names and attributes lone surrogates, as h5py has them |
+//! | attributes | shown with their value |
+//! | text that is not UTF-8 | bytes; in names and attributes lone surrogates, as in h5py |
 //! | second name of an object, soft link, link to a file of the same set | link, or the object itself |
-//! | link that leads nowhere, committed datatype, what can't be read | an object that says so |
+//! | dangling link, committed datatype, unreadable object | a placeholder object with the reason |
 //! | texts, cells, logical and complex arrays of MATLAB 7.3 | texts, references with paths, bools, complex |
 //!
-//! Read-only: what is written as HDF5 is a Cerebras checkpoint.
+//! Read only. The only HDF5 files that Statelens writes are Cerebras checkpoints.
 
 pub mod detect;
 mod matlab;
@@ -25,7 +25,6 @@ mod tests;
 
 use crate::Format;
 
-/// The format, as it is listed.
 pub static FORMAT: Format = Format {
     extensions: &["h5", "hdf5"],
     reads: "as a tree of groups, datasets, attributes",

@@ -1,5 +1,3 @@
-//! Reading.
-
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -14,7 +12,7 @@ use statelens_hdf5::{
     LinkValue, Object, ObjectKind, ObjectTree, find_file,
 };
 
-/// Opens it.
+/// Reads any HDF5 file.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     let file = Hdf5File::open(&files, files.main()?, limits)?;
     let tree = file.tree(progress)?;
@@ -27,17 +25,17 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     builder.finish(root, format(&file), files, findings)
 }
 
-/// What a container became.
+/// The result of [`grow`].
 pub(crate) struct Grown {
     pub(crate) builder: Builder,
     /// The root group.
     pub(crate) root: ValueId,
-    /// The value of each object of the container itself, by address.
+    /// The value of each object in the container itself, by address.
     pub(crate) places: HashMap<u64, ValueId>,
     pub(crate) findings: Vec<Finding>,
 }
 
-/// Adds the tree of a container to a checkpoint that is being built. External links are followed to the
+/// Adds the tree of a container to a checkpoint that is being built. Follows external links to the
 /// other files of the set.
 pub(crate) fn grow(
     files: &FileSet,
@@ -62,7 +60,7 @@ pub(crate) fn grow(
     Ok(Grown { builder, root, places, findings })
 }
 
-/// What the superblock says that the user should know.
+/// Returns findings about the superblock.
 pub(crate) fn about_file(file: &Hdf5File, found: &Groups) -> Vec<Finding> {
     let writing = file.is_open_for_writing().then(|| {
         Finding::new(Grade::Warning, "The file is marked as open for writing")
@@ -73,7 +71,7 @@ pub(crate) fn about_file(file: &Hdf5File, found: &Groups) -> Vec<Finding> {
     cut_short(file, found).into_iter().chain(writing).collect()
 }
 
-/// The finding for a file that doesn't end where it says.
+/// Returns the finding for a file that does not end at the offset in its superblock.
 fn cut_short(file: &Hdf5File, found: &Groups) -> Option<Finding> {
     let (title, detail) = match file.end(found)? {
         EndMismatch::CutShort(missing) => (
@@ -96,7 +94,7 @@ fn cut_short(file: &Hdf5File, found: &Groups) -> Option<Finding> {
     Some(Finding::new(Grade::Damage, title).detail(detail).advice(advice))
 }
 
-/// The finding for a name that a group has twice.
+/// Returns the finding for a group with two links of the same name.
 pub(crate) fn named_twice(group: &str, name: &Text) -> Finding {
     Finding::new(Grade::Damage, format!("The group /{group} has two links named `{name}`"))
         .detail("libhdf5 finds one of them by its name. Which one was meant is not known, and a copy under one name holds one of them.")
@@ -107,8 +105,8 @@ pub(crate) fn named_twice(group: &str, name: &Text) -> Finding {
         })
 }
 
-/// What is wrong with the names and attributes of a container, for readers that don't walk all of
-/// it.
+/// Returns findings about damaged names and attributes, for readers that do not visit the whole
+/// container.
 pub(crate) fn about_structure(groups: &Groups) -> Vec<Finding> {
     let damage =
         |title: &str, error: &Error| Finding::new(Grade::Damage, title).detail(error.to_string());
@@ -133,12 +131,12 @@ fn format(file: &Hdf5File) -> FormatInfo {
     FormatInfo { id: "hdf5", name: "HDF5", facts, ..FormatInfo::default() }
 }
 
-/// A container and what is in it.
+/// A container and its objects.
 #[derive(Clone)]
 enum Container<'a> {
-    /// The one that was opened.
+    /// The main file.
     Main(&'a Hdf5File, &'a ObjectTree),
-    /// One that links of others lead to.
+    /// A file that external links refer to.
     Linked(Rc<(Hdf5File, ObjectTree)>),
 }
 
@@ -158,15 +156,15 @@ impl Container<'_> {
     }
 }
 
-/// Where an object is: the position of its container, and its address there.
+/// The location of an object: the index of its container, and its address there.
 type Place = (usize, u64);
 
-/// A link by path, to be followed when everything that hard links lead to has its value.
+/// A soft or external link, to be followed once everything reachable by hard links has a value.
 struct PendingLink {
     id: ValueId,
     /// The path of the link itself.
     from: String,
-    /// The group that holds it.
+    /// The group with the link.
     group: Place,
     target: LinkValue,
 }
@@ -177,18 +175,18 @@ struct Hdf5Reader<'a> {
     builder: Builder,
     /// The value of each object.
     places: HashMap<Place, ValueId>,
-    /// Groups that were entered and are still to be read.
+    /// Groups that have a value but are still to be read.
     open: Vec<(Place, ValueId, String)>,
     links: VecDeque<PendingLink>,
     findings: Vec<Finding>,
 }
 
-/// Links from file to file that are followed one after the other.
+/// The maximum length of a chain of external links.
 const MOST_FILES_IN_CHAIN: usize = 16;
-/// Elements of a dataset of strings or sequences that are shown one by one, and their bytes.
+/// Limits in elements and bytes for datasets of strings or sequences that are listed by element.
 const MOST_ELEMENTS: u64 = 10_000;
 const MOST_BYTES: u64 = 4 << 20;
-/// Findings that are told one by one.
+/// The maximum number of findings that are reported individually.
 const MOST_FINDINGS: usize = 100;
 
 impl Hdf5Reader<'_> {
@@ -203,7 +201,7 @@ impl Hdf5Reader<'_> {
         Ok(root)
     }
 
-    /// Reads the groups that were entered.
+    /// Reads the pending groups.
     fn groups(&mut self) -> Result<()> {
         while let Some((group, id, path)) = self.open.pop() {
             let container = self.containers[group.0].clone();
@@ -246,8 +244,8 @@ impl Hdf5Reader<'_> {
         Ok(id)
     }
 
-    /// Makes the value of a link by path: a link to the value of the object, or that value itself if the
-    /// object has no other place in the tree.
+    /// Sets the value of a soft or external link: a link to the object's value, or that value
+    /// itself if the object appears nowhere else in the tree.
     fn follow(&mut self, link: PendingLink) -> Result<()> {
         let PendingLink { id, from, group, target } = link;
         match self.object_at_the_end(group, &target)? {
@@ -266,7 +264,8 @@ impl Hdf5Reader<'_> {
         Ok(())
     }
 
-    /// Follows a link from file to file. The inner error says where it leads instead of to an object.
+    /// Follows a chain of external links. If it does not lead to an object, the inner error says
+    /// where it leads.
     fn object_at_the_end(
         &mut self,
         group: Place,
@@ -307,8 +306,8 @@ impl Hdf5Reader<'_> {
         Ok(Err(circular(&there.path)))
     }
 
-    /// The position of the container of that name, which is opened if need be; `None` if the set of files
-    /// doesn't have it.
+    /// Returns the index of the container with this name, and opens it if necessary. Returns `None`
+    /// if the set of files does not have it.
     fn container(&mut self, name: &Text) -> Result<Option<usize>> {
         let Some(id) = find_file(self.files, &name.to_lossy()) else { return Ok(None) };
         if let Some(at) = self.containers.iter().position(|one| one.file().id() == id) {
@@ -327,8 +326,8 @@ impl Hdf5Reader<'_> {
         }
     }
 
-    /// Adds a finding for a part that can't be read. Whether it is damaged or not understood, it is
-    /// missing from what was opened, and nobody may take the file for sound.
+    /// Adds a finding for a part that can't be read. The grade is damage even if the part is merely
+    /// unsupported, since it is missing from the checkpoint, which must not pass for complete.
     fn warn(&mut self, title: String, error: &Error, path: &str) {
         if self.findings.len() < MOST_FINDINGS {
             let finding = Finding::new(Grade::Damage, title);
@@ -345,7 +344,7 @@ impl Hdf5Reader<'_> {
         Ok(id)
     }
 
-    /// Makes the value `id` that of the object at a place.
+    /// Sets the value `id` to that of the object at a place.
     fn fill(&mut self, id: ValueId, place: Place, path: String) -> Result<()> {
         let container = self.containers[place.0].clone();
         let object = match container.tree().objects.get(&place.1) {
@@ -441,7 +440,7 @@ impl Hdf5Reader<'_> {
         self.texts(&texts, scalar)
     }
 
-    /// Texts as a list; the only one by itself if it is `scalar`.
+    /// Returns strings as a list, or as a single string if `scalar`.
     fn texts(&mut self, texts: &[Text], scalar: bool) -> Result<Value> {
         if let (true, [text]) = (scalar, texts) {
             return Ok(text_or_bytes(text));
@@ -469,7 +468,7 @@ impl Hdf5Reader<'_> {
     }
 }
 
-/// A text, or the bytes of one that isn't UTF-8, as h5py returns them.
+/// Returns a string, or bytes if it is not UTF-8, as in h5py.
 fn text_or_bytes(text: &Text) -> Value {
     match text.has_escapes() {
         false => Value::Str(text.clone()),
@@ -481,8 +480,8 @@ fn circular(path: &Text) -> String {
     format!("a link to {path}, which leads in a circle")
 }
 
-/// What an object says about itself: its attributes but those that are known already, and how a
-/// dataset is stored.
+/// Returns the attributes of an object except the known ones, and the storage of a dataset, for
+/// display.
 pub(crate) fn raw_attributes(
     file: &Hdf5File,
     tree: Option<&ObjectTree>,

@@ -1,4 +1,4 @@
-//! Files of h5py, PyTables, pandas and netCDF4, whole and broken.
+//! Tests with files of h5py, PyTables, pandas and netCDF4, whole and damaged.
 
 use std::path::PathBuf;
 
@@ -91,7 +91,7 @@ fn is_damaged(data: Vec<u8>) -> bool {
     match read(files, &Limits::default(), &mut Unwatched) {
         Err(_) => true,
         Ok(checkpoint) => {
-            // Data is looked at when values are read.
+            // Data is verified only when values are read.
             let files = &checkpoint.files;
             let is_lost = |tensor: &Tensor| match &tensor.layout {
                 Layout::Chunked(chunked) => chunked.chunks.table(files).is_err(),
@@ -106,7 +106,8 @@ fn is_damaged(data: Vec<u8>) -> bool {
     }
 }
 
-/// The oldest layout has no checksums: what libhdf5 2.0 refuses of it is listed with its reasons.
+/// The oldest layout has no checksums. The copies that libhdf5 2.0 refuses are listed with the
+/// reasons.
 #[test]
 fn what_libhdf5_refuses_of_the_oldest_layout_is_damage() {
     let folder = folder().join("../hdf5_flips");
@@ -125,8 +126,8 @@ fn what_libhdf5_refuses_of_the_oldest_layout_is_damage() {
     assert!(sound.is_empty(), "{} of {}: {sound:#?}", sound.len(), listed.lines().count());
 }
 
-/// h5py 3 (HDF5 1.14) refuses to read everything of each of these copies. Chunks that lie behind
-/// the end are not looked for.
+/// h5py 3 (HDF5 1.14) can't fully read any of these copies. Chunks past the end of the file are not
+/// considered.
 #[test]
 fn a_changed_beginning_or_end_is_told() {
     for name in ["contiguous.h5", "bigheader.h5"] {
@@ -134,7 +135,7 @@ fn a_changed_beginning_or_end_is_told() {
         assert!(!is_damaged(whole.clone()), "{name}");
         let user_block = [vec![0; 512], whole.clone()].concat();
         assert!(!is_damaged(user_block), "{name}, moved as h5jam does");
-        // Version 0: the base address is at byte 24, the end at 40.
+        // Version 0: the base address is at byte 24, the end at byte 40.
         for bit in (24 * 8..32 * 8).chain(40 * 8..48 * 8) {
             let mut copy = whole.clone();
             copy[bit / 8] ^= 1 << (bit % 8);

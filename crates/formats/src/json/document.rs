@@ -1,4 +1,4 @@
-//! A whole JSON text as one table, read without recursion, so that depth costs nothing.
+//! A JSON document as a table of nodes, parsed without recursion, so that deep nesting is harmless.
 
 use std::fmt;
 
@@ -7,23 +7,22 @@ use statelens_checkpoint::{Interner, Limits, Result, Text, float_repr, room};
 use super::node::{Id, JsonNode};
 use super::parser::Parser;
 
-/// One JSON text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Document {
     nodes: Vec<JsonNode>,
 }
 
-/// Values in one text: the tree of a state dict has four for each leaf. A text of nothing but
-/// brackets would take seventy times its size in memory.
+/// The maximum number of values in a document. The tree of a state dict has four per leaf. A text
+/// consisting only of brackets would take seventy times its size in memory.
 const MOST_NODES: u64 = 3_000_000;
 
 impl Document {
-    /// Reads a whole text.
+    /// Parses a document.
     pub(crate) fn parse(text: &[u8]) -> Result<Self> {
         Self::read(Parser::lenient(text), text.len()).map(|(document, _)| document)
     }
 
-    /// [`Document::parse`], for many texts that say the same, or a long one.
+    /// Like [`Document::parse`], but shares strings among many similar texts, or within a long one.
     pub(crate) fn parse_sharing(text: &[u8], texts: &mut Interner) -> Result<Self> {
         let mut parser = Parser::lenient(text);
         parser.texts = Some(std::mem::take(texts));
@@ -33,9 +32,9 @@ impl Document {
     }
 
     fn read(mut parser: Parser<'_>, len: usize) -> Result<(Self, Parser<'_>)> {
-        // As many as short texts have; long ones grow.
+        // Enough for short texts; grows for long ones.
         let mut nodes = Vec::with_capacity((len / 16).min(32));
-        // Containers that are open, innermost last, and the name the next value goes by.
+        // The open containers, innermost last, and the key of the next value.
         let mut open: Vec<Id> = Vec::new();
         let mut name = None;
         let mut alike = Alike::default();
@@ -57,7 +56,7 @@ impl Document {
                 true => open.push(id),
                 false => alike.share(&mut nodes, id, open.last()),
             }
-            // Close what ends here; go on to the next value.
+            // Closes the containers that end here, and advances to the next value.
             loop {
                 let Some(parent) = open.last() else {
                     parser.end()?;
@@ -91,17 +90,17 @@ impl Document {
         }
     }
 
-    /// The outermost value.
+    /// Returns the outermost value.
     pub(crate) fn root(&self) -> Id {
         Id(0)
     }
 
-    /// The value.
+    /// Returns the value with this ID.
     pub(crate) fn node(&self, id: Id) -> &JsonNode {
         self.nodes.get(id.0 as usize).unwrap_or(&JsonNode::Null)
     }
 
-    /// The entry of that name.
+    /// Returns the ID of the entry with this name.
     pub(crate) fn get(&self, object: Id, name: impl AsRef<[u8]>) -> Option<Id> {
         let name = name.as_ref();
         match self.node(object) {
@@ -112,12 +111,12 @@ impl Document {
         }
     }
 
-    /// The entry of that name.
+    /// Returns the entry with this name.
     pub(crate) fn field(&self, object: Id, name: &str) -> Option<&JsonNode> {
         self.get(object, name).map(|id| self.node(id))
     }
 
-    /// The items of an array.
+    /// Returns the items of an array.
     pub(crate) fn items(&self, array: Id) -> &[Id] {
         match self.node(array) {
             JsonNode::Array(items) => items,
@@ -125,29 +124,28 @@ impl Document {
         }
     }
 
-    /// As Python prints it: what `str()` gives, with strings inside in quotes.
+    /// Displays a value like Python's `str()`, with nested strings in quotes.
     pub(crate) fn python(&self, id: Id) -> Python<'_> {
         Python { document: self, id }
     }
 }
 
-/// Small values that were read not long ago: one that comes again is not kept twice. The leaves of
-/// a tree of a hundred thousand are all written alike.
+/// Recent small values, for deduplication. All leaves in a tree of a hundred thousand are similar.
 #[derive(Default)]
 struct Alike {
     recent: [Option<Id>; 4],
     next: usize,
 }
 
-/// Entries of an object, or items of an array, that is compared with others.
+/// The maximum number of entries or items of a container that is compared.
 const FEW: usize = 4;
 
 impl Alike {
-    /// Takes a value that was just completed out again if there is one like it, which its parent
-    /// holds in its place.
+    /// Removes a value that was just completed if an equal one exists, and lets its parent refer to
+    /// that.
     fn share(&mut self, nodes: &mut Vec<JsonNode>, id: Id, parent: Option<&Id>) {
         let Some(parent) = parent else { return };
-        // Only the last node can be taken out: what it holds is shared itself, or nothing.
+        // Only the last node can be removed. Its children are shared themselves, or it has none.
         let Some((node, before)) = nodes.split_last().filter(|_| id.0 as usize + 1 == nodes.len())
         else {
             return;
@@ -187,7 +185,7 @@ pub(crate) struct Python<'a> {
 
 impl fmt::Display for Python<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// What is still to be printed, the next last.
+        /// What remains to be printed, the next last.
         enum Unprinted<'a> {
             Value(Id),
             Text(&'static str),
@@ -235,7 +233,7 @@ impl fmt::Display for Python<'_> {
     }
 }
 
-/// Python's `repr` of a string, for the characters that keys are made of.
+/// Writes Python's `repr` of a string, for the characters used in keys.
 fn quote(text: &Text, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let text = text.to_lossy();
     let quote = if text.contains('\'') && !text.contains('"') { "\"" } else { "'" };
@@ -277,7 +275,7 @@ mod tests {
         assert_eq!(leaves.len(), 1000);
         let printed = "{'type': None, 'context': None, 'children_spec': []}";
         assert!(leaves.iter().all(|leaf| document.python(*leaf).to_string() == printed));
-        // What only looks alike stays apart, wherever it comes.
+        // Values that only look similar must stay distinct, wherever they occur.
         let text = r#"[[], {}, [[]], [{}], {"a": []}, {"a": {}}, {"b": []}, [[], []], [null, true], [true, null],
             [null, false], [], {}, [[]], {"a": []}, [[[]]], [1], [1], "a", {"a": []}]"#;
         let printed = "[[], {}, [[]], [{}], {'a': []}, {'a': {}}, {'b': []}, [[], []], [None, True], [True, None], \

@@ -1,17 +1,17 @@
-//! Code in the configuration of a Keras model: layers that carry functions, and names that are
-//! imported to build the model (`keras/src/saving/serialization_lib.py`).
+//! Detects code in the configuration of a Keras model: layers that contain functions, and names
+//! that are imported when the model is built (`keras/src/saving/serialization_lib.py`).
 
 use statelens_checkpoint::{Finding, Grade};
 
 use crate::json::{Document, Id, JsonNode, utf8};
 
-/// At most so many are told one by one.
+/// The maximum number of findings.
 const MOST: usize = 50;
 
-/// What building the model from this configuration would run. A text that can't be read is a finding,
-/// since Keras may read it.
+/// Returns findings about code that runs when the model is built from this configuration. A text
+/// that can't be parsed is a finding, since Keras may be able to parse it.
 pub(crate) fn findings(text: &[u8]) -> Vec<Finding> {
-    // A fixed string of HDF5 is filled up with NULs.
+    // A fixed-length string in HDF5 is padded with NULs.
     let text = utf8(text);
     let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     match Document::parse(&text[..end]) {
@@ -24,7 +24,7 @@ pub(crate) fn findings(text: &[u8]) -> Vec<Finding> {
     }
 }
 
-/// The same for a text that was read.
+/// Like [`findings`], for a parsed configuration.
 pub(crate) fn of_document(document: &Document) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut open = vec![document.root()];
@@ -35,7 +35,7 @@ pub(crate) fn of_document(document: &Document) -> Vec<Finding> {
                 found.extend(object(document, id));
                 open.extend(entries.iter().map(|(_, id)| *id));
             }
-            // A configuration in a configuration.
+            // Nested configurations.
             _ => {}
         }
         if found.len() >= MOST {
@@ -45,7 +45,7 @@ pub(crate) fn of_document(document: &Document) -> Vec<Finding> {
     found
 }
 
-/// What one object of the configuration would run when it is made.
+/// Returns a finding about code that runs when an object of the configuration is created.
 fn object(document: &Document, id: Id) -> Option<Finding> {
     let text = |id: Id, name: &str| {
         let text = document.field(id, name).and_then(JsonNode::text);
@@ -108,13 +108,13 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
     })
 }
 
-/// Code of Python's own, marshalled, or a function by its name.
+/// Returns the finding for a Lambda: marshalled Python code, or a function by name.
 fn lambda(document: &Document, class: &str, config: Option<Id>) -> Finding {
     let function = match class {
         "__lambda__" => config,
         _ => config.and_then(|config| document.get(config, "function")),
     };
-    // By its name it is what the program calls so.
+    // By name, it is whatever function of the program has that name.
     if function.is_some_and(|id| document.node(id).text().is_some()) {
         return Finding::new(
             Grade::UnknownCode,
@@ -138,7 +138,7 @@ const ADVICE: &str = "Do not load the model before you know what that is. Its we
 const LAYER: &str = "Building the model from its configuration makes this layer, whatever the \
                      weights are. Newer releases of Keras ask for `safe_mode=False` before they do so.";
 
-/// Layers that run what their configuration holds or leads to.
+/// Layers that run code contained in or referenced by their configuration.
 const RUNS: [(&str, Grade, &str); 7] = [
     ("TorchModuleWrapper", Grade::Danger, "unpickles a module of torch"),
     ("TFSMLayer", Grade::Danger, "loads and runs a SavedModel of TensorFlow"),
@@ -149,7 +149,7 @@ const RUNS: [(&str, Grade, &str); 7] = [
     ("InstanceProperty", Grade::UnknownCode, "reads a property that it names"),
 ];
 
-/// Modules of Keras with functions that models are made of.
+/// Modules of Keras with the functions used in models.
 const FUNCTIONS: [&str; 8] = [
     "activations",
     "constraints",
@@ -164,7 +164,7 @@ const FUNCTIONS: [&str; 8] = [
 /// Modules of Keras whose classes are operations on tensors.
 const OPERATIONS: [&str; 6] = ["core", "image", "linalg", "math", "nn", "numpy"];
 
-/// The steps of a module below its package, without `src`.
+/// Returns the components of a module path below the Keras package, without `src`.
 fn within(module: &str) -> impl Iterator<Item = &str> {
     let module =
         OWN.iter().filter_map(|own| module.strip_prefix(own)).min_by_key(|rest| rest.len());
@@ -176,7 +176,7 @@ fn has_functions(module: &str) -> bool {
     within(module).next().is_some_and(|first| FUNCTIONS.contains(&first))
 }
 
-/// Whether a function of TensorFlow computes something of tensors and no more.
+/// Whether a TensorFlow function only computes with tensors.
 fn is_operation(name: &str) -> bool {
     const PARTS: [&str; 5] = ["__operators__", "image", "linalg", "math", "nn"];
     const NAMES: [&str; 20] = [
@@ -208,7 +208,7 @@ fn is_operation(name: &str) -> bool {
     }
 }
 
-/// Whether a class of Keras does nothing but what it says. `keras/api` of 3.12 and 2.15.
+/// Whether a class of Keras is harmless. Based on `keras/api` of 3.12 and 2.15.
 fn is_harmless(module: &str, class: &str) -> bool {
     let steps: Vec<&str> = within(module).collect();
     if let ["ops", part] = steps[..]

@@ -1,10 +1,10 @@
-//! What the JSON beside the weights says.
+//! Reads the JSON configuration next to the weights.
 
 use statelens_checkpoint::{Result, Text, order};
 
 use crate::json::{Document, Id, JsonNode};
 
-/// A model's configuration.
+/// The configuration of a model.
 pub(super) struct Config(Document);
 
 impl Config {
@@ -12,7 +12,7 @@ impl Config {
         Ok(Self(Document::parse(text)?))
     }
 
-    /// `Sequential "name"`, as far as it is said.
+    /// Returns the model as `Sequential "name"`, as far as it is specified.
     pub(super) fn model(&self) -> Option<String> {
         let root = self.0.root();
         let class = self.0.field(root, "class_name")?.text()?;
@@ -27,13 +27,14 @@ impl Config {
         Some(self.0.field(config, "name")?.text()?.to_string())
     }
 
-    /// A text of the outermost object.
+    /// Returns a string in the outermost object.
     pub(super) fn text(&self, name: &str) -> Option<&Text> {
         self.0.field(self.0.root(), name)?.text()
     }
 
-    /// The groups of the layers in the order of the model, models in models included: Keras 3
-    /// names a group after the layer's class, with a number from the second one of a class on.
+    /// Returns the groups of the layers in model order, including nested models. Keras 3 names a
+    /// group after the class of the layer, with a number appended from the second one of a class
+    /// on.
     pub(super) fn layers(&self) -> Vec<String> {
         let mut paths = Vec::new();
         let mut open = vec![(self.0.root(), String::new())];
@@ -52,7 +53,7 @@ impl Config {
                     again => format!("{folder}layers/{name}_{again}"),
                 };
                 *count += 1;
-                // A path that is longer than any real one belongs to no group.
+                // A longer path than in any real model belongs to no group.
                 if paths.len() < MOST && path.len() < 4096 {
                     open.push((*layer, format!("{path}/")));
                     paths.push(path);
@@ -62,7 +63,7 @@ impl Config {
         paths
     }
 
-    /// The groups of an index of shards in its order, and the shards.
+    /// Returns the groups in the order of a shard index, and the shards.
     pub(super) fn shards(&self) -> Option<(Vec<String>, Vec<String>)> {
         let map = self.0.get(self.0.root(), "weight_map")?;
         let JsonNode::Object(entries) = self.0.node(map) else { return None };
@@ -85,10 +86,10 @@ impl Config {
     }
 }
 
-/// More layers than any model has.
+/// The maximum number of layers; no model has more.
 const MOST: usize = 100_000;
 
-/// `BatchNormalization` as `batch_normalization`, as Keras does it.
+/// Converts `BatchNormalization` to `batch_normalization` as Keras does.
 fn snake_case(class: &str) -> String {
     let letters: Vec<char> = class.chars().filter(|c| c.is_alphanumeric() || *c == '_').collect();
     let mut name = String::with_capacity(class.len() + 4);

@@ -1,13 +1,11 @@
-//! Telling it apart.
-
 use statelens_checkpoint::{Limits, Result};
 use statelens_hdf5::{Hdf5File, LinkValue};
 
 use crate::archive::{first_name, is_zip};
 use crate::{Probe, Score};
 
-/// How sure this format is: an HDF5 file with the attributes or groups that Keras makes, a zip
-/// archive that begins as Keras writes it, or the index of weights in shards.
+/// Scores an HDF5 file with the attributes or groups that Keras writes, a zip archive that begins
+/// with the members that Keras writes, or the index of sharded weights.
 pub fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     let name = probe.name().to_ascii_lowercase();
@@ -22,10 +20,10 @@ pub fn score(probe: &Probe<'_>) -> Score {
     is(is_index(head))
 }
 
-/// What stands first in a `.keras` file.
+/// Possible first members of a `.keras` file.
 const MEMBERS: &[&[u8]] = &[b"metadata.json", b"config.json", b"model.weights.h5"];
 
-/// Whether a file that begins so is the index of weights in shards.
+/// Whether the first bytes are those of an index of sharded weights.
 pub(super) fn is_index(head: &[u8]) -> bool {
     let text = String::from_utf8_lossy(head);
     text.trim_start().starts_with('{')
@@ -36,7 +34,8 @@ pub(super) fn is_index(head: &[u8]) -> bool {
 fn is_hdf5(probe: &Probe<'_>, name: &str) -> Result<bool> {
     let files = probe.files();
     let file = Hdf5File::open(files, files.main()?, &Limits::default())?;
-    // A Cerebras root has an attribute for each key, all of which would be read.
+    // Excludes Cerebras files early: their root has an attribute for each key, and all would be
+    // read.
     if file.root_has("__spec__")? {
         return Ok(false);
     }
@@ -50,8 +49,8 @@ fn is_hdf5(probe: &Probe<'_>, name: &str) -> Result<bool> {
     if legacy.iter().any(|name| root.attribute(name).is_some()) || numbered() {
         return Ok(true);
     }
-    // Keras 3 says nothing about itself: a model has variables of its own, an optimizer too, and
-    // a shard may hold only one of them, or layers.
+    // Keras 3 writes no attributes. A model has variables of its own, an optimizer too, and a shard
+    // may have only one of these groups, or layers.
     let links = file.links(&root)?;
     let group = |name: &str| {
         let link = links.iter().find(|link| link.name == name)?;

@@ -1,4 +1,4 @@
-//! One HDF5 container of weights, added to what is being built.
+//! Adds an HDF5 container of weights to a checkpoint.
 
 use statelens_checkpoint::{
     Builder, ByteOrder, DType, FileId, FileSet, Finding, Layout, Limits, Memory, Progress, Result,
@@ -9,16 +9,16 @@ use statelens_hdf5::{AttributeValues, Hdf5File, Object};
 use super::order::{PathOrder, merge};
 use crate::hdf5::read::{Grown, about_file, grow, raw_attributes};
 
-/// A checkpoint that is being built of one container or several.
+/// A checkpoint that is being built from one or more containers.
 pub(super) struct Growing {
     pub(super) builder: Builder,
     pub(super) findings: Vec<Finding>,
     pub(super) order: PathOrder,
-    /// The root group of the first container, with which those of the others are merged.
+    /// The root group of the first container, into which the others are merged.
     pub(super) root: Option<ValueId>,
-    /// Attributes of the root groups.
+    /// Attributes of all root groups.
     pub(super) attributes: Vec<(Text, Text)>,
-    /// Whether layers are listed by name, as Keras 2 does.
+    /// Whether the files list their layers by name, as in Keras 2.
     pub(super) legacy: bool,
 }
 
@@ -34,7 +34,7 @@ impl Growing {
         }
     }
 
-    /// Adds a container that was unpacked: what it holds is kept in memory.
+    /// Adds a container that was decompressed; its content stays in memory.
     pub(super) fn add_unpacked(
         self,
         name: &str,
@@ -103,8 +103,8 @@ impl Growing {
     }
 }
 
-/// A list of names, which Keras cuts into `NAME0`, `NAME1` and so on where it is too long for one
-/// attribute.
+/// Reads a list of names. Keras splits a list that is too long for one attribute into `NAME0`,
+/// `NAME1` etc.
 fn names(file: &Hdf5File, object: &Object, list: &str) -> Vec<Text> {
     let read = |name: &str| match object.attribute(name)?.values(file) {
         Ok(AttributeValues::Text(texts)) => Some(texts),
@@ -119,7 +119,8 @@ fn names(file: &Hdf5File, object: &Object, list: &str) -> Vec<Text> {
         .collect()
 }
 
-/// Keras 3 writes types that HDF5 lacks as opaque bytes, and names them in an attribute.
+/// Restores types that HDF5 lacks. Keras 3 writes them as opaque bytes, with their name in an
+/// attribute.
 fn retype(file: &Hdf5File, object: &Object, builder: &mut Builder, place: ValueId) {
     let Some(Ok(AttributeValues::Text(texts))) =
         object.attribute("dtype").map(|text| text.values(file))

@@ -1,18 +1,18 @@
 //! Weights and models of Keras 2 and 3.
 //!
-//! Public description: <https://keras.io/guides/serialization_and_saving/>; what the files look
-//! like inside is what `keras/src/saving` and `keras/src/legacy/saving` of
-//! <https://github.com/keras-team/keras> write.
+//! Public description: <https://keras.io/guides/serialization_and_saving/>. The layout of the files
+//! follows `keras/src/saving` and `keras/src/legacy/saving` of
+//! <https://github.com/keras-team/keras>.
 //!
 //! | | read | written |
 //! |---|---|---|
-//! | Keras 2 `.h5`, whole models and weights, name lists in pieces included | yes | no |
-//! | Keras 3 `.weights.h5`, and in shards with `.weights.json` | yes | no |
+//! | Keras 2 `.h5`, whole models and weights, split name lists included | yes | no |
+//! | Keras 3 `.weights.h5`, and sharded with `.weights.json` | yes | no |
 //! | `.keras` (a zip file with `model.weights.h5`) | yes, if the weights are stored, as Keras does | no |
 //!
-//! The tree is that of the HDF5 groups, in the model's order as far as the file tells it, without
-//! the groups that hold no weights. What the files say about the model (its configuration, how it
-//! was trained) is shown with the root. HDF5 is read by [`statelens_hdf5`], as for any other file.
+//! The tree is that of the HDF5 groups, in model order as far as the file has it, without groups
+//! that hold no weights. Information about the model (configuration, training) is shown with the
+//! root. HDF5 is read by [`statelens_hdf5`], as for other formats.
 
 pub(crate) mod code;
 mod config;
@@ -25,7 +25,6 @@ mod tests;
 
 use crate::Format;
 
-/// The format, as it is listed.
 pub static FORMAT: Format = Format {
     extensions: &["keras", "weights.h5", "weights.json"],
     reads: "`.keras`, Keras 2 `.h5`, Keras 3 `.weights.h5`, in shards too; layers in the model's order",

@@ -1,24 +1,24 @@
-//! The order of the model, and the groups that hold no weights.
+//! Sorts groups into model order and removes those without weights.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{Builder, Dict, DictKey, Text, Value, ValueId, order};
 
-/// Paths below groups, in the order in which they are to come.
+/// Paths within groups, in the desired order.
 #[derive(Debug, Default)]
 pub(super) struct PathOrder {
     paths: Vec<(ValueId, String)>,
 }
 
 impl PathOrder {
-    /// The next one: `path` is relative to `group`, with `/`.
+    /// Adds the next path, relative to `group` and separated by `/`.
     pub(super) fn push(&mut self, group: ValueId, path: impl Into<String>) {
         self.paths.push((group, path.into()));
     }
 
-    /// Sorts every group below `root`: what was named comes first, in that order; the rest by
-    /// name, where numbers count as such. Then takes out groups that hold nothing.
+    /// Sorts every group below `root`: named children first, in the order of the paths; the rest by
+    /// name in natural order. Then removes empty groups.
     pub(super) fn apply(&self, builder: &mut Builder, root: ValueId) {
         let ranks = self.ranks(builder);
         let groups = groups(builder, root);
@@ -35,7 +35,8 @@ impl PathOrder {
             });
             dict.entries = ranked.into_iter().map(|(_, entry)| entry).collect();
         }
-        // Children stand behind their parents: from the last one on, all below is done.
+        // Children come after their parents, so in reverse order everything below a group is done
+        // first.
         for id in groups.iter().rev() {
             let Some(Value::Dict(dict)) = builder.value(*id) else { continue };
             let is_empty = |child: ValueId| matches!(builder.value(child), Some(Value::Dict(dict)) if dict.entries.is_empty());
@@ -50,8 +51,8 @@ impl PathOrder {
         }
     }
 
-    /// The place of each value that was named. The weights that a layer names come right behind the
-    /// layer, before the layers that its own group also holds.
+    /// Returns the rank of each named value. The weights listed for a layer come directly after the
+    /// layer, before nested layers in its group.
     fn ranks(&self, builder: &Builder) -> HashMap<ValueId, usize> {
         let mut paths: HashMap<ValueId, Vec<&str>> = HashMap::new();
         for (group, path) in &self.paths {
@@ -62,7 +63,7 @@ impl PathOrder {
         let mut begun = HashSet::new();
         let mut place = 0;
         for (first, _) in &self.paths {
-            // Groups whose names are being given places, and how many have one.
+            // Groups whose paths are being ranked, and the number of paths done.
             let mut open = Vec::new();
             if begun.insert(*first) {
                 open.push((*first, 0));
@@ -89,7 +90,7 @@ impl PathOrder {
     }
 }
 
-/// The entry of a group by its name.
+/// Returns the child of a group with this name.
 fn child(
     builder: &Builder,
     group: ValueId,
@@ -98,7 +99,7 @@ fn child(
 ) -> Option<ValueId> {
     let Some(Value::Dict(dict)) = builder.value(group) else { return None };
     match dict.entries.len() {
-        // Looking at a few costs less than a table.
+        // A linear search of a few entries is cheaper than a table.
         ..=16 => dict.entries.iter().find(|(key, _)| is(key, name)).map(|(_, id)| *id),
         _ => tables.entry(group).or_insert_with(|| named(dict)).get(name.as_bytes()).copied(),
     }
@@ -116,7 +117,7 @@ fn named(dict: &Dict) -> HashMap<Text, ValueId> {
     names.collect()
 }
 
-/// Moves what the second group holds into the first, groups of one name together.
+/// Moves the children of the second group into the first. Groups with the same name are merged.
 pub(super) fn merge(builder: &mut Builder, into: ValueId, from: ValueId) {
     let mut open = vec![(into, from)];
     while let Some((into, from)) = open.pop() {
@@ -140,7 +141,7 @@ pub(super) fn merge(builder: &mut Builder, into: ValueId, from: ValueId) {
     }
 }
 
-/// All groups below `root` and itself, parents before their children.
+/// Returns all groups below and including `root`, parents before their children.
 fn groups(builder: &Builder, root: ValueId) -> Vec<ValueId> {
     let mut found = vec![root];
     let mut at = 0;
@@ -157,7 +158,7 @@ fn groups(builder: &Builder, root: ValueId) -> Vec<ValueId> {
     found
 }
 
-/// By name, where runs of digits count as numbers: `2` before `10`.
+/// Compares names in natural order: runs of digits count as numbers, `2` before `10`.
 fn natural(one: &[u8], other: &[u8]) -> Ordering {
     let (mut one, mut other) = (one, other);
     loop {
@@ -176,7 +177,7 @@ fn natural(one: &[u8], other: &[u8]) -> Ordering {
                     |digits: &[u8]| digits.iter().take_while(|digit| **digit == b'0').count();
                 let (number, against) = (&number[plain(number)..], &against[plain(against)..]);
                 let order = number.len().cmp(&against.len()).then_with(|| number.cmp(against));
-                // `01` and `1` are one number and two names.
+                // `01` and `1` are the same number but different names.
                 match order.then(a.cmp(&b)) {
                     Ordering::Equal => (one, other) = (rest_one, rest_other),
                     order => return order,

@@ -1,5 +1,3 @@
-//! Reading.
-
 use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Layout, Limits, Progress, Result, Text,
 };
@@ -13,7 +11,7 @@ use crate::json::utf8;
 use crate::paths::{base, folder};
 use crate::stray;
 
-/// Opens it.
+/// Reads a Keras model or Keras weights.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = files.main()?;
@@ -35,7 +33,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     finish(growing, format, files)
 }
 
-/// `.keras`: a zip file of `metadata.json`, `config.json` and `model.weights.h5`.
+/// Reads a `.keras` file, a zip file of `metadata.json`, `config.json` and `model.weights.h5`.
 fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     let main = files.main()?;
     let archive = Archive::open(files.structure(main)?, main, limits)?;
@@ -62,7 +60,7 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
     let growing = Growing::new(limits);
     let mut growing = match archive.layout(weights)? {
         Layout::Span(span) => growing.add(&files, span.file, span.offset, progress)?,
-        // HDF5 is read in any order, so that it is unpacked whole, as Keras does.
+        // HDF5 needs random access, so the member is decompressed whole, as in Keras.
         _ => {
             let (bytes, intact) = archive
                 .read(weights, limits)
@@ -137,7 +135,8 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
 
 const WEIGHTS: &str = "model.weights.h5";
 
-/// The index that a shard belongs to, if it is there: `X.weights.json` for `X_00000.weights.h5`.
+/// Returns the index that a shard belongs to, if it exists: `X.weights.json` for
+/// `X_00000.weights.h5`.
 fn index_of(files: &FileSet) -> Option<String> {
     let name = files.name(files.main().ok()?);
     let (stem, digits) = name.strip_suffix(".weights.h5")?.rsplit_once('_')?;
@@ -148,7 +147,7 @@ fn index_of(files: &FileSet) -> Option<String> {
     is_index(&head).then_some(index)
 }
 
-/// Weights in shards. What the index names and is not there is told; the rest is opened.
+/// Reads sharded weights. Missing shards are reported; the others are opened.
 fn read_shards(
     files: FileSet,
     index: &str,

@@ -1,5 +1,5 @@
-//! Order, types, shards and archives; what h5py read from the fixtures is compared by the
-//! command's tests.
+//! Tests of order, types, shards and archives. The command's tests compare the fixtures with what
+//! h5py read.
 
 use crate::damaged_copies::survive;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ fn archives_of_models_open_in_place() {
         let checkpoint = open(name);
         assert_eq!((checkpoint.format.id, &*checkpoint.format.producer), ("keras", producer));
         let keys = keys(&checkpoint);
-        // The model's order, which only the configuration tells.
+        // The model's order, which only the configuration has.
         assert_eq!(keys[0], "layers.lstm.cell.vars.0", "{name}");
         let (_, tensor) = checkpoint.tensor_of(checkpoint.leaves()[0].id).unwrap();
         assert!(tensor.is_verbatim());

@@ -166,7 +166,7 @@ fn damaged_copies_never_panic() {
     }
 }
 
-/// The file of a plan, as it would be written.
+/// Returns the file of a plan.
 fn run(plan: &Plan) -> Vec<u8> {
     let mut out = Vec::new();
     let mut outcomes = vec![Vec::new()];
@@ -204,7 +204,7 @@ fn written(source: Checkpoint) -> (Checkpoint, Vec<String>) {
     (open_bytes("x.npz", run(&plan)).unwrap(), losses)
 }
 
-/// Every array: key, dtype, shape, bytes.
+/// Returns key, dtype, shape and bytes of every array.
 fn arrays(checkpoint: &Checkpoint) -> Vec<(String, String, Vec<u64>, Vec<u8>)> {
     let leaves = checkpoint.leaves();
     let arrays = leaves.iter().filter_map(|leaf| {
@@ -262,7 +262,7 @@ fn records_keep_their_fields_and_gaps() {
         let (back, losses) = written(source);
         let tensor = &back.tensors()[0];
         assert_eq!(tensor.dtype == record, kept, "{:?}", tensor.dtype);
-        // The array gets a name, whatever becomes of its fields.
+        // The array gets a name in any case.
         assert_eq!(losses.len(), if kept { 1 } else { 2 }, "{losses:?}");
         assert_eq!(arrays(&back)[0].3, data);
     }
@@ -278,7 +278,7 @@ fn one_array_is_written_as_numpy_writes_it() {
         let back = open_bytes("x.npy", run(&plan)).unwrap();
         assert_eq!(arrays(&back), arrays(&open(&format!("numpy/{name}.npy"))), "{name}");
     }
-    // In C order, little-endian and of version 1 it is the file that numpy wrote.
+    // In C order and little-endian, it equals the file that numpy wrote.
     let plan = crate::plan(Arc::new(open("numpy/f4.npy")), &target, "x.npy").unwrap();
     assert_eq!(run(&plan), bytes("numpy/f4.npy"));
     let error = crate::plan(Arc::new(open("numpy/plain.npz")), &target, "x.npy").unwrap_err();
@@ -308,7 +308,7 @@ fn what_numpy_lacks_is_told() {
     }
 }
 
-/// The plan for an archive of what a safetensors file with these names holds.
+/// Returns the plan of an archive, from a safetensors file with these keys.
 fn named(keys: &[&str]) -> Result<Plan> {
     let entry = |(index, key): (usize, &&str)| {
         let offsets = [index * 4, index * 4 + 4];
@@ -349,7 +349,7 @@ fn no_member_is_named_out_of_the_folder() {
     ];
     assert_eq!(found, safe);
     assert!(back.findings.is_empty(), "{:?}", back.findings);
-    // Two names that would become one are refused, as ever.
+    // Names that would collide are still refused.
     let error = named(&["../x", "%2E%2E/x"]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
 }

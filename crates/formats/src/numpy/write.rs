@@ -1,8 +1,8 @@
-//! Writing a `.npz` or `.npy` file that `numpy.load(allow_pickle=False)` loads.
+//! Writes a `.npz` or `.npy` file that `numpy.load(allow_pickle=False)` loads.
 //!
-//! Members of an archive are stored as `numpy.savez` stores them, but that their sizes and checksums stand
-//! behind the bytes and in the directory: nothing is written twice. An array's bytes begin at a
-//! multiple of 64, so that they can be mapped into memory.
+//! Members of an archive are stored as by `numpy.savez`, except that their sizes and checksums are
+//! after the data and in the directory, so that nothing is written twice. An array's data is
+//! aligned to 64 bytes, so that it can be mapped into memory.
 
 mod header;
 mod losses;
@@ -20,19 +20,19 @@ use crate::archive::names;
 use crate::archive::write::{Body, NewRecord, layout};
 use crate::damage;
 
-/// How to write for NumPy.
+/// Options for NumPy files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteOptions {
-    /// One array, not an archive of arrays.
+    /// Whether to write a single array instead of an archive.
     pub single: bool,
 }
 
-/// What numpy calls an array that was given no name.
+/// numpy's name for an array without a name.
 const UNNAMED: &str = "arr_0";
 
 /// Plans the file. See [`crate::plan`] for errors and losses.
 ///
-/// Fails if a single array is asked for and there are none or several.
+/// With `single`, fails unless there is exactly one array.
 pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Result<Plan> {
     let mut writer = NumpyWriter {
         source: &source,
@@ -60,7 +60,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
     if leaves.iter().any(|leaf| leaf.flat.is_empty())
         && !leaves.iter().any(|leaf| leaf.flat == UNNAMED)
     {
-        // By its key in the checkpoint, as all others: the name is the archive's.
+        // Losses refer to its key in the checkpoint; the name is only used in archives.
         let keys = losses.iter_mut().flat_map(|loss| &mut loss.keys);
         keys.filter(|key| *key == UNNAMED).for_each(String::clear);
     }
@@ -68,14 +68,13 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
     Ok(Plan { source, files, losses })
 }
 
-/// What stands before the elements of an array in a file of its own; `None` if NumPy has no such
-/// dtype.
+/// Returns the header of a `.npy` file; `None` if NumPy does not have the dtype.
 pub fn head(dtype: &DType, shape: &[u64]) -> Option<Vec<u8>> {
     let (descr, true) = header::descr(dtype)? else { return None };
     header::header(&descr, shape).ok()
 }
 
-/// The one array that there is.
+/// Returns the segments of the only array.
 fn alone(mut records: Vec<NewRecord>) -> Result<Vec<Segment>> {
     let (count, last) = (records.len(), records.pop());
     let Some(NewRecord { body, .. }) = last.filter(|_| count == 1) else {
@@ -98,9 +97,8 @@ fn data(tensor: TensorId) -> Segment {
 struct NumpyWriter<'a> {
     source: &'a Checkpoint,
     records: Vec<NewRecord>,
-    /// The names of members.
     names: HashSet<String>,
-    /// One array, which no member is made of.
+    /// Whether to write a single array instead of an archive.
     single: bool,
     losses: Losses,
 }
@@ -178,7 +176,7 @@ impl NumpyWriter<'_> {
         }
     }
 
-    /// A plain value as an array without dimensions.
+    /// Adds a plain value as an array without dimensions.
     fn plain(&mut self, key: &str, value: &Value) -> Result<()> {
         let (descr, shape, bytes, kind) = match value {
             Value::Bool(value) => ("'|b1'".into(), vec![], vec![u8::from(*value)], losses::SCALAR),
@@ -240,13 +238,13 @@ impl NumpyWriter<'_> {
     }
 }
 
-/// Whether the elements have a meaning that numpy can only keep as bytes: TensorFlow's `int4`.
+/// Whether numpy can store the elements only as untyped bytes: TensorFlow's `int4`.
 fn is_unknown(dtype: &DType) -> bool {
     let DType::Numpy(numpy) = dtype else { return false };
     numpy.fields.is_empty() && numpy.code.starts_with('V') && !numpy.name.starts_with("void")
 }
 
-/// The code points of a text, lone surrogates included, which numpy's strings hold as well.
+/// Returns the code points of a string, including lone surrogates, which numpy's strings can hold.
 fn code_points(text: &Text) -> impl Iterator<Item = u32> {
     text.pieces().flat_map(|piece| match piece {
         Ok(text) => text.chars().map(u32::from).collect::<Vec<_>>(),
@@ -254,7 +252,7 @@ fn code_points(text: &Text) -> impl Iterator<Item = u32> {
     })
 }
 
-/// `<U3` and its bytes; numpy has no strings of no characters.
+/// Returns a dtype such as `<U3` and the bytes; numpy has no strings of zero characters.
 fn text(points: impl Iterator<Item = u32>) -> (String, Vec<u8>) {
     let mut bytes: Vec<u8> = points.flat_map(u32::to_le_bytes).collect();
     if bytes.is_empty() {
@@ -263,8 +261,8 @@ fn text(points: impl Iterator<Item = u32>) -> (String, Vec<u8>) {
     (format!("'<U{}'", bytes.len() / 4), bytes)
 }
 
-/// For a dtype that numpy lacks: what its bits are written as, how many of those one element is,
-/// and what is lost.
+/// For a dtype that numpy lacks, returns the dtype for its bits, the number of these per element,
+/// and the loss.
 fn bits(dtype: &DType) -> Option<(&'static str, Option<u64>, LossKind)> {
     Some(match dtype {
         DType::BF16 => ("'<u2'", None, losses::BF16),

@@ -1,4 +1,4 @@
-//! Many checkpoints made one: the dicts at their tops put together.
+//! Joins several checkpoints into one by merging their top-level dicts.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     Grade, Layout, Limits, NumpyType, Result, Tensor, Text, Value, ValueId, order,
 };
 
-/// Puts checkpoints together whose files are one set, with the same ids.
+/// Joins checkpoints whose files are in one set, with the same file IDs.
 pub(super) struct Join {
     builder: Builder,
     class: DictClass,
@@ -16,11 +16,11 @@ pub(super) struct Join {
     by_key: HashMap<Text, usize>,
     raw: Vec<(Text, Text)>,
     findings: Vec<Finding>,
-    /// Names of the files, for messages.
+    /// File names, for messages.
     names: Vec<String>,
-    /// Keys that were found twice.
+    /// Number of keys that were found twice.
     twice: usize,
-    /// The dtype of tensors of which nothing is known.
+    /// The dtype of tensors that are entirely unknown.
     unknown: DType,
 }
 
@@ -53,8 +53,8 @@ impl Join {
         }
     }
 
-    /// Adds what the file `name` holds. Of two values with one key, the one stays that `belongs`
-    /// says is in this file, else the earlier.
+    /// Adds the content of the file `name`. If a key has two values, keeps the one for which
+    /// `belongs` returns true, else the earlier one.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -77,7 +77,8 @@ impl Join {
             part.format.id == "gguf" && matches!(key, DictKey::Str(text) if *text == "metadata")
         };
         for (key, id) in entries {
-            // The metadata of all parts of a GGUF is in the first; the others say which they are.
+            // The first part of a GGUF has the metadata of all parts; the others only identify
+            // themselves.
             if index > 0 && is_repeated(key) {
                 continue;
             }
@@ -112,7 +113,7 @@ impl Join {
         Ok(())
     }
 
-    /// Two files hold the key.
+    /// Handles a key that is in two files.
     fn twice(&mut self, key: &Text, at: usize, entry: JoinedEntry, belongs: bool) {
         let Some(old) = self.entries.get_mut(at) else { return };
         let (one, other) = (&self.names[old.part], &self.names[entry.part]);
@@ -129,7 +130,7 @@ impl Join {
         }
     }
 
-    /// A finding of one file; what was found in an earlier file, too, is told once.
+    /// Adds a finding of one file. A finding that several files have is added once.
     fn find(&mut self, name: &str, finding: &Finding) {
         let same = |known: &&mut Finding| {
             known.title == finding.title
@@ -149,12 +150,12 @@ impl Join {
         self.findings.push(finding.clone().place(place));
     }
 
-    /// Whether some file held the key.
+    /// Whether any file has the key.
     pub(super) fn has(&self, key: &Text) -> bool {
         self.by_key.contains_key(key)
     }
 
-    /// Adds a tensor of which nothing is known but its key and why it is not there.
+    /// Adds a tensor that is known only by its key and by the reason why it is missing.
     pub(super) fn add_missing(&mut self, key: Text, why: Text) -> Result<()> {
         let tensor = Tensor::new(self.unknown.clone(), vec![0], Layout::Missing(why));
         let tensor = self.builder.push_tensor(tensor)?;
@@ -164,12 +165,12 @@ impl Join {
         Ok(())
     }
 
-    /// Adds a finding about the whole.
+    /// Adds a finding about the joined checkpoint.
     pub(super) fn finding(&mut self, finding: Finding) {
         self.findings.insert(0, finding);
     }
 
-    /// Puts the keys in this order; those that it does not name stay behind the others.
+    /// Sorts the entries by the order of these keys; others come last.
     pub(super) fn order<'a>(&mut self, keys: impl Iterator<Item = &'a Text>) {
         let mut rank = vec![usize::MAX; self.entries.len()];
         for (place, key) in keys.enumerate() {
@@ -181,12 +182,12 @@ impl Join {
             rank.into_iter().zip(std::mem::take(&mut self.entries)).collect();
         order::by_key(&mut ranked, |(rank, _)| *rank);
         self.entries = ranked.into_iter().map(|(_, entry)| entry).collect();
-        // Their places are what they were no more.
+        // The positions in it are no longer valid.
         self.by_key.clear();
     }
 
-    /// The keys of tensors that `is_known` does not know. Tied names and plain values need not be
-    /// in an index.
+    /// Returns the keys of tensors for which `is_known` returns false. Tied names and plain values
+    /// may be absent from an index.
     pub(super) fn unknown(&self, is_known: impl Fn(&Text) -> bool) -> Vec<&Text> {
         let is_tensor = |at: &usize| {
             let value = self.entries.get(*at).and_then(|entry| self.builder.value(entry.id));
@@ -196,7 +197,7 @@ impl Join {
         tensors.map(|(key, _)| key).filter(|key| !is_known(key)).collect()
     }
 
-    /// The whole; `None` if there was no part.
+    /// Returns the joined checkpoint, or `None` if nothing was added.
     pub(super) fn finish(
         mut self,
         facts: Vec<(String, String)>,
@@ -217,8 +218,8 @@ impl Join {
     }
 }
 
-/// Keys in two shards that are told one by one.
+/// The maximum number of findings about keys in two shards.
 const MOST_TWICE: usize = 20;
 
-/// Behind the place of a finding that several files gave rise to.
+/// Appended to the place of a finding that occurs in several files.
 const MORE: &str = ", and other shards";

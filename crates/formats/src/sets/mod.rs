@@ -1,9 +1,9 @@
-//! Which files make one checkpoint.
+//! Groups files into checkpoints.
 //!
-//! [`sort`] takes a folder, or what was dropped, apart into checkpoints, by names and, for files
-//! that stand alone, by content. A reader whose format has several files finds them itself, by
-//! name, in the [`FileSet`] that it is given; shards that are checkpoints of their own are opened
-//! and joined by `Sharded`, whatever their format.
+//! [`sort`] groups the files of a folder, or dropped files, by name, and standalone files by
+//! content. A reader of a multi-file format finds its files by name in the [`FileSet`] that it
+//! gets. Shards that are complete checkpoints themselves are opened and joined by `Sharded`, for
+//! all formats.
 
 mod join;
 mod sharded;
@@ -16,27 +16,26 @@ use crate::paths::{base, folder};
 pub(crate) use sharded::Sharded;
 use statelens_checkpoint::{FileSet, order};
 
-/// One checkpoint among many files.
+/// The files of one checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointFiles {
-    /// What to call it: a file name, or what its files have in common.
+    /// The display name: a file name, or the common part of the file names.
     pub name: String,
-    /// The file to open; the others are found from it.
+    /// The file to open, from which the others are found.
     pub main: String,
-    /// All its files by name, the main one included, sorted.
+    /// The names of all its files, including the main file, sorted.
     pub members: Vec<String>,
 }
 
-/// Finds the checkpoints of several files that one kind of set makes, among names that nobody
-/// has claimed.
+/// Finds the multi-file checkpoints of one kind among the unclaimed names.
 type SetRule = fn(&UnclaimedNames<'_>) -> Vec<CheckpointFiles>;
 
-/// The kinds of sets. What one has found, the next ones don't see.
+/// The rules, in order. A rule does not see the files that an earlier one claimed.
 const RULES: &[SetRule] =
     &[sharded::find, tensorflow, tensorflow_v1, distributed, keras_shards, orbax, torch_unpacked];
 
-/// Takes many files apart into checkpoints, those of several files first, each lot by name. Files
-/// that no format claims are in none.
+/// Groups files into checkpoints: first those of several files, then those of one, each sorted by
+/// name. Files that no format claims are omitted.
 ///
 /// Reads indexes of shards, and the first bytes of each file that belongs to no set.
 pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
@@ -72,8 +71,8 @@ pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
     found
 }
 
-/// The files of a set beside its index: those that an index of shards names, and the data files
-/// of a TensorFlow bundle. None for a file that is not an index.
+/// Returns the files of a set other than its index: the shards that the index names, or the data
+/// files of a TensorFlow bundle. Empty if the file is not an index.
 pub fn indexed(files: &FileSet, index: &str) -> Vec<String> {
     let mut found = sharded::named(files, index);
     if let Some(prefix) = index.strip_suffix(".index") {
@@ -90,31 +89,31 @@ pub fn indexed(files: &FileSet, index: &str) -> Vec<String> {
     found
 }
 
-/// The names that nobody has claimed yet, sorted.
+/// The names that no rule has claimed yet, sorted.
 pub(crate) struct UnclaimedNames<'a> {
     all: Vec<&'a str>,
 }
 
 impl<'a> UnclaimedNames<'a> {
-    /// All of them.
+    /// Returns all names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'a str> {
         self.all.iter().copied()
     }
 
-    /// Whether there is such a file.
+    /// Whether there is a file with this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.all.binary_search(&name).is_ok()
     }
 
-    /// The names that begin so, sorted.
+    /// Returns the names with this prefix, sorted.
     pub(crate) fn starting(&self, start: &'a str) -> impl Iterator<Item = &'a str> {
         let first = self.all.partition_point(|&name| name < start);
         self.all.iter().skip(first).copied().take_while(move |name| name.starts_with(start))
     }
 }
 
-/// `PREFIX.index` with `PREFIX.data-00000-of-00001` and on, as the V2 Saver of TensorFlow writes
-/// them; as `variables/variables` beside `saved_model.pb`, a SavedModel.
+/// Finds TensorFlow bundles of the V2 Saver, `PREFIX.index` with `PREFIX.data-00000-of-00001` etc.,
+/// and SavedModels, which are bundles `variables/variables` next to `saved_model.pb`.
 fn tensorflow(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let mut found = Vec::new();
     for main in names.iter() {
@@ -150,10 +149,10 @@ fn tensorflow(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     found
 }
 
-/// `PREFIX-00000-of-00004` and on, as the V1 Saver of TensorFlow writes them: counted from zero, and
-/// without an extension.
+/// Finds sharded checkpoints of TensorFlow's V1 Saver, `PREFIX-00000-of-00004` etc. They are
+/// numbered from zero and have no extension.
 fn tensorflow_v1(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
-    // The data of a bundle without its index is no set.
+    // The data files of a bundle without its index are not a set.
     let first = |name: &&str| {
         let parts = name.rsplit_once("-00000-of-");
         parts.is_some_and(|(prefix, count)| is_count(count) && !prefix.ends_with(".data"))
@@ -173,17 +172,17 @@ fn tensorflow_v1(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     names.iter().filter(first).map(set).collect()
 }
 
-/// Five digits or more.
+/// Whether a text consists of five or more digits.
 fn is_count(text: &str) -> bool {
     text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a file is one of those that a SavedModel has beside its variables.
+/// Whether a file is one of those next to the variables of a SavedModel.
 fn is_part(name: &str) -> bool {
     ["saved_model.pb", "fingerprint.pb", "keras_metadata.pb"].contains(&base(name))
 }
 
-/// `data.pkl` with `data/0` and on: what was a zip file of `torch.save`.
+/// Finds unpacked zip files of `torch.save`: `data.pkl` with `data/0` etc.
 fn torch_unpacked(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let set = |main: &str| {
         let top = folder(main);
@@ -207,7 +206,7 @@ fn torch_unpacked(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     names.iter().filter(|name| base(name) == "data.pkl").filter_map(set).collect()
 }
 
-/// `.metadata` with `__0_0.distcp` and on, as `torch.distributed.checkpoint` writes them.
+/// Finds folders of `torch.distributed.checkpoint`: `.metadata` with `__0_0.distcp` etc.
 fn distributed(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let mains = names.iter().filter(|name| base(name) == ".metadata");
     let set = |main: &str| {
@@ -223,7 +222,7 @@ fn distributed(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     mains.filter_map(set).collect()
 }
 
-/// `X.weights.json` with `X_00000.weights.h5` and on, as Keras 3 writes weights in shards.
+/// Finds sharded weights of Keras 3: `X.weights.json` with `X_00000.weights.h5` etc.
 fn keras_shards(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let mut found = Vec::new();
     for main in names.iter() {
@@ -247,11 +246,12 @@ fn keras_shards(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     found
 }
 
-/// Files of which an Orbax checkpoint, a folder, has one at least; what says most comes first.
+/// Files of which an Orbax checkpoint, a folder, has at least one; the most specific first.
 pub const ORBAX: [&str; 3] = ["_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"];
 
-/// What Orbax writes. Nothing of it is read; its pieces are not checkpoints of their own, though,
-/// and opening it says what it is. All that is there, of several steps perhaps, is one.
+/// Finds files of Orbax, which are not read. They are grouped so that its parts do not appear as
+/// checkpoints of their own, and opening the group says what it is. All Orbax files form one group,
+/// even if they are from several steps.
 fn orbax(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let all: Vec<&str> = names.iter().filter(|name| ORBAX.contains(&base(name))).collect();
     let main = ORBAX.iter().find_map(|part| all.iter().find(|name| base(name) == *part));

@@ -1,9 +1,9 @@
-//! Shards that are checkpoints of their own: `model-00001-of-00003.safetensors` and on, with or
-//! without `model.safetensors.index.json`.
+//! Shards that are complete checkpoints themselves: `model-00001-of-00003.safetensors` etc., with
+//! or without `model.safetensors.index.json`.
 //!
-//! That is how the Hugging Face libraries cut large models, safetensors and PyTorch alike:
-//! <https://huggingface.co/docs/transformers/big_models>. The index says in which shard each
-//! tensor is; its `total_size` is often wrong and nothing here depends on it.
+//! The Hugging Face libraries split large models in this way, both safetensors and PyTorch:
+//! <https://huggingface.co/docs/transformers/big_models>. The index maps tensors to shards. Its
+//! `total_size` is often wrong and is not used here.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,19 +18,19 @@ use crate::json::{Document, JsonNode};
 use crate::paths::{base, folder};
 use crate::{Probe, stray};
 
-/// Checkpoints that are parts of one.
+/// A set of shards that form one checkpoint.
 pub(crate) struct Sharded {
     index: Option<ShardIndex>,
-    /// Names of the shards, in order, and their files where they are there.
+    /// Names of the shards, in order, and their files unless missing.
     shards: Vec<(String, Option<FileId>)>,
-    /// Names of shards beside these, numbered like them, that the index does not name.
+    /// Shards of the same numbered family that the index does not name.
     unnamed: Vec<String>,
-    /// The name of an index that was set aside because none of its shards is there.
+    /// The name of an index that is ignored because all of its shards are missing.
     stale: Option<String>,
 }
 
 impl Sharded {
-    /// The set that the opened file belongs to, if it is an index or one of several shards.
+    /// Returns the set that the main file belongs to, if it is an index or one of several shards.
     pub(crate) fn of(files: &FileSet, limits: &Limits) -> Result<Option<Self>> {
         let main = files.main()?;
         let name = files.name(main);
@@ -47,7 +47,7 @@ impl Sharded {
             return Ok(Some(indexed));
         }
         let number = Number::parse(name);
-        // Shards can have any name; what an index names has one of these extensions.
+        // Shards can have any name, but those in an index have one of these extensions.
         if number.is_none() && !EXTENSIONS.iter().any(|extension| has_extension(name, extension)) {
             return Ok(None);
         }
@@ -55,7 +55,7 @@ impl Sharded {
             .iter()
             .filter(|(_, file)| is_index(&file.name) && folder(&file.name) == folder(name));
         for (id, _) in indexes.take(MOST_INDEXES) {
-            // An index that can't be read is none of this shard, as far as anybody can tell.
+            // An index that can't be read is ignored.
             if let Ok(index) = ShardIndex::read(files, id, limits)
                 && index.shards.iter().any(|shard| shard == name)
             {
@@ -77,7 +77,8 @@ impl Sharded {
         Self { index: Some(index), shards, unnamed, stale: None }
     }
 
-    /// The shards that are there, each with all files and itself as the opened one.
+    /// Returns the shards that are not missing, each as a set of all files with the shard as main
+    /// file.
     pub(crate) fn parts(&self, files: &FileSet) -> impl Iterator<Item = (&str, FileSet)> {
         self.shards.iter().filter_map(|(name, id)| Some((name.as_str(), files.opened_at((*id)?))))
     }
@@ -93,7 +94,7 @@ impl Sharded {
         let missing = self.missing();
         if missing.len() == self.shards.len() {
             if let Some(id) = missing.iter().find_map(|name| files.find(name)) {
-                // What it is says more than that the others are not there, either.
+                // A file that is not a shard explains more than the list of missing files.
                 return Err(stray::explain(&Probe::new(&files.opened_at(id))?));
             }
             return Err(Error::damaged(format!(
@@ -127,7 +128,8 @@ impl Sharded {
             .ok_or_else(|| Error::damaged("none of the shards is there"))
     }
 
-    /// What is wrong with the set: shards that are missing or not named by the index, a stale index.
+    /// Returns findings about missing shards, shards that the index does not name, and a stale
+    /// index.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let stale = self.stale.as_ref().map(|index| {
             Finding::new(Grade::Warning, format!("The index {index} names other files"))
@@ -173,8 +175,8 @@ impl Sharded {
     }
 }
 
-/// The shards of the one complete numbered set beside an index and named like it; `None` if there is none, or
-/// more than one.
+/// Returns the shards of the complete numbered set with the name of the index. Returns `None` if
+/// there is no such set or more than one.
 fn complete(files: &FileSet, index: &str) -> Option<Vec<(String, Option<FileId>)>> {
     let (stem, variant) = index_stem(index);
     let (stem, extension) = stem.rsplit_once('.').unwrap_or((stem, ""));
@@ -199,7 +201,7 @@ fn complete(files: &FileSet, index: &str) -> Option<Vec<(String, Option<FileId>)
     found
 }
 
-/// Shards in the set of files that are numbered like those that an index names, and that it doesn't name.
+/// Returns shards of the same numbered families that the index does not name.
 fn unnamed(files: &FileSet, named: &[String]) -> Vec<String> {
     let mut families: BTreeSet<String> = BTreeSet::new();
     let mut unnamed = Vec::new();
@@ -215,12 +217,12 @@ fn unnamed(files: &FileSet, named: &[String]) -> Vec<String> {
     unnamed
 }
 
-/// The shard of that name; what no format claims is none.
+/// Finds the shard with this name, if a format claims it.
 fn shard(files: &FileSet, name: &str) -> Option<FileId> {
     files.find(name).filter(|id| crate::is_claimed(&files.opened_at(*id)))
 }
 
-/// The sets among many files.
+/// Finds the sharded checkpoints among many files.
 pub(super) fn find(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let mut sets: Vec<CheckpointFiles> = Vec::new();
     let mut shards: Vec<Vec<&str>> = Vec::new();
@@ -233,7 +235,8 @@ pub(super) fn find(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
         }
         shards[family].push(name);
     }
-    // Which index is whose stands in the index; for numbered shards a name like theirs is enough.
+    // The content of an index determines its shards. For numbered shards, a matching name is
+    // enough.
     for name in names.iter().filter(|name| is_index(name)) {
         let (stem, variant) = index_stem(name);
         let (stem, extension) = stem.rsplit_once('.').unwrap_or((stem, ""));
@@ -265,7 +268,7 @@ pub(super) fn find(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     sets
 }
 
-/// The names of the files that an index names; none if it is no index that can be read.
+/// Returns the names of the files in an index; empty if it can't be read as an index.
 pub(super) fn named(files: &FileSet, name: &str) -> Vec<String> {
     let index = files.find(name).filter(|_| is_index(name));
     let index = index.and_then(|id| ShardIndex::read(files, id, &Limits::default()).ok());
@@ -276,28 +279,29 @@ fn has_extension(name: &str, extension: &str) -> bool {
     name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'))
 }
 
-/// `model.safetensors.index.json`, or `model.safetensors.index.fp16.json` for a variant.
+/// Whether a name is that of an index: `model.safetensors.index.json`, or
+/// `model.safetensors.index.fp16.json` for a variant.
 fn is_index(name: &str) -> bool {
     let base = base(name);
     base.ends_with(".json") && base.contains(".index.")
 }
 
-/// What stands before `.index.`, folder included, and the variant.
+/// Returns the part before `.index.`, including the folder, and the variant.
 fn index_stem(name: &str) -> (&str, &str) {
     let (stem, rest) = name.rsplit_once(".index.").unwrap_or((name, ""));
     (stem, rest.strip_suffix("json").unwrap_or(rest).trim_end_matches('.'))
 }
 
-/// Indexes that are read to find the one of a shard.
+/// The maximum number of indexes that are read to find that of a shard.
 const MOST_INDEXES: usize = 16;
 
-/// What is cut into numbered shards.
+/// Extensions of formats that are split into numbered shards.
 const EXTENSIONS: [&str; 7] = ["safetensors", "bin", "pt", "pth", "ckpt", "h5", "gguf"];
 
-/// The name of a shard: `STEM-00001-of-00003.EXTENSION`.
+/// The parts of a shard's name, `STEM-00001-of-00003.EXTENSION`.
 #[derive(Debug, PartialEq, Eq)]
 struct Number<'a> {
-    /// With the folder, without the separator.
+    /// Includes the folder, but not the separator.
     stem: &'a str,
     separator: char,
     at: u64,
@@ -333,12 +337,12 @@ impl<'a> Number<'a> {
         format!("{stem}{separator}{at:0digits$}-of-{count:0digits$}.{extension}")
     }
 
-    /// What the names of all shards of a set have in common.
+    /// Returns the common part of all shards' names.
     fn family(&self) -> String {
         format!("{}{}*-of-{}.{}", self.stem, self.separator, self.count, self.extension)
     }
 
-    /// The names of all shards; most count from 1, some from 0.
+    /// Returns the names of all shards. Most sets count from 1, some from 0.
     fn all(&self, is_there: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
         let zero = self.at == 0 || is_there(&self.name(0));
         let first = u64::from(!zero);
@@ -346,12 +350,12 @@ impl<'a> Number<'a> {
     }
 }
 
-/// What `*.index.json` says.
+/// The content of `*.index.json`.
 struct ShardIndex {
     name: String,
-    /// Names of the shards, as files of the set, in order of their names.
+    /// File names of the shards, sorted.
     shards: Vec<String>,
-    /// Keys in the order of the index, each with its shard.
+    /// Keys in the order of the index, each with the index of its shard.
     order: Vec<(Text, usize)>,
     by_key: HashMap<Text, usize>,
     facts: Vec<(String, String)>,
@@ -398,12 +402,12 @@ impl ShardIndex {
         Ok(Self { name: files.name(id).to_owned(), shards, order, by_key, facts })
     }
 
-    /// The shard that the key is in, as the index has it.
+    /// Returns the shard of a key according to the index.
     fn owner(&self, key: &Text) -> Option<usize> {
         self.by_key.get(key).copied()
     }
 
-    /// Adds what the index names and no shard holds, and says where it and the shards differ.
+    /// Adds keys that are in the index but in no shard, and findings about other differences.
     fn check(&self, shards: &[(String, Option<FileId>)], join: &mut Join) -> Result<()> {
         let mut lost: Vec<String> = Vec::new();
         let mut extra: Vec<String> = join
@@ -448,5 +452,5 @@ impl ShardIndex {
     }
 }
 
-/// Entries of the index's metadata that are shown.
+/// The maximum number of the index's metadata entries that are shown.
 const MOST_FACTS: usize = 16;

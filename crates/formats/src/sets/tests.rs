@@ -1,4 +1,4 @@
-//! Sets by their names, and real shards.
+//! Tests sets by name, and real shards.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use statelens_checkpoint::{
 
 use super::sort;
 
-/// Files of one folder of the fixtures, the first of them opened; or in-memory ones.
+/// Returns a set of files in memory, the first of them the main file.
 fn files(named: &[(&str, &[u8])]) -> FileSet {
     let mut files = FileSet::default();
     for (name, bytes) in named {
@@ -74,7 +74,7 @@ fn names_are_sorted_into_sets() {
             "v1/old-1-of-00003",
             "m.data-00000-of-00001",
         ]),
-        // Opening the second says which index is missing.
+        // Opening the second reports the missing index.
         [
             row("old", "v1/old-00000-of-00003", 3),
             row("m.data-00000-of-00001", "m.data-00000-of-00001", 1),
@@ -99,7 +99,7 @@ fn files_that_stand_alone_are_told_by_content() {
     assert_eq!(found[0].name, "b.bin");
 }
 
-/// Pickles of protocol 2 of `{key: number}`: the smallest shards there are.
+/// Returns a pickle of protocol 2 of `{key: number}`, the smallest possible shard.
 fn pickle(entries: &[(&str, u8)]) -> Vec<u8> {
     let mut bytes = b"\x80\x02}(".to_vec();
     for (key, number) in entries {
@@ -157,7 +157,7 @@ fn shards_of_any_name_belong_to_the_index_that_names_them() {
     let mut named = all;
     named.swap(0, 3);
     assert_eq!(keys(&open(files(&named)).unwrap()), ["c"]);
-    // And when one is missing, opening the other says so.
+    // If one is missing, opening another reports it.
     let checkpoint = open(files(&[all[0], all[2]])).unwrap();
     assert_eq!(checkpoint.findings[0].missing, ["f/head.bin"]);
 
@@ -169,7 +169,7 @@ fn shards_of_any_name_belong_to_the_index_that_names_them() {
 
 #[test]
 fn parts_of_a_gguf_are_one_checkpoint_with_the_metadata_of_the_first() {
-    // Written by the gguf package 0.19 with `split_max_tensors=2`; the sums are of what it reads.
+    // Written by the gguf package 0.19 with `split_max_tensors=2`. The hashes are of what it reads.
     let sums = [
         ("blk.0.weight", "748fd1215cd7e141ea2182854fb425b288ab124d4c2d0df9c628ace7eb5694ef"),
         ("blk.1.weight", "4adf4c0cd17ef7540b28774c4681bebcff3c2690b428a8fa5499f429c4eaf675"),
@@ -218,12 +218,12 @@ fn missing_shards_are_named_and_their_tensors_listed() {
     assert!(matches!(&tensor.layout, Layout::Missing(why) if why.to_lossy().contains("00002")));
     assert_eq!(tensor.nbytes(), Some(0));
 
-    // Without an index the names of the missing follow from the number.
+    // Without an index, the names of missing shards follow from the number.
     let checkpoint = open(files(&[("x-00001-of-00003.bin", &one)])).unwrap();
     assert_eq!(checkpoint.findings[0].missing, ["x-00002-of-00003.bin", "x-00003-of-00003.bin"]);
     assert_eq!(keys(&checkpoint), ["a", "b"]);
 
-    // An index alone has nothing to show.
+    // An index without any of its shards is an error.
     let error = open(files(&[("x.bin.index.json", INDEX.as_bytes())])).unwrap_err();
     assert!(error.to_string().contains("x-00002-of-00002.bin"), "{error}");
 }
@@ -276,7 +276,7 @@ fn what_orbax_writes_is_one_set_whatever_its_arrays_look_like() {
         ]),
         [row("0", "run/0/_CHECKPOINT_METADATA", 7)]
     );
-    // Loose files have no folders.
+    // Files without folders.
     assert_eq!(sorted(&["_METADATA", "manifest.ocdbt"]), [row("_METADATA", "_METADATA", 2)]);
     let array = b"\x80\x02}.";
     let set = files(&[("o/_METADATA", b"{}"), ("o/w/0", array), ("o/state.pkl", array)]);

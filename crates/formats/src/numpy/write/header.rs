@@ -1,15 +1,16 @@
-//! What stands before the elements of an array, as numpy writes it.
+//! Writes the header of an array like numpy.
 
 use statelens_checkpoint::{DType, Error, Field, Result, order};
 
 use crate::numpy::header::MAGIC;
 
-/// numpy pads the header to this, so that elements can be mapped into memory.
+/// The alignment of the elements in numpy, so that they can be mapped into memory.
 const ALIGNMENT: usize = 64;
 
-/// The dtype as `descr` has it, and whether that says all; `None` for one that numpy lacks.
+/// Returns `descr` for a dtype, and whether that is lossless. Returns `None` if numpy does not have
+/// the dtype.
 ///
-/// Logical bytes are little-endian, those of the fields of records included.
+/// Logical bytes are little-endian, including those in fields of records.
 pub(super) fn descr(dtype: &DType) -> Option<(String, bool)> {
     let DType::Numpy(numpy) = dtype else {
         let order = if dtype.itemsize() == 1 { '|' } else { '<' };
@@ -25,9 +26,9 @@ pub(super) fn descr(dtype: &DType) -> Option<(String, bool)> {
     })
 }
 
-/// `[('a', '<i4'), ('', '|V4'), ('b', '<f8', (2,))]`: fields one after the other, with padding
-/// between them; `None` if they overlap or can't be told. Goes as deep as readers let records
-/// nest.
+/// Returns a record such as `[('a', '<i4'), ('', '|V4'), ('b', '<f8', (2,))]`: consecutive fields,
+/// with padding between them. Returns `None` if they overlap or have no representation. Recurses
+/// into nested records, whose depth is limited by readers.
 fn record(fields: &[Field], itemsize: u64) -> Option<String> {
     let mut sorted: Vec<&Field> = fields.iter().collect();
     order::by_key(&mut sorted, |field| field.offset);
@@ -55,7 +56,7 @@ fn record(fields: &[Field], itemsize: u64) -> Option<String> {
     Some(format!("[{}]", parts.join(", ")))
 }
 
-/// A name in quotes as Python reads it; `None` for the empty one, which means padding.
+/// Returns a name as a Python literal; `None` for the empty name, which means padding.
 fn quoted(name: &str) -> Option<String> {
     if name.is_empty() {
         return None;
@@ -79,8 +80,8 @@ fn tuple(dims: &[u64]) -> String {
     }
 }
 
-/// Everything before the elements: version 1 where that will do, 2 for a long text, 3 for one
-/// that is no Latin-1.
+/// Returns the header: of version 1 if possible, of version 2 for a long text, of version 3 for a
+/// text that is not Latin-1.
 pub(super) fn header(descr: &str, shape: &[u64]) -> Result<Vec<u8>> {
     let text = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {}, }}", tuple(shape));
     let latin1: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();

@@ -1,12 +1,12 @@
-//! What an archive of arrays can't hold as it is.
+//! Losses of an archive of arrays.
 
 use statelens_checkpoint::{Checkpoint, Loss};
 
-/// Losses while they are found.
+/// Losses found so far.
 #[derive(Default)]
 pub(super) struct Losses(Vec<(LossKind, Vec<String>)>);
 
-/// What happens to values, and why.
+/// The kind of a loss: what happens to values, and why.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct LossKind {
     what: &'static str,
@@ -72,7 +72,7 @@ pub(super) const NAME: LossKind =
     harmless("the array's name is left out", "A .npy file holds one array and no name.");
 
 impl Losses {
-    /// For a file of one array: what is told of names gives way to that there is none.
+    /// Replaces the losses about names by one that says that a `.npy` file has no names.
     pub(super) fn name_is_left_out(&mut self, source: &Checkpoint) {
         self.0.retain(|(kind, _)| ![UNNAMED, NESTING].contains(kind));
         for leaf in source.leaves().iter().filter(|leaf| !leaf.flat.as_bytes().is_empty()) {
@@ -80,7 +80,7 @@ impl Losses {
         }
     }
 
-    /// Notes that `kind` happens to the entry `key`.
+    /// Adds the loss `kind` for the entry `key`.
     pub(super) fn add(&mut self, kind: LossKind, key: &str) {
         match self.0.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, keys)) => keys.push(key.to_owned()),
