@@ -1,4 +1,4 @@
-//! What a file says about groups: attributes of HDF5 groups and of the root, `__metadata__` of safetensors.
+//! Metadata of groups: attributes of HDF5 groups and of the root, `__metadata__` of safetensors.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,8 @@ use statelens_checkpoint::{Checkpoint, Key, Leaf, Text, ValueId, order};
 
 use crate::Json;
 
-/// The containers that have attributes, the root included, by flat key. The root's key is empty.
+/// Returns the containers with attributes, including the root, by flat key. The root's key is
+/// empty.
 #[must_use]
 pub fn groups_with_attributes(checkpoint: &Checkpoint) -> Vec<(Text, ValueId)> {
     let groups = containers(checkpoint).filter(|id| !checkpoint.raw_attributes(*id).is_empty());
@@ -16,7 +17,7 @@ pub fn groups_with_attributes(checkpoint: &Checkpoint) -> Vec<(Text, ValueId)> {
     groups
 }
 
-/// The container with that flat key, as if it were a leaf; the root for the empty key.
+/// Returns the container with this flat key in the form of a leaf; the root for the empty key.
 #[must_use]
 pub fn group(checkpoint: &Checkpoint, key: &str) -> Option<Leaf> {
     let (id, flat) = match key {
@@ -43,7 +44,7 @@ fn containers(checkpoint: &Checkpoint) -> impl Iterator<Item = ValueId> {
     all.filter(|(_, value)| value.is_container()).map(|(id, _)| id)
 }
 
-/// The field `groups`: an object with the attributes of each group, by key.
+/// Writes the field `groups`: an object with the attributes of each group, by key.
 pub fn groups_json(json: &mut Json, checkpoint: &Checkpoint) {
     let groups = groups_with_attributes(checkpoint);
     if groups.is_empty() {
@@ -60,7 +61,7 @@ pub fn groups_json(json: &mut Json, checkpoint: &Checkpoint) {
     });
 }
 
-/// The attributes of a value as fields.
+/// Writes the attributes of a value as fields.
 pub fn attributes_json(json: &mut Json, checkpoint: &Checkpoint, id: ValueId) {
     for (name, text) in checkpoint.raw_attributes(id) {
         json.name(&name.to_lossy()).text(text);

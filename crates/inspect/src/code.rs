@@ -1,5 +1,6 @@
-//! Python that reads one tensor or value with the library that wrote it. `tests/interop/snippets.py` runs
-//! what this says for every kind of file, and compares what it gets with what we read.
+//! Python code that reads a tensor or value with the library that wrote it.
+//! `tests/interop/snippets.py` runs the code for every kind of file and compares the results with
+//! ours.
 
 mod slicing;
 
@@ -13,17 +14,18 @@ use statelens_tensor::Slice;
 
 use slicing::PythonSlice;
 
-/// Code that reads a tensor or value.
+/// Python code that reads a tensor or value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snippet {
-    /// The library that reads: `torch`, `safetensors`, `numpy` …
+    /// The library that the code uses: `torch`, `safetensors`, `numpy` …
     pub library: &'static str,
-    /// What to run. The last line binds `tensor` (or `value`).
+    /// The code. The last line binds `tensor` (or `value`).
     pub code: String,
 }
 
-/// Ways to read a leaf in Python, the usual one first; none if it can only be had by running what a
-/// pickle names, or if a tensor has no such slice. `place` makes of the name of a file what to open it by.
+/// Returns ways to read a leaf in Python, the usual one first; none if that would require running
+/// code that a pickle names, or if the slice is invalid. `place` converts the name of a file to the
+/// path to open.
 pub fn snippets(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
@@ -51,9 +53,9 @@ struct WantedLeaf<'a> {
     leaf: &'a Leaf,
     tensor: Option<&'a Tensor>,
     slice: PythonSlice,
-    /// The file that the tensor lies in, as a literal of Python.
+    /// The file with the tensor, as a Python literal.
     path: String,
-    /// The file that was opened.
+    /// The file that was opened, as a Python literal.
     main: String,
 }
 
@@ -61,7 +63,7 @@ impl WantedLeaf<'_> {
     fn of_format(&self, checkpoint: &Checkpoint) -> Vec<Snippet> {
         let Self { leaf, path, main, .. } = self;
         let PythonSlice { index, forwards, .. } = &self.slice;
-        // Where a tensor of PyTorch is made of the whole, or of what was read of it.
+        // The index for PyTorch, applied to the whole tensor or to the part that was read.
         let torch = format!("{forwards}{}", self.slice.then_torch());
         let name = text(&leaf.flat.to_lossy());
         let stored = checkpoint.stored_key(leaf.id).unwrap_or(&leaf.flat);
@@ -100,7 +102,7 @@ impl WantedLeaf<'_> {
                     add("h5py", self.h5py(&stored));
                 }
             }
-            // h5py makes other floats of those that NumPy lacks.
+            // h5py converts floats that NumPy does not have to other dtypes.
             ("hdf5", _) if self.tensor.is_some_and(|tensor| own_of_numpy(&tensor.dtype)) => {
                 add("h5py", self.h5py(&text(&inside(&leaf.key))));
             }
@@ -140,7 +142,8 @@ impl WantedLeaf<'_> {
         found
     }
 
-    /// Numbers that NumPy reads where they lie: in one piece, in C order, not compressed.
+    /// Returns code that maps the tensor with NumPy, if it is contiguous, in C order and not
+    /// compressed.
     fn mapped(&self) -> Option<Snippet> {
         let tensor = self.tensor?;
         let Layout::Span(span) = &tensor.layout else { return None };
@@ -165,7 +168,7 @@ impl WantedLeaf<'_> {
         })
     }
 
-    /// What NumPy reads becomes an array of JAX.
+    /// Returns code that converts the array that NumPy reads to JAX.
     fn jax(&self, found: &[Snippet]) -> Option<Snippet> {
         let tensor = self.tensor?;
         numpy(&tensor.dtype)?;
@@ -174,7 +177,7 @@ impl WantedLeaf<'_> {
         if tensor.byte_order == ByteOrder::Big && tensor.dtype.itemsize() > 1 {
             return None;
         }
-        // Else numbers of 64 bits become half as wide.
+        // Without this setting, JAX narrows 64-bit numbers to 32 bits.
         let wide = matches!(tensor.dtype, DType::F64 | DType::I64 | DType::U64 | DType::C128);
         let (import, set) = match wide {
             true => ("import jax\n", "jax.config.update(\"jax_enable_x64\", True)\n"),
@@ -187,7 +190,7 @@ impl WantedLeaf<'_> {
         Some(Snippet { library: "jax", code })
     }
 
-    /// Whether a dataset holds the numbers as they are.
+    /// Returns whether a dataset holds the numbers unchanged.
     fn plain(&self) -> bool {
         self.tensor.is_some_and(|tensor| {
             matches!(tensor.layout, Layout::Span(_)) && tensor.dtype != DType::BF16
@@ -196,7 +199,7 @@ impl WantedLeaf<'_> {
 
     fn h5py(&self, dataset: &str) -> String {
         let (path, then) = (&self.path, self.slice.then_numpy());
-        // A dataset is read by an index; all of it, by an empty tuple.
+        // Datasets are read by indexing; an empty tuple reads everything.
         let index = if self.slice.index.is_empty() { "[()]" } else { &self.slice.forwards };
         format!(
             "import h5py\n\nwith h5py.File({path}, \"r\") as file:\n    tensor = file[{dataset}]{index}{then}\n"
@@ -204,7 +207,7 @@ impl WantedLeaf<'_> {
     }
 }
 
-/// The file that a tensor's bytes are in, if they are in one.
+/// Returns the file with a tensor's bytes, if they are in a single file.
 fn file_of(tensor: &Tensor) -> Option<FileId> {
     let mut layout = &tensor.layout;
     loop {
@@ -220,12 +223,12 @@ fn file_of(tensor: &Tensor) -> Option<FileId> {
     }
 }
 
-/// Whether NumPy itself has a dtype, by no other library.
+/// Returns whether NumPy has a dtype without the help of another library.
 fn own_of_numpy(dtype: &DType) -> bool {
     numpy(dtype).is_some_and(|(_, import)| import.is_empty()) || matches!(dtype, DType::Numpy(_))
 }
 
-/// What NumPy calls a dtype, and the import that it takes.
+/// Returns NumPy's name of a dtype, and the import that it requires.
 fn numpy(dtype: &DType) -> Option<(&'static str, &'static str)> {
     const OWN: &str = "import ml_dtypes\n";
     Some(match dtype {
@@ -250,8 +253,8 @@ fn numpy(dtype: &DType) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// The path of a leaf as Python indexes it: `["model"]["h.0.weight"][3]`; `None` where it leads into an
-/// object that only running code would build, or by a key that has no literal.
+/// Returns the path of a leaf as Python index expressions: `["model"]["h.0.weight"][3]`. Returns
+/// `None` if it leads into an object that was not built, or through a key without a literal.
 pub fn indexed(key: &Key) -> Option<String> {
     let mut out = String::new();
     for part in &key.parts {
@@ -265,7 +268,7 @@ pub fn indexed(key: &Key) -> Option<String> {
     Some(out)
 }
 
-/// Keys that are tuples of tuples deeper than this are nobody's.
+/// Maximum nesting of tuples in keys; deeper ones do not occur in practice.
 const DEEPEST: usize = 8;
 
 fn literal(key: &DictKey, depth: usize) -> Option<String> {
@@ -290,14 +293,14 @@ fn literal(key: &DictKey, depth: usize) -> Option<String> {
     })
 }
 
-/// Groups and dataset, as HDF5 names them.
+/// Returns the path of a dataset in HDF5.
 fn inside(key: &Key) -> String {
     let parts: Vec<String> =
         key.parts.iter().map(|part| part.text().to_lossy().into_owned()).collect();
     parts.join("/")
 }
 
-/// A string as a literal of Python.
+/// Returns a string as a Python literal.
 fn text(text: &str) -> String {
     let mut out = String::from("\"");
     text.chars().for_each(|c| escaped(c, &mut out));
@@ -305,7 +308,7 @@ fn text(text: &str) -> String {
     out
 }
 
-/// The same, of a string that may hold lone surrogates.
+/// Returns a string that may contain lone surrogates as a Python literal.
 fn code_text(name: &Text) -> String {
     let mut out = String::from("\"");
     for piece in name.pieces() {
@@ -320,7 +323,8 @@ fn code_text(name: &Text) -> String {
     out
 }
 
-/// Letters of any script stay; what does not show, or shows as something else, is escaped.
+/// Escapes characters that are invisible or change how text is displayed; letters of any script are
+/// kept.
 fn escaped(c: char, out: &mut String) {
     match c {
         '"' => out.push_str("\\\""),

@@ -1,4 +1,4 @@
-//! A hash of all that a value holds, for values that one line of text does not tell in full.
+//! Hashes the contents of values that one line of text does not represent completely.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::describe::SHOWN_ARGS;
 use crate::reading::hex;
 use crate::{text_of, type_name};
 
-/// Whether [`text_of`] and [`type_name`] tell all of a value that is no tensor.
+/// Returns whether [`text_of`] and [`type_name`] represent a value that is not a tensor completely.
 pub(crate) fn is_told(checkpoint: &Checkpoint, id: ValueId) -> bool {
     let is_short = |id: &ValueId| {
         let value = checkpoint.value(checkpoint.resolve(*id));
@@ -29,7 +29,7 @@ pub(crate) fn is_told(checkpoint: &Checkpoint, id: ValueId) -> bool {
     }
 }
 
-/// Whether the text of a value was not cut.
+/// Returns whether the text of a value is complete.
 fn is_told_alone(checkpoint: &Checkpoint, id: ValueId) -> bool {
     let id = checkpoint.resolve(id);
     match checkpoint.value(id) {
@@ -39,8 +39,9 @@ fn is_told_alone(checkpoint: &Checkpoint, id: ValueId) -> bool {
     }
 }
 
-/// Returns the SHA-256, in hexadecimal, of a value with everything below it. Of tensors only dtype
-/// and shape count. A value that occurs again counts as a reference to its first occurrence.
+/// Returns the SHA-256, in hexadecimal, of a value with everything below it. Tensors are
+/// represented by dtype and shape only. A value that occurs again is represented by a reference to
+/// its first occurrence.
 pub(crate) fn contents_hash(checkpoint: &Checkpoint, id: ValueId) -> String {
     let mut hash = Sha256::new();
     let mut part = |tag: &str, bytes: &[u8]| {

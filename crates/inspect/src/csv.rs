@@ -1,23 +1,24 @@
-//! The numbers of a tensor as CSV.
+//! Writes the numbers of a tensor as CSV.
 
 use statelens_checkpoint::{DType, float_repr};
 
 use crate::element::{element_text, field_text};
 
-/// Writes a line for each row of the last dimension, out of bytes that come in pieces of any size. Of records it
-/// writes a line each, with their fields as cells, below a line of the fields' names.
+/// Writes a line per row of the last dimension, from bytes that arrive in pieces of any size.
+/// Records are written one per line, with a cell per field, after a header with the names of the
+/// fields.
 #[derive(Debug)]
 pub struct Csv {
     dtype: DType,
     item: usize,
     row: u64,
-    /// The beginning of an element whose end has not come yet.
+    /// The bytes of an element that has not fully arrived.
     begun: Vec<u8>,
     number: u64,
 }
 
 impl Csv {
-    /// Of a tensor of this dtype and shape.
+    /// Creates a writer for a tensor of this dtype and shape.
     #[must_use]
     pub fn new(dtype: &DType, shape: &[u64]) -> Self {
         let item = usize::try_from(dtype.itemsize()).unwrap_or(usize::MAX).max(1);
@@ -25,7 +26,7 @@ impl Csv {
         Self { dtype: dtype.clone(), item, row, begun: Vec::new(), number: 0 }
     }
 
-    /// Takes the next bytes and adds their text.
+    /// Processes the next bytes and appends their text.
     pub fn feed(&mut self, bytes: &[u8], text: &mut String) {
         self.begun.extend_from_slice(bytes);
         let whole = self.begun.len() - self.begun.len() % self.item;
@@ -49,7 +50,8 @@ impl Csv {
     }
 }
 
-/// An element as a cell: floats by the digits that tell them, of one or two in quotes.
+/// Formats an element as a cell: floats with the shortest digits that identify them; quoted if an
+/// element holds two values.
 fn cell(dtype: &DType, element: &[u8]) -> String {
     let text = match (dtype, element.first_chunk()) {
         (DType::F64, Some(bytes)) => float_repr(f64::from_le_bytes(*bytes)),
@@ -58,7 +60,7 @@ fn cell(dtype: &DType, element: &[u8]) -> String {
     quoted(&text)
 }
 
-/// A text as a cell, in quotes where it needs them.
+/// Formats a text as a cell, in quotes if necessary.
 fn quoted(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),

@@ -1,14 +1,14 @@
-//! NumPy's dates as ISO 8601 texts.
+//! NumPy's dates as ISO 8601.
 
-/// The text of a `datetime64` of a code like `M8[ns]` or `M8[25s]`; `None` for a unit without one, or a year
-/// that a text of four digits doesn't hold.
+/// Formats a `datetime64` with a code like `M8[ns]` or `M8[25s]`. Returns `None` for unsupported
+/// units, and for years that do not have four digits.
 pub(crate) fn text(code: &str, count: i64) -> Option<String> {
     let unit = code.split_once('[')?.1.strip_suffix(']')?;
     let digits = unit.find(|c: char| !c.is_ascii_digit())?;
     let (step, unit) = unit.split_at(digits);
     let step: i128 = if step.is_empty() { 1 } else { step.parse().ok()? };
     let count = i128::from(count).checked_mul(step)?;
-    // Seconds are counted in fractions of a second, as many to each.
+    // Ticks per second, and the number of decimals.
     let (per_second, decimals) = match unit {
         "Y" => return year(count.checked_add(1970)?).map(|year| format!("{year:04}")),
         "M" => {
@@ -45,7 +45,8 @@ fn year(year: i128) -> Option<i128> {
     (0..=9999).contains(&year).then_some(year)
 }
 
-/// The day so many days after 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Returns the date `days` days after 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms").
 fn date(days: i128) -> Option<String> {
     let shifted = days.checked_add(719_468)?;
     let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
@@ -64,7 +65,7 @@ mod tests {
 
     #[test]
     fn dates_print_as_numpy_prints_them() {
-        // str(numpy.datetime64(count, unit)) of numpy 2.4
+        // Expected values are str(numpy.datetime64(count, unit)) of numpy 2.4.
         for (code, count, wanted) in [
             ("M8[ns]", 1_700_000_000_123_456_789, "2023-11-14T22:13:20.123456789"),
             ("M8[s]", 0, "1970-01-01T00:00:00"),

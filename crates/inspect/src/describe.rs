@@ -1,4 +1,4 @@
-//! One line of text for a value, a type, a place.
+//! One-line descriptions of values, types and locations.
 
 use std::fmt::Write as _;
 
@@ -10,17 +10,17 @@ use statelens_checkpoint::{
 use crate::element::complex_text;
 use crate::{element_text, visible};
 
-/// The longest text of a value, in characters; what is longer ends in `…`.
+/// Maximum length of the text of a value, in characters; longer ones end in `…`.
 const WIDTH: usize = 80;
-/// Arguments that the text of an object shows.
+/// Maximum number of arguments in the text of an object.
 pub(crate) const SHOWN_ARGS: usize = 6;
 
-/// The word for what a leaf is, links followed: `tensor`, `int`, `object`, …
+/// Returns the kind of a leaf, with links followed: `tensor`, `int`, `object`, …
 pub fn kind_of(checkpoint: &Checkpoint, leaf: &Leaf) -> &'static str {
     checkpoint.value(leaf.target).kind()
 }
 
-/// The element type of a tensor, array or sparse tensor, links followed.
+/// Returns the dtype of a tensor, array or sparse tensor, with links followed.
 pub fn dtype_of(checkpoint: &Checkpoint, id: ValueId) -> Option<&DType> {
     match checkpoint.value(checkpoint.resolve(id)) {
         Value::Sparse(sparse) => Some(&sparse.dtype),
@@ -28,7 +28,7 @@ pub fn dtype_of(checkpoint: &Checkpoint, id: ValueId) -> Option<&DType> {
     }
 }
 
-/// The fields of a record: `id int32, x float64 [2], label bytes24`.
+/// Describes the fields of a record: `id int32, x float64 [2], label bytes24`.
 pub fn fields_text(dtype: &DType) -> Option<String> {
     let DType::Numpy(numpy) = dtype else { return None };
     let field = |field: &Field| match field.shape.as_slice() {
@@ -39,7 +39,7 @@ pub fn fields_text(dtype: &DType) -> Option<String> {
     (!fields.is_empty()).then(|| fields.join(", "))
 }
 
-/// The shape of a tensor, array or sparse tensor, links followed.
+/// Returns the shape of a tensor, array or sparse tensor, with links followed.
 pub fn shape_of(checkpoint: &Checkpoint, id: ValueId) -> Option<&[u64]> {
     match checkpoint.value(checkpoint.resolve(id)) {
         Value::Sparse(sparse) => Some(&sparse.shape),
@@ -47,14 +47,15 @@ pub fn shape_of(checkpoint: &Checkpoint, id: ValueId) -> Option<&[u64]> {
     }
 }
 
-/// `[2, 3]`, as torch prints it; `[]` for a scalar.
+/// Formats a shape like torch: `[2, 3]`; `[]` for a scalar.
 pub fn shape_text(shape: &[u64]) -> String {
     let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
     format!("[{}]", dims.join(", "))
 }
 
-/// The dotted name of a value's type in Python, where the kind does not say it all: of objects,
-/// subclasses of tensors and dicts, named tuples. A class or function as a value gives its own.
+/// Returns the dotted name of a value's Python type if the kind does not determine it: for objects,
+/// subclasses of tensors and dicts, named tuples. For a class or function as a value, returns its
+/// own name.
 pub fn type_name(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
     use statelens_checkpoint::{DictClass, ListClass};
     let id = checkpoint.resolve(id);
@@ -88,9 +89,10 @@ pub fn type_name(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
     })
 }
 
-/// The value of a leaf in one short line: a number, a quoted string, an object as Python prints
-/// it; of a link what it leads to, and `= target`. Of a tensor only what is known without reading it: a constant,
-/// or why its bytes are missing. No control characters.
+/// Describes the value of a leaf in one short line: a number, a quoted string, an object as Python
+/// prints it. For a link, describes the target and adds `= target`. For a tensor, shows only what
+/// is known without reading it: a constant value, or why its bytes are missing. The text does not
+/// contain control characters.
 pub fn value_text(checkpoint: &Checkpoint, leaf: &Leaf) -> String {
     let value = text_of(checkpoint, leaf.target);
     match (link_text(leaf), value.as_str()) {
@@ -100,7 +102,7 @@ pub fn value_text(checkpoint: &Checkpoint, leaf: &Leaf) -> String {
     }
 }
 
-/// `= target`, if a leaf is a link to another one.
+/// Returns `= target` if a leaf is a link.
 pub fn link_text(leaf: &Leaf) -> Option<String> {
     Some(match leaf.alias_of.as_ref()? {
         target if target.is_empty() => "= the root".into(),
@@ -108,7 +110,7 @@ pub fn link_text(leaf: &Leaf) -> Option<String> {
     })
 }
 
-/// The value in one short line, as [`value_text`] has it of a leaf that is no link.
+/// Describes a value in one short line, like [`value_text`] for a leaf that is not a link.
 pub fn text_of(checkpoint: &Checkpoint, id: ValueId) -> String {
     let text = match checkpoint.value(id) {
         Value::None => "None".into(),
@@ -148,7 +150,7 @@ pub fn text_of(checkpoint: &Checkpoint, id: ValueId) -> String {
     clip(&text)
 }
 
-/// A value inside another one, containers not opened.
+/// Describes a value inside another one, without the contents of containers.
 fn scalar(checkpoint: &Checkpoint, id: ValueId) -> String {
     match checkpoint.value(checkpoint.resolve(id)) {
         Value::List(list) if !list.items.is_empty() => "[…]".into(),
@@ -186,7 +188,7 @@ fn global(global: &Global) -> String {
     visible(&global.to_string())
 }
 
-/// What a tensor's values are as far as its layout says it.
+/// Describes the values of a tensor as far as the layout determines them.
 fn known(tensor: &Tensor) -> String {
     match &tensor.layout {
         Layout::Fill(element) => format!("all {}", element_text(&tensor.stored, element)),
@@ -195,7 +197,7 @@ fn known(tensor: &Tensor) -> String {
     }
 }
 
-/// Where a tensor's bytes are and how, for people.
+/// Describes where and how a tensor's bytes are stored.
 pub fn layout_text(files: &FileSet, tensor: &Tensor) -> String {
     let mut text = place(files, tensor, &tensor.layout, &tensor.shape);
     if tensor.byte_order == statelens_checkpoint::ByteOrder::Big && tensor.stored.itemsize() > 1 {
@@ -266,7 +268,7 @@ fn view(files: &FileSet, tensor: &Tensor, strided: &Strided) -> String {
         text,
         " of {} bytes ({}), from element {}, stride ({})",
         strided.storage_len,
-        // A storage is never itself a view, so this goes one level deep.
+        // The storage of a view is never a view itself, so this does not recurse further.
         match &*strided.storage {
             Layout::Strided(_) => "a view".into(),
             storage => place(files, tensor, storage, &[]),
@@ -285,7 +287,7 @@ fn chunks(chunked: &Chunked, shape: &[u64]) -> String {
         .collect();
     let filters = chunked.chunks.describe();
     let chunk = if grid.iter().all(|count| count == "1") { "chunk" } else { "chunks" };
-    // One chunk is one, however many dimensions it has.
+    // A single chunk is shown as 1, whatever the number of dimensions.
     let count = if chunk == "chunk" { "1".to_owned() } else { grid.join(" x ") };
     format!(
         "{count} {chunk} of {}{}{}",
@@ -295,7 +297,7 @@ fn chunks(chunked: &Chunked, shape: &[u64]) -> String {
     )
 }
 
-/// A string in quotes, the way Python quotes it.
+/// Quotes a string like Python.
 fn quote(text: &Text) -> String {
     let head: String = text.to_lossy().chars().take(WIDTH + 1).collect();
     let quote = if head.contains('\'') && !head.contains('"') { '"' } else { '\'' };
@@ -314,7 +316,7 @@ fn quote(text: &Text) -> String {
     out
 }
 
-/// Printing digits costs the square of their number, so a huge one is only measured.
+/// Printing takes quadratic time, so only the length of a huge integer is shown.
 fn long_int(bytes: &[u8], digits: impl FnOnce() -> String) -> String {
     match bytes.len() {
         0..=64 => digits(),

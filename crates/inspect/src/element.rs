@@ -1,13 +1,13 @@
-//! The text of one element of a tensor.
+//! Formats one element of a tensor.
 
 use statelens_checkpoint::{DType, Field, FileSet, Layout, NumpyType, Tensor, float_repr};
 use statelens_tensor::elements;
 
 use crate::{dates, visible};
 
-/// One element, from its logical bytes (little-endian), as Python would print it: floats by the
-/// shortest digits that give the same element again, bits and bytes in hexadecimal, numpy
-/// strings in quotes, records in parentheses. Bytes that are too few give an empty text.
+/// Formats one element, given as logical bytes (little-endian), as Python would print it: floats
+/// with the shortest digits that give the same element again, bits and bytes in hexadecimal, numpy
+/// strings in quotes, records in parentheses. Returns an empty string if there are too few bytes.
 pub fn element_text(dtype: &DType, bytes: &[u8]) -> String {
     text(dtype, bytes).unwrap_or_default()
 }
@@ -33,7 +33,7 @@ fn text(dtype: &DType, bytes: &[u8]) -> Option<String> {
         C64 => complex(&F32, bytes)?,
         C128 => complex(&F64, bytes)?,
         F4E2M1FNX2 => {
-            // torch keeps the first of the two in the low bits.
+            // torch keeps the first of the two values in the low bits.
             let byte = *bytes.first()?;
             format!("({}, {})", single(four_bits(byte & 15)), single(four_bits(byte >> 4)))
         }
@@ -42,7 +42,7 @@ fn text(dtype: &DType, bytes: &[u8]) -> Option<String> {
         }
         Bits16 => format!("0x{:04x}", u16::from_le_bytes(take(bytes)?)),
         Numpy(numpy) => of_numpy(numpy, bytes)?,
-        // Of what is not decoded: a block, not an element.
+        // Undecoded blocks do not have individual elements.
         Blocks(block) => format!("({} bytes of {} elements)", block.bytes, block.elements),
     })
 }
@@ -61,7 +61,7 @@ fn complex(part: &DType, bytes: &[u8]) -> Option<String> {
     Some(complex_text(value(bytes)?, value(bytes.get(size..)?)?))
 }
 
-/// A float of at most 32 bits, by the same cast that a conversion uses.
+/// Decodes a float of at most 32 bits, with the same cast as conversions.
 fn number(dtype: &DType, bytes: &[u8]) -> Option<f32> {
     let bytes = bytes.get(..usize::try_from(dtype.itemsize()).ok()?)?;
     let mut tensor = Tensor::new(DType::F32, Vec::new(), Layout::Inline(bytes.into()));
@@ -70,27 +70,27 @@ fn number(dtype: &DType, bytes: &[u8]) -> Option<f32> {
     Some(f32::from_le_bytes(take(&value)?))
 }
 
-/// A float of at most 32 bits as Python prints numbers.
+/// Formats a float of at most 32 bits as Python prints numbers.
 fn single(value: f32) -> String {
     if !value.is_finite() {
         return float_repr(value.into());
     }
-    // The shortest digits that tell this number from its 32-bit neighbours, then laid out as a
-    // 64-bit float with those digits is.
+    // The shortest digits that identify this number among 32-bit floats, formatted like a 64-bit
+    // float with those digits.
     format!("{value:e}").parse().map(float_repr).unwrap_or_default()
 }
 
-/// `F4E2M1FN`: sign, two bits of exponent with bias 1, one bit of mantissa.
+/// Decodes `F4E2M1FN`: a sign, two exponent bits with bias 1, one mantissa bit.
 fn four_bits(bits: u8) -> f32 {
     const MAGNITUDES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let magnitude = MAGNITUDES[usize::from(bits & 7)];
     if bits & 8 == 0 { magnitude } else { -magnitude }
 }
 
-/// Records in records that are opened: how deep they nest is the file's choice.
+/// Maximum nesting of records that are shown; files may nest them arbitrarily deep.
 const DEEPEST: u32 = 8;
 
-/// A record in parentheses.
+/// Formats a record in parentheses.
 fn record(numpy: &NumpyType, bytes: &[u8], depth: u32) -> Option<String> {
     let fields = numpy.fields.iter().take(MOST_FIELDS);
     let fields: Vec<String> =
@@ -99,7 +99,7 @@ fn record(numpy: &NumpyType, bytes: &[u8], depth: u32) -> Option<String> {
     Some(format!("({}{more})", fields.join(", ")))
 }
 
-/// A field of a record: one value, or values in brackets.
+/// Formats a field of a record: one value, or values in brackets.
 pub(crate) fn field_text(field: &Field, record_bytes: &[u8], depth: u32) -> Option<String> {
     let data = record_bytes.get(usize::try_from(field.offset).ok()?..)?;
     let value = |bytes: &[u8]| match &field.dtype {
@@ -156,8 +156,8 @@ fn of_numpy(numpy: &NumpyType, bytes: &[u8]) -> Option<String> {
 
 const MOST_FIELDS: usize = 16;
 
-/// The value of an x87 `long double`, rounded to 64 bits: 64 bits of mantissa, 15 of exponent with bias 16383,
-/// the sign; the rest is padding.
+/// Decodes an x87 `long double`, rounded to 64 bits: 64 mantissa bits, 15 exponent bits with bias
+/// 16383, a sign bit, and padding.
 fn extended(bytes: &[u8]) -> Option<f64> {
     let mantissa = u64::from_le_bytes(take(bytes)?);
     let top = u16::from_le_bytes(take(bytes.get(8..)?)?);
@@ -173,9 +173,9 @@ fn extended(bytes: &[u8]) -> Option<f64> {
     Some(if top >> 15 == 0 { magnitude } else { -magnitude })
 }
 
-/// `(1+2j)`, as Python prints it.
+/// Formats a complex number as Python prints it: `(1+2j)`.
 pub(crate) fn complex_text(re: f64, im: f64) -> String {
-    // Python drops the `.0` of both parts, and a real part of positive zero altogether.
+    // Python omits the `.0` of both parts, and a real part of positive zero altogether.
     let part = |value: f64| {
         let text = float_repr(value);
         text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)

@@ -6,31 +6,31 @@ use crate::fold::Foldable;
 use crate::statistics::SummaryStatistics;
 use crate::{dtype_of, kind_of, shape_of, text_of};
 
-/// A leaf.
+/// A leaf of an outline.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LeafSummary {
     /// The key, joined with dots.
     pub key: String,
-    /// What it is, links followed: `tensor`, `int`, ….
+    /// The kind, with links followed: `tensor`, `int`, ….
     pub kind: &'static str,
-    /// The dtype of a tensor or array by torch's name; else empty.
+    /// The dtype of a tensor or array by torch's name; otherwise empty.
     pub dtype: String,
     /// The shape of a tensor or array.
     pub shape: Vec<u64>,
-    /// How many values a tensor holds.
+    /// Number of elements of a tensor.
     pub params: u64,
-    /// Its logical bytes.
+    /// Number of its logical bytes.
     pub bytes: u64,
-    /// The value as text, cut if long; of a tensor what is known without reading it.
+    /// The value as text, shortened if long; for a tensor, what is known without reading it.
     pub value: String,
-    /// The key of the leaf that this one is, if it is a link.
+    /// The key of the target, if this is a link.
     pub link: Option<String>,
-    /// Statistics of a tensor, if they were computed.
+    /// Statistics of a tensor, if they have been computed.
     pub statistics: Option<SummaryStatistics>,
 }
 
 impl LeafSummary {
-    /// Of a leaf.
+    /// Creates the summary of a leaf.
     pub fn new(checkpoint: &Checkpoint, leaf: &Leaf) -> Self {
         let dtype = dtype_of(checkpoint, leaf.target);
         let (params, bytes) = match checkpoint.value(leaf.target) {
@@ -46,19 +46,19 @@ impl LeafSummary {
             shape: shape_of(checkpoint, leaf.target).map(<[u64]>::to_vec).unwrap_or_default(),
             params,
             bytes,
-            // The value itself; what it is a link to stands beside it.
+            // The value only; the target of a link is in `link`.
             value: text_of(checkpoint, leaf.target),
             link: leaf.alias_of.as_ref().map(|key| key.to_lossy().into_owned()),
             statistics: None,
         }
     }
 
-    /// Whether it has a dtype and a shape.
+    /// Returns whether it has a dtype and a shape.
     pub fn is_tensor(&self) -> bool {
         is_tensor(self.kind)
     }
 
-    /// The dtype, or the kind of what has none.
+    /// Returns the dtype, or the kind if there is no dtype.
     pub fn type_word(&self) -> &str {
         if self.dtype.is_empty() { self.kind } else { &self.dtype }
     }
@@ -102,12 +102,12 @@ impl Foldable for LeafSummary {
     }
 }
 
-/// Whether what is of this kind has a dtype and a shape.
+/// Returns whether leaves of this kind have a dtype and a shape.
 pub(crate) fn is_tensor(kind: &str) -> bool {
     matches!(kind, "tensor" | "ndarray" | "sparse")
 }
 
-/// The values and bytes that a sparse tensor stores.
+/// Returns the number of elements and bytes that a sparse tensor stores.
 fn sparse_size(checkpoint: &Checkpoint, sparse: &Sparse) -> (u64, u64) {
     let parts =
         sparse.parts.iter().filter_map(|(name, id)| Some((*name, checkpoint.tensor_of(*id)?.1)));

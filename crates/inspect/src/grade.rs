@@ -1,8 +1,8 @@
-//! Grades in words.
+//! Names of grades.
 
 use statelens_checkpoint::Grade;
 
-/// The word for a grade: `note`, `warning`, `damage`, `unknown code`, `danger`.
+/// Returns the name of a grade: `note`, `warning`, `damage`, `unknown code`, `danger`.
 pub fn grade_word(grade: Grade) -> &'static str {
     match grade {
         Grade::Note => "note",

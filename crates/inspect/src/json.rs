@@ -1,5 +1,4 @@
-//! JSON, written and not read: the only kind that this project needs, with the one thing that
-//! other writers lack: strings that hold lone surrogates.
+//! A minimal JSON writer. Unlike other writers it supports strings with lone surrogates.
 
 use std::fmt::Write as _;
 
@@ -8,45 +7,45 @@ use statelens_checkpoint::{Finding, Text};
 use crate::grade_word;
 use crate::is_hidden;
 
-/// Writes one JSON value after another into a string, which may be taken away in between.
+/// Writes JSON values into a string, which can be taken in parts.
 #[derive(Debug, Default)]
 pub struct Json {
     out: String,
-    /// The next item of the innermost array or object needs a comma first.
+    /// Whether the next item of the innermost array or object needs a comma first.
     comma: bool,
 }
 
 impl Json {
-    /// An empty one.
+    /// Returns a writer without output.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What was written since the last time.
+    /// Takes the output since the last call.
     pub fn take(&mut self) -> String {
         std::mem::take(&mut self.out)
     }
 
-    /// What was written since the last [`Json::take`].
+    /// Returns the output since the last [`Json::take`].
     pub fn as_str(&self) -> &str {
         &self.out
     }
 
-    /// An object; `fields` writes its fields.
+    /// Writes an object; `fields` writes its fields.
     pub fn object(&mut self, fields: impl FnOnce(&mut Self)) {
         self.open('{');
         fields(self);
         self.close('}');
     }
 
-    /// An array; `items` writes its items.
+    /// Writes an array; `items` writes its items.
     pub fn array(&mut self, items: impl FnOnce(&mut Self)) {
         self.open('[');
         items(self);
         self.close(']');
     }
 
-    /// The name of a field; its value is to follow.
+    /// Writes the name of a field; the value must follow.
     pub fn name(&mut self, name: &str) -> &mut Self {
         self.separate();
         self.quoted([Ok(name)]);
@@ -55,32 +54,32 @@ impl Json {
         self
     }
 
-    /// A string.
+    /// Writes a string, which may contain lone surrogates.
     pub fn text(&mut self, text: &Text) {
         self.separate();
         self.quoted(text.pieces());
     }
 
-    /// A string.
+    /// Writes a string.
     pub fn str(&mut self, text: &str) {
         self.separate();
         self.quoted([Ok(text)]);
     }
 
-    /// A whole number.
+    /// Writes an unsigned integer.
     pub fn number(&mut self, number: u64) {
         self.separate();
         // Writing to a string does not fail.
         let _ = write!(self.out, "{number}");
     }
 
-    /// A number that is written as JSON has it already.
+    /// Writes a number given as JSON text.
     pub(crate) fn literal(&mut self, digits: &str) {
         self.separate();
         self.out.push_str(digits);
     }
 
-    /// A number; a string, `inf`, `-inf` or `nan`, if it is none to JSON.
+    /// Writes a number; writes a string, `inf`, `-inf` or `nan`, if it is not finite.
     pub fn float(&mut self, value: f64) {
         let text = statelens_checkpoint::float_repr(value);
         if value.is_finite() {
@@ -91,37 +90,37 @@ impl Json {
         }
     }
 
-    /// An array of whole numbers.
+    /// Writes an array of unsigned integers.
     pub fn numbers(&mut self, numbers: &[u64]) {
         self.array(|json| numbers.iter().for_each(|number| json.number(*number)));
     }
 
-    /// `true` or `false`.
+    /// Writes `true` or `false`.
     pub fn bool(&mut self, value: bool) {
         self.separate();
         self.out.push_str(if value { "true" } else { "false" });
     }
 
-    /// `null`.
+    /// Writes `null`.
     pub fn null(&mut self) {
         self.separate();
         self.out.push_str("null");
     }
 
-    /// Opens an array or object that is closed later, perhaps after a [`Json::take`].
+    /// Opens an array or object that will be closed later, possibly after a [`Json::take`].
     pub fn open(&mut self, bracket: char) {
         self.separate();
         self.out.push(bracket);
         self.comma = false;
     }
 
-    /// Closes what was opened last.
+    /// Closes the innermost array or object.
     pub fn close(&mut self, bracket: char) {
         self.out.push(bracket);
         self.comma = true;
     }
 
-    /// A line break, where the grammar allows one anyway: between two values.
+    /// Writes a line break between two values.
     pub fn line(&mut self) {
         if std::mem::take(&mut self.comma) {
             self.out.push(',');
@@ -129,7 +128,7 @@ impl Json {
         self.out.push('\n');
     }
 
-    /// A line break after the last item or the whole.
+    /// Writes a line break after the last item or at the end.
     pub fn newline(&mut self) {
         self.out.push('\n');
     }
@@ -158,8 +157,8 @@ impl Json {
             '\n' => self.out.push_str("\\n"),
             '\r' => self.out.push_str("\\r"),
             '\t' => self.out.push_str("\\t"),
-            // Beyond what the grammar asks for: what nobody sees does not reach a terminal, and to
-            // whoever parses it, it is the same.
+            // Hidden characters are escaped, although the grammar does not require it, so that they
+            // do not reach a terminal. Parsers see no difference.
             c if is_hidden(c) => {
                 let mut units = [0; 2];
                 c.encode_utf16(&mut units).iter().for_each(|unit| self.escape(u32::from(*unit)));
@@ -173,8 +172,8 @@ impl Json {
     }
 }
 
-/// One finding as an object: `grade`, `title`, `detail`, `place`, `advice`, and `call` if it is
-/// about one.
+/// Writes a finding as an object: `grade`, `title`, `detail`, `place`, `advice`, and `call` if it
+/// is about a call.
 pub fn finding_json(json: &mut Json, finding: &Finding) {
     json.object(|json| {
         json.name("grade").str(grade_word(finding.grade));

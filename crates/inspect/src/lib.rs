@@ -1,6 +1,7 @@
-//! What is in a checkpoint, told in words and numbers for both faces: manifests, summaries, the
-//! text of a value, findings as JSON. Reads the bytes of tensors only where hashes are asked
-//! for; writes into strings and sinks, never to a terminal or a file.
+//! Describes the contents of a checkpoint in text and numbers, for the command and the page:
+//! manifests, summaries, the text of a value, findings as JSON. Reads the bytes of tensors only
+//! where hashes, values or statistics are requested; writes into strings and sinks, never to a
+//! terminal or a file.
 
 use statelens_checkpoint::{Error, ErrorKind, Result};
 pub use statelens_checkpoint::{counted, grouped, listed, size_text};
@@ -64,8 +65,8 @@ pub use typed::{element_json, leaf_json};
 pub use values::{bars, index, number_text, statistics_json};
 pub use visible::{is_hidden, visible};
 
-/// An error that concerns one tensor only; a disk that can't be read, a limit that the user can
-/// raise, and a wish to stop are the end of everything.
+/// Returns an error that concerns only one tensor; fails with errors that must end the whole
+/// operation: I/O errors, limits that the user can raise, and cancellation.
 fn of_one_tensor(error: Error) -> Result<Error> {
     match error.kind() {
         ErrorKind::Cancelled | ErrorKind::Io => Err(error),

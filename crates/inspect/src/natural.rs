@@ -1,8 +1,8 @@
-//! The order in which people count: `h.2` before `h.10`.
+//! Natural sort order: `h.2` before `h.10`.
 
 use std::cmp::Ordering;
 
-/// Compares two keys: runs of digits as numbers, all else by its characters.
+/// Compares two keys: runs of digits as numbers, everything else by characters.
 pub fn natural_order(one: &str, other: &str) -> Ordering {
     let (mut one, mut other) = (one, other);
     loop {
@@ -10,7 +10,7 @@ pub fn natural_order(one: &str, other: &str) -> Ordering {
         if !left.is_empty() && !right.is_empty() {
             let (short, long) = (left.trim_start_matches('0'), right.trim_start_matches('0'));
             let order = short.len().cmp(&long.len()).then_with(|| short.cmp(long));
-            // `007` and `7` are one number: the shorter text comes first.
+            // `007` and `7` are the same number; the shorter text comes first.
             let order = order.then_with(|| left.len().cmp(&right.len()));
             if order.is_ne() {
                 return order;
@@ -27,7 +27,7 @@ pub fn natural_order(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// The digits that a text begins with.
+/// Returns the leading digits of a text.
 fn digits(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     &text[..end]

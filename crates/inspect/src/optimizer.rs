@@ -1,8 +1,9 @@
-//! Which parameter an optimizer's `state.12` belongs to.
+//! Finds the parameter that an optimizer's `state.12` belongs to.
 //!
-//! torch saves an optimizer's state under the numbers of its parameters (`torch.optim.Optimizer.state_dict`):
-//! `param_groups` lists these numbers in the order in which the parameters were given, and since torch 2.6
-//! `param_names` beside them where names were given. Without names, order and shapes tell.
+//! torch saves an optimizer's state under the numbers of its parameters
+//! (`torch.optim.Optimizer.state_dict`). `param_groups` lists these numbers in the order in which
+//! the parameters were passed and, since torch 2.6, also has `param_names` if names were passed.
+//! Without names, parameters are matched by order and shape.
 
 use std::collections::BTreeMap;
 use std::collections::{HashMap, HashSet};
@@ -15,21 +16,21 @@ use crate::{shape_of, weights};
 /// The parameter that an entry of an optimizer's state belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its flat key, or the name that the optimizer has for it.
+    /// Its flat key, or its name in the optimizer.
     pub key: String,
-    /// How that is known, in a few words.
+    /// The evidence, in a few words.
     pub basis: String,
 }
 
-/// What the numbers of the optimizers in a checkpoint stand for.
+/// The parameters that the optimizer entries of a checkpoint belong to.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
-    /// By what stands before the name of the moment: `optimizer.state.12`.
+    /// The parameter by the key of the entry: `optimizer.state.12`.
     by_entry: HashMap<String, Parameter>,
 }
 
 impl Parameters {
-    /// Finds out; reads no tensor. `leaves` are those of `checkpoint`.
+    /// Finds the parameters; does not read tensors. `leaves` are those of `checkpoint`.
     pub fn of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Self {
         let mut found = Self::default();
         for (prefix, optimizer) in optimizers(checkpoint, leaves) {
@@ -42,14 +43,14 @@ impl Parameters {
         found
     }
 
-    /// The parameter of an entry, or of what is in one: `optimizer.state.12.exp_avg`.
+    /// Returns the parameter of an entry, or of a value within one: `optimizer.state.12.exp_avg`.
     pub fn of_key(&self, flat: &str) -> Option<&Parameter> {
         let (prefix, id, _) = entry(flat)?;
         self.by_entry.get(&flat[..prefix.len() + "state.".len() + id.len()])
     }
 
-    /// How the parameters of so many of the entries among these keys are known: by what is told of it,
-    /// which is empty for those whose parameter is not known.
+    /// Counts the optimizer entries among these keys by how their parameter was identified (empty
+    /// string: not identified).
     pub(crate) fn known<'a>(&self, keys: impl Iterator<Item = &'a str>) -> BTreeMap<&str, u64> {
         let entries: HashSet<&str> = keys
             .filter_map(|key| {
@@ -66,18 +67,19 @@ impl Parameters {
     }
 }
 
-/// An optimizer's numbers.
+/// The parameter numbers of an optimizer.
 #[derive(Debug, Default)]
 struct Optimizer {
-    /// Of each group: by place in its list, the number.
+    /// By group: the number at each index of its list.
     groups: BTreeMap<u64, BTreeMap<u64, u64>>,
-    /// Of each group: by place in its list, the name.
+    /// By group: the name at each index of its list.
     names: BTreeMap<u64, BTreeMap<u64, String>>,
-    /// By number, the shape of the moments.
+    /// The shape of the moments, by number.
     shapes: HashMap<u64, Vec<u64>>,
 }
 
-/// `prefix`, number and rest of a key as `prefix` `state.12` `.exp_avg`; the prefix is empty or ends in a dot.
+/// Splits a key like `prefix.state.12.exp_avg` into prefix, number and rest; the prefix is empty or
+/// ends in a dot.
 fn entry(flat: &str) -> Option<(&str, &str, &str)> {
     let at = match flat.starts_with("state.") {
         true => 0,
@@ -89,7 +91,7 @@ fn entry(flat: &str) -> Option<(&str, &str, &str)> {
     number.then_some((&flat[..at], id, rest))
 }
 
-/// Place in `group` and `list` of a key as `prefix` `param_groups.0.params.3`.
+/// Parses a key like `prefix.param_groups.0.params.3` into prefix, group and index in `list`.
 fn place<'a>(flat: &'a str, list: &str) -> Option<(&'a str, u64, u64)> {
     let at = match flat.starts_with("param_groups.") {
         true => 0,
@@ -133,7 +135,8 @@ fn optimizers(checkpoint: &Checkpoint, leaves: &[Leaf]) -> BTreeMap<String, Opti
 }
 
 impl Optimizer {
-    /// What its own lists of names say, if every group has one for each number.
+    /// Returns the parameters by the optimizer's own names, if every group has a name for each
+    /// number.
     fn named(&self) -> Option<Vec<(u64, Parameter)>> {
         let mut found = Vec::new();
         for (group, ids) in &self.groups {
@@ -146,8 +149,9 @@ impl Optimizer {
         Some(found)
     }
 
-    /// What order and shapes tell: the parameters of a group come in the order of the model's
-    /// keys, and an entry's moments have its shape. Nothing where more than one answer fits.
+    /// Matches parameters by order and shape: the parameters of a group come in the order of the
+    /// model's keys, and the moments of an entry have the parameter's shape. `None` if the match is
+    /// ambiguous.
     fn matched(
         &self,
         checkpoint: &Checkpoint,
@@ -160,7 +164,7 @@ impl Optimizer {
         for ids in self.groups.values() {
             let wanted: Vec<Option<&[u64]>> =
                 ids.values().map(|id| self.shapes.get(id).map(Vec::as_slice)).collect();
-            // Of several groups, one mostly has the matrices and one the vectors.
+            // If there are several groups, usually one has the matrices and one the vectors.
             let ranks = self.ranks(ids);
             let apart = self.groups.values().filter(|other| !self.ranks(other).is_disjoint(&ranks));
             if apart.count() > 1 {
@@ -189,14 +193,14 @@ impl Optimizer {
     }
 }
 
-/// Keys and shapes of what may be parameters of the model beside the optimizer, in its order; `None` if there
-/// is no telling which state is the model.
+/// Returns the keys and shapes of possible parameters of the model, in order; `None` if it is
+/// unclear which state is the model.
 fn model(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
     prefix: &str,
 ) -> Option<Vec<(String, Vec<u64>)>> {
-    // A state dict of an optimizer alone.
+    // Fails for the state dict of an optimizer alone.
     let own = prefix.split_once('.')?.0;
     let mut states: BTreeMap<String, Vec<(String, Vec<u64>)>> = BTreeMap::new();
     for leaf in leaves.iter().filter(|leaf| leaf.alias_of.is_none() && !leaf.outside_state) {
@@ -211,13 +215,13 @@ fn model(
     named.or_else(|| if states.len() == 1 { states.into_values().next() } else { None })
 }
 
-/// Parameters have gradients, which integers lack.
+/// Returns whether tensors of this dtype can be parameters: integers do not have gradients.
 fn trained(dtype: &DType) -> bool {
     dtype.is_float() || matches!(dtype, DType::C32 | DType::C64 | DType::C128)
 }
 
-/// For each wanted shape the place of the candidate that it is, if order leaves one way only.
-/// Shapes that are not known fit any.
+/// Returns the index of the candidate for each wanted shape, if there is only one way to match them
+/// in order. Unknown shapes match any candidate.
 fn only_way(wanted: &[Option<&[u64]>], candidates: &[&(String, Vec<u64>)]) -> Option<Vec<usize>> {
     let fits =
         |shape: Option<&[u64]>, at: usize| shape.is_none_or(|shape| shape == candidates[at].1);
@@ -253,9 +257,9 @@ mod tests {
     #[test]
     fn shapes_in_order_name_what_they_leave_no_doubt_of() {
         assert_eq!(place_of(&[&[2, 3], &[3]], &[&[2, 3], &[3]]), Some(vec![0, 1]));
-        // A buffer between them, and a tied head behind.
+        // A buffer between them, and a tied head at the end.
         assert_eq!(place_of(&[&[2, 3], &[3]], &[&[2, 3], &[7], &[3], &[2, 3]]), Some(vec![0, 2]));
-        // Which of the two it is, nobody knows.
+        // Ambiguous.
         assert_eq!(place_of(&[&[3]], &[&[3], &[3]]), None);
         assert_eq!(place_of(&[&[4]], &[&[3]]), None);
     }

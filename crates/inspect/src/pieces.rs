@@ -1,14 +1,14 @@
-//! Items of a work in pieces, so that several workers read one large tensor. Where pieces begin
-//! depends on the tensor alone, so that what is added up comes to the same whoever reads it.
+//! Splits the items of a task into pieces, so that several workers can read one large tensor. The
+//! split depends on the tensor alone, so that sums do not depend on the workers.
 
 use std::ops::Range;
 
 use statelens_checkpoint::Result;
 
-/// Pieces of one item, at most: how many elements it has is what a file claims.
+/// Maximum number of pieces per item; limited because a file can claim any number of elements.
 const MOST: u64 = 1 << 10;
 
-/// Items, each in pieces that follow each other.
+/// Items, each split into consecutive pieces.
 #[derive(Default)]
 pub(crate) struct Pieces {
     items: Vec<ItemPieces>,
@@ -17,16 +17,16 @@ pub(crate) struct Pieces {
 
 struct ItemPieces {
     item: usize,
-    /// The number of its first piece.
+    /// The index of its first piece.
     first: usize,
     numel: u64,
-    /// Elements of each piece but the last.
+    /// Number of elements of each piece except the last.
     size: u64,
 }
 
 impl Pieces {
-    /// An item of so many elements, in pieces of about `most`, or more if they were too many, which
-    /// begin at multiples of `grain`; in one piece where there is none.
+    /// Adds an item of `numel` elements in pieces of about `most`, or more if there would be too
+    /// many pieces. Pieces begin at multiples of `grain`; without it, the item is one piece.
     pub(crate) fn push(&mut self, item: usize, numel: u64, grain: Option<u64>, most: u64) {
         let size = grain.map_or(u64::MAX, |grain| {
             let (grain, least) = (grain.max(1), numel.div_ceil(MOST));
@@ -41,13 +41,13 @@ impl Pieces {
         self.count
     }
 
-    /// The item of a piece; of none, the one behind the last.
+    /// Returns the item of a piece; for an index past the last piece, the index past the last item.
     pub(crate) fn item(&self, piece: usize) -> usize {
         let behind = || self.items.last().map_or(0, |last| last.item + 1);
         self.of(piece).map_or_else(behind, |of| of.item)
     }
 
-    /// The elements of its item that a piece is of.
+    /// Returns the range of elements of a piece within its item.
     pub(crate) fn range(&self, piece: usize) -> Range<u64> {
         self.of(piece).map_or(0..0, |of| {
             let start = |at: usize| (at as u64).saturating_mul(of.size).min(of.numel);
@@ -60,8 +60,8 @@ impl Pieces {
         after.checked_sub(1).map(|at| &self.items[at]).filter(|_| piece < self.count)
     }
 
-    /// Puts together what came of the pieces of an item: all of it with the last one. What is wrong
-    /// with the first piece that is damaged is what is told.
+    /// Merges the results of the pieces of an item. Returns the complete result with the last
+    /// piece, or the first error.
     pub(crate) fn join<T>(
         &self,
         piece: usize,

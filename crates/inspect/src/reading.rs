@@ -1,4 +1,4 @@
-//! What is read of a checkpoint, and what is not.
+//! Decides which tensors of a checkpoint are read, and hashes them.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -13,26 +13,26 @@ use statelens_tensor::{BUDGET, Pour, Receive};
 use crate::Statistician;
 use crate::work::Work;
 
-/// Bytes that are hashed although nearly all of them are a few that are repeated.
+/// Maximum number of bytes that are hashed of tensors that consist almost entirely of repetition.
 const REPETITION: u64 = 16 << 30;
 
-/// What is hashed of tensors that are a few bytes, repeated: a constant or a stride of 0 says as
-/// many bytes as it likes, and to go through terabytes of that would never end.
+/// Limits the reading of tensors that repeat a few bytes: a constant or a stride of 0 can claim any
+/// size, and processing terabytes of it would take forever.
 pub struct Repetition {
-    /// Length of the largest file.
+    /// The length of the largest file.
     stored: u64,
-    /// Bytes that may still be gone through although the files hold less than a thousandth.
+    /// Remaining number of bytes of tensors that are more than 1,000 times as large as the files.
     left: u64,
 }
 
 impl Repetition {
-    /// Of a checkpoint none of whose tensors was gone through yet.
+    /// Starts with the full limit for a checkpoint.
     pub fn new(checkpoint: &Checkpoint) -> Self {
         let lengths = checkpoint.files.iter().map(|(_, file)| file.source.len());
         Self { stored: lengths.max().unwrap_or(0), left: REPETITION }
     }
 
-    /// Whether the next tensor, in order of the leaves, is gone through.
+    /// Returns whether the next tensor, in the order of the leaves, may be read.
     pub fn allows(&mut self, tensor: &Tensor) -> bool {
         let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
         if nbytes / 1_000 <= self.stored {
@@ -46,7 +46,7 @@ impl Repetition {
     }
 }
 
-/// Why a tensor, or a part of it, has no bytes; `None` if it has them.
+/// Returns why a tensor, or a part of it, does not have bytes; `None` if it has.
 pub fn missing(tensor: &Tensor) -> Option<&Text> {
     let mut open = vec![&tensor.layout];
     while let Some(layout) = open.pop() {
@@ -60,8 +60,8 @@ pub fn missing(tensor: &Tensor) -> Option<&Text> {
     None
 }
 
-/// The tensors of a value: itself, or the parts of a sparse one, and those of its quantizer, each
-/// with a name if it is a part.
+/// Returns the tensors of a value: the tensor itself, or the parts of a sparse one, and those of
+/// its quantizer. Parts have a name.
 pub(crate) fn tensors_of(checkpoint: &Checkpoint, id: ValueId) -> Vec<(TensorId, &'static str)> {
     let mut found = Vec::new();
     let mut push = |id: ValueId, name| {
@@ -81,7 +81,7 @@ pub(crate) fn tensors_of(checkpoint: &Checkpoint, id: ValueId) -> Vec<(TensorId,
     found
 }
 
-/// The tensors that are read, each once, in the order in which they are met.
+/// The tensors to read, each once, in the order in which they were added.
 pub(crate) struct Readable<'a> {
     checkpoint: &'a Checkpoint,
     met: HashSet<TensorId>,
@@ -103,16 +103,16 @@ impl<'a> Readable<'a> {
     }
 }
 
-/// Hashes tensors, each by itself, and counts their values if that is wanted.
+/// Hashes tensors separately and, if requested, computes statistics.
 pub struct Hashing<'a, S> {
     readable: Readable<'a>,
     measure: bool,
     sum: PhantomData<fn(S)>,
 }
 
-/// What hashes go to.
+/// Receives hashes.
 pub trait TakesHashes {
-    /// Takes that of a tensor, or why it can't be read.
+    /// Takes the hash of a tensor, or the error if it can't be read.
     fn take(&mut self, part: usize, id: TensorId, found: Result<Hashed>) -> Result<()>;
 }
 
@@ -155,7 +155,7 @@ impl<S: TakesHashes> Work for Hashing<'_, S> {
     }
 }
 
-/// What comes of the bytes of a tensor.
+/// Hash and statistics of the bytes of a tensor.
 #[derive(Default)]
 pub struct Hashed {
     hasher: Sha256,
@@ -163,7 +163,7 @@ pub struct Hashed {
 }
 
 impl Hashed {
-    /// The hash in hexadecimal.
+    /// Returns the hash in hexadecimal.
     pub(crate) fn hash(self) -> String {
         hex(&self.hasher.finalize())
     }

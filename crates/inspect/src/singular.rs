@@ -1,4 +1,4 @@
-//! Singular values in words, as JSON, as CSV and as a line.
+//! Singular values as text, JSON, CSV and chart.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use statelens_stats::singular::{AtLeast, SingularPlan, Spectrum};
 use crate::picture::{Chart, Series};
 use crate::{Json, number_text, size_text};
 
-/// What finding them takes: `the 32 largest of 4,096, read up to 8 times (268 MB in all), in 6.4 MB of
-/// memory, about 10.7 billion operations`.
+/// Describes the computation and its cost: `the 32 largest of 4,096, read up to 8 times (268 MB in
+/// all), in 6.4 MB of memory, about 10.7 billion operations`.
 #[must_use]
 pub fn plan_text(plan: &SingularPlan) -> String {
     let all = grouped(plan.rows.min(plan.columns));
@@ -31,7 +31,7 @@ pub fn plan_text(plan: &SingularPlan) -> String {
     format!("{what}, in {} of memory, {operations}", size_text(plan.memory))
 }
 
-/// What they say about the matrix, each with its name.
+/// Returns figures about the matrix with their names.
 #[must_use]
 pub fn spectrum_facts(of: &Spectrum) -> Vec<(&'static str, String)> {
     let all = of.shape.0.min(of.shape.1);
@@ -75,7 +75,7 @@ pub fn spectrum_facts(of: &Spectrum) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The fields of an object that tell all of it.
+/// Writes all fields of the JSON object.
 pub fn spectrum_json(json: &mut Json, of: &Spectrum) {
     let rank = of.rank();
     json.name("whole").bool(of.whole);
@@ -105,7 +105,7 @@ pub fn spectrum_json(json: &mut Json, of: &Spectrum) {
     }
 }
 
-/// A line for each, with how far off it may be.
+/// Returns the values as CSV, one per line, with their maximum errors.
 #[must_use]
 pub fn spectrum_csv(of: &Spectrum) -> String {
     let mut text = "number,singular_value,error\n".to_owned();
@@ -115,7 +115,7 @@ pub fn spectrum_csv(of: &Spectrum) -> String {
     text
 }
 
-/// All that are told as a line, the largest first.
+/// Returns a line chart of the values, the largest first.
 #[must_use]
 pub fn spectrum_chart(of: &Spectrum, title: &str) -> Chart {
     let which = if of.whole { "all" } else { "the largest" };

@@ -1,57 +1,58 @@
-//! The few statistics that summaries have of a tensor; `statelens-stats` computes them.
+//! The subset of a tensor's statistics that summaries contain; computed with `statelens-stats`.
 
 use statelens_checkpoint::DType;
 use statelens_stats::Accumulator;
 
-/// What the values of a tensor are like, complex ones by their modulus. Records and quantised blocks
-/// have none.
+/// Statistics of the values of a tensor; of moduli for complex numbers. Records and quantised
+/// blocks do not have statistics.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SummaryStatistics {
-    /// All values.
+    /// Number of all values.
     pub count: u64,
-    /// Those that are no number.
+    /// Number of NaN values.
     pub nan: u64,
-    /// Those that are infinite.
+    /// Number of infinite values.
     pub infinite: u64,
-    /// Those that are zero, of either sign.
+    /// Number of zeros of either sign.
     pub zeros: u64,
-    /// The smallest finite one; NaN if there is none, and so on for the others.
+    /// The smallest finite value. Like the following figures, NaN if there are no finite values.
     pub min: f64,
-    /// The largest finite one.
+    /// The largest finite value.
     pub max: f64,
-    /// The mean of the finite ones.
+    /// The mean of the finite values.
     pub mean: f64,
-    /// Their standard deviation, as numpy has it: divided by their number, not by one less.
+    /// The standard deviation of the finite values with numpy's default: divided by the count, not
+    /// by the count minus one.
     pub std: f64,
 }
 
 impl SummaryStatistics {
-    /// How many values are finite.
+    /// Returns the number of finite values.
     pub fn finite(&self) -> u64 {
         self.count.saturating_sub(self.nan).saturating_sub(self.infinite)
     }
 }
 
-/// Computes [`SummaryStatistics`] of logical bytes as they come.
+/// Computes [`SummaryStatistics`] of logical bytes as they arrive.
 #[derive(Debug)]
 pub struct Statistician {
     accumulator: Accumulator,
 }
 
 impl Statistician {
-    /// `None` for elements that are no numbers, and those that are two.
+    /// Returns `None` if the elements are not numeric, or hold two values each.
     pub fn new(dtype: &DType) -> Option<Self> {
         let mut accumulator = Accumulator::new();
         let known = *dtype != DType::F4E2M1FNX2 && accumulator.begin(dtype, 0);
         known.then_some(Self { accumulator })
     }
 
-    /// Takes the next bytes.
+    /// Processes the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.accumulator.feed(bytes);
     }
 
-    /// What they come to.
+    /// Returns the statistics.
     pub fn finish(mut self) -> SummaryStatistics {
         SummaryStatistics::from(&self.accumulator.finish().statistics())
     }
@@ -100,7 +101,7 @@ mod tests {
         let mut seed = 7u32;
         let bytes: Vec<u8> = std::iter::repeat_with(|| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // Floats of all sizes up to some millions.
+            // Floats of various magnitudes, up to some hundreds.
             ((seed >> 8) as f32 / 1e4 - 800.0).to_le_bytes()
         })
         .take(5_000)
@@ -132,7 +133,7 @@ mod tests {
         assert!(Statistician::new(&DType::Bits8).is_none());
         let large = [f64::MAX, f64::MAX].map(f64::to_le_bytes).concat();
         assert_eq!(of(&DType::F64, &large, 16).mean, f64::MAX);
-        // What the sum of squares of doubles does not tell: a deviation of 1 about 1e15.
+        // A deviation of 1 around 1e15, which the sum of squares of doubles can't resolve.
         let far = [1e15 - 1.0, 1e15 + 1.0].map(f64::to_le_bytes).concat();
         assert_eq!(of(&DType::F64, &far, 5).std, 1.0);
         let small = [1e-310f64, -1e-310].map(f64::to_le_bytes).concat();

@@ -1,13 +1,13 @@
-//! Keys near to one that is not there.
+//! Suggests keys that are similar to one that does not exist.
 
 use statelens_checkpoint::{Leaf, order};
 
-/// Comparing costs the square of a key's length; a file with more keys than this gets its
-/// suggestions from the first ones.
+/// Maximum number of keys that are compared, because a comparison takes quadratic time in the
+/// length of a key. In larger files, suggestions come from the first keys.
 const MOST_COMPARED: usize = 100_000;
 
-/// The flat keys that someone who typed `wanted` may have meant, best first, at most `most`:
-/// those that hold it or end alike, then those a few typing mistakes away.
+/// Returns at most `most` flat keys that a user who typed `wanted` may have meant, best first:
+/// those that contain it, then those that are a few typing mistakes away.
 pub fn near_keys<'a>(leaves: &'a [Leaf], wanted: &str, most: usize) -> Vec<&'a Leaf> {
     let wanted = wanted.to_lowercase();
     let allowed = (wanted.chars().count() / 3).clamp(1, 6);
@@ -17,7 +17,7 @@ pub fn near_keys<'a>(leaves: &'a [Leaf], wanted: &str, most: usize) -> Vec<&'a L
         .filter_map(|leaf| {
             let flat = leaf.flat.to_lossy().to_lowercase();
             if !wanted.is_empty() && flat.contains(&wanted) {
-                // Found inside: the less there is around it, the better.
+                // For keys that contain it, the shorter the better.
                 return Some((flat.len() - wanted.len(), leaf));
             }
             distance(&flat, &wanted, allowed).map(|steps| (1_000 * steps, leaf))
@@ -28,8 +28,8 @@ pub fn near_keys<'a>(leaves: &'a [Leaf], wanted: &str, most: usize) -> Vec<&'a L
     near.into_iter().map(|(_, leaf)| leaf).collect()
 }
 
-/// The number of characters to add, drop or change to get from one text to the other, if it is
-/// at most `most`.
+/// Returns the number of characters to add, remove or change to get from one text to the other;
+/// `None` if it is more than `most`.
 pub fn distance(from: &str, to: &str, most: usize) -> Option<usize> {
     let from: Vec<char> = from.chars().take(512).collect();
     let to: Vec<char> = to.chars().take(512).collect();

@@ -1,4 +1,4 @@
-//! What a checkpoint amounts to: totals, counts, findings.
+//! A summary of a checkpoint: totals, counts, findings.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -10,52 +10,53 @@ use statelens_checkpoint::{
 use crate::parameters::ParameterCount;
 use crate::{Json, finding_json};
 
-/// Totals of a checkpoint. Tied tensors are counted once: a link adds nothing.
+/// Totals of a checkpoint. Tied tensors are counted once; links are not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointSummary {
-    /// What the format said about itself.
+    /// The format of the file.
     pub format: FormatInfo,
-    /// The files that the checkpoint was opened from or has tensors in: name and bytes.
+    /// Names and sizes of the files that the checkpoint was opened from or that have its tensors.
     pub files: Vec<(String, u64)>,
-    /// Leaves, links included.
+    /// Number of leaves, including links.
     pub leaves: u64,
-    /// Leaves that are links to others.
+    /// Number of leaves that are links to others.
     pub links: u64,
-    /// Tensors and arrays.
+    /// Counts of tensors and arrays.
     pub all: Count,
-    /// Tensors and arrays by element type, in order of first appearance.
+    /// Counts of tensors and arrays by dtype, in order of first appearance.
     pub by_dtype: Vec<(String, Count)>,
-    /// Leaves by their states ([`Leaf::state`]), in order of first appearance.
+    /// Counts of leaves by state ([`Leaf::state`]), in order of first appearance.
     pub by_state: Vec<(String, StateSummary)>,
-    /// Tensors whose bytes are nowhere.
+    /// Number of tensors whose bytes are not available.
     pub missing: u64,
-    /// Whether the root itself holds the states, as trainers write them; else their names are
-    /// the beginnings of longer ones (`model.layers.0.weight` of a model's own state dict).
+    /// Whether the root itself holds the states, as in trainers' files; otherwise the names of
+    /// states are just the first segments of keys (`model.layers.0.weight` in a model's own state
+    /// dict).
     nested: bool,
 }
 
-/// Tensors counted together.
+/// Counts of several tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
-    /// How many tensors.
+    /// Number of tensors.
     pub tensors: u64,
-    /// Their elements together; "parameters" where the tensors are weights.
+    /// Total number of elements; "parameters" if the tensors are weights.
     pub elements: u64,
-    /// Their logical bytes together.
+    /// Total number of logical bytes.
     pub bytes: u64,
 }
 
-/// What belongs to one state.
+/// Counts of one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StateSummary {
-    /// Leaves, links and plain values included.
+    /// Number of leaves, including links and plain values.
     pub leaves: u64,
-    /// The tensors among them.
+    /// Counts of the tensors among them.
     pub tensors: Count,
 }
 
 impl CheckpointSummary {
-    /// Counts; reads nothing, and keeps no list of the leaves.
+    /// Counts without reading tensors or keeping a list of the leaves.
     pub fn of(checkpoint: &Checkpoint) -> Self {
         let dot = match checkpoint.format.id.starts_with("tensorflow") {
             true => separator_of(checkpoint, &checkpoint.leaves()),
@@ -64,7 +65,7 @@ impl CheckpointSummary {
         Self::count(checkpoint, checkpoint.each_leaf(), dot)
     }
 
-    /// Counts; reads nothing. `leaves` are those of `checkpoint`.
+    /// Counts without reading tensors. `leaves` are those of `checkpoint`.
     pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Self {
         Self::count(checkpoint, leaves, separator_of(checkpoint, leaves))
     }
@@ -92,7 +93,7 @@ impl CheckpointSummary {
             let leaf: &Leaf = leaf.borrow();
             summary.leaves += 1;
             let name = leaf.state(dot);
-            // Leaves of one state mostly come one after the other.
+            // Leaves of the same state are mostly adjacent.
             let state = match summary.by_state.last_mut() {
                 Some((last, state)) if *last == name => state,
                 _ => slot(&mut summary.by_state, &mut states, &name),
@@ -113,13 +114,13 @@ impl CheckpointSummary {
         summary
     }
 
-    /// The state that is the model, where it is known by its name and there are others: what
-    /// "parameters" means then.
+    /// Returns the state that is the model, if it has a known name and there are other states.
+    /// "Parameters" then refers to this state.
     pub fn model(&self) -> Option<(&str, &StateSummary)> {
         model_among(&self.by_state, self.nested)
     }
 
-    /// As JSON, findings included.
+    /// Returns the summary as JSON, including findings.
     pub fn json(&self, checkpoint: &Checkpoint, parameters: &ParameterCount) -> String {
         let mut json = Json::new();
         json.object(|json| {
@@ -129,7 +130,7 @@ impl CheckpointSummary {
         json.take()
     }
 
-    /// The fields of [`CheckpointSummary::json`], with further findings.
+    /// Writes the fields of [`CheckpointSummary::json`], with additional findings.
     pub fn write(
         &self,
         checkpoint: &Checkpoint,
@@ -192,11 +193,12 @@ impl CheckpointSummary {
     }
 }
 
-/// What trainers call the state that is the model.
+/// Names that trainers use for the state that is the model.
 pub(crate) const MODELS: [&str; 6] =
     ["model", "state_dict", "model_state_dict", "module", "model_state", "params"];
 
-/// The state that is the model, if there are others. `nested` is whether the root itself holds the states.
+/// Returns the state that is the model, if there are others. `nested` is whether the root itself
+/// holds the states.
 pub(crate) fn model_among(
     states: &[(String, StateSummary)],
     nested: bool,
@@ -205,14 +207,14 @@ pub(crate) fn model_among(
     let is_model = |name: &str| MODELS.contains(&name);
     let mut found = states.iter().filter(|(name, _)| is_model(name));
     let (name, state) = found.next()?;
-    // Two of these names are parts of a model, or two models: who knows. And the head of a model of
-    // Hugging Face stands beside its `model.`, and is no less of it.
+    // Two such names may be components of one model, or two models. The head of a Hugging Face
+    // model is next to its `model.`, but belongs to the model, too.
     let known = found.next().is_none() && holding().count() > 1;
     let trainer = nested || holding().all(|(name, _)| is_model(name) || is_training(name));
     (known && trainer).then_some((name.as_str(), state))
 }
 
-/// Whether a state is of the training rather than the model, by its name.
+/// Returns whether the name of a state indicates training state rather than the model.
 fn is_training(name: &str) -> bool {
     const WORDS: [&str; 10] = [
         "optim",
@@ -230,7 +232,7 @@ fn is_training(name: &str) -> bool {
     name.starts_with("__") || WORDS.iter().any(|word| name.contains(word))
 }
 
-/// Whether one of the root's own entries is a container that trainers name after the model.
+/// Returns whether the root has a dict with one of the names that trainers use for the model.
 fn is_nested(checkpoint: &Checkpoint) -> bool {
     let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { return false };
     root.entries.iter().any(|(key, id)| {
@@ -239,7 +241,7 @@ fn is_nested(checkpoint: &Checkpoint) -> bool {
     })
 }
 
-/// What stands between the segments of keys.
+/// Returns the separator between segments of keys.
 fn separator_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> char {
     let flats: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
     separator(checkpoint.format.id, &mut flats.iter().map(|flat| &**flat))
@@ -248,7 +250,7 @@ fn separator_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> char {
 impl Count {
     fn add(&mut self, tensor: &Tensor) {
         self.tensors += 1;
-        // One tensor fits 63 bits; millions of lying ones together need not.
+        // The size of one tensor fits 63 bits, but the sum of millions with false sizes may not.
         self.elements = self.elements.saturating_add(tensor.numel().unwrap_or(0));
         self.bytes = self.bytes.saturating_add(tensor.nbytes().unwrap_or(0));
     }
@@ -260,7 +262,7 @@ impl Count {
     }
 }
 
-/// The tensors of a leaf: its own, or the parts of a sparse one; none of a link.
+/// Returns the tensors of a leaf: its own, or the parts of a sparse one; none for a link.
 fn tensors_of<'a>(checkpoint: &'a Checkpoint, leaf: &Leaf) -> Vec<(TensorId, &'a Tensor)> {
     if leaf.alias_of.is_some() {
         return Vec::new();
@@ -289,7 +291,8 @@ pub(crate) fn slot<'a, T: Default>(
     &mut list[at].1
 }
 
-/// The file that was opened and those that tensors lie in; others of the set were only offered.
+/// Returns the file that was opened and those with its tensors. Other files of the set are not
+/// used.
 fn files(checkpoint: &Checkpoint, shown: &[bool]) -> Vec<(String, u64)> {
     let mut used = vec![false; checkpoint.files.count()];
     if let Ok(main) = checkpoint.files.main()
@@ -316,7 +319,7 @@ fn files(checkpoint: &Checkpoint, shown: &[bool]) -> Vec<(String, u64)> {
                 open.extend(computed.layouts());
                 continue;
             }
-            // Where chunks lie is known only once their table is read.
+            // The files of chunks are known only after reading the chunk table.
             Layout::Chunked(_) | Layout::Fill(_) | Layout::Inline(_) | Layout::Missing(_) => {
                 continue;
             }

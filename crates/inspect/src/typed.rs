@@ -1,16 +1,16 @@
-//! Leaves, values and elements in JSON, with their types: what every command's `--json` has.
+//! Leaves, values and elements as typed JSON, as in the `--json` of every command.
 
 use statelens_checkpoint::{Checkpoint, DType, Layout, Leaf, Tensor, Text, Value, ValueId};
 
 use crate::{Json, dtype_of, element_text, kind_of, shape_of, text_of, type_name};
 
-/// A text that a link does not repeat.
+/// Strings longer than this are not repeated by links.
 const REPEATED: usize = 4 << 10;
-/// Bytes of a byte string that are told.
+/// Maximum number of bytes of a byte string that are written.
 const MOST_BYTES: usize = 1 << 10;
 
-/// The fields of a leaf: `key`, `kind`, `dtype`, `shape`, `params`, `bytes`, `type`, `value`,
-/// `alias_of`; those that it does not have are left out.
+/// Writes the fields of a leaf: `key`, `kind`, `dtype`, `shape`, `params`, `bytes`, `type`,
+/// `value`, `alias_of`; leaves out those that do not apply.
 pub fn leaf_json(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
     json.name("key").text(&leaf.flat);
     json.name("kind").str(kind_of(checkpoint, leaf));
@@ -37,7 +37,7 @@ pub fn leaf_json(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
     }
 }
 
-/// The field `fields` of a record: name, dtype, offset and shape of each.
+/// Writes the field `fields` of a record: name, dtype, offset and shape of each.
 fn fields_json(json: &mut Json, dtype: &DType) {
     let DType::Numpy(numpy) = dtype else { return };
     if numpy.fields.is_empty() {
@@ -57,8 +57,8 @@ fn fields_json(json: &mut Json, dtype: &DType) {
     });
 }
 
-/// What is known of a tensor's values without reading them: `fill`, the number that all are, or
-/// `missing`, why they are nowhere.
+/// Writes what is known of a tensor's values without reading them: `fill`, the value of all
+/// elements, or `missing`, why there are no bytes.
 fn layout_json(json: &mut Json, tensor: &Tensor) {
     match &tensor.layout {
         Layout::Fill(element) => element_json(json.name("fill"), &tensor.stored, element),
@@ -67,7 +67,7 @@ fn layout_json(json: &mut Json, tensor: &Tensor) {
     }
 }
 
-/// The field `value` of what is not a tensor. A long text is not repeated for each link to it.
+/// Writes the field `value` of a leaf that is not a tensor. Links do not repeat a long string.
 fn value_json(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
     if leaf.alias_of.is_some()
         && let Value::Str(text) = checkpoint.value(leaf.target)
@@ -86,7 +86,7 @@ fn plain_json(json: &mut Json, checkpoint: &Checkpoint, id: ValueId) {
         Value::Int(value) => match (value.to_i64(), value.to_u64()) {
             (Some(value), _) => json.name("value").literal(&value.to_string()),
             (_, Some(value)) => json.name("value").number(value),
-            // What no reader of JSON holds.
+            // Larger than the numbers that JSON parsers can hold.
             _ => json.name("value").str(&text_of(checkpoint, id)),
         },
         Value::Float(value) => json.name("value").float(*value),
@@ -105,13 +105,14 @@ fn plain_json(json: &mut Json, checkpoint: &Checkpoint, id: ValueId) {
         Value::Dict(_) => json.name("value").object(|_| {}),
         Value::DType { dtype, .. } => json.name("value").str(dtype.name()),
         Value::Device(name) => json.name("value").text(name),
-        // What Python would print: there is no value that JSON has.
+        // As Python would print it, because JSON can't represent these values.
         Value::Set(_) | Value::Opaque(_) => json.name("text").str(&text_of(checkpoint, id)),
     }
 }
 
-/// One element, from its logical bytes: a number, `true` or `false`, of a complex number both
-/// parts; a string of what JSON has no number for (`nan`, `inf`, bits, NumPy's texts and records).
+/// Writes one element, given as logical bytes: a number, `true` or `false`, or both parts of a
+/// complex number. Values that JSON numbers can't represent (`nan`, `inf`, bits, NumPy's strings
+/// and records) are strings.
 pub fn element_json(json: &mut Json, dtype: &DType, bytes: &[u8]) {
     let part = match dtype {
         DType::Bool => return json.bool(bytes.first().is_some_and(|byte| *byte != 0)),
@@ -136,7 +137,7 @@ fn plain_element(json: &mut Json, dtype: &DType, bytes: &[u8]) {
     if is_number {
         return json.literal(&text);
     }
-    // Without the quotes that Python would print.
+    // Removes the quotes that Python would print.
     let bare = text.strip_prefix('b').unwrap_or(&text);
     match bare.strip_prefix('\'').and_then(|bare| bare.strip_suffix('\'')) {
         Some(inner) => json.text(&Text::from(inner)),

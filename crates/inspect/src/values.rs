@@ -1,11 +1,12 @@
-//! Statistics as JSON, and as short texts.
+//! Statistics as JSON and as short texts.
 
 use statelens_stats::{Histogram, QUANTILES, Statistics};
 
 use crate::Json;
 
-/// The fields of statistics: counts, extremes, moments, `quantiles`, `histogram`; what there is not
-/// is `null`. Places are indices into a tensor of this shape; of several tensors there are none.
+/// Writes the fields of statistics: counts, extremes, moments, `quantiles`, `histogram`; figures
+/// without a value are `null`. Positions are indices into a tensor of this shape; left out for
+/// several tensors (`None`).
 pub fn statistics_json(
     json: &mut Json,
     of: &Statistics,
@@ -69,8 +70,8 @@ pub fn statistics_json(
     json.name("all_zero").bool(of.all_zero());
 }
 
-/// The shape whose indices the places in statistics are: where an element holds two values, the last
-/// dimension counts those.
+/// Returns the shape that positions in statistics refer to: if an element holds two values, the
+/// last dimension counts values.
 fn index_shape(shape: &[u64], values: u64) -> Vec<u64> {
     let elements = shape.iter().fold(1, |all: u64, dim| all.saturating_mul(*dim));
     let mut shape = shape.to_vec();
@@ -82,7 +83,7 @@ fn index_shape(shape: &[u64], values: u64) -> Vec<u64> {
     shape
 }
 
-/// The index of the element of this number, counted in C order.
+/// Converts an index in C order to an index in each dimension.
 pub fn index(shape: &[u64], number: u64) -> Vec<u64> {
     let mut rest = number;
     let mut index: Vec<u64> = shape
@@ -98,7 +99,7 @@ pub fn index(shape: &[u64], number: u64) -> Vec<u64> {
     index
 }
 
-/// A number in four significant digits, as `%.4g` has it in C.
+/// Formats a number with four significant digits, like `%.4g` in C.
 pub fn number_text(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return statelens_checkpoint::float_repr(value).trim_end_matches(".0").to_owned();
@@ -120,13 +121,13 @@ pub fn number_text(value: f64) -> String {
     }
 }
 
-/// A histogram as a line of so many characters, the highest bin eight eighths high.
+/// Draws a histogram as a line of text with one character per bin.
 pub fn bars(counts: &[u64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = counts.iter().copied().max().unwrap_or(0).max(1);
     let bar = |count: u64| match count {
         0 => ' ',
-        // The smallest one is seen.
+        // The smallest bar is still visible.
         count => BARS[(count as f64 / most as f64 * 7.999) as usize % 8],
     };
     counts.iter().map(|count| bar(*count)).collect()

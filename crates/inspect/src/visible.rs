@@ -1,10 +1,11 @@
-//! Texts of files as they are shown: nothing in them is hidden or obeyed.
+//! Escapes text from files for display, so that nothing in it is hidden or interpreted.
 
 use std::fmt::Write as _;
 
-/// Whether nobody sees a character, or others in its place: controls, which a terminal obeys, and
-/// what reverses, joins or hides text (Unicode's `Default_Ignorable_Code_Point`, separators of lines
-/// and paragraphs, annotations). One key would look like another.
+/// Returns whether a character is invisible or affects how others are displayed: control
+/// characters, which terminals interpret, and those that reverse, join or hide text (Unicode's
+/// `Default_Ignorable_Code_Point`, line and paragraph separators, annotations). With these, one key
+/// could look like another.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -29,10 +30,9 @@ pub fn is_hidden(c: char) -> bool {
         )
 }
 
-/// `text` without characters that nobody sees and that a terminal would obey: they are escaped,
-/// as Python does it.
+/// Returns `text` with hidden characters escaped as in Python.
 pub fn visible(text: &str) -> String {
-    // Nearly all keys are.
+    // True for nearly all keys.
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return text.to_owned();
     }

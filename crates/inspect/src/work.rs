@@ -1,53 +1,53 @@
-//! Machines that do one part of a work after the other. What each part needs is known from the
-//! start, so that a driver with several processors may do parts at once.
+//! Machines that process the parts of a task one after the other. The parts are known from the
+//! start, so that a driver with several processors can process several at once.
 
 use std::fmt;
 
 use statelens_checkpoint::{Error, FileSet, Result};
 use statelens_tensor::{Machine, Need};
 
-/// A work that falls into parts, each with a machine of its own. What becomes of a part depends on
-/// that part alone.
+/// A task that consists of parts, each with its own machine. The result of a part depends on that
+/// part alone.
 pub trait Work {
-    /// The machine for a part.
+    /// The machine of a part.
     type Part: Machine;
-    /// What came of a part.
+    /// The result of a part.
     type Found;
-    /// What all parts come to.
+    /// The combined result.
     type Sum;
 
-    /// How many parts there are.
+    /// Returns the number of parts.
     fn parts(&self) -> usize;
 
-    /// Bytes of a part, as progress counts them.
+    /// Returns the size of a part in bytes, as counted by progress.
     fn size(&self, part: usize) -> u64;
 
-    /// The machine for a part; `None` if nothing of it is to be read.
+    /// Returns the machine of a part; `None` if nothing has to be read for it.
     fn begin(&self, part: usize) -> Result<Option<Self::Part>>;
 
-    /// What came of a part, read to its end, or to where it could not be.
+    /// Returns the result of a part. `read` is an error if the part could not be read completely.
     fn end(&self, part: usize, machine: Option<Self::Part>, read: Result<()>) -> Self::Found;
 
-    /// Adds what came of a part. They come in order. Fails if that is the end of all.
+    /// Adds the result of a part; called in order. Fails if the whole task must end.
     fn take(&self, sum: &mut Self::Sum, part: usize, found: Self::Found) -> Result<()>;
 }
 
-/// Does the parts of a [`Work`] one after the other.
+/// Processes the parts of a [`Work`] one after the other.
 pub struct InOrder<W: Work> {
     pub(crate) work: W,
     pub(crate) sum: W::Sum,
-    /// The part that is being read, or comes next.
+    /// The part that is being processed, or is next.
     pub(crate) next: usize,
     pub(crate) current: Option<Box<W::Part>>,
-    /// Bytes of the parts that are done, and of all.
+    /// Number of bytes of the completed parts, and of all parts.
     done: u64,
     total: u64,
-    /// Of no file: what nothing is needed of.
+    /// An empty set of files, for parts that do not need any.
     nothing: FileSet,
 }
 
 impl<W: Work> InOrder<W> {
-    /// A work with what its parts come to, which is nothing yet.
+    /// Creates a machine for a task, with an empty combined result.
     pub fn of(work: W, sum: W::Sum) -> Self {
         let sizes = (0..work.parts()).map(|part| work.size(part));
         let total = sizes.fold(0, u64::saturating_add);
@@ -55,12 +55,13 @@ impl<W: Work> InOrder<W> {
         Self { work, sum, next, current, done, total, nothing: FileSet::default() }
     }
 
-    /// The parts, for one that does some of them for another driver.
+    /// Returns the task, for processing some of its parts for another driver.
     pub fn work(&self) -> &W {
         &self.work
     }
 
-    /// The parts and where what comes of them goes, for a driver that does several at once.
+    /// Returns the task and its combined result separately, for a driver that processes several
+    /// parts at once.
     pub fn split(&mut self) -> (&W, WorkSums<'_, W>) {
         let Self { work, sum, next, done, .. } = self;
         (work, WorkSums { sum, next, done })
@@ -80,7 +81,7 @@ impl<W: Work> InOrder<W> {
         }
     }
 
-    /// Ends the part if it is done, or can't be.
+    /// Ends the current part if it is complete or has failed.
     fn after(&mut self, outcome: Result<()>) -> Result<()> {
         let Some(machine) = &self.current else { return outcome };
         let outcome = outcome.and_then(|()| reachable(&**machine));
@@ -100,7 +101,7 @@ impl<W: Work> InOrder<W> {
     }
 }
 
-/// What the parts of a [`InOrder`] come to.
+/// The combined result of an [`InOrder`].
 pub struct WorkSums<'a, W: Work> {
     sum: &'a mut W::Sum,
     next: &'a mut usize,
@@ -108,17 +109,17 @@ pub struct WorkSums<'a, W: Work> {
 }
 
 impl<W: Work> WorkSums<'_, W> {
-    /// The part that comes next.
+    /// Returns the index of the next part.
     pub fn next(&self) -> usize {
         *self.next
     }
 
-    /// What they come to so far.
+    /// Returns the combined result so far.
     pub fn sum(&mut self) -> &mut W::Sum {
         self.sum
     }
 
-    /// Takes what came of the next part.
+    /// Adds the result of the next part.
     pub fn take(&mut self, work: &W, found: W::Found) -> Result<()> {
         let part = *self.next;
         *self.next += 1;
@@ -127,8 +128,8 @@ impl<W: Work> WorkSums<'_, W> {
     }
 }
 
-/// Fails if a machine needs what its file does not have, so that whoever feeds it need not know
-/// where files end.
+/// Fails if a machine needs bytes beyond the end of its file, so that callers do not have to check
+/// that.
 fn reachable(machine: &impl Machine) -> Result<()> {
     match machine.need() {
         Need::Feed(span) => machine.files().check(span),

@@ -1,21 +1,21 @@
-//! A slice as a library takes it.
+//! Slices in the syntax of Python libraries.
 
 use statelens_checkpoint::Result;
 use statelens_tensor::{Axis, Slice};
 
-/// What stands behind a tensor in Python.
+/// Index expressions to append to a tensor in Python.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct PythonSlice {
-    /// As NumPy takes it; nothing of the whole.
+    /// The index for NumPy; empty for the whole tensor.
     pub(super) index: String,
-    /// The same without steps backwards, which neither PyTorch nor h5py takes.
+    /// The same without negative steps, which neither PyTorch nor h5py accepts.
     pub(super) forwards: String,
-    /// The dimensions of what was read that are turned around then.
+    /// Whether each dimension of the result must be reversed afterwards.
     turned: Vec<bool>,
 }
 
 impl PythonSlice {
-    /// Of a slice of a tensor of this shape; fails if the tensor has no such slice.
+    /// Converts a slice of a tensor of this shape; fails if the slice is invalid.
     pub(super) fn new(slice: &Slice, shape: &[u64]) -> Result<Self> {
         let taken = slice.taken(shape)?;
         let text = slice.to_string();
@@ -45,14 +45,14 @@ impl PythonSlice {
         Ok(Self { index, forwards: format!("[{}]", Slice::new(axes)), turned })
     }
 
-    /// What turns an array of NumPy around that was read forwards.
+    /// Returns the index that reverses a NumPy array read with positive steps.
     pub(super) fn then_numpy(&self) -> String {
         let axes: Vec<&str> =
             self.turned.iter().map(|turned| if *turned { "::-1" } else { ":" }).collect();
         if axes.is_empty() { String::new() } else { format!("[{}]", axes.join(", ")) }
     }
 
-    /// What turns a tensor of PyTorch around that was read forwards.
+    /// Returns the call that reverses a PyTorch tensor read with positive steps.
     pub(super) fn then_torch(&self) -> String {
         let turned = self.turned.iter().enumerate().filter(|(_, turned)| **turned);
         let dims: Vec<String> = turned.map(|(dim, _)| dim.to_string()).collect();

@@ -1,4 +1,5 @@
-//! Numbers and texts as bytes, and back: LEB128 (signed: zigzag), and a length before UTF-8.
+//! Encodes numbers and texts as bytes, and back: LEB128 (with zigzag for signed numbers), and UTF-8
+//! with a length prefix.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -19,7 +20,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads numbers and texts.
+/// Decodes numbers and texts.
 pub(super) struct Unpacker<'a> {
     pub(super) rest: &'a [u8],
 }
@@ -56,7 +57,7 @@ impl<'a> Unpacker<'a> {
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
-    /// Reads the number of items that follow, of a byte or more each.
+    /// Reads the number of items that follow; each takes at least one byte.
     pub(super) fn count(&mut self) -> Result<usize> {
         let count = usize::try_from(self.number()?).unwrap_or(usize::MAX);
         if count <= self.rest.len() { Ok(count) } else { Err(cut()) }
@@ -69,7 +70,7 @@ impl<'a> Unpacker<'a> {
         Ok(bytes)
     }
 
-    /// Reads the bytes before the next `end`, and skips that.
+    /// Reads the bytes before the next `end`, and skips `end`.
     pub(super) fn until(&mut self, end: u8) -> Result<&'a [u8]> {
         let length = self.rest.iter().position(|byte| *byte == end).ok_or_else(cut)?;
         let (bytes, rest) = self.rest.split_at(length);
@@ -82,7 +83,7 @@ impl<'a> Unpacker<'a> {
     }
 }
 
-/// The error for bytes that are not an outline.
+/// Returns the error for bytes that are not an outline.
 pub(super) fn cut() -> Error {
     Error::damaged("the summary is cut short, or was not made by Statelens")
 }

@@ -1,8 +1,8 @@
-//! The leaves of an outline as bytes: each pattern once, then columns of numbers.
+//! Serialises the leaves of an outline: each pattern once, then columns of numbers.
 //!
-//! A pattern is a leaf with a hole for each number in its key, value and link. One column holds the
-//! pattern of each leaf; the column of the first, second, … number holds its difference to that
-//! number of the leaf before. Layers that repeat give bytes that repeat, which deflate removes.
+//! A pattern is a leaf with a hole for each number in its key, value and link. One column has the
+//! pattern of each leaf; the column of the first, second, … number has its difference from that
+//! number of the previous leaf. Repeated layers give repeated bytes, which deflate well.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,14 @@ use super::LeafSummary;
 use super::bytes::{Unpacker, cut, put, put_signed};
 use crate::entry::is_tensor;
 
-/// Stands for a number in a text: a byte that UTF-8 does not use.
+/// Replaces a number in a text; a byte that does not occur in UTF-8.
 const HOLE: u8 = 0xff;
-/// Ends a text, which takes less room deflated than lengths before texts. UTF-8 does not use it, either.
+/// Ends a text. Takes less space when deflated than lengths before texts. Does not occur in UTF-8,
+/// either.
 const END: u8 = 0xfe;
-/// The most leaves that are read.
+/// Maximum number of leaves that are read.
 const MOST_LEAVES: usize = 200_000;
-/// The most bytes of text that are read, holes filled.
+/// Maximum number of bytes of text that are read, with holes filled.
 const MOST_TEXT: usize = 32 << 20;
 
 /// A leaf without its numbers.
@@ -28,7 +29,7 @@ struct LeafPattern {
     kind: &'static str,
     dtype: String,
     shape: Vec<u64>,
-    /// Values and bytes, unless dtype and shape determine them.
+    /// Number of elements and bytes, unless dtype and shape determine them.
     sizes: Option<(u64, u64)>,
     value: Vec<u8>,
     link: Option<Vec<u8>>,
@@ -36,7 +37,7 @@ struct LeafPattern {
     holes: usize,
 }
 
-/// Kinds by number.
+/// Kinds; the position is the code.
 const KINDS: [&str; 16] = [
     "tensor", "ndarray", "sparse", "int", "float", "bool", "str", "none", "complex", "bytes",
     "object", "dict", "list", "tuple", "set", "link",
@@ -137,7 +138,7 @@ impl LeafPattern {
         (pattern, numbers)
     }
 
-    /// Returns the bytes that a leaf of it takes, with the longest numbers.
+    /// Returns the maximum number of bytes that a leaf of this pattern takes.
     fn text_len(&self) -> usize {
         self.key.len()
             + self.dtype.len()
@@ -230,14 +231,14 @@ fn put_ended(out: &mut Vec<u8>, text: &[u8]) {
     out.push(END);
 }
 
-/// Reads a text with holes, which is UTF-8 between them.
+/// Reads a text with holes; it must be UTF-8 between them.
 fn template(from: &mut Unpacker<'_>) -> Result<Vec<u8>> {
     let bytes = from.until(END)?;
     let proper = bytes.split(|byte| *byte == HOLE).all(|piece| std::str::from_utf8(piece).is_ok());
     if proper { Ok(bytes.to_vec()) } else { Err(cut()) }
 }
 
-/// Replaces numbers by holes: digits that are printed the same when parsed.
+/// Replaces numbers by holes if parsing and printing reproduces their digits.
 fn punch(text: &str, numbers: &mut Vec<u64>) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -259,7 +260,7 @@ fn punch(text: &str, numbers: &mut Vec<u64>) -> Vec<u8> {
     out
 }
 
-/// Returns the number of values and bytes that dtype and shape determine.
+/// Returns the number of elements and bytes that dtype and shape determine.
 fn natural_sizes(kind: &str, dtype: &str, shape: &[u64]) -> Option<(u64, u64)> {
     if !is_tensor(kind) {
         return Some((0, 0));

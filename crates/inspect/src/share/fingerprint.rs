@@ -1,10 +1,10 @@
-//! Fingerprints: a few letters by which two people tell whether they have the same checkpoint.
+//! Fingerprints: short codes by which two people can check that they have the same checkpoint.
 //!
-//! Both are the first 80 bits of a SHA-256 over sorted lines, as four groups of four letters of
-//! Crockford's base 32 (<https://www.crockford.com/base32.html>: no I, L, O or U, so that nothing
-//! is misheard or misread). The lines are those of `statelens manifest`, each ended by a line
-//! feed: all of the line for the content, without the first column (hash or value) for the
-//! structure. Format, file order and links do not matter.
+//! A fingerprint is the first 80 bits of a SHA-256 over sorted lines, as four groups of four
+//! letters of Crockford's base 32 (<https://www.crockford.com/base32.html>: without I, L, O and U,
+//! to avoid mishearing and misreading). The lines are those of `statelens manifest`, each
+//! terminated by a line feed: whole lines for the content, lines without the first column (hash or
+//! value) for the structure. Format, file order and links do not matter.
 
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::order;
@@ -18,13 +18,13 @@ const LETTERS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 /// A fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// To be compared over the phone: `7Q2K-M0XW-9HTD-3BVF`.
+    /// The short code, readable over the phone: `7Q2K-M0XW-9HTD-3BVF`.
     pub short: String,
-    /// All of the SHA-256, in hexadecimal.
+    /// The whole SHA-256, in hexadecimal.
     pub sha256: String,
 }
 
-/// The fingerprint of keys, dtypes and shapes.
+/// Returns the fingerprint of keys, dtypes and shapes.
 pub fn structure_fingerprint(entries: &[LeafSummary]) -> Fingerprint {
     let line = |entry: &LeafSummary| {
         let shape = if entry.is_tensor() { shape_text(&entry.shape) } else { String::new() };
@@ -33,7 +33,7 @@ pub fn structure_fingerprint(entries: &[LeafSummary]) -> Fingerprint {
     of_lines(entries.iter().map(line).collect())
 }
 
-/// The fingerprint of lines of a manifest, in whatever order.
+/// Returns the fingerprint of the lines of a manifest, in any order.
 pub(super) fn of_lines(mut lines: Vec<String>) -> Fingerprint {
     order::natural(&mut lines);
     let mut hasher = Sha256::new();

@@ -1,29 +1,29 @@
-//! The leaves of an outline as lines, what repeats once.
+//! The leaves of an outline as lines, with repetitions folded.
 
 use crate::fold;
 
 use super::{LeafSummary, Outline};
 
-/// A line of a folded list: a leaf, or one key of all members of a fold.
+/// A line of a folded list: a leaf, or a key that all members of a fold have.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FoldedLine {
-    /// The first leaf; its key and link have ranges where numbers change: `layers.0–31.weight`.
+    /// The first leaf, with ranges in its key and link where numbers change: `layers.0–31.weight`.
     pub entry: LeafSummary,
-    /// Which entry is the first.
+    /// The index of the first leaf.
     pub first: usize,
-    /// How many leaves it stands for.
+    /// Number of leaves that the line covers.
     pub times: u64,
-    /// The values of tensors in all of them.
+    /// Number of tensor elements in all of them.
     pub params: u64,
-    /// The bytes of all of them.
+    /// Number of bytes of all of them.
     pub bytes: u64,
-    /// True if all have one shape.
+    /// Whether all have the same shape.
     pub one_shape: bool,
-    /// The least and the largest standard deviation of those, if they are known.
+    /// The minimum and maximum of their standard deviations, if known.
     pub std: Option<(f64, f64)>,
 }
 
-/// A folded list of the entries, by the rules of [`crate::fold`].
+/// Returns the folded list of the entries, by the rules of [`crate::fold`].
 pub fn lines(outline: &Outline) -> Vec<FoldedLine> {
     let (entries, dot) = (&outline.entries, outline.separator());
     let line = |line: fold::FoldedKey| {
@@ -37,7 +37,7 @@ pub fn lines(outline: &Outline) -> Vec<FoldedLine> {
         if line.rows.len() > 1 {
             entry.value = fold::values_text(entries, &line.rows);
             let links = || members().filter_map(|entry| entry.link.as_deref());
-            // Where they lead to keys of several patterns, the first stands for them.
+            // If they lead to keys of several patterns, only the first is shown.
             let others = || links().next().map(|first| format!("{first} \u{2026}"));
             entry.link = fold::joined(links(), dot).or_else(others);
             entry.statistics = None;

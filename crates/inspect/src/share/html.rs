@@ -1,5 +1,5 @@
-//! A summary as one HTML file: the packed outline, and a script that unpacks and shows it. The
-//! page's own policy allows that script and that style, by their hashes, and nothing else.
+//! A summary as a single HTML file: the packed outline, and a script that unpacks and shows it. The
+//! page's content security policy allows only that script and style, by their hashes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The summary as a page that opens from disk.
+/// Returns the summary as a page that opens from disk.
 pub fn write_html(outline: &Outline) -> String {
     let content = outline.content.as_ref().map_or("", |print| &print.short);
     let structure = structure_fingerprint(&outline.entries).short;
@@ -33,7 +33,8 @@ pub fn write_html(outline: &Outline) -> String {
         ("data", &data),
         ("js", SCRIPT),
     ];
-    // Each hole is filled once, in the order of the template: what a file says is never searched.
+    // Each hole is filled once, in the order of the template, so that placeholders in a file's text
+    // are never replaced.
     let mut out = String::with_capacity(PAGE.len() + STYLE.len() + SCRIPT.len() + data.len());
     let mut rest = PAGE;
     for (name, text) in parts {
@@ -46,7 +47,8 @@ pub fn write_html(outline: &Outline) -> String {
     out + rest
 }
 
-/// Appends the folded lines: the first row and how many; of several, what is said of them.
+/// Appends the folded lines: the first row and the number of rows; for several rows, also the joint
+/// texts and totals.
 fn put_folded(lines: &[FoldedLine], out: &mut Vec<u8>) {
     put(out, lines.len() as u64);
     for line in lines {
@@ -64,7 +66,7 @@ fn put_folded(lines: &[FoldedLine], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the hash of a script or style as a content security policy names it.
+/// Returns the hash of a script or style, as used in a content security policy.
 fn hash(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
@@ -89,7 +91,7 @@ mod tests {
         }
         assert!(page.ends_with("</html>\n"));
         assert!(page.contains(STYLE) && page.contains(SCRIPT));
-        // RFC 4231 has it: SHA-256 of nothing.
+        // The well-known SHA-256 of the empty string.
         assert_eq!(hash(""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
     }
 }

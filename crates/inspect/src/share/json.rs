@@ -4,10 +4,10 @@ use crate::{Count, Json, SummaryStatistics, finding_json};
 
 use super::{Fingerprint, FoldedLine, Outline, lines, structure_fingerprint};
 
-/// The version of the schema: counts up when a field changes its meaning or goes.
+/// The version of the schema, incremented when a field is removed or changes its meaning.
 const VERSION: u64 = 1;
 
-/// The summary as JSON, a key a line.
+/// Returns the summary as JSON, with one key per line.
 pub fn write_json(outline: &Outline) -> String {
     let totals = outline.totals();
     let mut json = Json::new();
@@ -85,7 +85,7 @@ pub fn write_json(outline: &Outline) -> String {
     json.take()
 }
 
-/// Keys of layers that repeat, once.
+/// Writes the folded keys of repeated layers once.
 fn folded(json: &mut Json, line: &FoldedLine) {
     let entry = &line.entry;
     json.line();

@@ -1,6 +1,6 @@
-//! Links that hold the structure of a checkpoint behind their `#`, which no browser sends to a
-//! server: `BASE#s=1.` and the outline, packed (`pack.rs`), deflated and in base64 for addresses
-//! (RFC 4648, section 5) without padding.
+//! Links that hold the structure of a checkpoint after the `#`, which browsers do not send to
+//! servers: `BASE#s=1.` and the outline, packed (`pack.rs`), deflated and in URL-safe base64 (RFC
+//! 4648, section 5) without padding.
 
 use std::collections::HashMap;
 
@@ -14,44 +14,44 @@ use statelens_checkpoint::{Error, Result};
 use super::pack::{Precision, pack, unpack};
 use super::{LeafSummary, Outline};
 
-/// The longest link that is made or opened, in characters behind the `#`.
+/// Maximum length of a link that is made or opened, in characters after the `#`.
 pub const MOST_CHARACTERS: usize = 16_000;
 
-/// Stands between the `#` and the data: that it is a summary, and the version.
+/// The prefix of the data: marks it as a summary and has the version.
 const MARK: &str = "s=1.";
-/// Bytes that a fragment may inflate to.
+/// Maximum size in bytes of an inflated fragment.
 const MOST_BYTES: usize = 1 << 20;
 
-/// How keys are told in a link.
+/// The representation of keys in a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeysAs {
-    /// As they are.
+    /// Unchanged.
     #[default]
     Plain,
-    /// Each part of a name becomes four letters, handed out in order of appearance: equal names
-    /// stay equal inside the link, and there is nothing that could be looked up or guessed at.
+    /// Each segment of a name is replaced by four letters, assigned in order of appearance. Equal
+    /// names stay equal within the link, but nothing can be looked up or guessed.
     Coded,
-    /// Left out: the position stands for the key.
+    /// Left out; the position replaces the key.
     Hidden,
 }
 
-/// What goes into a link beside name, format, dtypes and shapes.
+/// The contents of a link in addition to name, format, dtypes and shapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkOptions {
-    /// How keys are told.
+    /// The representation of keys.
     pub keys: KeysAs,
-    /// Values that are not tensors. Only with plain keys: a value may hold a name.
+    /// Values that are not tensors. Only with plain keys, because a value may contain a name.
     pub values: bool,
-    /// Findings. Only with plain keys: a finding may tell of one.
+    /// Findings. Only with plain keys, because a finding may mention one.
     pub findings: bool,
-    /// Statistics of tensors, rounded, if they were computed.
+    /// Statistics of tensors, rounded, if they have been computed.
     pub statistics: bool,
 }
 
-/// The characters that the parts of a link take.
+/// Number of characters that each part of a link takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkParts {
-    /// Name, format, and what every link has.
+    /// Name, format, and the fixed parts.
     pub head: usize,
     /// Keys, dtypes and shapes.
     pub keys: usize,
@@ -63,7 +63,7 @@ pub struct LinkParts {
     pub values: usize,
 }
 
-/// What is left of an outline in a link.
+/// Returns the outline reduced to what the link will contain.
 pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
     let plain = options.keys == KeysAs::Plain;
     let mut names = CodedNames::default();
@@ -82,7 +82,7 @@ pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
         }
     });
     Outline {
-        // Coded keys tell no more what is a parameter.
+        // Counted here, because the count depends on names, which coded keys do not have.
         parameters: Some(outline.parameters().model),
         entries: entries.collect(),
         findings: if plain && options.findings { outline.findings.clone() } else { Vec::new() },
@@ -91,8 +91,8 @@ pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
     }
 }
 
-/// The link, as what follows the address of a page: `#s=1.…`. Fails if it would be longer than
-/// [`MOST_CHARACTERS`].
+/// Returns the link, as the part to append to a page's address: `#s=1.…`. Fails if it would be
+/// longer than [`MOST_CHARACTERS`].
 pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {
     let bytes = pack(&without_link(outline, options), Precision::Rounded);
     let advice = "Share the summary as a file: HTML opens everywhere.";
@@ -114,7 +114,7 @@ pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {
     Ok(format!("#{fragment}"))
 }
 
-/// The outline in the part of an address behind the `#`.
+/// Opens the outline in the part of an address after the `#`.
 pub fn open_link(fragment: &str) -> Result<Outline> {
     let again = "Ask for the link again, or for the summary as a file.";
     let fragment = fragment.strip_prefix('#').unwrap_or(fragment);
@@ -143,7 +143,7 @@ pub fn open_link(fragment: &str) -> Result<Outline> {
 }
 
 impl LinkParts {
-    /// Measured by leaving parts out.
+    /// Measures the parts by removing one after the other.
     pub fn measure(outline: &Outline, options: &LinkOptions) -> Self {
         let length =
             |outline: &Outline| MARK.len() + text(&pack(outline, Precision::Rounded)).len();
@@ -172,12 +172,13 @@ pub(super) fn text(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(deflate(bytes))
 }
 
-/// By `miniz_oxide` in the command, too, so that a link is the same there and in the page.
+/// Deflates with `miniz_oxide`, in the command as well, so that command and page make identical
+/// links.
 fn deflate(bytes: &[u8]) -> Vec<u8> {
     miniz_oxide::deflate::compress_to_vec(bytes, 9)
 }
 
-/// `None` if this is not deflated whole, or is too much.
+/// Inflates; `None` if the data is incomplete or too large.
 fn inflate(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = vec![0; MOST_BYTES];
     let (status, read, written) =
@@ -186,7 +187,7 @@ fn inflate(bytes: &[u8]) -> Option<Vec<u8>> {
     (status == TINFLStatus::Done && read == bytes.len()).then_some(out)
 }
 
-/// Names that were given codes.
+/// Assigns codes to names.
 #[derive(Default)]
 struct CodedNames {
     codes: HashMap<String, usize>,
@@ -198,7 +199,7 @@ impl CodedNames {
         for piece in key.split_inclusive(['.', '/']) {
             let part = piece.strip_suffix(['.', '/']).unwrap_or(piece);
             let end = &piece[part.len()..];
-            // A number tells a place, not a name.
+            // A number is a position, not a name.
             if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
                 out.push_str(piece);
                 continue;
@@ -218,10 +219,11 @@ impl CodedNames {
     }
 }
 
-/// The letters of a code: each of the first 26⁴ has four of its own, neighbours look unlike.
+/// Appends the letters of a code: unique for the first 26⁴ codes, and dissimilar for neighbouring
+/// ones.
 fn letters(code: usize, out: &mut String) {
     const ALL: u64 = 26 * 26 * 26 * 26;
-    // The factor has no divisor in common with their number, so that no two codes meet.
+    // The factor is coprime to the number of codes, so that all results are different.
     let mut mixed = ((code as u64 % ALL) * 282_475 + 300_000) % ALL;
     for _ in 0..4 {
         out.push(char::from(b'a' + (mixed % 26) as u8));

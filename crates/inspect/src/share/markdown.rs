@@ -1,5 +1,5 @@
-//! A summary as Markdown, for a model card or an issue, and as plain text: the same lines, with
-//! repeated layers folded.
+//! A summary as Markdown, for a model card or an issue, and as plain text with the same lines.
+//! Repeated layers are folded.
 
 use statelens_checkpoint::{Finding, grouped, order};
 
@@ -9,7 +9,7 @@ use super::words::{code, plain, size};
 use super::{FoldedLine, lines};
 use super::{Outline, structure_fingerprint};
 
-/// The summary as Markdown.
+/// Returns the summary as Markdown.
 pub fn write_markdown(outline: &Outline) -> String {
     let table = |out: &mut String, rows: &[Vec<String>], text: usize| {
         for (at, row) in rows.iter().enumerate() {
@@ -17,7 +17,7 @@ pub fn write_markdown(outline: &Outline) -> String {
             out.push_str(&row.join(" | "));
             out.push_str(" |\n");
             if at == 0 {
-                // Text stands left, numbers right.
+                // Text is left-aligned, numbers are right-aligned.
                 let rule = (0..row.len()).map(|at| if at < text { "|---" } else { "|--:" });
                 out.extend(rule);
                 out.push_str("|\n");
@@ -58,7 +58,8 @@ pub fn write_markdown(outline: &Outline) -> String {
         for at in [0, 1, 2, 5] {
             row[at] = if at == 5 { plain(&row[at]) } else { code(&row[at]) };
         }
-        // Numbers right, so the value goes last but stands right too: it is mostly one.
+        // Numbers are right-aligned; the value comes last and is right-aligned as well, because it
+        // mostly is a number.
     }
     table(&mut out, &rows, 3);
     out.push_str("</details>\n");
@@ -71,13 +72,13 @@ pub fn write_markdown(outline: &Outline) -> String {
     out
 }
 
-/// The summary as text, in columns.
+/// Returns the summary as text, in columns.
 pub fn write_text(outline: &Outline) -> String {
     let table = |out: &mut String, rows: &[Vec<String>], text: usize| {
         let columns = rows.first().map_or(0, Vec::len);
         let width = |at: usize| {
             let widths = rows.iter().map(|row| row[at].chars().count());
-            // One endless key must not push every other column off the screen.
+            // One very long key must not push the other columns off the screen.
             widths.max().unwrap_or(0).min(72)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -122,7 +123,7 @@ pub fn write_text(outline: &Outline) -> String {
     out
 }
 
-/// Name and text of what is said first.
+/// Returns names and texts of the facts at the top.
 fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
     let totals = outline.totals();
     let mut facts = vec![
@@ -148,7 +149,7 @@ fn worst_first(outline: &Outline) -> Vec<&Finding> {
     findings
 }
 
-/// Counts by dtype and by state, each a table with its head.
+/// Returns the counts by dtype and by state, as tables with headers.
 fn counts(outline: &Outline) -> Vec<Vec<Vec<String>>> {
     let totals = outline.totals();
     let head = |first: &str| {
@@ -160,7 +161,7 @@ fn counts(outline: &Outline) -> Vec<Vec<Vec<String>>> {
     let mut dtypes: Vec<Vec<String>> = vec![head("dtype")];
     dtypes.extend(totals.by_dtype.iter().map(|(name, count)| row(name, count)));
     let mut states: Vec<Vec<String>> = vec![head("state")];
-    // A state dict without nesting has a state per key, and those are listed anyway.
+    // In a flat state dict every key would be a state, and the keys are listed anyway.
     if (2..=MOST_STATES).contains(&totals.by_state.len()) {
         states.extend(totals.by_state.iter().map(|(name, state)| row(name, &state.tensors)));
     }
@@ -169,7 +170,7 @@ fn counts(outline: &Outline) -> Vec<Vec<Vec<String>>> {
 
 const MOST_STATES: usize = 40;
 
-/// The folded keys with their head.
+/// Returns the folded keys with a header.
 fn keys(outline: &Outline) -> Vec<Vec<String>> {
     let head = ["key", "dtype", "shape", "\u{d7}", "bytes", "value"];
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
@@ -195,7 +196,7 @@ fn keys(outline: &Outline) -> Vec<Vec<String>> {
     rows
 }
 
-/// Statistics of each tensor with their head, if there are any.
+/// Returns the statistics of each tensor with a header, if there are any.
 fn statistics(outline: &Outline) -> Option<Vec<Vec<String>>> {
     let head = ["key", "min", "max", "mean", "std", "zeros", "NaN", "Inf"];
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
@@ -211,7 +212,7 @@ fn statistics(outline: &Outline) -> Option<Vec<Vec<String>>> {
     (rows.len() > 1).then_some(rows)
 }
 
-/// Four significant digits, as Python prints them.
+/// Formats a number with four significant digits, as Python prints it.
 fn four_digits(number: f64, finite: u64) -> String {
     if finite == 0 {
         return String::new();

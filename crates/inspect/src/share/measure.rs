@@ -1,4 +1,4 @@
-//! Reading all values once: the fingerprint of the content, and statistics.
+//! Reads all values once, for the fingerprint of the content and for statistics.
 
 use std::collections::HashMap;
 
@@ -15,17 +15,17 @@ use super::{LeafSummary, Outline};
 /// Reads the values of a checkpoint: a machine that is fed its files.
 pub type Measuring<'a> = InOrder<Hashing<'a, LeafValues<'a>>>;
 
-/// What [`Measuring`] has found: hashes, and the statistics of tensors that have some.
+/// The results of [`Measuring`]: hashes, and statistics of numeric tensors.
 pub struct LeafValues<'a> {
     checkpoint: &'a Checkpoint,
     leaves: &'a [Leaf],
     hashes: HashMap<TensorId, String>,
-    /// If they are wanted.
+    /// The statistics, if requested.
     statistics: Option<HashMap<TensorId, SummaryStatistics>>,
 }
 
 impl<'a> Measuring<'a> {
-    /// Of a checkpoint with these leaves; with `statistics` also those.
+    /// Prepares reading a checkpoint with these leaves; with `statistics`, computes those, too.
     pub fn new(checkpoint: &'a Checkpoint, leaves: &'a [Leaf], statistics: bool) -> Self {
         let mut readable = Readable::of(checkpoint);
         let tensors = leaves.iter().filter_map(|leaf| checkpoint.tensor_of(leaf.target));
@@ -35,7 +35,7 @@ impl<'a> Measuring<'a> {
         Self::of(hashing, LeafValues { checkpoint, leaves, hashes, statistics })
     }
 
-    /// Puts what was found into the outline of this checkpoint.
+    /// Adds the results to the outline of this checkpoint.
     pub fn finish(self, outline: &mut Outline) -> Result<()> {
         let LeafValues { checkpoint, leaves, hashes, statistics } = self.sum;
         if let Some(found) = statistics {
@@ -70,7 +70,7 @@ impl Outline {
         self.content = Some(of_lines(leaves.iter().map(line).collect()));
     }
 
-    /// Takes in what is known of tensors' values, and the finding that some are no finite numbers.
+    /// Adds statistics of tensors, and a finding if some values are not finite.
     pub fn take_statistics(
         &mut self,
         checkpoint: &Checkpoint,
@@ -85,7 +85,7 @@ impl Outline {
     }
 }
 
-/// The finding that values are no finite numbers; each tensor counts once.
+/// Returns the finding about values that are not finite; each tensor counts once.
 fn not_finite(entries: &[LeafSummary]) -> Option<Finding> {
     let odd = |entry: &&LeafSummary| {
         let of = entry.statistics.as_ref().filter(|_| entry.link.is_none());
@@ -106,5 +106,5 @@ fn not_finite(entries: &[LeafSummary]) -> Option<Finding> {
     )
 }
 
-/// Tensors that a finding names.
+/// Maximum number of tensors that the finding names.
 const NAMED: usize = 4;

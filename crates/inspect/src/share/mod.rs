@@ -1,6 +1,7 @@
-//! What is in a checkpoint, to be given to somebody who has not got it: Markdown, JSON, text, a
-//! page in one file, and a link that holds its structure. No weights, no folders, no clock: the
-//! same checkpoint gives the same bytes, from the command and from the page.
+//! Summaries of a checkpoint to share with people who do not have it: Markdown, JSON, text, a
+//! self-contained HTML page, and a link that holds the structure. They contain no weights, no
+//! folder names and no dates: the same checkpoint gives the same bytes, in the command and in the
+//! page.
 
 mod bytes;
 mod columns;

@@ -1,4 +1,4 @@
-//! The outline: what every kind of summary is made from, and what a link comes to again.
+//! The outline: the input of every kind of summary, and the result of opening a link.
 
 use std::collections::HashMap;
 
@@ -11,50 +11,50 @@ use crate::{CheckpointSummary, Count, StateSummary};
 
 use super::{Fingerprint, LeafSummary};
 
-/// What is in a checkpoint, without its tensors' values.
+/// The contents of a checkpoint without the values of its tensors.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outline {
     /// The name of the file that was opened, without its folder.
     pub name: String,
     /// The format's short name: `cerebras-h5`.
     pub format_id: String,
-    /// The format's name for people: `Cerebras HDF5`.
+    /// The format's display name: `Cerebras HDF5`.
     pub format: String,
     /// The format's version; may be empty.
     pub version: String,
-    /// What wrote it; may be empty.
+    /// The program that wrote it; may be empty.
     pub producer: String,
-    /// Length of the files together.
+    /// The total length of the files.
     pub size: u64,
-    /// One for each leaf, in file order.
+    /// The leaves, in file order.
     pub entries: Vec<LeafSummary>,
-    /// What the reader noticed.
+    /// The findings of the reader.
     pub findings: Vec<Finding>,
     /// The fingerprint of the content, if the content was read.
     pub content: Option<Fingerprint>,
-    /// [`ParameterCount::model`], where it was counted with more than the entries tell.
+    /// [`ParameterCount::model`], if it was counted with information that the entries do not have.
     pub parameters: Option<u64>,
 }
 
-/// What a list of entries comes to.
+/// Totals of a list of entries.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Totals {
-    /// Leaves, links included.
+    /// Number of leaves, including links.
     pub leaves: u64,
-    /// Leaves that are links to others.
+    /// Number of leaves that are links to others.
     pub links: u64,
-    /// Tensors and arrays, each counted once.
+    /// Counts of tensors and arrays, without links.
     pub all: Count,
-    /// The same by dtype, in order of first appearance.
+    /// The counts by dtype, in order of first appearance.
     pub by_dtype: Vec<(String, Count)>,
-    /// The same by what stands before the first dot of the key, or the first slash where those part
-    /// names.
+    /// The counts by state: the part of the key before the first dot, or before the first slash in
+    /// formats that separate names with slashes.
     pub by_state: Vec<(String, StateSummary)>,
 }
 
 impl Outline {
-    /// Of an open checkpoint, whose leaves are `leaves`; reads nothing. Folders are left out of
-    /// its name, and out of the names of files that findings tell of.
+    /// Creates the outline of an open checkpoint with these leaves; does not read tensors. Folders
+    /// are removed from its name and from file names in findings.
     pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Self {
         let files = CheckpointSummary::new(checkpoint, leaves).files;
         let main = checkpoint.files.main().map_or("", |main| checkpoint.files.name(main));
@@ -78,7 +78,7 @@ impl Outline {
         }
     }
 
-    /// Returns how many parameters there are.
+    /// Returns the parameter counts.
     pub fn parameters(&self) -> ParameterCount {
         let totals = self.totals();
         let state = model_among(&totals.by_state, false).map(|(name, _)| name.to_owned());
@@ -86,14 +86,14 @@ impl Outline {
         ParameterCount { model, all: totals.all.elements, state }
     }
 
-    /// Returns how many parameters the model has, as far as its leaves tell.
+    /// Returns the number of parameters of the model, counted from the leaves alone.
     pub(super) fn parameters_of_leaves(&self) -> u64 {
         let totals = self.totals();
         let state = model_among(&totals.by_state, false).map(|(name, _)| name);
         parameters_among(&self.entries, &[], state)
     }
 
-    /// Counts.
+    /// Counts leaves and tensors.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals { leaves: self.entries.len() as u64, ..Totals::default() };
         let (mut states, mut dtypes) = (HashMap::new(), HashMap::new());
@@ -113,12 +113,12 @@ impl Outline {
         totals
     }
 
-    /// What stands between the parts of keys.
+    /// Returns the separator between segments of keys.
     pub(super) fn separator(&self) -> char {
         separator(&self.format_id, &mut self.entries.iter().map(|entry| &*entry.key))
     }
 
-    /// The format with its version: `Cerebras HDF5 0.5`.
+    /// Returns the format with its version: `Cerebras HDF5 0.5`.
     pub fn format_text(&self) -> String {
         format!("{} {}", self.format, self.version).trim().to_owned()
     }
@@ -130,13 +130,13 @@ fn add(count: &mut Count, entry: &LeafSummary) {
     count.bytes = count.bytes.saturating_add(entry.bytes);
 }
 
-/// The name of a file without its folders.
+/// Returns the name of a file without its folders.
 pub(super) fn base_name(name: &str) -> &str {
     let name = name.trim_end_matches(['/', '\\']);
     name.rsplit(['/', '\\']).next().unwrap_or(name)
 }
 
-/// A finding without the folders of files.
+/// Removes the folders of files from a finding.
 fn homeless(finding: &Finding, folders: &[&str]) -> Finding {
     let mut finding = finding.clone();
     for folder in folders {

@@ -1,8 +1,8 @@
-//! An outline as bytes, which links and HTML pages hold deflated.
+//! Serialises an outline. Links and HTML pages contain the result, deflated.
 //!
-//! In order: name, format id, format, version, producer; size of the files; how many parameters
-//! the model has and 1, or 0 if the leaves tell it; leaves (`columns.rs`);
-//! findings; statistics. Numbers and texts are as in `bytes.rs`.
+//! In order: name, format id, format, version, producer; size of the files; number of parameters of
+//! the model plus 1, or 0 if the leaves determine it; leaves (`columns.rs`); findings; statistics.
+//! Numbers and texts are encoded as in `bytes.rs`.
 
 use statelens_checkpoint::{Finding, Grade, LoaderCall, Result};
 
@@ -11,16 +11,16 @@ use crate::statistics::SummaryStatistics;
 use super::bytes::{Unpacker, cut, put, put_bytes, put_signed};
 use super::{Outline, columns};
 
-/// How many bytes of a 32-bit float are kept.
+/// Number of bytes of a 32-bit float that are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Precision {
-    /// All of them.
+    /// All bytes.
     Whole = 4,
-    /// The two of bfloat16: two to three digits.
+    /// The two bytes of bfloat16: two to three digits.
     Rounded = 2,
 }
 
-/// Returns the outline as bytes.
+/// Serialises the outline.
 pub(super) fn pack(outline: &Outline, precision: Precision) -> Vec<u8> {
     let mut out = Vec::new();
     for text in head(outline) {
@@ -35,7 +35,7 @@ pub(super) fn pack(outline: &Outline, precision: Precision) -> Vec<u8> {
     out
 }
 
-/// Reads what [`pack`] wrote.
+/// Parses the result of [`pack`].
 pub(super) fn unpack(bytes: &[u8]) -> Result<Outline> {
     let mut from = Unpacker::new(bytes);
     let mut outline = Outline {
@@ -56,7 +56,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Outline> {
     if from.rest.is_empty() { Ok(outline) } else { Err(cut()) }
 }
 
-/// The number of parameters and 1, or 0 if the leaves tell it.
+/// Returns the number of parameters plus 1, or 0 if the leaves determine it.
 fn told_parameters(outline: &Outline) -> u64 {
     match outline.parameters {
         Some(told) if told != outline.parameters_of_leaves() => told.saturating_add(1),
@@ -101,7 +101,7 @@ fn finding(from: &mut Unpacker<'_>) -> Result<Finding> {
     Ok(finding)
 }
 
-/// Writes the statistics in columns, and floats in planes of their bytes, which deflate better.
+/// Writes the statistics in columns, with floats split into byte planes, which deflate better.
 fn put_statistics(out: &mut Vec<u8>, outline: &Outline, precision: Precision) {
     let known: Vec<_> = outline
         .entries
@@ -177,7 +177,8 @@ fn read_statistics(from: &mut Unpacker<'_>, outline: &mut Outline) -> Result<()>
     Ok(())
 }
 
-/// Returns the bits of the 32-bit float. Rounded, the lower half is 0, and a finite number stays finite.
+/// Returns the bits of the number as a 32-bit float. When rounded, the lower half is 0, and finite
+/// numbers stay finite.
 fn float(number: f64, precision: Precision) -> u32 {
     /// The largest finite number of bfloat16.
     const LARGEST: f32 = f32::from_bits(0x7f7f_0000);

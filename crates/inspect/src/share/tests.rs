@@ -1,4 +1,4 @@
-//! Packing and links, on lists like those of real models and on damaged and hostile fragments.
+//! Packing and links, with lists like those of real models, and with damaged and hostile fragments.
 
 use super::bytes::put;
 use super::link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link};
@@ -27,7 +27,7 @@ fn value(key: &str, kind: &'static str, text: &str) -> LeafSummary {
     LeafSummary { key: key.into(), kind, value: text.into(), ..LeafSummary::default() }
 }
 
-/// The training state of a Llama-like model: the names of Hugging Face, Adam by number.
+/// The training state of a Llama-like model: names as in Hugging Face, Adam state by number.
 fn llama(layers: u64) -> Outline {
     let mut entries = vec![tensor("model.embed_tokens.weight", "bfloat16", &[32_000, 8_192])];
     for layer in 0..layers {
@@ -107,7 +107,7 @@ fn weights_of(mut outline: Outline) -> Outline {
     }
 }
 
-/// The model of 58 layers and 256 experts in each, three tensors an expert, and dense ones around.
+/// A model of 58 layers with 256 experts each, three tensors per expert, and a few dense ones.
 fn experts() -> Outline {
     let mut entries = vec![tensor("model.embed_tokens.weight", "bfloat16", &[129_280, 7_168])];
     for layer in 3..61 {
@@ -141,7 +141,7 @@ fn links_have_at_most_the_characters_that_are_documented() {
     }
 }
 
-/// With statistics of all tensors, such as weights have.
+/// Adds statistics like those of weights to all tensors.
 fn measured(mut outline: Outline) -> Outline {
     let mut state = 1u64;
     for entry in outline.entries.iter_mut().filter(|entry| entry.is_tensor()) {
@@ -163,7 +163,7 @@ fn measured(mut outline: Outline) -> Outline {
 
 #[test]
 fn statistics_fit_into_links_rounded() {
-    // As many as a model of 80 layers has tensors; with the state of Adam, three times as many.
+    // As many tensors as a model of 80 layers has; the state of Adam would triple that.
     let mut model = measured(llama(80));
     model.entries.retain(|entry| !entry.key.starts_with("optimizer."));
     let made = link(&model, &ALL).unwrap();
@@ -178,7 +178,7 @@ fn statistics_fit_into_links_rounded() {
             assert!((told / exact - 1.0).abs() < 0.004, "{exact} is told as {told}");
         }
     }
-    // It is given on as it came, and left out if that is asked for.
+    // An opened link can be shared again unchanged; statistics are left out if not requested.
     assert_eq!(link(&opened, &ALL).unwrap(), made);
     let without = link(&model, &LinkOptions { statistics: false, ..ALL }).unwrap();
     assert!(without.starts_with("#s=1.") && without.len() < 1_000);
@@ -189,7 +189,7 @@ fn statistics_fit_into_links_rounded() {
     );
     let error = link(&measured(llama(160)), &ALL).unwrap_err();
     assert!(error.kind() == ErrorKind::Limit && error.to_string().contains("characters"));
-    // Layers are told with the least and the largest.
+    // Layers have the minimum and maximum.
     let line = lines(&model).into_iter().find(|line| line.entry.key.ends_with("q_proj.weight"));
     let (least, most) = line.unwrap().std.unwrap();
     let all = model.entries.iter().filter(|entry| entry.key.ends_with("q_proj.weight"));
@@ -243,7 +243,7 @@ fn odd_statistics_come_back_and_damaged_ones_are_refused() {
         for other in [0, 1, 0x7f, 0x80, 0xff] {
             let mut bytes = whole.clone();
             bytes[at] = other;
-            // Another number, or refused; never a panic.
+            // The result may be different or refused, but must not panic.
             let _ = unpack(&bytes);
         }
     }
@@ -272,7 +272,7 @@ fn experts_in_layers_and_odd_names_come_back() {
         }
         entries.push(tensor(&format!("layers.{layer}.gate"), "float32", &[]));
     }
-    // Downwards, with leading zeros, with too many digits, not ASCII, empty.
+    // Descending, with leading zeros, with too many digits, non-ASCII, empty.
     entries.extend((0..9).rev().map(|at| value(&format!("down.{at}"), "int", "-5")));
     entries.extend((0..9).map(|at| tensor(&format!("block_{at:03}.ä\u{fffd}"), "float32", &[1])));
     entries.push(value("99999999999999999999.0", "int", "123456789012345678901234567890"));
@@ -337,7 +337,7 @@ fn names_with_slashes_are_grouped_and_coded_by_them() {
     let counts: Vec<u64> = states(&coded).into_iter().map(|(_, leaves)| leaves).collect();
     assert_eq!(counts, [2, 1, 1]);
     assert!(coded.entries[2].key.contains(".1/"), "{}", coded.entries[2].key);
-    // Names of other formats are what dots part, whatever else is in them.
+    // In other formats, only dots separate names.
     let torch = Outline { format_id: "torch-zip".into(), ..outline };
     assert_eq!(states(&torch).len(), 4);
 }
@@ -353,7 +353,7 @@ fn the_structure_is_that_of_the_checkpoint() {
 #[test]
 fn what_does_not_fit_is_not_made() {
     let names = (0..9_000u64).map(|at| {
-        // Nothing that folds or repeats.
+        // Names that neither fold nor repeat.
         let odd = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         tensor(&format!("x{odd:x}"), "float32", &[odd >> 40])
     });
@@ -375,7 +375,7 @@ fn damaged_links_are_refused() {
     for at in 5..made.len() {
         let other = if made.as_bytes()[at] == b'A' { "B" } else { "A" };
         let text = format!("{}{other}{}", &made[..at], &made[at + 1..]);
-        // A letter in a name is another name; nothing panics, and most is noticed.
+        // A changed letter may just change a name; nothing panics, and most changes are detected.
         changed += usize::from(open_link(&text).is_err());
     }
     assert!(changed > made.len() / 2, "{changed} of {}", made.len());
@@ -406,7 +406,7 @@ fn changed_bytes_are_refused_or_tell_something_else() {
             }
         }
         match unpack(&bytes) {
-            // What it is then, it stays.
+            // Whatever it is, it must survive another round trip.
             Ok(outline) => {
                 assert_eq!(unpack(&pack(&outline, Precision::Whole)).unwrap(), outline);
                 opened += 1;
@@ -420,18 +420,18 @@ fn changed_bytes_are_refused_or_tell_something_else() {
     assert!(opened > 100 && refused > 1_000, "{opened} opened, {refused} refused");
 }
 
-/// A packed outline of one pattern with the key `k` and `holes` holes, and these numbers after it.
+/// A packed outline of one pattern with the given key, followed by these numbers.
 fn crafted(key: &[u8], numbers: &[u64]) -> Vec<u8> {
     let mut out = vec![0; 5];
     put(&mut out, 0);
     put(&mut out, 0);
     put(&mut out, 1);
-    // An `int`.
+    // The kind `int`.
     out.push(3);
     out.extend_from_slice(key);
     out.push(0xfe);
     numbers.iter().for_each(|number| put(&mut out, *number));
-    // No findings, no statistics in four bytes.
+    // No findings; no statistics, with four bytes per float.
     out.extend([0, 0, 4]);
     out
 }
@@ -442,7 +442,7 @@ fn hostile_columns_end() {
     assert_eq!(leaves(b"k", &[3, 0, 0, 0]).unwrap().entries.len(), 3);
     let counted = leaves(b"k\xff", &[3, 0, 0, 0, 2, 2, 1]).unwrap().entries;
     assert_eq!(counted.iter().map(|one| &*one.key).collect::<Vec<_>>(), ["k1", "k2", "k1"]);
-    // A pattern that is not there, too many leaves, a number below 0, and one beyond 64 bits.
+    // A pattern that does not exist, too many leaves, a number below 0, and one beyond 64 bits.
     let most = u64::MAX;
     for numbers in
         [&[1, 1][..], &[most], &[3, 0], &[1, 0, 1], &[2, 0, 0, most - 1, most - 1, most - 1]]
@@ -450,7 +450,7 @@ fn hostile_columns_end() {
         let error = leaves(b"k\xff", numbers).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{numbers:?}");
     }
-    // 200,001 leaves, and few of a long key.
+    // 200,001 leaves, and fewer leaves with a long key.
     let many = [&[200_001][..], &[0; 200_001]].concat();
     assert_eq!(leaves(b"k", &many).unwrap_err().kind(), ErrorKind::Limit);
     let long = [b'k'; 400_000];

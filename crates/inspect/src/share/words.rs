@@ -1,6 +1,7 @@
-//! Numbers as people read them, and text that Markdown and HTML leave alone.
+//! Formats numbers for people, and escapes text for Markdown and HTML.
 
-/// In decimal units: `13.5 GB`; small numbers exactly. Integer arithmetic, rounded half up.
+/// Formats a size in decimal units: `13.5 GB`; small numbers exactly. Uses integer arithmetic,
+/// rounded half up.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     scaled(bytes, &UNITS)
@@ -34,20 +35,20 @@ fn scaled(number: u64, units: &[&str; 7]) -> String {
     }
 }
 
-/// Text inside a cell of a Markdown table, as code.
+/// Formats text as code inside a cell of a Markdown table.
 pub(super) fn code(text: &str) -> String {
     if text.is_empty() {
         return String::new();
     }
     let text = crate::visible(text).replace('|', "\\|");
-    // More backticks than the text has in a row.
+    // Uses more backticks than any run of them in the text.
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     let space = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
     format!("{fence}{space}{text}{space}{fence}")
 }
 
-/// Text that Markdown and HTML take for nothing else.
+/// Escapes text, so that Markdown and HTML show it literally.
 pub(super) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in crate::visible(text).chars() {
@@ -59,7 +60,7 @@ pub(super) fn plain(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
-            // Nobody is to be called, and nothing to be linked.
+            // Prevents mentions of users and links.
             '@' => out.push_str("&#64;"),
             c => out.push(c),
         }
