@@ -64,7 +64,7 @@ pub fn use_address_of_page(actor: &Actor) {
     });
 }
 
-/// Opens the address given by `?url=` in the page's URL. Returns false if there is none.
+/// Opens the address given by `?url=` in the page's URL. Returns whether there is one.
 pub fn open_address_of_page(actor: &Actor) -> bool {
     let search = web_sys::window().and_then(|window| window.location().search().ok());
     let named = search

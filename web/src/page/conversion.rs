@@ -25,7 +25,7 @@ pub enum Phase {
     },
     /// Complete.
     Done {
-        /// What was written.
+        /// The worker's report on the written files.
         done: Done,
         /// The file, if it can be opened again.
         file: Option<File>,
@@ -43,7 +43,7 @@ pub struct Convert {
     /// Number of the latest request, incremented with every change. Plans of older requests are
     /// ignored.
     pub request: u32,
-    /// The latest plan, or why there is none.
+    /// The latest plan, or the error of planning.
     pub plan: Option<Result<Rc<Planned>, Rc<ErrorText>>>,
     /// True until the plan of the latest request has arrived.
     pub planning: bool,

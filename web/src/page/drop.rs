@@ -17,7 +17,7 @@ use crate::protocol::opened::FileName;
 pub struct Dropped {
     /// Name and size, as sent to the worker.
     pub name: FileName,
-    /// The browser's handle.
+    /// The browser's file object.
     pub file: File,
 }
 
@@ -106,8 +106,8 @@ async fn listed(list: Option<Function>) -> Option<Vec<Dropped>> {
 }
 
 /// Returns all entries of a folder; `None` if it can't be read. A reader returns them in batches,
-/// the last of which is empty. The casts are unchecked since browsers don't expose these classes
-/// under the same global names.
+/// the last of which is empty. The casts are unchecked since not all browsers expose these classes
+/// as globals.
 async fn children(folder: &FileSystemEntry) -> Option<Vec<FileSystemEntry>> {
     let reader = folder.unchecked_ref::<FileSystemDirectoryEntry>().create_reader();
     let mut out = Vec::new();
@@ -171,7 +171,7 @@ async fn asset(path: &str) -> Option<web_sys::Blob> {
 /// Saves a blob under a name, as a download.
 pub fn save(blob: &web_sys::Blob, name: &str) {
     let Some(document) = web_sys::window().and_then(|window| window.document()) else { return };
-    // Without a type, the browser guesses one and appends an extension to a name that has none.
+    // Without a type, the browser guesses one and appends an extension to a name without one.
     let size = blob.size();
     let typed = blob
         .slice_with_f64_and_f64_and_content_type(0.0, size, "application/octet-stream")

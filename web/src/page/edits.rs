@@ -116,7 +116,7 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
     }
 }
 
-/// Renders the choice of a dtype for all tensors, and the rules by key.
+/// Renders the choice of a dtype for all floating-point tensors, and the rules by key.
 pub fn casts(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     let for_all = choices(
         actor,

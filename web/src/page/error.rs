@@ -1,4 +1,4 @@
-//! The error screen for a file that could not be opened: what is wrong, where, and what to do next.
+//! The error screen for a file that could not be opened: the error, its place, and the next steps.
 
 use std::rc::Rc;
 
@@ -18,7 +18,6 @@ use crate::state::rail::Rail;
 
 /// The content of the error screen.
 pub struct Failed<'a> {
-    /// The error.
     pub error: &'a ErrorText,
     /// Name of the file.
     pub name: String,
@@ -49,7 +48,8 @@ pub fn kind_word(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// Renders, within a sheet, what went wrong, where, and what to do next, optionally with commands.
+/// Renders an error within a sheet: its title, text, place and next steps, optionally with the
+/// commands.
 pub fn what(error: &ErrorText, class: &'static str, commands: bool) -> Html {
     html! {
         <>

@@ -25,7 +25,7 @@ use crate::state::link::PageLink;
 /// how often a page may do that.
 const REST: u32 = 200;
 
-/// A history entry: what is shown, with all that is needed to show it again.
+/// A history entry, with all that is needed to show it again.
 #[derive(Clone)]
 enum Visit {
     Start,
@@ -63,7 +63,7 @@ fn are_same(one: &Rc<Vec<Dropped>>, two: &Rc<Vec<Dropped>>) -> bool {
 }
 
 impl Visit {
-    /// Returns the entry for what is shown now.
+    /// Returns the entry for the current screen.
     fn of(model: &PageModel) -> Self {
         let open = || match &model.address {
             Some(address) => Self::Address(address.clone(), model.agreed),
@@ -156,7 +156,7 @@ struct Trail {
     sure: bool,
 }
 
-/// Keeps the browser's history in sync with what is shown.
+/// Keeps the browser's history in sync with the page's state.
 #[hook]
 pub fn use_history(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let trail = use_mut_ref(Trail::default);
@@ -199,8 +199,8 @@ fn note(trail: &mut Trail, place: &Visit, link: &PageLink) {
     trail.links.insert(at, link.clone());
 }
 
-/// Updates the history after something else is shown. A new entry is added unless the browser made
-/// the step. Returns true if only the selection changed, which the caller then writes to the URL.
+/// Updates the history after the shown content has changed. Adds an entry unless the browser made
+/// the step. Returns true if only the selection changed; the caller then writes that to the URL.
 fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit, link: &PageLink) -> bool {
     let mut trail = trail.borrow_mut();
     if trail.going {

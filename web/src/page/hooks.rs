@@ -129,7 +129,7 @@ pub fn use_media(query: &'static str) -> bool {
     *small
 }
 
-/// Keeps Tab inside an element while it is shown, and returns the focus to where it was afterwards. Focuses the
+/// Keeps Tab inside an element while it is mounted, and restores the focus afterwards. Focuses the
 /// descendant that has the attribute `data-focus`, else the element itself.
 #[hook]
 pub fn use_focus_trap(node: &NodeRef) {

@@ -1,5 +1,6 @@
-//! Links to the selection: the fragment of the page's URL is derived from what is shown, and
-//! followed when the page is opened with one. Browsers don't send fragments to servers.
+//! Links to the selection, in the fragment of the page's URL. The page updates the fragment as the
+//! selection changes, and follows it when it is opened with one. Browsers don't send fragments to
+//! servers.
 
 use std::rc::Rc;
 
@@ -28,7 +29,7 @@ const SHEETS: [(&str, Sheet); 4] = [
 const COMPARE: &str = "compare";
 
 impl PageModel {
-    /// Returns the link to what is shown, or the link that is still to be followed.
+    /// Returns the link to the current selection, or the link that is still to be followed.
     #[must_use]
     pub fn link(&self) -> PageLink {
         if let Some(wanted) = &self.wanted {

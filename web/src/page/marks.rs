@@ -207,7 +207,7 @@ fn changed_part(text: &str, other: &str) -> (usize, usize) {
     (start, end)
 }
 
-/// Returns the offset of the last segment that is a number; the length of `head` if there is none.
+/// Returns the offset of the last segment that is a number, or the length of `head`.
 fn layer_at(head: &str) -> usize {
     let mut at = head.len();
     let parts: Vec<&str> = head.split_inclusive(['.', '/']).collect();

@@ -1,4 +1,4 @@
-//! The page's state and everything that changes it.
+//! The page's state, and the actions that change it.
 
 pub mod actor;
 pub mod comparison;
@@ -55,19 +55,15 @@ pub enum Screen {
 /// A dialog or panel shown on top of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sheet {
-    /// Converting.
     Convert,
-    /// Findings.
     Findings,
-    /// Sharing.
     Share,
-    /// Shortcuts.
+    /// The list of keyboard shortcuts.
     Keys,
     /// Opening from an address.
     Address,
     /// Choosing a second checkpoint to compare with.
     Beside,
-    /// Verifying.
     Verify,
     /// A scan would fetch more bytes than one action may.
     Limit,
@@ -157,7 +153,7 @@ pub struct PageModel {
     pub agreed: Agreed,
     /// Factor on the usual limits for opening the files.
     pub times: u64,
-    /// What has been fetched from the remote checkpoint so far.
+    /// Bytes and requests fetched from the remote checkpoint so far.
     pub fetched: Option<Fetched>,
     /// The file, by its index in `files`, that the user chose to open.
     pub asked: Option<u32>,

@@ -61,7 +61,7 @@ fn address(link: &str) -> String {
     format!("{}{link}", to_be_told(&base()))
 }
 
-/// Copies the shown link. Returns false if there is none.
+/// Copies the shown link. Returns whether there is one.
 pub fn copy_link(shared: Option<&Rc<SharedSummary>>) -> bool {
     let link = shared.and_then(|shared| shared.link.as_ref().ok());
     if let Some(link) = link {

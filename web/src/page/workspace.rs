@@ -59,7 +59,7 @@ pub struct WorkspaceProps {
     pub values: Option<Rc<FormattedValues>>,
     /// Progress of the running conversion, in percent.
     pub running: Option<u32>,
-    /// What has been fetched so far, if the checkpoint is remote.
+    /// Bytes and requests fetched so far, if the checkpoint is remote.
     pub fetched: Option<Fetched>,
     /// Maximum bytes that one action may fetch from it.
     pub cap: u64,

@@ -193,8 +193,8 @@ fn recognised(own: Option<&str>) -> String {
     own.map_or_else(|| "not recognised".to_owned(), |own| format!("{own} (recognised)"))
 }
 
-/// Renders a list of (id, name), below a first choice that stands for the default, with a word
-/// before the list.
+/// Renders a `select` of (id, name) with a label. Its first choice is the default, with an empty
+/// id.
 fn list(
     word: &'static str,
     name: &'static str,

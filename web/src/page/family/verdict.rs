@@ -7,7 +7,7 @@ use crate::page::marks::{good, prose, severity};
 use crate::protocol::finding::Severity;
 use crate::state::fmt::exact;
 
-/// Renders the verdict, its basis, and what was not checked.
+/// Renders the verdict, its basis, and the parts that were not checked.
 pub fn verdict(convert: &Convert) -> Html {
     let shown = convert.family.as_ref().and_then(|told| told.shown.as_ref());
     let Some(loads) = shown.and_then(|shown| shown.loads.as_ref()) else { return html! {} };

@@ -25,7 +25,7 @@ pub use canvas::{Canvas, ColouredCells};
 pub use save::Saved;
 pub use screen::Expanded;
 
-/// Number of blocks (across, down) that the worker computes; `FEW` is for small screens.
+/// Number of blocks (across, down) that the worker is to compute; `FEW` is for small screens.
 const BLOCKS: (u32, u32) = (344, 124);
 const FEW: (u32, u32) = (172, 120);
 /// Milliseconds without movement of the lens before its window is read.

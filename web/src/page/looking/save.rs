@@ -13,7 +13,7 @@ const SIZE: (u32, u32) = (1032, 620);
 
 /// The content to save.
 pub struct Saved<'a> {
-    /// The blocks.
+    /// The blocks of the matrix.
     pub map: &'a BlockMap,
     /// The key and the slice, as the title.
     pub title: &'a str,

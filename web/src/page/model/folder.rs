@@ -42,7 +42,7 @@ pub struct RunView {
     pub values: RunFolderValues,
 }
 
-/// What is wrong with a file, and its groups by state and by role.
+/// The problem with a file (empty if none was found), and its groups by state and by role.
 type FileValues = (String, [Vec<GroupValues>; 2]);
 
 /// Statistics of the values of a run folder's checkpoints.
@@ -276,7 +276,7 @@ impl RunView {
         self.scroll += 1;
     }
 
-    /// Returns what is wrong with an entry; empty if nothing is known to be.
+    /// Returns the problem with an entry; empty if no problem is known.
     #[must_use]
     pub fn wrong(&self, entry: usize) -> &str {
         let Some(looked) = self.looked.get(entry).and_then(Option::as_ref) else { return "" };

@@ -56,7 +56,7 @@ pub fn article(actor: &Actor, work: &OpenWork, noticed: &Noticed) -> Html {
     }
 }
 
-/// Renders the message that nothing was found, with what was checked.
+/// Renders the message that nothing was found, with the list of checks.
 pub fn nothing(scanned: &Scanned) -> Html {
     let whole = if scanned.left > 0 { "in what was read of the values" } else { "in the values" };
     html! {
