@@ -1,4 +1,4 @@
-//! Configs of models: YAML and JSON as Python reads them, written again, and converted.
+//! Model configs: parses YAML and JSON as Python does, writes them again, and converts them.
 
 #![no_main]
 

@@ -7,7 +7,8 @@ use statelens_checkpoint::{FileSet, Memory};
 const METADATA: &[u8] = include_bytes!("../../tests/fixtures/dcp_single/.metadata");
 const RANK: &[u8] = include_bytes!("../../tests/fixtures/dcp_single/__0_0.distcp");
 
-// Either file of a sound checkpoint is replaced: that of the rank by an archive, else the metadata.
+// Replaces one file of a sound checkpoint: an archive replaces the rank's file, any other input the
+// metadata.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let archive = bytes.starts_with(b"PK");
     let (metadata, rank) = if archive { (METADATA, bytes) } else { (bytes, RANK) };

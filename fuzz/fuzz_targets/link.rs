@@ -1,5 +1,5 @@
-//! Links that hold a summary: a packed outline, as it is when it is inflated. What opens can be
-//! packed again, and opens to the same.
+//! Links with a summary: the input is a packed outline, after inflating. If it opens, packing it
+//! again and opening the result gives the same outline.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use statelens_inspect::share::{
 };
 
 fuzz_target!(|bytes: &[u8]| {
-    // As text, which is mostly refused at once.
+    // As text, which is mostly rejected at once.
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = open_link(text);
     }
@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Writes what a link held, in every way.
+/// Writes the contents of a link in every way.
 fn again(outline: &Outline) {
     for text in
         [write_html(outline), write_json(outline), write_markdown(outline), write_text(outline)]
@@ -27,7 +27,8 @@ fn again(outline: &Outline) {
         assert!(!text.is_empty());
     }
     for keys in [KeysAs::Plain, KeysAs::Coded, KeysAs::Hidden] {
-        // What unfolds to a great deal of what does not fold again may be too long.
+        // An outline that unfolds to a lot of data that does not fold again may be too long for a
+        // link.
         let options = LinkOptions { keys, values: true, findings: true, statistics: true };
         let Ok(made) = link(outline, &options) else { continue };
         let again = open_link(&made).expect("what was just made opens");
@@ -38,7 +39,8 @@ fn again(outline: &Outline) {
     }
 }
 
-/// A link whose data is deflated by leaving it as it is, so that the fuzzer's changes arrive.
+/// Makes a link whose data is a stored deflate block, so that the fuzzer's changes reach the
+/// outline unchanged.
 fn stored(mark: &str, bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let bytes = &bytes[..bytes.len().min(11_000)];

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Builder, Error, FileSet, FormatInfo, Limits, Unwatched, ValueId};
 use statelens_pickle::{Lowered, NoStorages, Pickle};
 
-// The machine by itself reads anything; as a file, bytes must look like a pickle first.
+// The pickle machine accepts any input; opened as a file, the bytes must look like a pickle first.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(pickle) = statelens_pickle::read(bytes, 0, &Limits::default()) {
         lower(pickle);
@@ -11,7 +11,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     statelens_fuzz::examine("x.pkl", bytes);
 });
 
-/// A pickle becomes the same tree whether its objects are let go on the way or not.
+/// Checks that a pickle becomes the same tree whether or not its objects are freed on the way.
 fn lower(mut pickle: Pickle) {
     let mut limits = Limits::default();
     limits.values = 100_000;

@@ -1,4 +1,5 @@
-//! Recipes of a user's: read, and applied both ways to keys that their own rules are about.
+//! User recipes: parses them, and applies them in both directions to keys that their own rules
+//! match.
 
 #![no_main]
 
@@ -9,7 +10,7 @@ use statelens_recipes::engine::{ApplyOptions, Configs, State, StateValue, apply}
 use statelens_recipes::families;
 use statelens_recipes::language::{Captures, ConfigSide, KeyPattern};
 
-/// Keys of each block that tensors are put under.
+/// Maximum number of keys of each block that get tensors.
 const KEYS: usize = 24;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -55,7 +56,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// A key that the pattern is about, where its holes are usual ones.
+/// Returns a key that matches the pattern, with usual values for its placeholders.
 fn filled(pattern: &KeyPattern, members: &[usize]) -> String {
     let fill = |name: &str| match name {
         "wb" | "bm" => "bias",

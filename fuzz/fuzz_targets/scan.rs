@@ -3,11 +3,11 @@
 use statelens_checkpoint::{Finding, Grade, Limits};
 use statelens_pickle::{Broken, Pickle, ScanOptions, is_harmless, read, scan_pickles};
 
-/// More findings than that are summed up in one, without their names.
+/// Further findings are summed up in one, without their names.
 const LISTED: usize = 100;
 
-// Whatever a pickle is made of: a name that is on no list is told, what comes before a cut is told as
-// it is in the whole, and nobody can hide a pickle by what is put before or behind it.
+// Checks for any pickle: every global that is not on a list is reported; a truncated pickle is not
+// graded worse than the whole; and bytes before or after a pickle can't hide it.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let options = ScanOptions::default();
     let findings = scan(bytes, &options);
@@ -24,7 +24,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert_eq!(worst(&scan(&behind, &options)), Grade::Danger, "what comes before hides a pickle");
     let findings = pickle.scan(&options);
     names_are_told(&pickle, &findings);
-    // What is known to the user may go, and nothing else may come.
+    // Allowing names may remove findings, but never add any.
     let allow = pickle.globals().iter().map(|used| used.global.to_string()).collect();
     assert!(worst(&pickle.scan(&ScanOptions { allow })) <= worst(&findings));
     let cut = bytes.first().map_or(0, |byte| usize::from(*byte) * end / 256);

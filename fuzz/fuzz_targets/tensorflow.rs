@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{FileSet, Memory};
 
-// The index is its own data file: so there are bytes where its entries say that there are.
+// The index is also its own data file, so that there are bytes where its entries point.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let source = Arc::new(Memory::from(bytes.to_vec()));
     let mut files = FileSet::default();

@@ -1,7 +1,8 @@
-//! What the targets have in common: open what the fuzzer made, and do with it what a user would.
+//! Shared code of the targets: opens the fuzzer's input, and does with it what a user would.
 //!
-//! A hostile file must give a checkpoint or an error. A panic, an overflow, a hang or memory beyond
-//! the limits ends the run; so does a result that differs when the same bytes are read in other pieces.
+//! A hostile file must lead to a checkpoint or an error. A panic, an overflow, a hang or memory
+//! beyond the limits is a failure; so is a result that differs when the same bytes are read in
+//! other pieces.
 
 use std::sync::Arc;
 
@@ -12,15 +13,16 @@ use statelens_convert::{Run, RunOptions, Step, WriteTarget, plan};
 use statelens_formats::{RequestedOptions, writings};
 use statelens_inspect::{CheckpointSummary, write_manifest};
 
-/// How many logical bytes a target reads: a file of a few bytes may well describe a terabyte.
+/// Maximum number of logical bytes that a target reads: a file of a few bytes may describe a
+/// terabyte.
 const READ: u64 = 4 << 20;
 
-/// Opens a file and does everything with it that reads.
+/// Opens a file and runs all operations that read it.
 pub fn examine(name: &str, bytes: &[u8]) {
     examine_files(FileSet::single(name, Memory::from(bytes.to_vec())));
 }
 
-/// The same for several files.
+/// As [`examine`], for several files.
 pub fn examine_files(files: FileSet) {
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
     let Ok(checkpoint) = opened else { return };
@@ -33,8 +35,8 @@ pub fn examine_files(files: FileSet) {
     }
 }
 
-/// Opens a file as one at hand and as one on a server, which is read in other pieces, and converts it
-/// fed with whole spans and with pieces as `pieces` cuts them; both must come to the same.
+/// Opens the same bytes as a local file and as a remote one, which is read in other pieces, and
+/// converts it fed with whole spans and with pieces cut by `pieces`; the results must be equal.
 pub fn compare(name: &str, bytes: &[u8], pieces: &[u8]) {
     let memory = Memory::from(bytes.to_vec());
     let mut remote = FileSet::default();
@@ -84,14 +86,14 @@ fn manifest(checkpoint: &Checkpoint) -> Result<String> {
         Ok(())
     });
     match result {
-        // What was read before the target's own limit is worth comparing.
+        // Text written before the target's own limit is worth comparing.
         Err(error) if error.kind() == ErrorKind::Cancelled => Ok(text),
         other => other.map(|_| text),
     }
 }
 
-/// The converted file; empty when it would be larger than a target reads. `piece` says how many
-/// of the bytes that are left of a span are fed next.
+/// Returns the converted file; empty if it would be longer than [`READ`]. `piece` returns how many
+/// of the remaining bytes of a span to feed next.
 fn convert(
     source: &Arc<Checkpoint>,
     target: &WriteTarget,
@@ -128,14 +130,15 @@ fn convert(
             }
             Step::Done => return Ok(out),
         }
-        // Compressed input may unfold to more than the plan is bounded by what it writes.
+        // Compressed input may unpack to far more than the size of the output, which is all that
+        // the check above bounds.
         if run.progress().0 > READ {
             return Ok(Vec::new());
         }
     }
 }
 
-/// Stops a job when it has read what a target reads.
+/// Stops a job after [`READ`] bytes.
 struct Spent;
 
 impl Progress for Spent {

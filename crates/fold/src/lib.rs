@@ -1,16 +1,16 @@
-//! Folding: what repeats, like the layers of a model, is told once. Table, tree, tape and comparison
-//! of the page and the summaries of both faces fold by these rules and no others:
+//! Folding: repeated parts of a state, such as the layers of a model, are shown once. The page's
+//! table, tree, tape and comparison and all summaries fold by these rules:
 //!
-//! - Siblings fold when their names differ in a number only, and what is below them is equal by names,
-//!   kinds, dtypes and shapes. It doesn't matter where in the file they stand, nor in which order:
-//!   `layers.0`, `layers.1`, `layers.10`, `layers.2` … is how most writers sort keys.
-//! - Members stand in the order of their numbers. Those of another shape are a fold of their own:
+//! - Siblings fold when their names differ only in a number, and their subtrees have equal names,
+//!   kinds, dtypes and shapes. Their position and order in the file do not matter: most writers
+//!   sort keys as `layers.0`, `layers.1`, `layers.10`, `layers.2` ….
+//! - Members are ordered by number. Those with different shapes form a fold of their own:
 //!   `layers.0–2,4–31` and `layers.3`.
-//! - Two subtrees fold; of leaves, like the items of a list, and of names that are more than a number
-//!   (`layer_0`), four at least: fewer are read more easily as they are.
-//! - The entries of an optimizer's `state` are numbered by parameter, so that their shapes differ as
-//!   those of the parameters do: there names, kinds and dtypes are enough.
-//! - Everything else stays in the order of the file; a fold stands where the first of its members does.
+//! - Two subtrees are enough to fold. Leaves, such as the items of a list, and names that are more
+//!   than a number (`layer_0`) fold only from four on, since fewer are easier to read unfolded.
+//! - The entries of an optimizer's `state` are numbered by parameter, so their shapes differ as the
+//!   parameters' shapes do: for them, equal names, kinds and dtypes are enough.
+//! - Everything else stays in file order; a fold is at the position of its first member.
 
 mod lines;
 mod numbers;
@@ -22,24 +22,24 @@ pub use lines::{FoldedKey, lines, values_text};
 pub use numbers::{joined, label, pattern};
 pub use trie::{ChildRun, Sums, Trie, join, sums};
 
-/// What folding needs to know of a leaf.
+/// The properties of a leaf that folding uses.
 pub trait Foldable {
-    /// The key, joined with dots.
+    /// Returns the key, joined with dots.
     fn key(&self) -> &str;
-    /// What it is, in one word.
+    /// Returns the kind of leaf, in one word.
     fn kind(&self) -> &str;
-    /// The dtype; empty for what has none.
+    /// Returns the dtype; empty for leaves without one.
     fn dtype(&self) -> &str;
-    /// The shape; empty for what has none.
+    /// Returns the shape; empty for leaves without one.
     fn shape(&self) -> &[u64];
-    /// True for what has a dtype and a shape.
+    /// Returns true for leaves with a dtype and a shape.
     fn is_tensor(&self) -> bool;
-    /// The key of the leaf that it is a link to, if it is one.
+    /// Returns the key of the target, if the leaf is a link.
     fn link(&self) -> Option<&str>;
-    /// How many values it holds.
+    /// Returns the number of elements.
     fn params(&self) -> u64;
-    /// Its logical bytes.
+    /// Returns the logical size in bytes.
     fn bytes(&self) -> u64;
-    /// The value as text, if it is a plain one.
+    /// Returns a plain value as text.
     fn value(&self) -> &str;
 }

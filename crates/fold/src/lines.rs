@@ -1,17 +1,17 @@
-//! Folded leaves as lines: one for each leaf that is alone, one for each key of what folds.
+//! Folded leaves as lines: one for each leaf that does not fold, and one for each key of a fold.
 
 use super::{Foldable, Trie, join};
 
-/// One key in all members of a fold, or a leaf that is alone.
+/// One key in all members of a fold, or a leaf that does not fold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FoldedKey {
     /// The key, with the numbers of its members: `layers.0–31.weight`.
     pub key: String,
-    /// The leaves that it stands for, by the numbers of the members.
+    /// The leaves that it represents, in the order of the members' numbers.
     pub rows: Vec<u32>,
 }
 
-/// All leaves as folded lines.
+/// Returns all leaves as folded lines.
 #[must_use]
 pub fn lines<L: Foldable>(leaves: &[L], dot: char) -> Vec<FoldedKey> {
     let trie = Trie::new(leaves, dot);
@@ -21,7 +21,7 @@ pub fn lines<L: Foldable>(leaves: &[L], dot: char) -> Vec<FoldedKey> {
 }
 
 impl Trie {
-    /// What each of some equal nodes holds: a line for each key, which begins below the nodes.
+    /// Returns a line for each key below several equal nodes; the keys are relative to the nodes.
     #[must_use]
     pub fn patterns(&self, members: &[u32]) -> Vec<FoldedKey> {
         let mut out = Vec::new();
@@ -29,8 +29,8 @@ impl Trie {
         out
     }
 
-    /// Lines for nodes of equal subtrees, whose names are read of the first; keys are no deeper than
-    /// the tree allows.
+    /// Adds the lines of nodes with equal subtrees, using the names of the first one. The recursion
+    /// is bounded by the depth limit of the tree.
     fn lines(&self, nodes: &[u32], key: &str, out: &mut Vec<FoldedKey>) {
         let Some(first) = nodes.first().map(|&node| node as usize) else { return };
         for at in 0..self.rows(first).len() {
@@ -56,7 +56,7 @@ impl Trie {
     }
 }
 
-/// What is said of several values at once: `0 … 290`, or the one that they all are.
+/// Summarises several values: `0 … 290`, or the value that they all have.
 #[must_use]
 pub fn values_text<L: Foldable>(leaves: &[L], rows: &[u32]) -> String {
     let of = |row: u32| leaves.get(row as usize);

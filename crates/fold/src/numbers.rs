@@ -1,11 +1,12 @@
-//! Numbers in names: what of a name is one, and how the numbers of many names are written.
+//! Numbers in names: splits names at their number, and formats the numbers of many names as ranges.
 
 use statelens_checkpoint::order;
 
-/// Ranges of a label that are written out; of more, all but the first ones and the last are `…`.
+/// Maximum number of ranges in a label; of more, only the first ones and the last are written, with
+/// `…` in between.
 const MOST_RANGES: usize = 4;
 
-/// A name as what stands around its last number, and that number.
+/// A name split at its last number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Numbered<'a> {
     pub(super) before: &'a str,
@@ -15,26 +16,26 @@ pub(super) struct Numbered<'a> {
 }
 
 impl<'a> Numbered<'a> {
-    /// Takes a name apart; `None` if it holds no number, or one of more digits than are one.
+    /// Splits a name; `None` if it contains no number, or one of more than 18 digits.
     pub(super) fn of(name: &'a str) -> Option<Self> {
         let is_digit = |byte: &u8| byte.is_ascii_digit();
         let end = name.bytes().rposition(|byte| is_digit(&byte))? + 1;
         let start = name.as_bytes()[..end].iter().rposition(|byte| !is_digit(byte));
         let start = start.map_or(0, |at| at + 1);
-        // What is left and right of an ASCII digit is whole characters.
+        // Slicing next to an ASCII digit is always at a character boundary.
         let (digits, number) = name
             .get(start..end)
             .and_then(|digits| (digits.len() <= 18).then_some(digits).zip(digits.parse().ok()))?;
         Some(Self { before: &name[..start], digits, after: &name[end..], number })
     }
 
-    /// True if a name is nothing but a number.
+    /// Returns true if the name is only a number.
     pub(super) fn is_all(&self) -> bool {
         self.before.is_empty() && self.after.is_empty()
     }
 }
 
-/// The key with `*` for each part that is a number, and those numbers.
+/// Returns the key with `*` for each component that is a number, and those numbers.
 pub fn pattern(key: &str, dot: char) -> (String, Vec<u64>) {
     let (mut out, mut numbers) = (String::with_capacity(key.len()), Vec::new());
     for (at, part) in key.split(dot).enumerate() {
@@ -52,8 +53,8 @@ pub fn pattern(key: &str, dot: char) -> (String, Vec<u64>) {
     (out, numbers)
 }
 
-/// Keys of one [`pattern`] as one, with the numbers that each part has: `layers.0–31.weight`. `None`
-/// if they are of several patterns, or none are given.
+/// Joins keys of the same [`pattern`] into one, with the ranges of each number:
+/// `layers.0–31.weight`. `None` if their patterns differ, or there are no keys.
 pub fn joined<'a>(mut keys: impl Iterator<Item = &'a str>, dot: char) -> Option<String> {
     let first = keys.next()?;
     let (wanted, numbers) = pattern(first, dot);
@@ -68,7 +69,7 @@ pub fn joined<'a>(mut keys: impl Iterator<Item = &'a str>, dot: char) -> Option<
     let mut places = places.into_iter();
     let parts = first.split(dot).map(|part| match Numbered::of(part).filter(Numbered::is_all) {
         Some(_) => match places.next().as_deref() {
-            // Written as it is, zeros in front included.
+            // A component that is the same in all keys is copied, including leading zeros.
             Some(numbers) if numbers.iter().any(|number| *number != numbers[0]) => label(numbers),
             _ => part.to_owned(),
         },
@@ -77,8 +78,8 @@ pub fn joined<'a>(mut keys: impl Iterator<Item = &'a str>, dot: char) -> Option<
     Some(parts.collect::<Vec<String>>().join(dot.encode_utf8(&mut [0; 4])))
 }
 
-/// Numbers in any order as ranges: `0–2,4–31`. Of many ranges the first ones and the last are told:
-/// `0,2,4,…,62`.
+/// Formats numbers, given in any order, as ranges: `0–2,4–31`. Many ranges are shortened to the
+/// first ones and the last: `0,2,4,…,62`.
 pub fn label(numbers: &[u64]) -> String {
     let mut sorted = numbers.to_vec();
     order::natural(&mut sorted);
@@ -88,7 +89,7 @@ pub fn label(numbers: &[u64]) -> String {
     ranges(members)
 }
 
-/// Ascending numbers, with how each is written, as ranges.
+/// Formats ascending numbers, given with their digits, as ranges.
 pub(super) fn ranges<'a>(members: impl Iterator<Item = (u64, &'a str)>) -> String {
     let mut ranges: Vec<(&str, &str)> = Vec::new();
     let mut before = None;

@@ -2,7 +2,6 @@ use statelens_checkpoint::separator;
 
 use super::*;
 
-/// A leaf.
 #[derive(Debug, Clone, Default)]
 struct TestLeaf {
     key: String,
@@ -84,7 +83,7 @@ fn lexicographic(layers: u64) -> Vec<TestLeaf> {
     rows
 }
 
-/// Labels of the runs below a path, with how many they are and whether their shapes differ.
+/// Returns the labels of the runs below a path, their lengths, and whether their shapes differ.
 fn labels(trie: &Trie, path: &[&str]) -> Vec<(String, usize, bool)> {
     let mut at = 0;
     for name in path {
@@ -144,7 +143,7 @@ fn layers_of_another_shape_are_a_fold_of_their_own() {
             ("3,20".to_owned(), 2, false)
         ]
     );
-    // However few they are.
+    // This also holds for few layers.
     let mut rows = lexicographic(4);
     rows.retain(|row| !row.key.contains("layers.2.norm"));
     assert_eq!(told_of(&rows), [("0\u{2013}1,3".to_owned(), 3, false), ("2".to_owned(), 1, false)]);
@@ -177,7 +176,7 @@ fn experts_fold_inside_layers_in_any_order() {
     assert_eq!(told(&rows), expected);
     rows.sort_by(|one, other| one.key.cmp(&other.key));
     assert_eq!(told(&rows), expected);
-    // As the index of a distributed checkpoint has them: by name first, and layers in no order.
+    // As in the index of a distributed checkpoint: by name first, with the layers in no order.
     rows.sort_by_key(|row| {
         let parts: Vec<&str> = row.key.split('.').collect();
         let number = |at: usize| parts[at].parse::<u64>().expect("a number") * 7 % 17;
@@ -243,7 +242,7 @@ fn names_with_a_number_fold_from_four_on() {
     assert_eq!(labels(&Trie::new(&few, '.'), &["m"]).len(), 6);
     let many = rows(&["layer_00", "layer_10", "layer_08", "layer_09"]);
     assert_eq!(labels(&Trie::new(&many, '.'), &["m"]), all("layer_00,08\u{2013}10", 4));
-    // Of flat names each is a tensor of its own.
+    // With flat names, each tensor is a line of its own.
     let flat: Vec<TestLeaf> =
         (0..9).map(|at| tensor(&format!("arr_{at}"), "float32", &[1])).collect();
     assert_eq!(lines(&flat, '.').len(), 9);

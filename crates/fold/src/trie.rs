@@ -1,12 +1,11 @@
 //! Keys as a tree of segments, with sums, and the runs of equal subtrees that fold.
 //!
-//! Segments are what lies between dots, whether the state nests there or a name holds the dot:
-//! a torch module's `blocks.0.ln_1.weight` is one name and five segments. In names of TensorFlow's
-//! variables it is what lies between slashes.
+//! Keys are split at dots, whether these are levels of the state or part of a name: a torch
+//! module's `blocks.0.ln_1.weight` is one name and four segments. Names of TensorFlow variables are
+//! split at slashes.
 //!
-//! Keys are cut once. The tree of some of them, which a filter makes at each press of a key, takes
-//! its segments from there: it looks nothing up by name, and makes a handful of lists however many
-//! keys there are.
+//! Keys are split once. The filtered tree, which is built at each keystroke, reuses those segments:
+//! it looks up nothing by name, and allocates only a few lists however many keys there are.
 
 mod segments;
 
@@ -20,25 +19,25 @@ use self::segments::{KeySegment, Segments, Signs, mixed};
 use super::Foldable;
 use super::numbers::{Numbered, ranges};
 
-/// What stands between a variable and its value in the names of a graph of objects.
+/// The segment between a variable and its value in the names of a TensorFlow object graph.
 const ATTRIBUTES: &str = ".ATTRIBUTES";
-/// Below this name an optimizer holds its state by the number of the parameter.
+/// The key under which an optimizer holds its state by the number of the parameter.
 const STATE: &str = "state";
-/// Fewer leaves, or names with more than a number, don't fold.
+/// Minimum number of leaves, or of names that are more than a number, that fold.
 const LEAST: usize = 4;
-/// No node.
+/// Stands for "no node".
 const NONE: u32 = u32::MAX;
 
-/// Sums over leaves. Links are not counted: what they point to is.
+/// Sums over leaves. Links are not counted; their targets are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Tensors and arrays.
     pub tensors: u64,
     /// Plain values.
     pub values: u64,
-    /// Values in tensors.
+    /// Elements of tensors.
     pub params: u64,
-    /// Logical bytes of tensors.
+    /// Logical size of tensors in bytes.
     pub bytes: u64,
 }
 
@@ -71,7 +70,7 @@ impl Sums {
     }
 }
 
-/// Sums over rows.
+/// Returns the sums over rows.
 #[must_use]
 pub fn sums<'a, L: Foldable + 'a>(rows: impl IntoIterator<Item = &'a L>) -> Sums {
     let mut sums = Sums::default();
@@ -79,47 +78,47 @@ pub fn sums<'a, L: Foldable + 'a>(rows: impl IntoIterator<Item = &'a L>) -> Sums
     sums
 }
 
-/// Children of a node that stand beside each other: one, or several that fold, by their numbers.
+/// Adjacent children of a node: a single one, or several that fold, ordered by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildRun {
     /// Index of the first child.
     pub start: usize,
-    /// How many children.
+    /// The number of children.
     pub len: usize,
-    /// True if the children's shapes differ.
+    /// Whether the children's shapes differ.
     pub loose: bool,
 }
 
-/// Some keys as a tree. Nodes are numbers, and the root's is 0; a child's is higher than its
+/// A tree of keys. Nodes are numbers; the root is 0, and a child's number is higher than its
 /// parent's.
 #[derive(Debug)]
 pub struct Trie {
     segments: Rc<Segments>,
-    /// The nodes, and one behind the last, where the children and rows of that end.
+    /// The nodes, and one more that marks the end of the last node's children and rows.
     nodes: Vec<TrieNode>,
-    /// What each node has in common with those that it folds with.
+    /// The signature of each node; nodes with equal signatures may fold.
     signs: Vec<Signs>,
-    /// The children of all nodes, each node's together: in order of first appearance, but those
-    /// that fold beside the first of them, by their numbers.
+    /// The children of all nodes, grouped by node: in order of first appearance, except that those
+    /// that fold follow the first of them, by number.
     children: Vec<u32>,
-    /// The leaves that end at nodes, each node's together: one, unless keys collide.
+    /// The leaves that end at nodes, grouped by node: one per node, unless keys collide.
     rows: Vec<u32>,
-    /// Sums of all leaves at or below each node: made when they are asked for.
+    /// Sums of all leaves at or below each node, computed on first use.
     sums: OnceCell<Vec<Sums>>,
 }
 
-/// A segment and what lies under it.
+/// A segment of the tree.
 #[derive(Debug)]
 struct TrieNode {
-    /// Among the segments of all keys.
+    /// Index into the segments of all keys.
     segment: u32,
-    /// The node above; the root's is itself.
+    /// The parent; the root is its own parent.
     parent: u32,
-    /// Which of its parent's children it is.
+    /// Its position among its parent's children.
     place: u32,
-    /// Where its children begin; they end where those of the next node begin.
+    /// The start of its children; they end where those of the next node start.
     children: u32,
-    /// Where its rows begin, likewise.
+    /// The start of its rows, likewise.
     rows: u32,
     /// The first leaf at or below.
     first: u32,
@@ -133,7 +132,7 @@ impl Trie {
         Self::made(Rc::new(Segments::new(rows, dot)), &all)
     }
 
-    /// Builds the tree of those of its rows whose numbers are given, in that order.
+    /// Builds the tree of the `chosen` rows of this one, in that order.
     #[must_use]
     pub fn of(&self, chosen: &[u32]) -> Self {
         Self::made(self.segments.clone(), chosen)
@@ -143,7 +142,7 @@ impl Trie {
         // Most keys share all but their last segments with others.
         let mut nodes = Vec::with_capacity(segments.all.len().min(4 * chosen.len()) + 2);
         nodes.push(TrieNode::new(0, 0, 0));
-        // Which node a segment has become.
+        // The node made for each segment.
         let mut found = vec![NONE; segments.all.len()];
         found[0] = 0;
         let mut missing = Vec::new();
@@ -181,8 +180,8 @@ impl Trie {
         trie
     }
 
-    /// Lists what hangs at each node, of which it is known by now how much that is: from the ends of the
-    /// lists to where they begin.
+    /// Fills the lists of children and rows. Each node's counts are known by now; its lists are
+    /// filled from their end to their start.
     fn hang_up(&mut self, found: &[u32], chosen: &[u32]) {
         self.nodes.push(TrieNode::new(0, 0, 0));
         let (mut children, mut rows) = (0, 0);
@@ -205,7 +204,8 @@ impl Trie {
         }
     }
 
-    /// A child is always made after its parent, so that going backwards is going up.
+    /// Computes the sums of all nodes. A child comes after its parent, so iterating backwards goes
+    /// up the tree.
     fn summed(&self) -> Vec<Sums> {
         let mut sums = vec![Sums::default(); self.count()];
         for at in (0..self.count()).rev() {
@@ -231,7 +231,7 @@ impl Trie {
         Signs { strict: mixed(1, sum.strict), loose: mixed(1, sum.loose) }
     }
 
-    /// Puts children that fold beside each other, by their numbers.
+    /// Moves children that fold next to each other, by number.
     fn bring_together(&mut self) {
         for at in 0..self.count() {
             let start = self.nodes[at].children;
@@ -248,7 +248,8 @@ impl Trie {
         }
     }
 
-    /// The children of a node with those that fold beside each other, unless they are already.
+    /// Returns the children of a node with those that fold next to each other; `None` if they
+    /// already are.
     fn folding_order(&self, at: usize) -> Option<Vec<u32>> {
         let children = self.children(at);
         let number = |child: u32| self.segment(child as usize).number;
@@ -284,8 +285,8 @@ impl Trie {
         Some(self.placed(groups, children.len()))
     }
 
-    /// The members of groups, each group where its first member stood; groups that are too small are
-    /// taken apart.
+    /// Places each group at the position of its first member; groups that are too small to fold are
+    /// split up.
     fn placed(&self, groups: Vec<Vec<u32>>, count: usize) -> Vec<u32> {
         let mut at_place: Vec<Vec<u32>> = vec![Vec::new(); count];
         for group in groups {
@@ -301,7 +302,7 @@ impl Trie {
         at_place.into_iter().flatten().collect()
     }
 
-    /// What children that may fold have in common; `None` for one that can't.
+    /// Returns a value that is equal for children that may fold; `None` for a child that can't.
     fn class(&self, at: usize, child: u32) -> Option<(u64, u64)> {
         let segment = self.segment(child as usize);
         segment.number?;
@@ -313,57 +314,57 @@ impl Trie {
         Some((segment.pattern, sign))
     }
 
-    /// How many there must be of nodes like this one that they fold.
+    /// Returns the minimum number of nodes like this one that fold.
     #[must_use]
     pub fn least(&self, child: u32) -> usize {
         let is_plain = self.segment(child as usize).pattern == 0;
         if is_plain && !self.is_leaf(child as usize) { 2 } else { LEAST }
     }
 
-    /// What stands between segments.
+    /// Returns the separator of segments.
     #[must_use]
     pub fn dot(&self) -> char {
         self.segments.dot
     }
 
-    /// The segment of a node.
+    /// Returns the segment of a node.
     #[must_use]
     pub fn name(&self, at: usize) -> &str {
         let segment = self.segment(at);
         &self.segments.text[segment.start as usize..segment.end as usize]
     }
 
-    /// The nodes below, in order of first appearance.
+    /// Returns the children of a node, in order of first appearance.
     #[must_use]
     pub fn children(&self, at: usize) -> &[u32] {
         &self.children[self.nodes[at].children as usize..self.nodes[at + 1].children as usize]
     }
 
-    /// The leaves that end at a node: one, unless keys collide.
+    /// Returns the leaves that end at a node: one, unless keys collide.
     #[must_use]
     pub fn rows(&self, at: usize) -> &[u32] {
         &self.rows[self.nodes[at].rows as usize..self.nodes[at + 1].rows as usize]
     }
 
-    /// The first leaf at or below a node.
+    /// Returns the first leaf at or below a node.
     #[must_use]
     pub fn first(&self, at: usize) -> u32 {
         self.nodes[at].first
     }
 
-    /// Sums of all leaves at or below a node.
+    /// Returns the sums of all leaves at or below a node.
     #[must_use]
     pub fn sums(&self, at: usize) -> &Sums {
         &self.sums.get_or_init(|| self.summed())[at]
     }
 
-    /// The node above; the root's is itself.
+    /// Returns the parent; the root is its own parent.
     #[must_use]
     pub fn parent(&self, at: usize) -> usize {
         self.nodes[at].parent as usize
     }
 
-    /// How many steps a node is below the root.
+    /// Returns the depth of a node; 0 for the root.
     #[must_use]
     pub fn depth(&self, mut at: usize) -> usize {
         let mut depth = 0;
@@ -374,16 +375,17 @@ impl Trie {
         depth
     }
 
-    /// Which of its parent's children a node is.
+    /// Returns the position of a node among its parent's children.
     #[must_use]
     pub fn place(&self, at: usize) -> usize {
         self.nodes[at].place as usize
     }
 
-    /// The nodes from the root to the leaf with a number; of the tree of all rows only.
+    /// Returns the nodes from the root to a leaf. Works only in the tree of all rows.
     #[must_use]
     pub fn way_to(&self, row: u32) -> Vec<usize> {
-        // There, each segment is the node of its own number: both are made in order of appearance.
+        // In the tree of all rows, a segment's node has the same number as the segment: both are
+        // created in order of appearance.
         let mut at = self.segments.of_row.get(row as usize).map_or(0, |&at| at as usize);
         let mut way = vec![at];
         while at != 0 {
@@ -394,13 +396,14 @@ impl Trie {
         way
     }
 
-    /// How many nodes there are, the root among them.
+    /// Returns the number of nodes, including the root.
     #[must_use]
     pub fn count(&self) -> usize {
         self.nodes.len() - 1
     }
 
-    /// The child of a node with a name; `like` is looked at first, where equal subtrees have it.
+    /// Returns the child with a name. Position `like` is tried first: in equal subtrees it usually
+    /// matches.
     #[must_use]
     pub fn child(&self, at: usize, name: &str, like: usize) -> Option<usize> {
         let children = self.children(at);
@@ -409,14 +412,14 @@ impl Trie {
         found.map(|&child| child as usize)
     }
 
-    /// True if nothing lies below a node.
+    /// Returns true if a node has no children.
     #[must_use]
     pub fn is_leaf(&self, at: usize) -> bool {
         self.children(at).is_empty()
     }
 
-    /// True if a node is one value: a leaf, or a variable in a graph of objects, below which its
-    /// one attribute stands.
+    /// Returns true if a node is a single value: a leaf, or a variable of a TensorFlow object
+    /// graph, which has only its attribute below it.
     #[must_use]
     pub fn is_value(&self, at: usize) -> bool {
         match self.children(at) {
@@ -426,7 +429,7 @@ impl Trie {
         }
     }
 
-    /// The path of a node.
+    /// Returns the path of a node.
     #[must_use]
     pub fn path(&self, mut at: usize) -> String {
         let mut names = Vec::new();
@@ -445,7 +448,8 @@ impl Trie {
         path
     }
 
-    /// The children of a node as runs: those that fold are one, everything else is a run of one.
+    /// Returns the children of a node as runs: those that fold form one, and every other child is a
+    /// run of one.
     #[must_use]
     pub fn runs(&self, at: usize) -> Vec<ChildRun> {
         let children = self.children(at);
@@ -472,14 +476,14 @@ impl Trie {
         runs
     }
 
-    /// The label of a run: `0–31`, or the one child's name.
+    /// Returns the label of a run: `0–31`, or the name of its only child.
     #[must_use]
     pub fn run_label(&self, at: usize, run: ChildRun) -> String {
         let members = &self.children(at)[run.start..run.start + run.len];
         self.label(members)
     }
 
-    /// How nodes are written together whose names differ in their number only.
+    /// Returns the joint label of nodes whose names differ only in their number.
     #[must_use]
     pub fn label(&self, members: &[u32]) -> String {
         let Some(&first) = members.first() else { return String::new() };
@@ -493,14 +497,14 @@ impl Trie {
         format!("{}{label}{}", found.before, found.after)
     }
 
-    /// The number in a node's name.
+    /// Returns the number in a node's name.
     #[must_use]
     pub fn number(&self, at: usize) -> Option<u64> {
         self.segment(at).number
     }
 
-    /// The children of a node whose names differ from one's in a number only, by their numbers,
-    /// whatever is below them; none if it has no number.
+    /// Returns the children of a node whose names differ from that of `one` only in a number,
+    /// ordered by number, whatever is below them; empty if `one` has no number.
     #[must_use]
     pub fn numbered_like(&self, above: usize, one: usize) -> Vec<u32> {
         let (own, leaf) = (self.segment(one), self.is_leaf(one));
@@ -524,13 +528,14 @@ impl Trie {
 }
 
 impl TrieNode {
-    /// One without anything below; while a tree is made, it is counted how much that is.
+    /// Creates a node without children. While a tree is being built, `children` and `rows` are
+    /// counts.
     fn new(segment: u32, parent: u32, first: u32) -> Self {
         Self { segment, parent, place: 0, children: 0, rows: 0, first }
     }
 }
 
-/// A path and what is below.
+/// Joins a path and a name.
 #[must_use]
 pub fn join(path: &str, name: &str, dot: char) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}{dot}{name}") }

@@ -1,4 +1,4 @@
-//! What an address means.
+//! Addresses of files on servers.
 
 use std::fmt;
 
@@ -11,19 +11,19 @@ pub struct Address {
     scheme: &'static str,
     /// The host with its port, in lower case.
     host: String,
-    /// From the first `/`, percent-encoded.
+    /// The path from the first `/`, percent-encoded.
     path: String,
-    /// With its `?`; empty if there is none.
+    /// The query with its `?`; may be empty.
     query: String,
 }
 
 const SCHEMES: [&str; 2] = ["https://", "http://"];
 
-/// What Hugging Face calls itself; the second leads to the first.
+/// Hosts of Hugging Face; the second redirects to the first.
 const HUGGING_FACE: [&str; 2] = ["huggingface.co", "hf.co"];
 
 impl Address {
-    /// Reads an address as it is copied from a browser. A link to Hugging Face's page about a file
+    /// Parses an address as copied from a browser. A link to Hugging Face's page about a file
     /// (`blob`) becomes the address of the file (`resolve`).
     pub fn parse(text: &str) -> Result<Self> {
         let text = text.trim();
@@ -56,44 +56,44 @@ impl Address {
         Ok(address)
     }
 
-    /// The server, as it is shown to people: host and port.
+    /// Returns the host and port, for display.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Whether it is on the same server, by the same scheme, as a page at `origin`
+    /// Returns whether the address has the same server and scheme as a page at `origin`
     /// (`https://example.org`).
     pub fn is_of(&self, origin: &str) -> bool {
         origin.strip_prefix(self.scheme).is_some_and(|host| host.eq_ignore_ascii_case(&self.host))
     }
 
-    /// Whether its server is known to keep files on other servers of its own.
+    /// Returns whether its server is known to keep files on further servers of its own.
     pub fn leads_on(&self) -> bool {
         self.host == HUGGING_FACE[0]
     }
 
-    /// Whether a server is the same, or one of those that it keeps its files on.
+    /// Returns whether a host is the address's own, or one on which its server keeps files.
     pub fn may_lead_to(&self, host: &str) -> bool {
         let own = |name| host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
         host == self.host || self.leads_on() && HUGGING_FACE.into_iter().any(own)
     }
 
-    /// Whether the way there is not encrypted and leaves this computer.
+    /// Returns whether the connection is unencrypted and leaves this computer.
     pub fn is_open_road(&self) -> bool {
         let host = self.host.rsplit_once(':').map_or(&*self.host, |(host, _)| host);
         let here = host == "localhost" || host == "[::1]" || host.starts_with("127.");
         self.scheme == "http://" && !here
     }
 
-    /// The file's name: the last part of the path.
+    /// Returns the name of the file: the last component of the path.
     pub fn name(&self) -> String {
         let last = self.path.rsplit('/').next().unwrap_or_default();
         let name = decode(last);
         if name.is_empty() { "checkpoint".into() } else { name }
     }
 
-    /// The address of a file that this one speaks of, by its name relative to this one's folder.
-    /// `None` for a name that leads elsewhere: what a file says must not choose where requests go.
+    /// Returns the address of a file next to this one, by its name relative to the folder. `None`
+    /// for a name that leads elsewhere: the contents of a file must not decide where requests go.
     pub fn beside(&self, name: &str) -> Option<Self> {
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         if name.len() > LONGEST || name.contains(['\\', '\0']) || !name.split('/').all(plain) {
@@ -107,8 +107,8 @@ impl Address {
         self.host = HUGGING_FACE[0].into();
         let parts: Vec<&str> =
             self.path.split('/').skip(1).filter(|part| !part.is_empty()).collect();
-        // ORGANISATION/NAME/blob/REVISION/PATH, where old models have no organisation and data
-        // sets a word before it.
+        // ORGANISATION/NAME/blob/REVISION/PATH. Old models have no organisation, and data sets have
+        // a word before it.
         let kind = parts.iter().take(4).position(|part| ["blob", "resolve", "raw"].contains(part));
         match kind {
             Some(at) if at > 0 && parts.len() > at + 2 => {
@@ -134,20 +134,20 @@ impl fmt::Display for Address {
 
 const EXAMPLE: &str = "An address looks like https://example.org/models/model.safetensors.";
 
-/// Names of files that are looked for are shorter than that.
+/// Maximum length of the name of a file to look for.
 const LONGEST: usize = 1024;
 
 fn starts_with(text: &str, start: &str) -> bool {
     text.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
-/// As much of an address as fits a message.
+/// Returns as much of an address as fits a message.
 fn short(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or_default();
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
-/// Percent-encodes what is neither a letter, a digit, `-._`, nor in `keep`.
+/// Percent-encodes all bytes except letters, digits, `-._` and those in `keep`.
 fn encode(text: &str, keep: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -182,7 +182,7 @@ fn decode(text: &str) -> String {
             }
         }
     }
-    // A slash that was encoded is a letter of the name, which no name of ours can have.
+    // An encoded slash belongs to the name, but our file names can't contain slashes.
     String::from_utf8_lossy(&bytes).replace('/', "_")
 }
 
@@ -218,7 +218,7 @@ mod tests {
                 "http://localhost:80/a%20b/%C3%A9.pt?t=%221%22",
             ),
         ] {
-            // A model called `blob` is found by what comes after it.
+            // Not checked: a model called `blob`, which only the next component could distinguish.
             if link.contains("a/blob/resolve") {
                 continue;
             }

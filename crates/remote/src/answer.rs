@@ -1,21 +1,21 @@
-//! What a server's answer means.
+//! Interprets a server's responses.
 
 use statelens_checkpoint::{Error, Result};
 
 use crate::Address;
 
-/// The head of an answer.
+/// The status and headers of a response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
-    /// Where the answer came from in the end, if it was redirected.
+    /// The final address, if the request was redirected.
     pub url: Option<String>,
     /// The first byte of the part that was sent.
     pub start: Option<u64>,
-    /// The length of the whole file, as `Content-Range` says it.
+    /// The length of the whole file, from `Content-Range`.
     pub total: Option<u64>,
-    /// The length of what was sent.
+    /// The length of the body.
     pub length: Option<u64>,
     /// `ETag`.
     pub etag: Option<String>,
@@ -25,45 +25,46 @@ pub struct Head {
     pub retry_after: Option<u64>,
 }
 
-/// Which file, and which version of it, answers must come from.
+/// The version of a file that all responses must come from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Length in bytes.
     pub len: u64,
     /// The tag that changes with the content.
     pub etag: Option<String>,
-    /// When it was last changed.
+    /// The date of the last change.
     pub modified: Option<String>,
 }
 
-/// How a file can be read, as its first answer tells.
+/// How a file can be read, according to the first response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begin {
     /// By ranges.
     Ranges(Identity),
-    /// The server knows ranges, and how long the file is can't be seen.
+    /// The server supports ranges, but does not reveal the length of the file.
     LengthUnknown,
-    /// Only as a whole, of so many bytes; it may be taken from this answer.
+    /// Only as a whole, with this length in bytes; it may be read from this response.
     Whole(u64),
-    /// There is nothing in it.
+    /// The file is empty.
     Empty,
-    /// The server does not have it, or not for us.
+    /// The server does not have the file, or does not give it to us.
     Absent(Error),
 }
 
-/// What to do about an answer.
+/// What to do about a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict<T> {
-    /// Take it.
+    /// Use it.
     Good(T),
-    /// Ask again after so many seconds, or as usual; if that was the last try, this is why.
+    /// Retry after this many seconds, or after the default pause; after the last try, return the
+    /// error.
     Again(Option<u64>, Error),
     /// Give up.
     Stop(Error),
 }
 
 impl Head {
-    /// Reads what matters of an answer's headers; names are given in lower case.
+    /// Reads the relevant headers of a response; `header` is called with names in lower case.
     pub fn new(status: u16, header: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name| header(name)?.trim().parse().ok();
         let mut head = Self {
@@ -76,7 +77,7 @@ impl Head {
             modified: header("last-modified"),
             retry_after: number("retry-after"),
         };
-        // `bytes 0-99/1234`, or `bytes */1234` where there is no such part.
+        // `bytes 0-99/1234`, or `bytes */1234` for a part outside the file.
         if let Some(range) = header("content-range")
             && let Some((range, total)) =
                 range.trim().strip_prefix("bytes ").and_then(|range| range.split_once('/'))
@@ -88,8 +89,8 @@ impl Head {
     }
 }
 
-/// Judges the first answer, to a request for the first `wanted` bytes, of which `got` came. A file
-/// that comes only as a whole is taken up to `most` bytes.
+/// Judges the first response, to a request for the first `wanted` bytes, of which `got` arrived. A
+/// file that the server sends only as a whole is accepted up to `most` bytes.
 pub fn begin(address: &Address, head: &Head, got: u64, wanted: u64, most: u64) -> Verdict<Begin> {
     let host = address.host();
     let short = head.total.is_some_and(|len| got != len.min(wanted));
@@ -124,15 +125,15 @@ pub fn begin(address: &Address, head: &Head, got: u64, wanted: u64, most: u64) -
     }
 }
 
-/// The answer ended before the part did.
+/// Returns the error for a response that ended too early.
 fn ended(host: &str, got: u64, wanted: u64, offset: u64) -> Error {
     Error::io(format!("{host} sent {got} of {wanted} bytes and ended"))
         .at(offset)
         .advice("Try again later: the connection may be bad, or the file on the server cut short.")
 }
 
-/// Judges an answer to a request for the bytes from `offset` of a file whose first answer was good.
-/// `got` is how many of the `wanted` bytes came.
+/// Judges a response to a request for the bytes from `offset`, after a good first response. `got`
+/// of the `wanted` bytes arrived.
 pub(crate) fn part(
     address: &Address,
     head: &Head,
@@ -144,7 +145,8 @@ pub(crate) fn part(
     let host = address.host();
     match head.status {
         206 => {}
-        // The file is not the one that was asked for by its tag, or is shorter now.
+        // If the server sent the same file as a whole, it ignored the range. Otherwise the tag
+        // (200, 412) or the length (416) has changed.
         200 if head.etag == identity.etag && head.length == Some(identity.len) => {
             return Verdict::Again(
                 None,
@@ -172,7 +174,7 @@ pub(crate) fn part(
 }
 
 impl Identity {
-    /// Whether an answer is of the same version of the file, as far as it tells.
+    /// Returns whether a response is for the same version of the file, as far as it shows.
     fn is_of(&self, head: &Head) -> bool {
         let strong = |etag: &String| etag.trim_start_matches("W/").to_owned();
         let differ = |one: &Option<String>, other: &Option<String>| match (one, other) {
@@ -182,20 +184,20 @@ impl Identity {
         if head.total.is_some_and(|total| total != self.len) {
             return false;
         }
-        // Copies of a file on several machines may differ in their dates, and not in their tags.
+        // Copies of a file on several machines may differ in their dates, but not in their tags.
         !differ(&self.etag, &head.etag)
             .or_else(|| differ(&self.modified, &head.modified))
             .unwrap_or(false)
     }
 }
 
-/// The file was replaced while it was read.
+/// Returns the error for a file that was replaced while it was being read.
 fn changed(address: &Address) -> Error {
     Error::io(format!("the file at {} was changed since it was opened", address.host()))
         .advice("Open it again.")
 }
 
-/// An answer without the file.
+/// Judges a response without the file.
 fn refused<T>(address: &Address, head: &Head) -> Verdict<T> {
     let host = address.host();
     let status = head.status;
@@ -238,8 +240,8 @@ fn refused<T>(address: &Address, head: &Head) -> Verdict<T> {
 }
 
 impl<T> Verdict<T> {
-    /// What to do after the try number `tried`: take what came, or wait so many milliseconds and
-    /// try again.
+    /// Returns the next step after try number `tried`: take the result, or wait this many
+    /// milliseconds and try again.
     pub fn after(self, tried: u32) -> Result<Next<T>> {
         let (seconds, error) = match self {
             Self::Good(good) => return Ok(Next::Take(good)),
@@ -253,18 +255,18 @@ impl<T> Verdict<T> {
     }
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next<T> {
-    /// Take it.
+    /// Use the result.
     Take(T),
-    /// Wait so many milliseconds and ask again.
+    /// Wait this many milliseconds and repeat the request.
     Wait(u64),
 }
 
-/// How often a request is made before it is given up.
+/// How often a request is made before giving up.
 pub const TRIES: u32 = 4;
-/// Milliseconds before the second try; twice as many before each further one.
+/// Milliseconds before the second try; doubled before each further one.
 const PAUSE: u64 = 300;
-/// A server that wants a longer pause than this many seconds is told about instead.
+/// If a server demands a longer pause than this many seconds, the error is returned instead.
 const MOST_PAUSE: u64 = 10;

@@ -1,8 +1,8 @@
 //! Files at web addresses as sources of bytes, read by HTTP ranges.
 //!
-//! What both faces share: what an address means ([`Address`]), what an answer means ([`Head`]),
-//! how much may be fetched ([`Meter`]), and reading with retries ([`RemoteFile`]). The requests
-//! themselves are made by whoever implements [`Fetch`].
+//! This crate is shared by the command and the page: addresses ([`Address`]), responses ([`Head`]),
+//! limits on fetching ([`Meter`]), and reading with retries ([`RemoteFile`]). The requests
+//! themselves are made by an implementation of [`Fetch`].
 
 mod address;
 mod answer;

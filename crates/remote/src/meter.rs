@@ -1,25 +1,26 @@
-//! How much is fetched, and how much may be.
+//! Counts and limits the bytes that are fetched.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use statelens_checkpoint::{Error, Result};
 
-/// Counts what is fetched from servers, and stops an action that would fetch more than was agreed.
+/// Counts the bytes fetched from servers, and stops an action that would fetch more than was
+/// agreed.
 ///
-/// Each action has its own [`Allowance`]. Where several are under way in turns, whoever runs them
-/// says whose turn it is: see [`Meter::charge`].
+/// Each action has its own [`Allowance`]. If several actions take turns, their caller sets the
+/// current one: see [`Meter::charge`].
 #[derive(Debug)]
 pub struct Meter {
     fetched: AtomicU64,
     requests: AtomicU64,
-    /// Whose turn it is.
+    /// The allowance of the current action.
     charged: Mutex<Arc<Allowance>>,
-    /// How more can be allowed: a sentence.
+    /// Advice on how to allow more: a sentence.
     advice: &'static str,
 }
 
-/// What one action may fetch, and what it has fetched.
+/// The bytes that one action may fetch and has fetched.
 #[derive(Debug, Default)]
 pub struct Allowance {
     cap: AtomicU64,
@@ -27,24 +28,25 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Of so many bytes.
+    /// Creates an allowance of `cap` bytes.
     pub fn new(cap: u64) -> Arc<Self> {
         Arc::new(Self { cap: AtomicU64::new(cap), fetched: AtomicU64::new(0) })
     }
 
-    /// How many bytes it is of.
+    /// Returns its limit in bytes.
     pub fn cap(&self) -> u64 {
         self.cap.load(Relaxed)
     }
 
-    /// Makes it one of so many bytes, of which those that were fetched are spent.
+    /// Changes its limit; the bytes fetched so far still count.
     pub fn allow(&self, cap: u64) {
         self.cap.store(cap, Relaxed);
     }
 }
 
 impl Meter {
-    /// Lets one action fetch so many bytes; `advice` says how more can be allowed.
+    /// Creates a meter with an allowance of `cap` bytes for the first action; `advice` explains how
+    /// to allow more.
     pub fn new(cap: u64, advice: &'static str) -> Self {
         Self {
             fetched: AtomicU64::new(0),
@@ -54,42 +56,42 @@ impl Meter {
         }
     }
 
-    /// Bytes that were fetched.
+    /// Returns the bytes fetched.
     pub fn fetched(&self) -> u64 {
         self.fetched.load(Relaxed)
     }
 
-    /// Requests that were made.
+    /// Returns the number of requests made.
     pub fn requests(&self) -> u64 {
         self.requests.load(Relaxed)
     }
 
-    /// What the action may fetch whose turn it is.
+    /// Returns the limit of the current action.
     pub fn cap(&self) -> u64 {
         self.charged().cap()
     }
 
-    /// Changes what the action may fetch whose turn it is.
+    /// Changes the limit of the current action.
     pub fn allow(&self, cap: u64) {
         self.charged().allow(cap);
     }
 
-    /// Another action begins, which may fetch as much as the one before.
+    /// Begins another action with the same limit.
     pub fn begin(&self) {
         self.charge(Allowance::new(self.cap()));
     }
 
-    /// Charges what is fetched from here on to an action; to which it was before.
+    /// Charges all further bytes to an action. Returns the previous one.
     pub fn charge(&self, to: Arc<Allowance>) -> Arc<Allowance> {
         std::mem::replace(&mut *self.charged.lock().unwrap_or_else(PoisonError::into_inner), to)
     }
 
-    /// The action whose turn it is.
+    /// Returns the allowance of the current action.
     pub fn charged(&self) -> Arc<Allowance> {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether `more` bytes may be fetched; an error that names the limit if not.
+    /// Checks whether `more` bytes may be fetched; the error names the limit.
     pub fn check(&self, more: u64, host: &str) -> Result<()> {
         let charged = self.charged();
         let cap = charged.cap();
@@ -104,12 +106,12 @@ impl Meter {
         .advice(self.advice))
     }
 
-    /// A request was made and so many bytes came.
+    /// Counts a request and the bytes that it fetched.
     pub fn count(&self, bytes: u64) {
         self.count_for(&self.charged(), bytes);
     }
 
-    /// As [`Meter::count`], for an action whose turn it need not be.
+    /// As [`Meter::count`], for any action.
     pub fn count_for(&self, action: &Allowance, bytes: u64) {
         self.requests.fetch_add(1, Relaxed);
         self.fetched.fetch_add(bytes, Relaxed);
@@ -135,7 +137,8 @@ mod tests {
         let (long, short) = (Allowance::new(100), Allowance::new(100));
         let none = meter.charge(long.clone());
         meter.count(80);
-        // Another action in between has all of its own, and gives nothing to the first.
+        // Another action in between has all of its own allowance, and leaves the first one's
+        // unchanged.
         assert!(Arc::ptr_eq(&meter.charge(short), &long));
         meter.check(100, "host").unwrap();
         meter.count(100);
@@ -143,14 +146,15 @@ mod tests {
         meter.charge(long.clone());
         assert!(meter.check(21, "host").is_err());
         meter.check(20, "host").unwrap();
-        // What was asked for by an action is charged to it, whoever's turn it is when it comes.
+        // Bytes are charged to the action that requested them, even if another one is current when
+        // they arrive.
         meter.charge(none);
         meter.count_for(&long, 20);
         assert_eq!((meter.fetched(), meter.requests()), (200, 3));
         meter.check(100, "host").unwrap();
         meter.charge(long.clone());
         assert!(meter.check(1, "host").is_err());
-        // Lifting it for one does not lift it for another.
+        // Lifting the limit of one action leaves the others' unchanged.
         long.allow(u64::MAX);
         meter.check(1 << 40, "host").unwrap();
         meter.begin();

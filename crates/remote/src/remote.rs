@@ -10,16 +10,19 @@ use crate::{Address, Allowance, Begin, Head, Identity, Meter, Next, Verdict, beg
 
 /// Bytes of the first request.
 pub const FIRST: usize = 2 * BLOCK as usize;
-/// The most bytes of one request.
+/// Maximum number of bytes of one request.
 const PIECE: usize = 8 << 20;
 
 /// Makes requests.
 pub trait Fetch: fmt::Debug + Send + Sync {
-    /// Asks for `buffer.len()` bytes from `offset`, of the version that `identity` names if the
-    /// way there can say so. Fills the buffer from an answer with status 206 and counts the bytes
-    /// that came, no more than fit; other answers have none.
+    /// Requests `buffer.len()` bytes from `offset`, of the version that `identity` names if the
+    /// implementation can express that. Fills the buffer from a response with status 206 and
+    /// returns the number of bytes received, at most the buffer's length; for other responses it is
+    /// 0.
     ///
-    /// An error is what the connection failed of; it is tried again.
+    /// # Errors
+    ///
+    /// If the connection failed; the request is then repeated.
     fn fetch(
         &self,
         url: &str,
@@ -28,7 +31,7 @@ pub trait Fetch: fmt::Debug + Send + Sync {
         buffer: &mut [u8],
     ) -> Result<(Head, usize)>;
 
-    /// Waits.
+    /// Waits for `millis` milliseconds.
     fn pause(&self, millis: u64) -> Result<()>;
 }
 
@@ -38,18 +41,18 @@ pub struct RemoteFile<F> {
     fetch: F,
     identity: Identity,
     meter: Arc<Meter>,
-    /// The first bytes, which came with the first answer.
+    /// The first bytes, from the first response.
     first: Vec<u8>,
-    /// Where the address leads, so that a redirection is not followed again for each part.
+    /// The address after redirects, so that they need not be followed for each part.
     direct: Mutex<Option<String>>,
-    /// The action in which a request failed for good, and why: the reads that follow in it would
-    /// only wait as long again.
+    /// The action in which a request finally failed, and the error: further reads in that action
+    /// return it at once instead of waiting again.
     failed: Mutex<Option<(Arc<Allowance>, Error)>>,
 }
 
 impl<F: Fetch> RemoteFile<F> {
-    /// A file whose first bytes came with the answer that told its identity; `url` is where that
-    /// answer came from, if it was redirected.
+    /// Creates a file from its first response: its identity and first bytes; `url` is the address
+    /// after redirects.
     pub fn new(
         address: Address,
         fetch: F,
@@ -69,25 +72,26 @@ impl<F: Fetch> RemoteFile<F> {
         }
     }
 
-    /// Where the file is at the moment: a request to there may be made in another way than
-    /// [`ReadAt`] would, which is the way to take when that fails.
+    /// Returns the current address of the file, after redirects. A caller may request parts from
+    /// there by other means than [`ReadAt`], and should fall back to that on failure.
     pub fn url(&self) -> String {
         let direct = self.direct.lock().unwrap_or_else(PoisonError::into_inner).clone();
         direct.unwrap_or_else(|| self.address.to_string())
     }
 
-    /// Whether such an answer holds the `wanted` bytes from `offset` of this version of the file.
+    /// Returns whether a response holds the `wanted` bytes from `offset` of this version of the
+    /// file.
     pub fn is_good(&self, head: &Head, offset: u64, got: u64, wanted: u64) -> bool {
         let verdict = part(&self.address, head, &self.identity, offset, got, wanted);
         matches!(verdict, Verdict::Good(()))
     }
 
-    /// What counts its requests.
+    /// Returns the meter of its requests.
     pub fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// One request, and the same again where that may help.
+    /// Makes a request, with retries where these may help.
     fn piece(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let wanted = buffer.len() as u64;
         let mut tried = 0;
@@ -99,7 +103,7 @@ impl<F: Fetch> RemoteFile<F> {
             self.meter.count(answer.as_ref().map_or(0, |(_, got)| *got as u64));
             let verdict = match answer {
                 Ok((head, got)) => {
-                    // A redirection holds for a while only: then the address tells a new one.
+                    // A redirect expires: the original address returns a new one.
                     if direct.is_some() && matches!(head.status, 400..=404 | 410) {
                         self.lead(None);
                         continue;
@@ -165,9 +169,9 @@ impl<F> fmt::Debug for RemoteFile<F> {
     }
 }
 
-/// Opens a file: asks for its first bytes, and learns from the answer how long it is and whether
-/// the server gives parts. What comes only as a whole is fetched with `whole`, up to `most` bytes.
-/// `Ok(Err(…))` where the server has no such file.
+/// Opens a file: requests its first bytes, and determines its length and whether the server
+/// supports ranges. A file that is sent only as a whole is fetched by `whole`, up to `most` bytes.
+/// Returns `Ok(Err(…))` if the server does not have the file.
 pub fn open<F: Fetch + 'static>(
     address: &Address,
     fetch: F,
@@ -217,13 +221,13 @@ pub fn open<F: Fetch + 'static>(
     }
 }
 
-/// The error of a server that gives parts and does not say of how much.
+/// Returns the error for a server that sends parts without the length of the whole.
 pub fn length_unknown(host: &str) -> Error {
     Error::unsupported(format!("{host} does not say how long the file is"))
         .advice("Download the file and open it from the disk.")
 }
 
-/// The error of a server that can't be reached.
+/// Returns the error for a server that can't be reached.
 pub fn unreachable(host: &str, why: &str) -> Error {
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
     Error::io(format!("{host} could not be reached{why}"))

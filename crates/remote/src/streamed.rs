@@ -1,15 +1,15 @@
-//! Reading on in large pieces.
+//! Sequential reading in large pieces.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use statelens_checkpoint::{ReadAt, Result};
 
-/// What is fetched at once, at first and at most.
+/// Bytes fetched at once: at first, and at most.
 const LEAST: u64 = 1 << 20;
 const MOST: u64 = 16 << 20;
 
-/// The one piece that is held for all files of a checkpoint: weights are read through once.
+/// The single piece buffered for all files of a checkpoint: weights are read once, in order.
 #[derive(Default)]
 pub struct Window(Mutex<StreamedPiece>);
 
@@ -20,7 +20,8 @@ struct StreamedPiece {
     bytes: Vec<u8>,
 }
 
-/// A file whose weights are read through a [`Window`], in pieces that grow while it is read on.
+/// A file whose weights are read through a [`Window`], in pieces that grow as long as reads are
+/// sequential.
 pub struct Streamed {
     source: Arc<dyn ReadAt>,
     window: Arc<Window>,
@@ -28,7 +29,7 @@ pub struct Streamed {
 }
 
 impl Streamed {
-    /// `number` is another one for each file that shares the window.
+    /// Wraps a file; `number` must differ between files that share the window.
     pub fn new(source: Arc<dyn ReadAt>, window: Arc<Window>, number: usize) -> Self {
         Self { source, window, number }
     }
@@ -50,7 +51,7 @@ impl ReadAt for Streamed {
                 let follows = piece.file == self.number && at == end && held > 0;
                 let ahead = if follows { (held * 2).clamp(LEAST, MOST) } else { LEAST };
                 let len = ahead.max((rest.len() as u64).min(MOST)).min(self.len() - at);
-                // The old piece goes first: there is never more than one.
+                // Free the old piece first, so that there is never more than one.
                 *piece = StreamedPiece::default();
                 let mut bytes = vec![0; len as usize];
                 self.source.read_at(at, &mut bytes)?;

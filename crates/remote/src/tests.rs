@@ -7,7 +7,7 @@ use statelens_checkpoint::{BLOCK, Error, ErrorKind, FileSet, ReadAt, Result, Str
 
 use crate::{Address, FIRST, Fetch, Head, Identity, Meter, TRIES, open};
 
-/// A file of 1,000,000 bytes on a server whose every answer passes through `twist`, which is told
+/// A server with a file of 1,000,000 bytes. Every response passes through `twist`, which also gets
 /// the number of the request and the address.
 struct TestServer {
     twist: Box<Twist>,
@@ -112,7 +112,7 @@ fn what_fails_is_tried_again_and_then_told() {
         ("another part", |head, _| head.start = Some(5)),
         ("the whole file", |head, _| (head.status, head.length) = (200, Some(LEN))),
     ] {
-        // Two bad answers are got over.
+        // Two bad responses are recovered from.
         let (source, ..) = serve(u64::MAX, move |number, _, head, got| {
             if (2..4).contains(&number) {
                 twist(head, got);

@@ -1,21 +1,21 @@
-//! Which files belong to a checkpoint, where nobody can list the folder that it is in.
+//! Finds the files of a checkpoint where folders can't be listed.
 
 use std::collections::BTreeSet;
 
 use statelens_checkpoint::FileSet;
 
-/// Files that a checkpoint may name.
+/// Maximum number of files of a checkpoint.
 const MOST: usize = 1_024;
 
-/// The files that were asked for, because opening a set looked for them in vain.
+/// Files that opening a set looked for and did not find.
 ///
-/// A set is opened again with what was found, until nothing new is wanted.
+/// The caller opens the set again with the files found, until there are no new names.
 #[derive(Debug, Default)]
 pub struct WantedFiles(BTreeSet<String>);
 
 impl WantedFiles {
-    /// What was looked for since, by name and where it is beside the set: each is told once. What
-    /// `beside` knows no place for is not.
+    /// Returns the files that were looked for since the last call, with their place next to the
+    /// set; each file is returned once. Names for which `beside` returns `None` are skipped.
     pub fn next<Place>(
         &mut self,
         files: &FileSet,

@@ -1,4 +1,4 @@
-//! Answers: what is sent, whole or a range of it.
+//! Responses, with support for ranges of files.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use crate::Request;
 
-/// What is sent for a request.
+/// A response.
 #[derive(Debug)]
 pub struct Response {
     status: u16,
@@ -20,30 +20,30 @@ pub struct Response {
 #[derive(Debug)]
 enum ResponseBody {
     Bytes(Cow<'static, [u8]>),
-    /// An open file, its length, and what tells this state of it from others.
+    /// An open file, its length, and its entity tag.
     File(File, u64, String),
 }
 
-/// What a request asks for of a file.
+/// The range of a file that a request asks for.
 #[derive(Debug, PartialEq)]
 enum RequestedRange {
     Whole,
     /// The first and the last byte.
     Range(u64, u64),
     Unsatisfiable,
-    /// The file is not the one that it was.
+    /// The file does not match the tag in `If-Match`.
     Changed,
 }
 
 impl Response {
-    /// A sentence.
+    /// Creates a response with a text of one line.
     #[must_use]
     pub fn text(status: u16, text: &str) -> Self {
         let content = ResponseBody::Bytes(format!("{text}\n").into_bytes().into());
         Self { status, content_type: "text/plain; charset=utf-8", headers: Vec::new(), content }
     }
 
-    /// Bytes of a content type.
+    /// Creates a response with bytes of a content type.
     #[must_use]
     pub fn bytes(bytes: impl Into<Cow<'static, [u8]>>, content_type: &'static str) -> Self {
         Self {
@@ -54,10 +54,10 @@ impl Response {
         }
     }
 
-    /// A regular file, of which a range can be asked for. Its `ETag` changes when it does.
+    /// Creates a response with a regular file, which supports range requests. Its `ETag` changes
+    /// with length and modification time.
     ///
-    /// # Errors
-    /// If the system does not tell its length.
+    /// # Errors If the system does not report its length and modification time.
     pub fn file(file: File, content_type: &'static str) -> io::Result<Self> {
         let about = file.metadata()?;
         let changed = about.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -66,20 +66,20 @@ impl Response {
         Ok(Self { status: 200, content_type, headers: Vec::new(), content })
     }
 
-    /// With one more header.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: String) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// The status, before a range is taken.
+    /// Returns the status, before a range is applied.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// Sends it, or the part of it that was asked for.
+    /// Sends the response, or the requested range of it.
     pub(crate) fn send(
         self,
         mut out: impl Write,
@@ -134,7 +134,7 @@ impl Response {
         if !head_only {
             match self.content {
                 ResponseBody::Bytes(bytes) => out.write_all(&bytes)?,
-                // A file that became shorter ends early: the connection is closed on it.
+                // A file that was truncated meanwhile ends early: the connection is then closed.
                 ResponseBody::File(mut file, ..) if len > 0 => {
                     file.seek(SeekFrom::Start(start))?;
                     io::copy(&mut file.take(len), &mut out)?;
@@ -146,7 +146,7 @@ impl Response {
     }
 }
 
-/// What a browser needs to know of a file to use it.
+/// Returns the content type of a file, by its extension.
 #[must_use]
 pub fn content_type(path: &Path) -> &'static str {
     match path.extension().and_then(|extension| extension.to_str()) {
@@ -165,8 +165,8 @@ pub fn content_type(path: &Path) -> &'static str {
     }
 }
 
-/// What of a file of `len` bytes is wanted. Several ranges at once are answered with all of it, as
-/// the standard (RFC 9110, 14.2) allows.
+/// Returns the requested range of a file of `len` bytes. A request for several ranges gets the
+/// whole file, as the standard (RFC 9110, 14.2) allows.
 fn part(request: &Request, len: u64, tag: &str) -> RequestedRange {
     if request.header("if-match").is_some_and(|wanted| wanted != "*" && wanted != tag) {
         return RequestedRange::Changed;

@@ -1,4 +1,4 @@
-//! Files of a folder, and never one outside it.
+//! Serves the files of a folder, and never one outside it.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,22 +13,21 @@ pub struct ServedFolder {
 }
 
 impl ServedFolder {
-    /// The folder at a path.
+    /// Opens the folder at a path.
     ///
-    /// # Errors
-    /// If it is not there.
+    /// # Errors If the folder does not exist.
     pub fn new(path: &Path) -> io::Result<Self> {
         Ok(Self { top: path.canonicalize()? })
     }
 
-    /// Where it is, without links.
+    /// Returns its canonical path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.top
     }
 
-    /// The regular file that a decoded path names, links followed; `None` if there is none, or it
-    /// lies outside.
+    /// Returns the regular file at a decoded path, with symbolic links resolved; `None` if it does
+    /// not exist or is outside the folder.
     #[must_use]
     pub fn locate(&self, path: &str) -> Option<PathBuf> {
         let path = Path::new(path);
@@ -36,11 +35,11 @@ impl ServedFolder {
             return None;
         }
         let file = fs::canonicalize(self.top.join(path)).ok()?;
-        // Looked at before it is opened: opening a pipe would wait for someone to write.
+        // Checked before opening: opening a pipe would block until there is a writer.
         (file.starts_with(&self.top) && file.is_file()).then_some(file)
     }
 
-    /// The answer that holds a file, or says that it is not there.
+    /// Returns a response with the file, or status 404.
     #[must_use]
     pub fn answer(&self, path: &str) -> Response {
         let opened = self.locate(path).and_then(|file| Some((File::open(&file).ok()?, file)));
@@ -52,7 +51,7 @@ impl ServedFolder {
     }
 }
 
-/// A folder as a static site: `index.html` answers for its folder.
+/// Serves the folder as a static site, with `index.html` for the path of a folder.
 impl Site for ServedFolder {
     fn answer(&self, request: &Request) -> Response {
         let Some(path) = request.path() else { return Response::text(400, "malformed address") };
@@ -64,7 +63,7 @@ impl Site for ServedFolder {
     }
 }
 
-/// True for a plain name: no `..`, no root, no drive.
+/// Returns true for a plain name: not `..`, a root or a drive.
 fn is_name(component: Component<'_>) -> bool {
     matches!(component, Component::Normal(_))
 }
@@ -73,7 +72,7 @@ fn is_name(component: Component<'_>) -> bool {
 mod tests {
     use super::*;
 
-    /// A folder `site` beside a file that must stay out of reach.
+    /// A folder `site` next to a file that must stay out of reach.
     fn site(name: &str) -> ServedFolder {
         let top = std::env::temp_dir().join(format!("statelens-{name}-{}", std::process::id()));
         let site = top.join("site");

@@ -1,8 +1,10 @@
-//! A small HTTP server on loopback: what `statelens serve` and `cargo xtask serve` serve the page with.
+//! A small HTTP server on loopback, with which `statelens serve` and `cargo xtask serve` serve the
+//! page.
 //!
-//! A thread for each connection, a request for each connection, and nothing else: browsers open
-//! connections ahead of time and leave them idle, on which a pool of threads can wait for good.
-//! What is served is a [`Site`]; [`ServedFolder`] gives files of a folder, and never one outside it.
+//! Each connection gets a thread and serves one request. There is no thread pool: browsers open
+//! connections ahead of time and leave them idle, which could block all threads of a pool. The
+//! contents come from a [`Site`]; [`ServedFolder`] serves the files of a folder, and never one
+//! outside it.
 
 mod answer;
 mod folder;
@@ -19,19 +21,19 @@ pub use answer::{Response, content_type};
 pub use folder::ServedFolder;
 pub use request::Request;
 
-/// How many ports are tried after the one that was asked for.
+/// How many ports are tried after the requested one.
 pub const MORE_PORTS: u16 = 20;
 
 /// How long a connection may stay silent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What answers requests.
+/// Responds to requests.
 pub trait Site: Send + Sync + 'static {
-    /// The answer to one request.
+    /// Returns the response to a request.
     fn answer(&self, request: &Request) -> Response;
 }
 
-/// A running server; it stops when this is dropped.
+/// A running server, which stops when dropped.
 #[derive(Debug)]
 pub struct Server {
     port: u16,
@@ -42,8 +44,7 @@ pub struct Server {
 impl Server {
     /// Serves on 127.0.0.1, at `port` or the next free one; 0 is any free port.
     ///
-    /// # Errors
-    /// If no port is free.
+    /// # Errors If no port is free.
     pub fn start(site: impl Site, port: u16) -> io::Result<Self> {
         let listener = bind(port)?;
         let port = listener.local_addr()?.port();
@@ -55,20 +56,20 @@ impl Server {
                     return;
                 }
                 let (Ok(stream), site) = (stream, Arc::clone(&site)) else { continue };
-                // The browser may go away in the middle of an answer; nobody is left to tell.
+                // The browser may close the connection at any time, so errors are ignored.
                 thread::spawn(move || talk(&stream, &*site).ok());
             }
         });
         Ok(Self { port, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the port that it listens on.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The address of its root, with a slash at the end.
+    /// Returns the address of its root, with a slash at the end.
     #[must_use]
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}/", self.port)
@@ -77,7 +78,7 @@ impl Server {
     /// Serves until the program ends.
     pub fn wait(mut self) {
         if let Some(thread) = self.thread.take() {
-            // It ends only with the program; how makes no difference to who waits for it.
+            // The thread ends only with the program, so its result does not matter.
             let _ = thread.join();
         }
     }
@@ -86,7 +87,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes the listener, which then sees that it is to stop.
+        // Wakes up the listener, which then checks `stop`.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }
 }
@@ -107,7 +108,7 @@ fn bind(port: u16) -> io::Result<TcpListener> {
     Err(io::Error::new(ErrorKind::AddrInUse, text))
 }
 
-/// Reads one request, answers it, and closes the connection.
+/// Reads a request, responds, and closes the connection.
 fn talk(stream: &TcpStream, site: &dyn Site) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

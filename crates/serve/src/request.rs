@@ -1,8 +1,8 @@
-//! Reading a request: its first line and its headers, no more than [`MAX_REQUEST`] bytes of them.
+//! Reads requests: the first line and the headers, at most [`MAX_REQUEST`] bytes.
 
 use std::io::{self, BufRead as _, BufReader, Read};
 
-/// The longest request that is read; the page's are a few hundred bytes.
+/// Maximum length of a request in bytes; the page's are a few hundred bytes.
 const MAX_REQUEST: u64 = 16 << 10;
 
 /// A request.
@@ -14,7 +14,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads one; `None` if it is none, or too long.
+    /// Reads a request; `None` if it is not an HTTP request or is too long.
     pub(crate) fn read(stream: impl Read) -> io::Result<Option<Self>> {
         let mut lines = BufReader::new(stream.take(MAX_REQUEST)).lines();
         let first = lines.next().transpose()?.unwrap_or_default();
@@ -37,19 +37,19 @@ impl Request {
         Ok(None)
     }
 
-    /// The method, as it was sent.
+    /// Returns the method, as sent.
     #[must_use]
     pub fn method(&self) -> &str {
         &self.method
     }
 
-    /// The path, decoded, without the query; `None` if it is malformed.
+    /// Returns the decoded path without the query; `None` if it is malformed.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
 
-    /// A header by its name in lower case; `None` if it is not there, or there twice.
+    /// Returns a header by its name in lower case; `None` if it is missing or repeated.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut all = self.headers.iter().filter(|(other, _)| other == name);
@@ -57,14 +57,14 @@ impl Request {
         all.next().is_none().then_some(value)
     }
 
-    /// True if a header is there, once or more.
+    /// Returns true if a header is present, once or more.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.headers.iter().any(|(other, _)| other == name)
     }
 }
 
-/// The path of a request's target, its percent-encoding undone once.
+/// Returns the path of a request's target, percent-decoded once.
 fn decoded(target: &str) -> Option<String> {
     let path = target.split(['?', '#']).next()?;
     let mut bytes = Vec::with_capacity(path.len());

@@ -1,4 +1,4 @@
-//! Keys cut into segments, and what equal rows have in common.
+//! Keys split into segments, and signatures of rows.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,10 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::{Foldable, NONE, Sums};
 use crate::numbers::Numbered;
 
-/// A key deeper than this keeps its tail in one segment, so that walks may recurse.
+/// A deeper key keeps its tail in one segment, so that recursion over the tree is bounded.
 const MAX_DEPTH: usize = 48;
 
-/// What equal subtrees have in common.
+/// The signature of a subtree.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Signs {
     /// Equal for equal keys, dtypes and shapes.
@@ -18,18 +18,18 @@ pub(super) struct Signs {
     pub(super) loose: u64,
 }
 
-/// All keys, cut.
+/// All keys, split into segments.
 #[derive(Debug)]
 pub(super) struct Segments {
     pub(super) dot: char,
-    /// The segments one after the other.
+    /// The texts of all segments, concatenated.
     pub(super) text: String,
     pub(super) all: Vec<KeySegment>,
     /// The last segment of each row's key.
     pub(super) of_row: Vec<u32>,
-    /// What equal rows have in common.
+    /// The signature of each row.
     pub(super) signs: Vec<Signs>,
-    /// What each row adds.
+    /// The contribution of each row to sums.
     pub(super) sums: Vec<Sums>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct KeySegment {
     pub(super) end: u32,
     /// The last number in it.
     pub(super) number: Option<u64>,
-    /// Equal for segments that differ in that number only; 0 for those that are nothing else.
+    /// Equal for segments that differ only in that number; 0 for segments that are only a number.
     pub(super) pattern: u64,
     pub(super) hash: u64,
 }
@@ -63,7 +63,7 @@ impl Segments {
             sums: rows.iter().map(Sums::of).collect(),
         };
         let mut found = SegmentLookup::new();
-        // The segments of the key before: neighbours have most of theirs in common.
+        // The segments of the previous key: neighbours have most of theirs in common.
         let mut path: Vec<(&str, u32)> = Vec::new();
         for row in rows {
             let (mut at, mut depth) = (0, 0);
@@ -94,7 +94,7 @@ impl Segments {
     fn push(&mut self, parent: u32, name: &str) -> u32 {
         let start = self.text.len() as u32;
         self.text.push_str(name);
-        // Nothing is equal to the root: its children's names need not be compared.
+        // The root has no siblings to fold with, so its children's names need no hash.
         let hash = if parent == 0 { 0 } else { hash_of(&name) };
         let found = Numbered::of(name);
         let pattern = match found {
@@ -107,16 +107,16 @@ impl Segments {
     }
 }
 
-/// Finds the segments below another while keys are cut. Most have a handful, which are gone
-/// through; only those below others are looked up.
+/// Finds segments by parent and name while keys are split. Most parents have a few children, which
+/// are compared one by one; the others use a hash map.
 struct SegmentLookup<'a> {
-    /// Of each segment: its name, the newest below it, the one before it below the same, and how
-    /// many are below it.
+    /// For each segment: its name, its newest child, its previous sibling, and its number of
+    /// children.
     pub(super) all: Vec<(&'a str, u32, u32, u32)>,
     many: HashMap<(u32, &'a str), u32>,
 }
 
-/// So many names are compared one by one.
+/// Up to this many names are compared one by one.
 const FEW: u32 = 8;
 
 impl<'a> SegmentLookup<'a> {
@@ -147,7 +147,7 @@ impl<'a> SegmentLookup<'a> {
         new
     }
 
-    /// The segments below another, from the newest.
+    /// Returns the children of a segment, the newest first.
     fn below(&self, newest: u32) -> impl Iterator<Item = (u32, &'a str)> {
         let next = |at: u32| self.all.get(at as usize).map(|one| (at, one.0, one.2));
         std::iter::successors(next(newest), move |one| next(one.2)).map(|one| (one.0, one.1))
@@ -160,7 +160,7 @@ impl Signs {
         Self { strict: hash_of(&(loose, row.shape())), loose: hash_of(&loose) }
     }
 
-    /// Adds what is below under a name, in whichever order.
+    /// Adds the signature of a child, independently of the order of children.
     pub(super) fn add(&mut self, name: u64, signs: Self) {
         self.strict = self.strict.wrapping_add(mixed(name, signs.strict));
         self.loose = self.loose.wrapping_add(mixed(name, signs.loose));
@@ -173,7 +173,7 @@ fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Two hashes as one.
+/// Mixes two hashes into one.
 pub(super) fn mixed(one: u64, other: u64) -> u64 {
     let sum = (one.rotate_left(23) ^ other).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (sum ^ (sum >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
