@@ -270,7 +270,7 @@ pub enum Action {
     SaveKey(u32, String, bool),
     /// Opens the convert sheet for the rows picked in the table, with the id of a target if given.
     SavePicked(Option<String>),
-    /// Changes the options of the conversion.
+    /// Changes the state of the conversion.
     Convert(Box<dyn FnOnce(&mut Convert)>),
     /// Marks the conversion as running.
     Run,

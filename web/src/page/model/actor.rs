@@ -103,7 +103,7 @@ impl Actor {
         self.act(Action::Work(Box::new(change)));
     }
 
-    /// Changes the options of the conversion; the change requests a new plan.
+    /// Changes the state of the conversion. A new plan is requested if its options change.
     pub fn convert(&self, change: impl FnOnce(&mut crate::page::conversion::Convert) + 'static) {
         self.act(Action::Convert(Box::new(change)));
     }
