@@ -1,5 +1,5 @@
-//! Lists the recipes of `families/` and the config tables of `configs/`, so that a family is a file and
-//! nothing else.
+//! Embeds the recipes of `families/` and the config tables of `configs/`. A new family needs no
+//! change of the code.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -12,8 +12,7 @@ fn main() -> io::Result<()> {
     list("families/steps", "recipe", "steps/")
 }
 
-/// Writes the names and texts of a folder's files, in the order of the files' names, where
-/// `include!` finds them.
+/// Writes the names and texts of a folder's files, sorted by name, to a file for `include!`.
 fn list(folder: &str, extension: &str, before: &str) -> io::Result<()> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;

@@ -1,10 +1,10 @@
-//! Folding an adapter that PEFT has saved into the model that it was trained on.
+//! Folds an adapter that PEFT has saved into the model that it was trained on.
 //!
-//! `adapter_model.safetensors` has for each module that was trained
-//! `base_model.model.MODULE.lora_A.weight` `[r, in]` and `….lora_B.weight` `[out, r]`, of an embedding
-//! `….lora_embedding_A` `[r, words]` and `….lora_embedding_B` `[width, r]`; what was trained as a whole is there
-//! under its own key. `adapter_config.json` says how the product is scaled. What comes of it is
-//! what `merge_and_unload` of PEFT 0.21 makes of it.
+//! For each trained module, `adapter_model.safetensors` has `base_model.model.MODULE.lora_A.weight`
+//! `[r, in]` and `….lora_B.weight` `[out, r]`; for an embedding, `….lora_embedding_A` `[r, words]`
+//! and `….lora_embedding_B` `[width, r]`. Modules that were trained as a whole are there under
+//! their own keys. `adapter_config.json` has the scale of the product. The result is that of
+//! `merge_and_unload` of PEFT 0.21.
 
 use std::collections::HashMap;
 
@@ -17,12 +17,12 @@ use crate::config::{Map, Value};
 use crate::engine::{Assembly, State, StateValue};
 use crate::lora::{MergeOptions, added};
 
-/// What PEFT calls the file with the matrices.
+/// PEFT's names for the file with the matrices.
 pub const FILES: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
-/// What PEFT calls the file that says how they are scaled.
+/// PEFT's name for the file with their scale.
 pub const CONFIG: &str = "adapter_config.json";
 
-/// What folding made.
+/// The result of folding an adapter.
 #[derive(Debug)]
 pub struct FoldedAdapter {
     /// The model.
@@ -31,7 +31,8 @@ pub struct FoldedAdapter {
     pub weights: Vec<String>,
 }
 
-/// Folds an adapter into its model. The top level of `joined` has the model and then the adapter.
+/// Folds an adapter into its model. The first entry of `joined` is the model, the second the
+/// adapter.
 pub fn fold(joined: &Checkpoint, config: &Value) -> Result<FoldedAdapter> {
     let config = AdapterConfig::of(config)?;
     let Node::Dict(root) = joined.value(joined.root()) else {
@@ -84,7 +85,7 @@ pub fn fold(joined: &Checkpoint, config: &Value) -> Result<FoldedAdapter> {
     Ok(folded)
 }
 
-/// The model with what was changed; what is tied to that is changed, too.
+/// Returns the model with the changed tensors. Tensors tied to one of them change, too.
 fn replaced(
     joined: &Checkpoint,
     model: &State,
@@ -114,7 +115,7 @@ fn replaced(
             new.map_or_else(|| item.clone(), |new| StateValue::Tensor(new, None)),
         );
     }
-    // A head that the model did not have.
+    // New keys, such as a head that the model did not have.
     let mut more: Vec<(String, Tensor)> = changed.into_iter().collect();
     more.sort_by(|(one, _), (other, _)| one.cmp(other));
     for (key, tensor) in more {
@@ -133,12 +134,12 @@ fn missing(key: &str, config: &AdapterConfig<'_>) -> Error {
         .advice("Open the model that adapter_config.json names.")
 }
 
-/// What is in an adapter.
+/// The tensors of an adapter.
 #[derive(Default)]
 struct Adapter {
-    /// Pairs of thin matrices, by their modules.
+    /// Pairs of thin matrices, by module.
     modules: Vec<(String, Thin)>,
-    /// What was trained as a whole, by its key.
+    /// Tensors that were trained as a whole, by key.
     whole: Vec<(String, Tensor)>,
 }
 
@@ -190,7 +191,7 @@ impl Adapter {
     }
 }
 
-/// Two thin matrices.
+/// A pair of thin matrices.
 struct Thin {
     first: Tensor,
     second: Tensor,
@@ -198,7 +199,7 @@ struct Thin {
 }
 
 impl Thin {
-    /// The weight with their product added.
+    /// Returns the weight with the product of the matrices added.
     fn folded(&self, weight: &Tensor, module: &str, config: &AdapterConfig<'_>) -> Result<Tensor> {
         let rank = self.first.shape.first().copied().unwrap_or(0);
         let scale = config.scale(module, rank)?;
@@ -207,7 +208,7 @@ impl Thin {
         let fits = |shape: [Option<u64>; 2]| {
             weight.shape.iter().copied().map(Some).eq(shape) && shape.iter().all(Option::is_some)
         };
-        // GPT-2 keeps its matrices the other way round. Where both ways fit, the config tells.
+        // GPT-2 stores its matrices transposed. If both orders fit, the config decides.
         let along = fits([rows.copied(), columns.copied()]);
         let transposed = self.is_embedding || fits(crosswise) && (!along || config.crosswise);
         let rounding = if self.is_embedding { Rounding::Scaled } else { Rounding::Sum };
@@ -215,14 +216,14 @@ impl Thin {
     }
 }
 
-/// What the keys of the adapter are called in the model: transformers reads `h.0.…` as
-/// `transformer.h.0.…`, too.
+/// The difference between the keys of the adapter and of the model: transformers also reads `h.0.…`
+/// as `transformer.h.0.…`.
 struct ModulePrefix {
     without: String,
     with: String,
 }
 
-/// Beginnings of keys that are tried.
+/// The number of prefixes that are tried.
 const MOST_STARTS: usize = 16;
 
 impl ModulePrefix {
@@ -247,7 +248,7 @@ impl ModulePrefix {
             let weights = adapter.modules.iter().map(|(module, _)| format!("{module}.weight"));
             weights.filter(|name| model.has(&names.key(name))).count()
         };
-        // The first of those that know most.
+        // The first of the prefixes that match the most keys.
         let best = all.into_iter().rev().max_by_key(known);
         best.ok_or_else(|| Error::refused("the adapter has no keys"))
     }
@@ -257,7 +258,7 @@ impl ModulePrefix {
     }
 }
 
-/// What `adapter_config.json` says.
+/// The contents of `adapter_config.json`.
 struct AdapterConfig<'a> {
     map: &'a Map,
     crosswise: bool,
@@ -298,7 +299,7 @@ impl<'a> AdapterConfig<'a> {
             return Err(bad(format!("folding an adapter with {name}"))
                 .advice("Fold it with PEFT: merge_and_unload()."));
         }
-        // These change the model's own weights before they train.
+        // These initialisations change the model's own weights before the training.
         let begins = map.get("init_lora_weights").and_then(Value::as_str);
         if let Some(begins) =
             begins.filter(|how| !matches!(*how, "gaussian" | "eva" | "orthogonal"))
@@ -315,14 +316,14 @@ impl<'a> AdapterConfig<'a> {
         self.map.get(name).and_then(Value::as_str)
     }
 
-    /// Whether what is under this key was trained as a whole.
+    /// Returns whether the tensor with this key was trained as a whole.
     fn is_saved(&self, key: &str) -> bool {
         let list = self.map.get("modules_to_save").and_then(Value::as_list);
         let mut saved = list.into_iter().flat_map(|list| list.iter()).filter_map(Value::as_str);
         saved.any(|module| key.split('.').any(|part| part == module))
     }
 
-    /// What the product of a module is multiplied by.
+    /// Returns the factor for the product of a module.
     fn scale(&self, module: &str, rank: u64) -> Result<f64> {
         let number = |name: &str, own: &[(Regex, f64)]| {
             let own = own.iter().find(|(pattern, _)| pattern.is_match(module));
@@ -346,7 +347,7 @@ impl<'a> AdapterConfig<'a> {
     }
 }
 
-/// Numbers for the modules whose names match, in their order.
+/// Returns the numbers for modules whose names match a pattern, in order.
 fn patterns(map: &Map, name: &str) -> Result<Vec<(Regex, f64)>> {
     let Some(all) = map.get(name).and_then(Value::as_map) else { return Ok(Vec::new()) };
     let mut found = Vec::new();

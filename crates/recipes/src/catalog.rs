@@ -1,5 +1,5 @@
-//! What there is, without the rules themselves: enough to tell which family a checkpoint may be of,
-//! and which files that takes. The page has it instead of all files.
+//! A catalog of the families without their rules: enough to find the families that match a
+//! checkpoint and the files that they need. The page embeds it instead of all files.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -16,42 +16,42 @@ pub struct Catalog {
     tables: Vec<TableFile>,
 }
 
-/// A family: what its keys look like, and the recipes that it takes.
+/// A family: the patterns of its keys, and the recipes that it needs.
 #[derive(Debug, Clone, Default)]
 struct ModelFamily {
     name: String,
     aliases: Vec<String>,
     recipes: Vec<String>,
     blocks: Vec<BlockKeys>,
-    /// Keys of a layout that is neither Cerebras's nor in files of ranks, and what they are called at
-    /// Hugging Face.
+    /// Keys in a layout that is neither Cerebras's nor has a file per rank, and the corresponding
+    /// keys at Hugging Face.
     named: Vec<KeyPattern>,
-    /// Formats in a file for each rank, and what these files are called.
+    /// Formats with a file per rank, and the names of these files.
     ranks: Vec<(ModelFormat, String)>,
 }
 
-/// A checkpoint in a file for each rank.
+/// A checkpoint with a file per rank.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RankedCheckpoint<'a> {
-    /// The family whose files are called so.
+    /// The family whose files have these names.
     pub family: &'a str,
-    /// The format that they are in.
+    /// Their format.
     pub format: ModelFormat,
-    /// The folder that they are in: empty, or with `/` at its end.
+    /// Their folder: empty, or ending with `/`.
     pub folder: &'a str,
     /// Their names, in the order of the ranks.
     pub files: Vec<String>,
 }
 
-/// The keys that a block is about.
+/// The keys that a block's rules match.
 #[derive(Debug, Clone, Default)]
 struct BlockKeys {
     prefix: Option<String>,
-    /// Those of Hugging Face, and those of Cerebras.
+    /// The keys of Hugging Face, and those of Cerebras.
     sides: [Vec<KeyPattern>; 2],
 }
 
-/// A file of tables for configs: its models, and the files that it takes.
+/// A file of config tables: its models, and the files that it needs.
 #[derive(Debug, Clone, Default)]
 struct TableFile {
     models: Vec<String>,
@@ -59,7 +59,7 @@ struct TableFile {
 }
 
 impl Catalog {
-    /// Reads what [`written`](Self::written) wrote.
+    /// Parses the output of [`written`](Self::written).
     pub fn parse(text: &str) -> Result<Self> {
         let mut catalog = Self::default();
         for (at, line) in text.lines().enumerate() {
@@ -105,8 +105,8 @@ impl Catalog {
         Some(())
     }
 
-    /// The families that know nine tenths of the keys, or more: those that
-    /// [`by_keys`](crate::recognise::by_keys) would tell of.
+    /// Returns the families that match at least nine tenths of the keys, as
+    /// [`by_keys`](crate::recognise::by_keys) does.
     pub fn families(&self, keys: &[String], hf: bool) -> Vec<&str> {
         let kinds = Kinds::of(keys);
         let enough = |block: &BlockKeys| kinds.known(|key| block.knows(key, hf)).is_some();
@@ -117,8 +117,8 @@ impl Catalog {
         found.map(|family| &*family.name).collect()
     }
 
-    /// The families with a layout of their own in which some of the keys have names, or from which
-    /// they come.
+    /// Returns the families with a custom layout that has some of the keys, or whose Hugging Face
+    /// keys are among them.
     pub fn layouts(&self, keys: &[String]) -> Vec<&str> {
         let kinds = Kinds::of(keys);
         let names = |family: &&ModelFamily| {
@@ -127,7 +127,7 @@ impl Catalog {
         self.families.iter().filter(names).map(|family| &*family.name).collect()
     }
 
-    /// The files of all ranks, if a file is called like one of them.
+    /// Returns the files of all ranks, if `main` is named like one of them.
     pub fn ranked<'a>(
         &'a self,
         main: &'a str,
@@ -153,7 +153,7 @@ impl Catalog {
         })
     }
 
-    /// The models that can be chosen.
+    /// Returns the models that a user can choose.
     pub fn models(&self) -> impl Iterator<Item = &str> {
         let models = self.tables.iter().flat_map(|table| &table.models);
         let of_tables = models.map(String::as_str).filter(|model| self.family(model).is_some());
@@ -162,8 +162,8 @@ impl Catalog {
         of_tables.chain(layouts.map(|family| &*family.name))
     }
 
-    /// The paths of all files that a family, by its name or an alias, or a recipe that others are
-    /// made from takes.
+    /// Returns the paths of all files that a family needs, given its name or an alias, or the name
+    /// of a shared recipe.
     pub fn files(&self, name: &str) -> Vec<String> {
         let own = self.family(name);
         let mut files: Vec<String> = match own {
@@ -189,7 +189,7 @@ impl Catalog {
         files
     }
 
-    /// The place of the family that a file is of, among all of them.
+    /// Returns the position of a file's family among all families.
     pub fn place(&self, path: &str) -> usize {
         self.families.iter().position(|own| recipe_path(&own.name) == path).unwrap_or(0)
     }
@@ -202,7 +202,7 @@ impl Catalog {
 }
 
 impl BlockKeys {
-    /// As [`RuleBlock::knows`](crate::language::RuleBlock::knows).
+    /// Returns the same as [`RuleBlock::knows`](crate::language::RuleBlock::knows).
     fn knows(&self, key: &str, hf: bool) -> bool {
         let about = |key: &str| {
             self.sides[usize::from(!hf)].iter().any(|pattern| pattern.matches(key).is_some())
@@ -225,7 +225,7 @@ mod written {
     use crate::{families, ranks};
 
     impl Catalog {
-        /// The catalog of the families that come with Statelens, as text.
+        /// Returns the catalog of the built-in families as text.
         pub fn written() -> Result<String> {
             let mut out = String::new();
             let all: Vec<&str> = families::names().collect();
@@ -247,7 +247,7 @@ mod written {
             families::text(other).map(str::to_owned)
         })?;
         let mut used = used.into_inner();
-        // The config says whose rules are applied, too.
+        // The config may name any family as the base.
         if recipe.blocks.iter().any(|block| block.base.is_some()) {
             used.extend(all.iter().map(|name| (*name).to_owned()));
         }
@@ -292,7 +292,7 @@ mod written {
         Ok(())
     }
 
-    /// Whether a block leads to a format that is neither Cerebras's nor in files of ranks.
+    /// Returns whether a block's formats are neither Cerebras's nor have a file per rank.
     fn is_layout(block: &RuleBlock) -> bool {
         let mut formats = block.left.iter().chain(&block.right);
         block.ranks.is_none() && formats.all(|format| !format.is_cerebras())
@@ -356,7 +356,7 @@ mod tests {
             assert_eq!(found.format.to_string(), "meta");
             assert_eq!(found.files, there[..2]);
         }
-        // Of these the first isn't there, or it is another's name.
+        // The first rank's file is missing, or the name only ends the same.
         assert_eq!(catalog.ranked(there[2], &has), None);
         assert_eq!(catalog.ranked("a/unconsolidated.00.pth", &|_| true), None);
         let found = catalog.ranked("mp_rank_00/model_optim_rng.pt", &|name| name.contains("_00"));

@@ -1,5 +1,5 @@
-//! From a checkpoint of one format to that of another: which blocks of a recipe lead there, and
-//! what they make of it.
+//! Converts a checkpoint from one format to another: finds the blocks of a recipe that lead there,
+//! and applies them.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,7 +15,7 @@ use crate::language::{ConfigSide, Expression, Ranks, Recipe, RuleBlock, Scalar, 
 use crate::optimizer::{Moved, Optimizer};
 use crate::ranks;
 
-/// One step of the way from one format to another.
+/// One step of the route from one format to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leg {
     /// The format before.
@@ -24,32 +24,32 @@ pub struct Leg {
     pub to: ModelFormat,
 }
 
-/// A step, and the configs of both sides.
+/// A step with the configs of both sides.
 #[derive(Debug, Clone)]
 pub struct LegConfigs {
     /// The step.
     pub leg: Leg,
-    /// The config of the left side: Hugging Face, or the older release. Where Hugging Face has
-    /// several parts, a dict of theirs.
+    /// The config of the left side: Hugging Face, or the older release. If Hugging Face has several
+    /// parts, a dict of their configs.
     pub left: config::Value,
     /// The config of the right side.
     pub right: config::Value,
 }
 
-/// What is asked for besides the formats.
+/// Options of a conversion.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wishes {
-    /// Leave keys out that no rule covers.
+    /// Drop keys that no rule covers.
     pub drop_unmatched: bool,
-    /// Take out of keys what wrapping a module has put in: see [`unwrapped`].
+    /// Remove what wrapping a module has added to keys: see [`unwrapped`].
     pub unwrap: bool,
-    /// Carry the optimizer's moments through what is done to the parameters.
+    /// Convert the optimizer's moments as the parameters are.
     pub with_optimizer: bool,
-    /// In how many files a side is written that is cut into ranks; one unless said.
+    /// The number of files of a side that is split into ranks; 0 means one.
     pub ranks: u64,
 }
 
-/// A key without what wrapping the module has put into it: `module.` at its start by
+/// Removes what wrapping a module has added to a key: `module.` at its start by
 /// `DistributedDataParallel` and DeepSpeed, `_orig_mod.` anywhere by `torch.compile`,
 /// `_fsdp_wrapped_module.` and `_checkpoint_wrapped_module.` by `FullyShardedDataParallel` and
 /// checkpointing of activations.
@@ -71,25 +71,25 @@ pub fn unwrapped(key: &str) -> String {
     }
 }
 
-/// What Hugging Face's trainer calls the file with the optimizer's state; the part of a
-/// [`ModelConversion`] that holds it.
+/// The name that Hugging Face's trainer gives to the file with the optimizer's state, and the name
+/// of the part of a [`ModelConversion`] that holds it.
 pub const OPTIMIZER_FILE: &str = "optimizer.pt";
 
-/// What came of it.
+/// The result of a conversion.
 #[derive(Debug, Default)]
 pub struct ModelConversion {
-    /// The checkpoints: one, or one for each part, with its folder's name.
+    /// The checkpoints: one, or one per part, with the name of its folder.
     pub parts: Vec<(Option<String>, Checkpoint)>,
-    /// Keys that were left out because no rule covers them.
+    /// Keys that were dropped because no rule covers them.
     pub unmatched: Vec<Unmatched>,
-    /// What became of which keys, one step after the other.
+    /// The old and new keys of each rule that was applied, step by step.
     pub moves: Vec<Move>,
-    /// How many of them there are at the end of each step.
+    /// The number of `moves` at the end of each step.
     pub ends: Vec<usize>,
 }
 
 impl ModelConversion {
-    /// Keys of the output that are made of random numbers.
+    /// Returns the keys of the output that are made of random numbers.
     pub fn random(&self) -> impl Iterator<Item = &str> {
         let makers = ["= normal(", "= uniform("];
         let made = self.moves.iter().filter(move |one| {
@@ -99,7 +99,7 @@ impl ModelConversion {
     }
 }
 
-/// The steps from one format to another.
+/// Returns the steps from one format to another.
 pub fn route(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Result<Vec<Leg>> {
     let mut before: HashMap<ModelFormat, Leg> = HashMap::new();
     let mut open = VecDeque::from([from]);
@@ -107,7 +107,8 @@ pub fn route(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Result<Vec<
         if at == to {
             break;
         }
-        // Only tensors go through Hugging Face's files, and others.
+        // Formats other than Cerebras's have files of tensors only, so a route can't pass through
+        // them.
         if !at.is_cerebras() && at != from {
             continue;
         }
@@ -134,10 +135,10 @@ pub fn route(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Result<Vec<
     }
 }
 
-/// Turns the checkpoint, one stage after the other. `params` is the whole new config, which
-/// Cerebras's checkpoints note.
+/// Converts the checkpoint, one stage after the other. `params` is the whole new config, which
+/// Cerebras's checkpoints include.
 ///
-/// Where a Hugging Face model is in several folders, `source` has a dict of each under its name.
+/// If a Hugging Face model is in several folders, `source` has a dict for each, by its name.
 pub fn convert(
     source: &Checkpoint,
     recipe: &Recipe,
@@ -234,7 +235,7 @@ pub fn convert(
     Ok(done)
 }
 
-/// The part of a config that describes the model.
+/// Returns the section of a config that describes the model.
 pub fn model_section(config: &config::Value) -> &config::Value {
     let step = |at: &'static str, of| config::Value::as_map(of).and_then(|map| map.get(at));
     step("trainer", config)
@@ -246,7 +247,7 @@ pub fn model_section(config: &config::Value) -> &config::Value {
 
 type States = Vec<(Option<String>, State)>;
 
-/// What is in the source: the model, or several parts of it.
+/// Returns the state of the model, or of its parts.
 fn states(source: &Checkpoint, recipe: &Recipe, first: Leg) -> Result<States> {
     let components = components(recipe, first);
     if !first.from.is_hf() || components.is_empty() {
@@ -265,7 +266,7 @@ fn states(source: &Checkpoint, recipe: &Recipe, first: Leg) -> Result<States> {
         .collect()
 }
 
-/// The names of the parts between which and others a step's blocks go.
+/// Returns the names of the parts that the blocks of a step convert.
 pub fn components(recipe: &Recipe, leg: Leg) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (block, _) in blocks(recipe, leg) {
@@ -282,7 +283,7 @@ fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&RuleBlock, Config
     recipe.blocks.iter().filter_map(move |block| Some((block, block.towards(leg.from, leg.to)?)))
 }
 
-/// The optimizer's dict of the new checkpoint.
+/// Builds the optimizer's dict of the new checkpoint.
 fn carried(
     source: &Checkpoint,
     recipe: &Recipe,
@@ -312,7 +313,7 @@ fn carried(
     carried.map_err(|error| error.context("the optimizer"))
 }
 
-/// The block of a step whose side of this format is in a file for each rank.
+/// Returns the block of a step whose side with this format has a file per rank.
 fn ranked(recipe: &Recipe, leg: Leg, format: ModelFormat) -> Option<(&RuleBlock, &Ranks)> {
     blocks(recipe, leg).find_map(|(block, _)| {
         let ranks = block.ranks.as_ref()?;
@@ -321,7 +322,7 @@ fn ranked(recipe: &Recipe, leg: Leg, format: ModelFormat) -> Option<(&RuleBlock,
     })
 }
 
-/// The dict that holds the model.
+/// Returns the dict that holds the model.
 pub(crate) fn model_of(source: &Checkpoint, format: ModelFormat) -> Result<ValueId> {
     let root = source.root();
     if format.is_cerebras() {
@@ -390,7 +391,7 @@ fn step(
     }
     match used.is_empty() {
         false => Ok(targets),
-        // Nothing has another name in this release.
+        // No key has changed between these releases.
         true if !known => Ok(states),
         true => Err(Error::refused(format!(
             "the recipe of {} has no rules for this config between {} and {}",
@@ -399,7 +400,7 @@ fn step(
     }
 }
 
-/// The rules of the family that the config names, and those of the block beside them.
+/// Applies the rules of the family that the config names, together with those of the block.
 fn on_base(
     block: &RuleBlock,
     base: &Expression,
@@ -467,14 +468,14 @@ fn on_base(
     }
 }
 
-/// Weights that are not there are saved as NaN by one way of sparse training.
+/// Returns whether pruned weights are saved as NaN, as one method of sparse training does.
 fn is_sideband(config: &config::Value) -> bool {
     let sparsity = config.as_map().and_then(|map| map.get("sparsity"));
     let kind = sparsity.and_then(config::Value::as_map).and_then(|map| map.get("type"));
     kind.and_then(config::Value::as_str) == Some("sideband")
 }
 
-/// Where one step can lead to.
+/// Returns the steps from a format.
 fn legs(recipe: &Recipe, from: ModelFormat) -> Vec<Leg> {
     let mut found = Vec::new();
     for block in &recipe.blocks {
@@ -484,7 +485,7 @@ fn legs(recipe: &Recipe, from: ModelFormat) -> Vec<Leg> {
             }
         }
     }
-    // Neighbouring releases whose models are named alike.
+    // Neighbouring releases with the same keys.
     if let Some(release) = from.release().filter(|release| release.variant == Variant::Plain) {
         let own = (release.major, release.minor);
         let at = ModelFormat::RELEASES.iter().position(|one| *one == own).unwrap_or(0);
@@ -503,7 +504,7 @@ fn legs(recipe: &Recipe, from: ModelFormat) -> Vec<Leg> {
     found
 }
 
-/// The oldest release that the recipe is about.
+/// Returns the oldest release in the recipe.
 fn oldest(recipe: &Recipe) -> Option<(u8, u8)> {
     let all = recipe.blocks.iter().flat_map(|block| block.left.iter().chain(&block.right));
     all.filter_map(|format| format.version()).min()
@@ -530,13 +531,13 @@ fn no_way(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Error {
         .expected(known.join(", "))
 }
 
-/// All of them, with what is nearest to each.
+/// Returns the error for keys without a rule; lists them with the nearest rule of each.
 fn unmatched(all: &[Unmatched]) -> Error {
     let lines: Vec<String> = all.iter().map(Unmatched::to_string).collect();
     refused_for(all, &format!(": {}", lines.join(", ")))
 }
 
-/// That no rule covers some keys, for those who have told which, and what to do.
+/// Returns the error for keys without a rule, for callers that have listed them already.
 pub fn refuse_unmatched(all: &[Unmatched]) -> Error {
     refused_for(all, "")
 }

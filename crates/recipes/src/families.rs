@@ -1,16 +1,16 @@
-//! The recipes that come with Statelens: one file for each family, read when it is asked for.
+//! The built-in recipes: one file per family, parsed on demand.
 
 use statelens_checkpoint::{Error, Result};
 
 use crate::language::Recipe;
 use crate::library::{self, FamilyFile};
 
-/// Names and texts, in the order in which families are tried when nothing says which it is: that of
-/// their files' names.
+/// Names and texts, sorted by file name. This is the order in which families are tried if nothing
+/// identifies the family.
 #[cfg(feature = "embedded")]
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/families.rs"));
 
-/// What several families have in common.
+/// Recipes that several families share.
 #[cfg(feature = "embedded")]
 const SHARED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/families-steps.rs"));
 
@@ -19,19 +19,19 @@ const FILES: &[(&str, &str)] = &[];
 #[cfg(not(feature = "embedded"))]
 const SHARED: &[(&str, &str)] = &[];
 
-/// The names of the families that are there, without aliases.
+/// Returns the names of the available families, without aliases.
 pub fn names() -> impl Iterator<Item = &'static str> {
     files().into_iter().map(|(name, _)| name)
 }
 
-/// The text of a family's file.
+/// Returns the text of a family's file.
 pub fn text(name: &str) -> Option<&'static str> {
     let given = library::all(FamilyFile::Recipe);
     let mut all = FILES.iter().chain(SHARED).copied().chain(given);
     all.find(|(own, _)| *own == name).map(|(_, text)| text)
 }
 
-/// The recipe of a family, by its name or an alias.
+/// Returns the recipe of a family, by its name or an alias.
 pub fn find(name: &str) -> Result<Recipe> {
     let files = files();
     let named = files.iter().find(|(own, text)| *own == name || is_alias(text, name));
@@ -45,19 +45,19 @@ pub fn find(name: &str) -> Result<Recipe> {
     parse(&format!("{own}.recipe"), text)
 }
 
-/// The families' files, without what several have in common.
+/// Returns the families' files, without shared recipes.
 fn files() -> Vec<(&'static str, &'static str)> {
     let given = library::all(FamilyFile::Recipe);
     let given = given.into_iter().filter(|(name, _)| !name.contains('/'));
     FILES.iter().copied().chain(given).collect()
 }
 
-/// A recipe, which may use those that come with Statelens.
+/// Parses a recipe, which may use the available ones.
 pub fn parse(file: &str, recipe: &str) -> Result<Recipe> {
     Recipe::parse(file, recipe, &|name| text(name).map(str::to_owned))
 }
 
-/// Whether a file says that its family goes by this name, too.
+/// Returns whether a file declares this alias of its family.
 fn is_alias(text: &str, name: &str) -> bool {
     text.lines()
         .filter_map(|line| line.strip_prefix("alias "))
@@ -68,7 +68,7 @@ fn is_alias(text: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A family is a file and nothing else: none has to be named in a source file.
+    /// A new family is only a file: no source file lists the families.
     #[test]
     fn each_file_is_a_family() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/families");

@@ -1,26 +1,26 @@
-//! The formats that a recipe goes between: Hugging Face's, the releases of Cerebras's Model Zoo, and
-//! what recipes call others.
+//! The formats that a recipe converts between: Hugging Face's, the releases of Cerebras's Model
+//! Zoo, and other formats that recipes name.
 
 use std::fmt;
 use std::str::FromStr;
 
 use statelens_checkpoint::{Error, Result};
 
-/// How an implementation of a model names its tensors and writes its config.
+/// The keys and the config of one implementation of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ModelFormat {
     /// Hugging Face's `transformers` (`hf`).
     HuggingFace,
     /// A release of Cerebras's Model Zoo (`cs-2.9`, `cs-2.9-dpo`).
     Cerebras(Release),
-    /// Any other: what a recipe calls it (`meta`, `megatron`).
+    /// Any other format, with its name in recipes (`meta`, `megatron`).
     Named(FormatName),
 }
 
 /// The name of a format: lower-case letters, digits and `-`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FormatName {
-    /// The letters, then zeros.
+    /// The characters, padded with zeros.
     text: [u8; Self::MOST],
 }
 
@@ -53,35 +53,35 @@ impl fmt::Debug for FormatName {
     }
 }
 
-/// A release of the Model Zoo, with the variant of the layout if there are several.
+/// A release of the Model Zoo, with a variant if it has several layouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Release {
-    /// `2` of `2.9`.
+    /// The `2` in `2.9`.
     pub major: u8,
-    /// `9` of `2.9`.
+    /// The `9` in `2.9`.
     pub minor: u8,
-    /// `dpo` of `2.9-dpo`.
+    /// The `dpo` in `2.9-dpo`.
     pub variant: Variant,
 }
 
-/// What a release has in several layouts.
+/// The layouts of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Variant {
-    /// The usual one.
+    /// The usual layout.
     Plain,
     /// Policy and reference model in one (`-dpo`).
     Dpo,
-    /// The base model alone, where `-dpo` is the other side (`-no-dpo`).
+    /// The base model alone, as the counterpart of `-dpo` (`-no-dpo`).
     NoDpo,
     /// The model's section nested in a backbone (`-backbone`).
     Backbone,
 }
 
 impl ModelFormat {
-    /// What `cs-current` means: the newest release.
+    /// The newest release, `cs-current`.
     pub const CURRENT: Self = Self::cerebras(2, 10);
 
-    /// Every plain release that checkpoints and configs are converted between, oldest first.
+    /// All plain releases whose checkpoints and configs can be converted, oldest first.
     pub const RELEASES: [(u8, u8); 15] = [
         (1, 6),
         (1, 7),
@@ -100,12 +100,12 @@ impl ModelFormat {
         (2, 10),
     ];
 
-    /// The plain layout of a release.
+    /// Returns the plain layout of a release.
     pub const fn cerebras(major: u8, minor: u8) -> Self {
         Self::Cerebras(Release { major, minor, variant: Variant::Plain })
     }
 
-    /// The release that a checkpoint's own `version` (`2.9.0`) names.
+    /// Returns the release for a checkpoint's `version` (`2.9.0`).
     pub fn of_version(version: &str) -> Option<Self> {
         let mut parts = version.split('.');
         let major = parts.next()?.parse().ok()?;
@@ -114,17 +114,17 @@ impl ModelFormat {
         Some(Self::cerebras(major, minor.get(..digits)?.parse().ok()?))
     }
 
-    /// Whether this is Hugging Face's.
+    /// Returns whether this is Hugging Face's format.
     pub fn is_hf(self) -> bool {
         self == Self::HuggingFace
     }
 
-    /// Whether this is a release of Cerebras's.
+    /// Returns whether this is a release of Cerebras.
     pub fn is_cerebras(self) -> bool {
         self.release().is_some()
     }
 
-    /// The release, if it is Cerebras's.
+    /// Returns the release, if it is Cerebras's.
     pub fn release(self) -> Option<Release> {
         match self {
             Self::HuggingFace | Self::Named(_) => None,
@@ -132,7 +132,7 @@ impl ModelFormat {
         }
     }
 
-    /// Major and minor number of the release, `None` for others.
+    /// Returns the major and minor number of the release, `None` for other formats.
     pub fn version(self) -> Option<(u8, u8)> {
         self.release().map(|release| (release.major, release.minor))
     }
@@ -166,8 +166,8 @@ impl Variant {
 impl FromStr for ModelFormat {
     type Err = Error;
 
-    /// Reads `hf`, `cs-2.9`, `cs-2.9-dpo`, `cs-current` or what a recipe calls a format. `cs-auto` is
-    /// none: what it means stands in the checkpoint.
+    /// Parses `hf`, `cs-2.9`, `cs-2.9-dpo`, `cs-current`, or the name of a format in recipes. Does
+    /// not accept `cs-auto`, whose meaning depends on the checkpoint.
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
             Error::refused(format!("\"{text}\" is not a format"))

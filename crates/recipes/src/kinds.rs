@@ -1,18 +1,18 @@
-//! Keys that all rules take alike: of a model with many layers those of a few are looked at.
+//! Groups keys that all rules treat alike, so that only a few layers of a large model are tried.
 
 use indexmap::IndexMap;
 
-/// Keys, and how many there are of each kind.
+/// Kinds of keys, with the number of keys of each kind.
 ///
-/// Rules have holes for numbers, and no family names one of two digits or more: `layers.10` and
-/// `layers.99` are the same to all of them.
+/// Rules have holes for numbers, and no family names a number of two digits or more. So `layers.10`
+/// and `layers.99` are the same to all of them.
 pub(crate) struct Kinds {
     kinds: IndexMap<String, usize>,
     all: usize,
 }
 
 impl Kinds {
-    /// The kinds of these keys.
+    /// Returns the kinds of these keys.
     pub(crate) fn of(keys: &[String]) -> Self {
         let mut kinds: IndexMap<String, usize> = IndexMap::new();
         for key in keys {
@@ -21,13 +21,13 @@ impl Kinds {
         Self { kinds, all: keys.len() }
     }
 
-    /// Whether any key is.
+    /// Returns whether `is` holds for any key.
     pub(crate) fn any(&self, is: impl Fn(&str) -> bool) -> bool {
         self.kinds.keys().any(|kind| is(kind))
     }
 
-    /// How many keys are known; `None` if it is less than nine tenths of them. As soon as too many
-    /// are unknown, the others don't matter.
+    /// Returns the number of keys for which `knows` holds; `None` if it is less than nine tenths of
+    /// them. Stops as soon as too many are unknown.
     pub(crate) fn known(&self, knows: impl Fn(&str) -> bool) -> Option<usize> {
         let mut unknown = 0;
         for (kind, count) in &self.kinds {
@@ -42,7 +42,7 @@ impl Kinds {
     }
 }
 
-/// A key with `10` in place of each number of two digits or more.
+/// Replaces each number of two digits or more in a key by `10`.
 fn kind(key: &str) -> String {
     let mut kind = String::with_capacity(key.len());
     let mut digits = 0;
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(kinds.known(|kind| kind != "n"), None);
     }
 
-    /// What [`Kinds`] rests on.
+    /// [`Kinds`] relies on this.
     #[test]
     fn no_rule_names_a_number_of_several_digits() {
         for name in families::names() {

@@ -1,5 +1,5 @@
-//! Model families: recipes that turn the state dict and the config of one implementation of a
-//! model into those of another.
+//! Model families: recipes that convert the state dict and the config of one implementation of a
+//! model to those of another.
 
 pub mod adapter;
 pub mod catalog;

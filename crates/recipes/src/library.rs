@@ -1,10 +1,10 @@
-//! Where the files of families come from: they are part of the program (the feature `embedded`), or
-//! are given to it one by one when they are needed, as in the page.
+//! The source of the families' files: embedded in the program (the feature `embedded`), or supplied
+//! one by one when they are needed, as on the page.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-/// What a file of a family is.
+/// The kind of a family's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FamilyFile {
     /// Rules for tensors.
@@ -13,23 +13,23 @@ pub(crate) enum FamilyFile {
     Table,
 }
 
-/// The texts that were given: by what the file is, the place of its family, and its name.
+/// The supplied texts, by kind of file, position of the family, and name.
 type Given = BTreeMap<(FamilyFile, usize, &'static str), &'static str>;
 
 static GIVEN: RwLock<Given> = RwLock::new(BTreeMap::new());
 
-/// The path of a recipe, as [`give`] takes it.
+/// Returns the path of a recipe for [`give`].
 pub fn recipe_path(name: &str) -> String {
     format!("families/{name}.recipe")
 }
 
-/// The path of a family's tables for configs.
+/// Returns the path of a family's config tables for [`give`].
 pub fn table_path(name: &str) -> String {
     format!("configs/{name}.yaml")
 }
 
-/// Gives a file by its path; `place` is the family's place among all of them. A path that is given
-/// again, or means nothing, changes nothing: what a file is once it stays.
+/// Supplies a file by its path; `place` is the family's position among all families. Ignores
+/// unknown paths and those that were supplied before.
 pub fn give(place: usize, path: &str, text: &str) {
     let recipe = path.strip_prefix("families/").and_then(|name| name.strip_suffix(".recipe"));
     let table = path.strip_prefix("configs/").and_then(|name| name.strip_suffix(".yaml"));
@@ -42,11 +42,11 @@ pub fn give(place: usize, path: &str, text: &str) {
         return;
     }
     let mut given = GIVEN.write().unwrap_or_else(PoisonError::into_inner);
-    // There are as many as there are families: they are kept for good, like those that are built in.
+    // Leaked, because there are only as many as there are families and they stay in use.
     given.insert((file, place, name.to_owned().leak()), text.to_owned().leak());
 }
 
-/// Whether a file was given.
+/// Returns whether a file was supplied.
 pub fn has(path: &str) -> bool {
     let own = |(file, _, name): &(FamilyFile, usize, &'static str)| match file {
         FamilyFile::Recipe => recipe_path(name) == path,
@@ -55,7 +55,7 @@ pub fn has(path: &str) -> bool {
     given().keys().any(own)
 }
 
-/// The recipes or the tables that were given, by the places of their families: names and texts.
+/// Returns the names and texts of the supplied recipes or tables, in the order of their families.
 pub(crate) fn all(file: FamilyFile) -> Vec<(&'static str, &'static str)> {
     let given = given();
     let own = given.iter().filter(|((own, ..), _)| *own == file);

@@ -1,9 +1,9 @@
-//! Would it load? What a config says about the keys and shapes of its model, held against what is
-//! there: nothing of it is taken from the recipe that made it.
+//! Checks whether a model would load: compares its keys and shapes with those that the config
+//! implies. Does not use the recipe that converted it.
 //!
-//! Known are: how many layers there are, and so each key of a layer in all of them; which
-//! projections belong together; how many experts there are; the shapes of embeddings, heads, norms,
-//! attention and feed-forward by the sizes that the config has. The rest is counted as not checked.
+//! Checks the number of layers, and that each key of a layer is in all of them; projections that
+//! belong together; the number of experts; the shapes of embeddings, heads, norms, attention and
+//! feed-forward by the sizes in the config. The rest is counted as not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,48 +14,49 @@ use crate::conversion::{model_of, model_section};
 use crate::engine::{State, StateValue};
 use crate::format::ModelFormat;
 
-/// What came of it.
+/// The result of the check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loads {
-    /// Keys that are there and asked for.
+    /// Keys that are expected and present.
     pub found: u64,
-    /// Keys that are asked for.
+    /// Keys that are expected.
     pub expected: u64,
-    /// The first of those that are not there, and how many they are.
+    /// The first missing keys, and the number of all.
     pub missing: (Vec<String>, u64),
-    /// The first of those that are not asked for, and how many they are.
+    /// The first unexpected keys, and the number of all.
     pub unexpected: (Vec<String>, u64),
-    /// Tensors of another shape.
+    /// Tensors with a wrong shape.
     pub misfits: Vec<Misfit>,
-    /// Layers that the config has; `None` if it doesn't say, or the names don't tell layers apart.
+    /// The number of layers in the config; `None` if it is missing, or the keys don't distinguish
+    /// layers.
     pub layers: Option<u64>,
-    /// Tensors whose shapes the config tells.
+    /// Tensors whose shapes were checked.
     pub shapes: u64,
-    /// Tensors whose shapes it doesn't tell.
+    /// Tensors whose shapes the config does not determine.
     pub other_shapes: u64,
-    /// The numbers of the config that were used, as it calls them.
+    /// The keys of the config that were used.
     pub by: BTreeSet<String>,
 }
 
-/// A tensor that has another shape than the config asks for.
+/// A tensor whose shape differs from the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
     /// Its key.
     pub key: String,
-    /// What it has.
+    /// Its shape.
     pub shape: Vec<u64>,
-    /// What is asked for.
+    /// The shape that the config implies.
     pub expected: Vec<u64>,
 }
 
 impl Loads {
-    /// Whether nothing speaks against it.
+    /// Returns whether no problem was found.
     pub fn would(&self) -> bool {
         self.missing.1 == 0 && self.unexpected.1 == 0 && self.misfits.is_empty()
     }
 }
 
-/// Holds the model of a checkpoint against its config.
+/// Compares the model of a checkpoint with its config.
 pub fn check(checkpoint: &Checkpoint, format: ModelFormat, config: &Value) -> Result<Loads> {
     let state = State::of(checkpoint, model_of(checkpoint, format)?)?;
     let Some(section) = model_section(config).as_map() else { return Ok(Loads::default()) };
@@ -67,11 +68,11 @@ pub fn check(checkpoint: &Checkpoint, format: ModelFormat, config: &Value) -> Re
     Ok(loads)
 }
 
-/// What a part of a key is called whose next part is the number of a layer.
+/// Parts of a key that are followed by the number of a layer.
 const LISTS: [&str; 5] = ["layers", "layer", "h", "block", "blocks"];
 /// Keys that only the first layer has.
 const IN_THE_FIRST: [&str; 1] = ["relative_attention_bias"];
-/// Modules that don't do without each other.
+/// Modules that occur only together.
 const TOGETHER: [&[&str]; 5] = [
     &["q_proj", "k_proj", "v_proj"],
     &["proj_q_dense_layer", "proj_k_dense_layer", "proj_v_dense_layer", "proj_output_dense_layer"],
@@ -79,12 +80,13 @@ const TOGETHER: [&[&str]; 5] = [
     &["query", "key", "value"],
     &["ffn.0.linear_layer", "ffn.1.linear_layer"],
 ];
-/// More layers, and experts, than any model has.
+/// Limit on layers and on experts, larger than in any model.
 const MOST: u64 = 100_000;
-/// Keys that are named.
+/// Keys that are listed.
 const NAMED: usize = 100;
 
-/// The keys of the layers of one stack: what stands behind the layer's number, and in which layers.
+/// The keys of the layers in one stack: the rest of the key after the layer's number, with the
+/// layers that have it.
 type Stack<'a> = BTreeMap<&'a str, BTreeSet<u64>>;
 
 fn names(state: &State, config: &Map, loads: &mut Loads) {
@@ -103,7 +105,8 @@ fn names(state: &State, config: &Map, loads: &mut Loads) {
     }
 }
 
-/// The list that a key's layer is in, with its dot, the layer, and what is behind it.
+/// Returns the part of a key before the layer's number, including the dot, the number, and the
+/// rest.
 fn in_layer(key: &str) -> Option<(&str, u64, &str)> {
     let mut at = 0;
     let mut list = false;
@@ -118,21 +121,21 @@ fn in_layer(key: &str) -> Option<(&str, u64, &str)> {
     None
 }
 
-/// How many layers a stack has by the config.
+/// Returns the number of layers of a stack according to the config.
 fn layers(list: &str, stacks: usize, config: &Map, by: &mut BTreeSet<String>) -> Option<u64> {
     let decoder = list.split('.').any(|part| part == "decoder");
     let encoder = list.split('.').any(|part| part == "encoder");
     let names: &[&str] = match (encoder, decoder, stacks) {
         (true, _, 2) => &["encoder_num_hidden_layers", "num_layers"],
         (_, true, 2) => &["decoder_num_hidden_layers", "num_decoder_layers"],
-        // Of several stacks nothing says which the number is about.
+        // With several stacks, the number may refer to any of them.
         (.., 2..) => return None,
         _ => &["num_hidden_layers", "n_layer", "n_layers", "num_layers"],
     };
     number(config, names, by).filter(|layers| (1..=MOST).contains(layers))
 }
 
-/// Each key of a layer is in all of them, and in no more.
+/// Checks that each key of a layer is in all layers, and in no others.
 fn each_layer(list: &str, stack: &Stack<'_>, layers: u64, loads: &mut Loads) {
     for (rest, found) in stack {
         for layer in found.range(layers..) {
@@ -146,12 +149,13 @@ fn each_layer(list: &str, stack: &Stack<'_>, layers: u64, loads: &mut Loads) {
     }
 }
 
-/// What goes together is there together; in no layer if it is missing in all.
+/// Checks that modules that belong together are complete. Modules that are missing in all layers
+/// are reported, too.
 fn together(list: &str, stack: &Stack<'_>, layers: u64, loads: &mut Loads) {
     let mut wanted = BTreeSet::new();
     for rest in stack.keys() {
         let Some(module) = rest.strip_suffix(".weight") else { continue };
-        // A gate has the layer that it gates.
+        // A gate belongs to the layer that it gates.
         let module = module.strip_suffix("_for_glu").unwrap_or(module);
         for set in TOGETHER {
             let parents = set.iter().filter_map(|name| {
@@ -170,7 +174,7 @@ fn together(list: &str, stack: &Stack<'_>, layers: u64, loads: &mut Loads) {
     }
 }
 
-/// Experts that have keys of their own are as many as the config says.
+/// Checks that the number of experts with keys of their own is that of the config.
 fn experts(list: &str, stack: &Stack<'_>, config: &Map, loads: &mut Loads) {
     let mut found: BTreeMap<(String, &str), BTreeSet<u64>> = BTreeMap::new();
     for rest in stack.keys() {
@@ -197,7 +201,7 @@ fn experts(list: &str, stack: &Stack<'_>, config: &Map, loads: &mut Loads) {
     }
 }
 
-/// The sizes of a model, as far as its config has them.
+/// The sizes of a model in its config.
 struct Sizes {
     hidden: u64,
     words: Option<u64>,
@@ -235,11 +239,12 @@ impl Sizes {
         })
     }
 
-    /// The shape of a module's weight; `None` if the config or the name doesn't tell.
+    /// Returns the shape of a module's weight; `None` if the config or the name does not determine
+    /// it.
     fn weight(&self, module: &str) -> Option<Vec<Option<u64>>> {
         let hidden = Some(self.hidden);
         let (parent, name) = module.rsplit_once('.').unwrap_or(("", module));
-        // Heads have layers of this name, too, of other sizes.
+        // Heads also have layers of this name, with other sizes.
         let feeds = |end| in_layer(module).is_some() && parent.ends_with(end);
         Some(match name {
             "embed_tokens" | "wte" | "word_embeddings" | "embed_in" | "lm_head" | "embed_out" => {
@@ -308,7 +313,7 @@ fn expected(key: &str, tensor: &Tensor, sizes: &Sizes) -> Option<Vec<u64>> {
     plain.then(|| shape.into_iter().collect()).flatten()
 }
 
-/// A number of the config, by the first of these names that it has.
+/// Returns a number of the config by the first of these names that it has.
 fn number(config: &Map, names: &[&str], by: &mut BTreeSet<String>) -> Option<u64> {
     names.iter().find_map(|name| {
         let mut parts = name.split('.');
@@ -391,7 +396,7 @@ mod tests {
         let found = without("layers.1.self_attn.q_proj");
         assert_eq!(found.missing.0, ["model.layers.1.self_attn.q_proj.weight"]);
         assert_eq!((found.found, found.expected), (16, 17));
-        // In no layer: only what goes with it tells.
+        // Missing in all layers: detected only by the modules that belong to it.
         assert_eq!(without("k_proj").missing.0.len(), 2);
         assert_eq!(without("layers.1.").missing.1, 8);
         let more = loads(&keys(), &CONFIG.replace("layers: 2", "layers: 1"));

@@ -1,9 +1,9 @@
-//! Folding LoRA: the product of two thin matrices beside a weight is added to it.
+//! Folds LoRA: adds the product of two thin matrices to a weight.
 //!
-//! For a module with `lora_A` `[r, in]` and `lora_B` `[out, r]` the weight becomes
-//! `weight + (lora_B @ lora_A) * (alpha / r)`, for an embedding its transpose is added. `r` is seen
-//! from the matrices, `alpha` stands in the config (`model.lora_params`): a group, or a list of
-//! groups, each about the modules whose classes it names.
+//! For a module with `lora_A` `[r, in]` and `lora_B` `[out, r]`, the weight becomes `weight +
+//! (lora_B @ lora_A) * (alpha / r)`; for an embedding, the transpose is added. `r` follows from the
+//! matrices. `alpha` is in the config (`model.lora_params`), which is a group or a list of groups,
+//! each for the modules whose classes it names.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::engine::{Assembly, State, StateValue};
 use crate::format::ModelFormat;
 use crate::view::View;
 
-/// What folding made.
+/// The result of folding.
 #[derive(Debug)]
 pub struct FoldedLora {
     /// The checkpoint: the model alone, without the thin matrices.
@@ -26,11 +26,11 @@ pub struct FoldedLora {
     pub config: Value,
     /// The weights that were changed.
     pub weights: Vec<String>,
-    /// What the user should know.
+    /// Messages for the user.
     pub notes: Vec<String>,
 }
 
-/// Folds LoRA into the weights of one of Cerebras's checkpoints.
+/// Folds LoRA into the weights of a Cerebras checkpoint.
 pub fn fold(source: &Checkpoint, config: &Value) -> Result<FoldedLora> {
     let groups = groups(config)?;
     let state = State::of(source, model_of(source, ModelFormat::CURRENT)?)?;
@@ -72,17 +72,17 @@ pub fn fold(source: &Checkpoint, config: &Value) -> Result<FoldedLora> {
     Ok(FoldedLora { checkpoint: assembly.finish(root)?, config, weights, notes })
 }
 
-/// How a product is added.
+/// Options for adding a product.
 pub(crate) struct MergeOptions {
-    /// What it is multiplied by.
+    /// The factor of the product.
     pub(crate) scale: f64,
-    /// Its transpose is added.
+    /// Whether its transpose is added.
     pub(crate) transposed: bool,
-    /// What is rounded.
+    /// How the result is rounded.
     pub(crate) rounding: Rounding,
 }
 
-/// The weight with the product added.
+/// Returns the weight with the product added.
 pub(crate) fn added(
     weight: &Tensor,
     first: &Tensor,
@@ -152,8 +152,8 @@ fn groups(config: &Value) -> Result<Vec<LoraGroup>> {
         .collect()
 }
 
-/// The alpha of the first group that is about a module. Which classes a module is of is known from
-/// its name only; where that leaves a doubt that matters, it is refused.
+/// Returns the alpha of the first group that applies to a module. Classes are recognised by the
+/// module's name only; if that is ambiguous and the groups differ, returns an error.
 fn alpha(groups: &[LoraGroup], module: &str, rank: u64) -> Result<f64> {
     let ranked: Vec<&LoraGroup> =
         groups.iter().filter(|group| group.rank.is_none_or(|own| own == rank)).collect();
@@ -173,7 +173,7 @@ fn alpha(groups: &[LoraGroup], module: &str, rank: u64) -> Result<f64> {
     }
 }
 
-/// Whether a module of this class is the one named, or holds it.
+/// Returns whether a module of this class is the given one or contains it.
 fn is_on_path(class: &str, module: &str) -> bool {
     match class {
         "Linear" => !module.contains("embedding"),
@@ -199,7 +199,7 @@ fn check_partner(state: &State, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// The config of the folded model.
+/// Returns the config of the folded model.
 fn without_lora(config: &Value, embeddings: bool) -> (Value, Vec<String>) {
     let mut config = config.clone();
     let mut notes = Vec::new();

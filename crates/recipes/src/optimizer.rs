@@ -1,8 +1,7 @@
-//! An optimizer's moments, carried through the renames and permutations of the parameters that they
-//! belong to.
+//! Converts an optimizer's moments with the renames and permutations of their parameters.
 //!
-//! A moment has the shape of its parameter, so what moves the elements of the one moves those of the
-//! other. What computes (a scale, a sum, rows of padding) is refused, by name.
+//! A moment has the shape of its parameter, so operations that move elements apply to both.
+//! Operations that compute (a scale, a sum, rows of padding) are refused, with the key.
 
 use std::collections::HashMap;
 
@@ -13,7 +12,7 @@ use statelens_checkpoint::{
 
 use crate::engine::{self, Assembly, Move, State, StateValue};
 
-/// What stands in for the moments of what is no parameter.
+/// The placeholder for moments of tensors that are not parameters.
 const NO_MOMENTS: &str = "this is not a parameter";
 
 /// The state of an optimizer, by the parameters of the source.
@@ -21,30 +20,30 @@ const NO_MOMENTS: &str = "this is not a parameter";
 pub(crate) struct Optimizer {
     /// The whole dict.
     dict: ValueId,
-    /// For each parameter its number or name in `state`, and its group.
+    /// The number or name in `state` of each parameter, and its group.
     parameters: IndexMap<String, (DictKey, usize)>,
-    /// Each group's dict.
+    /// The dict of each group.
     groups: Vec<ValueId>,
 }
 
-/// The names that the new checkpoint has for things, and where they came from.
+/// The moments with their new keys, and the origin of these.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
-    /// What moments of one kind have become.
+    /// The converted moments of one kind.
     pub(crate) state: State,
-    /// What became of which keys, step after step.
+    /// The old and new keys of each rule that was applied, step by step.
     pub(crate) steps: Vec<Vec<Move>>,
 }
 
-/// The state of an optimizer beside the model.
+/// Returns the state of the optimizer in a checkpoint.
 pub(crate) fn dict(source: &Checkpoint) -> Option<ValueId> {
     let names = ["optimizer", "optimizer_state_dict", "optimizer_state"];
     names.iter().find_map(|name| engine::dict(source, source.root(), name))
 }
 
 impl Optimizer {
-    /// Finds out which state belongs to which parameter. `left_out` are keys of the model that the
-    /// recipe drops: buffers, or what another key is, too.
+    /// Matches states with parameters. `left_out` are keys of the model that the recipe drops:
+    /// buffers, or duplicates of another key.
     pub(crate) fn of(
         source: &Checkpoint,
         model: &State,
@@ -112,7 +111,8 @@ impl Optimizer {
         Ok(Self { dict, parameters, groups })
     }
 
-    /// Carries everything over: `carry` does to a state dict of moments what was done to the model.
+    /// Converts the whole state. `carry` applies the conversion of the model to a state dict of
+    /// moments.
     pub(crate) fn carried(
         &self,
         source: &Checkpoint,
@@ -145,7 +145,7 @@ impl Optimizer {
             came.get_or_insert(from);
         }
         let came = came.ok_or_else(|| Error::refused("the optimizer's state holds no moments"))?;
-        // One parameter under two keys has one state.
+        // One parameter with two keys has one state.
         let mut kept: Vec<Tensor> = Vec::new();
         new.retain(|key, _| {
             let Some(tensor) = first.get(key) else { return true };
@@ -156,15 +156,15 @@ impl Optimizer {
         self.assemble(source, &new, &came, &others, assembly)
     }
 
-    /// The moments of each name as a state dict of the model's keys, and what else is kept for a
-    /// parameter.
+    /// Returns the moments of each kind as a state dict with the model's keys, and the other values
+    /// of each parameter.
     fn states(&self, source: &Checkpoint, model: &State) -> Result<(Moments, Others)> {
         let state = engine::dict(source, self.dict, "state")
             .ok_or_else(|| Error::refused("the optimizer's dict has no `state`"))?;
         let Value::Dict(states) = source.value(state) else {
             return Err(Error::refused("the optimizer's `state` is not a dict"));
         };
-        // Numbers are texts in HDF5.
+        // In HDF5, numbers are stored as texts.
         let states = states.entries.iter();
         let by_key: HashMap<String, ValueId> =
             states.map(|(key, id)| (key.to_string(), source.resolve(*id))).collect();
@@ -201,7 +201,7 @@ impl Optimizer {
             let mut state = State::default();
             for (key, item) in model.iter() {
                 let item = match item {
-                    // The same tensor under another key has its moments.
+                    // Another key of the same tensor has its moments.
                     StateValue::Tensor(tensor, _) => {
                         let own = of.get(key).or_else(|| of.get(self.twin(model, key, tensor)?));
                         let none = || Layout::Missing(NO_MOMENTS.into());
@@ -220,7 +220,7 @@ impl Optimizer {
         Ok((all, others))
     }
 
-    /// The parameter that is the same tensor under another key.
+    /// Returns the parameter that is the same tensor under another key.
     fn twin(&self, model: &State, key: &str, tensor: &Tensor) -> Option<&str> {
         if self.parameters.contains_key(key) {
             return None;
@@ -239,7 +239,7 @@ impl Optimizer {
     ) -> Result<ValueId> {
         let mut states = Vec::new();
         let mut groups: Vec<Vec<(usize, &str)>> = vec![Vec::new(); self.groups.len()];
-        // Numbers go up group by group, as torch gives them.
+        // As in torch, numbers increase group by group.
         let mut by_group: Vec<Vec<&str>> = vec![Vec::new(); self.groups.len()];
         for key in new.keys() {
             by_group[self.group_of(key, came)?].push(key);
@@ -292,7 +292,7 @@ impl Optimizer {
         assembly.value(Value::Dict(Dict { entries, ..Dict::default() }))
     }
 
-    /// The group of all that a new parameter is made of.
+    /// Returns the group of the parameters that a new parameter is made of.
     fn group_of(&self, key: &str, came: &IndexMap<String, IndexSet<String>>) -> Result<usize> {
         let from = came.get(key).into_iter().flatten();
         let groups: IndexSet<usize> =
@@ -305,7 +305,8 @@ impl Optimizer {
         }
     }
 
-    /// What isn't a moment, such as `step`: of several parameters it has to be the same.
+    /// Returns values other than moments, such as `step`. They must be the same for all parameters
+    /// that are combined.
     fn kept(
         &self,
         source: &Checkpoint,
@@ -333,7 +334,7 @@ impl Optimizer {
 type Moments = Vec<(String, State)>;
 type Others = HashMap<String, Vec<(String, ValueId)>>;
 
-/// Whether the model is in files that don't keep the order of its parameters.
+/// Returns whether the model's files do not keep the order of its parameters.
 fn is_sorted(source: &Checkpoint, model: &State) -> bool {
     let tensors = model.iter().filter_map(|(_, item)| match item {
         StateValue::Tensor(tensor, _) => Some(tensor),
@@ -349,7 +350,7 @@ fn is_sorted(source: &Checkpoint, model: &State) -> bool {
     })
 }
 
-/// The model's parameters in order, where the optimizer only numbers them.
+/// Returns the model's parameters in order, if the optimizer only numbers them.
 fn in_order(model: &State, left_out: &[String], count: usize) -> Result<Vec<String>> {
     let all = |but: &[String]| {
         let mut found: Vec<(&str, &Tensor)> = Vec::new();
@@ -376,13 +377,13 @@ fn in_order(model: &State, left_out: &[String], count: usize) -> Result<Vec<Stri
     }
 }
 
-/// One tensor under two keys.
+/// Returns whether two keys have the same tensor.
 fn is_same(one: &Tensor, other: &Tensor) -> bool {
     let stored = matches!(one.layout, Layout::Span(_) | Layout::Strided(_) | Layout::Chunked(_));
     stored && one.shape == other.shape && one.layout == other.layout
 }
 
-/// For each key of the end, the keys of the beginning that it is made of.
+/// Returns, for each final key, the initial keys that it is made of.
 fn origins(steps: &[Vec<Move>]) -> IndexMap<String, IndexSet<String>> {
     let mut before: Option<IndexMap<String, IndexSet<String>>> = None;
     for step in steps {
@@ -405,12 +406,12 @@ fn origins(steps: &[Vec<Move>]) -> IndexMap<String, IndexSet<String>> {
     before.unwrap_or_default()
 }
 
-/// Whether nothing was a parameter.
+/// Returns whether the tensor was not a parameter.
 fn is_none(layout: &Layout) -> bool {
     matches!(layout, Layout::Missing(why) if *why == *NO_MOMENTS)
 }
 
-/// Whether a part of it was none.
+/// Returns whether any part of the tensor was not a parameter.
 fn holds_none(layout: &Layout) -> bool {
     match layout {
         Layout::Missing(_) => is_none(layout),
@@ -445,7 +446,7 @@ fn list(source: &Checkpoint, id: ValueId) -> Vec<ValueId> {
     }
 }
 
-/// A number or name of `params`, as `state` has it for a key.
+/// Converts a number or name in `params` to a key of `state`.
 fn key_of(value: &Value) -> Result<DictKey> {
     match value {
         Value::Int(number) => Ok(DictKey::Int(number.clone())),

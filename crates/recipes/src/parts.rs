@@ -1,4 +1,4 @@
-//! A model in several folders, as one checkpoint.
+//! Combines a model in several folders into one checkpoint.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use statelens_checkpoint::{
     Result, Value, ValueId,
 };
 
-/// A checkpoint whose top level has the checkpoint of each folder under the folder's name.
+/// Returns a checkpoint with an entry per folder, under the folder's name.
 ///
-/// The first file of each set is the one that `open` opens; files keep their sources, so that
-/// tensors of all parts are read as ever.
+/// The first file of each set is the one that `open` opens. Files keep their sources, so that
+/// tensors of all parts can be read as usual.
 pub fn together(
     parts: Vec<(String, FileSet)>,
     limits: &Limits,
@@ -20,7 +20,7 @@ pub fn together(
     let mut all = FileSet::default().within(limits);
     for (name, files) in parts {
         let main = files.main()?;
-        // Behind as many files as there are already: so spans of all have their own.
+        // Preceded by placeholders for the files of earlier parts, so that file ids stay unique.
         let before = all.count();
         let mut shifted = FileSet::default().within(limits);
         if let Some(scratch) = files.scratch() {
@@ -39,7 +39,7 @@ pub fn together(
     joined.finish(all)
 }
 
-/// As [`together`], of several files of one set, which keep their ids.
+/// Combines files as [`together`] does, but from one set, whose files keep their ids.
 pub fn of_set(
     files: &FileSet,
     parts: &[(String, FileId)],

@@ -1,5 +1,5 @@
-//! What a conversion finds out by itself: which format a checkpoint is in, which model it is of,
-//! which configs belong to each step, and what the output is called.
+//! Determines what the user did not specify: the format and the model of a checkpoint, the configs
+//! for each step, and the names of the output.
 
 use statelens_checkpoint::{Checkpoint, Error, Result};
 
@@ -9,27 +9,27 @@ use crate::format::{Release, Variant};
 use crate::language::Recipe;
 use crate::{ModelFormat, families, recognise};
 
-/// What there is to go by.
+/// The evidence for recognising a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Clues<'a> {
     /// The checkpoint.
     pub checkpoint: &'a Checkpoint,
     /// Its config.
     pub config: Option<&'a Value>,
-    /// What the config may be of.
+    /// The models that the config may describe.
     pub guesses: &'a [Guess],
-    /// Keys count as [`unwrapped`](crate::conversion::unwrapped) leaves them.
+    /// Whether keys are compared as [`unwrapped`](crate::conversion::unwrapped) returns them.
     pub unwrap: bool,
-    /// It was put together of several files, as no release of Cerebras's is: a `model` in it is
-    /// Hugging Face's.
+    /// Whether it was combined from several files, which no Cerebras release writes: then a state
+    /// `model` is Hugging Face's.
     pub of_trainer: bool,
-    /// The folders of a model of several parts, which it was put together of.
+    /// The folders that a model of several parts was combined from.
     pub parts: &'a [String],
 }
 
 impl Clues<'_> {
-    /// The format that the checkpoint is in. `asked` is what the user says of it: `cs-auto` is the
-    /// release that it says itself, or its config.
+    /// Returns the format of the checkpoint. `asked` is the user's choice: `cs-auto` is the release
+    /// that the checkpoint or its config names.
     pub fn source(&self, asked: Option<&str>, target: ModelFormat) -> Result<ModelFormat> {
         let cerebras = !self.of_trainer && recognise::is_cerebras(self.checkpoint);
         match asked {
@@ -55,7 +55,7 @@ impl Clues<'_> {
         }
     }
 
-    /// A release as the config says that it is laid out, which the checkpoint doesn't.
+    /// Adds the layout of the release, which only the config has.
     fn variant(&self, format: ModelFormat) -> ModelFormat {
         let of_config = self.guesses.iter().find_map(|guess| guess.format.release());
         match (format, of_config) {
@@ -66,10 +66,10 @@ impl Clues<'_> {
         }
     }
 
-    /// The model that the config names, if its rules are about the keys; of several, the first whose
-    /// config can be converted.
+    /// Returns the model that the config names, if its rules match the keys; of several, the first
+    /// whose config can be converted.
     pub fn model(&self, format: ModelFormat, target: ModelFormat) -> Result<String> {
-        // Else a lack of it would pass for a model that nothing knows.
+        // Otherwise, a lack of memory would look like an unknown model.
         self.checkpoint.room(4_000)?;
         let named = |format: ModelFormat| !format.is_hf() && !format.is_cerebras();
         if named(format) || named(target) {
@@ -100,7 +100,7 @@ impl Clues<'_> {
             .filter(|guess| guess.known == best)
             .map(|guess| &*guess.family)
             .collect();
-        // Where the keys are the same, with its head is what a model mostly is.
+        // If the keys are the same, the model with a head is the more common one.
         let whole = |name: &&str| {
             name.strip_suffix("-headless").is_none_or(|whole| !first.contains(&whole))
         };
@@ -133,7 +133,8 @@ impl Clues<'_> {
         }
     }
 
-    /// The recipe between two formats, of which one is neither Hugging Face's nor Cerebras's.
+    /// Returns the recipe between two formats, one of which is neither Hugging Face's nor
+    /// Cerebras's.
     fn layout(&self, format: ModelFormat, target: ModelFormat) -> Result<String> {
         let config = self.config.unwrap_or(&Value::Null);
         let found = recognise::between(self.checkpoint, config, format, target);
@@ -156,14 +157,14 @@ impl Clues<'_> {
     }
 }
 
-/// The folders in which Hugging Face has a model of several parts, if all that a family has are there.
+/// Returns the folders of a Hugging Face model of several parts, if all folders of a family exist.
 pub fn parts_in(has: &dyn Fn(&str) -> bool) -> Vec<String> {
     let recipes = families::names().filter_map(|name| families::find(name).ok());
     let mut all = recipes.map(|recipe| folders(&recipe));
     all.find(|parts| !parts.is_empty() && parts.iter().all(|part| has(part))).unwrap_or_default()
 }
 
-/// The folders that a model of several parts has at Hugging Face.
+/// Returns the folders that a model of several parts has at Hugging Face.
 pub fn folders(recipe: &Recipe) -> Vec<String> {
     let releases = recipe.blocks.iter().flat_map(|block| block.right.iter().copied());
     let mut found = Vec::new();
@@ -177,7 +178,8 @@ pub fn folders(recipe: &Recipe) -> Vec<String> {
     found
 }
 
-/// The formats of a recipe that are neither Cerebras's nor Hugging Face's, nor in files of ranks.
+/// Returns the formats of a recipe that are neither Cerebras's nor Hugging Face's and don't have a
+/// file per rank.
 pub fn layouts(recipe: &Recipe) -> Vec<ModelFormat> {
     let blocks = recipe.blocks.iter().filter(|block| block.ranks.is_none());
     let mut all: Vec<ModelFormat> =
@@ -188,7 +190,7 @@ pub fn layouts(recipe: &Recipe) -> Vec<ModelFormat> {
     all
 }
 
-/// The only family with such a layout of a release, as `cs-2.9-dpo`.
+/// Returns the only family with such a layout of a release, as in `cs-2.9-dpo`.
 fn of_variant(format: ModelFormat, target: ModelFormat) -> Option<String> {
     let plain =
         |format: ModelFormat| format.release().is_none_or(|own| own.variant == Variant::Plain);
@@ -202,8 +204,8 @@ fn of_variant(format: ModelFormat, target: ModelFormat) -> Option<String> {
     found.next().filter(|_| found.next().is_none()).map(str::to_owned)
 }
 
-/// The steps from one format to another with the configs of both sides, and the new config; there
-/// is none of a model that only the user's recipe knows.
+/// Returns the steps from one format to another with the configs of both sides, and the new config,
+/// which is `None` for a model that only the user's recipe supports.
 pub fn stages(
     recipe: &Recipe,
     model: &str,
@@ -224,14 +226,14 @@ pub fn stages(
         });
         return Ok((stages.collect(), Some(converted)));
     }
-    // A recipe of the user's: what it asks of the configs it finds in the one that is there.
+    // A recipe of the user's reads both sides' values from the available config.
     let config = config.cloned().unwrap_or(Value::Null);
     let way = route(recipe, leg.from, leg.to)?;
     let stage = |leg| LegConfigs { leg, left: config.clone(), right: config.clone() };
     Ok((way.into_iter().map(stage).collect(), None))
 }
 
-/// The name of a file without its extensions: those that are letters only.
+/// Returns the name of a file without its extensions (those that consist of letters).
 pub fn stem(name: &str) -> &str {
     let mut name = name;
     while let Some((stem, extension)) = name.rsplit_once('.') {

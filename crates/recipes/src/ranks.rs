@@ -1,5 +1,5 @@
-//! Checkpoints in a file for each rank of tensor parallelism: their keys are `RANK/KEY`, and `/`
-//! stands between the keys of dicts in dicts.
+//! Checkpoints with a file for each rank of tensor parallelism. Their keys are `RANK/KEY`; `/`
+//! separates the keys of nested dicts.
 
 use indexmap::IndexMap;
 use statelens_checkpoint::{
@@ -9,17 +9,17 @@ use statelens_checkpoint::{
 use crate::engine::{Assembly, State, StateValue};
 use crate::language::{Ranks, Recipe, RuleBlock, Scalar};
 
-/// More ranks than anybody trains a layer on.
+/// Limit on ranks, larger than any in practice.
 pub const MOST: usize = 4096;
-/// Dicts in dicts that are looked into.
+/// Limit on the nesting of dicts.
 const MOST_DEPTH: usize = 16;
 
-/// The files of ranks that a recipe's block is about.
+/// Returns the blocks of a recipe that have a file per rank.
 pub fn of(recipe: &Recipe) -> impl Iterator<Item = (&RuleBlock, &Ranks)> {
     recipe.blocks.iter().filter_map(|block| Some((block, block.ranks.as_ref()?)))
 }
 
-/// The tensors of all ranks, from a checkpoint whose top level has one dict for each rank, in order.
+/// Reads the tensors of all ranks from a checkpoint whose root has one dict per rank, in order.
 pub(crate) fn read(source: &Checkpoint) -> Result<(State, u64)> {
     let Value::Dict(root) = source.value(source.resolve(source.root())) else {
         return Err(Error::refused("there is no file for each rank"));
@@ -30,7 +30,7 @@ pub(crate) fn read(source: &Checkpoint) -> Result<(State, u64)> {
         open.push((rank.to_string(), source.resolve(*id), 0));
     }
     let ranks = open.len() as u64;
-    // The first comes first: what is open is a stack.
+    // The stack is filled in reverse, so that the first rank is visited first.
     while let Some((path, id, depth)) = open.pop() {
         if let Some((_, tensor)) = source.tensor_of(id) {
             state.set(path, StateValue::Tensor(tensor.clone(), Some(id)));
@@ -57,7 +57,7 @@ pub(crate) fn read(source: &Checkpoint) -> Result<(State, u64)> {
     Ok((state, ranks))
 }
 
-/// A checkpoint for each rank, with the name of its file.
+/// Returns a checkpoint per rank, with the name of its file.
 pub(crate) fn write(
     source: &Checkpoint,
     state: &State,
@@ -99,7 +99,7 @@ pub(crate) fn write(
     }
 }
 
-/// Dicts in dicts, by their keys.
+/// Nested dicts, by key.
 #[derive(Default)]
 struct DictTree {
     branches: IndexMap<String, DictBranch>,
@@ -130,7 +130,7 @@ impl DictTree {
         }
     }
 
-    /// Goes as deep as [`DictTree::put`] lets it grow.
+    /// Adds the entries to a builder. Recurses; [`DictTree::put`] bounds the depth.
     fn entries(self, builder: &mut Builder) -> Result<Vec<(DictKey, ValueId)>> {
         let mut entries = Vec::with_capacity(self.branches.len());
         for (key, branch) in self.branches {

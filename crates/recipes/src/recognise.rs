@@ -1,4 +1,4 @@
-//! Which family a checkpoint is of, from its keys.
+//! Recognises the family of a checkpoint by its keys.
 
 use statelens_checkpoint::{Checkpoint, Value};
 
@@ -11,36 +11,37 @@ use crate::kinds::Kinds;
 use crate::language::{ConfigSide, RuleBlock};
 use crate::optimizer;
 
-/// A family whose keys these may be.
+/// A possible family of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guess {
     /// The family.
     pub family: String,
-    /// Keys that its rules are about.
+    /// The number of keys that its rules match.
     pub known: usize,
-    /// All keys.
+    /// The number of all keys.
     pub keys: usize,
 }
 
-/// Whether it looks like one of Cerebras's: a state `model` beside others, or alone.
+/// Returns whether it looks like a Cerebras checkpoint: it has a state `model`.
 pub fn is_cerebras(checkpoint: &Checkpoint) -> bool {
     engine::dict(checkpoint, checkpoint.root(), "model")
         .is_some_and(|model| matches!(checkpoint.value(model), Value::Dict(_)))
 }
 
-/// Whether its state `model` has the keys of one of Hugging Face's models, as a training loop in plain PyTorch saves
-/// it: no release is named in it, and more of the keys are known as Hugging Face's than as Cerebras's.
+/// Returns whether its state `model` has the keys of a Hugging Face model, as a plain PyTorch
+/// training loop saves it: it names no release, and more of its keys match Hugging Face's than
+/// Cerebras's.
 pub fn is_training_state(checkpoint: &Checkpoint, unwrap: bool) -> bool {
     let known = |hf| by_keys(checkpoint, hf, unwrap).first().map_or(0, |guess| guess.known);
     is_cerebras(checkpoint) && release(checkpoint).is_none() && known(true) > known(false)
 }
 
-/// Whether it has the state of an optimizer.
+/// Returns whether it has the state of an optimizer.
 pub fn has_optimizer(checkpoint: &Checkpoint) -> bool {
     optimizer::dict(checkpoint).is_some()
 }
 
-/// The release that wrote one of Cerebras's checkpoints, if it says so.
+/// Returns the release that wrote a Cerebras checkpoint, if it is recorded.
 pub fn release(checkpoint: &Checkpoint) -> Option<ModelFormat> {
     let list = engine::dict(checkpoint, checkpoint.root(), engine::METADATA)?;
     let Value::List(list) = checkpoint.value(list) else { return None };
@@ -49,7 +50,7 @@ pub fn release(checkpoint: &Checkpoint) -> Option<ModelFormat> {
     ModelFormat::of_version(&text.to_lossy())
 }
 
-/// The keys of the model; with `unwrap`, as [`unwrapped`] leaves them.
+/// Returns the keys of the model; with `unwrap`, as [`unwrapped`] returns them.
 pub fn keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<String> {
     let format = if hf { ModelFormat::HuggingFace } else { ModelFormat::CURRENT };
     let Ok(state) = model_of(checkpoint, format).and_then(|model| State::of(checkpoint, model))
@@ -60,8 +61,8 @@ pub fn keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<String> {
     state.keys().map(plain).collect()
 }
 
-/// The families that know the most of the keys, the best first; those that know less than nine
-/// tenths of them are left out. With `unwrap`, of the keys as [`unwrapped`] leaves them.
+/// Returns the families that match at least nine tenths of the keys, the best first. With `unwrap`,
+/// compares the keys as [`unwrapped`] returns them.
 pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
     let keys = keys(checkpoint, hf, unwrap);
     if keys.is_empty() {
@@ -82,17 +83,17 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
     guesses
 }
 
-/// Whether the keys of a block's side tell a family. Cerebras's checkpoint holds all parts of a model,
-/// so that the rules for each are about all keys; at Hugging Face a part's keys are those of another
-/// family, and so are those of a model that is trained by DPO.
+/// Returns whether the keys on a side of a block identify a family. Cerebras's checkpoint holds all
+/// parts of a model, so the rules for each cover all keys. At Hugging Face, a part has the keys of
+/// another family, and so has a model that is trained by DPO.
 pub(crate) fn tells(block: &RuleBlock, hf: bool) -> bool {
     (!hf || block.component.is_none() && block.base.is_none())
         && block.left.iter().any(|format| format.is_hf())
         && block.right.iter().any(|format| format.is_cerebras())
 }
 
-/// The families of several parts whose folders these are, whose rules know the most of the keys below
-/// each, the best first.
+/// Returns the families whose parts have these folders, ordered by how many keys in the folders
+/// their rules match.
 pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: ModelFormat) -> Vec<Guess> {
     let leg = Leg { from: ModelFormat::HuggingFace, to: target };
     let part = |name: &str| {
@@ -123,9 +124,9 @@ pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: ModelFormat) 
     guesses
 }
 
-/// The format that a checkpoint is in, if it is one between which and Hugging Face's a recipe leads and
-/// that is neither Cerebras's nor in files of ranks: its rules name some keys of the model that the
-/// config says it is, or all keys where the config says nothing.
+/// Returns the format of a checkpoint, if a recipe converts between it and Hugging Face and it is
+/// neither Cerebras's nor has a file per rank. The recipe's rules must match some keys of the model
+/// that the config names, or all keys if the config names none.
 pub fn layout(checkpoint: &Checkpoint, config: Option<&config::Value>) -> Option<ModelFormat> {
     let keys = keys(checkpoint, true, false);
     let kind = config.and_then(model_type);
@@ -144,14 +145,14 @@ pub fn layout(checkpoint: &Checkpoint, config: Option<&config::Value>) -> Option
     })
 }
 
-/// What Hugging Face's config calls the model.
+/// Returns the `model_type` of Hugging Face's config.
 fn model_type(config: &config::Value) -> Option<&str> {
     config.as_map()?.get("model_type")?.as_str()
 }
 
-/// The families with a step between these formats, of which one is neither Cerebras's nor Hugging
-/// Face's, whose rules name some of the keys: those first that are about what the config calls the
-/// model, and of these the ones that name the most.
+/// Returns the families with a step between these formats, one of which is neither Cerebras's nor
+/// Hugging Face's, whose rules match some of the keys. Families of the config's `model_type` come
+/// first, then those that match the most keys.
 pub fn between(
     checkpoint: &Checkpoint,
     config: &config::Value,

@@ -1,8 +1,8 @@
-//! Views of tensors: what a recipe does with elements without reading one.
+//! Views of tensors, which allow recipes to move elements without reading them.
 //!
-//! A [`View`] is a storage, a first element and axes; an axis is one or more strides, so that
-//! splitting and joining axes, transposing and cutting need no copy. Views of views are one view;
-//! what ends up contiguous in a file ends up a span of it.
+//! A [`View`] is a storage, an offset and axes. An axis is one or more strides, so that splitting
+//! and joining axes, transposing and slicing need no copy. Views of views are one view; a view that
+//! is contiguous in a file becomes a span of it.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use statelens_checkpoint::{
     Tensor, contiguous_strides,
 };
 
-/// A tensor as it is seen through operations that only move elements.
+/// A tensor after operations that only move elements.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// Dtype, byte order and what else isn't about places.
+    /// Dtype, byte order and other properties that do not depend on the position of elements.
     like: Tensor,
     storage: Arc<Layout>,
-    /// The storage's length in elements, and its shape if it has one.
+    /// The storage's length in elements.
     storage_numel: u64,
     offset: u64,
     axes: Vec<AxisStrides>,
 }
 
-/// Strides of an axis, the longest first: lengths and steps, in elements.
+/// The strides of an axis, the longest first: lengths and steps, in elements.
 type AxisStrides = Vec<(u64, i64)>;
 
 impl View {
-    /// The tensor itself.
+    /// Returns a view of the whole tensor.
     pub fn of(tensor: &Tensor) -> Result<Self> {
         let plain = !matches!(tensor.stored, DType::Blocks(_)) && tensor.quantizer.is_none();
         if !plain {
@@ -36,7 +36,7 @@ impl View {
         }
         let numel = tensor.numel().ok_or_else(too_large)?;
         let strides = contiguous_strides(&tensor.shape).ok_or_else(too_large)?;
-        // The whole of a storage of one part is the part in another shape.
+        // The whole of a single-part storage is that part in another shape.
         if let Layout::Strided(Strided { storage, offset: 0, strides: own, .. }) = &tensor.layout
             && let Layout::Concat(Concat { parts, .. }) = &**storage
             && let [part] = &parts[..]
@@ -67,17 +67,17 @@ impl View {
         Ok(Self { storage, storage_numel, offset, axes: axes.collect(), like }.renewed())
     }
 
-    /// The dtype.
+    /// Returns the dtype.
     pub fn dtype(&self) -> &DType {
         &self.like.dtype
     }
 
-    /// The length of each dimension.
+    /// Returns the length of each dimension.
     pub fn shape(&self) -> &[u64] {
         &self.like.shape
     }
 
-    /// Elements in another shape, in the same order.
+    /// Returns the elements in another shape, in the same order.
     pub fn reshape(&self, shape: &[u64]) -> Result<Self> {
         let numel = product(shape)?;
         if product(self.shape())? != numel {
@@ -102,7 +102,7 @@ impl View {
         }
     }
 
-    /// Dimensions in another order: the first of the new ones is the `order[0]`-th of the old.
+    /// Reorders the dimensions: the new first dimension is the `order[0]`-th old one.
     pub fn permute(&self, order: &[usize]) -> Result<Self> {
         let axes: Option<Vec<AxisStrides>> =
             order.iter().map(|at| self.axes.get(*at).cloned()).collect();
@@ -114,7 +114,7 @@ impl View {
         }
     }
 
-    /// Some indices of a dimension.
+    /// Returns a range of indices of a dimension.
     pub fn slice(&self, axis: usize, start: u64, len: u64) -> Result<Self> {
         let outside = || {
             Error::damaged(format!(
@@ -155,10 +155,10 @@ impl View {
         Ok(Self { axes, offset, ..self.clone() }.renewed())
     }
 
-    /// Indices that are all in one part of what was put together are a view of that part.
+    /// If all indices are in one part of a concatenation, returns a view of that part.
     fn of_parts(&self, axis: usize, start: u64, len: u64) -> Result<Option<Self>> {
         let Layout::Concat(concat) = &*self.storage else { return Ok(None) };
-        // One part only gives chunks, or what else can't be cut, a shape.
+        // A single part only adds a shape to chunks or other layouts that can't be sliced.
         if concat.parts.len() < 2 {
             return Ok(None);
         }
@@ -183,14 +183,14 @@ impl View {
         Ok(None)
     }
 
-    /// One index of a dimension, which goes.
+    /// Returns the slice at one index and removes the dimension.
     pub fn index(&self, axis: usize, at: u64) -> Result<Self> {
         let mut one = self.slice(axis, at, 1)?;
         one.axes.remove(axis);
         Ok(one.renewed())
     }
 
-    /// With a further dimension of one index.
+    /// Adds a dimension of length 1.
     pub fn unsqueeze(&self, axis: usize) -> Result<Self> {
         if axis > self.axes.len() {
             return Err(Error::damaged(format!(
@@ -203,7 +203,7 @@ impl View {
         Ok(Self { axes, ..self.clone() }.renewed())
     }
 
-    /// Views one after the other along a dimension.
+    /// Concatenates views along a dimension.
     pub fn concat(axis: usize, views: &[Self]) -> Result<Self> {
         let Some(first) = views.first() else {
             return Err(Error::damaged("nothing to put together"));
@@ -230,7 +230,7 @@ impl View {
         if let Some(joined) = joined(axis, views) {
             return Ok(joined);
         }
-        // Parts of one layout have one byte order and dtype in the file.
+        // All parts of a layout must have the same byte order and stored dtype.
         let alike = views.iter().all(|view| same_elements(&view.like, &first.like));
         let mut parts = Vec::with_capacity(views.len());
         let mut like = first.like.clone();
@@ -247,13 +247,13 @@ impl View {
         Self::of(&like)
     }
 
-    /// Views along a new dimension.
+    /// Stacks views along a new dimension.
     pub fn stack(axis: usize, views: &[Self]) -> Result<Self> {
         let parts: Result<Vec<Self>> = views.iter().map(|view| view.unsqueeze(axis)).collect();
         Self::concat(axis, &parts?)
     }
 
-    /// Elements that are computed from these, one by one.
+    /// Applies a computation to each element.
     pub fn compute(&self, steps: &[Arithmetic]) -> Result<Self> {
         let of = self.tensor()?;
         let computed = Computed { of: of.clone(), steps: steps.to_vec(), product: None };
@@ -267,7 +267,7 @@ impl View {
         })
     }
 
-    /// The tensor that this is.
+    /// Returns the view as a tensor.
     pub fn tensor(&self) -> Result<Tensor> {
         let shape = self.shape().to_vec();
         let layout = self.layout(&shape)?;
@@ -331,7 +331,8 @@ impl View {
                 strides,
             }));
         }
-        // More steps than dimensions: a storage of the finer shape, seen in the wanted one.
+        // There are more strides than dimensions, so view a storage of the finer shape in the
+        // target shape.
         let (fine, strides): (Vec<u64>, Vec<i64>) =
             self.axes.iter().flat_map(|axis| merged(axis.iter().copied())).unzip();
         let inner = Layout::Strided(Strided {
@@ -348,7 +349,7 @@ impl View {
         }))
     }
 
-    /// The same elements as a dense storage of their own; its axes are still to be set.
+    /// Returns the same elements as a dense storage; the caller must set its axes.
     fn settled(&self) -> Result<Self> {
         let fine: Vec<u64> = self
             .axes
@@ -383,12 +384,12 @@ impl View {
     }
 }
 
-/// A part of a storage, as a tensor of its own.
+/// Returns a part of a storage as a tensor.
 fn of_part(like: &Tensor, part: &Part) -> Tensor {
     Tensor { shape: part.shape.clone(), layout: part.layout.clone(), ..like.clone() }
 }
 
-/// A layout that says its own shape.
+/// Returns a layout that includes its shape.
 fn shaped(shape: &[u64], layout: Layout) -> Layout {
     match layout {
         Layout::Concat(concat) if concat_shape(&concat).as_deref() == Some(shape) => {
@@ -410,7 +411,7 @@ fn concat_shape(concat: &Concat) -> Option<Vec<u64>> {
     Some(shape)
 }
 
-/// Strides without those of one index, neighbours that count as one joined.
+/// Drops strides of length 1 and merges adjacent strides.
 fn merged(strides: impl Iterator<Item = (u64, i64)>) -> AxisStrides {
     let mut all: AxisStrides = Vec::new();
     for (len, step) in strides.filter(|(len, _)| *len != 1) {
@@ -426,7 +427,7 @@ fn merged(strides: impl Iterator<Item = (u64, i64)>) -> AxisStrides {
     all
 }
 
-/// Strides cut so that they make up the dimensions of `shape`, if no stride must be cut unevenly.
+/// Splits strides into the dimensions of `shape`; `None` if a stride would be split unevenly.
 fn split(flat: &[(u64, i64)], shape: &[u64]) -> Option<Vec<AxisStrides>> {
     let mut rest = flat.iter().copied();
     let mut open = rest.next();
@@ -461,7 +462,7 @@ fn split(flat: &[(u64, i64)], shape: &[u64]) -> Option<Vec<AxisStrides>> {
     Some(axes)
 }
 
-/// Views that follow each other in one storage, as one.
+/// Merges adjacent views of one storage.
 fn joined(axis: usize, views: &[View]) -> Option<View> {
     let (first, others) = views.split_first()?;
     let step_of = |view: &View| match merged(view.axes[axis].iter().copied())[..] {
@@ -527,7 +528,7 @@ mod tests {
 
     use super::*;
 
-    /// A tensor of the bytes 0, 1, 2, … in a file.
+    /// Returns a tensor of the bytes 0, 1, 2, … in a file.
     fn counted(shape: &[u64]) -> (FileSet, Tensor) {
         let numel: u64 = shape.iter().product();
         let files = FileSet::single("x", Memory::from((0..numel as u8).collect::<Vec<u8>>()));
@@ -540,7 +541,7 @@ mod tests {
         elements(files, &tensor, 0..tensor.numel().unwrap()).unwrap()
     }
 
-    /// Halves of each of two heads, interleaved.
+    /// Interleaves the halves of each of two heads.
     fn interleaved(view: &View) -> View {
         let heads = view.reshape(&[2, 2, 2, 3]).unwrap();
         heads.permute(&[0, 2, 1, 3]).unwrap().reshape(&[8, 3]).unwrap()

@@ -1,4 +1,4 @@
-//! From a state dict back to a checkpoint.
+//! Builds a checkpoint from a state dict.
 
 use std::collections::HashSet;
 
@@ -9,28 +9,28 @@ use statelens_checkpoint::{
 use super::state::{State, StateValue};
 use crate::config::{self, MapKey};
 
-/// Puts a new checkpoint together from one whose values it goes on using.
+/// A new checkpoint under construction, which reuses the values of a source.
 #[derive(Debug)]
 pub struct Assembly<'a> {
     source: &'a Checkpoint,
     builder: Builder,
-    /// Tensors that have their place in the new one.
+    /// Tensors that the new checkpoint uses already.
     used: HashSet<TensorId>,
 }
 
 impl<'a> Assembly<'a> {
-    /// One that begins with all that the source holds.
+    /// Starts with all values of the source.
     pub fn of(source: &'a Checkpoint) -> Self {
         Self { source, builder: source.edit(), used: HashSet::new() }
     }
 
-    /// A dict of what a state holds.
+    /// Adds a dict with the contents of a state.
     pub fn state(&mut self, state: &State) -> Result<ValueId> {
         let entries = self.items(state)?;
         self.dict(entries)
     }
 
-    /// What a state holds, under its keys.
+    /// Adds the contents of a state and returns them with their keys.
     pub fn items(&mut self, state: &State) -> Result<Vec<(DictKey, ValueId)>> {
         let mut entries = Vec::with_capacity(state.len());
         for (key, item) in state.iter() {
@@ -54,22 +54,23 @@ impl<'a> Assembly<'a> {
         Ok(entries)
     }
 
-    /// A dict.
+    /// Adds a dict.
     pub fn dict(&mut self, entries: Vec<(DictKey, ValueId)>) -> Result<ValueId> {
         self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))
     }
 
-    /// A value.
+    /// Adds a value.
     pub fn value(&mut self, value: Value) -> Result<ValueId> {
         self.builder.push(value)
     }
 
-    /// What is being built, to be changed.
+    /// Returns the builder.
     pub fn builder(&mut self) -> &mut Builder {
         &mut self.builder
     }
 
-    /// A config, as the values that a checkpoint has. Goes as deep as the config was read.
+    /// Adds a config, converted to values of a checkpoint. Recurses; the depth of a parsed config
+    /// is bounded.
     pub fn config(&mut self, config: &config::Value) -> Result<ValueId> {
         use config::Value as From;
         let value = match config {
@@ -100,11 +101,10 @@ impl<'a> Assembly<'a> {
         self.builder.push(value)
     }
 
-    /// The checkpoint with this root.
+    /// Returns the checkpoint with this root.
     pub fn finish(self, root: ValueId) -> Result<Checkpoint> {
         let Self { source, mut builder, .. } = self;
-        // Containers of the source that hang nowhere now would still claim what hangs in the new
-        // ones.
+        // Containers of the source that are unused now must not refer to values in the new ones.
         let mut kept = vec![false; source.values().len()];
         let mut open = vec![root];
         let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! States besides the model that a checkpoint keeps from one release to the next.
+//! The states other than the model that a checkpoint keeps from one release to the next.
 
 use statelens_checkpoint::{Checkpoint, Dict, DictKey, List, Result, Value, ValueId};
 
@@ -7,8 +7,8 @@ use super::state::{State, StateValue};
 use crate::config;
 use crate::format::ModelFormat;
 
-/// The entries of the new checkpoint's top level, as the source has them, without the model and the
-/// metadata.
+/// Returns the top-level entries of the new checkpoint, as in the source but without the model and
+/// the metadata.
 pub(crate) fn entries(
     source: &Checkpoint,
     from: ModelFormat,
@@ -29,10 +29,10 @@ pub(crate) fn entries(
     Ok(entries)
 }
 
-/// The key of the list of what wrote the checkpoint.
+/// The key of the list of programs that wrote the checkpoint.
 pub(crate) const METADATA: &str = "__metadata__";
 
-/// The list of what wrote the checkpoint, with a further entry.
+/// Returns the list of programs that wrote the checkpoint, with a new entry.
 pub(crate) fn metadata(
     source: &Checkpoint,
     to: ModelFormat,
@@ -46,7 +46,7 @@ pub(crate) fn metadata(
     let version = to.version().map_or(String::new(), |(major, minor)| format!("{major}.{minor}.0"));
     let version = assembly.value(Value::Str(version.as_str().into()))?;
     let name = assembly.value(Value::Str("".into()))?;
-    // The model's section is taken out, converted, and put behind the others.
+    // The converted model section is last, as in the original's output.
     let mut params = params.clone();
     if let Some(map) = params.as_map_mut()
         && let Some(model) = map.remove("model")
@@ -62,7 +62,7 @@ pub(crate) fn metadata(
     assembly.value(Value::List(List { items, ..List::default() }))
 }
 
-/// Before 2.0 the scheduler counted by itself: it goes on from the step that training was at.
+/// Sets the scheduler's counter to the global step: before 2.0, it counted separately.
 fn follow_global_step(
     source: &Checkpoint,
     assembly: &mut Assembly<'_>,
@@ -82,8 +82,8 @@ fn follow_global_step(
     Ok(())
 }
 
-/// The masks of the old sparsity optimizer become weights of the model, and what it counted a
-/// state of its own.
+/// Turns the masks of the old sparsity optimizer into weights of the model, and its counters into a
+/// state of their own.
 fn masks(
     source: &Checkpoint,
     assembly: &mut Assembly<'_>,
@@ -125,7 +125,7 @@ fn masks(
     Ok(())
 }
 
-/// For each parameter of the groups that count steps, the step, under `index`.
+/// Returns, for each parameter of groups that count steps, a dict with the step as `index`.
 fn steps_of_groups(
     source: &Checkpoint,
     sparsity: ValueId,
@@ -145,7 +145,7 @@ fn steps_of_groups(
         for name in &names.items {
             let Value::Str(name) = source.value(source.resolve(*name)) else { continue };
             let step = assembly.value(source.value(step).clone())?;
-            // The original's own word, whatever the group.
+            // The original tool uses this name for every group.
             let by_group = assembly.dict(vec![(DictKey::from("index"), step)])?;
             found.push((DictKey::Str(name.clone()), by_group));
         }
@@ -156,7 +156,7 @@ fn steps_of_groups(
     assembly.dict(found).map(Some)
 }
 
-/// The value under a key of a dict, links followed.
+/// Returns the value of a key in a dict, with links resolved.
 pub(crate) fn dict(source: &Checkpoint, of: ValueId, key: &str) -> Option<ValueId> {
     let Value::Dict(dict) = source.value(source.resolve(of)) else { return None };
     let found = dict.entries.iter().find(|(own, _)| is(own, key))?;

@@ -1,4 +1,4 @@
-//! Tensors that the source doesn't have.
+//! Tensors that are created because the source lacks them.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use statelens_checkpoint::{
 use super::operations::said;
 use crate::language::{Expression, Maker, Scope};
 
-/// More positions than any model has; tables of them are made in memory.
+/// Larger than in any model; limits tables of positions, which are made in memory.
 const MOST_POSITIONS: u64 = 1 << 24;
-/// More heads than any model has, and more dimensions of one.
+/// Larger than in any model; limits the number of heads, and the dimensions of one.
 const MOST_HEADS: u64 = 1 << 16;
 
-/// The tensor; `None` for one that is another key's.
+/// Creates the tensor; returns `None` if it is that of another key.
 pub(super) fn make(maker: &Maker, key: &str, scope: &dyn Scope) -> Result<Option<Tensor>> {
     let up_to = |most: u64, what: &'static str, expression: &Expression| -> Result<u64> {
         let count = said(expression.count(scope))?;
@@ -57,8 +57,8 @@ pub(super) fn make(maker: &Maker, key: &str, scope: &dyn Scope) -> Result<Option
     }))
 }
 
-/// Ones on and below the diagonal: each row of `[1, 1, len, len]` is the same run of ones and
-/// zeros, begun one earlier than the row before.
+/// Returns ones on and below the diagonal. Each row of `[1, 1, len, len]` is the same run of ones
+/// and zeros, shifted by one.
 fn triangle(len: u64) -> Tensor {
     let mut run = vec![1; len as usize];
     run.extend(vec![0; (len as usize).saturating_sub(1)]);
@@ -74,14 +74,15 @@ fn triangle(len: u64) -> Tensor {
     Tensor::new(DType::U8, vec![1, 1, len, len], layout)
 }
 
-/// `1 / base ** (at / dim)`, in float32 as torch computes it.
+/// Returns `1 / base ** (at / dim)`, in float32 as torch computes it.
 fn frequency(base: f64, at: u64, dim: u64) -> f64 {
     let exponent = at as f32 / dim as f32;
     f64::from(1.0 / base.powf(f64::from(exponent)) as f32)
 }
 
-/// ALiBi's slopes. Powers of a number that halves every eighth of the heads; where the heads are not
-/// a power of two, every other one of twice as many is put after those of the next lower power.
+/// Returns ALiBi's slopes: powers of a number that depends on the number of heads. If that is not a
+/// power of two, the slopes for the next lower power are followed by every other slope for twice
+/// that power.
 fn slopes(heads: u64) -> Vec<f64> {
     let of = |heads: u64| -> Vec<f64> {
         let first = 2f64.powf(-(2f64.powf(-((heads as f64).log2() - 3.0))));
@@ -110,14 +111,14 @@ fn random(step: Arithmetic, shape: Vec<u64>) -> Tensor {
     Tensor::new(DType::F32, shape, Layout::Computed(Arc::new(computed)))
 }
 
-/// A number for each key (FNV-1a), so that converting twice gives the same file.
+/// Returns a seed for each key (FNV-1a), so that repeated conversions give the same file.
 fn seed(key: &str) -> u64 {
     key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Fails where a tensor would be larger than can be counted.
+/// Fails if the size of a tensor overflows.
 pub(super) fn check(tensor: &Tensor) -> Result<()> {
     match tensor.nbytes() {
         Some(bytes) if bytes <= i64::MAX as u64 => Ok(()),
@@ -146,7 +147,7 @@ mod tests {
     #[test]
     fn slopes_of_other_head_counts_follow_the_paper() {
         assert_eq!(slopes(8)[..3], [0.5, 0.25, 0.125]);
-        // 12 heads: the 8 of eight, and every other of sixteen.
+        // 12 heads: the 8 slopes of 8 heads, and every other slope of 16 heads.
         let twelve = slopes(12);
         assert_eq!(twelve.len(), 12);
         assert!((twelve[8] - 2f64.powf(-0.5)).abs() < 1e-12, "{twelve:?}");

@@ -1,5 +1,4 @@
-//! Applying a recipe to a state dict. No element is read: the tensors that come out are views of
-//! those that went in.
+//! Applies a recipe to a state dict. Reads no elements: the new tensors are views of the old ones.
 
 mod assemble;
 mod carried;

@@ -1,29 +1,29 @@
-//! What the operations of a rule do to views, there and back.
+//! The effect of a rule's operations on views, in both directions.
 
 use statelens_checkpoint::{Arithmetic, Error, Limits, Result};
 
 use crate::language::{Expression, Operation, Scope, Slot};
 use crate::view::View;
 
-/// More rows than a vocabulary is padded by.
+/// Rows; larger than the padding of any vocabulary.
 const MOST_PADDING: u64 = 1 << 16;
 
-/// How a rule's operations are done to the tensors of its groups of keys.
+/// The context in which a rule's operations are applied to the tensors of its groups of keys.
 pub(super) struct OperationContext<'a> {
-    /// From left to right; the other way round, operations are undone.
+    /// Whether operations are applied from left to right; otherwise they are undone.
     pub(super) there: bool,
-    /// Several become one; the other way round, one becomes several.
+    /// Whether several tensors become one; otherwise one becomes several.
     pub(super) joining: bool,
-    /// The names of each group's keys.
+    /// The names of the keys in each group.
     pub(super) groups: &'a [Vec<String>],
-    /// How many of the groups the tensors are in by now, those of the front.
+    /// The number of leading groups that the current tensors are divided by.
     pub(super) open: usize,
-    /// What expressions see.
+    /// The scope of expressions.
     pub(super) scope: &'a dyn Scope,
 }
 
 impl OperationContext<'_> {
-    /// Does one operation; each on several keys goes with one of the groups.
+    /// Applies one operation. Each operation on several keys uses up one of the groups.
     pub(super) fn step(&mut self, operation: &Operation, views: Vec<View>) -> Result<Vec<View>> {
         let several = matches!(
             operation,
@@ -89,7 +89,7 @@ impl OperationContext<'_> {
         }
     }
 
-    /// Operations on one tensor each; `at` is which of those that there are by now.
+    /// Applies an operation to a single tensor; `at` is its index among the current tensors.
     fn each(&self, operation: &Operation, at: usize, view: View) -> Result<View> {
         let scope = self.scope;
         match operation {
@@ -119,7 +119,7 @@ impl OperationContext<'_> {
         }
     }
 
-    /// The heads of all, or of the one that is named as the key of a group is.
+    /// Returns the number of heads for all tensors, or for the one with the name of this key.
     fn heads_of<'b>(&self, heads: &'b [Slot], mut at: usize) -> Option<&'b Expression> {
         let mut names = Vec::new();
         for group in self.groups.iter().take(self.open).rev().filter(|group| !group.is_empty()) {
@@ -131,7 +131,7 @@ impl OperationContext<'_> {
     }
 }
 
-/// Rows as `[groups, all slots, d]`, cut along the second axis.
+/// Splits rows, as `[groups, sum of slots, d]`, along the second axis.
 fn split(
     view: &View,
     groups: u64,
@@ -186,7 +186,8 @@ fn unsplit(
     whole.reshape(&with(&[len], rest))
 }
 
-/// In each head, the first `dim` rows as `[2, dim/2]` become `[dim/2, 2]`; back the other way.
+/// In each head, reorders the first `dim` rows from `[2, dim/2]` to `[dim/2, 2]`, or the other way
+/// round.
 fn rope(view: &View, heads: u64, dim: Option<u64>, there: bool) -> Result<View> {
     let (rows, rest) = rows(view)?;
     if heads == 0 || !rows.is_multiple_of(heads) {
@@ -209,7 +210,7 @@ fn rope(view: &View, heads: u64, dim: Option<u64>, there: bool) -> Result<View> 
     whole.reshape(&with(&[rows], rest))
 }
 
-/// Rows as `[outer, inner, d]` become `[inner, outer, d]`.
+/// Reorders rows from `[outer, inner, d]` to `[inner, outer, d]`.
 fn regroup(view: &View, outer: u64, inner: u64) -> Result<View> {
     let (rows, rest) = rows(view)?;
     let parts = outer.checked_mul(inner).filter(|parts| *parts > 0 && rows.is_multiple_of(*parts));
@@ -221,7 +222,7 @@ fn regroup(view: &View, outer: u64, inner: u64) -> Result<View> {
     split.permute(&order)?.reshape(&with(&[rows], rest))
 }
 
-/// The last row is repeated until there are `padded`.
+/// Repeats the last row until there are `padded` rows.
 fn pad(view: &View, own: u64, padded: u64) -> Result<View> {
     let (rows, _) = rows(view)?;
     if rows != own || padded < rows || rows == 0 {
@@ -238,7 +239,7 @@ fn pad(view: &View, own: u64, padded: u64) -> Result<View> {
     View::concat(0, &parts)
 }
 
-/// The rows before the padding.
+/// Removes the padding rows.
 fn cut_off(view: &View, own: u64) -> Result<View> {
     let (rows, _) = rows(view)?;
     match own <= rows {
@@ -247,7 +248,7 @@ fn cut_off(view: &View, own: u64) -> Result<View> {
     }
 }
 
-/// Leading dimensions of one index go, or come.
+/// Removes or adds leading dimensions of length 1.
 fn lead(view: &View, count: usize, there: bool) -> Result<View> {
     let shape = view.shape();
     if !there {
@@ -261,7 +262,7 @@ fn lead(view: &View, count: usize, there: bool) -> Result<View> {
     }
 }
 
-/// The first row becomes the last, or the last the first.
+/// Moves the first row to the end, or the last to the start.
 fn roll(view: &View, there: bool) -> Result<View> {
     let (rows, _) = rows(view)?;
     if rows < 2 {
@@ -301,7 +302,7 @@ fn check_count(len: Option<&u64>, count: u64) -> Result<()> {
     }
 }
 
-/// The first dimension, and the others.
+/// Returns the first dimension, and the others.
 fn rows(view: &View) -> Result<(u64, &[u64])> {
     match view.shape() {
         [rows, rest @ ..] => Ok((*rows, rest)),

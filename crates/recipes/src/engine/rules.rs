@@ -1,4 +1,4 @@
-//! The rules of a block, applied to the keys of a state dict one after the other.
+//! Applies the rules of a block to the keys of a state dict, one after the other.
 
 mod scope;
 
@@ -20,40 +20,41 @@ use crate::language::{
 };
 use crate::view::View;
 
-/// More tensors than any model puts together.
+/// Larger than in any model; limits the number of tensors that are combined.
 const MOST_TOGETHER: u64 = 1 << 13;
-/// More tensors than any recipe makes, and bytes of those that are kept in memory.
+/// Larger than in any recipe; limits the number of created tensors, and the bytes of those kept in
+/// memory.
 const MOST_MADE: u64 = 1 << 18;
 const MOST_MADE_BYTES: u64 = 1 << 28;
 
-/// The configs of both sides: the parts that describe the model.
+/// The configs of both sides: the sections that describe the model.
 #[derive(Debug, Clone, Copy)]
 pub struct Configs<'a> {
-    /// That of the left side: Hugging Face, or the older release.
+    /// The config of the left side: Hugging Face, or the older release.
     pub left: &'a Value,
-    /// That of the right side.
+    /// The config of the right side.
     pub right: &'a Value,
 }
 
-/// What else is asked of [`apply`].
+/// Options of [`apply`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ApplyOptions {
-    /// Zero instead of what is not a number, in all floats.
+    /// Replace NaN by zero in all floating-point tensors.
     pub nan_to_zero: bool,
-    /// These are moments of an optimizer: what would compute with them is refused.
+    /// The tensors are moments of an optimizer: operations that compute with them are refused.
     pub moments: bool,
-    /// In how many files a side is that is cut into ranks; one unless said.
+    /// The number of files of a side that is split into ranks; 0 means one.
     pub ranks: u64,
 }
 
-/// What came of it.
+/// The result of [`apply`].
 #[derive(Debug, Clone, Default)]
 pub struct Applied {
     /// The new state dict.
     pub state: State,
     /// Keys that no rule covers; they are not in the new state dict.
     pub unmatched: Vec<Unmatched>,
-    /// What became of which keys, in order.
+    /// The old and new keys of each rule that was applied, in order.
     pub moves: Vec<Move>,
 }
 
@@ -62,7 +63,7 @@ pub struct Applied {
 pub struct Unmatched {
     /// The key.
     pub key: String,
-    /// The pattern of the rule that is most like it.
+    /// The most similar pattern of a rule.
     pub nearest: Option<String>,
 }
 
@@ -75,14 +76,14 @@ impl fmt::Display for Unmatched {
     }
 }
 
-/// What became of some keys.
+/// One application of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// Keys of the source; none for what is created.
+    /// Keys of the source; none if the target is created.
     pub from: Vec<String>,
-    /// Keys of the target; none for what is left out.
+    /// Keys of the target; none if the source is dropped.
     pub to: Vec<String>,
-    /// The rule, as the recipe has it.
+    /// The text of the rule in the recipe.
     pub rule: String,
 }
 
@@ -135,7 +136,7 @@ pub fn apply(
     Ok(job.done)
 }
 
-/// What is computed before keys are looked at.
+/// Computes on the tensors before the rules are applied.
 fn prepare(
     block: &RuleBlock,
     towards: ConfigSide,
@@ -173,24 +174,25 @@ struct RuleApplication<'a> {
     configs: Configs<'a>,
     lets: HashMap<String, std::result::Result<Scalar, String>>,
     done: Applied,
-    /// What keys of the source may begin with.
+    /// A prefix that keys of the source may have.
     optional: Option<&'a str>,
-    /// How many tensors were made, and bytes of those in memory.
+    /// The number of tensors that were created, and the bytes of those in memory.
     made: (u64, u64),
-    /// These are moments.
+    /// Whether the tensors are moments.
     moments: bool,
 }
 
-/// A rule that is about a key.
+/// A rule that matches a key.
 struct MatchedRule<'a> {
     rule: &'a Rule,
     matched: Match,
-    /// What the key, and those that go with it, begins with besides.
+    /// A prefix that the rule's pattern does not include.
     prefix: &'a str,
 }
 
 impl<'a> RuleApplication<'a> {
-    /// The first rule about a key; one about the key without its optional prefix comes after all.
+    /// Returns the first rule that matches a key. Rules for the key without its optional prefix
+    /// come last.
     fn find(&self, key: &str) -> Result<Option<MatchedRule<'a>>> {
         if let Some(found) = self.find_with(key, "")? {
             return Ok(Some(found));
@@ -222,7 +224,8 @@ impl<'a> RuleApplication<'a> {
         Ok(None)
     }
 
-    /// The keys that a rule reads, if it goes this way.
+    /// Returns the keys that a rule reads in this direction; empty if it does not apply in this
+    /// direction.
     fn source_keys(&self, rule: &'a Rule) -> &'a [KeyPattern] {
         match (self.towards, rule.arrow) {
             (ConfigSide::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
@@ -243,7 +246,7 @@ impl<'a> RuleApplication<'a> {
         {
             return Err(named(Error::refused(why.clone())));
         }
-        // Those that go together come with the first of them.
+        // The members of a group are converted together with the first of them.
         if matched.members.iter().any(|member| *member > 0) {
             let first = source.first().map(|pattern| pattern.fill(&matched.captures, &[]));
             let first = format!("{prefix}{}", first.unwrap_or_default());
@@ -336,7 +339,7 @@ impl<'a> RuleApplication<'a> {
         self.create(also, captures, prefix).map_err(named)
     }
 
-    /// Refuses a key that another tensor was written under, which would be lost.
+    /// Refuses a key that was written already, because the other tensor would be lost.
     fn check_new(&self, key: &str) -> Result<()> {
         if !self.done.state.has(key) {
             return Ok(());
@@ -349,7 +352,7 @@ impl<'a> RuleApplication<'a> {
         }
     }
 
-    /// Writes the key, and the other one where the source doesn't have it.
+    /// Writes the key, and the other key if the source lacks it.
     fn tie(
         &mut self,
         key: &str,
@@ -375,7 +378,7 @@ impl<'a> RuleApplication<'a> {
         Ok(())
     }
 
-    /// Makes what the source doesn't have. Neighbours of one range are made in turn.
+    /// Creates tensors that the source lacks. Adjacent rules with the same range are interleaved.
     fn create(&mut self, all: &[Creation], captures: &Captures, prefix: &str) -> Result<()> {
         let mut rest = all;
         while let Some(first) = rest.first() {
@@ -425,12 +428,12 @@ impl<'a> RuleApplication<'a> {
         }
         let key = one.key.fill(captures, &[]);
         match one.maker {
-            // Weights that are new have had no steps.
+            // New weights have had no steps.
             Maker::Normal(..) | Maker::Uniform(..) | Maker::Zeros(_) if self.moments => {
                 return Err(not_for_moments(&key, "is made"));
             }
             Maker::First(_) => {}
-            // Buffers.
+            // Buffers have no moments.
             _ if self.moments => return Ok(()),
             _ => {}
         }
@@ -467,7 +470,7 @@ impl<'a> RuleApplication<'a> {
         Ok(())
     }
 
-    /// All that is under one prefix, under another one, too.
+    /// Copies all keys with one prefix to another prefix.
     fn again(&mut self, first: &str, second: &str) {
         let copies: Vec<(String, String, StateValue)> = self
             .done
@@ -494,12 +497,12 @@ impl<'a> RuleApplication<'a> {
         with.or_else(|| self.source.get(&format!("{}{key}", self.optional?)))
     }
 
-    /// Hugging Face's files hold tensors only.
+    /// Returns whether the target is Hugging Face's, whose files hold tensors only.
     fn to_hf(&self) -> bool {
         self.towards == ConfigSide::Left && self.block.left.iter().all(|format| format.is_hf())
     }
 
-    /// The pattern of the rule whose parts are most like those of a key.
+    /// Returns the pattern of a rule that is most similar to a key.
     fn nearest(&self, key: &str) -> Option<String> {
         let rated = self.block.rules.iter().filter_map(|rule| {
             let pattern = self.source_keys(rule).first()?;
@@ -521,7 +524,7 @@ impl<'a> RuleApplication<'a> {
     }
 }
 
-/// How many keys go together, group by group.
+/// Returns the number of members of each group in a pattern.
 fn counts(pattern: &KeyPattern, scope: &dyn Scope) -> Result<Vec<u64>> {
     let count = |group: &KeyGroup| match group {
         KeyGroup::Names(names) => Ok(names.len() as u64),
@@ -530,7 +533,7 @@ fn counts(pattern: &KeyPattern, scope: &dyn Scope) -> Result<Vec<u64>> {
     pattern.groups().map(count).collect()
 }
 
-/// The names of the keys that go together, group by group; numbers where they are counted.
+/// Returns the names of the members of each group in a pattern; numbers if the group is counted.
 fn groups(pattern: &KeyPattern, scope: &dyn Scope) -> Result<Vec<Vec<String>>> {
     let mut all = 1u64;
     let mut found = Vec::new();
@@ -550,7 +553,7 @@ fn groups(pattern: &KeyPattern, scope: &dyn Scope) -> Result<Vec<Vec<String>>> {
     Ok(found)
 }
 
-/// Which of each group, for all that go together; of the last group all come first.
+/// Iterates over all combinations of members; the last group varies fastest.
 fn all_of(groups: &[Vec<String>]) -> impl Iterator<Item = Vec<usize>> {
     let count: usize = groups.iter().map(Vec::len).product();
     (0..count).map(|at| {
@@ -569,7 +572,7 @@ fn all_of(groups: &[Vec<String>]) -> impl Iterator<Item = Vec<usize>> {
     })
 }
 
-/// How many parts of a key a pattern has, too, in the same order from both ends.
+/// Counts the equal parts of a key and a pattern, from both ends.
 fn alike(key: &str, pattern: &str) -> usize {
     let key: Vec<&str> = key.split('.').collect();
     let pattern: Vec<&str> = pattern.split('.').collect();
@@ -587,7 +590,7 @@ fn not_for_moments(key: &str, what: &str) -> Error {
         .advice("Convert without --with-optimizer.")
 }
 
-/// That a key is not there which goes together with another.
+/// Returns the error for a missing member of a group.
 fn missing(key: &str) -> Error {
     Error::refused(format!("`{key}` belongs to it, and isn't in the checkpoint"))
 }
@@ -601,7 +604,7 @@ fn not_a_tensor(value: &StateValue) -> Error {
     }
 }
 
-/// An error, with the key and rule that it is about.
+/// Adds the key and the rule to an error.
 fn at(rule: &Rule, key: &str, error: Error) -> Error {
     let what = error.to_string();
     Error::refused(format!("`{key}`: {}", what.trim_end_matches('.')))

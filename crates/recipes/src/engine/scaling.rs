@@ -1,11 +1,11 @@
-//! muP: the scaling that a standard model has in its weights instead.
+//! Folds muP scaling into the weights, for a model with the standard parametrisation.
 
 use statelens_checkpoint::{Arithmetic, Error, Result};
 
 use crate::config::Value;
 use crate::language::TensorScaling;
 
-/// What each tensor of a muP model is computed to before it is renamed.
+/// The factors for the tensors of a muP model, which are applied before renaming.
 #[derive(Debug)]
 pub(super) struct Factors<'a> {
     scaling: TensorScaling,
@@ -17,11 +17,11 @@ pub(super) struct Factors<'a> {
 enum Style {
     /// Releases from 2.3: `mup_base_hidden_size` and so on.
     Base,
-    /// Before: `scale_qk_dot_by_d`, `embeddings_scale` and `output_logits_scale`.
+    /// Earlier releases: `scale_qk_dot_by_d`, `embeddings_scale` and `output_logits_scale`.
     Scales,
 }
 
-/// Whether the config is that of a muP model.
+/// Returns whether the config is that of a muP model.
 pub fn is_mup(config: &Value) -> bool {
     style(config).is_some()
 }
@@ -40,7 +40,7 @@ fn style(config: &Value) -> Option<Style> {
 }
 
 impl<'a> Factors<'a> {
-    /// Of a muP model; `None` for any other.
+    /// Returns the factors of a muP model; `None` for any other.
     pub(super) fn of(scaling: TensorScaling, config: &'a Value) -> Option<Self> {
         let style = style(config)?;
         if scaling == TensorScaling::T5 && style == Style::Scales {
@@ -49,7 +49,7 @@ impl<'a> Factors<'a> {
         Some(Self { scaling, config, style })
     }
 
-    /// What is done to a tensor of the source.
+    /// Returns the computation for a tensor of the source.
     pub(super) fn steps(&self, key: &str) -> Result<Vec<Arithmetic>> {
         match self.scaling {
             TensorScaling::Decoder => self.decoder(key),
@@ -84,8 +84,8 @@ impl<'a> Factors<'a> {
             let alpha = self.number("output_logits_alpha", 1.0);
             return Ok(vec![Arithmetic::Multiply(alpha / width)]);
         }
-        // BERT's embeddings have a norm unless the config says otherwise, those of decoders only if it
-        // does. What is scaled is what comes out of the norm (`embeddings_scale` in
+        // BERT's embeddings have a norm unless the config says otherwise; those of decoders have
+        // one only if the config says so. The output of the norm is scaled (`embeddings_scale` in
         // `BertModelConfig` of the Cerebras Model Zoo).
         let scaled = match (self.truth("embedding_layer_norm", is_bert), is_bert) {
             (true, true) => key.contains("embed_ln_f"),
@@ -158,8 +158,8 @@ impl<'a> Factors<'a> {
     }
 }
 
-/// Whether a tensor makes logits, which muP scales: with their bias, where BERT's heads have one
-/// (`BertPretrainModel.forward` of the Cerebras Model Zoo).
+/// Returns whether a tensor produces logits, which muP scales. BERT's heads are scaled with their
+/// bias (`BertPretrainModel.forward` of the Cerebras Model Zoo).
 fn is_scaled_head(key: &str) -> bool {
     let of_bert = key.contains("mlm_head") || key.contains("cls_head");
     key == "lm_head.weight" || of_bert && key.contains("classifier")

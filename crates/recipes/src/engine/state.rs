@@ -1,34 +1,34 @@
-//! A state dict between its file and its recipe.
+//! A state dict during a conversion.
 
 use indexmap::IndexMap;
 use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Tensor, Value, ValueId, room};
 
 use crate::language::Scalar;
 
-/// About what a key takes in a state or a step, in bytes: names, shapes, the rule that was followed.
+/// Approximate memory per key in a state or a step, in bytes: names, shapes, the rule.
 const EACH: u64 = 2_000;
 
-/// What a state dict holds under each of its keys, in order.
+/// A state dict, in order.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     entries: IndexMap<String, StateValue>,
-    /// Plain numbers beside the tensors.
+    /// Plain numbers that accompany the tensors.
     facts: IndexMap<String, Scalar>,
 }
 
-/// What is under a key.
+/// A value in a state dict.
 #[derive(Debug, Clone)]
 pub enum StateValue {
-    /// A tensor; the value of the source that it is, if nothing was done to it.
+    /// A tensor, with the source value that it equals if it is unchanged.
     Tensor(Tensor, Option<ValueId>),
     /// Python's `None`.
     None,
-    /// Something else of the source, as it is.
+    /// Any other value of the source, unchanged.
     Value(ValueId),
 }
 
 impl State {
-    /// What a dict of a checkpoint holds.
+    /// Reads a dict of a checkpoint.
     pub fn of(checkpoint: &Checkpoint, dict: ValueId) -> Result<Self> {
         let Value::Dict(dict) = checkpoint.value(checkpoint.resolve(dict)) else {
             return Err(Error::refused(format!(
@@ -53,22 +53,22 @@ impl State {
         Ok(state)
     }
 
-    /// The keys, in order.
+    /// Returns the keys, in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
 
-    /// Keys and what is under them, in order.
+    /// Returns keys and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &StateValue)> {
         self.entries.iter().map(|(key, item)| (&**key, item))
     }
 
-    /// What is under a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&StateValue> {
         self.entries.get(key)
     }
 
-    /// The tensor under a key.
+    /// Returns the tensor of a key.
     pub fn tensor(&self, key: &str) -> Option<&Tensor> {
         match self.entries.get(key) {
             Some(StateValue::Tensor(tensor, _)) => Some(tensor),
@@ -76,65 +76,65 @@ impl State {
         }
     }
 
-    /// Whether there is something under a key.
+    /// Returns whether it has the key.
     pub fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Number of keys.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Fails where there is no memory for another state of as many keys.
+    /// Fails if there is not enough memory for another state with as many keys.
     pub fn room(&self) -> Result<()> {
         room::ahead(self.entries.len() as u64 * EACH)
     }
 
-    /// Whether there are no keys.
+    /// Returns whether it has no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Puts something under a key; one that was there before keeps its place.
+    /// Sets the value of a key; an existing key keeps its position.
     pub fn set(&mut self, key: String, value: StateValue) {
         self.entries.insert(key, value);
     }
 
-    /// One item.
+    /// Returns a state with one entry.
     pub fn only(key: &str, value: StateValue) -> Self {
         let mut state = Self::default();
         state.set(key.to_owned(), value);
         state
     }
 
-    /// A plain number that is under a key.
+    /// Returns the plain number with this key.
     pub fn fact(&self, key: &str) -> Option<&Scalar> {
         self.facts.get(key)
     }
 
-    /// Notes a plain number.
+    /// Sets a plain number.
     pub fn set_fact(&mut self, key: String, fact: Scalar) {
         self.facts.insert(key, fact);
     }
 
-    /// The same items under other keys, in the same order.
+    /// Renames the keys; their order stays the same.
     pub fn renamed(self, rename: impl Fn(String) -> String) -> Self {
         let entries = self.entries.into_iter().map(|(key, item)| (rename(key), item)).collect();
         Self { entries, facts: self.facts }
     }
 
-    /// Adds what another state holds.
+    /// Adds the entries of another state.
     pub fn extend(&mut self, other: Self) {
         self.entries.extend(other.entries);
     }
 
-    /// What `keep` says of each.
+    /// Keeps the entries for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &StateValue) -> bool) {
         self.entries.retain(|key, item| keep(key, item));
     }
 
-    /// Changes every tensor.
+    /// Replaces every tensor for which `change` returns another.
     pub fn map_tensors(
         &mut self,
         mut change: impl FnMut(&str, &Tensor) -> Result<Option<Tensor>>,

@@ -1,4 +1,4 @@
-//! Tensors that a recipe makes: `end SIDE KEY = MAKER for NAME in A..B when CONDITION`.
+//! Tensors that a recipe creates: `end SIDE KEY = MAKER for NAME in A..B when CONDITION`.
 
 use super::expression::{ConfigSide, Expression};
 use super::line::{arguments, calls, first_word, split_word};
@@ -6,7 +6,7 @@ use super::parser::{Said, name};
 use super::recipe::{Creation, HoleRange, Maker, RuleBlock};
 
 impl RuleBlock {
-    /// `left KEY = MAKER [for i in A..B] [when CONDITION]`
+    /// Parses `left KEY = MAKER [for i in A..B] [when CONDITION]`.
     pub(super) fn creation(&self, line: usize, text: &str) -> Said<Creation> {
         let (rest, when) = split_word(text, "when");
         let (rest, each) = split_word(rest, "for");
@@ -34,7 +34,7 @@ impl RuleBlock {
         Ok(creation)
     }
 
-    /// `i in 1..K`
+    /// Parses `i in 1..K`.
     fn each(&self, text: &str) -> Said<HoleRange> {
         let (own, range) = text.split_once(" in ").ok_or("expected `for NAME in FIRST..END`")?;
         let (from, to) = range.split_once("..").ok_or("expected `for NAME in FIRST..END`")?;

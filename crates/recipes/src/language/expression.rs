@@ -1,81 +1,82 @@
-//! Expressions of a recipe: numbers and conditions from the configs and the keys.
+//! Expressions of a recipe: numbers and conditions that depend on the configs and the keys.
 //!
-//! `cs.num_heads`, `H / KV`, `hf.tie_word_embeddings is true`, `has(lm_head.weight)`,
-//! `A if CONDITION else B`, `default(cs.rope_theta, 10000)`.
+//! `cs.num_heads`, `H / KV`, `hf.tie_word_embeddings is true`, `has(lm_head.weight)`, `A if
+//! CONDITION else B`, `default(cs.rope_theta, 10000)`.
 
 use std::fmt;
 
-/// An expression, read.
+/// A parsed expression.
 #[derive(Debug, Clone)]
 pub struct Expression {
     text: String,
     node: ExpressionNode,
 }
 
-/// A value of an expression.
+/// The value of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scalar {
-    /// Python's `None`, and what isn't there.
+    /// Python's `None`, or a missing value.
     Null,
     /// A truth value.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
     /// Any other number.
     Float(f64),
     /// A text.
     Text(String),
-    /// A list or dict: only whether it is empty counts.
+    /// A list or dict, of which only the length is used.
     Container {
-        /// How many items it has.
+        /// The number of items.
         len: usize,
     },
 }
 
-/// Which config a path is in.
+/// The side of a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigSide {
-    /// That of the left side: Hugging Face, or the older release.
+    /// The left side: Hugging Face, or the older release.
     Left,
-    /// That of the right side.
+    /// The right side.
     Right,
 }
 
-/// What an expression asks of its surroundings.
+/// The values that an expression can refer to.
 pub trait Scope {
-    /// The value of a config at a path; [`Scalar::Null`] where there is none.
+    /// Returns the value at a path in a config; [`Scalar::Null`] if it is missing.
     fn config(&self, side: ConfigSide, path: &[String]) -> Scalar;
-    /// What `let` says of a name.
+    /// Returns the value of a name defined by `let`.
     fn named(&self, _name: &str) -> Option<Result<Scalar, String>> {
         None
     }
-    /// What fills a hole of the rule's key.
+    /// Returns the text that fills a hole in the rule's key.
     fn captured(&self, _name: &str) -> Option<String> {
         None
     }
-    /// Whether the source has a key; holes in it are filled.
+    /// Returns whether the source has a key, whose holes are filled.
     fn has(&self, _key: &str) -> bool {
         false
     }
-    /// Whether the target has a key by now.
+    /// Returns whether the target has a key by now.
     fn made(&self, _key: &str) -> bool {
         false
     }
-    /// One more than the highest number that `{n}` has in the source's keys of this pattern.
+    /// Returns one more than the highest number that `{n}` has in the source's keys of this
+    /// pattern.
     fn count(&self, _key: &str) -> i64 {
         0
     }
-    /// A plain number that the source has beside its tensors.
+    /// Returns a plain number that accompanies the source's tensors.
     fn fact(&self, _key: &str) -> Scalar {
         Scalar::Null
     }
-    /// The length of a dimension of a tensor of the source; `None` if it isn't there.
+    /// Returns the length of a dimension of a tensor in the source; `None` if it is missing.
     fn length(&self, _key: &str, _dim: usize) -> Option<i64> {
         None
     }
 }
 
-/// Where nothing is known.
+/// A scope without any values.
 struct Nothing;
 
 impl Scope for Nothing {
@@ -120,12 +121,12 @@ enum Op {
     DivideDown,
 }
 
-/// Parentheses within parentheses, and operators in one expression.
+/// Limits on nested parentheses, and on the bytes of an expression.
 const MOST_DEPTH: usize = 32;
 const MOST_LEN: usize = 1000;
 
 impl Expression {
-    /// Reads one; what is wrong with it is said in words.
+    /// Parses an expression; the error is a message for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MOST_LEN {
             return Err(format!("an expression of {} bytes is too long", text.len()));
@@ -139,22 +140,22 @@ impl Expression {
         Ok(Self { text: text.trim().to_owned(), node })
     }
 
-    /// Its value.
+    /// Evaluates the expression.
     pub fn eval(&self, scope: &dyn Scope) -> Result<Scalar, String> {
         eval(&self.node, scope)
     }
 
-    /// Its value where nothing is known but what it says itself.
+    /// Evaluates an expression that refers to nothing else.
     pub fn constant(&self) -> Result<Scalar, String> {
         self.eval(&Nothing)
     }
 
-    /// Whether it is true, as Python sees it.
+    /// Returns its truth value in Python.
     pub fn is_true(&self, scope: &dyn Scope) -> Result<bool, String> {
         Ok(self.eval(scope)?.is_true())
     }
 
-    /// Its value as a count.
+    /// Returns its value as a count.
     pub fn count(&self, scope: &dyn Scope) -> Result<u64, String> {
         let value = self.eval(scope)?;
         match value {
@@ -167,13 +168,13 @@ impl Expression {
         }
     }
 
-    /// Its value as a number.
+    /// Returns its value as a number.
     pub fn number(&self, scope: &dyn Scope) -> Result<f64, String> {
         let value = self.eval(scope)?;
         value.number().ok_or_else(|| format!("`{}` is {value}, not a number", self.text))
     }
 
-    /// The names in it that are neither configs nor functions.
+    /// Returns the names in it that are neither configs nor functions.
     pub fn names(&self) -> Vec<&str> {
         let mut found = Vec::new();
         let mut open = vec![&self.node];
@@ -202,7 +203,7 @@ impl fmt::Display for Expression {
 }
 
 impl Scalar {
-    /// As Python's `bool()`.
+    /// Returns the truth value, as Python's `bool()` does.
     pub fn is_true(&self) -> bool {
         match self {
             Self::Null => false,
@@ -248,7 +249,7 @@ impl fmt::Display for Scalar {
     }
 }
 
-/// Goes as deep as the parser let it.
+/// Evaluates a node. Recurses; the parser bounds the depth.
 fn eval(node: &ExpressionNode, scope: &dyn Scope) -> Result<Scalar, String> {
     Ok(match node {
         ExpressionNode::Value(value) => value.clone(),
@@ -371,7 +372,7 @@ impl Parser<'_> {
         Ok(node)
     }
 
-    /// Operators from the loosest to the tightest.
+    /// Parses binary operators of a precedence level, from the loosest to the tightest.
     fn binary(&mut self, level: usize) -> Result<ExpressionNode, String> {
         if level == 2 && self.word("not") {
             return Ok(ExpressionNode::Not(Box::new(self.binary(3)?)));
@@ -511,7 +512,7 @@ impl Parser<'_> {
         Ok(node)
     }
 
-    /// A key, up to the closing parenthesis.
+    /// Parses a key, up to the closing parenthesis.
     fn raw(&mut self) -> Result<String, String> {
         let rest = &self.text[self.at..];
         let end = rest.find(')').ok_or("a function is not closed by `)`")?;
@@ -558,7 +559,7 @@ impl Parser<'_> {
     }
 }
 
-/// Digits, and what makes a number of them that isn't whole.
+/// Returns the length of the number at the start of a text.
 fn number_len(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;

@@ -1,13 +1,13 @@
-//! Pieces of a line: words, calls with arguments, quoted texts.
+//! Splits a line into words, calls with arguments, and quoted texts.
 
-/// A call such as `split(1; q H, k H)`: its name and what stands between the parentheses.
+/// A call such as `split(1; q H, k H)`: its name and the text between the parentheses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RecipeCall<'a> {
     pub(super) name: &'a str,
     pub(super) arguments: &'a str,
 }
 
-/// The line without what follows ` #`, and without space around it.
+/// Returns the line without a comment after ` #` and without spaces around it.
 pub(super) fn without_comment(line: &str) -> &str {
     let mut quoted = false;
     let mut before = ' ';
@@ -22,7 +22,7 @@ pub(super) fn without_comment(line: &str) -> &str {
     line.trim()
 }
 
-/// The text before and after the last word `word` that stands alone, outside of quotes.
+/// Returns the text before and after the last separate word `word` outside of quotes.
 pub(super) fn split_word<'a>(line: &'a str, word: &str) -> (&'a str, Option<&'a str>) {
     let mut quoted = false;
     let mut found = None;
@@ -39,7 +39,7 @@ pub(super) fn split_word<'a>(line: &'a str, word: &str) -> (&'a str, Option<&'a 
     }
 }
 
-/// The first word and the rest.
+/// Returns the first word and the rest.
 pub(super) fn first_word(line: &str) -> (&str, &str) {
     match line.split_once(char::is_whitespace) {
         Some((word, rest)) => (word, rest.trim()),
@@ -47,7 +47,7 @@ pub(super) fn first_word(line: &str) -> (&str, &str) {
     }
 }
 
-/// Calls one after the other: `transpose split(1; q H, k H)`.
+/// Parses a sequence of calls: `transpose split(1; q H, k H)`.
 pub(super) fn calls(mut text: &str) -> Result<Vec<RecipeCall<'_>>, String> {
     let mut calls = Vec::new();
     loop {
@@ -68,7 +68,7 @@ pub(super) fn calls(mut text: &str) -> Result<Vec<RecipeCall<'_>>, String> {
     }
 }
 
-/// Arguments between `by`s that aren't in parentheses.
+/// Splits arguments at each `by` outside of parentheses.
 pub(super) fn arguments(text: &str, by: char) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut depth, mut start) = (0usize, 0);
@@ -89,7 +89,7 @@ pub(super) fn arguments(text: &str, by: char) -> Vec<&str> {
     found
 }
 
-/// Where the parenthesis that `text` begins with is closed.
+/// Returns the position of the parenthesis that closes the one at the start of `text`.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! The language of recipes: one text file for each family, described in `docs/recipes.md`.
+//! The language of recipes: one text file per family, described in `docs/recipes.md`.
 
 mod creation;
 mod expression;

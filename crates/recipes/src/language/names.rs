@@ -1,4 +1,4 @@
-//! Expressions of a block: the sides that it has, the names that it sets.
+//! Expressions in a block, which refer to its sides and to names that it sets.
 
 use super::expression::Expression;
 use super::parser::Said;
@@ -9,7 +9,7 @@ impl RuleBlock {
         Expression::parse(&self.sides(text))
     }
 
-    /// `hf.` and `cs.` are the side that has such a format.
+    /// Replaces `hf.` and `cs.` by the side that has such a format.
     pub(super) fn sides(&self, text: &str) -> String {
         let hf_left = self.left.iter().any(|format| format.is_hf());
         let mut plain = String::with_capacity(text.len());
@@ -36,7 +36,7 @@ impl RuleBlock {
         plain
     }
 
-    /// An expression of names that are set.
+    /// Parses an expression and checks that its names are set.
     pub(super) fn checked(&self, text: &str) -> Said<Expression> {
         let expression = self.expression(text)?;
         self.check_names(std::iter::once(&expression))?;

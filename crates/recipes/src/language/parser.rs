@@ -1,4 +1,4 @@
-//! Recipes, read from their text: line by line, each a statement or a rule.
+//! Parses recipes line by line; each line is a statement or a rule.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -8,26 +8,26 @@ use super::pattern::KeyPattern;
 use super::recipe::{Arrow, Let, Ranks, Recipe, RuleBlock, TensorScaling};
 use crate::format::ModelFormat;
 
-/// Recipes that are made from recipes that are made from recipes.
+/// Limit on the depth of recipes that use other recipes.
 const MOST_DEPTH: usize = 4;
-/// More rules than any family needs; a bound for what a file may ask for.
+/// Limit on the lines of a file, more than any family needs.
 const MOST_LINES: usize = 5_000;
-/// Blocks, recipes that are used, and names in a block: bounds, too.
+/// Limits on blocks, on recipes that are used, and on names in a block.
 const MOST_BLOCKS: usize = 1_000;
 const MOST_USED: usize = 64;
 const MOST_NAMES: usize = 256;
-/// Formats of one side.
+/// Limit on the formats of one side.
 const MOST_FORMATS: usize = 100;
 
 impl Recipe {
-    /// Reads a recipe. `file` is what messages call it, `others` finds the text of recipes that
+    /// Parses a recipe. `file` is its name in messages; `others` returns the texts of recipes that
     /// `use` and `like` name.
     pub fn parse(file: &str, text: &str, others: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         parse(file, text, others, 0)
     }
 }
 
-/// `depth` recipes are being read that this one is for.
+/// Parses a recipe that is nested `depth` levels deep in others.
 fn parse(
     file: &str,
     text: &str,
@@ -60,7 +60,7 @@ fn parse(
     Ok(parser.recipe)
 }
 
-/// Lines with something in them: a line that ends in `\` goes on in the next.
+/// Returns the lines that are not empty; a line that ends in `\` continues in the next.
 fn lines(text: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut open = false;
@@ -85,18 +85,18 @@ fn lines(text: &str) -> Vec<(usize, String)> {
 
 struct Parser<'a> {
     recipe: Recipe,
-    /// What blocks of several components share.
+    /// The start of a block, which the blocks of several components share.
     header: Option<RuleBlock>,
-    /// The blocks that lines are about: the last one, or those of another family with Hugging Face
+    /// The blocks that lines apply to: the last one, or those of another family with Hugging Face
     /// on the left.
     about: Vec<usize>,
     others: &'a dyn Fn(&str) -> Option<String>,
     depth: usize,
-    /// How many recipes it was made from.
+    /// The number of recipes that it uses.
     used: usize,
 }
 
-/// What was read, or what is wrong with it.
+/// A result whose error is a message for the user.
 pub(super) type Said<T> = std::result::Result<T, String>;
 
 impl Parser<'_> {
@@ -226,7 +226,7 @@ impl Parser<'_> {
         Ok(all.filter(|(at, _)| about.contains(at)).map(|(_, block)| block))
     }
 
-    /// `hf and cs-2.1..cs-2.9 [when …]`
+    /// Parses `hf and cs-2.1..cs-2.9 [when …]`.
     fn begin(&mut self, line: usize, text: &str, by: &str, arrow: Arrow) -> Said<()> {
         let (sides, when) = split_word(text, "when");
         let (left, right) =
@@ -249,7 +249,7 @@ impl Parser<'_> {
             rules: Vec::new(),
             ends: Vec::new(),
         };
-        // From cs to hf, the left side is hf's all the same.
+        // The left side is Hugging Face's even if the conversion goes from cs to hf.
         if arrow == Arrow::ToRight && block.right.iter().all(|format| format.is_hf()) {
             std::mem::swap(&mut block.left, &mut block.right);
             block.arrow = Arrow::ToLeft;
@@ -261,7 +261,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// A file of a few lines can't ask for more than any family needs.
+    /// Fails if the file exceeds a limit.
     fn bounded(&self) -> Said<()> {
         let names = |block: &RuleBlock| block.lets.len() + block.sets.len();
         let blocks = &self.recipe.blocks;
@@ -288,7 +288,7 @@ impl Parser<'_> {
         parse(asked, &text, self.others, self.depth + 1).map_err(|error| error.to_string())
     }
 
-    /// `gpt2 [without PREFIX] [omit KEY]`: the blocks of another family, changed.
+    /// Parses `gpt2 [without PREFIX] [omit KEY]`: adds the blocks of another family with changes.
     fn like(&mut self, text: &str) -> Said<()> {
         let (asked, mut rest) = first_word(text);
         let mut blocks = self.other(asked)?.blocks;
@@ -321,7 +321,7 @@ impl Parser<'_> {
                     }
                 }
                 "hf" => {
-                    // Only what is between Hugging Face and releases.
+                    // Keep only blocks between Hugging Face and releases.
                     blocks.retain(|block| block.left.iter().any(|format| format.is_hf()));
                     found = blocks.len();
                 }
@@ -343,7 +343,8 @@ impl Parser<'_> {
     }
 }
 
-/// A rank's file is below the folder that is given, and says which rank it is.
+/// Checks the name of a rank's file: it must be below the folder of the checkpoint and contain the
+/// rank.
 fn check_file(file: &str) -> Said<()> {
     let parts = file.split('/');
     let fine = |part: &str| {
@@ -358,7 +359,7 @@ fn check_file(file: &str) -> Said<()> {
     }
 }
 
-/// The patterns of left keys of a block.
+/// Returns the patterns of left keys of a block.
 fn of_left(block: &mut RuleBlock) -> impl Iterator<Item = &mut KeyPattern> {
     block.rules.iter_mut().flat_map(|rule| {
         let also = rule.also.iter_mut().filter(|also| also.towards == ConfigSide::Left);
@@ -366,7 +367,7 @@ fn of_left(block: &mut RuleBlock) -> impl Iterator<Item = &mut KeyPattern> {
     })
 }
 
-/// `hf`, `cs-1.8, cs-1.9` or `cs-2.1..cs-2.9`.
+/// Parses `hf`, `cs-1.8, cs-1.9` or `cs-2.1..cs-2.9`.
 fn formats(text: &str) -> Said<Vec<ModelFormat>> {
     let one = |text: &str| text.trim().parse::<ModelFormat>().map_err(|error| error.to_string());
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
 //! Patterns of keys: `model.layers.{n}.mlp.up_proj.{wb}`.
 //!
-//! `{n}` is a number, `{wb}` is `weight` or `bias`; both sides of a rule name the same holes.
-//! `[q,k,v]` and `[0..E]` are several keys that go together.
+//! `{n}` is a number, `{wb}` is `weight` or `bias`; both sides of a rule have the same holes.
+//! `[q,k,v]` and `[0..E]` are groups of keys that are converted together.
 
 use std::collections::HashSet;
 
@@ -21,16 +21,16 @@ enum Token {
     Group(KeyGroup),
 }
 
-/// Several keys that go together.
+/// A group of keys that are converted together.
 #[derive(Debug, Clone)]
 pub enum KeyGroup {
     /// `[q,k,v]`.
     Names(Vec<String>),
-    /// `[0..E]`: so many.
+    /// `[0..E]`, with the number of keys.
     Count(Expression),
 }
 
-/// What fills a hole.
+/// The texts that can fill a hole.
 #[derive(Debug, Clone)]
 enum HoleClass {
     Digits,
@@ -39,19 +39,19 @@ enum HoleClass {
     OneOf(Vec<String>),
 }
 
-/// What filled the holes of a key: names and texts.
+/// The names of holes and the texts that fill them.
 pub type Captures = Vec<(String, String)>;
 
-/// What a key is to a pattern.
+/// A match of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Match {
-    /// What fills the holes.
+    /// The texts that fill the holes.
     pub captures: Captures,
-    /// Which key of each group it is.
+    /// The index of the key in each group.
     pub members: Vec<usize>,
 }
 
-/// Holes that need no explanation of their own: name, and what fills them.
+/// Holes with a predefined meaning: name, and the texts that can fill it.
 const KNOWN: &[(&str, &str)] = &[
     ("n", "#"),
     ("i", "#"),
@@ -64,15 +64,16 @@ const KNOWN: &[(&str, &str)] = &[
     ("dw", ".weight|"),
 ];
 
-/// More holes and groups than any key has parts.
+/// Limit on holes and groups, more than any key has parts.
 const MOST_TOKENS: usize = 64;
-/// Groups in a key: the parts of each of the experts.
+/// Limit on groups in a key: one for the experts, one for their parts.
 const MOST_GROUPS: usize = 2;
-/// Holes that match anything; each makes matching slower by the length of the key.
+/// Limit on holes that match anything; each multiplies the time for matching by the length of the
+/// key.
 const MOST_ANY: usize = 3;
 
 impl KeyPattern {
-    /// Reads one; what is wrong with it is said in words.
+    /// Parses a pattern; the error is a message for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut tokens = Vec::new();
         let mut literal = String::new();
@@ -115,13 +116,13 @@ impl KeyPattern {
         Ok(Self { text: text.to_owned(), tokens })
     }
 
-    /// As it was written.
+    /// Returns the text of the pattern.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The keys that go together, if it has such; of two groups, each of the first has all of the
-    /// second.
+    /// Returns the groups. With two groups, each member of the first is combined with all members
+    /// of the second.
     pub fn groups(&self) -> impl Iterator<Item = &KeyGroup> {
         self.tokens.iter().filter_map(|token| match token {
             Token::Group(group) => Some(group),
@@ -129,7 +130,7 @@ impl KeyPattern {
         })
     }
 
-    /// The names of its holes.
+    /// Returns the names of the holes.
     pub fn holes(&self) -> impl Iterator<Item = &str> {
         self.tokens.iter().filter_map(|token| match token {
             Token::Hole { name, .. } => Some(&**name),
@@ -137,15 +138,15 @@ impl KeyPattern {
         })
     }
 
-    /// What the whole key is to it.
+    /// Matches the whole key.
     pub fn matches(&self, key: &str) -> Option<Match> {
         let mut found = Match { captures: Vec::new(), members: Vec::new() };
         let mut tried = Tried { tokens: &self.tokens, key, failed: HashSet::new() };
         tried.fits(0, 0, &mut found).then_some(found)
     }
 
-    /// The key that these captures make of it; `members` says which of each group, the first if it
-    /// doesn't.
+    /// Returns the key with these captures. `members` selects the member of each group, the first
+    /// by default.
     pub fn fill(&self, captures: &Captures, members: &[usize]) -> String {
         let mut key = String::new();
         let mut members = members.iter().copied();
@@ -174,7 +175,7 @@ impl KeyPattern {
         key
     }
 
-    /// The same without `prefix` at its start; as it is where it doesn't start with it.
+    /// Removes `prefix` from the start; returns the pattern unchanged if it doesn't start with it.
     pub fn without_prefix(&self, prefix: &str) -> Self {
         let mut tokens = self.tokens.clone();
         let stripped = match tokens.first_mut() {
@@ -187,17 +188,17 @@ impl KeyPattern {
     }
 }
 
-/// A key against tokens. What can't fit from some place on is tried once, so that a match takes time
-/// by the key's length and not by the number of ways to fill the holes.
+/// A key that is matched against tokens. Failed positions are remembered, so that the time depends
+/// on the key's length and not on the number of ways to fill the holes.
 struct Tried<'a> {
     tokens: &'a [Token],
     key: &'a str,
-    /// From which token and byte on it doesn't fit.
+    /// Pairs of token and byte index from which the rest does not match.
     failed: HashSet<(usize, usize)>,
 }
 
 impl Tried<'_> {
-    /// Whether the tokens from one on make up the rest of the key; goes as deep as there are tokens.
+    /// Returns whether the rest of the tokens matches the rest of the key. Recurses once per token.
     fn fits(&mut self, at: usize, from: usize, found: &mut Match) -> bool {
         let (tokens, key) = (self.tokens, &self.key[from..]);
         let Some(token) = tokens.get(at) else { return key.is_empty() };
@@ -355,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_key_that_fits_in_many_ways_almost_is_given_up_soon() {
-        // Whoever tries all ways does not come back from the first of these.
+        // Trying all ways to fill these holes would take forever.
         let holes: String = (0..40).map(|n| format!("{{h{n}:x|}}")).collect();
         assert!(pattern(&format!("a{holes}b")).matches(&format!("a{}", "x".repeat(60))).is_none());
         let any = pattern("{any}-{any}-{any}y");

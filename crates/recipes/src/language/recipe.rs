@@ -1,83 +1,83 @@
-//! What a recipe says, once it is read.
+//! The parsed form of a recipe.
 
 use super::expression::{ConfigSide, Expression};
 use super::pattern::KeyPattern;
 use crate::format::ModelFormat;
 
-/// What a family of models is in each of its formats.
+/// A family of models in each of its formats.
 #[derive(Debug, Clone, Default)]
 pub struct Recipe {
-    /// The name by which it is asked for.
+    /// The name of the family.
     pub family: String,
     /// Other names for it.
     pub aliases: Vec<String>,
-    /// What it is, for people.
+    /// A description for users.
     pub title: String,
-    /// What Hugging Face's configs call it (`model_type`).
+    /// Its `model_type` in Hugging Face's configs.
     pub model_types: Vec<String>,
-    /// What is between which formats.
+    /// The rules between formats.
     pub blocks: Vec<RuleBlock>,
 }
 
 /// Rules between two sides.
 #[derive(Debug, Clone)]
 pub struct RuleBlock {
-    /// Where it begins, for messages.
+    /// Its first line, for messages.
     pub line: usize,
     /// The formats of the left side.
     pub left: Vec<ModelFormat>,
     /// The formats of the right side.
     pub right: Vec<ModelFormat>,
-    /// In which direction it may be used.
+    /// The direction in which it may be used.
     pub arrow: Arrow,
-    /// What must hold of the configs.
+    /// A condition on the configs.
     pub when: Option<Expression>,
-    /// The folder of the left side that this is about, where a model is in several.
+    /// The folder of the left side that it converts, if a model has several.
     pub component: Option<String>,
-    /// Which family's rules are applied besides: a name from the configs.
+    /// The family, named by the configs, whose rules are applied in addition.
     pub base: Option<Expression>,
     /// Names for numbers.
     pub lets: Vec<Let>,
-    /// What keys of the right side may begin with.
+    /// A prefix that keys of the right side may have.
     pub prefix: Option<String>,
-    /// The scaling that is taken out on the way to the left.
+    /// The scaling that is folded into the weights on the way to the left.
     pub scaling: Option<TensorScaling>,
-    /// Prefixes of the right side: what is under the first is under the second, too.
+    /// Prefixes of the right side: keys with the first are duplicated with the second.
     pub twice: Option<(String, String)>,
-    /// Which side is cut into ranks, and what each rank's file is called.
+    /// The side that is split into ranks, and the name of each rank's file.
     pub ranks: Option<Ranks>,
-    /// Plain numbers that each file of the right side has beside its tensors.
+    /// Plain numbers that accompany the tensors in each file of the right side.
     pub sets: Vec<Let>,
-    /// Only the model is kept: no optimizer or other states.
+    /// Whether only the model is kept, without the optimizer and other states.
     pub only_model: bool,
-    /// Each rule, in order: the first that matches counts.
+    /// The rules, in order: the first that matches applies.
     pub rules: Vec<Rule>,
-    /// Tensors that are made once all rules are done.
+    /// Tensors that are created after all rules were applied.
     pub ends: Vec<Creation>,
 }
 
-/// A side that is in several files, one for each rank of tensor parallelism.
+/// A side with a file for each rank of tensor parallelism.
 #[derive(Debug, Clone)]
 pub struct Ranks {
     /// The side.
     pub side: ConfigSide,
-    /// Their names, with `{rank}` for the number in two digits.
+    /// The name of the files, with `{rank}` for the number in two digits.
     pub file: String,
 }
 
 impl Ranks {
-    /// The name of one of the files.
+    /// Returns the name of a rank's file.
     pub fn name(&self, rank: usize) -> String {
         Self::named(&self.file, rank)
     }
 
-    /// The name of a rank's file, where `{rank}` stands for the number in two digits.
+    /// Returns the name of a rank's file, with the number in two digits instead of `{rank}`.
     pub fn named(file: &str, rank: usize) -> String {
         file.replace("{rank}", &format!("{rank:02}"))
     }
 }
 
-/// In which direction a rule or block is used.
+/// The direction in which a rule or block is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrow {
     /// `<->`
@@ -93,11 +93,11 @@ pub enum Arrow {
 pub struct Let {
     /// The name.
     pub name: String,
-    /// What it stands for.
+    /// Its value.
     pub value: Expression,
 }
 
-/// How muP scales weights that a standard model has unscaled.
+/// The parametrisation of muP that scales weights, which a standard model does not scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorScaling {
     /// Decoders and BERT.
@@ -115,113 +115,114 @@ pub struct Rule {
     pub line: usize,
     /// Its text.
     pub text: String,
-    /// Keys of the left side: the first is read, all are written.
+    /// Keys of the left side. As a source, the first is read; as a target, all are written.
     pub left: Vec<KeyPattern>,
     /// Keys of the right side.
     pub right: Vec<KeyPattern>,
-    /// In which direction it is used.
+    /// The direction in which it is used.
     pub arrow: Arrow,
-    /// What is done from left to right, in order; the other way round, undone in reverse.
+    /// Operations from left to right, in order; undone in reverse in the other direction.
     pub operations: Vec<Operation>,
-    /// What must hold.
+    /// A condition.
     pub when: Option<Expression>,
-    /// Tensors that are made beside it.
+    /// Tensors that are created along with it.
     pub also: Vec<Creation>,
 }
 
-/// What is done to tensors from left to right.
+/// An operation on tensors, described from left to right.
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// A matrix is transposed; anything else stays.
+    /// Transposes a matrix; leaves other tensors unchanged.
     Transpose,
-    /// Rows are cut into parts, in groups.
+    /// Splits rows into parts, in groups.
     Split {
-        /// How many groups.
+        /// The number of groups.
         groups: Expression,
         /// The parts of a group.
         slots: Vec<Slot>,
     },
-    /// Rotary halves to pairs, in each head.
+    /// Reorders rotary halves to pairs, in each head.
     Rope {
-        /// How many heads: of all parts, or of the named ones.
+        /// The number of heads: of all parts, or of named ones.
         heads: Vec<Slot>,
-        /// How many rows of each head; all unless said.
+        /// The number of rotary rows in each head; all by default.
         dim: Option<Expression>,
     },
-    /// Rows are groups of parts, and become as many groups of what were the groups.
+    /// Swaps groups and parts: rows that are groups of parts become groups with one part of each
+    /// former group.
     Regroup {
-        /// How many groups.
+        /// The number of groups.
         outer: Expression,
-        /// How many parts each has.
+        /// The number of parts in each group.
         inner: Expression,
     },
-    /// The last row is repeated until there are so many; back, those are cut off.
+    /// Repeats the last row as padding; removes the padding in the other direction.
     Pad {
-        /// How many rows there are.
+        /// The number of rows.
         rows: Expression,
-        /// How many there are to be.
+        /// The number of rows with padding.
         padded: Expression,
     },
-    /// Leading dimensions of one index go.
+    /// Removes leading dimensions of length 1.
     Lead(usize),
-    /// The first row becomes the last.
+    /// Moves the first row to the end.
     Roll,
-    /// A number is added.
+    /// Adds a number.
     Add(f64),
-    /// Several become one along a new dimension.
+    /// Stacks several tensors along a new dimension.
     Stack(usize),
-    /// Several become one, one after the other along a dimension.
+    /// Concatenates several tensors along a dimension.
     Concat(usize),
-    /// The first of several is the one; back, all are the same.
+    /// Takes the first of several tensors; in the other direction, all are the same.
     Repeat,
-    /// Another key holds the same where it is missing.
+    /// The other key has the same tensor, if it is missing.
     Tie(KeyPattern),
-    /// The key can't be converted, for this reason.
+    /// Refuses to convert the key, for this reason.
     Refuse(String),
 }
 
-/// A part and a number for it.
+/// A part with a number.
 #[derive(Debug, Clone)]
 pub struct Slot {
-    /// The part's name, as in `[q,k,v]`; empty for all.
+    /// The part's name, as in `[q,k,v]`; empty for all parts.
     pub name: String,
     /// The number.
     pub value: Expression,
 }
 
-/// A tensor that the source doesn't have.
+/// A tensor that is created because the source lacks it.
 #[derive(Debug, Clone)]
 pub struct Creation {
     /// Its line, for messages.
     pub line: usize,
     /// Its text.
     pub text: String,
-    /// The direction in which it is made.
+    /// The direction in which it is created.
     pub towards: ConfigSide,
     /// Its key.
     pub key: KeyPattern,
-    /// What it is made of.
+    /// Its contents.
     pub maker: Maker,
-    /// What must hold.
+    /// A condition.
     pub when: Option<Expression>,
-    /// Made once for each of these numbers.
+    /// A range of numbers, for each of which it is created once.
     pub range: Option<HoleRange>,
 }
 
-/// A range of numbers that a hole takes.
+/// A range of numbers for a hole.
 #[derive(Debug, Clone)]
 pub struct HoleRange {
     /// The hole.
     pub name: String,
-    /// The first.
+    /// The first number.
     pub from: Expression,
-    /// One after the last.
+    /// One more than the last number.
     pub to: Expression,
-    /// As it was written: neighbours of the same range are made in turn.
+    /// Its text. Adjacent tensors with the same range are interleaved.
     pub text: String,
 }
 
-/// What a tensor that the source doesn't have is made of.
+/// The contents of a created tensor.
 #[derive(Debug, Clone)]
 pub enum Maker {
     /// 0, 1, 2, … as 64-bit integers, one row.
@@ -232,7 +233,7 @@ pub enum Maker {
     Number(Expression),
     /// The inverse frequencies of rotary embeddings: base and dimension.
     Frequencies(Expression, Expression),
-    /// ALiBi's slopes of so many heads.
+    /// ALiBi's slopes for a number of heads.
     Slopes(Expression),
     /// Zeros, float32.
     Zeros(Vec<Expression>),
@@ -245,20 +246,20 @@ pub enum Maker {
 }
 
 impl Recipe {
-    /// Whether it goes by this name.
+    /// Returns whether this is its name or an alias.
     pub fn is_called(&self, name: &str) -> bool {
         self.family == name || self.aliases.iter().any(|alias| alias == name)
     }
 }
 
 impl RuleBlock {
-    /// Whether a rule, or a group that belongs to one, is about a key of the side that is read;
-    /// conditions aside.
+    /// Returns whether a rule matches the key, or the key belongs to a group of one, in this
+    /// direction. Ignores conditions.
     pub fn knows(&self, towards: ConfigSide, key: &str) -> bool {
         self.is_about(towards, key, |_| true)
     }
 
-    /// The same, of rules that are not about any key whatever.
+    /// Returns the same as `knows`, but ignores rules that match every key.
     pub fn names(&self, towards: ConfigSide, key: &str) -> bool {
         self.is_about(towards, key, |pattern| pattern.text() != "{any}")
     }
@@ -284,7 +285,7 @@ impl RuleBlock {
         about(key) || prefix.and_then(|prefix| key.strip_prefix(prefix)).is_some_and(about)
     }
 
-    /// Towards which side it goes from one format to another, if it does.
+    /// Returns the direction of the block from one format to another, if it converts between them.
     pub fn towards(&self, from: ModelFormat, to: ModelFormat) -> Option<ConfigSide> {
         if self.left.contains(&from) && self.right.contains(&to) && self.arrow != Arrow::ToLeft {
             return Some(ConfigSide::Right);

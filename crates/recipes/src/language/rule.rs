@@ -6,7 +6,7 @@ use super::pattern::{KeyGroup, KeyPattern};
 use super::recipe::{Arrow, Operation, Rule, RuleBlock, Slot};
 
 impl RuleBlock {
-    /// `LEFT <-> RIGHT [: OPERATIONS] [when CONDITION]`
+    /// Parses `LEFT <-> RIGHT [: OPERATIONS] [when CONDITION]`.
     pub(super) fn rule(&self, line: usize, text: &str) -> Said<Rule> {
         let (sides, when) = split_word(text, "when");
         let (sides, operations) = match sides.split_once(" : ") {
@@ -36,7 +36,7 @@ impl RuleBlock {
         Ok(rule)
     }
 
-    /// Keys joined by `&`; none for `-`.
+    /// Parses keys joined by `&`; `-` means no keys.
     fn keys(&self, text: &str) -> Said<Vec<KeyPattern>> {
         match text.trim() {
             "-" => Ok(Vec::new()),
@@ -48,7 +48,7 @@ impl RuleBlock {
         if text.is_empty() || text.contains(char::is_whitespace) {
             return Err(format!("`{text}` is not a key"));
         }
-        // A count in a group is an expression.
+        // The count of a group is an expression.
         let text = match text.split_once("[0..") {
             Some((start, rest)) => format!("{start}[0..{}", self.sides(rest)),
             None => text.to_owned(),
@@ -126,7 +126,7 @@ impl RuleBlock {
         })
     }
 
-    /// `q H, k KV` or just `H`.
+    /// Parses `q H, k KV` or just `H`.
     fn slots(&self, text: &str) -> Said<Vec<Slot>> {
         let slot = |text: &str| -> Said<Slot> {
             let (own, value) = first_word(text);
@@ -143,7 +143,7 @@ impl RuleBlock {
     }
 }
 
-/// What can't be right in a rule whatever the checkpoint.
+/// Checks a rule for errors that do not depend on the checkpoint.
 fn check(rule: &Rule) -> Said<()> {
     let ways = [
         (Arrow::ToLeft, &rule.left, &rule.right, "left"),

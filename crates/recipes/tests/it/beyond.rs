@@ -1,4 +1,4 @@
-//! Where a conversion differs on purpose from that of the original tool: it does what that refuses.
+//! Intentional differences from the original tool: conversions that it refuses.
 
 use std::fs;
 use std::path::Path;
@@ -106,7 +106,8 @@ fn what_the_original_writes_in_a_way_nobody_can_use_is_told() {
     );
 }
 
-/// Not a difference: no case has it, and the original's list of releases begins with 2.1.
+/// This is not a difference: no case covers it, and the original's list of releases begins with
+/// 2.1.
 #[test]
 fn the_precision_is_told_to_releases_2_1_to_2_3_only() {
     let text = "{model_type: gptj, use_bfloat16: true, n_head: 4, n_embd: 8}";
@@ -122,7 +123,7 @@ fn the_precision_is_told_to_releases_2_1_to_2_3_only() {
     }
 }
 
-/// `docs/recipes.md` lists every difference with the tests that hold it: `FILE::TEST`.
+/// `docs/recipes.md` lists every difference with the tests for it: `FILE::TEST`.
 #[test]
 fn each_difference_that_is_listed_has_its_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,7 +1,7 @@
-//! What the original converters made of tiny models, tensor by tensor.
+//! Compares conversions of tiny models with the original converters, tensor by tensor.
 //!
-//! The cases are those of `tests/fixtures/recipes`, or of the folder that `STATELENS_RECIPE_CASES`
-//! names; `STATELENS_RECIPE_CASE` takes only those whose path has it.
+//! The cases are in `tests/fixtures/recipes`, or in the folder that `STATELENS_RECIPE_CASES` names;
+//! `STATELENS_RECIPE_CASE` selects those whose path contains it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,8 +35,8 @@ fn the_tensors_are_those_of_the_original() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// What the original converts all the same: a key that is not there, and a feed-forward of another
-/// size than the config says.
+/// Models that the original converts, but which would not load: a missing key, and a feed-forward
+/// whose size differs from the config.
 const REALLY_WOULD_NOT: [&str; 2] =
     ["llama/missing_k.cs2.9-to-hf", "starcoder/mqa_bf16_n_inner_null.hf-to-cs2.9"];
 

@@ -1,5 +1,5 @@
-//! Configs are converted as the original tool (Cerebras Model Zoo 2.10) converted them: to the same
-//! text, or refused where it refuses.
+//! Configs are converted to the same text as by the original tool (Cerebras Model Zoo 2.10), or
+//! refused where it refuses.
 //!
 //! `STATELENS_RECIPE_CASES` names a folder with more cases of the same layout, `FAMILY/CASE/`.
 
@@ -11,12 +11,12 @@ use statelens_checkpoint::Result;
 use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Converted, Families, Language, Map, Value, parse};
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
 enum Verdict {
-    /// The very text of the original.
+    /// The same text as the original.
     Identical,
-    /// The original refuses, and so do we.
+    /// Refused, as by the original.
     Refused,
     /// The original refuses the tensors, a release or a name; the config converts.
     Beyond,
@@ -33,7 +33,7 @@ impl Case {
         let text = fs::read_to_string(folder.join("case.json")).ok()?;
         let facts = parse(&text, Language::Json).unwrap();
         let case = Self { folder: folder.to_owned(), facts };
-        // Folding LoRA reads a config and converts none.
+        // Folding LoRA only reads a config.
         case.text("command").contains("convert").then_some(case)
     }
 
@@ -50,7 +50,7 @@ impl Case {
         self.text("status") != "ok"
     }
 
-    /// Whether it was the config that the original refused.
+    /// Returns whether the original refused the config.
     fn config_refused(&self) -> bool {
         const OF_CONFIGS: [&str; 4] =
             ["line 1625", "in pre_config_convert", "in _handle_mup_conversion", "in convert_pi"];
@@ -94,7 +94,7 @@ impl Case {
         Ok(converted)
     }
 
-    /// The configs that the original wrote: paths below `out`, and texts.
+    /// Returns the configs that the original wrote: paths relative to `out`, and texts.
     fn written(&self) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         let mut todo = vec![self.folder.join("out")];
@@ -135,7 +135,7 @@ impl Case {
         let ours = texts(&converted);
         let theirs = self.written();
         for (path, text) in &theirs {
-            // Where it is written depends on the command; what is in it doesn't.
+            // The path depends on the command, the contents do not.
             let path = Path::new(path);
             let part = converted.parts.iter().find(|part| path.starts_with(part));
             let name = match part {
@@ -160,7 +160,7 @@ fn read(path: &Path) -> Value {
     parse(&fs::read_to_string(path).unwrap(), language).unwrap()
 }
 
-/// The files of a converted config; the only one of most has no name.
+/// Returns the files of a converted config; a single file has an empty name.
 fn texts(converted: &Converted) -> BTreeMap<String, String> {
     let text = |value: &Value| match converted.language {
         Language::Json => value.to_json(),
@@ -206,7 +206,7 @@ fn cases(root: &Path) -> Vec<Case> {
         .collect()
 }
 
-/// Runs all cases below a folder and prints what became of them, family by family.
+/// Runs all cases below a folder and prints the outcomes, by family.
 fn run(root: &Path) -> (usize, Vec<String>) {
     let mut families: BTreeMap<String, BTreeMap<Verdict, usize>> = BTreeMap::new();
     let mut wrong = Vec::new();

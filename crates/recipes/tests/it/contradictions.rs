@@ -1,5 +1,6 @@
-//! Configs that contradict the tensors beside them: every number of a config, of every family and in both
-//! directions, as none that a model has. Each is converted or refused in a sentence, in bounded time.
+//! Configs that contradict their tensors: every number of a config is replaced by unrealistic ones,
+//! for every family and in both directions. Each is converted or refused with one sentence, in
+//! bounded time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use crate::original::Case;
 use statelens_fixtures::busy;
 use statelens_recipes::config::Value;
 
-/// What stands in the place of a number.
+/// Replacements for a number.
 const ODD: [i64; 5] = [0, -1, 3, 1_000_000_000, i64::MAX];
 
 #[test]
@@ -49,7 +50,7 @@ fn a_number_that_no_model_has_is_refused_in_a_sentence_or_does_no_harm() {
     assert!(tried.len() > 60 && done > 500 && refused > 500, "{done} done, {refused} refused");
 }
 
-/// The paths of all whole numbers of a config.
+/// Returns the paths of all integers in a config.
 fn numbers(config: &Value) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut todo = vec![(Vec::new(), config)];

@@ -1,10 +1,10 @@
-//! Configs that nobody means well with: every table goes through them without a panic, in bounded
-//! time and memory, and says what is wrong.
+//! Hostile configs: every table processes them without a panic, in bounded time and memory, and
+//! reports errors.
 
 use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Families, Language, List, Map, Value, parse};
 
-/// Values that a key can have and hardly a rule expects.
+/// Returns values that hardly any rule expects.
 fn odd() -> Vec<Value> {
     let list: List = [Value::Int(1), Value::Null, Value::from("gelu")].into_iter().collect();
     let map: Map =
@@ -38,13 +38,14 @@ fn formats() -> Vec<ModelFormat> {
     std::iter::once(ModelFormat::HuggingFace).chain(releases).chain(dpo).collect()
 }
 
-/// Every pair of neighbouring formats of every model, with a config that has every key of `keys`.
+/// Converts a config with every key of `keys` between every pair of neighbouring formats of every
+/// model.
 fn each(value: &Value, keys: &[&str], all: bool) -> (usize, usize) {
     let families = Families::known().unwrap();
     let section: Map = keys.iter().map(|key| (*key, value.clone())).collect();
     let inner: Map = [("model", Value::Map(section.clone()))].into_iter().collect();
     let (mut done, mut refused) = (0, 0);
-    // Other names of a model have its tables.
+    // Aliases of a model have the same tables.
     const NAMES: [&str; 9] = [
         "llamaV2",
         "code-llama",
@@ -161,7 +162,7 @@ fn no_value_of_any_key_breaks_a_table() {
         let (done, refused) = each(&value, &KEYS, true);
         assert!(done + refused > 100);
     }
-    // And each key alone beside the defaults.
+    // Each key alone, with the defaults.
     for value in odd().iter().step_by(7) {
         for key in KEYS {
             each(value, &[key], false);
@@ -211,7 +212,8 @@ fn what_a_few_bytes_claim_is_not_made() {
     assert!(error.to_string().contains("500,000"), "{error}");
 }
 
-/// Texts with bytes changed, cut out and put in: whatever is read is written and read again.
+/// Changes, removes and inserts bytes in texts; texts that can be parsed are written and parsed
+/// again.
 #[test]
 fn changed_texts_are_read_or_refused_and_read_again() {
     let root = statelens_fixtures::path("recipes");

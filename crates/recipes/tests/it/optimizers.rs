@@ -1,4 +1,5 @@
-//! Moments go where their parameters go; where that isn't well defined it is refused, by name.
+//! Moments are converted with their parameters, or refused with the key if the conversion is not
+//! well defined.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ const GPT2: &[(&str, &[u64])] = &[
 ];
 const CONFIG: &str = r#"{"num_heads": 2, "max_position_embeddings": 2}"#;
 
-/// What a made-up training has left.
+/// Builds the checkpoint of a made-up training.
 struct Training {
     builder: Builder,
     files: FileSet,
@@ -61,7 +62,7 @@ impl Training {
     }
 }
 
-/// A model, and an optimizer of `steps`: one for each parameter, in groups of these sizes.
+/// Returns a model with an optimizer: one entry of `steps` per parameter, in groups of these sizes.
 fn trained(tensors: &[(&str, &[u64])], steps: &[i64], groups: &[usize], named: bool) -> Checkpoint {
     let mut made = Training::new();
     let model = tensors.iter().map(|(key, shape)| ((*key).to_owned(), made.tensor(shape)));
@@ -117,7 +118,7 @@ fn layouts(checkpoint: &Checkpoint) -> BTreeMap<String, Layout> {
         .collect()
 }
 
-/// Where a layout's bytes are, so many bytes further on.
+/// Formats a layout with its bytes moved by `by`.
 fn moved(layout: &Layout, by: u64) -> String {
     let text = format!("{layout:?}");
     let mut parts = text.split("offset: ");
@@ -125,7 +126,7 @@ fn moved(layout: &Layout, by: u64) -> String {
     for part in parts {
         let digits = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let number: u64 = part[..digits].parse().unwrap();
-        // A span's offset, not a view's, which counts elements from the span's start.
+        // The offset of a span; that of a view counts elements from the start of the span.
         let span = part[digits..].starts_with(", len");
         found += &format!("offset: {}{}", number + if span { by } else { 0 }, &part[digits..]);
     }
@@ -140,7 +141,7 @@ fn moments_are_joined_and_turned_as_their_parameters_are() {
         done.parts.iter().find(|(own, _)| own.as_deref() == name).map(|(_, part)| part).unwrap()
     };
     let (model, optimizer) = (layouts(part(None)), layouts(part(Some(OPTIMIZER_FILE))));
-    // The moments lie behind the model's tensors in the same order, and nothing else does.
+    // The moments follow the model's tensors in the same order, without gaps.
     let len: u64 = GPT2.iter().map(|(_, shape)| 4 * shape.iter().product::<u64>()).sum();
     let names =
         ["transformer.wte.weight", "transformer.h.0.attn.c_attn.weight", "transformer.ln_f.weight"];

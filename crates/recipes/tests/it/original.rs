@@ -1,4 +1,4 @@
-//! A case: what went into the original converter, and what came out.
+//! A case: the input and the output of the original converter.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use statelens_recipes::config::{self, Families, Language, Map};
 use statelens_recipes::conversion::{Leg, LegConfigs, Wishes, components, convert, route};
 use statelens_recipes::{ModelFormat, families, loads, lora, parts};
 
-/// Converters that the original has and can't run, or runs into an error of its own with: that
-/// Statelens makes something of them is on purpose.
+/// Errors of the original in converters that it has but can't run; Statelens converts these on
+/// purpose.
 const MORE_THAN_THE_ORIGINAL: &[&str] = &[
-    // A tied head without a table of its own under the name that the original looks for.
+    // A tied head that is not stored under the name that the original expects.
     "streaming_checkpoints.py\\\", line 142",
     "'tie_word_embeddings'",
     // The folder of a model in one part.
@@ -33,16 +33,16 @@ pub(crate) struct Case {
     facts: serde_json::Value,
 }
 
-/// Checkpoints, one for each part.
+/// Checkpoints, one per part.
 pub(crate) type Parts = Vec<(Option<String>, Checkpoint)>;
 
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// The same keys, dtypes, shapes and bytes; or refused by both.
     Same,
-    /// It is not about tensors.
+    /// The case has no tensors.
     Nothing,
-    /// What is different.
+    /// The differences.
     Differs(String),
 }
 
@@ -91,7 +91,7 @@ impl Case {
         }
     }
 
-    /// What speaks against loading what was converted, which the original loads.
+    /// Returns why a converted model would not load, if the original's is accepted.
     pub(crate) fn speaks_against_loading(&self) -> Option<String> {
         if self.family == "lora" || !self.has_tensors() || self.text("status") != "ok" {
             return None;
@@ -151,7 +151,7 @@ impl Case {
         self.carry(&source, &config, from, to)
     }
 
-    /// What the conversion starts from.
+    /// Returns the source checkpoint and its config.
     pub(crate) fn source(&self, from: ModelFormat) -> Result<(Checkpoint, config::Value), String> {
         let recipe = families::find(&self.text("model")).map_err(say)?;
         let way = route(&recipe, from, self.format("tgt_fmt")?).map_err(say)?;
@@ -164,7 +164,7 @@ impl Case {
         Ok((source, self.configs_in(several.then_some(&folders[..]))?))
     }
 
-    /// The new checkpoints and the new config.
+    /// Converts a checkpoint and its config.
     pub(crate) fn carry(
         &self,
         source: &Checkpoint,
@@ -218,7 +218,7 @@ impl Case {
             .map_err(|error| error.to_string())
     }
 
-    /// The checkpoint's files in a folder, the one to open first.
+    /// Returns the checkpoint's files in a folder, the main file first.
     fn files(&self, folder: &Path) -> Result<FileSet, String> {
         let mut paths: Vec<PathBuf> = files_in(folder);
         let rank = |path: &PathBuf| {
@@ -327,7 +327,7 @@ fn compare(
     Ok(())
 }
 
-/// What nobody can expect to be the same elements.
+/// Returns whether the elements are random, so that they can't be compared.
 fn is_random(tensor: &Tensor) -> bool {
     let Layout::Computed(computed) = &tensor.layout else { return false };
     matches!(computed.steps[..], [Arithmetic::Normal { .. } | Arithmetic::Uniform { .. }])
@@ -345,7 +345,7 @@ fn check_value(key: &str, value: &Value, expected: &serde_json::Value) -> Result
         (Value::Int(one), serde_json::Value::Number(other)) => one.to_string() == other.to_string(),
         (Value::Float(one), serde_json::Value::Number(other)) => Some(*one) == other.as_f64(),
         (Value::Str(one), serde_json::Value::String(other)) => one.to_lossy() == *other,
-        // Empty containers, and what only Python has.
+        // Empty containers, and types that only Python has.
         (_, serde_json::Value::Array(_) | serde_json::Value::Object(_)) => true,
         _ => false,
     };

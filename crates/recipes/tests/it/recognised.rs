@@ -1,5 +1,5 @@
-//! Which model a checkpoint is of, and in which format, is found out from its keys and its config
-//! alone: of all cases of the original from and to Hugging Face.
+//! The model and the format of a checkpoint are recognised by its keys and its config alone, for
+//! all cases of the original from and to Hugging Face.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use statelens_recipes::config::Families;
 use statelens_recipes::proposal::{Clues, parts_in};
 use statelens_recipes::{ModelFormat, families, recognise};
 
-/// Of these another model is taken, or it has to be named; and why.
+/// Models for which another one is recognised, or which must be named; with the reason.
 const NOT_TOLD: &[(&str, &str, &str)] = &[
     ("bloom-headless", "bloom", WHOLE),
     ("falcon-headless", "falcon", WHOLE),
@@ -64,7 +64,7 @@ fn models_are_recognised_by_keys_and_config() {
     assert!(used.len() > 10, "{used:#?}");
 }
 
-/// The format and the model that are proposed.
+/// Returns the recognised format and model.
 fn recognised(
     case: &Case,
     from: ModelFormat,
@@ -86,7 +86,7 @@ fn recognised(
         parts: &parts,
     };
     let format = clues.source(None, to).unwrap();
-    // Releases between which nothing differs are not told apart.
+    // Releases without differences are not distinguished.
     let format = if format.is_cerebras() && from.is_cerebras() { from } else { format };
     (format, clues.model(format, to).map_err(|error| error.to_string()))
 }
@@ -112,7 +112,7 @@ fn a_training_state_with_the_keys_of_hugging_face_is_told_from_one_of_cerebras()
     let target = ModelFormat::CURRENT;
     let format = clues(true).source(None, target).unwrap();
     assert!(format.is_hf());
-    // Without a config, the keys fit three families.
+    // Without a config, the keys match three families.
     let error = clues(true).model(format, target).unwrap_err().to_string();
     assert!(error.contains("expected one of llama, mistral, qwen2"), "{error}");
     assert!(!recognise::is_training_state(&open("cerebras/v2.10.0/gpt_small.mdl"), false));

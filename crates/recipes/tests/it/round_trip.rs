@@ -1,4 +1,5 @@
-//! From Hugging Face to Cerebras and back: the very tensors, for every family that has both.
+//! Converting from Hugging Face to Cerebras and back gives identical tensors, for every family with
+//! both directions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,13 +8,13 @@ use crate::original::Case;
 use statelens_checkpoint::{Checkpoint, Tensor, Value};
 use statelens_recipes::families;
 
-/// A family (with its headless variant), the end of some keys, and why they are not what they were.
+/// A family (with its headless variant), the end of some keys, and the reason why they differ.
 type Known = (&'static str, &'static str, &'static str);
 
 const NOT_IN_CEREBRAS: &str = "Cerebras's implementation has no such layer";
 const BUFFER: &str = "a buffer that follows from the config, which the original makes, too";
 
-/// Keys that don't come back.
+/// Keys that are missing after the round trip.
 const LOST: &[Known] = &[
     ("dragon", "pooler.dense.weight", NOT_IN_CEREBRAS),
     ("dragon", "pooler.dense.bias", NOT_IN_CEREBRAS),
@@ -46,7 +47,7 @@ const LOST: &[Known] = &[
     ("mmsimple-llava", "logit_scale", NOT_IN_CEREBRAS),
 ];
 
-/// Keys that come back and were not there.
+/// Keys that are new after the round trip.
 const MORE: &[Known] = &[
     ("dpo", "attn.bias", BUFFER),
     ("dpo", "attn.masked_bias", BUFFER),
@@ -79,7 +80,7 @@ const MORE: &[Known] = &[
     ),
 ];
 
-/// Keys that come back with other elements.
+/// Keys whose elements differ after the round trip.
 const OTHER: &[Known] = &[
     (
         "gemma2",
@@ -89,11 +90,11 @@ const OTHER: &[Known] = &[
     ("roberta", "lm_head.bias", "of the head's two biases the decoder's is the one that is used"),
 ];
 
-/// Families that the original has and does not find.
+/// Families that the original has but does not find.
 const REFUSED_BY_THE_ORIGINAL: [&str; 2] = ["santacoder-headless", "starcoder-headless"];
 
-/// Qwen2 is not of the original, so that there are no cases of it (`tests/interop/models.py` has it there and
-/// back); ViT has those of its headless variant.
+/// The original lacks Qwen2, so it has no cases (`tests/interop/models.py` tests its round trip);
+/// ViT has those of its headless variant.
 const WITHOUT_CASES: [&str; 2] = ["qwen2", "vit"];
 
 #[test]

@@ -1,8 +1,8 @@
-//! Configs are written as Python's own libraries write them, and read back.
+//! Configs are written as Python's own libraries write them, and parsed again.
 
 use statelens_recipes::config::{Language, Value, parse};
 
-/// Values with the texts that PyYAML 6.0.3 and Python's `json` made of them.
+/// Values with the texts that PyYAML 6.0.3 and Python's `json` wrote for them.
 const WRITTEN: &str = include_str!("../../../../tests/fixtures/recipes/pyyaml.json");
 
 fn written() -> Vec<Value> {

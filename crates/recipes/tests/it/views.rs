@@ -1,4 +1,4 @@
-//! Conversions are views: nothing is read, and there and back is the file itself.
+//! Conversions are views: they read nothing, and a round trip returns the spans of the file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use statelens_recipes::config::{self, Language};
 use statelens_recipes::conversion::{Leg, LegConfigs, Wishes, convert};
 use statelens_recipes::{ModelFormat, families};
 
-/// A file that counts what is read of it.
+/// A file that counts the bytes read from it.
 #[derive(Debug, Default)]
 struct CountedFile(AtomicU64);
 
@@ -26,7 +26,7 @@ impl ReadAt for CountedFile {
     }
 }
 
-/// Tensors one after the other in one file.
+/// Returns a checkpoint of consecutive tensors in one file.
 fn checkpoint(tensors: &[(&str, &[u64])]) -> (Checkpoint, Arc<CountedFile>) {
     let source = Arc::new(CountedFile::default());
     let mut files = FileSet::default().within(&Limits::default());
@@ -63,7 +63,7 @@ fn layouts(checkpoint: &Checkpoint) -> Vec<(String, Layout)> {
         .collect()
 }
 
-/// What a model of Hugging Face's becomes.
+/// Converts a Hugging Face model to Cerebras.
 fn to_cerebras(family: &str, source: &Checkpoint, hf: &str, cs: &str) -> Vec<(String, Layout)> {
     let recipe = families::find(family).unwrap();
     let stages = [stage("hf", "cs-2.9", hf, cs)];
@@ -71,7 +71,8 @@ fn to_cerebras(family: &str, source: &Checkpoint, hf: &str, cs: &str) -> Vec<(St
     layouts(&done.parts[0].1)
 }
 
-/// There and back in one go, without writing what is between: the spans of the file again.
+/// Converts in both directions without writing in between; the result must be the spans of the
+/// file.
 fn there_and_back(family: &str, tensors: &[(&str, &[u64])], hf: &str, cs: &str) {
     let (source, read) = checkpoint(tensors);
     let recipe = families::find(family).unwrap();
@@ -154,7 +155,7 @@ fn keys_without_a_rule_are_all_told_with_the_nearest() {
     assert_eq!((done.unmatched.len(), done.parts[0].1.leaves().len()), (2, 2));
 }
 
-/// What a recipe says of some keys that go together.
+/// Applies a recipe to some keys that are converted together.
 fn grouped(
     recipe: &str,
     keys: &[&str],
@@ -229,8 +230,8 @@ fn a_recipe_of_the_user_converts() {
     assert!(recipe.blocks[0].towards("mine".parse().unwrap(), hf).is_some());
 }
 
-/// safetensors files have one name of a tensor that has several: of T5's embedding, `shared`. The
-/// original takes that for a copy and leaves it out, and the embedding with it.
+/// safetensors files keep one key of a tied tensor: for T5's embedding, `shared`. The original
+/// takes that key for a copy and drops it, and the embedding with it.
 #[test]
 fn an_embedding_that_is_only_saved_as_shared_is_kept() {
     let tensors: [(&str, &[u64]); 3] = [
@@ -255,7 +256,7 @@ fn an_embedding_that_is_only_saved_as_shared_is_kept() {
     there_and_back("t5", &tensors, hf, cs);
 }
 
-/// The same of BERT's bias over the vocabulary.
+/// The same for BERT's bias over the vocabulary.
 #[test]
 fn a_bias_that_is_only_saved_as_that_of_predictions_is_kept() {
     let tensors: [(&str, &[u64]); 2] =
@@ -272,7 +273,7 @@ fn a_bias_that_is_only_saved_as_that_of_predictions_is_kept() {
     assert_eq!(found.map(|(_, layout)| layout), Some(&layouts(&source)[1].1), "{written:?}");
 }
 
-/// Llama's layers, and a bias on queries, keys and values: rotary order is that of their rows, too.
+/// Llama's layers with a bias on queries, keys and values: their rows are in rotary order, too.
 #[test]
 fn qwen2_is_llama_with_biases() {
     let cs = r#"{"num_heads": 4, "rotary_dim": 8, "attention_module": "multiquery_attention",
@@ -297,7 +298,7 @@ fn qwen2_is_llama_with_biases() {
     }
 }
 
-/// The original puts the rows together in float32, whatever the weights are, and stops.
+/// The original concatenates the rows in float32, whatever the dtype of the weights is, and fails.
 #[test]
 fn starcoder_with_a_key_for_each_head_is_packed_in_16_bits() {
     there_and_back(
@@ -311,7 +312,7 @@ fn starcoder_with_a_key_for_each_head_is_packed_in_16_bits() {
     );
 }
 
-/// The original looks for the embeddings of the head under a name that isn't there without one.
+/// The original looks for the embeddings of the head under a name that models without a head lack.
 #[test]
 fn a_head_that_is_made_is_that_of_the_tied_embeddings() {
     let tensors: [(&str, &[u64]); 2] =
@@ -335,6 +336,6 @@ fn a_head_that_is_made_at_random_is_the_same_every_time() {
     let untied = head(r#"{"model_type": "falcon", "tie_word_embeddings": false}"#);
     assert!(matches!(untied, Layout::Computed(_)), "{untied:?}");
     assert_eq!(untied, head(r#"{"model_type": "falcon", "tie_word_embeddings": false}"#));
-    // Where the config doesn't say it, the original stops; transformers ties it.
+    // If the config doesn't say so, the original fails; transformers ties the head.
     assert_eq!(head(r#"{"model_type": "falcon"}"#), layouts(&source)[0].1);
 }

@@ -1,4 +1,4 @@
-//! What expressions of a recipe see.
+//! The scope of expressions in a recipe.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::config::Value;
 use crate::engine::state::State;
 use crate::language::{Captures, ConfigSide, KeyPattern, Scalar, Scope};
 
-/// The value of a config at a path.
+/// Returns the value at a path in a config.
 pub(crate) fn lookup(configs: Configs<'_>, side: ConfigSide, path: &[String]) -> Scalar {
     let mut at = match side {
         ConfigSide::Left => configs.left,
@@ -38,7 +38,7 @@ pub(crate) fn lookup(configs: Configs<'_>, side: ConfigSide, path: &[String]) ->
     }
 }
 
-/// What expressions see.
+/// The scope of a rule's expressions.
 pub(super) struct Here<'a> {
     pub(super) configs: Configs<'a>,
     pub(super) lets: &'a HashMap<String, std::result::Result<Scalar, String>>,
@@ -49,7 +49,7 @@ pub(super) struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// A key with holes, filled.
+    /// Fills the holes in a key.
     fn filled(&self, key: &str) -> String {
         match KeyPattern::parse(key) {
             Ok(pattern) => pattern.fill(self.captures, &[]),
