@@ -57,7 +57,7 @@ fn fields_json(json: &mut Json, dtype: &DType) {
     });
 }
 
-/// Writes what is known of a tensor's values without reading them: `fill`, the value of all
+/// Writes a tensor's values as far as known without reading them: `fill`, the value of all
 /// elements, or `missing`, why there are no bytes.
 fn layout_json(json: &mut Json, tensor: &Tensor) {
     match &tensor.layout {

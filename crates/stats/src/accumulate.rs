@@ -1,5 +1,5 @@
 //! The loops over elements. Each block is read twice while it is in the cache: once for work that
-//! can be vectorized, once to count.
+//! can be vectorised, once to count.
 
 use statelens_checkpoint::DType;
 

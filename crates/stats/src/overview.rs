@@ -237,12 +237,12 @@ impl Overview {
         &self.tiles
     }
 
-    /// Summarizes each row of blocks as one line.
+    /// Summarises each row of blocks as one line.
     pub fn rows(&self) -> Vec<MatrixLine> {
         self.tiles.chunks(self.size.1).map(|tiles| line(tiles.iter())).collect()
     }
 
-    /// Summarizes each column of blocks as one line.
+    /// Summarises each column of blocks as one line.
     pub fn columns(&self) -> Vec<MatrixLine> {
         let across = self.size.1;
         (0..across).map(|at| line(self.tiles.iter().skip(at).step_by(across))).collect()

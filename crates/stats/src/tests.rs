@@ -59,7 +59,7 @@ fn summary(dtype: &DType, bytes: &[u8], piece: usize) -> Summary {
     accumulator.finish()
 }
 
-/// Summarizes the bytes in `parts` parts and merges them out of order.
+/// Summarises the bytes in `parts` parts and merges them out of order.
 fn by_parts(dtype: &DType, bytes: &[u8], parts: usize) -> Summary {
     let size = dtype.itemsize() as usize;
     let part = (bytes.len() / size).div_ceil(parts).max(1) * size;

@@ -68,7 +68,7 @@ pub struct CheckReport {
     pub release: Option<Verdict>,
     /// Why that release can't read the format of the file, if it can't.
     pub format: Option<String>,
-    /// What is missing, damaged or unfinished in the file.
+    /// Damage in the file: missing, damaged or unfinished parts.
     pub damage: Vec<String>,
     /// Whether none of the file's keys is expected, so that all would be skipped.
     pub nothing: bool,
@@ -96,7 +96,7 @@ pub fn has_state(checkpoint: &Checkpoint, name: &str) -> bool {
     }
 }
 
-/// Top-level states of a trainer's checkpoint, by which such a checkpoint is recognized in a list
+/// Top-level states of a trainer's checkpoint, by which such a checkpoint is recognised in a list
 /// of keys.
 const TRAINER: [&str; 6] =
     ["optimizer", "schedulers", "lr_scheduler", "global_step", "dataloader", "__metadata__"];

@@ -41,7 +41,7 @@ const MOST_TRIED: usize = 24;
 const MOST_KEYS: usize = 100_000;
 
 /// Returns the change of prefix that turns the most keys of `of` into keys of `to` with the same
-/// shape, and how many; `None` if there is no such change.
+/// shape, and how many; `None` if no change matches any.
 pub fn prefix_between(of: &[Expected], to: &[Expected]) -> Option<(Prefix, u64)> {
     nearest(to, of)
 }

@@ -38,7 +38,7 @@ impl FactSource {
 }
 
 impl Model {
-    /// Summarizes the family and its sizes in one line; empty if the model is not recognised.
+    /// Summarises the family and its sizes in one line; empty if the model is not recognised.
     pub fn line(&self) -> String {
         if !self.is_recognised() {
             return String::new();

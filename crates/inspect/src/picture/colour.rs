@@ -156,7 +156,7 @@ impl Colours {
     }
 }
 
-/// Ratio to the largest magnitude below which values are nearly indistinguishable from zero.
+/// Values smaller than the largest by this factor have nearly the same colour as zero.
 const DECADES: f64 = 1000.0;
 
 /// Returns the colour of a value between -`limit` and `limit`, on a dark or light background.

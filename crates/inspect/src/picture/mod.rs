@@ -24,11 +24,11 @@ pub struct BlockMap {
     pub block: (u64, u64),
     /// Number of blocks down and across.
     pub size: (usize, usize),
-    /// The value of largest magnitude of each block, row by row; NaN if there is none.
+    /// The value of largest magnitude of each block, row by row; NaN without finite values.
     pub largest: Vec<f64>,
     /// The index in the matrix of that value, or of one that is not finite, if there is one.
     pub at: Vec<u64>,
-    /// The mean magnitude of each block; NaN if there is none.
+    /// The mean magnitude of each block; NaN without finite values.
     pub mean: Vec<f64>,
     /// A bit set per block: 1 if values were read, 2 for NaN, 4 for infinities.
     pub marks: Vec<u8>,

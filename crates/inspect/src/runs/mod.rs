@@ -7,7 +7,7 @@
 //! one. Modification times are ignored. If there is an index (`checkpoints_index.yaml`), only the
 //! checkpoints that it lists count.
 //!
-//! Checkpoints of other trainers, which may be folders, are recognized by name (`trainers.rs`).
+//! Checkpoints of other trainers, which may be folders, are recognised by name (`trainers.rs`).
 
 mod index;
 mod kept;
@@ -164,11 +164,12 @@ impl RunContents {
     }
 
     /// Returns the checkpoints that can be deleted if the newest `keep` sound ones are kept.
-    /// [`RunContents::unsound`] gives `unsound`, for each entry the reason why it does not count.
-    /// Also kept are: checkpoints whose step is a multiple of `every`, the one that would be
-    /// loaded, the newest sound one of the trainer's, and everything newer than the oldest that is
-    /// kept. Returns nothing if fewer than `keep` are sound. Never returns files that are not named
-    /// as checkpoints.
+    /// `unsound` is the result of [`RunContents::unsound`].
+    ///
+    /// Also kept are checkpoints whose step is a multiple of `every`, the one that would be loaded,
+    /// the newest sound one of the trainer's, and everything newer than the oldest that is kept.
+    /// Returns nothing if fewer than `keep` are sound. Never returns files that are not named as
+    /// checkpoints.
     pub fn prunable(
         &self,
         keep: usize,

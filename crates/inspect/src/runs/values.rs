@@ -430,7 +430,7 @@ impl StepValues {
 }
 
 /// Parses a number as [`Json::float`] writes it, exact to the last bit: a string if infinite, null
-/// if there is none.
+/// if unknown.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let text = <&RawValue>::deserialize(from)?.get();
     match text.trim_matches('"').parse() {

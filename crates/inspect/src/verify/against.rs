@@ -1,4 +1,4 @@
-//! Compares a checkpoint with a manifest that was made of it earlier.
+//! Compares a checkpoint with an earlier manifest.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -270,7 +270,7 @@ impl VerificationReport {
         self.unchecked == 0 && (self.tensors > 0 || self.structure)
     }
 
-    /// Returns what was checked, as pairs of label and text.
+    /// Returns the scope of the verification, as pairs of label and text.
     pub fn looked_at(&self) -> Vec<(&'static str, String)> {
         let sums = self.checksums.iter().filter(|(_, count)| *count > 0);
         let sums: Vec<String> =

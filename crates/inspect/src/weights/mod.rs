@@ -1,5 +1,5 @@
 //! Analyses the values of a checkpoint: [`Survey`] reads its tensors, each once, and [`notice`]
-//! reports what is remarkable about them.
+//! reports remarkable ones.
 
 mod findings;
 mod moments;
