@@ -1,9 +1,9 @@
-//! Writing pickles, opcode by opcode.
+//! Writes pickles, opcode by opcode.
 //!
-//! Nothing here decides what to write: whoever writes a format calls the opcodes in the order in
-//! which a pickle machine runs them (a container's opcode, its contents, then `appends` or
-//! `setitems`). Everything but the methods marked *protocol 4* is within protocol 2 and within
-//! what `torch.load(weights_only=True)` accepts.
+//! Nothing here decides what to write: the caller invokes the opcodes in the order in which a
+//! pickle machine runs them (a container's opcode, its contents, then `appends` or `setitems`).
+//! Everything except the methods marked *protocol 4* is within protocol 2 and accepted by
+//! `torch.load(weights_only=True)`.
 
 use statelens_checkpoint::{Error, Global, Int, Result, Text, room};
 
@@ -16,53 +16,53 @@ pub struct Encoder {
     memo: u32,
 }
 
-/// Where a frame began, see [`Encoder::begin_frame`].
+/// The start of a frame, see [`Encoder::begin_frame`].
 #[derive(Debug)]
 #[must_use = "a frame that is not ended claims no bytes"]
 pub struct Frame(usize);
 
 impl Encoder {
-    /// How many items Python puts between `MARK` and `APPENDS`, `SETITEMS` or `ADDITEMS`.
+    /// The most items that Python puts between `MARK` and `APPENDS`, `SETITEMS` or `ADDITEMS`.
     pub const BATCH: usize = 1000;
 
-    /// An empty one.
+    /// Creates an empty encoder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What has been written so far.
+    /// Returns the bytes written so far.
     pub fn bytes(&self) -> &[u8] {
         &self.out
     }
 
-    /// The finished bytes.
+    /// Returns the finished bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.out
     }
 
-    /// `PROTO`: must be first.
+    /// Writes `PROTO`: must be first.
     pub fn proto(&mut self, version: u8) {
         self.out.extend([op::PROTO, version]);
     }
 
-    /// `STOP`: must be last; what is on the stack is the result.
+    /// Writes `STOP`: must be last; the top of the stack is the result.
     pub fn stop(&mut self) {
         self.out.push(op::STOP);
     }
 
-    /// Python's `None`.
+    /// Writes Python's `None`.
     pub fn none(&mut self) {
         self.out.push(op::NONE);
     }
 
-    /// A bool.
+    /// Writes a bool.
     pub fn bool(&mut self, value: bool) {
         self.out.push(if value { op::NEWTRUE } else { op::NEWFALSE });
     }
 
-    /// An integer, in the opcode that Python would choose.
+    /// Writes an integer, with the opcode that Python would choose.
     ///
-    /// Refuses what needs more than 255 bytes: `LONG4` is not accepted everywhere.
+    /// Fails if it needs more than 255 bytes: not all loaders accept `LONG4`.
     pub fn int(&mut self, value: &Int) -> Result<()> {
         match value.to_i64() {
             Some(small) => self.small_int(small),
@@ -71,7 +71,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// An integer that fits 64 bits.
+    /// Writes an integer that fits in 64 bits.
     pub fn small_int(&mut self, value: i64) {
         if let Ok(byte) = u8::try_from(value) {
             self.out.extend([op::BININT1, byte]);
@@ -88,24 +88,24 @@ impl Encoder {
         }
     }
 
-    /// A float.
+    /// Writes a float.
     pub fn float(&mut self, value: f64) {
         self.out.push(op::BINFLOAT);
         self.out.extend(value.to_be_bytes());
     }
 
-    /// A string; lone surrogates are kept. Refuses 4 GiB and more.
+    /// Writes a string; lone surrogates are kept. Fails from 4 GiB on.
     pub fn text(&mut self, text: &Text) -> Result<()> {
         self.utf8(text.as_bytes())
     }
 
-    /// A string.
+    /// Writes a string.
     pub fn str(&mut self, text: &str) -> Result<()> {
         self.utf8(text.as_bytes())
     }
 
-    /// `GLOBAL`: a class or function by name. Refuses names with a line break, which would be
-    /// read as something else.
+    /// Writes `GLOBAL`: a class or function by name. Fails for names with a line break, which would
+    /// be read as something else.
     pub fn global(&mut self, global: &Global) -> Result<()> {
         self.named(&global.module, &global.name)
     }
@@ -123,30 +123,31 @@ impl Encoder {
         Ok(())
     }
 
-    /// `MARK`: where the items of `appends`, `setitems`, `additems`, `frozenset` or a long tuple
-    /// begin.
+    /// Writes `MARK`: the start of the items of `appends`, `setitems`, `additems`, `frozenset` or a
+    /// long tuple.
     pub fn mark(&mut self) {
         self.out.push(op::MARK);
     }
 
-    /// An empty dict.
+    /// Writes an empty dict.
     pub fn empty_dict(&mut self) {
         self.out.push(op::EMPTY_DICT);
     }
 
-    /// An empty list.
+    /// Writes an empty list.
     pub fn empty_list(&mut self) {
         self.out.push(op::EMPTY_LIST);
     }
 
-    /// An empty tuple.
+    /// Writes an empty tuple.
     pub fn empty_tuple(&mut self) {
         self.out.push(op::EMPTY_TUPLE);
     }
 
     /// Makes a tuple of the last one, two or three values.
     ///
-    /// Any other length is written as [`Encoder::mark`], the items, [`Encoder::marked_tuple`].
+    /// A tuple of any other length is written as [`Encoder::mark`], the items,
+    /// [`Encoder::marked_tuple`].
     pub fn tuple(&mut self, len: TupleLen) {
         self.out.push(match len {
             TupleLen::One => op::TUPLE1,
@@ -160,7 +161,7 @@ impl Encoder {
         self.out.push(op::TUPLE);
     }
 
-    /// A tuple whose items `item` writes: the shortest opcodes for its length.
+    /// Writes a tuple with the shortest opcodes for its length; `item` writes each item.
     pub fn tuple_of<T>(
         &mut self,
         items: &[T],
@@ -194,12 +195,12 @@ impl Encoder {
         self.out.push(op::APPENDS);
     }
 
-    /// Puts everything since the mark, key, value, key, value, into the dict below it.
+    /// Puts everything since the mark (key, value, key, value) into the dict below it.
     pub fn setitems(&mut self) {
         self.out.push(op::SETITEMS);
     }
 
-    /// Calls: callable, tuple of arguments.
+    /// Calls a function: callable, tuple of arguments.
     pub fn reduce(&mut self) {
         self.out.push(op::REDUCE);
     }
@@ -209,17 +210,17 @@ impl Encoder {
         self.out.push(op::NEWOBJ);
     }
 
-    /// Sets state: object, state.
+    /// Sets the state of an object: object, state.
     pub fn build(&mut self) {
         self.out.push(op::BUILD);
     }
 
-    /// Asks the loader for the object that the tuple on the stack identifies.
+    /// Requests the object identified by the tuple on the stack from the loader.
     pub fn binpersid(&mut self) {
         self.out.push(op::BINPERSID);
     }
 
-    /// Remembers what is on top of the stack; its number is for [`Encoder::memoized`].
+    /// Stores the top of the stack in the memo; returns its number for [`Encoder::memoized`].
     pub fn memoize(&mut self) -> MemoId {
         let index = self.memo;
         self.memo += 1;
@@ -233,7 +234,7 @@ impl Encoder {
         MemoId(index)
     }
 
-    /// Puts a remembered value on the stack again: the same object.
+    /// Pushes a memoized value again: the same object.
     pub fn memoized(&mut self, memo: MemoId) {
         match u8::try_from(memo.0) {
             Ok(byte) => self.out.extend([op::BINGET, byte]),
@@ -244,7 +245,7 @@ impl Encoder {
         }
     }
 
-    /// `bytes` within protocol 2: `_codecs.encode(text, 'latin1')`, each character a byte.
+    /// Writes `bytes` within protocol 2: `_codecs.encode(text, 'latin1')`, one character per byte.
     pub fn bytes_as_text(&mut self, bytes: &[u8]) -> Result<()> {
         self.named("_codecs", "encode")?;
         let text: String = bytes.iter().copied().map(char::from).collect();
@@ -255,7 +256,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// `bytes` as they are. *Protocol 4.*
+    /// Writes `bytes` directly. *Protocol 4.*
     pub fn binbytes(&mut self, bytes: &[u8]) {
         if let Ok(len) = u8::try_from(bytes.len()) {
             self.out.extend([op::SHORT_BINBYTES, len]);
@@ -269,7 +270,7 @@ impl Encoder {
         self.out.extend(bytes);
     }
 
-    /// A string in one length byte where it fits. *Protocol 4.*
+    /// Writes a string, with a length of one byte if it fits. *Protocol 4.*
     pub fn short_str(&mut self, text: &str) -> Result<()> {
         match u8::try_from(text.len()) {
             Ok(len) => {
@@ -281,13 +282,13 @@ impl Encoder {
         }
     }
 
-    /// A class or function whose module and name are the two strings on the stack.
+    /// Pushes the class or function whose module and name are the two strings on the stack.
     /// *Protocol 4.*
     pub fn stack_global(&mut self) {
         self.out.push(op::STACK_GLOBAL);
     }
 
-    /// An empty set. *Protocol 4.*
+    /// Writes an empty set. *Protocol 4.*
     pub fn empty_set(&mut self) {
         self.out.push(op::EMPTY_SET);
     }
@@ -302,14 +303,14 @@ impl Encoder {
         self.out.push(op::FROZENSET);
     }
 
-    /// [`Encoder::memoize`] in one byte. *Protocol 4.*
+    /// As [`Encoder::memoize`], in one byte. *Protocol 4.*
     pub fn memoize_next(&mut self) -> MemoId {
         self.out.push(op::MEMOIZE);
         self.memo += 1;
         MemoId(self.memo - 1)
     }
 
-    /// Begins a frame; its length is filled in by [`Encoder::end_frame`]. *Protocol 4.*
+    /// Starts a frame; [`Encoder::end_frame`] fills in its length. *Protocol 4.*
     pub fn begin_frame(&mut self) -> Frame {
         self.out.push(op::FRAME);
         self.out.extend([0; 8]);
@@ -325,7 +326,7 @@ impl Encoder {
     fn utf8(&mut self, bytes: &[u8]) -> Result<()> {
         let len = u32::try_from(bytes.len())
             .map_err(|_| Error::refused("a string of 4 GiB or more can't be pickled here"))?;
-        // Texts are what pickles grow by; what comes between two of them is little.
+        // Pickles grow mainly by texts, so the other opcodes only need some extra room.
         room::make_room(&mut self.out, u64::from(len) + 1_024)?;
         self.out.push(op::BINUNICODE);
         self.out.extend(len.to_le_bytes());
@@ -346,7 +347,7 @@ impl Encoder {
     }
 }
 
-/// The lengths of tuples that have an opcode of their own.
+/// The tuple lengths that have an opcode of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum TupleLen {
@@ -355,7 +356,7 @@ pub enum TupleLen {
     Three,
 }
 
-/// A value that was remembered.
+/// A memoized value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MemoId(u32);
 
@@ -369,7 +370,7 @@ mod tests {
         encoder.into_bytes()
     }
 
-    /// The bytes that CPython 3.11's `pickle.dumps(value, 2)` has between `PROTO` and `STOP`.
+    /// The bytes between `PROTO` and `STOP` in `pickle.dumps(value, 2)` of CPython 3.11.
     #[test]
     fn integers_take_the_opcodes_that_python_takes() {
         for (value, bytes) in [

@@ -1,10 +1,10 @@
-//! The text of protocol 0: quoted strings and escaped Unicode.
+//! Text in protocol 0: quoted strings and escaped Unicode.
 
 use statelens_checkpoint::{Result, Text};
 
 use crate::graph::damaged;
 
-/// `STRING`: Python 2's `repr` of a byte string, quotes included.
+/// Decodes the operand of `STRING`: Python 2's `repr` of a byte string, quotes included.
 pub(crate) fn string(line: &[u8]) -> Result<Vec<u8>> {
     let line = line.trim_ascii();
     let inner = match line {
@@ -26,7 +26,7 @@ pub(crate) fn string(line: &[u8]) -> Result<Vec<u8>> {
             [letter, ..] => match simple(*letter) {
                 Some(byte) => (byte, 1),
                 None => {
-                    // An escape that Python does not know stays as it is.
+                    // Unknown escapes are kept literally, as in Python.
                     out.push(b'\\');
                     (*letter, 1)
                 }

@@ -1,4 +1,4 @@
-//! What a pickle describes, before anybody decides what it means: objects that name each other.
+//! The objects that a pickle describes, before they are interpreted, and their references.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use statelens_checkpoint::pieces::{Pieces, Slices};
 use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
 
-/// Which object of a [`Pickle`].
+/// Index of an object in a [`Pickle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) u32);
 
 /// One object that a pickle describes.
 ///
-/// A checkpoint takes about ten for each tensor, so they are kept small: what is larger than a
-/// text is behind a pointer.
+/// A checkpoint takes about ten of them per tensor, so they are kept small: anything larger than a
+/// text is boxed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
     /// Python's `None`.
@@ -27,7 +27,7 @@ pub enum Node {
     Float(f64),
     /// A string.
     Str(Text),
-    /// `bytes`; also Python 2's `str` where it is no text.
+    /// `bytes`; also Python 2's `str` if it is not valid text.
     Bytes(Arc<[u8]>),
     /// `bytearray`.
     ByteArray(Arc<[u8]>),
@@ -43,62 +43,63 @@ pub enum Node {
     Dict(Box<Vec<(NodeId, NodeId)>>),
     /// A class or function by name.
     Global(Arc<Global>),
-    /// What a call would make, and what would then be done to it.
+    /// The result of a call, with later changes.
     Object(Call),
-    /// What the loader would look up under an identifier, e.g. a storage.
+    /// An object that the loader would look up by an identifier, e.g. a storage.
     Persistent(NodeId),
-    /// The n-th buffer that would be passed beside the pickle.
+    /// The n-th out-of-band buffer.
     Buffer(u32),
-    /// What the n-th entry of `copyreg`'s extension registry would be.
+    /// The n-th entry of `copyreg`'s extension registry.
     Extension(u32),
 }
 
-/// The items of a tuple, in the list that all tuples of a [`Pickle`] share: most have one or two,
-/// which take more room by themselves. See [`Pickle::items`].
+/// The items of a tuple, stored in a list that all tuples of a [`Pickle`] share: most have one or
+/// two, for which a vector would take more memory. See [`Pickle::items`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Items {
     start: u32,
     len: u32,
 }
 
-/// What a call would make. [`Pickle::made`] tells what would then be done to it.
+/// The result of a call. [`Pickle::made`] adds the later changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// How it would be made. `Reference`: it is the global itself, to which things are done.
+    /// Kind of call. `Reference`: no call, but the global itself, which is changed later.
     pub form: Form,
-    /// The class or function: a [`Node::Global`], or what an expression would give.
+    /// The class or function: a [`Node::Global`], or the result of an expression.
     pub callable: NodeId,
     /// The arguments: a [`Node::Tuple`] in every pickle that Python writes.
     pub args: NodeId,
-    /// Which of the pickle's lists of what is done to objects, from 1; 0: nothing is done.
+    /// Index into the pickle's list of changes, plus 1; 0: no changes.
     more: u32,
 }
 
-/// What a call would make, and what would then be done to it.
+/// The result of a call, with later changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BuiltObject<'a> {
-    /// See [`Call::form`].
+    /// As [`Call::form`].
     pub form: Form,
-    /// See [`Call::callable`].
+    /// As [`Call::callable`].
     pub callable: NodeId,
-    /// See [`Call::args`].
+    /// As [`Call::args`].
     pub args: NodeId,
-    /// Read through the object itself.
+    /// Accessible through `Deref`.
     more: &'a More,
 }
 
-/// What is done to an object after it would be made, and what few are made with.
+/// Changes to an object after its creation, and rarely used arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct More {
     /// Keyword arguments, a [`Node::Dict`].
     pub kwargs: Option<NodeId>,
-    /// What each `BUILD` would set, in order.
+    /// The states set by each `BUILD`, in order.
     pub states: Vec<NodeId>,
-    /// The number of nodes of the pickle at the last `BUILD`: later nodes are made after it.
+    /// The number of nodes of the pickle at the last `BUILD`: nodes from this number on were made
+    /// after it.
     pub(crate) built_at: Option<u32>,
-    /// What would be appended or added.
+    /// Items that would be appended or added.
     pub items: Vec<NodeId>,
-    /// What would be set with `[key] = value`.
+    /// Entries that would be set with `[key] = value`.
     pub entries: Vec<(NodeId, NodeId)>,
 }
 
@@ -119,7 +120,7 @@ impl Call {
 }
 
 impl<'a> BuiltObject<'a> {
-    /// What is done to it, which lives as long as the pickle.
+    /// Returns the changes, with the lifetime of the pickle.
     pub fn more(&self) -> &'a More {
         self.more
     }
@@ -133,7 +134,7 @@ impl Deref for BuiltObject<'_> {
     }
 }
 
-/// What objects share that have nothing.
+/// Shared by all objects without changes.
 static NOTHING: More = More::NOTHING;
 
 /// A class or function that a pickle names.
@@ -143,7 +144,7 @@ pub struct GlobalUse {
     pub global: Arc<Global>,
     /// Byte offset of the opcode in the pickle.
     pub offset: u64,
-    /// The name would be put together while the pickle is loaded; what is not known of it is `?`.
+    /// Whether the name would be computed while the pickle is loaded; unknown parts of it are `?`.
     pub computed: bool,
 }
 
@@ -153,61 +154,63 @@ pub struct Pickle {
     pub(crate) nodes: Pieces<Node>,
     /// The items of all tuples.
     pub(crate) items: Slices<NodeId>,
-    /// What is done to objects; most have nothing.
+    /// Changes to objects; most objects have none.
     pub(crate) more: Vec<More>,
     pub(crate) root: Option<NodeId>,
     pub(crate) globals: Vec<GlobalUse>,
     pub(crate) extensions: Vec<(u32, u64)>,
-    /// States set on what is no [`BuiltObject`].
+    /// States set on nodes other than [`Node::Object`].
     pub(crate) states: HashMap<NodeId, Vec<NodeId>>,
     pub(crate) protocol: u8,
     pub(crate) end: u64,
     pub(crate) base: u64,
     pub(crate) frame_lies: Option<u64>,
-    /// What CPython accepts and no pickler writes: the first of each kind, and its offset.
+    /// Constructs that CPython accepts but no pickler writes: the first of each kind, and its
+    /// offset.
     pub(crate) oddities: Vec<(Oddity, u64)>,
-    /// What may be spent, on pickles inside it, too.
+    /// Limits, which also apply to pickles inside this one.
     pub(crate) limits: Limits,
 }
 
-/// What CPython accepts and no pickler writes, and what the objects of a [`Pickle`] do not show.
+/// A construct that CPython accepts but no pickler writes, and that the objects of a [`Pickle`]
+/// don't show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Oddity {
     /// `list[key] = value`.
     ListItemSet,
-    /// Bytes are added to a `bytearray`, or set.
+    /// Bytes are added to or replaced in a `bytearray`.
     ByteArrayChanged,
-    /// Items are added to what a persistent id, an extension code or a buffer stands for.
+    /// Items are added to the object behind a persistent id, an extension code or a buffer.
     UnknownChanged,
-    /// A frame ends behind `STOP`: where another pickle follows, loaders begin it at that end.
+    /// A frame ends after `STOP`: if another pickle follows, loaders start it at that end.
     FrameBehindStop,
     /// A frame ends within an opcode or another frame: the unpickler in C drops the bytes before
-    /// that end if it reads from a file, and reads on if it has all bytes.
+    /// that end if it reads from a file, but continues if it has all bytes.
     FrameCrossed,
 }
 
-/// A pickle that breaks off, and what it described until then.
+/// A pickle that breaks off, and the objects up to that point.
 #[derive(Debug, Clone)]
 pub struct Broken {
-    /// What is wrong and where.
+    /// The error, with its offset.
     pub error: Error,
-    /// Whether it was fine as far as its bytes went: it may go on.
+    /// Whether it was valid as far as its bytes went, so that more bytes may complete it.
     pub starved: bool,
-    /// Where the operand ends that is cut short, or that is longer than the limit, in bytes from the
-    /// first of all; 0 if that is not known.
+    /// The end of the operand that is cut short or exceeds a limit, in bytes from the start; 0 if
+    /// unknown.
     pub needed: u64,
-    /// The name that the bytes end in, if they end in `GLOBAL`: the unpickler in Python drops the
+    /// The name at the end of the bytes, if they end in `GLOBAL`: the unpickler in Python drops its
     /// last byte and imports it.
     pub cut_name: Option<Global>,
-    /// Whether it breaks off at a memo entry that was never set: an `Unpickler` that has loaded
-    /// another pickle before it has the entries of that one.
+    /// Whether it breaks off at a memo entry that was never set: an `Unpickler` that loaded another
+    /// pickle before still has the entries of that one.
     pub unset_memo: bool,
-    /// What came before in it; has no root.
+    /// The objects before the error; has no root.
     pub pickle: Box<Pickle>,
-    /// The dicts that were being filled where it broke off, the outermost first, each with the key
-    /// that leads to it; up to the first of which that is not plain to see.
+    /// The dicts that were being filled at the error, outermost first, each with the key that leads
+    /// to it. Ends before the first dict whose key is ambiguous.
     pub open: Vec<(Option<NodeId>, NodeId)>,
-    /// Pickles that are whole and would be loaded before it.
+    /// Complete pickles that would be loaded before it.
     pub before: Vec<Pickle>,
 }
 
@@ -218,38 +221,38 @@ impl From<Broken> for Error {
 }
 
 impl Pickle {
-    /// What unpickling would return.
+    /// Returns the object that unpickling would return.
     pub fn root(&self) -> NodeId {
-        // A pickle without a root only exists inside `Broken`; its nodes start with `None`.
+        // Only a pickle inside `Broken` has no root; node 0 is always `None`.
         self.root.unwrap_or(NodeId(0))
     }
 
-    /// The object.
+    /// Returns the object.
     pub fn node(&self, id: NodeId) -> &Node {
         self.nodes.get(id.0 as usize).unwrap_or(&Node::None)
     }
 
-    /// Every object, those that were popped from the stack included.
+    /// Iterates over all objects, including those that were popped from the stack.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
         self.nodes.numbered().map(|(index, node)| (NodeId(index as u32), node))
     }
 
-    /// Every class or function that it names, in file order.
+    /// Returns every class or function that the pickle names, in file order.
     pub fn globals(&self) -> &[GlobalUse] {
         &self.globals
     }
 
-    /// The highest protocol that it announces; 0 if none.
+    /// Returns the highest protocol that the pickle announces; 0 by default.
     pub fn protocol(&self) -> u8 {
         self.protocol
     }
 
-    /// How many bytes it took, `STOP` included.
+    /// Returns the length in bytes, `STOP` included.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// The text of a string.
+    /// Returns the text of a string.
     pub fn str(&self, id: NodeId) -> Option<&str> {
         match self.node(id) {
             Node::Str(text) => text.as_str(),
@@ -257,7 +260,7 @@ impl Pickle {
         }
     }
 
-    /// The string, lone surrogates included; Python 2's byte strings count.
+    /// Returns a string, lone surrogates included; also Python 2's byte strings.
     pub fn text(&self, id: NodeId) -> Option<Text> {
         match self.node(id) {
             Node::Str(text) => Some(text.clone()),
@@ -266,7 +269,7 @@ impl Pickle {
         }
     }
 
-    /// The integer if it fits; bools count, as in Python.
+    /// Returns an integer if it fits; bools count, as in Python.
     pub fn int(&self, id: NodeId) -> Option<i64> {
         match self.node(id) {
             Node::Int(int) => int.to_i64(),
@@ -275,7 +278,7 @@ impl Pickle {
         }
     }
 
-    /// The float; integers count, as in Python.
+    /// Returns a float; integers count, as in Python.
     pub fn float(&self, id: NodeId) -> Option<f64> {
         match self.node(id) {
             Node::Float(value) => Some(*value),
@@ -283,7 +286,7 @@ impl Pickle {
         }
     }
 
-    /// The items of a tuple or list.
+    /// Returns the items of a tuple or list.
     pub fn sequence(&self, id: NodeId) -> Option<&[NodeId]> {
         match self.node(id) {
             Node::Tuple(items) => Some(self.items(*items)),
@@ -292,40 +295,41 @@ impl Pickle {
         }
     }
 
-    /// The items of a tuple of this pickle.
+    /// Returns the items of a tuple of this pickle.
     pub fn items(&self, items: Items) -> &[NodeId] {
         self.items.get(items.start, items.len)
     }
 
-    /// Whether it has opcodes that CPython accepts in places where no pickler writes them.
+    /// Returns whether there are opcodes that CPython accepts in places where no pickler writes
+    /// them.
     pub fn is_odd(&self) -> bool {
         !self.oddities.is_empty()
     }
 
-    /// Whether a frame claims more bytes than there are.
+    /// Returns whether a frame claims more bytes than there are.
     pub fn frame_goes_on(&self) -> bool {
         self.frame_lies.is_some()
     }
 
-    /// Notes what no pickler writes.
+    /// Records a construct that no pickler writes.
     pub(crate) fn note(&mut self, oddity: Oddity, offset: u64) {
         if self.oddities.iter().all(|(known, _)| *known != oddity) {
             self.oddities.push((oddity, offset));
         }
     }
 
-    /// Keeps the items of a tuple.
+    /// Stores the items of a tuple.
     pub(crate) fn keep(&mut self, items: &[NodeId]) -> Result<Items> {
         Limits::check("items of a tuple", items.len() as u64, u64::from(u32::MAX))?;
         Ok(Items { start: self.items.push(items)?, len: items.len() as u32 })
     }
 
-    /// Lets go of the items of a tuple that is not needed any more.
+    /// Frees the items of a tuple.
     pub(crate) fn forget(&mut self, items: Items) {
         self.items.forget(items.start, items.len);
     }
 
-    /// Lets go of what is done to an object that is not needed any more.
+    /// Frees the changes to an object.
     pub(crate) fn forget_more(&mut self, call: Call) {
         let more = (call.more as usize).checked_sub(1).and_then(|index| self.more.get_mut(index));
         if let Some(more) = more {
@@ -333,7 +337,7 @@ impl Pickle {
         }
     }
 
-    /// What a list, tuple, set or frozenset holds.
+    /// Returns the items of a list, tuple, set or frozenset.
     pub(crate) fn members<'a>(&'a self, node: &'a Node) -> Option<&'a [NodeId]> {
         match node {
             Node::List(items) | Node::Set(items) => Some(items),
@@ -343,7 +347,7 @@ impl Pickle {
         }
     }
 
-    /// Everything that a node holds; of an object, what it is called with last.
+    /// Visits all references of a node; for an object, callable and arguments come last.
     pub(crate) fn each_part(&self, node: &Node, each: &mut dyn FnMut(NodeId)) {
         self.each_held(node, each);
         if let Node::Object(call) = node {
@@ -352,7 +356,7 @@ impl Pickle {
         }
     }
 
-    /// Everything that a node holds, but what an object is called with.
+    /// Visits all references of a node, except the callable and arguments of an object.
     pub(crate) fn each_held(&self, node: &Node, each: &mut dyn FnMut(NodeId)) {
         self.members(node).unwrap_or_default().iter().for_each(|item| each(*item));
         match node {
@@ -374,7 +378,7 @@ impl Pickle {
         }
     }
 
-    /// The entries of a plain dict.
+    /// Returns the entries of a plain dict.
     pub fn dict(&self, id: NodeId) -> Option<&[(NodeId, NodeId)]> {
         match self.node(id) {
             Node::Dict(entries) => Some(entries),
@@ -382,13 +386,13 @@ impl Pickle {
         }
     }
 
-    /// The last value of a plain dict under a string key.
+    /// Returns the last value of a plain dict under a string key.
     pub fn field(&self, dict: NodeId, key: &str) -> Option<NodeId> {
         let entries = self.dict(dict)?;
         entries.iter().rev().find(|(name, _)| self.str(*name) == Some(key)).map(|(_, value)| *value)
     }
 
-    /// The object, if it is one.
+    /// Returns the object, if it is one.
     pub fn object(&self, id: NodeId) -> Option<BuiltObject<'_>> {
         match self.node(id) {
             Node::Object(call) => Some(self.made(*call)),
@@ -396,26 +400,26 @@ impl Pickle {
         }
     }
 
-    /// What a call of this pickle would make, with what would then be done to it.
+    /// Returns the result of a call of this pickle, with later changes.
     pub fn made(&self, call: Call) -> BuiltObject<'_> {
         let Call { form, callable, args, more } = call;
         let more = (more as usize).checked_sub(1).and_then(|index| self.more.get(index));
         BuiltObject { form, callable, args, more: more.unwrap_or(&NOTHING) }
     }
 
-    /// What is done to an object, to be changed; `None` if the node is something else.
+    /// Returns the changes to an object for editing; `None` if the node is not an object.
     pub(crate) fn more_mut(&mut self, id: NodeId) -> Result<Option<&mut More>> {
         let Some(Node::Object(call)) = self.nodes.get_mut(id.0 as usize) else { return Ok(None) };
         if call.more == 0 {
             room::push(&mut self.more, More::NOTHING)?;
-            // There are no more of them than objects, whose numbers have 32 bits.
+            // There are at most as many as objects, whose numbers have 32 bits.
             call.more = self.more.len() as u32;
         }
         Ok(self.more.get_mut(call.more as usize - 1))
     }
 
-    /// The class or function that a node stands for: named outright, or spelled the ways that
-    /// `dill` spells it (`_load_type('int')`, `_get_attr(_import_module('numpy'), 'scalar')`).
+    /// Returns the class or function that a node refers to: named directly, or spelled in one of
+    /// the ways of `dill` (`_load_type('int')`, `_get_attr(_import_module('numpy'), 'scalar')`).
     pub fn global(&self, id: NodeId) -> Option<Arc<Global>> {
         match self.node(id) {
             Node::Global(global) => Some(global.clone()),
@@ -432,13 +436,13 @@ impl Pickle {
         }
     }
 
-    /// A call or instantiation: what, and the positional arguments.
+    /// Returns the callable and positional arguments of a call or instantiation.
     pub fn call(&self, id: NodeId) -> Option<(Arc<Global>, &[NodeId])> {
         let object = self.object(id)?;
         Some((self.global(object.callable)?, self.sequence(object.args)?))
     }
 
-    /// What the last `BUILD` would set on the node.
+    /// Returns the state that the last `BUILD` would set on the node.
     pub fn state(&self, id: NodeId) -> Option<NodeId> {
         match self.node(id) {
             Node::Object(call) => self.made(*call).states.last().copied(),
@@ -449,7 +453,7 @@ impl Pickle {
     pub(crate) fn spelled_global(&self, object: &BuiltObject<'_>) -> Option<Arc<Global>> {
         let Node::Global(function) = self.node(object.callable) else { return None };
         let args = self.sequence(object.args)?;
-        // A real name is short; a long one would be copied at every look.
+        // A real name is short, and a long one would be copied on every call.
         let name = |id| self.str(id).filter(|name| name.len() < 1000);
         if !is_dill(function) || object.form != Form::Call {
             return None;
@@ -473,12 +477,12 @@ impl Pickle {
     }
 }
 
-/// Whether the global is one of the `dill` module's own functions.
+/// Returns whether the global is one of the `dill` module's own functions.
 pub(crate) fn is_dill(global: &Global) -> bool {
     matches!(&*global.module, "dill._dill" | "dill.dill")
 }
 
-/// The error of a pickle that breaks the rules of pickles.
+/// Returns the error for a pickle that violates the format.
 pub(crate) fn damaged(what: impl Into<String>) -> Error {
     Error::damaged(format!("the pickle is broken: {}", what.into()))
 }

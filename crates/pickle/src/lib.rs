@@ -1,9 +1,9 @@
-//! Pickles as data: a machine that builds values and calls nothing, and an encoder.
+//! Pickles as data: a machine that builds values without calling anything, and an encoder.
 //!
-//! [`read`] runs the opcodes into a graph of objects ([`Pickle`]); [`Pickle::lower`] makes the
-//! tree of a checkpoint of it, with the tensors, arrays and objects of the libraries that write
-//! checkpoints recognised by their shape. Nothing that a pickle names is ever imported, called
-//! or evaluated: what is not recognised stays an inert description.
+//! [`read`] runs the opcodes and builds a graph of objects ([`Pickle`]); [`Pickle::lower`] converts
+//! it to the tree of a checkpoint, recognising the tensors, arrays and objects of the libraries
+//! that write checkpoints by their structure. Nothing that a pickle names is ever imported, called
+//! or evaluated: unrecognised objects remain inert descriptions.
 
 mod encode;
 mod escapes;

@@ -1,4 +1,4 @@
-//! The machine: runs the opcodes, builds objects, calls nothing.
+//! The pickle machine: runs opcodes and builds objects, but calls nothing.
 
 mod input;
 mod memo;
@@ -22,20 +22,19 @@ const NAME_BYTES: u64 = 32 << 20;
 /// Reads the pickle at the start of `bytes` up to its `STOP`.
 ///
 /// `base` is the offset of `bytes` in the file and is added to the offsets in errors. Memory and
-/// time are bounded by the length of `bytes` and by `limits`. The error carries the objects before
+/// time are bounded by the length of `bytes` and by `limits`. The error contains the objects before
 /// it.
 ///
-/// Every opcode is read as CPython's unpicklers read it, the one in C and the one in Python. Where
-/// they differ, the reading that goes further is taken. An error of kind
-/// [`Limit`](statelens_checkpoint::ErrorKind::Limit) says that CPython may go on; any other says
-/// that every CPython stops there, too, or earlier.
+/// Every opcode is read as in CPython's unpicklers, the one in C and the one in Python. If they
+/// differ, the interpretation that reads further is used. An error of kind
+/// [`Limit`](statelens_checkpoint::ErrorKind::Limit) means that CPython may continue; any other
+/// kind means that every CPython stops there, too, or earlier.
 pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> {
     run(bytes, base, limits, false)
 }
 
-/// Reads all pickles that follow each other in `bytes` as one `Unpickler` loads them that keeps its
-/// memo. Returns what they describe together as a pickle without a root, and whether more bytes
-/// might go on with it.
+/// Reads all consecutive pickles in `bytes` as one `Unpickler` would that keeps its memo. Returns
+/// the objects of all as one pickle without a root, and whether more bytes could continue it.
 pub fn read_joined(bytes: &[u8], base: u64, limits: &Limits) -> (Pickle, bool) {
     match run(bytes, base, limits, true) {
         Ok(pickle) => (pickle, false),
@@ -63,7 +62,7 @@ fn run(bytes: &[u8], base: u64, limits: &Limits, joined: bool) -> Result<Pickle,
         small: Small::default(),
     };
     let mut start = 0;
-    // `None` is the first of all.
+    // Node 0 is always `None`.
     let first = machine.pickle.nodes.push(Node::None);
     let done = first.and_then(|()| machine.run(&mut start));
     let open = machine.open();
@@ -94,30 +93,30 @@ struct Machine<'a> {
     limits: &'a Limits,
     pickle: Pickle,
     stack: Vec<NodeId>,
-    /// Heights of the stack where a `MARK` was.
+    /// Stack heights at each `MARK`.
     marks: Vec<usize>,
     memo: Memo,
-    /// How many times an object was put into another, all containers together.
+    /// Total number of references from containers to objects.
     edges: u64,
-    /// Bytes of the names that were put together from strings.
+    /// Total bytes of the names that were built from strings.
     names: u64,
-    /// What objects cost beyond other nodes, in nodes.
+    /// Extra cost of objects compared to other nodes, in nodes.
     extra: u64,
     buffers: u32,
     /// The end of the last frame that lies within the bytes.
     frame_end: usize,
-    /// See [`Broken::cut_name`].
+    /// As [`Broken::cut_name`].
     cut_name: Option<Global>,
-    /// See [`Broken::unset_memo`].
+    /// As [`Broken::unset_memo`].
     unset_memo: bool,
-    /// Whether to go on behind `STOP`.
+    /// Whether to continue after `STOP`.
     joined: bool,
-    /// What the last `PROTO` said: below 3, Python takes names for those of Python 2.
+    /// The version in the last `PROTO`: below 3, Python takes names for those of Python 2.
     protocol: u8,
     small: Small,
 }
 
-/// Nodes of immutable values that occur all the time; one of each is enough.
+/// Nodes of frequent immutable values, which are shared.
 #[derive(Default)]
 struct Small {
     yes: Option<NodeId>,
@@ -127,7 +126,7 @@ struct Small {
 }
 
 impl Machine<'_> {
-    /// Runs to `STOP`; `start` is kept at the opcode that runs.
+    /// Runs to `STOP`; `start` is updated to the offset of the current opcode.
     fn run(&mut self, start: &mut usize) -> Result<NodeId> {
         loop {
             *start = self.input.at;
@@ -246,12 +245,12 @@ impl Machine<'_> {
         }
     }
 
-    /// See [`Broken::open`].
+    /// Returns the value of [`Broken::open`].
     fn open(&self) -> Vec<(Option<NodeId>, NodeId)> {
         let mut open = Vec::new();
         let mut floor = 0;
         for mark in &self.marks {
-            // Below a mark is the dict that is being filled. In the one around it, it is the value
+            // The dict that is being filled is below a mark. In the dict around it, it is the value
             // of a key, after keys and values that will be set together with it.
             let Some([before @ .., dict]) = self.stack.get(floor..*mark) else { break };
             floor = *mark;
@@ -294,10 +293,10 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Notes where a frame ends. It tells a reader how far to read ahead, and changes what is read
-    /// only where an opcode, another frame or the end of the pickle does not fit it. A frame that
-    /// claims more bytes than there are is noted, too: the unpickler in C refuses it, the one in
-    /// Python takes what there is.
+    /// Records the end of a frame. A frame tells loaders how far to read ahead, and only matters if
+    /// an opcode, another frame or the end of the pickle does not fit in it. A frame that claims
+    /// more bytes than there are is also recorded: the unpickler in C refuses it, the one in Python
+    /// reads what there is.
     fn frame(&mut self, offset: u64) -> Result<()> {
         let len = u64::from_le_bytes(self.input.array()?);
         if self.input.at < self.frame_end {
@@ -313,7 +312,7 @@ impl Machine<'_> {
     }
 
     fn pop_opcode(&mut self) -> Result<()> {
-        // CPython pops the mark if that is what is on top.
+        // CPython pops the mark if it is on top.
         if self.marks.last() == Some(&self.stack.len()) {
             self.marks.pop();
             return Ok(());
@@ -424,7 +423,7 @@ impl Machine<'_> {
     fn append(&mut self, items: Vec<NodeId>, adding: Adding, offset: u64) -> Result<()> {
         self.count_edges(items.len())?;
         let target = self.mutable_top()?;
-        // Without items, the unpickler in C does not look at the target.
+        // Without items, the unpickler in C does not check the target.
         if items.is_empty() {
             return Ok(());
         }
@@ -450,7 +449,7 @@ impl Machine<'_> {
         let (entries, odd) = pairs(items)?;
         let target = self.mutable_top()?;
         if let Some(more) = self.pickle.more_mut(target)? {
-            // The unpickler in Python sets the pairs before it misses the last value.
+            // The unpickler in Python sets the pairs before it notices the missing last value.
             add_all(&mut more.entries, &entries)?;
         } else if !items.is_empty() {
             match &mut self.pickle.nodes[target.0 as usize] {
@@ -466,8 +465,8 @@ impl Machine<'_> {
         if odd { Err(key_alone()) } else { Ok(()) }
     }
 
-    /// The top of the stack, which is about to be changed. A global becomes an object that *is*
-    /// that global, so that what is done to it has a place.
+    /// Returns the top of the stack, which is about to be changed. A global becomes an object that
+    /// *is* that global, so that the changes can be recorded.
     fn mutable_top(&mut self) -> Result<NodeId> {
         let top = self.top()?;
         if let Node::Global(_) = self.pickle.node(top) {
@@ -538,7 +537,7 @@ impl Machine<'_> {
                     texts.0.unwrap_or_else(|| unclear(module)),
                     texts.1.unwrap_or_else(|| unclear(name)),
                 );
-                // The two strings may be used again and again, and are copied each time.
+                // The two strings may be reused, and are copied each time.
                 self.names += (texts.0.as_bytes().len() + texts.1.as_bytes().len()) as u64;
                 Limits::check("bytes of all names in a pickle", self.names, NAME_BYTES)?;
                 (texts.0.to_lossy().into_owned(), texts.1.to_lossy().into_owned())
@@ -577,9 +576,9 @@ impl Machine<'_> {
         }
     }
 
-    /// A name without its line feed. The unpickler in Python drops the last byte of the line that
-    /// the file ends in, and looks the name up before it misses what follows; for `INST` it also
-    /// makes the call.
+    /// Handles a name without its line feed. The unpickler in Python drops the last byte of the
+    /// file's last line, and looks the name up before it notices the missing rest; for `INST` it
+    /// also makes the call.
     fn cut_global(&mut self, opcode: u8, offset: u64, error: Option<Error>) -> Result<NodeId> {
         let error = error.unwrap_or_else(|| damaged("a line has no end"));
         let start = usize::try_from(offset).unwrap_or_default();
@@ -607,7 +606,7 @@ impl Machine<'_> {
         Err(error)
     }
 
-    /// Fails for what is certainly not a `str`: CPython refuses it as a part of a name.
+    /// Fails for nodes that are certainly not a `str`: CPython refuses them as a part of a name.
     fn may_be_text(&self, id: NodeId) -> Result<()> {
         match self.pickle.node(id) {
             Node::Str(_) | Node::Bytes(_) | Node::Object(_) => Ok(()),
@@ -616,7 +615,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Fails for what CPython certainly can't call.
+    /// Fails for nodes that CPython certainly can't call.
     fn may_be_called(&self, id: NodeId) -> Result<()> {
         match self.pickle.node(id) {
             Node::Global(_) | Node::Object(_) | Node::Persistent(_) | Node::Extension(_) => Ok(()),
@@ -747,7 +746,7 @@ impl Machine<'_> {
         Limits::check("items in all containers of a pickle", self.edges, allowed)
     }
 
-    /// Where the values since the last mark begin.
+    /// Returns the stack height at the last mark.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -794,7 +793,7 @@ fn add_all<T: Clone>(to: &mut Vec<T>, items: &[T]) -> Result<()> {
     Ok(())
 }
 
-/// Keys and values in turn, and whether the last key has no value.
+/// Returns pairs of keys and values, and whether the last key has no value.
 fn pairs(items: &[NodeId]) -> Result<(Vec<(NodeId, NodeId)>, bool)> {
     let (pairs, rest) = items.as_chunks::<2>();
     let pairs = room::collect(pairs.iter().map(|[key, value]| (*key, *value)))?;

@@ -1,4 +1,4 @@
-//! What Python 2 called things, and what Python 3 still writes in protocols 0 to 2
+//! Names and spellings of Python 2, some of which Python 3 still writes in protocols 0 to 2
 //! (CPython's `_compat_pickle` and `bytes.__reduce_ex__`).
 
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use statelens_checkpoint::{Global, Text};
 
 use crate::{Node, NodeId, Pickle};
 
-/// A `str` of Python 2: text if it can be, else bytes. Torch decodes it as UTF-8, too.
+/// Converts a `str` of Python 2: to text if it is valid, else to bytes. Torch decodes it as UTF-8,
+/// too.
 pub(crate) fn string(bytes: &[u8]) -> Node {
     match Text::from_surrogatepass(bytes) {
         Ok(text) => Node::Str(text),
@@ -15,20 +16,20 @@ pub(crate) fn string(bytes: &[u8]) -> Node {
     }
 }
 
-/// Where a byte string's bytes are in the graph, however the protocol spells it.
+/// The location of a byte string's bytes in the graph, however the protocol spells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Spelled {
-    /// As they are: a node of bytes, or of Python 2's text.
+    /// Directly: a node of bytes, or of Python 2's text.
     Raw(NodeId),
-    /// Each character of a text is a byte.
+    /// A text with one character per byte.
     Latin1(NodeId),
-    /// There are none.
+    /// No bytes.
     Empty,
 }
 
 impl Pickle {
-    /// Bytes as they are, or as protocols 0 to 2 spell them: `_codecs.encode('…', 'latin1')`,
-    /// `builtins.bytearray(…)` of such, or nothing at all.
+    /// Recognises bytes, directly or as spelled in protocols 0 to 2: `_codecs.encode('…',
+    /// 'latin1')`, `builtins.bytearray(…)` of that, or a call without arguments.
     pub(crate) fn spelled(&self, id: NodeId) -> Option<Spelled> {
         if let Node::Bytes(_) | Node::ByteArray(_) | Node::Str(_) = self.node(id) {
             return Some(Spelled::Raw(id));
@@ -44,7 +45,7 @@ impl Pickle {
             ("builtins", "bytes" | "bytearray", []) => Some(Spelled::Empty),
             ("builtins", "bytes" | "bytearray", [data]) => match self.node(*data) {
                 Node::Bytes(_) => Some(Spelled::Raw(*data)),
-                // One level: `bytearray(_codecs.encode(…))`.
+                // Only one level: `bytearray(_codecs.encode(…))`.
                 Node::Object(_) => {
                     let (inner, _) = self.call(*data)?;
                     inner.is("_codecs", "encode").then(|| self.spelled(*data))?
@@ -55,8 +56,8 @@ impl Pickle {
         }
     }
 
-    /// The text that `str(…)` would make of what is written out beside it; where a name is put
-    /// together so, it is to be shown.
+    /// Returns the text that `str(…)` of constant arguments would return, to show a name that is
+    /// computed in this way.
     pub(crate) fn computed_text(&self, id: NodeId) -> Option<Text> {
         if let Some(text) = self.text(id) {
             return Some(text);
@@ -73,7 +74,7 @@ impl Pickle {
         }
     }
 
-    /// How many bytes there are, or more.
+    /// Returns the number of bytes, or an upper bound of it.
     pub(crate) fn spelled_len(&self, spelled: Spelled) -> usize {
         match spelled {
             Spelled::Empty => 0,
@@ -85,7 +86,7 @@ impl Pickle {
         }
     }
 
-    /// The bytes; `None` if a text is not Latin-1.
+    /// Returns the bytes; `None` if a text is not Latin-1.
     pub(crate) fn spelled_bytes(&self, spelled: Spelled) -> Option<Arc<[u8]>> {
         let id = match spelled {
             Spelled::Empty => return Some(Arc::new([])),
@@ -103,7 +104,7 @@ impl Pickle {
     }
 }
 
-/// The name in Python 3, as its unpickler resolves it below protocol 3 (`_compat_pickle`).
+/// Returns the name in Python 3, as its unpickler resolves it below protocol 3 (`_compat_pickle`).
 pub(crate) fn rename(module: String, name: String) -> Global {
     if let Some(row) = NAMES.iter().find(|row| row.0 == module && row.1 == name) {
         return Global::new(row.2, row.3);
@@ -114,7 +115,7 @@ pub(crate) fn rename(module: String, name: String) -> Global {
     }
 }
 
-/// Exceptions keep their names.
+/// Renamed functions and types. Exceptions keep their names.
 #[rustfmt::skip]
 const NAMES: &[(&str, &str, &str, &str)] = &[
     ("__builtin__", "xrange", "builtins", "range"),
@@ -160,7 +161,7 @@ const NAMES: &[(&str, &str, &str, &str)] = &[
     ("socket", "_socketobject", "socket", "SocketType"),
 ];
 
-/// All exceptions are among Python 3's builtins.
+/// Renamed modules. All exceptions are builtins in Python 3.
 #[rustfmt::skip]
 const MODULES: &[(&str, &str)] = &[
     ("exceptions", "builtins"),

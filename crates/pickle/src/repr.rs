@@ -1,4 +1,4 @@
-//! Python's `repr` of the harmless things that we know.
+//! Python's `repr` of known harmless objects.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use crate::graph::is_dill;
 use crate::python2::Spelled;
 use crate::{Node, NodeId, Pickle};
 
-/// How deep a value is printed; anything deeper has no text.
+/// Maximum nesting of a printed value; deeper ones have no text.
 const DEPTH: usize = 12;
-/// Longest text.
+/// Maximum length of the text.
 pub(crate) const LENGTH: usize = 4096;
 
 impl Pickle {
-    /// What Python would print for the object, if it is harmless and known all through.
+    /// Returns Python's `repr` of the object, if all of it is harmless and known.
     pub fn repr(&self, id: NodeId) -> Option<String> {
         let mut out = String::new();
         self.print(id, DEPTH, &mut out)?;
         Some(out)
     }
 
-    /// Goes down at most `depth` levels and stops at `LENGTH`.
+    /// Appends the `repr`, descending at most `depth` levels and stopping at `LENGTH`.
     fn print(&self, id: NodeId, depth: usize, out: &mut String) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match self.node(id) {
             Node::None => out.push_str("None"),
             Node::Bool(value) => out.push_str(if *value { "True" } else { "False" }),
-            // Checked before, not after: printing a long one costs more than its length.
+            // Checked in advance, since printing a long integer costs more than its length.
             Node::Int(value) if value.to_i64().is_none() && value.to_le_bytes().len() > 500 => {
                 return None;
             }
@@ -228,7 +228,7 @@ impl Pickle {
         let entries = self.state(id).and_then(|state| self.dict(state)).unwrap_or_default();
         for (index, (key, value)) in entries.iter().enumerate() {
             let key = self.str(*key)?;
-            // A name that is no identifier is printed another way; we don't know it.
+            // A name that is not an identifier is printed in another way, which is not implemented.
             if key.len() > LENGTH || !key.chars().all(|c| c == '_' || c.is_alphanumeric()) {
                 return None;
             }
@@ -281,7 +281,7 @@ impl Pickle {
                 write!(out, "datetime.timedelta({text})").ok()
             }
             ("timezone", [offset]) => {
-                // `timezone.utc` is pickled as an offset of nothing.
+                // `timezone.utc` is pickled as a zero offset.
                 let (_, zero) = self.call(*offset)?;
                 if zero.iter().all(|part| self.int(*part) == Some(0)) {
                     out.push_str("datetime.timezone.utc");
@@ -318,7 +318,7 @@ impl Pickle {
         }
     }
 
-    /// The bytes of a packed date, which old protocols write as text.
+    /// Returns the bytes of a packed date, which old protocols write as text.
     fn packed(&self, id: NodeId) -> Option<Arc<[u8]>> {
         let spelled = match (self.spelled(id)?, self.node(id)) {
             (Spelled::Raw(id), Node::Str(_)) => Spelled::Latin1(id),
@@ -344,7 +344,7 @@ impl Pickle {
     }
 }
 
-/// What Python prints for a class or constant that we know.
+/// Returns Python's `repr` of a known class or constant.
 pub(crate) fn global(global: &Global) -> Option<String> {
     let name = &*global.name;
     if name.len() > 100 {
@@ -366,7 +366,7 @@ pub(crate) fn global(global: &Global) -> Option<String> {
     }
 }
 
-/// Whether it is one of the classes of Python itself that are mere data.
+/// Returns whether it is one of Python's own classes that only hold data.
 pub(crate) fn is_class(name: &str) -> bool {
     matches!(
         name,
@@ -420,7 +420,7 @@ fn year(high: u8, low: u8) -> u32 {
     u32::from(high) << 8 | u32::from(low)
 }
 
-/// Date and time without what Python leaves out: microseconds of 0, then seconds of 0.
+/// Returns date and time without the parts that Python omits: microseconds if 0, then seconds if 0.
 fn trimmed(date: Vec<u32>, time: &[u8; 3], micros: &[u8]) -> Option<Vec<u32>> {
     let [a, b, c] = micros else { return None };
     let micros = u32::from(*a) << 16 | u32::from(*b) << 8 | u32::from(*c);
@@ -434,7 +434,7 @@ fn trimmed(date: Vec<u32>, time: &[u8; 3], micros: &[u8]) -> Option<Vec<u32>> {
     Some(numbers)
 }
 
-/// Python's `repr` of a complex number: without `.0`, and without a real part of 0.
+/// Returns Python's `repr` of a complex number: without `.0`, and without a real part of 0.
 fn complex(real: f64, imaginary: f64) -> String {
     let part = |value: f64| {
         let text = float_repr(value);
@@ -447,7 +447,7 @@ fn complex(real: f64, imaginary: f64) -> String {
     format!("({}{sign}{}j)", part(real), part(imaginary))
 }
 
-/// Python's `repr` of a string.
+/// Appends Python's `repr` of a string.
 fn text_repr(text: &Text, out: &mut String) {
     let has = |quote| text.as_bytes().contains(&quote);
     let quote = if has(b'\'') && !has(b'"') { '"' } else { '\'' };
@@ -485,7 +485,8 @@ fn char_repr(c: char, quote: char, out: &mut String) {
     }
 }
 
-/// As `str.isprintable`, for what occurs: spaces, format and private characters are not.
+/// As `str.isprintable`, for characters that occur: spaces, format and private characters are not
+/// printable.
 fn is_printable(c: char) -> bool {
     !c.is_whitespace()
         && !c.is_control()
@@ -517,7 +518,7 @@ fn bytes_repr(bytes: &[u8], out: &mut String) {
     out.push(char::from(quote));
 }
 
-/// A short text of arguments for a finding: like [`Pickle::repr`], unknown things as `…`.
+/// Formats arguments for a finding: like [`Pickle::repr`], with `…` for unknown objects.
 impl Pickle {
     pub(crate) fn arguments(&self, args: NodeId) -> String {
         let mut out = String::new();

@@ -1,4 +1,4 @@
-//! What the lowering needs from the container that a pickle lies in.
+//! The interface between the lowering and the container of a pickle.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,36 +7,36 @@ use statelens_checkpoint::{ByteOrder, DType, Global, Layout, Tensor};
 
 use crate::{Node, NodeId, Pickle};
 
-/// Finds the storages that a pickle of torch names.
+/// A lookup of the storages that a torch pickle names.
 pub trait Storages {
-    /// The storage under `key`, which the pickle says has `len` bytes.
+    /// Returns the storage under `key`, which has `len` bytes according to the pickle.
     ///
-    /// What is not there is a [`Layout::Missing`] that says why.
+    /// A missing storage is returned as a [`Layout::Missing`] with the reason.
     fn storage(&mut self, key: &str, len: u64) -> Storage;
 
-    /// The tensor under `key`: the oldest files name whole tensors.
+    /// Returns the tensor under `key`: the oldest files name whole tensors.
     fn tensor(&mut self, _key: &str) -> Option<Tensor> {
         None
     }
 
-    /// The order of the bytes of every number in every storage.
+    /// Returns the byte order of every number in every storage.
     fn byte_order(&self) -> ByteOrder {
         ByteOrder::Little
     }
 }
 
-/// The bytes that tensors are views of.
+/// A storage, which tensors are views of.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Storage {
-    /// Its number: the same for the same storage, see [`Tensor::storage`].
+    /// Id of the storage, see [`Tensor::storage`].
     pub number: u32,
-    /// Where it is: a `Span`, `Packed`, `Inline` or `Missing`.
+    /// Location: a `Span`, `Packed`, `Inline` or `Missing`.
     pub layout: Layout,
-    /// How many bytes there really are.
+    /// Actual size in bytes.
     pub len: u64,
 }
 
-/// A pickle by itself: its storages, if it names any, are elsewhere.
+/// The lookup for a bare pickle, whose storages are all missing.
 #[derive(Debug, Clone, Default)]
 pub struct NoStorages {
     numbers: HashMap<String, u32>,
@@ -53,26 +53,26 @@ impl Storages for NoStorages {
     }
 }
 
-/// What a persistent id says of a storage.
+/// A storage as named by a persistent id.
 #[derive(Debug, Clone)]
 pub(crate) struct StorageName {
-    /// `None`: bytes.
+    /// `None` for untyped bytes.
     pub(crate) dtype: Option<DType>,
     pub(crate) class: Arc<Global>,
     pub(crate) key: String,
-    /// In elements of `dtype`.
+    /// Size in elements of `dtype`.
     pub(crate) numel: u64,
     /// First element, for a view of a storage.
     pub(crate) offset: u64,
 }
 
 impl StorageName {
-    /// Bytes in an element.
+    /// Returns the bytes per element.
     pub(crate) fn unit(&self) -> u64 {
         self.dtype.as_ref().map_or(1, DType::itemsize)
     }
 
-    /// Bytes in the storage.
+    /// Returns the bytes of the storage.
     pub(crate) fn len(&self) -> Result<u64, String> {
         let len = self.numel.checked_mul(self.unit());
         len.ok_or_else(|| "Its size does not fit 64 bits".to_owned())
@@ -90,8 +90,8 @@ impl Pickle {
         })
     }
 
-    /// Returns how many tensors would be made whose values are places in other tensors: sparse and
-    /// nested ones. torch checks those values only if it loads weights alone.
+    /// Returns how many tensors would be made whose values are indices into other tensors: sparse
+    /// and nested ones. torch checks these values only when it loads just weights.
     pub fn indexed_tensors(&self) -> u64 {
         let is_indexed = |id: NodeId| {
             self.global(id).is_some_and(|global| {
@@ -111,7 +111,7 @@ impl Pickle {
         calls.count() as u64
     }
 
-    /// `('storage', class, key, location, numel[, (view key, offset, size)])`.
+    /// Parses `('storage', class, key, location, numel[, (view key, offset, size)])`.
     pub(crate) fn storage_name(&self, id: NodeId) -> Option<StorageName> {
         let (class, key, numel, view) = match self.sequence(id)? {
             [kind, class, key, _location, numel, view @ ..] if self.text(*kind)? == "storage" => {
@@ -123,7 +123,7 @@ impl Pickle {
         let Node::Int(numel) = self.node(numel) else { return None };
         let key = match self.node(key) {
             Node::Int(key) => key.to_string(),
-            // A record's name is at most 64 KiB; a longer key would be copied for nothing.
+            // A record's name is at most 64 KiB; a longer key would be copied in vain.
             _ => self.text(key).filter(|key| key.as_bytes().len() <= 1 << 16)?.to_string(),
         };
         let offset = match view.and_then(|view| self.sequence(*view)) {
@@ -135,7 +135,8 @@ impl Pickle {
     }
 }
 
-/// The element type of a storage class, `None` inside for bytes; `None` if it is no such class.
+/// Returns the element type of a storage class, `Some(None)` for untyped bytes; `None` if it is not
+/// a storage class.
 pub fn storage_dtype(class: &Global) -> Option<Option<DType>> {
     if !matches!(&*class.module, "torch" | "torch.cuda" | "torch.storage" | "torch.sparse") {
         return None;

@@ -1,6 +1,6 @@
-//! The stream that `torch.save` wrote before release 1.6, and still writes inside other pickles:
-//! a magic number, a version, facts about the machine, the object, the keys of its storages, each
-//! a pickle of its own, then the storages one after the other (`_legacy_save` in
+//! The stream that `torch.save` wrote before release 1.6, and still writes inside other pickles: a
+//! magic number, a version, facts about the machine, the object, the keys of its storages, each a
+//! separate pickle, then the storages one after another (`_legacy_save` in
 //! `torch/serialization.py`).
 
 use std::collections::HashMap;
@@ -13,9 +13,9 @@ use crate::{Broken, Node, Pickle, read};
 /// The first of the pickles, as `LONG1`.
 const MAGIC: &[u8] =
     &[crate::opcode::LONG1, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, b'.'];
-/// As protocols 0 and 1 spell it.
+/// The same as spelled in protocols 0 and 1.
 const MAGIC_TEXT: &[u8] = b"L119547037146038801333356L\n.";
-/// What may come before it: `PROTO` and a frame.
+/// The most bytes before it: `PROTO` and a frame.
 const PREFIX: usize = 11;
 
 /// The pickles of a stream.
@@ -23,19 +23,19 @@ const PREFIX: usize = 11;
 pub struct PickleStream {
     /// The object.
     pub pickle: Pickle,
-    /// The pickles around it, which torch loads, too: the magic number, the version, facts about
-    /// the machine, and the keys of the storages.
+    /// The other pickles, which torch loads, too: the magic number, the version, facts about the
+    /// machine, and the keys of the storages.
     pub others: Vec<Pickle>,
-    /// The storages in the order in which they follow: key, and bytes in an element of the class
-    /// that the object names it with; `None` if the object does not name it.
+    /// The storages in the order of the stream: key, and bytes per element of the class under which
+    /// the object names it; `None` if the object does not name it.
     pub storages: Vec<(String, Option<u64>)>,
-    /// Where the first storage begins, from the start of the stream. Each is a little-endian
-    /// `i64`, its number of elements, and then those.
+    /// Offset of the first storage from the start of the stream. Each storage is its number of
+    /// elements as a little-endian `i64`, followed by the elements.
     pub end: u64,
 }
 
 impl PickleStream {
-    /// The bytes of a storage, if `bytes` are the whole stream.
+    /// Returns the bytes of a storage, if `bytes` are the whole stream.
     pub(crate) fn storage<'a>(&self, bytes: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
         let mut rest = bytes.get(usize::try_from(self.end).ok()?..)?;
         for (key, unit) in &self.storages {
@@ -51,7 +51,7 @@ impl PickleStream {
     }
 }
 
-/// Whether a file that starts like that is such a stream.
+/// Returns whether a file that starts like this is such a stream.
 pub fn is_stream(head: &[u8]) -> bool {
     if head.starts_with(MAGIC_TEXT) {
         return true;
@@ -61,10 +61,10 @@ pub fn is_stream(head: &[u8]) -> bool {
         && head.windows(MAGIC.len()).any(|bytes| bytes == MAGIC)
 }
 
-/// Reads the pickles of a stream that begins at `base` of a file; `bytes` may go on behind them.
+/// Reads the pickles of a stream that begins at `base` of a file; `bytes` may continue after them.
 ///
-/// The error carries the pickles before what is broken, and that as far as it was read: torch loads
-/// each before it looks at what it says.
+/// The error contains the pickles before the broken one, and the readable part of that one: torch
+/// loads each before it checks the contents.
 pub fn read_stream(bytes: &[u8], base: u64, limits: &Limits) -> Result<PickleStream, Broken> {
     let mut at = 0;
     let mut pickles: Vec<Pickle> = Vec::new();
@@ -120,7 +120,7 @@ fn broken(before: Vec<Pickle>, what: &str) -> Broken {
     }
 }
 
-/// Bytes in an element of each storage that the object names.
+/// Returns the bytes per element of each storage that the object names.
 fn units(pickle: &Pickle) -> HashMap<String, u64> {
     let names = pickle.nodes().filter_map(|(_, node)| match node {
         Node::Persistent(id) => pickle.storage_name(*id),

@@ -9,23 +9,23 @@ use statelens_checkpoint::{DictKey, Global, Int, Text};
 use super::{Entries, Lowering, NOT_YET};
 use crate::{Node, NodeId, Pickle};
 
-/// How many parts a tuple as a key may have, all levels together.
+/// The most parts of a tuple as a key, all levels together.
 const KEY_PARTS: usize = 256;
-/// How long a byte string as a key may be, where an old protocol spells it as text.
+/// The most bytes of a byte string as a key, if an old protocol spells it as text.
 const KEY_BYTES: usize = 4096;
-/// How deep tuples in a key may be nested.
+/// Maximum nesting of tuples in a key.
 const KEY_DEPTH: usize = 8;
 
 impl Pickle {
-    /// The key that a node is, if it is one of plain parts; see [`DictKey`].
+    /// Returns a node as a dict key, if it consists of plain parts; see [`DictKey`].
     pub fn dict_key(&self, id: NodeId) -> Option<DictKey> {
         part(self, id, KEY_DEPTH, &mut { KEY_PARTS })
     }
 }
 
 impl Lowering<'_> {
-    /// Keys, with room for their values, and the nodes of those: a later entry of an equal key replaces the earlier
-    /// one's value in its place, as in Python.
+    /// Returns keys, with placeholders for their values, and the nodes of the values. As in Python,
+    /// a later entry with an equal key replaces the earlier value in its place.
     pub(super) fn entries(&self, entries: &[(NodeId, NodeId)]) -> (Entries, Vec<NodeId>) {
         let keys = entries.iter().enumerate();
         let keys: Entries = keys.map(|(at, (key, _))| (self.key(*key, at), NOT_YET)).collect();
@@ -35,7 +35,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// As [`Lowering::entries`], where keys may be there twice.
+    /// As [`Lowering::entries`], for keys that may occur twice.
     fn distinct(&self, entries: &[(NodeId, NodeId)]) -> (Entries, Vec<NodeId>) {
         let mut keys: Entries = Vec::with_capacity(entries.len());
         let mut values = Vec::with_capacity(entries.len());
@@ -58,12 +58,12 @@ impl Lowering<'_> {
         (keys, values)
     }
 
-    /// A key that is an object has its place among the keys in its name, so that it is the only one.
+    /// Returns a key. The name of an object as a key includes its position, which makes it unique.
     fn key(&self, id: NodeId, place: usize) -> DictKey {
         let pickle = self.pickle;
         let mut left = KEY_PARTS;
         let key = part(pickle, id, KEY_DEPTH, &mut left);
-        // A key that is one part is paid for by its own place in the file.
+        // A key with a single part costs as much as its own place in the file.
         let affordable = self.afford((KEY_PARTS - left).saturating_sub(1));
         key.filter(|_| affordable).unwrap_or_else(|| {
             let text = self.repr(id).unwrap_or_else(|| match pickle.node(id) {
@@ -84,8 +84,8 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether two of the keys have the same hash. A list of hashes takes a tenth of what a map of
-/// the keys does.
+/// Returns whether two of the keys have the same hash. A list of hashes takes a tenth of the memory
+/// of a map of the keys.
 fn may_repeat(keys: &Entries) -> bool {
     let state = RandomState::new();
     let hashes = keys.iter().filter_map(|(key, _)| Equal::of(key));
@@ -98,7 +98,7 @@ fn short(global: &Global) -> String {
     global.to_string().chars().take(200).collect()
 }
 
-/// Goes down at most `depth` levels.
+/// Converts a node to a key, descending at most `depth` levels.
 fn part(pickle: &Pickle, id: NodeId, depth: usize, parts: &mut usize) -> Option<DictKey> {
     *parts = parts.checked_sub(1)?;
     Some(match pickle.node(id) {
@@ -126,8 +126,8 @@ fn part(pickle: &Pickle, id: NodeId, depth: usize, parts: &mut usize) -> Option<
     })
 }
 
-/// A scalar of numpy that is an integer, a bool, a `float64` or a string: it equals Python's, and
-/// prints as it.
+/// Returns a numpy scalar that is an integer, a bool, a `float64` or a string: it equals Python's
+/// value, and prints like it.
 fn numpy_scalar(pickle: &Pickle, id: NodeId) -> Option<DictKey> {
     let (global, args) = pickle.call(id)?;
     let [dtype, data] = args else { return None };
@@ -164,7 +164,7 @@ fn numpy_scalar(pickle: &Pickle, id: NodeId) -> Option<DictKey> {
     })
 }
 
-/// A key such that equal keys of Python are equal: `1`, `1.0` and `True` are one key.
+/// A key that is equal if Python's keys are: `1`, `1.0` and `True` are one key.
 #[derive(PartialEq, Eq, Hash)]
 enum Equal {
     None,
@@ -183,8 +183,8 @@ impl Equal {
             DictKey::Int(value) => Self::Int(value.clone()),
             DictKey::Float(value) if value.is_nan() => return None,
             DictKey::Float(value) => {
-                // Floats beyond 64 bits that equal an integer are told apart; nobody has such
-                // keys twice.
+                // Floats beyond 64 bits that equal an integer are treated as different from it,
+                // since such duplicate keys don't occur.
                 let int = *value as i64;
                 match int as f64 == *value && int != i64::MAX {
                     true => Self::Int(int.into()),

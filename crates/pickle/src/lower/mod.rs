@@ -1,8 +1,8 @@
-//! From the graph of a pickle to the tree of a checkpoint.
+//! Converts the graph of a pickle to the tree of a checkpoint.
 //!
-//! The first occurrence of an object in file order owns it, further ones are links; cycles end
-//! in links, too. Objects are recognised by the shapes that the libraries write
-//! ([`python`], [`numpy`], [`torch`]); what is not recognised becomes a [`Value::Opaque`].
+//! The first occurrence of an object in file order owns it, further ones are links; cycles end in
+//! links, too. Objects are recognised by the structures that libraries write ([`python`],
+//! [`numpy`], [`torch`]); an unrecognised object becomes a [`Value::Opaque`].
 
 mod keys;
 mod modules;
@@ -34,17 +34,17 @@ use crate::python2::Spelled;
 use crate::storages::StorageName;
 use crate::{BuiltObject, Node, NodeId, Pickle, Storage, Storages};
 
-/// The tree that a pickle became.
+/// The tree of a pickle.
 #[derive(Debug)]
 pub struct Lowered {
-    /// Its root.
+    /// Root of the tree.
     pub root: ValueId,
-    /// What was noticed on the way: tensors without data, shapes that make no sense.
+    /// Findings: tensors without data, invalid structures.
     pub findings: Vec<Finding>,
 }
 
 impl Pickle {
-    /// Adds what the pickle describes to `builder`, iteratively.
+    /// Adds the objects of the pickle to `builder`, without recursion.
     ///
     /// Fails if `builder`'s limits are reached.
     pub fn lower(&self, builder: &mut Builder, storages: &mut dyn Storages) -> Result<Lowered> {
@@ -67,8 +67,8 @@ impl Pickle {
         Ok(state.lowered(root))
     }
 
-    /// As [`Pickle::lower`], telling of tensors as they are found. Lets go of the objects of the
-    /// pickle on the way: nothing is to be looked up in it afterwards but its facts.
+    /// As [`Pickle::lower`], reporting tensors as they are found. Frees the objects of the pickle
+    /// on the way: afterwards only its metadata may be used.
     pub fn lower_all(
         &mut self,
         builder: &mut Builder,
@@ -111,31 +111,30 @@ pub(crate) struct Lowering<'a> {
     state: &'a mut LoweringState,
 }
 
-/// How far the lowering has come. It borrows nothing: the pickle changes between two steps.
+/// The state of the lowering. It borrows nothing, because the pickle changes between two steps.
 struct LoweringState {
-    /// The places in the tree of the nodes that have an identity and were visited; of ten nodes
-    /// that is about one.
+    /// The places in the tree of the visited nodes that have an identity; about one in ten nodes.
     done: HashMap<NodeId, ValueId>,
     stack: Vec<LoweringFrame>,
-    /// Attributes that are still to be lowered, and whose they are. They come last: what they
-    /// share with the tree belongs to the tree.
+    /// Attributes that are still to be lowered, with their owner. They come last, so that objects
+    /// shared with the tree belong to the tree.
     attributes: Vec<(ValueId, NodeId)>,
-    /// Byte strings that were looked up, decoded from text if need be.
+    /// Byte strings that were read, decoded from text if necessary.
     bytes: HashMap<Spelled, Option<Arc<[u8]>>>,
     dtypes: HashMap<NodeId, Option<numpy::NumpyElement>>,
     /// Storages that are pickled by themselves.
     nested: HashMap<Spelled, Option<(StorageName, Storage)>>,
-    /// Tensors that were looked up by a key, and where first.
+    /// Tensors that were looked up by a key, and their first place.
     looked_up: HashMap<Text, NodeId>,
-    /// What tensors use of storages.
+    /// The parts of storages that tensors use.
     uses: StorageUses,
-    /// Entries of modules that are there once more.
+    /// The number of copied entries of modules.
     copies: usize,
     /// Modules of torch that were found.
     modules: HashSet<NodeId>,
     problems: Problems,
     work: Cell<usize>,
-    /// Where objects are let go on the way.
+    /// Reference counts, if objects are freed on the way.
     release: Option<ObjectHolders>,
 }
 
@@ -166,7 +165,7 @@ impl LoweringState {
         Lowered { root, findings }
     }
 
-    /// Notes that a part of the container on top of the stack is lowered.
+    /// Records that a part of the container on top of the stack has been lowered.
     fn lowered_part(&mut self) -> Result<()> {
         let (Some(release), Some(frame)) = (&mut self.release, self.stack.last()) else {
             return Ok(());
@@ -178,11 +177,11 @@ impl LoweringState {
     }
 }
 
-/// How many items may be looked at again because several objects share them, and how many
-/// characters printed. Without it a small file could ask for the same work a million times.
+/// How many shared items may be processed again, and how many characters printed. Without this
+/// limit, a small file could request the same work a million times.
 const WORK: usize = 1 << 23;
 
-/// The place of an object that has none yet.
+/// The id of a value that does not exist yet.
 const NOT_YET: ValueId = ValueId(u32::MAX);
 
 /// A value whose parts are being lowered.
@@ -192,11 +191,11 @@ struct LoweringFrame {
     assembly: Assembly,
     parts: Vec<NodeId>,
     ids: Vec<ValueId>,
-    /// Its parts are let go as they are lowered.
+    /// Whether its parts are freed as they are lowered.
     is_open: bool,
 }
 
-/// The way to the part that was lowered last, as keys are written.
+/// The path to the part that was lowered last, formatted like a key.
 struct KeyPath<'a>(&'a [LoweringFrame]);
 
 impl fmt::Display for KeyPath<'_> {
@@ -220,21 +219,21 @@ impl fmt::Display for KeyPath<'_> {
     }
 }
 
-/// What a node is.
+/// The result of interpreting a node.
 enum LoweredNode {
-    /// An immutable value: pushed again at every occurrence.
+    /// An immutable value: copied at every occurrence.
     Plain(Value),
     /// A value without parts that has an identity.
     Unique(Value),
-    /// A value made of parts.
+    /// A value with parts.
     Parts(Assembly, Vec<NodeId>),
-    /// A value made of parts, with attributes set on it.
+    /// A value with parts, and attributes set on it.
     With(Assembly, Vec<NodeId>, NodeId),
     /// The same as another node.
     Same(NodeId),
 }
 
-/// The entries of a dict, whose values get their numbers once they have one.
+/// The entries of a dict; values are filled in once they have ids.
 type Entries = Vec<(DictKey, ValueId)>;
 
 /// A value without its parts.
@@ -257,15 +256,15 @@ enum Assembly {
         tensor: Box<Tensor>,
         scalar: bool,
     },
-    /// Parts: the values of the entries. The class goes before the first entry that is outside the
-    /// state dict of a module, or before all.
+    /// Parts: the values of the entries. The class is inserted before the first entry that is
+    /// outside the state dict of a module, or else before all entries.
     Object {
         class: Box<Opaque>,
         entries: Entries,
-        /// Of a module: how many entries its state dict has, which come first.
+        /// For a module: the number of entries in its state dict, which come first.
         state: Option<usize>,
     },
-    /// An array with a mask. Parts: what stands for masked elements.
+    /// An array with a mask. Parts: the fill value for masked elements.
     Masked {
         data: Box<Tensor>,
         mask: Box<Tensor>,
@@ -279,7 +278,7 @@ enum Assembly {
 }
 
 impl Lowering<'_> {
-    /// Takes `work` from what may be spent on shared things; `false` if that is used up.
+    /// Takes `work` from the budget for shared objects; `false` if it is exhausted.
     fn afford(&self, work: usize) -> bool {
         let left = self.state.work.get().checked_sub(work);
         self.state.work.set(left.unwrap_or(0));
@@ -325,7 +324,7 @@ impl Lowering<'_> {
 
     fn visit(&mut self, node: NodeId) -> Result<ValueId> {
         let mut node = node;
-        // A few steps are enough for what libraries write; a longer chain is not followed.
+        // A few steps are enough for what libraries write; longer chains are not followed.
         for _ in 0..8 {
             if let Some(id) = self.state.done.get(&node).copied() {
                 return match self.shared_module(node) {
@@ -361,8 +360,8 @@ impl Lowering<'_> {
         room::insert(&mut self.state.done, node, value).map(drop)
     }
 
-    /// Gives the value its place before its parts are known, so that they can link to it; `is_first`
-    /// if it is not there yet.
+    /// Adds the value before its parts are known, so that they can link to it. `is_first`: whether
+    /// this is its first occurrence.
     fn begin(
         &mut self,
         node: NodeId,
@@ -382,7 +381,7 @@ impl Lowering<'_> {
         Ok(value)
     }
 
-    /// Notes that the parts of a container are let go as they are lowered, if they may be.
+    /// Returns whether the parts of a container may be freed as they are lowered, and records it.
     fn open(&mut self, node: NodeId, assembly: &Assembly) -> Result<bool> {
         let Some(release) = &mut self.state.release else { return Ok(false) };
         let (is_root, is_part) = match self.state.stack.last() {
@@ -535,7 +534,8 @@ impl Lowering<'_> {
         Ok(self.unknown(id, object))
     }
 
-    /// The name of a class that `dill` makes anew: `_create_type(type, 'Name', bases, dict)`.
+    /// Returns the name of a class that `dill` recreates: `_create_type(type, 'Name', bases,
+    /// dict)`.
     fn made_class(&self, id: NodeId) -> Option<Global> {
         let pickle = self.pickle;
         let (function, args) = pickle.call(id)?;
@@ -550,7 +550,7 @@ impl Lowering<'_> {
     }
 }
 
-/// An [`Opaque`] without parts.
+/// Returns an [`Opaque`] without parts.
 fn empty(global: Global, form: Form) -> Opaque {
     Opaque {
         global,
@@ -572,7 +572,7 @@ fn bytes(data: Arc<[u8]>) -> Value {
     Value::Bytes { data, mutable: false }
 }
 
-/// What is wrong with tensors, counted by what it is.
+/// Problems with tensors, counted by kind.
 #[derive(Default)]
 struct Problems {
     by_title: Vec<(&'static str, Grade, String, u64)>,

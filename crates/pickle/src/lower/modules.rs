@@ -1,10 +1,10 @@
-//! Modules of torch that were pickled whole: their entries are those of `state_dict()`, under its
-//! names and in its order, and then everything else that they hold.
+//! Modules of torch that were pickled whole: their entries are those of `state_dict()`, with its
+//! names and in its order, followed by all other attributes.
 //!
-//! A module is known by its attributes `_parameters`, `_buffers` and `_modules`
-//! (`torch/nn/modules/module.py`), whatever its class. `Module._save_to_state_dict` takes its
-//! parameters and then its buffers, without those that are `None` or in
-//! `_non_persistent_buffers_set`; `Module.state_dict` goes on with the modules in it.
+//! A module is recognised by its attributes `_parameters`, `_buffers` and `_modules`
+//! (`torch/nn/modules/module.py`), whatever its class. `Module._save_to_state_dict` saves its
+//! parameters and then its buffers, except those that are `None` or in
+//! `_non_persistent_buffers_set`; `Module.state_dict` continues with its child modules.
 
 use std::collections::HashSet;
 
@@ -16,9 +16,9 @@ use crate::{BuiltObject, Node, NodeId};
 
 /// The attributes that make up the state dict.
 const STATE: [&str; 3] = ["_parameters", "_buffers", "_modules"];
-/// The attribute that names the buffers which are left out.
+/// The attribute that names the buffers to omit.
 const NOT_PERSISTENT: &str = "_non_persistent_buffers_set";
-/// Attributes of every module, which say nothing while they are empty.
+/// Attributes of every module, which are omitted if empty.
 const HOOKS: [&str; 12] = [
     "_backward_hooks",
     "_backward_pre_hooks",
@@ -35,7 +35,7 @@ const HOOKS: [&str; 12] = [
 ];
 
 impl Lowering<'_> {
-    /// A module: an object with such attributes, or one that is made from them.
+    /// Recognises a module: an object with such attributes, or one that is made from them.
     pub(super) fn module(&mut self, id: NodeId, object: &BuiltObject<'_>) -> Option<LoweredNode> {
         let attributes = self.module_attributes(id)?;
         let mut fields = self.state_dict(attributes)?;
@@ -47,8 +47,8 @@ impl Lowering<'_> {
         Some(object_of(class, form, fields, Some(state)))
     }
 
-    /// A module that another module holds and that has a place elsewhere: `state_dict()` has its
-    /// tensors under both names. `None` for anything else.
+    /// Handles a module that another module contains and that has a place elsewhere: `state_dict()`
+    /// has its tensors under both names. `None` for anything else.
     pub(super) fn shared_module(&mut self, id: NodeId) -> Option<(Assembly, Vec<NodeId>)> {
         if !self.state.modules.contains(&id) {
             return None;
@@ -62,7 +62,7 @@ impl Lowering<'_> {
         }
         let attributes = self.module_attributes(id)?;
         let fields = self.state_dict(attributes)?;
-        // All copies together may be as large as the file, and a little more.
+        // All copies together may be about as large as the file.
         let copies = self.state.copies.saturating_add(fields.len().max(1));
         if copies > self.pickle.nodes.len().saturating_add(COPIES) {
             return None;
@@ -76,7 +76,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The dict of the attributes of a module.
+    /// Returns the dict of the attributes of a module.
     fn module_attributes(&self, id: NodeId) -> Option<NodeId> {
         let pickle = self.pickle;
         let object = pickle.object(id)?;
@@ -94,7 +94,7 @@ impl Lowering<'_> {
         [state, nested, first].into_iter().flatten().find(|dict| self.is_module(*dict))
     }
 
-    /// Whether a dict is short enough to be searched.
+    /// Returns whether a dict is short enough to be searched.
     fn is_small(&self, dict: NodeId) -> bool {
         self.pickle.dict(dict).is_some_and(|entries| self.afford(entries.len()))
     }
@@ -107,7 +107,7 @@ impl Lowering<'_> {
             })
     }
 
-    /// The entries of a dict or an `OrderedDict`.
+    /// Returns the entries of a dict or an `OrderedDict`.
     fn mapping_entries(&self, id: NodeId) -> Option<Vec<(NodeId, NodeId)>> {
         let pickle = self.pickle;
         if let Some(entries) = pickle.dict(id) {
@@ -133,7 +133,7 @@ impl Lowering<'_> {
         Some(entries)
     }
 
-    /// The named values of one of the three attributes.
+    /// Returns the named values of one of the three attributes.
     fn named(&self, attributes: NodeId, name: &str) -> Option<Vec<(DictKey, NodeId)>> {
         let entries = self.mapping_entries(self.pickle.field(attributes, name)?)?;
         let (keys, values) = self.entries(&entries);
@@ -144,7 +144,7 @@ impl Lowering<'_> {
         matches!(self.pickle.node(id), Node::None)
     }
 
-    /// The buffers that are not persistent.
+    /// Returns the names of the buffers that are not persistent.
     fn not_persistent(&self, attributes: NodeId) -> HashSet<String> {
         let pickle = self.pickle;
         let members = |id: NodeId| match pickle.call(id) {
@@ -158,8 +158,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether a value is in the state dict of a module that has it under `key` in the attribute
-    /// `name`.
+    /// Returns whether a value is in the state dict of a module that has it under `key` in the
+    /// attribute `name`.
     fn is_state(&self, name: &str, key: &DictKey, value: NodeId, not: &HashSet<String>) -> bool {
         let persistent = || match key {
             DictKey::Str(text) => text.as_str().is_none_or(|text| !not.contains(text)),
@@ -173,7 +173,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What `state_dict()` returns: one level of it.
+    /// Returns one level of the result of `state_dict()`.
     fn state_dict(&self, attributes: NodeId) -> Option<Fields> {
         let not = self.not_persistent(attributes);
         let mut fields = Fields::default();
@@ -187,7 +187,7 @@ impl Lowering<'_> {
         Some(fields)
     }
 
-    /// Adds the attributes that `state_dict()` leaves out, and what of the three is left.
+    /// Adds the attributes that `state_dict()` omits, and the omitted entries of the three.
     fn add_others(&self, fields: &mut Fields, attributes: NodeId) {
         let not = self.not_persistent(attributes);
         for name in STATE {
@@ -212,7 +212,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether a dict, `OrderedDict` or set holds nothing.
+    /// Returns whether a dict, `OrderedDict` or set is empty.
     fn is_empty(&self, id: NodeId) -> bool {
         self.mapping_entries(id).is_some_and(|entries| entries.is_empty())
     }
@@ -265,5 +265,5 @@ impl Lowering<'_> {
     }
 }
 
-/// Entries of modules that may be there once more, however small the file is.
+/// The number of entries of modules that may be copied, however small the file.
 const COPIES: usize = 4096;

@@ -1,4 +1,4 @@
-//! Shapes of numpy: arrays, scalars, dtypes.
+//! Structures of numpy: arrays, scalars, dtypes.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use super::{Assembly, LoweredNode, Lowering};
 use crate::graph::is_dill;
 use crate::{Node, NodeId};
 
-/// What a numpy dtype says of an element.
+/// The element type of a numpy dtype.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct NumpyElement {
     pub(super) dtype: DType,
     pub(super) order: ByteOrder,
-    /// Python objects: the array holds no bytes.
+    /// Whether elements are Python objects, so that the array has no bytes.
     pub(super) objects: bool,
 }
 
-/// How deep records may be nested.
+/// Maximum nesting of records.
 const RECORD_DEPTH: usize = 8;
 
 impl Lowering<'_> {
@@ -60,7 +60,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The tensor of an array of numbers.
+    /// Returns the tensor of an array of numbers.
     pub(super) fn array_tensor(&mut self, id: NodeId) -> Option<Tensor> {
         match self.numpy(id)? {
             LoweredNode::Parts(Assembly::Array { tensor, scalar: false }, _) => Some(*tensor),
@@ -68,7 +68,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The state of `_reconstruct(ndarray, (0,), b'b')`.
+    /// Recognises an array by the state of `_reconstruct(ndarray, (0,), b'b')`.
     fn array(&mut self, state: NodeId) -> Option<LoweredNode> {
         let state = self.pickle.sequence(state)?;
         let [_version, shape, dtype, fortran, data] = state else { return None };
@@ -81,9 +81,9 @@ impl Lowering<'_> {
         self.dense(*dtype, *shape, *data, fortran)
     }
 
-    /// An array with a mask, by the state of `_mareconstruct(MaskedArray, ndarray, (0,), b'b')`:
-    /// that of its data, the mask as bytes in the same order, what stands for masked elements
-    /// (`numpy/ma/core.py`, `MaskedArray.__getstate__`).
+    /// Recognises an array with a mask, by the state of `_mareconstruct(MaskedArray, ndarray, (0,),
+    /// b'b')`: the state of its data, the mask as bytes in the same order, the fill value for
+    /// masked elements (`numpy/ma/core.py`, `MaskedArray.__getstate__`).
     fn masked(&mut self, state: NodeId) -> Option<LoweredNode> {
         let state = self.pickle.sequence(state)?;
         let [_version, shape, dtype, fortran, data, mask, fill] = state else { return None };
@@ -117,8 +117,9 @@ impl Lowering<'_> {
         Some(LoweredNode::Parts(Assembly::Masked { data, mask }, vec![*fill]))
     }
 
-    /// An array of objects: one leaf if all are plain, with its shape as argument. Else its items in C
-    /// order are leaves, beside its shape unless that is their number.
+    /// Converts an array of objects: to one leaf with its shape as argument if all items are plain.
+    /// Otherwise its items in C order become leaves, together with its shape unless it has one
+    /// dimension.
     fn object_array(&self, shape: NodeId, dtype: NodeId, data: NodeId) -> Option<LoweredNode> {
         let items = self.pickle.sequence(data).filter(|items| self.afford(items.len()))?;
         if items.iter().all(|item| self.is_plain(*item)) {
@@ -139,7 +140,8 @@ impl Lowering<'_> {
         Some(object_of(Global::new("numpy", "ndarray"), Form::Instance, fields, None))
     }
 
-    /// Whether a dtype is `numpy.dtypes.StringDType`, whose arrays are pickled as lists of strings.
+    /// Returns whether a dtype is `numpy.dtypes.StringDType`, whose arrays are pickled as lists of
+    /// strings.
     fn is_string_dtype(&self, id: NodeId) -> bool {
         self.pickle.call(id).is_some_and(|(global, _)| {
             matches!(&*global.module, "numpy._core._internal" | "numpy.core._internal")
@@ -147,7 +149,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Whether a value has no parts.
+    /// Returns whether a value has no parts.
     fn is_plain(&self, id: NodeId) -> bool {
         matches!(
             self.pickle.node(id),
@@ -224,7 +226,7 @@ impl Lowering<'_> {
         ))
     }
 
-    /// The lengths of a shape; a bare number is one dimension.
+    /// Returns the lengths of a shape; a bare number is one dimension.
     pub(super) fn lengths(&self, id: NodeId) -> Option<Vec<u64>> {
         let one = |id: &NodeId| u64::try_from(self.pickle.int(*id)?).ok();
         match self.pickle.sequence(id) {
@@ -238,7 +240,8 @@ impl Lowering<'_> {
         self.element_within(id, RECORD_DEPTH)
     }
 
-    /// A dtype: `numpy.dtype('f4', False, True)` and its state. Goes down `depth` records.
+    /// Returns the element type of a dtype: `numpy.dtype('f4', False, True)` and its state.
+    /// Descends at most `depth` records.
     fn element_within(&mut self, id: NodeId, depth: usize) -> Option<NumpyElement> {
         if let Some(element) = self.state.dtypes.get(&id) {
             return element.clone();
@@ -268,7 +271,7 @@ impl Lowering<'_> {
         };
         let plain = |dtype| Some(NumpyElement { dtype, order, objects: false });
         let named = self.pickle.global(first);
-        // A record array's own class of records has a state as any other record has.
+        // The record class of a record array has a state like any other record.
         if let Some(global) = named.filter(|global| !global.is("numpy", "record")) {
             // The dtypes of `ml_dtypes` are named by their classes.
             return plain(extension_dtype(&global.name)?);
@@ -296,7 +299,7 @@ impl Lowering<'_> {
         plain(DType::from_numpy_code(&code)?)
     }
 
-    /// `[D]`, `[25s]`: what the metadata of a date's dtype says.
+    /// Returns the unit of a date's dtype from its metadata: `[D]`, `[25s]`.
     fn time_unit(&self, state: &[NodeId]) -> String {
         let unit = || {
             let metadata = self.pickle.sequence(*state.get(8)?)?;
@@ -321,7 +324,7 @@ impl Lowering<'_> {
         unit().unwrap_or_default()
     }
 
-    /// A record, see [`DType::record`].
+    /// Returns a record, see [`DType::record`].
     fn record(&mut self, names: NodeId, state: &[NodeId], depth: usize) -> Option<DType> {
         let names = self.pickle.sequence(names)?;
         if !self.afford(names.len().checked_mul(names.len())?) {
@@ -344,7 +347,7 @@ impl Lowering<'_> {
         DType::record(itemsize, fields)
     }
 
-    /// A field's dtype, which may be an array of another: `('<f4', (2, 3))`.
+    /// Returns a field's dtype, which may be an array of another: `('<f4', (2, 3))`.
     fn sub_array(&mut self, id: NodeId, depth: usize) -> Option<(NumpyElement, Vec<u64>)> {
         let parts = self
             .pickle
@@ -361,7 +364,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The classes of `ml_dtypes`, by torch's names where torch has the type.
+/// Returns the dtype for a class of `ml_dtypes`, if torch has it.
 fn extension_dtype(name: &str) -> Option<DType> {
     DType::from_torch_name(name).filter(DType::is_float)
 }

@@ -1,5 +1,5 @@
-//! Objects of classes that are not known: what they would hold becomes the entries of a dict, and
-//! their class one of them. Nothing is built.
+//! Objects of unknown classes: their fields become the entries of a dict, and their class one more
+//! entry. Nothing is instantiated.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,12 +10,12 @@ use statelens_checkpoint::{
 use super::{Assembly, Entries, LoweredNode, Lowering, NOT_YET};
 use crate::{BuiltObject, Node, NodeId};
 
-/// Arguments of a call that is shown in one line, as that of an enum's member.
+/// The most arguments of a call that is shown in one line, such as that of an enum's member.
 const SHORT_ARGS: usize = 6;
-/// Bytes of a text among such arguments.
+/// The most bytes of a text among such arguments.
 const SHORT_TEXT: usize = 256;
 
-/// The entries of an object: keys that differ, and a node for each.
+/// The entries of an object: unique keys, and a node for each.
 #[derive(Default)]
 pub(super) struct Fields {
     keys: Entries,
@@ -28,7 +28,7 @@ impl Fields {
         self.nodes.len()
     }
 
-    /// Adds an entry. A name that is there already gets `origin` in front.
+    /// Adds an entry. A name that exists already is prefixed with `origin`.
     pub(super) fn add(&mut self, key: DictKey, node: NodeId, origin: &str) {
         let mut key = key;
         while let DictKey::Str(text) = &key {
@@ -46,7 +46,7 @@ impl Fields {
         self.nodes.push(node);
     }
 
-    /// Sets a field, as `BUILD` does: one of that name is replaced.
+    /// Sets a field, as `BUILD` does: an existing one of that name is replaced.
     fn set(&mut self, key: DictKey, node: NodeId) {
         let place = match &key {
             DictKey::Str(text) => self.names.get(text).copied(),
@@ -60,7 +60,7 @@ impl Fields {
 }
 
 impl Lowering<'_> {
-    /// An object that no library is known for.
+    /// Converts an object that no library is known for.
     pub(super) fn unknown(&mut self, id: NodeId, object: &BuiltObject<'_>) -> LoweredNode {
         if let Some(module) = self.module(id, object) {
             return module;
@@ -86,20 +86,20 @@ impl Lowering<'_> {
         object_of(class, form, fields, None)
     }
 
-    /// An object that has these fields alone.
+    /// Returns an object that has only these fields.
     pub(super) fn with_fields(&mut self, class: Global, state: NodeId) -> LoweredNode {
         let mut fields = Fields::default();
         self.state_fields(&mut fields, state);
         object_of(class, Form::Instance, fields, None)
     }
 
-    /// The class or function, how it is used, and the arguments. A function that is itself the
-    /// result of a call is the first argument.
+    /// Returns the class or function, how it is used, and the arguments. A function that is itself
+    /// the result of a call is returned as the first argument.
     pub(super) fn made_from(&self, object: &BuiltObject<'_>) -> (Global, Form, Vec<NodeId>) {
         let pickle = self.pickle;
         let global = pickle.global(object.callable);
         let args = pickle.sequence(object.args).filter(|args| self.afford(args.len()));
-        // What older protocols make of an instance: class, built-in base, value of that base.
+        // Instances in older protocols: class, built-in base, value of that base.
         if let (Some(function), Some([class, base, value])) = (&global, args)
             && function.is("copyreg", "_reconstructor")
             && let (Some(class), Some(base)) = (pickle.global(*class), pickle.global(*base))
@@ -117,7 +117,7 @@ impl Lowering<'_> {
         let mut all = Vec::new();
         let class = match global {
             Some(class) => (*class).clone(),
-            // What a class that `dill` makes anew can do is code, not a field.
+            // The behaviour of a class that `dill` recreates is code, not a field.
             None => self.made_class(object.callable).unwrap_or_else(|| {
                 all.push(object.callable);
                 Global::new("?", "call")
@@ -130,7 +130,7 @@ impl Lowering<'_> {
         (class, object.form, all)
     }
 
-    /// Whether an argument is short and plain.
+    /// Returns whether an argument is short and plain.
     pub(super) fn is_short(&self, id: NodeId) -> bool {
         match self.pickle.node(id) {
             Node::None | Node::Bool(_) | Node::Float(_) | Node::Global(_) => true,
@@ -141,7 +141,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Adds all that an object is made from and filled with.
+    /// Adds everything that an object is made from and filled with.
     pub(super) fn fill(&self, fields: &mut Fields, args: &[NodeId], object: &BuiltObject<'_>) {
         for (index, arg) in args.iter().enumerate() {
             fields.add(DictKey::from(format!("args[{index}]").as_str()), *arg, "args");
@@ -161,8 +161,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Adds the fields of a state: attributes, those in `__slots__` (`(attributes, slots)`), or what
-    /// the class alone understands, as `state`.
+    /// Adds the fields of a state: attributes, those in `__slots__` (`(attributes, slots)`), or as
+    /// `state` if only the class can interpret it.
     pub(super) fn state_fields(&self, fields: &mut Fields, state: NodeId) {
         let pickle = self.pickle;
         let is_fields =
@@ -182,7 +182,7 @@ impl Lowering<'_> {
 
     fn set_entries(&self, fields: &mut Fields, dict: NodeId) {
         let entries = self.pickle.dict(dict).unwrap_or_default();
-        // A dict that many objects share stays one.
+        // A dict that is shared by many objects is kept as one entry.
         if !self.afford(entries.len()) {
             return fields.set("state".into(), dict);
         }
@@ -203,7 +203,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The dict of an object whose parts are lowered.
+    /// Returns the dict of an object whose parts have been lowered.
     pub(super) fn assemble_object(
         &mut self,
         class: Opaque,
@@ -243,7 +243,7 @@ impl Lowering<'_> {
     }
 }
 
-/// An object that is one leaf.
+/// Returns an object that is one leaf.
 pub(super) fn opaque_of(
     opaque: Opaque,
     args: Vec<NodeId>,
@@ -258,7 +258,7 @@ pub(super) fn opaque_of(
     LoweredNode::Parts(Assembly::Opaque { opaque, args, state: state.is_some() }, parts)
 }
 
-/// An object with these fields; of a module, how many of them are its state dict.
+/// Returns an object with these fields; for a module, with the number of fields in its state dict.
 pub(super) fn object_of(
     class: Global,
     form: Form,

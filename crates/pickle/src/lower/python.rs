@@ -1,4 +1,4 @@
-//! Shapes of Python's own library, and of `dill`.
+//! Structures of Python's own library, and of `dill`.
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The bytes that a node holds, however the protocol spelled them. Those that are decoded
-    /// from text are kept: many objects may be spelled with the same text.
+    /// Returns the bytes of a node, however the protocol spells them. Bytes decoded from text are
+    /// cached, because many objects may be spelled with the same text.
     pub(super) fn bytes_of(&mut self, id: NodeId) -> Option<Arc<[u8]>> {
         let spelled = self.pickle.spelled(id)?;
         if let Some(data) = self.state.bytes.get(&spelled) {
@@ -114,7 +114,7 @@ impl Lowering<'_> {
         self.afford(items.len()).then(|| items.to_vec())
     }
 
-    /// A dict by class: what its argument holds, then what was set on it.
+    /// Recognises a dict by its class: the entries of its argument, then those that were set on it.
     fn mapping(
         &self,
         object: &BuiltObject<'_>,
@@ -164,7 +164,7 @@ impl Lowering<'_> {
         Some(with_state(object, Assembly::List(ListClass::Deque(maxlen)), items))
     }
 
-    /// What protocols 0 and 1 make of an instance: class, built-in base, value of that base.
+    /// Recognises instances in protocols 0 and 1: class, built-in base, value of that base.
     fn reconstructor(&self, object: &BuiltObject<'_>, args: &[NodeId]) -> Option<LoweredNode> {
         let [class, base, value] = args else { return None };
         let class = self.pickle.global(*class)?;
@@ -189,8 +189,9 @@ impl Lowering<'_> {
         }
     }
 
-    /// `NEWOBJ`: a named tuple if it was made from several values and then left alone (nothing
-    /// else that Python pickles looks like that), a kind of dict if it was filled by key.
+    /// Recognises the result of `NEWOBJ`: a named tuple if it was made from several values and then
+    /// left unchanged (nothing else that Python pickles looks like that), a kind of dict if it was
+    /// filled by key.
     fn instance(
         &self,
         object: &BuiltObject<'_>,
@@ -209,7 +210,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// An object that was made from nothing and then filled by key is a kind of dict.
+    /// Recognises a kind of dict: an object that was made without arguments and then filled by key.
     fn filled(&self, object: &BuiltObject<'_>, class: &Arc<Global>) -> Option<LoweredNode> {
         let is_filled = !object.entries.is_empty() && object.items.is_empty();
         if !is_filled || object.kwargs.is_some() || has_fields(self.pickle, object) {
@@ -220,14 +221,14 @@ impl Lowering<'_> {
         Some(with_state(object, Assembly::Dict(class, keys), values))
     }
 
-    /// TorchScript marks lists with their element type: `build_intlist([1, 2])`,
-    /// `restore_type_tag(value, 'Dict[str, int]')`.
+    /// Unwraps the type marks of TorchScript: `build_intlist([1, 2])`, `restore_type_tag(value,
+    /// 'Dict[str, int]')`.
     fn restored(&self, args: &[NodeId]) -> Option<LoweredNode> {
         args.first().map(|value| LoweredNode::Same(*value))
     }
 
-    /// `dill` spells a few values as an expression to be evaluated. Nothing is evaluated: only
-    /// the spellings that it is known to write are understood.
+    /// Recognises values that `dill` spells as an expression to evaluate. Nothing is evaluated:
+    /// only the spellings that it is known to write are recognised.
     fn dill(&self, name: &str, args: &[NodeId]) -> Option<LoweredNode> {
         let ("_eval_repr", [text]) = (name, args) else { return None };
         match self.pickle.str(*text)? {
@@ -246,8 +247,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether attributes are set on an object that is else a dict or list, besides what a state dict
-/// says of its modules.
+/// Returns whether attributes other than the `_metadata` of a state dict are set on a dict or list.
 fn has_fields(pickle: &Pickle, object: &BuiltObject<'_>) -> bool {
     object.states.iter().any(|state| match pickle.dict(*state) {
         Some([]) => false,

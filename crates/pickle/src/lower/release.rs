@@ -1,25 +1,26 @@
-//! Letting go of a pickle's objects while a tree is made of them, which would else be there twice
-//! at the end. A tensor takes about nine.
+//! Frees a pickle's objects while the tree is built, which would otherwise both be in memory at the
+//! end. A tensor takes about nine objects.
 //!
-//! An object goes when nothing holds it any more, as in Python. The parts of a dict or list go one by one, as
-//! they are lowered, where nothing but the tree above can lead to it: from then on it counts as empty.
+//! An object is freed when nothing refers to it any more, as in Python. The parts of a dict or list
+//! are freed one by one as they are lowered, if only the tree above can lead to it; from then on
+//! the container counts as empty.
 
 use statelens_checkpoint::{Form, Result, room};
 
 use super::Assembly;
 use crate::{Node, NodeId, Pickle};
 
-/// What holds the objects of a pickle, and what need not be held any more.
+/// Reference counts of the objects of a pickle, and the objects to free next.
 pub(super) struct ObjectHolders {
-    /// How many objects hold each; [`ALWAYS`]: as many or more, and it stays.
+    /// Number of references to each object; [`ALWAYS`]: at least that many, and it is never freed.
     holders: Vec<u8>,
-    /// Dicts and lists whose parts were taken from them.
+    /// Dicts and lists whose parts are to be taken.
     pub(super) opened: Vec<NodeId>,
-    /// Parts that were taken, and are lowered.
+    /// Parts that have been lowered.
     pub(super) lowered: Vec<NodeId>,
 }
 
-/// As many holders as nobody counts.
+/// The count from which references are no longer counted.
 const ALWAYS: u8 = u8::MAX;
 
 impl ObjectHolders {
@@ -34,20 +35,20 @@ impl ObjectHolders {
         }
         let mut release = Self { holders, opened: Vec::new(), lowered: Vec::new() };
         release.keep(NodeId(0));
-        // What is set on others than objects is found by their number.
+        // States of nodes other than objects are looked up by number.
         pickle.states.values().flatten().for_each(|state| release.keep(*state));
         Ok(release)
     }
 
-    /// Never lets go of it.
+    /// Never frees an object.
     pub(super) fn keep(&mut self, id: NodeId) {
         if let Some(count) = self.holders.get_mut(id.0 as usize) {
             *count = ALWAYS;
         }
     }
 
-    /// Whether the parts of a node, which are those of `assembly`, may be taken from it: it is in one place
-    /// (the root, which is in none, is not held), and holds them itself.
+    /// Returns whether the parts of a node, which are those of `assembly`, may be taken from it: it
+    /// must be in one place (the root is in none and has no references), and own them itself.
     pub(super) fn may_open(
         &self,
         pickle: &Pickle,
@@ -70,7 +71,7 @@ impl ObjectHolders {
             }
     }
 
-    /// Lets go of what is not needed any more.
+    /// Frees the recorded objects.
     pub(super) fn apply(&mut self, pickle: &mut Pickle) -> Result<()> {
         let mut free = Vec::new();
         while let Some(id) = self.opened.pop() {
@@ -102,7 +103,7 @@ impl ObjectHolders {
         entries.iter().try_for_each(|(key, _)| self.drop(*key, free))
     }
 
-    /// One holder less.
+    /// Removes one reference.
     fn drop(&mut self, id: NodeId, free: &mut Vec<NodeId>) -> Result<()> {
         match self.holders.get_mut(id.0 as usize) {
             None | Some(&mut (0 | ALWAYS)) => Ok(()),

@@ -1,4 +1,4 @@
-//! Shapes of torch: tensors as calls of `torch._utils._rebuild_*` on views of storages.
+//! Structures of torch: tensors as calls of `torch._utils._rebuild_*` on views of storages.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use super::{Assembly, LoweredNode, Lowering, reference};
 use crate::storages::StorageName;
 use crate::{Node, NodeId, Storage, read_stream};
 
-/// How many rebuilding functions may wrap each other.
+/// How many rebuilding functions may be nested.
 const WRAPPERS: usize = 4;
-/// Most dimensions that are believed; the checkpoint's limit is the same or higher.
+/// The most dimensions that are accepted; the checkpoint's limit is the same or higher.
 pub(super) const RANK: usize = 64;
 
-/// A tensor, what its quantizer needs, and the attributes set on it.
+/// A tensor, the parameters of its quantizer, and the attributes set on it.
 struct Rebuilt {
     tensor: Tensor,
     channels: Option<Channels>,
@@ -29,7 +29,7 @@ struct Channels {
     axis: u64,
 }
 
-/// Why a tensor can't be rebuilt.
+/// The reason why a tensor can't be rebuilt.
 type Reason = String;
 
 impl Lowering<'_> {
@@ -70,15 +70,15 @@ impl Lowering<'_> {
         Ok(shape)
     }
 
-    /// What the loader would look up: a storage, a whole tensor, a class with its source. `id`
-    /// names it; `node` is where it is looked up.
+    /// Converts an object that the loader would look up: a storage, a whole tensor, a class with
+    /// its source. `id` names it; `node` is the reference to it.
     pub(super) fn persistent(&mut self, node: NodeId, id: NodeId) -> Result<LoweredNode> {
         let key = match self.pickle.node(id) {
             Node::Int(key) => Some(key.to_string().into()),
             _ => self.pickle.text(id),
         };
         if let Some(key) = key {
-            // The loader's table gives the same object every time.
+            // The loader's table returns the same object every time.
             if let Some(first) = self.state.looked_up.get(&key).filter(|first| **first != node) {
                 return Ok(LoweredNode::Same(*first));
             }
@@ -90,7 +90,7 @@ impl Lowering<'_> {
                 ));
             }
         }
-        // `('module', class, file, source)`, in the oldest files without the word.
+        // `('module', class, file, source)`; the oldest files omit the word.
         match self.pickle.sequence(id) {
             Some([kind, class, ..]) if self.pickle.str(*kind) == Some("module") => {
                 return Ok(LoweredNode::Same(*class));
@@ -108,7 +108,7 @@ impl Lowering<'_> {
             );
             return Ok(LoweredNode::Same(id));
         };
-        // A storage as a value: a tensor of one dimension that is all of it.
+        // A storage as a value: a tensor of one dimension that covers all of it.
         let dtype = name.dtype.clone().unwrap_or(DType::U8);
         let class = TensorClass::Other(name.class.to_string().into());
         let numel = name.numel;
@@ -182,8 +182,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The tensor that a call makes; `Err(None)` if it is no such call. `depth` bounds how many
-    /// calls wrap each other.
+    /// Returns the tensor that a call makes; `Err(None)` if the call does not make one. `depth`
+    /// limits the nesting of calls.
     fn rebuild(&mut self, id: NodeId, depth: usize) -> Result<Rebuilt, Option<Reason>> {
         let depth = depth.checked_sub(1).ok_or(None)?;
         let pickle = self.pickle;
@@ -241,7 +241,7 @@ impl Lowering<'_> {
                 let args = pickle.sequence(*args).ok_or(None)?;
                 let depth = depth.checked_sub(1).ok_or(None)?;
                 let mut rebuilt = match (&*function.name, args) {
-                    // Where one rank holds all of it, it is that.
+                    // If one rank holds all of it, the result is that rank's tensor.
                     ("_rebuild_wrapper_subclass", [_, _, size, .., grad]) => {
                         let mut local = self.rebuild(self.local(*state).ok_or(None)?, depth)?;
                         if local.tensor.shape != self.shape_of(*size)? {
@@ -329,7 +329,7 @@ impl Lowering<'_> {
         self.view(&name, storage, dtype, offset, shape, strides).map_err(Some)
     }
 
-    /// The storage that a tensor is a view of.
+    /// Returns the storage that a tensor is a view of.
     fn storage(&mut self, id: NodeId) -> Result<(StorageName, Storage), Option<Reason>> {
         if let Node::Persistent(name) = self.pickle.node(id) {
             let name = self.pickle.storage_name(*name);
@@ -340,8 +340,8 @@ impl Lowering<'_> {
         self.nested_storage(id).ok_or_else(|| Some("Its storage is not a persistent id".into()))
     }
 
-    /// A storage that is pickled by itself, in a stream of its own: what Python's `pickle` makes
-    /// of a tensor when `torch.save` does not help it.
+    /// Returns a storage that is pickled by itself, in a stream of its own: Python's `pickle`
+    /// writes tensors like that without the help of `torch.save`.
     fn nested_storage(&mut self, id: NodeId) -> Option<(StorageName, Storage)> {
         let (global, args) = self.pickle.call(id)?;
         let [bytes] = args else { return None };
@@ -374,7 +374,7 @@ impl Lowering<'_> {
             .ok_or_else(|| Some("Its shape is not a list of natural numbers".into()))
     }
 
-    /// A view of a storage, checked to lie inside.
+    /// Returns a view of a storage, after checking that it lies inside.
     fn view(
         &mut self,
         name: &StorageName,
@@ -394,7 +394,7 @@ impl Lowering<'_> {
                 format!("Storage {} should have {claimed} bytes and has {}", name.key, storage.len),
             );
         }
-        // The view's offset is in elements of the storage's class, the tensor's in its own.
+        // The view's offset is in elements of the storage's class, the tensor's offset in its own.
         let base = name.offset.checked_mul(name.unit()).ok_or_else(overflow)?;
         let itemsize = dtype.itemsize();
         if base % itemsize != 0 {
@@ -421,7 +421,7 @@ impl Lowering<'_> {
         Ok(tensor)
     }
 
-    /// Notes which bytes of a storage a view uses; it lies inside.
+    /// Records the bytes of a storage that a view uses; the view must lie inside.
     fn note_use(
         &mut self,
         storage: &Storage,
@@ -491,7 +491,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether a function makes a tensor of others, which are in its state.
+    /// Returns whether a function makes a tensor of others, which are in its state.
     fn wraps(&self, function: NodeId) -> bool {
         let global = self.pickle.global(function);
         global.is_some_and(|global| {
@@ -499,7 +499,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// What a rank holds of a distributed tensor.
+    /// Returns a rank's part of a distributed tensor.
     fn local(&self, state: NodeId) -> Option<NodeId> {
         let parts = match self.pickle.node(state) {
             Node::Tuple(parts) => self.pickle.items(*parts),
@@ -510,7 +510,7 @@ impl Lowering<'_> {
         small.find_map(|part| self.pickle.field(*part, "_local_tensor"))
     }
 
-    /// A tensor that is made of others: an object that holds them.
+    /// Returns a tensor that consists of others, as an object with those.
     fn wrapper(&mut self, class: NodeId, args: NodeId, state: NodeId) -> Option<LoweredNode> {
         let class = self.pickle.global(class)?;
         if self.local(state).is_some() {
@@ -590,7 +590,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The one storage of a stream that is nothing but that.
+/// Returns the storage of a stream that contains nothing else.
 fn stream_storage(bytes: &[u8], number: u32, limits: &Limits) -> Option<(StorageName, Storage)> {
     let stream = read_stream(bytes, 0, limits).ok()?;
     let Node::Persistent(name) = stream.pickle.node(stream.pickle.root()) else { return None };
@@ -600,10 +600,10 @@ fn stream_storage(bytes: &[u8], number: u32, limits: &Limits) -> Option<(Storage
     Some((name, Storage { number, layout: Layout::Inline(data.into()), len }))
 }
 
-/// Why a meta tensor's layout is missing; nothing is wrong with that.
+/// The reason why a meta tensor's layout is missing, which is not a problem.
 const META: &str = "a meta tensor has no data";
 
-/// A torch dtype as a value.
+/// Returns a torch dtype that is used as a value.
 pub(crate) fn dtype(global: &Global) -> Option<DType> {
     if &*global.module != "torch" {
         return None;
@@ -627,8 +627,8 @@ fn rebuilds(module: &str, name: &str) -> bool {
         && name.starts_with("_rebuild_")
 }
 
-/// Where the elements of a view lie, checked to be inside the `len` bytes of a storage: `offset`
-/// and `strides` are in elements. The error says what is wrong with it.
+/// Returns the layout of a view, after checking that it is inside the `len` bytes of a storage.
+/// `offset` and `strides` are in elements. The error is a message.
 pub fn view(
     storage: &Layout,
     len: u64,

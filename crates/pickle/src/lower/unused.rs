@@ -1,35 +1,35 @@
-//! Bytes of storages that no tensor uses: `torch.save` of a view writes all of the storage behind it.
+//! Bytes of storages that no tensor uses: `torch.save` of a view writes the whole storage behind
+//! it.
 
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{Finding, Grade, size_text};
 
-/// Fewer unused bytes than this are not worth a word.
+/// Fewer unused bytes than this are not reported.
 const FEW: u64 = 1024;
 
-/// What tensors use of each storage.
+/// The parts of each storage that tensors use.
 #[derive(Default)]
 pub(super) struct StorageUses {
-    /// Storages that one view uses whole, which are most.
+    /// Storages that are used whole by one view, as most are.
     whole: HashSet<u32>,
     whole_bytes: u64,
-    /// Storages that views use in parts.
+    /// Storages of which views use parts.
     partial: HashMap<u32, StorageUse>,
 }
 
 #[derive(Default)]
 struct StorageUse {
-    /// Bytes that there are.
+    /// Size of the storage in bytes.
     len: u64,
-    /// Bytes that the elements of all views take together.
+    /// Total bytes of the elements of all views.
     elements: u64,
-    /// From the first byte to behind the last one, of each view.
+    /// Start and end (exclusive) of each view, in bytes.
     ranges: Vec<(u64, u64)>,
 }
 
 impl StorageUses {
-    /// Adds a view of a storage of `len` bytes: where it begins and ends in it, and the bytes of its
-    /// elements.
+    /// Adds a view of a storage of `len` bytes: its range, and the bytes of its elements.
     pub(super) fn add(&mut self, number: u32, len: u64, range: (u64, u64), elements: u64) {
         if range == (0, len) && elements >= len {
             if self.whole.insert(number) {
@@ -67,7 +67,7 @@ impl StorageUses {
 }
 
 impl StorageUse {
-    /// Bytes that no view reaches, or that lie between the elements of views.
+    /// Returns the number of bytes that no view covers, or that lie between the elements of views.
     fn unused(&mut self) -> u64 {
         self.ranges.sort_unstable();
         let (mut covered, mut end) = (0u64, 0u64);

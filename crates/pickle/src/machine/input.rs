@@ -1,17 +1,16 @@
-//! The bytes that the machine reads.
+//! The input of the machine.
 
 use statelens_checkpoint::Result;
 
 use crate::graph::damaged;
 
-/// The bytes of a pickle, from the front.
+/// The bytes of a pickle, read from the front.
 pub(super) struct Input<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) at: usize,
-    /// The bytes ended too early.
+    /// Whether the bytes ended too early.
     pub(super) starved: bool,
-    /// How many bytes the operand takes that did not fit, from the first byte of all; 0 where that
-    /// is not known.
+    /// The end of the operand that did not fit, in bytes from the start; 0 if unknown.
     pub(super) needed: u64,
 }
 
@@ -43,7 +42,7 @@ impl<'a> Input<'a> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// Up to the next line feed, which is taken and not returned.
+    /// Reads up to the next line feed, which is consumed but not returned.
     pub(super) fn line(&mut self) -> Result<&'a [u8]> {
         let rest = &self.bytes[self.at..];
         let len = rest.iter().position(|byte| *byte == b'\n');

@@ -6,18 +6,18 @@ use statelens_checkpoint::{Int, Result, room};
 
 use crate::NodeId;
 
-/// The memo, by index. Python counts indices from 0 up, so a list holds them; all others are in
+/// The memo, by index. Python counts indices from 0 up, so those are in a vector; all others are in
 /// maps.
 #[derive(Default)]
 pub(super) struct Memo {
     counted: Vec<NodeId>,
     others: HashMap<u64, NodeId>,
-    /// Indices above 64 bits: Python's memo is a dict.
+    /// Indices above 64 bits, which are possible because Python's memo is a dict.
     large: HashMap<Int, NodeId>,
 }
 
 impl Memo {
-    /// How many indices are set: `MEMOIZE` sets this one.
+    /// Returns the number of entries, which is the index that `MEMOIZE` sets.
     pub(super) fn len(&self) -> usize {
         self.counted.len() + self.others.len() + self.large.len()
     }

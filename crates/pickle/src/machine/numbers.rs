@@ -1,17 +1,19 @@
-//! Numbers spelled as text, as any of CPython's unpicklers reads them.
+//! Numbers spelled as text, as read by any of CPython's unpicklers.
 //!
 //! The one in C (`Modules/_pickle.c`) and the one in Python (`Lib/pickle.py`) differ: C ends a line
-//! at its first NUL and reads `INT` by `strtol`, which takes `017` for octal; Python strips white
-//! space around a `FLOAT` and takes underscores in it. What either accepts is accepted here.
+//! at its first NUL and reads `INT` with `strtol`, which takes `017` for octal; Python strips white
+//! space around a `FLOAT` and allows underscores in it. Everything that either accepts is accepted
+//! here.
 
 use statelens_checkpoint::{Int, Limits, Result};
 
 use crate::graph::damaged;
 
-/// The most decimal digits that CPython converts. Hexadecimal, octal and binary ones have no limit.
+/// The most decimal digits that CPython converts. Hexadecimal, octal and binary numbers have no
+/// limit.
 const DECIMAL_DIGITS: usize = 4300;
 
-/// The operand of `INT` that is not a bool.
+/// Parses the operand of `INT` if it is not a bool.
 pub(super) fn int(line: &[u8]) -> Result<Int> {
     if line.is_empty() {
         return Err(not_a_number());
@@ -25,13 +27,13 @@ pub(super) fn int(line: &[u8]) -> Result<Int> {
     }
 }
 
-/// The operand of `LONG`.
+/// Parses the operand of `LONG`.
 pub(super) fn long(line: &[u8]) -> Result<Int> {
     let line = line.strip_suffix(b"L").unwrap_or(line);
     literal(until_nul(line))
 }
 
-/// The operand of `GET` and `PUT`.
+/// Parses the operand of `GET` and `PUT`.
 pub(super) fn memo_index(line: &[u8]) -> Result<Int> {
     let (negative, digits) = sign(trim(until_nul(line)));
     let index = digits_of(digits, 10)?;
@@ -41,7 +43,7 @@ pub(super) fn memo_index(line: &[u8]) -> Result<Int> {
     }
 }
 
-/// The operand of `FLOAT`.
+/// Parses the operand of `FLOAT`.
 pub(super) fn float(line: &[u8]) -> Result<f64> {
     let text = trim(until_nul(line));
     let plain = without_underscores(text, |byte| byte.is_ascii_digit());
@@ -49,12 +51,12 @@ pub(super) fn float(line: &[u8]) -> Result<f64> {
     number.ok_or_else(|| damaged("a float is not a number"))
 }
 
-/// The part of a line that C reads.
+/// Returns the part of a line that C reads.
 fn until_nul(line: &[u8]) -> &[u8] {
     line.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Removes what Python takes for white space, the vertical tab included.
+/// Strips Python's white space, which includes the vertical tab.
 fn trim(text: &[u8]) -> &[u8] {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|byte| !is_space(byte)).unwrap_or(text.len());
@@ -70,7 +72,7 @@ fn sign(text: &[u8]) -> (bool, &[u8]) {
     }
 }
 
-/// `int(text, 0)`.
+/// Parses a number like Python's `int(text, 0)`.
 fn literal(text: &[u8]) -> Result<Int> {
     let (negative, digits) = sign(trim(text));
     let base = match digits {
@@ -88,7 +90,7 @@ fn literal(text: &[u8]) -> Result<Int> {
             zero
         }
         (10, _) => digits_of(digits, 10)?,
-        // One underscore may stand between the prefix and the digits.
+        // One underscore may follow the prefix.
         (_, digits) => {
             let digits = &digits[2..];
             digits_of(digits.strip_prefix(b"_").unwrap_or(digits), base)?
@@ -97,7 +99,8 @@ fn literal(text: &[u8]) -> Result<Int> {
     Ok(if negative { negated(&value) } else { value })
 }
 
-/// A number below 2^63 with a leading 0, as C's `strtol` reads it; `None` where Python's rules hold.
+/// Parses a number below 2^63 with a leading 0, as C's `strtol` does; `None` if Python's rules
+/// apply.
 fn old_octal(text: &[u8]) -> Option<Int> {
     let start = text.iter().position(|byte| !matches!(byte, b' ' | b'\t'..=b'\r'))?;
     let (negative, digits) = sign(&text[start..]);
@@ -108,7 +111,7 @@ fn old_octal(text: &[u8]) -> Option<Int> {
     Some(Int::from(if negative { -value } else { value }))
 }
 
-/// Digits in a base, single underscores between them.
+/// Parses digits in a base, with single underscores between them.
 fn digits_of(digits: &[u8], base: u32) -> Result<Int> {
     let is_digit = |byte: u8| char::from(byte).is_digit(base);
     let digits = without_underscores(digits, is_digit).unwrap_or_default();
@@ -126,7 +129,7 @@ fn digits_of(digits: &[u8], base: u32) -> Result<Int> {
             return text.and_then(Int::parse).ok_or_else(not_a_number);
         }
     };
-    // The first byte of all is for the sign.
+    // The last byte is for the sign.
     let mut bytes = vec![0_u8; digits.len() * bits / 8 + 2];
     for (place, digit) in digits.iter().rev().enumerate() {
         let digit = char::from(*digit).to_digit(base).unwrap_or_default();
@@ -138,7 +141,7 @@ fn digits_of(digits: &[u8], base: u32) -> Result<Int> {
     Ok(Int::from_le_bytes(&bytes))
 }
 
-/// The text without its underscores; `None` if one is not between two digits.
+/// Returns the text without its underscores; `None` if one is not between two digits.
 fn without_underscores(text: &[u8], is_digit: impl Fn(u8) -> bool) -> Option<Vec<u8>> {
     let misplaced = |at: usize| {
         let before = at.checked_sub(1).and_then(|at| text.get(at));
@@ -169,7 +172,7 @@ fn not_a_number() -> statelens_checkpoint::Error {
 mod tests {
     use super::*;
 
-    /// By `pickle.loads` and `pickle._loads` of CPython 3.11.
+    /// Results of `pickle.loads` and `pickle._loads` of CPython 3.11.
     #[test]
     fn integers_are_what_cpython_reads() {
         let read: [(&str, i64); 16] = [

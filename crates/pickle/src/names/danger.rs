@@ -1,5 +1,5 @@
-//! Names that are known to be dangerous, and why. Being in here changes the words, not the answer:
-//! what is in neither list is told, too.
+//! Names that are known to be dangerous, and the reasons. These lists only affect the wording: a
+//! name in neither list is reported, too.
 
 pub(crate) const RUNS: &str = "It runs a program or a command of the system.";
 pub(crate) const CODE: &str = "It runs code that comes with the file.";
@@ -9,11 +9,11 @@ pub(crate) const NETWORK: &str = "It talks to the network.";
 pub(crate) const IMPORTS: &str = "It imports or runs any module.";
 pub(crate) const NESTED: &str = "It unpickles something else, which can hold anything.";
 pub(crate) const NATIVE: &str = "It calls native code or touches raw memory.";
-/// What is changed is there for the whole program.
+/// The change affects the whole program.
 pub(crate) const SHARED: &str = "State is set on a class or function rather than on an object.";
 pub(crate) const SYSTEM: &str = "It reaches into the interpreter or the system.";
 
-/// Why a name is dangerous, if it is known to be.
+/// Returns why a name is dangerous, if it is known to be.
 pub(super) fn reason(module: &str, name: &str) -> Option<&'static str> {
     let mut steps = name.split('.');
     let first = steps.next().unwrap_or(name);
@@ -33,12 +33,12 @@ pub(super) fn reason(module: &str, name: &str) -> Option<&'static str> {
     if let Some((_, reason)) = ANYWHERE.iter().find(|(names, _)| names.contains(&last)) {
         return Some(reason);
     }
-    // What Python keeps in every module: its builtins, its loader, its dict.
+    // Attributes of every Python module: its builtins, its loader, its dict.
     if !module.starts_with("__torch__") && is_special(first) {
         return Some(REACH);
     }
     let through_module = module.split('.').skip(1).any(|step| ROOTS.contains(&step));
-    // A walk through attributes: `serialization.os.system`, `dict.get`.
+    // A path through attributes: `serialization.os.system`, `dict.get`.
     let through_name = name.contains('.')
         && (DOTTED.iter().any(|bad| is_within(module, bad))
             || name
@@ -47,7 +47,7 @@ pub(super) fn reason(module: &str, name: &str) -> Option<&'static str> {
     (through_module || through_name).then_some(REACH)
 }
 
-/// Whether it is the module or one inside it.
+/// Returns whether it is the module or a submodule of it.
 fn is_within(module: &str, outer: &str) -> bool {
     module.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
@@ -56,7 +56,7 @@ fn is_special(name: &str) -> bool {
     name.len() > 4 && name.starts_with("__") && name.ends_with("__")
 }
 
-/// Modules of which every name is dangerous, submodules included.
+/// Modules in which every name is dangerous, submodules included.
 const MODULES: &[(&str, &[&str])] = &[
     (
         RUNS,
@@ -332,7 +332,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (CODE, &["dill"]),
 ];
 
-/// Single names that are dangerous in modules that are not, and what hangs below them.
+/// Dangerous names in modules that are otherwise not dangerous, and everything below these names.
 #[rustfmt::skip]
 const NAMES: &[(&str, &[&str], &str)] = &[
     ("imaplib", &["IMAP4_stream"], RUNS),
@@ -405,7 +405,7 @@ const NAMES: &[(&str, &[&str], &str)] = &[
         NATIVE),
 ];
 
-/// Names that are dangerous wherever they are found: many modules have them from elsewhere.
+/// Names that are dangerous in any module, since many modules import them.
 #[rustfmt::skip]
 const ANYWHERE: &[(&[&str], &str)] = &[
     (&["eval", "exec", "execfile", "runcode", "runsource", "run_code", "exec_module", "evalf"],
@@ -417,10 +417,10 @@ const ANYWHERE: &[(&[&str], &str)] = &[
     (&["attrgetter", "methodcaller", "getattr", "setattr"], REACH),
 ];
 
-/// Modules whose methods, named by a dotted path, are dangerous as a whole.
+/// Modules whose methods, named by a dotted path, are all dangerous.
 const DOTTED: &[&str] = &["builtins", "pathlib", "typing", "types", "string"];
 
-/// Modules that a longer path leads to: `torch.serialization.os` is `os`.
+/// Modules that are reached through longer paths: `torch.serialization.os` is `os`.
 const ROOTS: &[&str] = &[
     "os",
     "posix",

@@ -1,4 +1,4 @@
-//! Holds the tables of usages in `docs/scan.md` to the table of harmless names.
+//! Checks that the tables of usages in `docs/scan.md` match the table of harmless names.
 
 use super::harmless::ROWS;
 use super::pattern::{ALIASES, WORDS};
@@ -6,7 +6,7 @@ use super::pattern::{ALIASES, WORDS};
 const START: &str = "<!-- usages: written by the test `the_documents_list_every_usage` -->\n";
 const END: &str = "<!-- end of usages -->";
 
-/// The tables as the documents have them.
+/// Returns the tables as they must be in the documentation.
 fn tables() -> String {
     let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));
     let list = |texts: &[&str]| texts.iter().map(|text| code(text)).collect::<Vec<_>>().join(", ");

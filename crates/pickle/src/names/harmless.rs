@@ -1,10 +1,10 @@
-//! The table of harmless names. It has exact names only, no wildcards and no prefixes; a name
+//! The table of harmless names. It contains only exact names, no wildcards and no prefixes; a name
 //! that is not in it is reported.
 //!
 //! A row allows the usages that torch (2.4 to 2.15), NumPy (1 and 2), Lightning, the Trainer of
-//! Hugging Face, DeepSpeed, Cerebras and Python itself write. Used so, a name neither runs code
-//! from the file, nor imports, reads or writes anything, nor touches memory outside of its object,
-//! nor changes an object that other code shares. See [`super::pattern`] for the notation.
+//! Hugging Face, DeepSpeed, Cerebras and Python itself write. In these usages, a name neither runs
+//! code from the file, nor imports, reads or writes anything, nor touches memory outside of its
+//! object, nor changes an object that other code shares. See [`super::pattern`] for the notation.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -15,14 +15,14 @@ use super::pattern::{self, Usage};
 /// The usages that are allowed for a name of the table.
 #[derive(Debug)]
 pub(crate) struct Allowed {
-    /// Empty if the row breaks the rules of the notation, so that nothing is allowed.
+    /// Empty if the row violates the notation, so that nothing is allowed.
     pub(crate) usages: Vec<Usage>,
-    /// Why any other usage is dangerous; `None`: it is unknown.
+    /// Why any other usage is dangerous; `None` if it is merely unknown.
     pub(crate) danger: Option<&'static str>,
 }
 
 impl Allowed {
-    /// Whether the name itself may be a value.
+    /// Returns whether the name itself may be a value.
     pub(crate) fn bare(&self) -> bool {
         self.usages.iter().any(|usage| matches!(usage, Usage::Bare))
     }
@@ -34,10 +34,10 @@ pub(super) fn find(module: &str, name: &str) -> Option<&'static Allowed> {
     TABLE.allowed.get(index)
 }
 
-/// The rows, read once.
+/// The parsed rows.
 struct Table {
     allowed: Vec<Allowed>,
-    /// Module and name to the number of the row.
+    /// Index of the row, by module and name.
     index: HashMap<(&'static str, &'static str), usize>,
 }
 
@@ -59,7 +59,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 pub(super) struct Row {
     pub(super) modules: &'static [&'static str],
     pub(super) names: &'static [&'static str],
-    /// In the notation of [`super::pattern`].
+    /// Usages in the notation of [`super::pattern`].
     pub(super) usages: &'static str,
     /// Why these usages are harmless.
     #[cfg(test)]
@@ -96,7 +96,7 @@ const TENSORS: [&str; 10] = [
     "ShortTensor",
 ];
 
-/// `torch.sparse` and `torch.cuda.sparse` have none of bools.
+/// `torch.sparse` and `torch.cuda.sparse` don't have a type for bools.
 const SPARSE: [&str; 9] = [
     "BFloat16Tensor",
     "ByteTensor",
@@ -109,7 +109,7 @@ const SPARSE: [&str; 9] = [
     "ShortTensor",
 ];
 
-/// Where releases of NumPy have the functions that make arrays.
+/// Modules with the functions that make arrays, in various releases of NumPy.
 const MULTIARRAY: [&str; 4] = [
     "numpy.core.multiarray",
     "numpy._core.multiarray",
@@ -347,7 +347,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "inner",
         "types of elements, for `numpy.dtype` only: called with a text, some crash";
 
-    // torch: what its own weights-only loader takes, and constants.
+    // torch: names that its own weights-only loader accepts, and constants.
     ["torch", "torch.cuda"], STORAGES,
         "bare",
         "types of storages, named by persistent ids";
@@ -455,7 +455,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "gives(any, str)",
         "returns its first argument";
 
-    // Tensors spread over devices.
+    // Distributed tensors.
     ["torch.distributed.tensor"], ["DTensor"],
         "bare",
         "the type of a tensor that is a part of a larger one";
@@ -524,7 +524,7 @@ pub(super) const ROWS: &[Row] = rows! {
          none|[str]|(str*)}",
         "the name of a file, an offset, a length";
 
-    // What trainers save beside the weights.
+    // Objects that trainers save along with the weights.
     [
 
         "pytorch_lightning.utilities.parsing",

@@ -1,5 +1,5 @@
-//! What is to be thought of the names in a pickle: which are known to be harmless, which give away
-//! the machine. Whatever is in neither list is not known, and that is told.
+//! Classifies the names in a pickle: known to be harmless, known to be dangerous, or unknown.
+//! Unknown names are reported.
 
 mod danger;
 #[cfg(test)]
@@ -13,14 +13,14 @@ pub(crate) use danger::{NATIVE, NESTED, SHARED};
 pub(crate) use harmless::Allowed;
 pub(crate) use pattern::{CallPattern, How, Kind, Kinds, Usage, Word};
 
-/// What is to be thought of a name.
+/// The classification of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Known to be harmless in the usages that [`allowed`] returns.
     Harmless,
-    /// Not known.
+    /// Unknown.
     Unknown,
-    /// Known to be dangerous, and why.
+    /// Known to be dangerous, for this reason.
     Danger(&'static str),
 }
 
@@ -29,7 +29,8 @@ pub(crate) fn allowed(global: &Global) -> Option<&'static Allowed> {
     harmless::find(&global.module, &global.name)
 }
 
-/// Judges a name as Python 3 resolves it. Harmless is only what is listed, letter by letter.
+/// Classifies a name as Python 3 resolves it. Only listed names are harmless; they must match
+/// exactly.
 pub(crate) fn verdict(global: &Global) -> Verdict {
     let (module, name) = (&*global.module, &*global.name);
     if harmless::find(module, name).is_some() {
@@ -61,7 +62,7 @@ mod tests {
             ("torch.distributed.tensor", "DTensor", 0),
             ("numpy.rec", "recarray", 0),
             ("ml_dtypes", "bfloat16", 0),
-            // A whole module of layers is code that somebody wrote.
+            // A whole module of layers runs code of a third party.
             ("torch.nn.modules.linear", "Linear", 1),
             ("numpy.rec", "array", 1),
             ("__main__", "Config", 1),
@@ -127,8 +128,8 @@ mod tests {
         }
     }
 
-    /// Functions of Python and numpy that run commands, run code, write files or reach whatever
-    /// they are asked for: each was seen to.
+    /// Functions of Python and numpy that run commands, run code, write files or give access to
+    /// arbitrary objects: each of them has been verified to do so.
     #[test]
     fn gadgets_are_dangerous() {
         for (module, name) in [
@@ -205,13 +206,14 @@ mod tests {
         }
     }
 
-    /// What `torch.load(weights_only=True)` accepts: `tests/interop/allowlist.py` writes the lists.
+    /// Names that `torch.load(weights_only=True)` accepts; `tests/interop/allowlist.py` writes the
+    /// lists.
     const ALLOWLISTS: [&str; 2] = [
         include_str!("../../../../tests/fixtures/weights_only_2.4.txt"),
         include_str!("../../../../tests/fixtures/weights_only_2.15.txt"),
     ];
 
-    /// Modules of torch from which the table has names that the lists don't, and why.
+    /// Modules of torch for which the table has names that the lists don't, and why.
     const BEYOND_TORCH: &[(&str, &str)] = &[
         ("torch", "constants: other names of dtypes, layouts and memory formats"),
         ("torch.nn.parameter", "`Buffer`, whose objects are tensors"),
@@ -250,8 +252,8 @@ mod tests {
         assert_eq!(beyond, explained);
     }
 
-    /// Rows of the table whose names are judged by something else than their own grade, and by
-    /// which test.
+    /// Rows of the table whose names are not judged by their own grade, and the test that covers
+    /// them.
     const ELSEWHERE: &[(&str, &str)] = &[
         ("`__builtin__.reduce`", "as Python 3 calls them: below"),
         ("`str(b'os', 'ascii')`", "no name: `attacks2/computed_names.pkl` in the command's tests"),
@@ -260,8 +262,8 @@ mod tests {
         ("extension codes", "opcodes: the machine's tests"),
     ];
 
-    /// How a pickle names what the documents write in one word: `idlelib.*` is any name in it, `…`
-    /// stands for steps between, and a word alone is a module or a builtin.
+    /// Converts the notation of the documentation to module and name: `idlelib.*` is any name in
+    /// it, `…` represents steps in between, and a single word is a module or a builtin.
     fn spelled(span: &str) -> (String, String) {
         let span = span.replace('…', ".anything.").replace(".*", ".anything");
         let module = |module: &str| (module.to_owned(), "anything".to_owned());
@@ -271,11 +273,11 @@ mod tests {
                 _ => module(&span),
             };
         };
-        // What is below a builtin is not a module, however it is written.
+        // Anything below a builtin is not a module, whatever its spelling.
         if let Some(name) = span.strip_prefix("builtins.") {
             return ("builtins".to_owned(), name.to_owned());
         }
-        // Modules, written as such.
+        // These are modules.
         if ["torch.utils.bottleneck", "test.support.script_helper"].contains(&&*span) {
             return module(&span);
         }
@@ -287,7 +289,7 @@ mod tests {
         }
     }
 
-    /// The names that stand in code spans.
+    /// Returns the names in code spans.
     fn spans(cell: &str) -> Vec<&str> {
         cell.split('`').skip(1).step_by(2).collect()
     }

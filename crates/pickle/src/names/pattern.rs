@@ -1,4 +1,4 @@
-//! The notation in which the table of harmless names says how a name may be used.
+//! The notation for allowed usages in the table of harmless names.
 //!
 //! A row has one or more usages, separated by `;`. `docs/scan.md` explains the notation to users:
 //!
@@ -19,20 +19,20 @@ pub(crate) enum Usage {
     Bare,
     /// The name may only be used where another pattern names it.
     Inner,
-    /// It may be called.
+    /// The name may be called.
     Call(CallPattern),
 }
 
-/// The calls that are harmless, and the changes to their result that are.
+/// The harmless calls, and the harmless changes to their result.
 #[derive(Debug, Clone)]
 pub(crate) struct CallPattern {
     pub(crate) how: How,
     pub(crate) args: Kinds,
-    /// What `BUILD` may set, once.
+    /// The state that `BUILD` may set, once.
     pub(crate) state: Option<Kind>,
-    /// What `APPEND`, `APPENDS` and `ADDITEMS` may add.
+    /// The items that `APPEND`, `APPENDS` and `ADDITEMS` may add.
     pub(crate) items: Option<Kind>,
-    /// What `SETITEM` and `SETITEMS` may set under any key.
+    /// The values that `SETITEM` and `SETITEMS` may set under any key.
     pub(crate) entries: Option<Kind>,
 }
 
@@ -53,13 +53,13 @@ pub(crate) enum How {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kinds {
     pub(crate) kinds: Vec<Kind>,
-    /// How many of them must be there.
+    /// How many of them are required.
     pub(crate) required: usize,
-    /// Whether the last may be there any number of times.
+    /// Whether the last one may be repeated.
     pub(crate) repeats: bool,
 }
 
-/// The values that are allowed at one place.
+/// The values that are allowed in one place.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
     Word(Word),
@@ -71,14 +71,14 @@ pub(crate) enum Kind {
     Made(&'static str),
     Tuple(Kinds),
     List(Box<Kind>),
-    /// A dict with these keys only; each may be missing.
+    /// A dict with only these keys; each is optional.
     Record(Vec<(&'static str, Kind)>),
     Either(Vec<Kind>),
 }
 
 macro_rules! words {
     ($($word:ident $text:literal $meaning:literal;)*) => {
-        /// Kinds of values that are more than a type of Python.
+        /// Kinds of values beyond Python's types.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Word {
             $(#[doc = $meaning] $word,)*
@@ -190,13 +190,13 @@ impl CallPattern {
     }
 }
 
-/// Reads the usages of a row; `None` if they break the rules of the notation.
+/// Parses the usages of a row; `None` if they violate the notation.
 pub(crate) fn parse(text: &'static str) -> Option<Vec<Usage>> {
     text.split(';').map(|usage| Parser { rest: usage.trim() }.usage()).collect()
 }
 
-/// Reads one usage from the start of `rest`. The texts come from the table in this crate, which
-/// bounds the recursion.
+/// A parser of one usage at the start of `rest`. The texts come from the table in this crate, so
+/// the recursion is bounded.
 struct Parser {
     rest: &'static str,
 }
@@ -229,7 +229,7 @@ impl Parser {
         Some(Usage::Call(pattern))
     }
 
-    /// The kinds up to the closing parenthesis.
+    /// Parses the kinds up to the closing parenthesis.
     fn kinds(&mut self) -> Option<Kinds> {
         let mut kinds = Kinds::default();
         let mut optional = false;

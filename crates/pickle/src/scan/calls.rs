@@ -9,10 +9,10 @@ use crate::names::{
 };
 use crate::{BuiltObject, Node, NodeId, Pickle, storage_dtype};
 
-/// Codecs of text that Python has without importing them.
+/// Text codecs that Python has without importing them.
 const CODECS: [&str; 8] =
     ["latin1", "latin-1", "iso-8859-1", "utf-8", "utf8", "utf_8", "ascii", "UTF-8"];
-/// Plain types of Python that make an empty value when they are called.
+/// Plain Python types whose call returns an empty value.
 const PLAIN: [&str; 8] = ["int", "float", "bool", "list", "tuple", "dict", "set", "str"];
 
 const UNUSUAL: &str =
@@ -24,18 +24,18 @@ const UNLISTED: &str = "It returns a name that is not among those that are known
 const OUTSIDE: &str =
     "The tensor reaches outside of its storage: torch would read other memory, or refuse it.";
 
-/// Why a call is not harmless.
+/// The reason why a call is not harmless.
 pub(super) type Refusal = (Grade, &'static str);
 
-/// Comparisons for each node of a pickle: what is shared is compared again at each use.
+/// Allowed comparisons per node of a pickle: shared nodes are compared again at each use.
 const STEPS: u64 = 64;
 
 /// Compares the calls of one pickle with the table.
 pub(super) struct Matcher<'a> {
     pickle: &'a Pickle,
-    /// Comparisons that are left.
+    /// Remaining comparisons.
     steps: u64,
-    /// The names and results in arguments where a pattern names them: the tuple, and the item.
+    /// Names and results in arguments where a pattern names them: the tuple, and the item.
     pub(super) named: Vec<(NodeId, NodeId)>,
 }
 
@@ -45,8 +45,8 @@ impl<'a> Matcher<'a> {
         Self { pickle, steps, named: Vec::new() }
     }
 
-    /// Checks a call against the table. Names outside the table are accepted: they are reported
-    /// wherever they are used.
+    /// Checks a call against the table. Names outside the table are accepted, since they are
+    /// reported wherever they are used.
     pub(super) fn check(&mut self, object: &BuiltObject<'_>) -> Result<(), Refusal> {
         let pickle = self.pickle;
         let how = if object.form == Form::Instance { How::New } else { How::Call };
@@ -88,7 +88,7 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// A call whose arguments are not a tuple: they may be others by the time it is made.
+/// Checks a call whose arguments are not a tuple, so that they may change before it is made.
 fn check_without_arguments(pickle: &Pickle, callable: NodeId) -> Result<(), Refusal> {
     match pickle.global(callable).and_then(|global| allowed(&global)) {
         Some(allowed) => Err(refusal(allowed.danger, UNUSUAL)),
@@ -103,7 +103,7 @@ fn refusal(danger: Option<&'static str>, reason: &'static str) -> Refusal {
     }
 }
 
-/// An object as one of the patterns describes it.
+/// An object in the form that patterns describe.
 struct Made<'a> {
     how: How,
     /// The tuple that holds the arguments, perhaps among others.
@@ -123,7 +123,7 @@ impl Made<'_> {
 }
 
 impl<'a> Matcher<'a> {
-    /// `outermost`: whether functions that call one of their arguments are accepted.
+    /// Checks a call. `outermost`: whether functions that call one of their arguments are accepted.
     fn call(&mut self, callable: NodeId, made: &Made<'_>, outermost: bool) -> Result<(), Refusal> {
         let Some(global) = self.pickle.global(callable) else {
             return Err((Grade::UnknownCode, NAMELESS));
@@ -152,7 +152,7 @@ impl<'a> Matcher<'a> {
             });
             return if fits { Ok(()) } else { Err(refusal(allowed.danger, reason)) };
         };
-        // A function that calls one of its arguments: its own arguments, then that call.
+        // A function that calls one of its arguments: checks its own arguments, then that call.
         let fits = outermost
             && allowed.usages.iter().any(|usage| match usage {
                 Usage::Call(pattern) => self.attempt(|matcher| matcher.is_called(pattern, made)),
@@ -165,7 +165,7 @@ impl<'a> Matcher<'a> {
         self.call(inner.0, &inner.1, false)
     }
 
-    /// The call that a function makes of one of its arguments, if it is such a function.
+    /// Returns the call that a function makes of one of its arguments, if it does so.
     fn inner<'b>(&self, global: &Global, made: &Made<'b>) -> Option<(NodeId, Made<'b>)>
     where
         'a: 'b,
@@ -202,7 +202,7 @@ impl<'a> Matcher<'a> {
         })
     }
 
-    /// Judges the name that a function of dill returns.
+    /// Checks the name that a function of dill returns.
     fn spelled(&self, object: &BuiltObject<'_>) -> Result<(), Refusal> {
         let spelled = self.pickle.spelled_global(object);
         match spelled.map(|global| verdict(&global)) {
@@ -212,7 +212,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Forgets the names that a pattern met if it does not fit.
+    /// Tries a pattern; discards the names that it recorded if it does not fit.
     fn attempt(&mut self, fits: impl FnOnce(&mut Self) -> bool) -> bool {
         let before = self.named.len();
         let fits = fits(self);
@@ -244,7 +244,7 @@ impl<'a> Matcher<'a> {
             && made.entries.iter().all(|(_, value)| each(&pattern.entries, *value))
     }
 
-    /// Whether the items of the tuple `container` are of these kinds.
+    /// Returns whether the items of the tuple `container` are of these kinds.
     fn all(&mut self, kinds: &Kinds, items: &[NodeId], container: NodeId) -> bool {
         let most = if kinds.repeats { usize::MAX } else { kinds.kinds.len() };
         (kinds.required..=most).contains(&items.len())
@@ -254,7 +254,7 @@ impl<'a> Matcher<'a> {
             })
     }
 
-    /// Whether the value is of this kind. The patterns bound the recursion.
+    /// Returns whether the value is of this kind. The patterns bound the recursion.
     fn fits(&mut self, kind: &Kind, id: NodeId, container: NodeId) -> bool {
         let pickle = self.pickle;
         if !self.take(1) {
@@ -350,7 +350,7 @@ impl<'a> Matcher<'a> {
                 }
                 dtypes::is_element(pickle, id)
             }
-            // With the element, where the whole dtype is seen: see `dtypes::is_sound`.
+            // Checked with the element, where the whole dtype is available: see `dtypes::is_sound`.
             Word::DTypeState => true,
             Word::Codec => pickle.str(id).is_some_and(|codec| CODECS.contains(&codec)),
             Word::Constant => {
@@ -361,7 +361,8 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// The class or function that a node is; a persistent id is none, whatever it gives.
+    /// Returns the class or function that a node refers to; `None` for a persistent id, whatever it
+    /// returns.
     fn named(&self, id: NodeId) -> Option<std::sync::Arc<Global>> {
         match self.pickle.node(id) {
             Node::Persistent(_) => None,
@@ -385,7 +386,7 @@ fn is_name(global: &Global, name: &str) -> bool {
 fn is_text(pickle: &Pickle, id: NodeId, text: &str) -> bool {
     let bytes = || {
         let spelled = pickle.spelled(id)?;
-        // Longer ones would be copied for nothing.
+        // Longer ones would be copied in vain.
         (pickle.spelled_len(spelled) <= 2 * text.len()).then(|| pickle.spelled_bytes(spelled))?
     };
     pickle.str(id) == Some(text) || bytes().is_some_and(|bytes| *bytes == *text.as_bytes())
@@ -395,8 +396,8 @@ fn is_empty_dict(pickle: &Pickle, id: NodeId) -> bool {
     pickle.dict(id).is_some_and(<[_]>::is_empty)
 }
 
-/// Whether the value is a storage of the file, a tensor's number in an old tar archive, or a storage in a
-/// stream of its own.
+/// Returns whether the value is a storage of the file, a tensor's number in an old tar archive, or
+/// a storage in a stream of its own.
 fn is_storage(pickle: &Pickle, id: NodeId) -> bool {
     match pickle.node(id) {
         Node::Persistent(name) => is_persistent_storage(pickle, *name),
@@ -407,8 +408,8 @@ fn is_storage(pickle: &Pickle, id: NodeId) -> bool {
     }
 }
 
-/// Whether a persistent id names a storage: `('storage', class, key, location, numel[, view])`, or a
-/// number or text in the old tar archives.
+/// Returns whether a persistent id names a storage: `('storage', class, key, location, numel[,
+/// view])`, or a number or text in the old tar archives.
 pub(super) fn is_persistent_storage(pickle: &Pickle, name: NodeId) -> bool {
     if let Node::Int(_) | Node::Str(_) = pickle.node(name) {
         return true;
@@ -444,7 +445,8 @@ pub(super) fn is_persistent_storage(pickle: &Pickle, name: NodeId) -> bool {
         && pickle.int(*numel).is_some_and(|numel| numel >= 0)
 }
 
-/// What dill has evaluated: the names of Python's constants, and ranges of numbers.
+/// Returns whether dill evaluates the text to a constant: the names of Python's constants, and
+/// ranges of numbers.
 fn is_constant_repr(repr: &str) -> bool {
     let numbers = repr.strip_prefix("range(").and_then(|rest| rest.strip_suffix(')'));
     match numbers {

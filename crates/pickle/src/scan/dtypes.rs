@@ -1,6 +1,6 @@
-//! Whether the description of a `numpy.dtype` is consistent. NumPy believes the state that a pickle sets on
-//! a dtype (`arraydescr_setstate`): one which says that bytes are objects, or that a field lies outside of
-//! its record, makes it follow pointers from the file.
+//! Checks that the description of a `numpy.dtype` is consistent. NumPy trusts the state that a
+//! pickle sets on a dtype (`arraydescr_setstate`): a state which says that bytes are objects, or
+//! that a field lies outside of its record, makes it follow pointers from the file.
 
 use super::tuple;
 use crate::names::allowed;
@@ -10,15 +10,16 @@ use crate::{BuiltObject, Node, NodeId, Pickle};
 const OBJECT: i64 = 63;
 /// The flags of a record with objects: those of `object` that `NPY_FROM_FIELDS` passes on.
 const RECORD_OF_OBJECTS: i64 = 27;
-/// `NPY_ITEM_REFCOUNT`, `NPY_LIST_PICKLE` and `NPY_ITEM_IS_POINTER`: no dtype without objects has them.
+/// `NPY_ITEM_REFCOUNT`, `NPY_LIST_PICKLE` and `NPY_ITEM_IS_POINTER`: only dtypes with objects have
+/// them.
 const HOLDS_OBJECTS: i64 = 0b111;
 /// `NPY_ALIGNED_STRUCT`, which any record may have.
 const ALIGNED: i64 = 128;
 
-/// Texts that name a type of elements are shorter.
+/// Texts that name an element type are shorter than this.
 const TEXT: usize = 100;
 
-/// Returns how many values the description of a dtype has: what it takes to examine it.
+/// Returns the number of values in the description of a dtype, which is the cost of checking it.
 pub(super) fn len(pickle: &Pickle, object: &BuiltObject<'_>) -> u64 {
     let state = object.states.first().and_then(|state| tuple(pickle, *state)).unwrap_or_default();
     let parts = state.iter().map(|part| match pickle.node(*part) {
@@ -26,7 +27,7 @@ pub(super) fn len(pickle: &Pickle, object: &BuiltObject<'_>) -> u64 {
         Node::Tuple(items) => {
             let items = pickle.items(*items);
             let inner = items.iter().map(|item| tuple(pickle, *item).map_or(1, <[_]>::len) as u64);
-            // The shape of a sub-array is inside.
+            // The shape of a sub-array is nested.
             if items.len() == 2 { inner.sum() } else { items.len() as u64 }
         }
         _ => 1,
@@ -34,13 +35,13 @@ pub(super) fn len(pickle: &Pickle, object: &BuiltObject<'_>) -> u64 {
     parts.fold(1, u64::saturating_add)
 }
 
-/// Whether a value names a type of elements: a text, `numpy.record`, or a class of ml_dtypes.
+/// Returns whether a value names an element type: a text, `numpy.record`, or a class of ml_dtypes.
 pub(super) fn is_element(pickle: &Pickle, id: NodeId) -> bool {
     element(pickle, id).is_some()
 }
 
-/// Whether the call of `numpy.dtype` and the state that is set on its result are such as NumPy
-/// itself writes.
+/// Returns whether the call of `numpy.dtype` and the state that is set on its result are as NumPy
+/// itself writes them.
 pub(super) fn is_sound(pickle: &Pickle, object: &BuiltObject<'_>) -> bool {
     examine(pickle, object).is_some()
 }
@@ -48,7 +49,7 @@ pub(super) fn is_sound(pickle: &Pickle, object: &BuiltObject<'_>) -> bool {
 /// The elements of a dtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Elements {
-    /// Bytes in one; `None` if the pickle does not say.
+    /// Bytes per element; `None` if the pickle does not say.
     size: Option<i64>,
     objects: bool,
 }
@@ -56,7 +57,7 @@ struct Elements {
 /// The element that a text or a class names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Element {
-    /// Bytes in one.
+    /// Bytes per element.
     size: Option<i64>,
     kind: ElementKind,
 }
@@ -67,7 +68,7 @@ enum ElementKind {
     Number,
     /// Classes of ml_dtypes: their size is in the state as well.
     Custom,
-    /// Texts, bytes and raw memory: as long as the state says.
+    /// Texts, bytes and raw memory: their size is only in the state.
     Flexible,
     Object,
 }
@@ -87,7 +88,7 @@ fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<Elements> {
     };
     let [version, size, alignment, flags] =
         [*version, *size, *alignment, *flags].map(|id| pickle.int(id));
-    // NumPy writes its flags as a signed byte before release 2.
+    // Before release 2, NumPy writes its flags as a signed byte.
     let (version, size, alignment, flags) = (version?, size?, alignment?, flags? & 0xff);
     let order = matches!(pickle.str(*order)?, "<" | ">" | "|" | "=");
     let aligned = matches!(alignment, -1 | 1 | 2 | 4 | 8 | 16 | 32);
@@ -143,7 +144,7 @@ fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<Elements> {
     }
 }
 
-/// Whether a record or a sub-array of `size` bytes may be made of the element.
+/// Returns whether the element may form a record or a sub-array of `size` bytes.
 fn is_record(element: Element, size: i64) -> bool {
     element.kind == ElementKind::Flexible
         && size >= 0
@@ -151,7 +152,8 @@ fn is_record(element: Element, size: i64) -> bool {
 }
 
 /// Returns whether there are objects among the fields of a record; `None` if the fields are not
-/// consistent: each name has one, each lies inside, and objects share no bytes with others.
+/// consistent: each name must have one, each must lie inside, and objects must not share bytes with
+/// others.
 fn fields_hold_objects(pickle: &Pickle, names: NodeId, fields: NodeId, size: i64) -> Option<bool> {
     let entries = pickle.dict(fields)?;
     let mut found = Vec::with_capacity(entries.len());
@@ -172,7 +174,7 @@ fn fields_hold_objects(pickle: &Pickle, names: NodeId, fields: NodeId, size: i64
     let named = tuple(pickle, names)?
         .iter()
         .all(|name| pickle.text(*name).is_some_and(|name| keys.contains(&name)));
-    // A field with a title is there twice.
+    // A field with a title is listed twice.
     found.sort_unstable_by_key(|(offset, end, _, of)| (*offset, *end, *of));
     found.dedup();
     let mut reached = (0, false);
@@ -189,8 +191,8 @@ fn fields_hold_objects(pickle: &Pickle, names: NodeId, fields: NodeId, size: i64
     named.then_some(found.iter().any(|(_, _, objects, _)| *objects))
 }
 
-/// Returns the elements of a dtype inside another as its state describes them; whether that is consistent
-/// is examined where its own call is.
+/// Returns the elements of a dtype inside another, as its state describes them. The consistency of
+/// that state is checked where the inner dtype is called.
 fn inner(pickle: &Pickle, id: NodeId) -> Option<Elements> {
     let object = pickle.object(id)?;
     if !pickle.global(object.callable)?.is("numpy", "dtype") {
@@ -208,7 +210,7 @@ fn inner(pickle: &Pickle, id: NodeId) -> Option<Elements> {
     Some(Elements { size, objects })
 }
 
-/// Whether it is the metadata of a dtype of dates: `(dict, (unit, count, count, count))`.
+/// Returns whether it is the metadata of a dtype of dates: `(dict, (unit, count, count, count))`.
 fn is_metadata(pickle: &Pickle, id: NodeId) -> bool {
     let Some([dict, unit]) = tuple(pickle, id) else { return false };
     let dict = matches!(pickle.node(*dict), Node::None | Node::Dict(_));
@@ -245,7 +247,7 @@ fn element(pickle: &Pickle, id: NodeId) -> Option<Element> {
     }
 }
 
-/// One letter and a length, as NumPy writes it: `f4`, `<U12`, `O8`, `M8[ns]`; or a name.
+/// Parses a letter and a length, as NumPy writes them: `f4`, `<U12`, `O8`, `M8[ns]`; or a name.
 fn of_text(text: &str) -> Option<Element> {
     if text.len() >= TEXT {
         return None;

@@ -1,5 +1,5 @@
-//! What a pickle would do to whoever unpickles it: a finding for each name that is not known to
-//! be harmless, and for each use of a harmless one that is not.
+//! The effects of unpickling: a finding for each name that is not known to be harmless, and for
+//! each usage of a harmless one that is not.
 
 mod calls;
 mod dtypes;
@@ -15,28 +15,28 @@ use uses::{Misuse, Uses};
 use crate::names::{SHARED, Verdict, verdict};
 use crate::{Broken, Node, NodeId, Oddity, Pickle, PickleStream, read, read_stream};
 
-/// How deep streams within streams are looked at.
+/// Maximum nesting of streams that are scanned.
 const NESTING: usize = 2;
-/// At most so many names are told one by one.
+/// The most findings that are listed individually.
 const FINDINGS: usize = 100;
-/// At most so many pickles are looked at that follow one another.
+/// The most consecutive pickles that are scanned.
 const PICKLES: usize = 100_000;
 
-/// What whoever scans knows better than the list of harmless names.
+/// Names that the user knows to be harmless.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScanOptions {
-    /// Names, each a whole `module.name`, that are no finding: the user knows them. Names that are
-    /// known to be dangerous stay findings.
+    /// Names, each a full `module.name`, that are not reported: the user knows them. Names that are
+    /// known to be dangerous are still reported.
     pub allow: BTreeSet<String>,
 }
 
 impl ScanOptions {
-    /// Whether the user knows the name.
+    /// Returns whether the user allows the name.
     pub fn allows(&self, global: &Global) -> bool {
         !self.allow.is_empty() && self.allow.contains(&global.to_string())
     }
 
-    /// Whether the finding is about a name that the user knows: for findings of opening a file.
+    /// Returns whether the finding is about an allowed name: for findings from opening a file.
     pub fn covers(&self, finding: &Finding) -> bool {
         let named = finding.call.as_ref();
         finding.grade == Grade::UnknownCode
@@ -45,9 +45,9 @@ impl ScanOptions {
 }
 
 impl Pickle {
-    /// A finding for each class or function that is not known to be harmless, graded by what it
-    /// could do when Python unpickles the file: popped from the stack or hidden among tensors
-    /// makes no difference. Works on what a [`crate::Broken`] carries, too.
+    /// Returns a finding for each class or function that is not known to be harmless, graded by
+    /// what it could do when Python unpickles the file. Being popped from the stack or hidden among
+    /// tensors makes no difference. Also works on the pickle in a [`crate::Broken`].
     pub fn scan(&self, options: &ScanOptions) -> Vec<Finding> {
         bounded(self.scan_within(options, NESTING))
     }
@@ -86,7 +86,7 @@ impl Pickle {
         findings
     }
 
-    /// Each name once.
+    /// Returns each name once.
     fn named(&self) -> Vec<NamedGlobal<'_>> {
         let mut first: HashMap<(&Global, bool), usize> = HashMap::new();
         let mut named: Vec<NamedGlobal<'_>> = Vec::new();
@@ -169,7 +169,7 @@ impl Pickle {
         Some(finding)
     }
 
-    /// What the streams of torch inside the pickle would do.
+    /// Scans the streams of torch inside the pickle.
     fn scan_streams(&self, options: &ScanOptions, nesting: usize, uses: &Uses<'_>) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut seen = HashSet::new();
@@ -202,7 +202,7 @@ impl Pickle {
         findings
     }
 
-    /// A stream that can't be read must be feared.
+    /// Returns the finding for an unreadable stream, which may contain anything.
     fn unread_stream(&self, id: NodeId) -> Finding {
         let global = Global::new("torch.storage", "_load_from_bytes");
         let arguments = self.object(id).map(|object| self.arguments(object.args));
@@ -218,7 +218,7 @@ impl Pickle {
         finding
     }
 
-    /// Calls of what another call gives: no name tells what that is.
+    /// Returns a finding for calls of the result of another call, which has no name.
     fn computed_calls(&self, uses: &Uses<'_>) -> Option<Finding> {
         let object = self.object(uses.computed?)?;
         let what = match self.node(object.callable) {
@@ -245,7 +245,7 @@ impl Pickle {
 }
 
 impl Oddity {
-    /// A title, and what Python does.
+    /// Returns a title, and the behaviour of Python.
     fn texts(self) -> (&'static str, &'static str) {
         match self {
             Self::ListItemSet => (
@@ -273,7 +273,7 @@ impl Oddity {
 }
 
 impl PickleStream {
-    /// What its pickles would do, those around the object included.
+    /// Scans the pickles of the stream, including those around the object.
     pub fn scan(&self, options: &ScanOptions) -> Vec<Finding> {
         bounded(self.scan_within(options, NESTING))
     }
@@ -285,7 +285,7 @@ impl PickleStream {
 }
 
 impl Broken {
-    /// What it would do before it breaks off, and that it does.
+    /// Scans the part before the error, and adds a finding for the error.
     pub fn scan(&self, options: &ScanOptions) -> Vec<Finding> {
         bounded(self.all(options))
     }
@@ -305,8 +305,8 @@ impl Broken {
     }
 }
 
-/// What the pickles would do that `bytes` begin with, one right behind the other: a program may load
-/// any of them. Says where what follows the last of them begins, if anything does.
+/// Scans all consecutive pickles at the start of `bytes`, since a program may load any of them.
+/// Also returns the offset of data after the last one, if there is any.
 pub fn scan_pickles(
     bytes: &[u8],
     base: u64,
@@ -339,7 +339,8 @@ pub fn scan_pickles(
                 at += pickle.end();
                 count += 1;
             }
-            // Behind a whole pickle may be anything, which is told if it gets as far as a name.
+            // After a complete pickle there may be other data; it is only reported if it gets as
+            // far as a name.
             Err(broken) if count > 0 && !broken.names_anything() => break Some(at),
             Err(broken) => {
                 add(broken.all(options));
@@ -356,7 +357,7 @@ impl Broken {
     }
 }
 
-/// A name, where it is first used, and how often.
+/// A name, its first use, and the number of its uses.
 struct NamedGlobal<'a> {
     global: &'a Arc<Global>,
     offset: u64,
@@ -364,7 +365,7 @@ struct NamedGlobal<'a> {
     count: u64,
 }
 
-/// The gravest first, and not without end.
+/// Sorts findings by severity and limits their number.
 fn bounded(mut findings: Vec<Finding>) -> Vec<Finding> {
     order::by_key(&mut findings, |finding| std::cmp::Reverse(finding.grade));
     if findings.len() > FINDINGS {
@@ -392,7 +393,7 @@ fn advice(grade: Grade) -> &'static str {
     }
 }
 
-/// Whether it is a class of a TorchScript archive, which comes with its code.
+/// Returns whether it is a class of a TorchScript archive, which includes its code.
 fn is_script(global: &Global) -> bool {
     &*global.module == "__torch__" || global.module.starts_with("__torch__.")
 }
@@ -404,12 +405,13 @@ fn shorten(name: &str) -> String {
     }
 }
 
-/// Whether the name is among those that are known to be harmless when they are used in the usual way.
+/// Returns whether the name is known to be harmless in the usual usages.
 pub fn is_harmless(global: &Global) -> bool {
     verdict(global) == Verdict::Harmless
 }
 
-/// The items of a tuple. What is called with a list might be called with another one than is seen.
+/// Returns the items of a tuple. Lists are not accepted as arguments, since they can change before
+/// the call.
 fn tuple(pickle: &Pickle, id: NodeId) -> Option<&[NodeId]> {
     match pickle.node(id) {
         Node::Tuple(items) => Some(pickle.items(*items)),

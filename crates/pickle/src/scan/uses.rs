@@ -1,5 +1,5 @@
-//! How a pickle uses the names that it contains: which it calls, changes, or uses as values, and
-//! which of these usages the table of harmless names does not allow.
+//! The usages of names in a pickle: which are called, changed, or used as values, and which of
+//! these usages the table of harmless names does not allow.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::{BuiltObject, Node, NodeId, Pickle};
 const HANDED: &str =
     "It is harmless when it is called in the usual way; here it is used as a value.";
 
-/// A use that is not harmless.
+/// A usage that is not harmless.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Misuse {
     pub(super) grade: Grade,
@@ -22,23 +22,23 @@ pub(super) struct Misuse {
     pub(super) object: Option<NodeId>,
 }
 
-/// The uses of all names.
+/// The usages of all names.
 pub(super) struct Uses<'a> {
     /// For each class or function, the first object that it would make.
     pub(super) first: HashMap<&'a Global, NodeId>,
-    /// For each class or function that would be changed itself, the object that stands for it.
+    /// For each class or function that would itself be changed, the object that represents it.
     pub(super) changed: HashMap<&'a Global, NodeId>,
     /// Streams of torch.
     pub(super) streams: Vec<NodeId>,
     /// The first object that is made by something without a name.
     pub(super) computed: Option<NodeId>,
-    /// Unusual values that no name is responsible for: title and explanation of each.
+    /// Unusual values that are not attributed to a name: title and explanation of each.
     pub(super) oddities: BTreeSet<(&'static str, &'static str)>,
     misuses: HashMap<&'a Global, Misuse>,
     pickle: &'a Pickle,
     /// Names, and results of calls, that may only be used where a pattern names them.
     inner: HashMap<NodeId, &'static Allowed>,
-    /// The tuples that hold them in such a place.
+    /// The tuples that contain them in such a place.
     placed: HashMap<NodeId, HashSet<NodeId>>,
 }
 
@@ -76,12 +76,12 @@ impl<'a> Uses<'a> {
         uses
     }
 
-    /// Returns the gravest misuse of a name.
+    /// Returns the most severe misuse of a name.
     pub(super) fn misuse(&self, global: &Global) -> Option<&Misuse> {
         self.misuses.get(global)
     }
 
-    /// Finds the names that must not be used as values, and the results that must not.
+    /// Finds the names, and results of calls, that must not be used as values.
     fn find_inner(&mut self) {
         let pickle = self.pickle;
         let mut known: HashMap<&Global, Option<&'static Allowed>> = HashMap::new();
@@ -137,7 +137,8 @@ impl<'a> Uses<'a> {
         }
     }
 
-    /// A persistent id names a storage. One that names a class returns that class itself.
+    /// Checks a persistent id, which must name a storage. One that names a class returns that class
+    /// itself.
     fn persistent(&mut self, name: NodeId) {
         let pickle = self.pickle;
         if is_persistent_storage(pickle, name) {
@@ -148,7 +149,7 @@ impl<'a> Uses<'a> {
             Some([class, _, _]) => Some(*class),
             _ => None,
         };
-        // Other classes are reported by their names.
+        // Other classes are reported by name.
         let is_module = class.is_some_and(|class| match pickle.node(class) {
             Node::Global(global) => allowed(global).is_none(),
             _ => false,
@@ -162,7 +163,7 @@ impl<'a> Uses<'a> {
         }
     }
 
-    /// Finds names that are used as values though they may only be called.
+    /// Finds names that are used as values but may only be called.
     fn find_values(&mut self) {
         let pickle = self.pickle;
         if self.inner.is_empty() {
@@ -194,8 +195,8 @@ impl<'a> Uses<'a> {
         }
     }
 
-    /// Finds dtypes that are described after a tuple holds them: an array that was made with that tuple
-    /// would have been measured by the old description.
+    /// Finds dtypes that get a state after they were put into a tuple: the size of an array made
+    /// with that tuple would have been computed from the old description.
     fn find_late_descriptions(&mut self) {
         let pickle = self.pickle;
         let mut described: HashMap<NodeId, u32> = HashMap::new();
@@ -246,7 +247,7 @@ impl<'a> Uses<'a> {
     }
 }
 
-/// Whether the result of a call is restricted like the name itself.
+/// Returns whether the result of a call is restricted like the name itself.
 fn is_inside(allowed: &Allowed) -> bool {
     allowed
         .usages

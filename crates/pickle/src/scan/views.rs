@@ -1,12 +1,12 @@
-//! Whether tensors lie inside their storages.
+//! Checks that tensors lie inside their storages.
 
 use statelens_checkpoint::DType;
 
 use crate::lower::dtype as dtype_of;
 use crate::{Node, NodeId, Pickle};
 
-/// Whether a tensor that `torch._utils` rebuilds lies inside its storage. Other calls, and storages
-/// whose length the pickle does not say, are accepted.
+/// Returns whether a tensor that `torch._utils` rebuilds lies inside its storage. Other calls, and
+/// storages of unknown length, are accepted.
 pub(super) fn is_inside(pickle: &Pickle, function: &str, args: &[NodeId]) -> bool {
     let (dtype, args) = match (function, args) {
         ("_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_qtensor", args) => (None, args),
@@ -27,13 +27,13 @@ pub(super) fn is_inside(pickle: &Pickle, function: &str, args: &[NodeId]) -> boo
         };
         let (size, stride) = (numbers(*size)?, numbers(*stride)?);
         let mut last = u64::try_from(pickle.int(*offset)?).ok()?;
-        // The number of elements must fit as well: with strides of 0, they take no room.
+        // The number of elements must fit as well: with strides of 0, they take no memory.
         let count = size.iter().try_fold(unit, |count, size| count.checked_mul(*size))?;
         i64::try_from(count).ok()?;
         for (size, stride) in size.iter().zip(&stride) {
             last = last.checked_add(size.saturating_sub(1).checked_mul(*stride)?)?;
         }
-        // Storages of less than a byte for each element are counted in bytes.
+        // Storages with less than a byte per element are counted in bytes.
         let packed = match name.dtype {
             Some(DType::QUInt4x2) => 2,
             Some(DType::QUInt2x4) => 4,

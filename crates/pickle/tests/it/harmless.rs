@@ -10,7 +10,7 @@ fn worst(bytes: &[u8]) -> Grade {
     findings.iter().map(|finding| finding.grade).max().unwrap_or(Grade::Note)
 }
 
-/// A pickle of protocol 2: texts in guillemets are strings, any other character is a byte.
+/// Returns a pickle of protocol 2: texts in guillemets are strings, any other character is a byte.
 fn pickle(parts: &str) -> Vec<u8> {
     let mut bytes = b"\x80\x02".to_vec();
     for (index, part) in parts.split(['«', '»']).enumerate() {
@@ -46,7 +46,7 @@ const TENSOR: &str = "ctorch._utils\n_rebuild_tensor_v2\n((«storage»ctorch\nFl
 fn usages_that_no_library_writes_are_findings() {
     let plain = "(I3\n«|»NNNI-1\nI-1\nI0\ntb";
     let cases: Vec<(&str, String)> = vec![
-        // An array over pointers from the file, by each opcode that reaches the constructor.
+        // An array of pointers from the file, by each opcode that calls the constructor.
         ("REDUCE", "cnumpy\nndarray\n((I1\nt«O»«AAAAAAAA»tR".into()),
         ("OBJ", "(cnumpy\nndarray\n(I1\nt«O»«AAAAAAAA»o".into()),
         ("INST", "((I1\nt«O»«AAAAAAAA»inumpy\nndarray\n".into()),
@@ -80,7 +80,7 @@ fn usages_that_no_library_writes_are_findings() {
         ),
         ("a factory", "ccollections\ndefaultdict\n(cnumpy\nndarray\ntR".into()),
         ("an array subclass", "cnumpy\nrecarray\n((I1\nt«O»«AAAAAAAA»tR".into()),
-        // Addresses that an attribute gives, or that are passed outright.
+        // Addresses in an attribute, or passed directly.
         ("__array_interface__", "cargparse\nNamespace\n)\u{81}}(«__array_interface__»}ub".into()),
         ("__array_struct__", "ctypes\nSimpleNamespace\n)R}(«__array_struct__»I7\nub".into()),
         ("__setstate__", "cargparse\nNamespace\n)\u{81}}«__setstate__»cnumpy\nndarray\nsb".into()),
@@ -179,7 +179,7 @@ fn usages_that_no_library_writes_are_findings() {
         ),
         ("a generator of another class", "cnumpy.random._pickle\n__generator_ctor\n(cargparse\nNamespace\n)\u{81}tR".into()),
         ("a generator called outright", "cnumpy.random._mt19937\nMT19937\n)R".into()),
-        // Objects that other code shares.
+        // Objects that are shared with other code.
         ("state of a member", "cuuid\nSafeUUID\n(I0\ntR}«x»I1\nsb".into()),
         ("a member by NEWOBJ", "cuuid\nSafeUUID\n(I0\nt\u{81}".into()),
         ("a member by a function", "ccopy_reg\n__newobj__\n(cuuid\nSafeUUID\nI0\ntR}«x»I1\nsb".into()),
@@ -191,7 +191,7 @@ fn usages_that_no_library_writes_are_findings() {
         ("state of a number", "I5\n}b".into()),
         ("state of a text", "«a»}b".into()),
         ("state of a device", "ctorch\ndevice\n(«cpu»tR}«a»Nsb".into()),
-        // Texts that are made up.
+        // Texts that are computed.
         ("str in a codec", "c__builtin__\nstr\n(«x»«rot13»tR".into()),
         ("str by a function", "ccopy_reg\n__newobj__\n(c__builtin__\nstr\n«x»«rot13»tR".into()),
         ("bytes in a codec", "c__builtin__\nbytes\n(«x»«rot13»tR".into()),
@@ -252,7 +252,7 @@ fn usages_that_libraries_write_are_no_findings() {
         TENSOR.to_owned(),
         array("I1\n", &dtype("u1"), "«A»"),
         array("I1\n", &dtype("O8").replace("tR", "tR(I3\n«|»NNNI-1\nI-1\nI63\ntb"), "]I1\na"),
-        // Protocols 0 and 1 make objects by a function.
+        // Protocols 0 and 1 make objects with a function.
         "ccopy_reg\n_reconstructor\n(cargparse\nNamespace\nc__builtin__\nobject\nNtR}«a»I1\nsb"
             .into(),
         "ccopy_reg\n__newobj__\n(cargparse\nNamespace\ntR}«a»I1\nsb".into(),
@@ -271,7 +271,7 @@ fn usages_that_libraries_write_are_no_findings() {
     }
 }
 
-/// The files that went unnoticed before usages were checked.
+/// Files that the scan did not report before usages were checked.
 #[test]
 fn every_file_of_the_third_corpus_is_a_finding() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/attacks3");

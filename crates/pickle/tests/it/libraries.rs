@@ -1,4 +1,4 @@
-//! Pickles as Python's libraries write them, byte for byte, and what they are read as.
+//! Pickles as written by Python's libraries, byte for byte, and the values read from them.
 
 use statelens_checkpoint::{Builder, Checkpoint, DictClass, FileSet, FormatInfo, Limits, Value};
 use statelens_pickle::{NoStorages, is_stream, read};
@@ -14,7 +14,7 @@ fn keys(checkpoint: &Checkpoint) -> Vec<String> {
     checkpoint.leaves().iter().map(|leaf| leaf.flat.to_string()).collect()
 }
 
-/// The class of the object that is the root.
+/// Returns the class of the root object.
 fn class(checkpoint: &Checkpoint) -> String {
     let Value::Dict(dict) = checkpoint.value(checkpoint.root()) else { panic!() };
     let DictClass::Object(class) = &dict.class else { panic!("{:?}", dict.class) };
@@ -64,7 +64,7 @@ h\x03X\x0c\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00@q h\x05\x86q!
 
 #[test]
 fn a_sparse_parameter_is_sparse() {
-    // The tensors inside are left out: which parts there are is what the call says.
+    // The tensors inside are omitted: the call alone says which parts there are.
     let checkpoint = lowered(
         b"\x80\x02ctorch._utils\n_rebuild_parameter\n(ctorch._utils\n_rebuild_sparse_tensor\nctorch.serialization\n\
 _get_layout\nX\x10\x00\x00\x00torch.sparse_coo\x85RNN(K\x02K\x03t\x87\x86R\x88)tR.",
@@ -122,7 +122,7 @@ K\x00\x85q\nh\x01h\x02X\x07\x00\x00\x00_codecsq\x0b\x85q\x0cRq\rX\x06\x00\x00\x0
 
 #[test]
 fn an_object_of_a_class_that_dill_makes_anew_has_the_name_of_the_class() {
-    // As `dill` pickles an instance of a class of a script, without what the class can do.
+    // As `dill` pickles an instance of a class in a script, but without the class's methods.
     let checkpoint = lowered(
         b"\x80\x02cdill._dill\n_create_type\n(cdill._dill\n_load_type\nX\x04\x00\x00\x00type\x85RX\x06\x00\x00\x00Config)\
 }X\x0a\x00\x00\x00__module__X\x08\x00\x00\x00__main__stR)\x81}X\x02\x00\x00\x00lrK\x01sb.",
@@ -133,7 +133,7 @@ fn an_object_of_a_class_that_dill_makes_anew_has_the_name_of_the_class() {
 
 #[test]
 fn objects_as_keys_are_told_apart() {
-    // The state of an optimizer that was pickled whole goes by its parameters.
+    // The keys in the state of an optimizer that was pickled whole are its parameters.
     let checkpoint = lowered(
         b"\x80\x02}(ctorch._utils\n_rebuild_parameter\n(N\x89NtRK\x01ctorch._utils\n_rebuild_parameter\n(N\x89NtRK\x02u.",
     );

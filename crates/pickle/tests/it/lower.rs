@@ -1,4 +1,4 @@
-//! From pickles to values: identity, cycles, attributes, and what a hostile file may cost.
+//! Conversion of pickles to values: identity, cycles, attributes, and the cost of hostile files.
 
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, DictClass, DictKey, FileSet, Finding, Form, FormatInfo, Global,
@@ -7,8 +7,8 @@ use statelens_checkpoint::{
 use statelens_fixtures::busy;
 use statelens_pickle::{Encoder, Lowered, NoStorages, ScanOptions, TupleLen, read};
 
-/// The checkpoint of what `write` leaves on the stack; the same whether the pickle's objects are let
-/// go on the way or not.
+/// Returns the checkpoint of the object that `write` leaves on the stack; checks that it is the
+/// same whether or not the pickle's objects are freed on the way.
 fn lowered(write: impl FnOnce(&mut Encoder)) -> Checkpoint {
     let bytes = pickled(write);
     let mut pickle = read(&bytes, 0, &Limits::default()).unwrap();
@@ -41,7 +41,7 @@ fn pickled(write: impl FnOnce(&mut Encoder)) -> Vec<u8> {
     encoder.into_bytes()
 }
 
-/// `key kind` of every leaf, and what it is the same as.
+/// Returns `key kind` of every leaf, and the target of links.
 fn flat(checkpoint: &Checkpoint) -> Vec<String> {
     let leaf = |leaf: &statelens_checkpoint::Leaf| {
         let alias = leaf.alias_of.as_ref().map_or(String::new(), |key| format!(" = {key}"));
@@ -101,12 +101,12 @@ fn a_state_dict_keeps_its_metadata_beside_its_items() {
     let attributes = checkpoint.attributes(checkpoint.root()).unwrap();
     let Value::Dict(attributes) = checkpoint.value(attributes) else { panic!() };
     assert_eq!(attributes.entries[0].0, DictKey::from("_metadata"));
-    // What the tree and the attributes share belongs to the tree.
+    // Objects shared by the tree and the attributes belong to the tree.
     assert_eq!(checkpoint.value(attributes.entries[0].1), &Value::Link(root.entries[0].1));
 }
 
-/// Objects are let go once nothing holds them: what is used again must be there then. Each of
-/// these was another tree with a rule of letting go left out.
+/// Objects are freed once nothing refers to them, but must exist if they are used again. Each of
+/// these cases gave a wrong tree when one of the rules for freeing was missing.
 #[test]
 fn what_is_used_again_is_still_there() {
     // One value under three keys.
@@ -122,7 +122,7 @@ fn what_is_used_again_is_still_there() {
         e.setitems();
     });
     assert_eq!(flat(&checkpoint), ["one float", "two float", "three float"]);
-    // A dict that another is made of later.
+    // A dict from which another is made later.
     let checkpoint = lowered(|e| {
         e.empty_dict();
         e.mark();
@@ -159,7 +159,7 @@ fn what_is_used_again_is_still_there() {
     let attributes = checkpoint.attributes(root.entries[0].1).unwrap();
     let Value::Dict(attributes) = checkpoint.value(attributes) else { panic!() };
     assert_eq!(checkpoint.value(attributes.entries[0].1), &Value::Float(2.5));
-    // A state that was set on a list, and is a value of its own before.
+    // A state that was set on a list, and is also a value of its own.
     let checkpoint = lowered(|e| {
         e.empty_dict();
         e.mark();
@@ -279,8 +279,8 @@ fn what_dill_spells_is_understood_by_pattern_only() {
     assert!(complex.findings.is_empty());
 }
 
-/// `torch.storage._load_from_bytes` of a stream with one storage: what `pickle.dumps` makes of
-/// a tensor.
+/// Writes `torch.storage._load_from_bytes` of a stream with one storage, as `pickle.dumps` of a
+/// tensor does.
 fn inner_stream(e: &mut Encoder, class: &str) {
     let mut bytes = Vec::new();
     let mut push = |write: &dyn Fn(&mut Encoder)| {
@@ -377,7 +377,8 @@ fn storages_of_a_bare_pickle_are_missing_with_a_reason() {
     assert_eq!((&tensor.dtype, &*tensor.shape), (&DType::F32, &[4][..]));
 }
 
-/// Small files that ask for the same large work again and again: an answer, or a limit, soon.
+/// Small files that request the same large work again and again must finish, or reach a limit,
+/// soon.
 #[test]
 fn shared_work_is_not_done_a_million_times() {
     const TIMES: usize = 20_000;

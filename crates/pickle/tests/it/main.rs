@@ -1,4 +1,4 @@
-//! Pickles as Python's libraries write them, and hostile ones.
+//! Pickles written by Python's libraries, and hostile ones.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod harmless;

@@ -1,5 +1,5 @@
-//! Real pickles of every protocol against CPython's own `repr` (`reprs.tsv`, written by
-//! `reprs.py` with CPython 3.11).
+//! Compares pickles of every protocol with CPython's own `repr` (`reprs.tsv`, written by `reprs.py`
+//! with CPython 3.11).
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ fn values_print_as_python_prints_them() {
         assert_eq!(pickle.end(), bytes.len() as u64);
         match pickle.repr(pickle.root()) {
             Some(repr) if repr == expected => {}
-            // Longer than anybody would want to see.
+            // Too long to be displayed.
             None if expected.len() > 4096 => {}
             found => failures.push(format!("protocol {protocol}: {found:?}, not {expected}")),
         }
@@ -66,6 +66,6 @@ fn nothing_python_writes_for_values_is_dangerous() {
             unknown.extend(finding.call.map(|call| format!("{}.{}", call.module, call.name)));
         }
     }
-    // A function that waits to be called.
+    // A function that is called later.
     assert_eq!(unknown, ["functools.partial".to_owned()].into());
 }

@@ -1,4 +1,4 @@
-//! What a scan says of pickles that are made to get past one.
+//! Scans of pickles that try to evade detection.
 
 use statelens_checkpoint::{Finding, Grade, Limits};
 use statelens_pickle::{ScanOptions, read_stream, scan_pickles};
@@ -11,12 +11,13 @@ fn worst(bytes: &[u8]) -> Grade {
     scan(bytes).iter().map(|finding| finding.grade).max().unwrap_or(Grade::Note)
 }
 
-/// `BINUNICODE`.
+/// Returns a `BINUNICODE` opcode.
 fn text(text: &str) -> Vec<u8> {
     [&b"X"[..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()
 }
 
-/// A pickle of protocol 2: parts in guillemets are strings, every other character is a byte.
+/// Returns a pickle of protocol 2: parts in guillemets are strings, every other character is a
+/// byte.
 fn pickle(parts: &str) -> Vec<u8> {
     let mut bytes = b"\x80\x02".to_vec();
     for (index, part) in parts.split(['«', '»']).enumerate() {
@@ -33,7 +34,7 @@ fn pickle(parts: &str) -> Vec<u8> {
 fn harmless_names_are_harmless_in_the_usual_way_only() {
     use Grade::{Damage, Danger, Note, UnknownCode};
     for (parts, grade) in [
-        // Bytes as protocol 2 spells them, and another codec.
+        // Bytes as spelled in protocol 2, and another codec.
         ("c_codecs\nencode\n(«x»«latin1»tR", Note),
         ("c_codecs\nencode\n(«x»«zlib»tR", UnknownCode),
         ("c__builtin__\nbytearray\n(«x»«latin-1»tR", Note),
@@ -43,7 +44,7 @@ fn harmless_names_are_harmless_in_the_usual_way_only() {
         ("cbuiltins\ntype\n(NtR", Note),
         ("cbuiltins\ntype\n(«C»)NtR", UnknownCode),
         ("(cbuiltins\ntype\nt", UnknownCode),
-        // What dill spells.
+        // Spellings of dill.
         ("cdill._dill\n_eval_repr\n(«Ellipsis»tR", Note),
         ("cdill._dill\n_eval_repr\n(«__import__('os').system('id')»tR", Danger),
         ("cdill._dill\n_eval_repr\n(«range(0, -3)»tR", Note),
@@ -69,10 +70,10 @@ fn harmless_names_are_harmless_in_the_usual_way_only() {
         // State on a class that was called before.
         ("cargparse\nNamespace\n)R0cargparse\nNamespace\n}b", Danger),
         ("cargparse\nNamespace\n)\u{81}}b", Note),
-        // Settings are made without the constructor that would act on them.
+        // Settings are created without the constructor that would act on them.
         ("ctransformers.training_args\nTrainingArguments\n)\u{81}}b", Note),
         ("ctransformers.training_args\nTrainingArguments\n)R}b", UnknownCode),
-        // dtypes and scalars that numpy would believe.
+        // dtypes and scalars that numpy would trust.
         ("cnumpy\ndtype\n(«f4»\u{89}\u{88}tR", Note),
         ("cnumpy\ndtype\n(«O,i4»tR", Danger),
         ("cnumpy\ndtype\n(cml_dtypes\nbfloat16\n\u{89}\u{88}tR", Note),
@@ -83,7 +84,7 @@ fn harmless_names_are_harmless_in_the_usual_way_only() {
             Note,
         ),
         ("cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(«f8»tR]tR", Danger),
-        // Calls of what another call gives.
+        // Calls of the result of another call.
         ("cargparse\nNamespace\n)R)R", UnknownCode),
         // Python can't call a list.
         ("])R", Damage),
@@ -95,7 +96,7 @@ fn harmless_names_are_harmless_in_the_usual_way_only() {
         ("cexceptions\nValueError\n)R", Note),
         // An extension.
         ("\u{82}\u{5}", UnknownCode),
-        // Named and not called.
+        // Named but not called.
         ("cmymodel\nThing\n", UnknownCode),
         ("cmymodel\nThing\n0N", UnknownCode),
         ("cos\nsystem\n0N", Danger),
@@ -107,7 +108,7 @@ fn harmless_names_are_harmless_in_the_usual_way_only() {
 
 #[test]
 fn the_protocol_decides_whose_names_they_are() {
-    // Below 3, the names are Python 2's; from 3 on, nobody has such a module.
+    // Below protocol 3, names are Python 2's; from 3 on, this module does not exist.
     assert_eq!(worst(b"\x80\x02c__builtin__\nset\n(]tR."), Grade::Note);
     assert_eq!(worst(b"\x80\x03c__builtin__\nset\n(]tR."), Grade::UnknownCode);
     // The last PROTO counts.
@@ -128,20 +129,20 @@ fn a_name_that_is_put_together_is_dangerous_whatever_it_is() {
         let call = findings[0].call.as_ref().unwrap();
         assert_eq!((call.module.as_str(), call.name.as_str()), (module, function));
     }
-    // Python takes nothing but texts.
+    // Python accepts only texts.
     assert_eq!(worst(b"\x80\x04K\x01K\x02\x93."), Grade::Damage);
 }
 
 #[test]
 fn a_dtype_that_numpy_must_not_believe_is_dangerous() {
-    // Only a copy of a dtype may be described, which the last argument asks for.
+    // Only a copy of a dtype, which the last argument requests, may be described.
     let dtype = |first: &str, state: &str| {
         worst(&pickle(&format!("cnumpy\ndtype\n(«{first}»\u{89}\u{88}tR({state}tb")))
     };
     let plain = |flags: &str| format!("I3\n«|»NNNI-1\nI-1\nI{flags}\n");
     assert_eq!(dtype("f8", &plain("0")), Grade::Note);
     assert_eq!(dtype("O8", &plain("63")), Grade::Note);
-    // Objects that are said to be bytes, and the other way round.
+    // Objects declared as bytes, and the other way round.
     assert_eq!(dtype("O8", &plain("0")), Grade::Danger);
     assert_eq!(dtype("V8", "I3\n«|»NNNI8\nI1\nI63\n"), Grade::Danger);
     let record = |field: &str, size: u32| {
@@ -152,7 +153,7 @@ fn a_dtype_that_numpy_must_not_believe_is_dangerous() {
     // A field outside of its record.
     assert_eq!(dtype("V8", &record("8", 8)), Grade::Danger);
     assert_eq!(dtype("V8", &record("-1", 8)), Grade::Danger);
-    // A field of objects in a record that is said to have none, and one that NumPy writes.
+    // A field of objects in a record that claims to have none, and one that NumPy writes.
     let objects = record("0", 8).replace("«f8»", "«O8»");
     assert_eq!(dtype("V8", &objects), Grade::Danger);
     assert_eq!(dtype("V8", &objects.replace("I1\nI0\n", "I1\nI27\n")), Grade::Note);
@@ -184,7 +185,7 @@ fn streams_are_looked_at_as_a_whole() {
     let hidden: [&[u8]; 5] = [magic, b"M\xe9\x03.", evil, b"}.", b"]."];
     assert_eq!(worst(&inside(&hidden.concat())), Grade::Danger);
     assert_eq!(worst(&inside(b"PK\x03\x04")), Grade::Danger);
-    // Handed around, beside a call that is fine.
+    // The function used as a value, next to a valid call.
     let both =
         [&inside(&plain)[..inside(&plain).len() - 1], b"0ctorch.storage\n_load_from_bytes\n\x85."];
     assert_eq!(worst(&both.concat()), Grade::Danger);
@@ -207,6 +208,6 @@ fn what_the_user_allows_is_no_finding() {
     assert_eq!(scan(b"cmine\nThing\n)R."), []);
     assert_eq!(scan(b"cmine\nThings\n)R.")[0].grade, Grade::UnknownCode);
     assert_eq!(scan(b"cos\nsystem\n)R.")[0].grade, Grade::Danger);
-    // State on the class itself is another matter.
+    // Setting state on the class itself is different.
     assert_eq!(scan(b"cmine\nThing\n}b.")[0].grade, Grade::Danger);
 }
