@@ -1,11 +1,11 @@
 //! `cargo xtask bench`: times and peak memory, as ratios to the real library and to `cp`.
 //!
-//! What the page takes in a browser comes last (`tests/page/measure.mjs`).
+//! The measurements of the page in a browser come last (`tests/page/measure.mjs`).
 //!
-//! Every other row is a whole process, started several times on inputs that the system has in memory, in
-//! turns with what it is compared with, so that both see the same machine; the fastest run counts,
-//! with the highest peak memory of all. Nothing here fails because something is slow: machines
-//! differ, and the numbers are for people to read.
+//! Every other row is a whole process, started several times on inputs in the system's cache,
+//! alternating with the program it is compared with, so that both run under the same conditions.
+//! The fastest run counts, with the highest peak memory of all runs. Slowness never fails the task:
+//! machines differ, and the numbers are for people to read.
 
 mod families;
 mod values;
@@ -26,33 +26,33 @@ use crate::{dist, page, project, python, shell, site};
 
 const REPEAT: usize = 4;
 
-/// Name and number of rows of the inputs: 37 tensors of rows x 1000 in float32 and in bfloat16.
+/// Names and numbers of rows of the inputs: 37 tensors of rows x 1000, in float32 and in bfloat16.
 const INPUTS: [(&str, u32); 2] = [("223 MB", 1_005), ("2 GB", 9_009)];
 
 /// Rows of the input of 5 GB, which shows that memory does not grow with the file.
 const LARGE_ROWS: u32 = 22_523;
 
-/// Numbers of keys that are opened, listed and converted.
+/// Numbers of keys to open, list and convert.
 const KEYS: [u64; 2] = [100_000, 700_000];
 
-/// The viewer that the page is compared with, as pip installs it.
+/// The viewer that the page is compared with, as a pip requirement.
 const NETRON: &str = "netron==9.3.3";
 
-/// What can be measured by itself.
+/// The benchmarks that can be run separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Benchmark {
     /// Very many keys, and very many tensors.
     Keys,
-    /// Conversions beside Cerebras's library, and `cp`.
+    /// Conversions, compared with Cerebras's library and `cp`.
     Conversions,
     /// From format to format.
     Formats,
     Casts,
-    /// Tensors that lie transposed.
+    /// Tensors that are stored transposed.
     Views,
-    /// Model families; STATELENS_BENCH_GB says how large the model is.
+    /// Model families; STATELENS_BENCH_GB is the size of the model.
     Families,
-    /// Statistics of 2 GB beside numpy.
+    /// Statistics of 2 GB, compared with numpy.
     Values,
     /// 5 GB.
     Large,
@@ -60,7 +60,7 @@ pub(crate) enum Benchmark {
     Page,
 }
 
-/// Measures these parts, or all where there are none, and prints what came of it.
+/// Runs the given benchmarks, or all if none are given, and prints the results.
 pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
     shell::run(shell::command("cargo").args([
         "build",
@@ -120,7 +120,8 @@ pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
     page_weight()
 }
 
-/// The interpreters with the real libraries; without them there is nothing to compare with.
+/// Returns the interpreters with the real libraries; `None` if they can't be installed, which skips
+/// comparisons.
 fn real_libraries() -> Option<python::Python> {
     match python::set_up(project::root()) {
         Ok(python) => Some(python),
@@ -131,7 +132,7 @@ fn real_libraries() -> Option<python::Python> {
     }
 }
 
-/// The folder of Netron's page, which the page is compared with; nothing if it can't be installed.
+/// Returns the folder of Netron's page; `None` if it can't be installed.
 fn netron(python: &Path) -> Option<PathBuf> {
     let folder = project::target().join("netron");
     let page = folder.join("netron");
@@ -169,7 +170,7 @@ impl Bench {
         Some(command)
     }
 
-    /// 500 MiB from format to format, against the libraries and against `cp`.
+    /// Converts 500 MiB from format to format, compared with the libraries and `cp`.
     fn formats(&self, table: &mut ResultTable) -> Result<()> {
         let path = |name: &str| self.folder.join(name);
         let (torch, safetensors, h5) =
@@ -186,7 +187,8 @@ impl Bench {
             (".safetensors -> TensorFlow", &safetensors, "plain-out", "safetensors-to-tensorflow"),
         ] {
             let target = path(target);
-            // A bundle's prefix is no file; the weights are in the one that is removed each time.
+            // The prefix of a bundle is not a file; the weights are in the data file, which is
+            // removed before each run.
             let bundle = theirs.ends_with("tensorflow");
             let written =
                 if bundle { path("plain-out.data-00000-of-00001") } else { target.clone() };
@@ -212,7 +214,7 @@ impl Bench {
         Ok(())
     }
 
-    /// How fast floats are converted: the whole process, on the bytes that are read.
+    /// Measures how fast floats are cast: the whole process, relative to the bytes read.
     fn casts(&self, table: &mut ResultTable) -> Result<()> {
         let wide = self.folder.join("plain.safetensors");
         let narrow = self.folder.join("plain-bf16.safetensors");
@@ -239,8 +241,8 @@ impl Bench {
         Ok(())
     }
 
-    /// 5 GB of random numbers from one Cerebras format to the other, compared and verified: what
-    /// counts is the peak. Takes 15 GB of disk, and gives them back.
+    /// Converts 5 GB of random numbers from one Cerebras format to the other, compares and verifies
+    /// the results. The measure is peak memory. Needs 15 GB of disk, and frees it again.
     fn large(&self, table: &mut ResultTable) -> Result<()> {
         let path = |name: &str| self.folder.join(format!("large{name}"));
         let (torch, new, old, out) =
@@ -280,7 +282,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Opens a file of every readable format that holds very many tensors.
+    /// Opens a file with very many tensors in every readable format.
     fn many_tensors(&self, table: &mut ResultTable) -> Result<()> {
         let Some(python) = &self.python else { return Ok(()) };
         let script = project::root().join("benches").join("many.py");
@@ -328,15 +330,15 @@ impl Bench {
         Ok(())
     }
 
-    /// What opens nothing: its memory is that of the process itself.
+    /// A command that opens no file, whose memory is that of the process itself.
     fn idle(&self) -> Command {
         let mut ours = self.ours();
         ours.arg("formats");
         ours
     }
 
-    /// Times and memory of many keys, which are to grow with their number and no faster: `few`
-    /// holds the times of the first number, by what was done.
+    /// Measures time and memory for many keys, which may grow only linearly with their number.
+    /// `few` holds the times of the first number of keys, by operation.
     fn keys(
         &self,
         count: u64,
@@ -365,7 +367,8 @@ impl Bench {
                 let mut ours = self.ours();
                 ours.arg("convert").arg(&source).arg(&file);
                 if kind == "mdl" {
-                    // The older one, which has a dataset for each leaf; the page's rows have the newer.
+                    // The older version, which has a dataset for each leaf; the page's rows have
+                    // the newer one.
                     ours.args(["--format-version", "0.4"]);
                 }
                 add(format!(".safetensors -> .{kind}"), measure(ours, None, Some(&file))?);
@@ -395,7 +398,7 @@ impl Bench {
             println!("Without the real library there is no {name} input; left out");
             return Ok(());
         }
-        // What the library wrote is in LZ4 chunks; this is the same without.
+        // The library's file has LZ4 chunks; this is the same without them.
         let contiguous = input("-contiguous.mdl");
         shell::run(self.ours().args(["convert", "--force"]).arg(&torch).arg(&contiguous))?;
         let (to_torch, to_cerebras) = (input("-out.pt"), input("-out.mdl"));
@@ -424,8 +427,8 @@ impl Bench {
     }
 }
 
-/// Makes an input unless an earlier run has. It gets its name when it is complete: a run that was
-/// stopped leaves nothing that a later one takes for it.
+/// Makes an input unless it exists. It is renamed when complete, so that an interrupted run does
+/// not leave a partial file under its name.
 fn made(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if path.exists() {
         return Ok(());
@@ -435,10 +438,10 @@ fn made(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     fs::rename(&part, path).with_context(|| format!("renaming {}", part.display()))
 }
 
-/// A safetensors file of so many tensors of eight bytes.
+/// Writes a safetensors file of `count` tensors of eight bytes.
 ///
-/// Written piece by piece: what a process takes at most counts from what the one took that began it, so
-/// that this one must stay small.
+/// It is written in pieces to keep this process small: the peak memory reported for a child process
+/// includes that of its parent when it was started.
 fn many_keys(path: &Path, count: u64) -> Result<()> {
     let entry = |index: u64| {
         let (layer, part, from) = (index / 10, index % 10, index * 8);
@@ -462,7 +465,7 @@ fn many_keys(path: &Path, count: u64) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// How long a process took and how much memory it had at most.
+/// The duration and peak memory of a process.
 #[derive(Clone, Copy)]
 struct Ran {
     wall: Duration,
@@ -480,13 +483,14 @@ impl Ran {
     }
 }
 
-/// A command of ours, and what it is compared with.
+/// The measurements of our command, and of the one it is compared with.
 struct BenchResult {
     ours: Ran,
     other: Option<(&'static str, Ran)>,
 }
 
-/// Runs both commands in turns; `output` is what they write, removed before each run.
+/// Runs both commands alternately; `output` is the file that they write, which is removed before
+/// each run.
 fn measure(
     mut ours: Command,
     other: Option<(&'static str, Command)>,
@@ -512,7 +516,7 @@ fn once(command: &mut Command, output: Option<&Path>) -> Result<Ran> {
     if let Some(output) = output.filter(|output| output.exists()) {
         fs::remove_file(output)?;
     }
-    // What earlier runs wrote must not be written to disk while this one is timed.
+    // Output of earlier runs must not be written back to disk while this one is timed.
     shell::output(&mut shell::command("sync"));
     let start = Instant::now();
     let mut child = command
@@ -562,7 +566,7 @@ impl ResultTable {
             ratio,
             wanted.to_owned(),
         ];
-        // At once, too: a later row may fail.
+        // Print at once too, since a later row may fail.
         println!("{}", row.join("  "));
         self.rows.push(row);
     }
@@ -585,7 +589,7 @@ impl ResultTable {
     }
 }
 
-/// What this ran on.
+/// Describes the machine.
 fn machine() -> String {
     let line = |file: &str, name: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -603,7 +607,7 @@ fn machine() -> String {
     )
 }
 
-/// Prints what a browser downloads for the small page.
+/// Prints the size of what a browser downloads for the small page.
 fn page_weight() -> Result<()> {
     dist::weigh(&site::build(Goal::Small)?).map(drop)
 }

@@ -25,7 +25,7 @@ pub(crate) fn built(site: &Path, stem: &str, end: &str) -> Result<PathBuf> {
     }
 }
 
-/// The hash of a file as browsers check it.
+/// Returns the hash of a file in the format of subresource integrity.
 pub(crate) fn integrity(bytes: &[u8]) -> String {
     format!("sha256-{}", base64(&Sha256::digest(bytes)))
 }
@@ -35,19 +35,19 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Base64 with padding.
+/// Returns the bytes as base64 with padding.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Compresses as a host does. The same bytes give the same bytes: no clock in it.
+/// Compresses as a host does. The output is reproducible: it contains no timestamp.
 pub(crate) fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     gzip.write_all(bytes)?;
     Ok(gzip.finish()?)
 }
 
-/// All files in a folder, as paths from it, sorted.
+/// Lists all files in a folder, as paths relative to it, sorted.
 pub(crate) fn files_under(top: &Path) -> Result<Vec<PathBuf>> {
     let (mut folders, mut files) = (vec![top.to_owned()], Vec::new());
     while let Some(folder) = folders.pop() {

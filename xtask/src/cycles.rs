@@ -1,9 +1,9 @@
-//! Who uses whom: a circle of modules is an error, and the whole can be drawn.
+//! Dependencies between modules: cycles are an error, and the whole graph can be printed.
 //!
-//! A module is a file. It uses another where a path in its code leads there, through re-exports, too.
-//! A parent that uses its children, and a child that uses its parent, are no circle: they are one
-//! subject in several files. Modules of one parent stand beside each other, each with all that is below
-//! it: two folders that use each other are a circle even if no file of them is in one.
+//! A module is a file. It uses another module if a path in its code leads there, including through
+//! re-exports. A parent and a child that use each other do not count as a cycle: they are one
+//! subject in several files. Sibling modules are compared including everything below them: two
+//! folders that use each other form a cycle, even if none of their files is part of one.
 
 mod graph;
 mod paths;
@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use crate::project;
 use graph::Graph;
 
-/// Fails if modules of a crate use each other in a circle.
+/// Fails if modules of a crate use each other in a cycle.
 pub(crate) fn check() -> Result<()> {
     let mut found = Vec::new();
     for (name, source) in crates()? {
@@ -29,7 +29,8 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Prints the crates with their top modules, and who uses whom, for ARCHITECTURE.md.
+/// Prints the crates with their top-level modules and the dependencies between these, for
+/// ARCHITECTURE.md.
 pub(crate) fn draw() -> Result<()> {
     for (name, source) in crates()? {
         println!("{name}");
@@ -43,7 +44,7 @@ pub(crate) fn draw() -> Result<()> {
     Ok(())
 }
 
-/// All crates of the workspace by name, with their sources.
+/// Returns all crates of the workspace by name, with their source folders.
 fn crates() -> Result<Vec<(String, PathBuf)>> {
     let root = project::root();
     let mut found = vec![("web".to_owned(), root.join("web/src"))];

@@ -11,15 +11,16 @@ use crate::built::{built, files_under, gzip};
 use crate::site::{self, Goal};
 use crate::{project, setup, shell, single};
 
-/// What a browser may have to download to run the page, each file after gzip.
+/// Maximum number of bytes that a browser downloads to run the page, with each file compressed by
+/// gzip.
 const BUDGET: u64 = 2_000_000;
 
-/// What the page in one file may weigh: its Wasm is packed by gzip, which a browser unpacks itself, and all is written
-/// in base64.
+/// Maximum size of the page in one file. Its Wasm is compressed by gzip, which browsers can
+/// decompress, and encoded in base64.
 const SINGLE_BUDGET: u64 = 3_700_000;
 
-/// Vector additions and multiplications that the page's Wasm has at least. None are left when the crate that is linked
-/// last is not optimised for speed (ARCHITECTURE.md, "How the page is built").
+/// Minimum number of vector additions and multiplications in the page's Wasm. None are left if the
+/// crate that is linked last is not optimised for speed (ARCHITECTURE.md, "How the page is built").
 const VECTOR_SUMS: usize = 100;
 
 /// Builds the small site and packs it.
@@ -50,7 +51,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Fails if the small page weighs more than it may, or has lost its vector instructions.
+/// Fails if the small page is over its budget, or has lost its vector instructions.
 pub(crate) fn budget() -> Result<()> {
     let site = site::build(Goal::Small)?;
     let page = weigh(&site)?;
@@ -68,8 +69,8 @@ pub(crate) fn budget() -> Result<()> {
     Ok(())
 }
 
-/// Writes `FILE.gz` and `FILE.br` beside each file that they make smaller. Node.js, which testing and wasm-opt need
-/// anyway, has the encoder.
+/// Writes `FILE.gz` and `FILE.br` next to each file that they make smaller. The encoder is that of
+/// Node.js, which testing and wasm-opt need anyway.
 fn precompress(folder: &Path, files: &[PathBuf]) -> Result<()> {
     setup::tools::needs_node()?;
     let mut node = shell::command("node");
@@ -77,12 +78,11 @@ fn precompress(folder: &Path, files: &[PathBuf]) -> Result<()> {
     shell::run(node.args(files))
 }
 
-/// Folders of the site that a browser doesn't download to run the page: the examples, which are
-/// fetched when they are opened, the families of models, each when it is needed, and the icons of the
-/// installed page.
+/// Folders of the site that a browser does not download to run the page: examples, fetched when
+/// opened; model families, each fetched when needed; and icons of the installed page.
 const APART: [&str; 4] = ["examples", "families", "configs", "install"];
 
-/// Prints what a browser downloads to run the page, file by file, and returns the sum.
+/// Prints what a browser downloads to run the page, file by file, and returns the sum in bytes.
 pub(crate) fn weigh(site: &Path) -> Result<u64> {
     let mut total = 0;
     for file in files_under(site)? {
@@ -98,13 +98,14 @@ pub(crate) fn weigh(site: &Path) -> Result<u64> {
     Ok(total)
 }
 
-/// Counts the instructions `f64x2.add` and `f64x2.mul`, by their bytes. Other bytes that look the same are rare: about
-/// one in eight million.
+/// Counts the instructions `f64x2.add` and `f64x2.mul` by their bytes. Other occurrences of these
+/// bytes are rare: about one in eight million.
 fn vector_sums(wasm: &[u8]) -> usize {
     wasm.windows(3).filter(|bytes| matches!(bytes, [0xfd, 0xf0 | 0xf2, 0x01])).count()
 }
 
-/// Packs files under a top folder `statelens/`. The same files give the same bytes: no clock in it.
+/// Packs files under a top folder `statelens/`. The output is reproducible: it contains no
+/// timestamps.
 fn pack(folder: &Path, files: &[PathBuf], archive: &Path) -> Result<()> {
     let mut zip = ZipWriter::new(File::create(archive)?);
     let options = SimpleFileOptions::default()

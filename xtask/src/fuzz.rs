@@ -1,4 +1,4 @@
-//! Short runs of the fuzz targets, so that they keep compiling and what they found stays mended.
+//! Short runs of the fuzz targets, so that they keep compiling and fixed bugs stay fixed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::{built, project, setup, shell};
 
-/// What one input may cost: more than any reader's limits, with room for the fuzzer itself and, as seconds
-/// are those of the clock, for the build of the page beside it. What it prints about inputs that are fine
-/// is left out.
+/// Limits per input: more than any reader's own limits, with room for the fuzzer itself and, since
+/// the timeout is in wall-clock time, for the page being built concurrently. Messages about inputs
+/// without problems are turned off.
 const OPTIONS: [&str; 5] = [
     "-timeout=20",
     "-rss_limit_mb=1024",
@@ -27,8 +27,8 @@ pub(crate) fn run(seconds: u32, filter: Option<&str>) -> Result<()> {
         let corpus = project::root().join("fuzz/corpus").join(&target);
         fs::create_dir_all(&corpus).context("making the corpus folder")?;
         let mut fuzz = shell::command(&cargo_fuzz);
-        // Coverage instrumentation is a nightly option; this allows it on the toolchain in use. No
-        // address sanitizer: there is no unsafe code for it to watch, and it takes half the speed.
+        // Coverage instrumentation is a nightly option; this allows it on the toolchain in use. The
+        // address sanitizer is off: there is no unsafe code to check, and it halves the speed.
         fuzz.env("RUSTC_BOOTSTRAP", "1").args(["fuzz", "run", "--sanitizer", "none", "--fuzz-dir"]);
         fuzz.arg(project::root().join("fuzz")).arg(&target);
         let seeds = seed_list(&target)?;
@@ -38,7 +38,7 @@ pub(crate) fn run(seconds: u32, filter: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// The names of the targets.
+/// Returns the names of the targets.
 fn targets(filter: Option<&str>) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(project::root().join("fuzz/fuzz_targets"))
@@ -59,9 +59,9 @@ fn targets(filter: Option<&str>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Writes the list of files that a target starts from, as libFuzzer reads it.
+/// Writes the list of seed files of a target in libFuzzer's format.
 ///
-/// `fuzz/seeds/TARGET.txt` names folders, one per line, and after a folder the extensions of the
+/// `fuzz/seeds/TARGET.txt` lists folders, one per line, each followed by the extensions of the
 /// files to take, if not all.
 fn seed_list(target: &str) -> Result<PathBuf> {
     let path = project::root().join("fuzz/seeds").join(format!("{target}.txt"));

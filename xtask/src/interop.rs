@@ -1,4 +1,4 @@
-//! Interop: what we read and write, compared with what the real libraries read and write.
+//! Interop: compares what we read and write with what the real libraries read and write.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::thread;
 
 use crate::{project, python, shell};
 
-/// How long random pickles are compared in a run of all tests.
+/// Seconds that random pickles are compared in a run of all tests.
 const FUZZ_SECONDS: u32 = 30;
 
-/// Runs `tests/interop` with the binary `statelens`; prints counts, fails on any difference.
+/// Runs `tests/interop` with the binary `statelens`; prints counts, and fails on any difference.
 pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     let python = python::set_up(root)?;
     statelens_fixtures::make().map_err(|error| format!("target/fixtures: {error}"))?;
@@ -18,7 +18,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         let mut command = Command::new(interpreter);
         command.arg(root.join(format!("tests/interop/{name}.py")));
         command.arg("--statelens").arg(statelens);
-        // A script that runs in two environments has a folder for each: they may run at once.
+        // A script that runs in two environments, possibly at the same time, has a folder for each.
         let environment = interpreter.ancestors().nth(2).and_then(Path::file_name);
         let folder = format!("{name}-{}", environment.unwrap_or_default().to_string_lossy());
         command.arg("--work").arg(root.join("target/interop").join(folder));
@@ -28,7 +28,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     all.arg("--cerebras").arg(&python.cerebras);
     if let Some(h5dump) = shell::find("h5dump") {
         all.arg("--h5dump").arg(h5dump);
-        // h5dump knows LZ4 only from the plugin that the Cerebras libraries bring along.
+        // h5dump reads LZ4 only with the plugin that comes with the Cerebras libraries.
         all.envs(python::hdf5_plugins(&python.cerebras).map(|path| ("HDF5_PLUGIN_PATH", path)));
     }
     let mut matrix = script("matrix", &python.current);
@@ -60,18 +60,18 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         Ok(interpreter) => scripts.push(script("older", interpreter)),
         Err(why) => println!("Release 2.4 of cerebras-pytorch is left out: {why}"),
     }
-    // All of them, so that one run tells everything that differs.
+    // Run all of them, so that one run reports every difference.
     let failed = at_once(scripts);
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// Runs random pickles through the unpicklers of CPython and through `scan`, with the example
-/// `scan_batch` that was built beside the command.
+/// Runs random pickles through the unpicklers of CPython and through `scan`, using the example
+/// `scan_batch` that is built together with the command.
 pub(crate) fn fuzz_pickles(root: &Path, seconds: u32, seed: u32) -> Result<(), String> {
     compared(&mut pickle_fuzz(root, &python::set_up(root)?, seconds, seed))
 }
 
-/// Half of the time for each of the two versions of Python.
+/// Each of the two versions of Python gets half of the time.
 fn pickle_fuzz(root: &Path, python: &python::Python, seconds: u32, seed: u32) -> Command {
     let mut command = Command::new(&python.current);
     command.arg(root.join("tests/interop/pickle_fuzz.py"));
@@ -81,8 +81,8 @@ fn pickle_fuzz(root: &Path, python: &python::Python, seconds: u32, seed: u32) ->
     command
 }
 
-/// Runs scripts that compare, two at a time: each keeps one core busy. What they print is shown when
-/// they end; gives what went wrong.
+/// Runs comparison scripts, two at a time, since each keeps one core busy. Their output is printed
+/// when they end. Returns the failures.
 fn at_once(scripts: Vec<Command>) -> Vec<String> {
     let (waiting, failed) = (Mutex::new(scripts.into_iter()), Mutex::new(Vec::new()));
     let run = || {
@@ -96,12 +96,12 @@ fn at_once(scripts: Vec<Command>) -> Vec<String> {
     failed.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A panic elsewhere takes nothing away from what is locked.
+/// Locks a mutex; a panic in another thread does not invalidate its data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a script that compares.
+/// Runs a comparison script.
 fn compared(command: &mut Command) -> Result<(), String> {
     let shown = shell::shown(command);
     let ran = command.output().map_err(|error| format!("{command:?}: {error}"))?;

@@ -1,6 +1,7 @@
-//! What people and CI run in this repository: `cargo xtask serve`, `cargo xtask test`, and the rest.
+//! The tasks of this repository, for people and CI: `cargo xtask serve`, `cargo xtask test`, and
+//! others.
 //!
-//! Every task sets up what it needs first ([`setup`]), so that a fresh clone needs no instructions.
+//! Every task first sets up what it needs ([`setup`]), so that a fresh clone needs no instructions.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "talking to the terminal is its job")]
 
 mod bench;
@@ -46,11 +47,12 @@ enum Task {
     },
     /// Build the command (target/release/statelens) with the page in it.
     Build,
-    /// Run the tests before a pull request: format, clippy, cycles, unit and fixture tests, and the page's core
-    /// tests in a browser. The last line counts the steps that passed and failed.
+    /// Run the tests before a pull request: format, clippy, cycles, unit and fixture tests, and the
+    /// page's core tests in a browser. The last line counts the steps that passed and failed.
     Test {
         /// Everything: also clippy for wasm32, packages, all damaged and hostile variants, all page
-        /// tests, interop with the real libraries, object stores, fuzzing, and the other builds of the page.
+        /// tests, interop with the real libraries, object stores, fuzzing, and the other builds of
+        /// the page.
         #[arg(long)]
         all: bool,
     },
@@ -62,21 +64,22 @@ enum Task {
         #[arg(long, conflicts_with = "filter")]
         core: bool,
     },
-    /// Take pictures of every screen, in both widths and colours, into target/pictures, and those of the
-    /// documents into docs/images.
+    /// Take pictures of every screen, in both widths and colours, into target/pictures, and those
+    /// of the documents into docs/images.
     Pictures,
-    /// Measure how long the small page takes to start: first visit and later ones, from several hosts. Prints; never
-    /// fails by time.
+    /// Measure how long the small page takes to start: first visit and later ones, from several
+    /// hosts. Prints only; never fails because something is slow.
     Startup,
     /// Compare what we read and write with the real libraries (torch, cerebras-pytorch, h5py).
     Interop,
-    /// Measure times and peak memory, against the real library and `cp`. Prints; never fails by time.
+    /// Measure times and peak memory, against the real library and `cp`. Prints only; never fails
+    /// because something is slow.
     Bench {
         /// Only these parts.
         parts: Vec<bench::Benchmark>,
     },
-    /// Make the small site for a static host, as a folder, as a zip and as one file: target/dist/statelens, .zip and
-    /// .html.
+    /// Make the small site for a static host, as a folder, as a zip and as one file:
+    /// target/dist/statelens, .zip and .html.
     Dist,
     /// Run each fuzz target for a short while over the fixtures.
     Fuzz {
@@ -88,27 +91,29 @@ enum Task {
     },
     /// Fail if two of the page's style sheets define one class.
     Styles,
-    /// Compare what CPython's unpicklers do with what `scan` says of it, on random pickles.
+    /// Compare CPython's unpicklers with `scan` on random pickles.
     FuzzPickles {
         /// Seconds for all versions of Python together.
         #[arg(long, default_value_t = 3600)]
         seconds: u32,
-        /// Begins the random numbers: another seed gives other pickles.
+        /// Seed of the random pickles.
         #[arg(long, default_value_t = 1)]
         seed: u32,
     },
-    /// Fail if modules use each other in a circle, or print who uses whom as a drawing (Mermaid).
+    /// Fail if modules use each other in a cycle, or print the dependencies between modules.
     Cycles {
-        /// Print the drawing.
+        /// Print the dependencies.
         #[arg(long)]
         draw: bool,
     },
-    /// Make target/fixtures, the folder of fixtures that tests read; or pack or unpack a part of tests/fixtures.
+    /// Make target/fixtures, the folder of fixtures that tests read; or pack or unpack a part of
+    /// tests/fixtures.
     Fixtures {
-        /// Packs this folder into FOLDER.tar.xz, for example `tests/fixtures/recipes/llama`, and removes it.
+        /// Packs this folder into FOLDER.tar.xz, for example `tests/fixtures/recipes/llama`, and
+        /// removes it.
         #[arg(long, value_name = "FOLDER", conflicts_with = "unpack")]
         pack: Option<PathBuf>,
-        /// Unpacks FOLDER.tar.xz beside it and removes it, for changing what is in it.
+        /// Unpacks FOLDER.tar.xz next to itself and removes it, to change its contents.
         #[arg(long, value_name = "FOLDER.tar.xz")]
         unpack: Option<PathBuf>,
     },

@@ -1,4 +1,4 @@
-//! Serving the page, and testing and measuring it in a browser.
+//! Serves the page, and tests and measures it in a browser.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,13 +51,13 @@ pub(crate) fn smoke_tests_of_other_builds() -> Result<()> {
     Ok(())
 }
 
-/// Which of the page's tests run.
+/// The page tests to run.
 #[derive(Clone, Copy)]
 pub(crate) enum PageTests<'a> {
     /// Those whose names end in `(core)`: the main job of each screen.
     Core,
     All,
-    /// The files whose names contain this.
+    /// Those in files whose names contain this.
     Named(&'a str),
 }
 
@@ -65,8 +65,8 @@ pub(crate) enum PageTests<'a> {
 pub(crate) fn test(which: PageTests<'_>) -> Result<()> {
     let site = build()?;
     let browser = setup::page_tests()?;
-    // Files that the page saves are compared with those that the command writes, and the command
-    // serves the page itself.
+    // Files that the page saves are compared with those of the command, which also serves the page
+    // itself.
     shell::run(&mut command_with_page(&site, &DEBUG_COMMAND))?;
     let command = project::target().join("debug").join("statelens");
     let files = test_files(which)?;
@@ -91,7 +91,7 @@ pub(crate) fn test(which: PageTests<'_>) -> Result<()> {
     }
 }
 
-/// Makes a line for each test that failed: its file, its name and the error.
+/// Returns a line for each failed test: its file, its name and the error.
 fn listed(failed: &str) -> String {
     let lines = failed.lines().filter_map(|line| line.split_once('\t'));
     lines
@@ -102,7 +102,8 @@ fn listed(failed: &str) -> String {
         .collect()
 }
 
-/// Measures the fast page and the small one in a browser, with files of very many keys that the given command makes.
+/// Measures the fast page and the small one in a browser, with files of very many keys that the
+/// given command makes.
 pub(crate) fn measure(command: &Path, folder: &Path) -> Result<()> {
     let browser = setup::page_tests()?;
     for goal in [Goal::Fast, Goal::Small] {
@@ -114,8 +115,8 @@ pub(crate) fn measure(command: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Measures how fast the fast page and the small one read the values of files, beside a bare stream and beside Netron,
-/// whose page is in that folder.
+/// Measures how fast the fast page and the small one read the values of files, compared with a bare
+/// stream and with Netron, whose page is in that folder.
 pub(crate) fn rates(command: &Path, netron: Option<&Path>, files: &[PathBuf]) -> Result<()> {
     let browser = setup::page_tests()?;
     for goal in [Goal::Fast, Goal::Small] {
@@ -129,7 +130,7 @@ pub(crate) fn rates(command: &Path, netron: Option<&Path>, files: &[PathBuf]) ->
     Ok(())
 }
 
-/// Measures how long the small page takes to start, from hosts that compress and from hosts that don't.
+/// Measures how long the small page takes to start, from hosts with and without compression.
 pub(crate) fn startup() -> Result<()> {
     let site = site::build(Goal::Small)?;
     let mut node = shell::command("node");
@@ -138,7 +139,7 @@ pub(crate) fn startup() -> Result<()> {
     shell::run(node.arg(format!("small={}", site.display())))
 }
 
-/// Takes pictures: of every screen that axe looks at in the tests, and those of the documents.
+/// Takes pictures of every screen that the tests check with axe, and those of the documents.
 pub(crate) fn pictures() -> Result<()> {
     let site = build()?;
     let browser = setup::page_tests()?;
@@ -161,7 +162,8 @@ pub(crate) fn pictures() -> Result<()> {
     shell::run(tests.env("STATELENS_PICTURES", &folder).args(test_files(PageTests::All)?))
 }
 
-/// Node, told where the site, the browser and the command are.
+/// Returns a Node command with the locations of the site, the browser and the command in its
+/// environment.
 fn node(server: &Server, browser: &Path, command: &Path) -> Command {
     let mut node = shell::command("node");
     node.env("STATELENS_URL", server.address());
@@ -170,18 +172,19 @@ fn node(server: &Server, browser: &Path, command: &Path) -> Command {
     node
 }
 
-/// The command compiled quickly rather than to be quick. With it comes an example: then crates have the features that
-/// only tests ask of them, as they have in `cargo test`, and what was compiled for that serves here.
+/// Builds the command for debugging. The examples give crates the features that only tests request,
+/// as in `cargo test`, so that the artifacts compiled for the tests are reused.
 const DEBUG_COMMAND: [&str; 6] =
     ["--bin", "statelens", "--example", "list", "--example", "scan_batch"];
 
-/// The command `statelens` as tests use it.
+/// Builds the command `statelens` for tests, and returns its path.
 pub(crate) fn debug_command() -> Result<PathBuf> {
     shell::run(shell::command("cargo").args(["build", "--locked"]).args(DEBUG_COMMAND))?;
     Ok(project::target().join("debug").join("statelens"))
 }
 
-/// Compiles the command with the built page inside, for `statelens serve`.
+/// Returns the cargo command that compiles the command with the built page inside, for
+/// `statelens serve`.
 fn command_with_page(site: &Path, what: &[&str]) -> Command {
     let mut cargo = shell::command("cargo");
     cargo.args(["build", "--locked"]).args(what);

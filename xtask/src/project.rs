@@ -1,4 +1,4 @@
-//! Where things are in the repository, and the versions it pins.
+//! Locations in the repository, and the versions it pins.
 
 use std::env;
 use std::fs;
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The oldest Rust that builds the project, as `rust-version` in Cargo.toml says.
+/// The oldest Rust that builds the project, from `rust-version` in Cargo.toml.
 pub(crate) const RUST_VERSION: &str = env!("CARGO_PKG_RUST_VERSION");
 
-/// The top folder of the repository.
+/// Returns the top folder of the repository.
 pub(crate) fn root() -> &'static Path {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest)
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target folder.
 pub(crate) fn target() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root().join(folder),
@@ -23,18 +23,18 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// Where the pinned tools are installed: in the repository, so that they touch nothing else on
-/// the machine and `rm -r target` removes them.
+/// Returns the folder of the pinned tools. It is in the repository, so that they touch nothing else
+/// on the machine and `rm -r target` removes them.
 pub(crate) fn tools() -> PathBuf {
     root().join("target").join("tools")
 }
 
-/// The built site.
+/// Returns the folder of the built site.
 pub(crate) fn site() -> PathBuf {
     root().join("dist")
 }
 
-/// The version of a package in Cargo.lock.
+/// Returns the version of a package in Cargo.lock.
 pub(crate) fn locked_version(package: &str) -> Result<String> {
     let path = root().join("Cargo.lock");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;

@@ -1,10 +1,10 @@
 //! The Python environments with the real libraries, which interop compares us with.
 //!
-//! There are five, since cerebras-pytorch 2.10 is bound to torch 2.4, files should also load in
-//! today's torch, TensorFlow and JAX go with neither, and release 2.4 of cerebras-pytorch, which format 0.4
-//! is written for, is for Python 3.8 only: it is left out where there is none. What is in them is pinned in
-//! `tests/interop/requirements-*.txt`; they live in `target/python` and are built again only when
-//! those files change.
+//! There are five: cerebras-pytorch 2.10 requires torch 2.4, but files should also load in today's
+//! torch; TensorFlow and JAX are compatible with neither; and release 2.4 of cerebras-pytorch, for
+//! which format 0.4 is written, needs Python 3.8, and is skipped where that is missing. Their
+//! packages are pinned in `tests/interop/requirements-*.txt`. The environments are in
+//! `target/python`, and are rebuilt only when those files change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,17 +17,15 @@ pub(crate) struct Python {
     pub(crate) current: PathBuf,
     /// cerebras-pytorch, with the torch that it needs.
     pub(crate) cerebras: PathBuf,
-    /// TensorFlow.
     pub(crate) tensorflow: PathBuf,
-    /// JAX.
     pub(crate) jax: PathBuf,
-    /// cerebras-pytorch 2.4, where there is a Python that it runs on; else why there is none.
+    /// cerebras-pytorch 2.4, if there is a Python to run it; otherwise the reason.
     pub(crate) older: Result<PathBuf, String>,
 }
 
 /// Makes sure that the environments exist; `root` is the top of the repository.
 ///
-/// A first run downloads 2.8 GB and takes a minute or two; afterwards nothing happens here.
+/// The first run downloads 2.8 GB and takes a minute or two; afterwards it does nothing.
 pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
     let environments = ["current", "cerebras", "tensorflow", "jax"]
         .map(|name| Environment::new(root, name, VERSION));
@@ -76,22 +74,23 @@ pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
     Ok(Python { current, cerebras, tensorflow, jax, older })
 }
 
-/// Whether [`set_up`] has nothing to do.
+/// Returns whether [`set_up`] has nothing to do.
 pub(crate) fn is_set_up(root: &Path) -> bool {
     let ready = |name, version| Environment::new(root, name, version).is_ready();
     ["current", "cerebras", "tensorflow", "jax"].iter().all(|name| ready(name, VERSION))
         && (ready("cerebras-2.4", OLDER_VERSION) || base_interpreter(OLDER_VERSION).is_err())
 }
 
-/// Where the HDF5 filters (LZ4) of an environment are, for tools that load them by path.
+/// Returns the folder of the HDF5 filters (LZ4) of an environment, for tools that load them by
+/// path.
 pub(crate) fn hdf5_plugins(interpreter: &Path) -> Option<PathBuf> {
     let environment = interpreter.parent()?.parent()?;
     Some(environment.join(format!("lib/python{VERSION}/site-packages/hdf5plugin/plugins")))
 }
 
-/// The cp311 wheels of cerebras-pytorch leave no choice.
+/// Required by the cp311 wheels of cerebras-pytorch.
 const VERSION: &str = "3.11";
-/// Up to release 2.5 they were for this one.
+/// Required by its wheels up to release 2.5.
 const OLDER_VERSION: &str = "3.8";
 
 struct Environment {
@@ -118,7 +117,8 @@ impl Environment {
         self.folder.join("bin/python")
     }
 
-    /// What the environment was made from: left in it when it is complete, compared on every run.
+    /// Returns the inputs of the environment. They are saved in it when it is complete, and
+    /// compared on every run.
     fn recipe(&self) -> Result<String, String> {
         let mut recipe = String::new();
         for path in [&self.requirements, &self.stand_ins] {
@@ -143,7 +143,7 @@ impl Environment {
 
     fn build(&self, base: &str) -> Result<(), String> {
         let recipe = self.recipe()?;
-        // Whatever is there is incomplete or outdated.
+        // An existing folder is incomplete or outdated.
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder)
                 .map_err(|error| format!("{}: {error}", self.folder.display()))?;
@@ -165,14 +165,14 @@ impl Environment {
     }
 }
 
-/// The command of a Python of that version that can make environments.
+/// Returns the command of a Python of that version that can create environments.
 fn base_interpreter(version: &str) -> Result<String, String> {
     let check = format!(
         "import sys, platform, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '{version}' \
          or (sys.platform, platform.machine()) != ('linux', 'x86_64'))"
     );
     let mut commands = vec![format!("python{version}"), "python3".to_owned()];
-    // What a manager of Pythons has, though it is not on the PATH.
+    // Pythons of version managers, which may not be on the PATH.
     for (manager, arguments, end) in
         [("uv", ["python", "find"], ""), ("pyenv", ["prefix", ""], "/bin/python")]
     {
@@ -196,7 +196,7 @@ fn base_interpreter(version: &str) -> Result<String, String> {
     ))
 }
 
-/// Runs to the end; an error holds the command and the last of what it printed.
+/// Runs a command; the error has the command and the end of its output.
 fn run(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if output.status.success() {

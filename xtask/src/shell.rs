@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// A command that runs at the top of the repository.
+/// Returns a command that runs at the top of the repository.
 ///
-/// `cargo run` tells this program about itself through variables that would mislead another
-/// cargo (and, through the library path, another toolchain's compiler), so they are taken out.
+/// `cargo run` sets variables that describe this program and would mislead another cargo (and,
+/// through the library path, another toolchain's compiler), so they are removed.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(crate::project::root());
@@ -30,7 +30,7 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The command as a person would type it, without its environment.
+/// Formats the command as a person would type it, without its environment.
 pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
@@ -48,7 +48,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command whose output the user sees, and gives up on it after a while.
+/// Runs a command whose output the user sees, and kills it after `limit`.
 pub(crate) fn run_for(command: &mut Command, limit: Duration) -> Result<()> {
     println!("$ {}", shown(command));
     let mut child =
@@ -70,13 +70,13 @@ pub(crate) fn run_for(command: &mut Command, limit: Duration) -> Result<()> {
     }
 }
 
-/// What a command prints, or `None` when it can't be run or fails.
+/// Returns the output of a command, or `None` if it can't be run or fails.
 pub(crate) fn output(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The full path of a program on `PATH`.
+/// Returns the full path of a program on `PATH`.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())

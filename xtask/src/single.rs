@@ -1,9 +1,10 @@
-//! The page in one file, `statelens.html`, that opens from disk by a double click.
+//! The page in one file, `statelens.html`, which opens from disk by a double click.
 //!
-//! A page from disk can fetch nothing, so everything is in it: styles and scripts as they are, the
-//! Wasm, the examples and the families compressed, as text. Its content security policy is that of the site, but
-//! for scripts and styles, which are named by their hashes, and the worker, which is made of the
-//! page's own script and so has the page's policy, not one of its own.
+//! A page from disk can't fetch files, so everything is embedded: styles and scripts as they are,
+//! and the Wasm, the examples and the model families compressed and encoded as text. Its content
+//! security policy is the site's, except that scripts and styles are allowed by their hashes, and
+//! that the worker, which is created from the page's own script, has the page's policy rather than
+//! its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ pub(crate) fn build(site: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns the text of the file. What is not built comes from the repository, `root`.
+/// Returns the text of the file. Files that are not built come from the repository, `root`.
 fn single(site: &Path, root: &Path) -> Result<String> {
     let index = text(&root.join("index.html"))?;
     let mut styles = String::new();
@@ -77,14 +78,15 @@ fn single(site: &Path, root: &Path) -> Result<String> {
     ))
 }
 
-/// The program's script as one that is no module, and what it calls its default export.
+/// Turns the program's module into a classic script, and returns it with the name of its default
+/// export.
 fn plain(module: &str) -> Result<(String, &str)> {
     let (script, exports) = module.rsplit_once("export").context("it exports nothing")?;
     let exports =
         exports.trim().trim_start_matches('{').trim_end_matches(';').trim_end_matches('}');
     let name = exports.split(',').find_map(|export| export.trim().strip_suffix(" as default"));
     let name = name.context("the program's script has no default export")?.trim();
-    // Where the Wasm is, if nobody said so; here it is given.
+    // The default location of the Wasm, which is not used: here the Wasm is passed in.
     let script = script.replace("import.meta.url", "location.href");
     for word in ["export ", "export{", "import ", "import.", "import("] {
         ensure!(
@@ -95,7 +97,7 @@ fn plain(module: &str) -> Result<(String, &str)> {
     Ok((script, name))
 }
 
-/// The site's policy, with scripts and styles by their hashes.
+/// Returns the site's policy, with scripts and styles allowed by their hashes.
 fn policy(site: &str, styles: &str, scripts: &[&str]) -> Result<String> {
     let hashes: Vec<String> =
         scripts.iter().map(|script| format!("'{}'", integrity(script.as_bytes()))).collect();
@@ -104,8 +106,8 @@ fn policy(site: &str, styles: &str, scripts: &[&str]) -> Result<String> {
         ("script-src 'self'", format!("script-src {}", hashes.join(" "))),
         ("worker-src 'self'", "worker-src blob:".into()),
         ("style-src 'self'", format!("style-src '{}'", integrity(styles.as_bytes()))),
-        // A worker that is made of a Blob has the policy of its page, and it is the worker that asks
-        // the servers that its user agrees to.
+        // A worker created from a Blob has the policy of its page, and the worker makes the
+        // requests to servers that the user agrees to.
         ("connect-src 'self'", "connect-src https: http:".into()),
         ("img-src 'self'", "img-src".into()),
         ("manifest-src 'self'; ", String::new()),
@@ -118,13 +120,13 @@ fn policy(site: &str, styles: &str, scripts: &[&str]) -> Result<String> {
     Ok(policy)
 }
 
-/// Bytes as a script that is none: compressed, as text.
+/// Embeds bytes in a script element that is not executed: compressed and encoded as text.
 fn data(id: &str, bytes: &[u8]) -> Result<String> {
     let packed = base64(&gzip(bytes)?);
     Ok(format!("<script type=\"application/octet-stream\" id=\"{id}\">{packed}</script>"))
 }
 
-/// What stands behind `start` up to the next quote, which has to be there exactly once.
+/// Returns the text after `start` up to the next quote; `start` must occur exactly once.
 fn one<'a>(page: &'a str, start: &str) -> Result<&'a str> {
     match every(page, start).as_slice() {
         [one] => Ok(one),

@@ -1,8 +1,9 @@
 //! Checks that the page's style sheets keep to their own classes.
 //!
-//! A sheet defines a class by a rule whose selector starts with it. One sheet only may define a class: two rules
-//! for one name in two files apply to the same elements, and only one of the authors knows. The classes of a
-//! sheet that belongs to one screen may not occur in another sheet, not even behind that one's own class.
+//! A sheet defines a class by a rule whose selector starts with it. Only one sheet may define a
+//! class: rules for the same name in two files apply to the same elements, and the author of one
+//! may not be aware of the other. The classes of a sheet for one screen may not occur in another
+//! sheet, not even after that sheet's own class in a selector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +12,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::project;
 
-/// The sheets whose classes several screens use: other sheets may refine them inside their own classes.
+/// The sheets whose classes several screens use: other sheets may refine them inside their own
+/// classes.
 const SHARED: [&str; 4] = ["base.css", "inspector.css", "sheets.css", "workspace.css"];
 
 /// Fails if two sheets define one class, or one uses the class of another screen.
@@ -25,7 +27,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// The sheets of a folder by name.
+/// Reads the sheets of a folder by name.
 fn read(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut sheets = BTreeMap::new();
     for entry in std::fs::read_dir(folder)? {
@@ -38,7 +40,8 @@ fn read(folder: &Path) -> Result<BTreeMap<String, String>> {
     Ok(sheets)
 }
 
-/// Describes each class that two sheets define, and each class of one screen that another sheet uses.
+/// Describes each class that two sheets define, and each class of one screen that another sheet
+/// uses.
 fn collisions(sheets: &BTreeMap<String, String>) -> Vec<String> {
     let mut defined: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     let mut used: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
@@ -69,7 +72,8 @@ fn collisions(sheets: &BTreeMap<String, String>) -> Vec<String> {
     found
 }
 
-/// The selectors of all rules of a sheet, also of those in media queries, without comments.
+/// Returns the selectors of all rules of a sheet, including those in media queries, without
+/// comments.
 fn selectors(text: &str) -> Vec<String> {
     let mut plain = String::new();
     let mut rest = text;
@@ -86,7 +90,7 @@ fn selectors(text: &str) -> Vec<String> {
     rules.flat_map(|(prelude, _)| listed(prelude)).collect()
 }
 
-/// The selectors of a list; a comma in parentheses divides none.
+/// Splits a list of selectors at commas that are not in parentheses or brackets.
 fn listed(list: &str) -> Vec<String> {
     let (mut out, mut depth) = (vec![String::new()], 0);
     for c in list.chars() {
@@ -106,7 +110,7 @@ fn listed(list: &str) -> Vec<String> {
     out.iter().map(|one| one.trim().to_owned()).collect()
 }
 
-/// A selector up to its first combinator.
+/// Returns a selector up to its first combinator.
 fn first_compound(selector: &str) -> &str {
     let mut depth = 0;
     for (at, c) in selector.char_indices() {
@@ -120,7 +124,7 @@ fn first_compound(selector: &str) -> &str {
     selector
 }
 
-/// The classes that a selector names, in order.
+/// Returns the classes in a selector, in order.
 fn classes(selector: &str) -> Vec<String> {
     let name = |part: &str| {
         part.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).collect()
@@ -147,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_state_that_is_a_class_of_another_screen_is_found() {
-        // This took the first screen apart while a file was dragged over it.
+        // This bug broke the layout of the first screen while a file was dragged over it.
         let looking =
             ".over { display: grid } @media (max-width: 720px) { .over .map { margin: 0 } }";
         let found =

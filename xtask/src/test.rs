@@ -9,22 +9,22 @@ use anyhow::{Error, Result};
 use crate::page::PageTests;
 use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell, styles};
 
-/// How long each fuzz target runs here.
+/// Seconds that each fuzz target runs here.
 const FUZZ_SECONDS: u32 = 5;
 
-/// Makes the tests that try thousands of damaged or hostile variants try all of them.
+/// Makes tests try all of their thousands of damaged or hostile variants.
 const DEEP: &str = "STATELENS_DEEP";
 
-/// How much is tested.
+/// The extent of a test run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
-    /// What a contributor runs before a pull request, and CI.
+    /// For contributors before a pull request, and for CI.
     Core,
     /// Everything, before a release.
     All,
 }
 
-/// Installs what is missing, runs the steps, all of them even when one fails, and sums up.
+/// Installs missing tools, runs all steps even if one fails, and prints a summary.
 pub(crate) fn run(tier: Tier) -> ExitCode {
     let mut report = TestReport::default();
     let all = tier == Tier::All;
@@ -44,7 +44,7 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
         report.step("packages", packages);
     }
     report.step("unit and fixture tests", || tests(all));
-    // Linking the page keeps one core busy; the tests of its logic need no browser.
+    // Linking the page keeps only one core busy, and these tests need no browser.
     report.beside(
         |report| report.step("build of the page", || page::build().map(drop)),
         |report| {
@@ -77,14 +77,14 @@ pub(crate) fn interop() -> Result<()> {
 fn clippy(all: bool) -> Result<()> {
     let mut args = vec!["clippy", "--locked", "--all-targets"];
     if all {
-        // With what few need, too: the tests compile the command without it.
+        // Includes the optional feature, which the tests do not compile.
         args.extend(["--features", "statelens-cli/object-store"]);
     }
     args.extend(["--", "-D", "warnings"]);
     cargo(&args)
 }
 
-/// Checks what packages hold and name. That they compile is another step.
+/// Checks the contents and metadata of packages. Another step checks that they compile.
 fn packages() -> Result<()> {
     let args = ["package", "--locked", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
     let except = ["statelens-web", "statelens-app", "statelens-fixtures", "xtask"];
@@ -99,8 +99,8 @@ fn tests(deep: bool) -> Result<()> {
     shell::run(cargo.args(["test", "--locked"]))
 }
 
-/// The page's logic (filter, tape, text) is plain Rust. Its many crates are compiled for nothing else
-/// here, so without optimisation.
+/// Runs the unit tests of the page's logic (filter, tape, text), which is plain Rust. Its many
+/// dependencies are compiled only for this, so without optimisation.
 fn page_logic() -> Result<()> {
     cargo(&["test", "--locked", "--profile", "tools", "--package", "statelens-web", "--lib"])
 }
@@ -111,7 +111,7 @@ pub(crate) fn fuzz_pickles(seconds: u32, seed: u32) -> Result<()> {
     real_libraries::fuzz_pickles(project::root(), seconds, seed).map_err(Error::msg)
 }
 
-/// The command with the feature that few need, against stores that its tests imitate.
+/// Tests the command with its optional feature, against stores that the tests imitate.
 fn object_stores() -> Result<()> {
     let of = ["--profile", "tools", "-p", "statelens-cli", "--features", "object-store"];
     cargo(&[&["test", "--locked", "--test", "objects"][..], &of].concat())
@@ -121,7 +121,8 @@ fn cargo(arguments: &[&str]) -> Result<()> {
     shell::run(shell::command("cargo").args(arguments))
 }
 
-/// The page and all of the core: only the command and the tasks are native alone.
+/// Lints the page and all of the core; only the command and the tasks are never compiled for
+/// wasm32.
 fn clippy_wasm() -> Result<()> {
     let env = setup::wasm::clippy_env()?;
     let mut cargo = env.command("cargo");
@@ -143,7 +144,7 @@ fn clippy_wasm() -> Result<()> {
     shell::run(cargo.args(["--target", setup::wasm::TARGET, "--", "-D", "warnings"]))
 }
 
-/// The name of a step, its duration, and why it failed if it did.
+/// The name of a step, its duration, and the error if it failed.
 type Ended = (&'static str, Duration, Option<String>);
 
 #[derive(Default)]
@@ -156,7 +157,7 @@ impl TestReport {
         self.steps.push(ended(name, work));
     }
 
-    /// Steps at the same time as others; what they print is mixed.
+    /// Runs two groups of steps concurrently; their output is interleaved.
     fn beside(&mut self, one: impl FnOnce(&mut Self), other: impl FnOnce(&mut Self) + Send) {
         let beside = thread::scope(|scope| {
             let beside = scope.spawn(|| {
@@ -175,7 +176,7 @@ impl TestReport {
         self.steps.iter().filter(|(_, _, failure)| failure.is_some()).count()
     }
 
-    /// Prints a line for each step, the time of all and the count; the exit code tells whether all passed.
+    /// Prints a line for each step and the counts; the exit code is success if all steps passed.
     fn sum_up(&self) -> ExitCode {
         println!("\n==== summary");
         for (name, time, failure) in &self.steps {

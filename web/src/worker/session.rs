@@ -134,7 +134,8 @@ impl Session {
         matches!(std::mem::replace(&mut self.config, waiting), Beside::Unknown)
     }
 
-    /// Stores the config next to a remote model; `None` if the server does not have one. Returns the request that
+    /// Stores the config next to a remote model; `None` if the server does not have one. Returns
+    /// the request that
     /// waits for it.
     pub(super) fn take_config(&mut self, config: Option<NamedText>) -> Option<(Job, PlanRequest)> {
         match std::mem::replace(&mut self.config, Beside::Known(config)) {

@@ -1,6 +1,7 @@
 //! Runs wasm-bindgen: writes `NAME.js` and `NAME_bg.wasm` for a compiled program.
 //!
-//! A program of its own, because its libraries take more than a minute to compile and only building the page needs them.
+//! This is a separate program because its libraries take more than a minute to compile, and only
+//! building the page needs them.
 
 use std::env;
 

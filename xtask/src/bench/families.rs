@@ -1,6 +1,7 @@
-//! A model of llama's shape from Hugging Face to Cerebras and back, by its recipe.
+//! Converts a model with llama's shape from Hugging Face to Cerebras and back, by its recipe.
 //!
-//! `STATELENS_BENCH_GB` says how large it is; 8 GB unless the disk has too little room for three of them.
+//! `STATELENS_BENCH_GB` is its size; by default it is 8 GB, or less if that would take more than a
+//! quarter of the free disk space.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
@@ -17,12 +18,13 @@ const KV: u64 = 512;
 const VOCAB: u64 = 32000;
 const HEADS: u64 = 16;
 
-/// More than this is only asked for by name.
+/// The default maximum size in GB.
 const USUAL_GB: u64 = 8;
 const STEPS_GB: u64 = 2;
 
 impl Bench {
-    /// Both ways against `cp`, from LZ4 chunks against decoding them, and against the original's steps.
+    /// Measures both directions against `cp`, LZ4 chunks against decoding them, and the original's
+    /// steps.
     pub(super) fn families(&self, table: &mut ResultTable) -> Result<()> {
         let folder = self.folder.join("families");
         fs::create_dir_all(&folder)?;
@@ -64,8 +66,9 @@ impl Bench {
         fs::remove_file(&weights).ok();
 
         if let Some(mut steps) = self.theirs("family-steps") {
-            // All of it in memory, as the original has it: of a size that most machines can do. Both write
-            // the same file: what is replaced would be waited for until it is on the disk.
+            // The original holds the whole model in memory, so this size fits most machines. Both
+            // write to the same path, which is removed before each run: replacing a file would wait
+            // until it is on disk.
             let small = folder.join("pytorch_model.bin");
             let out = there.join("pytorch_model_to_cs-2.9.mdl");
             let part = folder.join("part.safetensors");
@@ -98,7 +101,7 @@ impl Bench {
     }
 }
 
-/// In GB: what was asked for, or as much as there is room for.
+/// Returns the size in GB: the requested one, or as much as there is room for.
 fn size(folder: &Path) -> u64 {
     let asked = std::env::var("STATELENS_BENCH_GB").ok().and_then(|text| text.parse().ok());
     asked.unwrap_or_else(|| {
@@ -110,7 +113,7 @@ fn size(folder: &Path) -> u64 {
     })
 }
 
-/// How many layers make so many GB.
+/// Returns how many layers make a model of this many GB.
 fn layers(gigabytes: u64) -> u64 {
     let layer = 2 * (2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * FFN * HIDDEN);
     (gigabytes * 1_000_000_000).saturating_sub(4 * VOCAB * HIDDEN) / layer
@@ -126,7 +129,7 @@ fn config(layers: u64) -> String {
     )
 }
 
-/// bfloat16 that looks like weights.
+/// Writes a model of bfloat16 numbers that resemble weights.
 fn toy(path: &Path, layers: u64) -> Result<()> {
     let mut tensors = vec![("model.embed_tokens.weight".to_owned(), vec![VOCAB, HIDDEN])];
     for layer in 0..layers {

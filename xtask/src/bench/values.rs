@@ -1,4 +1,4 @@
-//! Statistics of the values of large files, beside numpy's own passes and a plain sum.
+//! Statistics of the values of large files, compared with numpy's own passes and a plain sum.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,11 +13,11 @@ use crate::{project, shell};
 /// The inputs that numpy makes.
 const NAMES: [(&str, &str); 2] = [("float32", "values-f32"), ("bfloat16", "values-bf16")];
 
-/// Switches of libraries that bring an old OpenBLAS to work, and slow a current one.
+/// Environment variables that make an old OpenBLAS work, but slow down a current one.
 const SLOWING: [&str; 2] = ["OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"];
 
 impl Bench {
-    /// On one core and on all of them, from files that the system has in memory.
+    /// Measures on one core and on all of them, from files in the system's cache.
     pub(super) fn values(&self, table: &mut ResultTable) -> Result<()> {
         let Some(mut numpy) = self.numpy("inputs") else { return Ok(()) };
         let mut inputs = values_files(&self.folder);
@@ -39,7 +39,7 @@ impl Bench {
                 (Some("one core"), "five", "faster"),
                 (None, "five", "faster"),
             ] {
-                // What is in chunks can't be mapped.
+                // Chunks can't be mapped.
                 if what == "mapped" && file.extension().is_some_and(|it| it == "mdl") {
                     continue;
                 }
@@ -67,12 +67,12 @@ impl Bench {
     }
 }
 
-/// The files of 2 GB, for the page, too.
+/// The files of 2 GB, which the page's benchmark uses too.
 pub(super) fn values_files(folder: &Path) -> Vec<PathBuf> {
     NAMES.iter().map(|(_, stem)| folder.join(format!("{stem}.safetensors"))).collect()
 }
 
-/// A program, on one core if that is asked for and this system can.
+/// Returns a command, pinned to one core if requested and if this system supports it.
 fn pinned(program: &Path, one: bool) -> Command {
     if !(one && cfg!(target_os = "linux")) {
         return shell::command(program);
@@ -82,7 +82,7 @@ fn pinned(program: &Path, one: bool) -> Command {
     command
 }
 
-/// As [`super::measure`], where the other tells its seconds itself.
+/// As [`super::measure`], for another program that prints its own duration in seconds.
 fn in_turns(mut ours: Command, (name, mut other): (&'static str, Command)) -> Result<BenchResult> {
     println!("$ {}\n$ {}", shell::shown(&ours), shell::shown(&other));
     let (mut best, mut best_other) = (None, None);

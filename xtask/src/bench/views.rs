@@ -1,4 +1,4 @@
-//! A large matrix transposed: from a span of a file, from LZ4 chunks, from a deflated stream.
+//! Transposes a large matrix: from a span of a file, from LZ4 chunks, and from a deflated stream.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write as _};
@@ -11,11 +11,11 @@ use zip::write::SimpleFileOptions;
 use super::{Bench, ResultTable, made, measure};
 use crate::{project, shell};
 
-/// Rows and columns of the matrix of float32: 2 GB.
+/// Rows and columns of the float32 matrix, which has 2 GB.
 const SIDE: u32 = 22_400;
 
 impl Bench {
-    /// Against `cp` of the file that holds the matrix as it is.
+    /// Compares with `cp` of the file that holds the matrix.
     pub(super) fn views(&self, table: &mut ResultTable) -> Result<()> {
         shell::run(shell::command("cargo").args([
             "build",
@@ -34,7 +34,7 @@ impl Bench {
         made(&columns, |path| matrix(path, true))?;
         if !chunks.exists() {
             let mut convert = self.ours();
-            // A lone array has no name, which a dataset needs.
+            // A lone array has no name, but a dataset needs one.
             convert.args(["convert", "--compress", "lz4", "--prefix", "matrix"]);
             shell::run(convert.arg(&span).arg(&chunks))?;
         }
@@ -64,7 +64,7 @@ impl Bench {
     }
 }
 
-/// A matrix of floats that look like weights, as numpy writes it.
+/// Writes a matrix of floats that resemble weights, in numpy's format.
 fn matrix(path: &Path, fortran: bool) -> Result<()> {
     let order = if fortran { "True" } else { "False" };
     let mut head =
@@ -88,7 +88,7 @@ fn matrix(path: &Path, fortran: bool) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The same array as `numpy.savez_compressed` keeps it.
+/// Writes the same array like `numpy.savez_compressed`.
 fn deflated(array: &Path, path: &Path) -> Result<()> {
     let mut archive = ZipWriter::new(BufWriter::new(File::create(path)?));
     let method = zip::CompressionMethod::Deflated;

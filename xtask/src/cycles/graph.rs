@@ -1,4 +1,4 @@
-//! The modules of a crate and who uses whom.
+//! The modules of a crate and their dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,16 +9,16 @@ use anyhow::{Context as _, Result};
 use super::paths::{Path, Paths};
 use crate::built::files_under;
 
-/// Names that are followed from module to module: a ring of re-exports ends there.
+/// Maximum number of re-exports to follow, which bounds cyclic ones.
 const MOST_STEPS: usize = 16;
 
-/// The modules of a crate, each by its path in it, with those that it uses.
+/// The modules of a crate by path, each with the modules that it uses.
 pub(super) struct Graph {
     uses: BTreeMap<Path, BTreeSet<Path>>,
 }
 
 impl Graph {
-    /// Reads all files of a crate's sources.
+    /// Reads all source files of a crate.
     pub(super) fn read(source: &FilePath) -> Result<Self> {
         let mut modules = BTreeMap::new();
         for file in files_under(source)? {
@@ -51,8 +51,8 @@ impl Graph {
         Self { uses }
     }
 
-    /// Modules that use each other in a circle, each circle with its members in order. Those of one parent
-    /// are held against each other, each with all that is below it.
+    /// Returns the cycles, each with its modules sorted. Sibling modules are compared including
+    /// everything below them.
     pub(super) fn circles(&self) -> Vec<Vec<String>> {
         let siblings = self.siblings();
         let mut circles = BTreeSet::new();
@@ -70,7 +70,8 @@ impl Graph {
         circles.into_iter().collect()
     }
 
-    /// Who uses whom among modules of one parent, where what is below a module counts as the module.
+    /// Returns the dependencies between siblings, where everything below a module counts as the
+    /// module.
     fn siblings(&self) -> BTreeMap<Path, BTreeSet<Path>> {
         let mut siblings: BTreeMap<Path, BTreeSet<Path>> = BTreeMap::new();
         for (module, used) in &self.uses {
@@ -83,7 +84,7 @@ impl Graph {
         siblings
     }
 
-    /// The modules at the top, and which others of them each uses.
+    /// Returns the top-level modules, each with the others that it uses.
     pub(super) fn top(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut top: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (module, used) in &self.uses {
@@ -96,7 +97,7 @@ impl Graph {
     }
 }
 
-/// All that a module leads to, itself included if it does.
+/// Returns all modules reachable from a module, which includes itself if it is part of a cycle.
 fn reached(uses: &BTreeMap<Path, BTreeSet<Path>>, from: &Path) -> BTreeSet<Path> {
     let (mut found, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(module) = open.pop() {
@@ -109,7 +110,7 @@ fn reached(uses: &BTreeMap<Path, BTreeSet<Path>>, from: &Path) -> BTreeSet<Path>
     found
 }
 
-/// The module where what a path names is defined; `None` if that is not in this crate.
+/// Returns the module that defines the target of a path; `None` if it is not in this crate.
 fn resolve(modules: &BTreeMap<Path, Paths>, from: &Path, path: &Path) -> Option<Path> {
     let (mut module, mut path) = (from.clone(), path.clone());
     for _ in 0..MOST_STEPS {
@@ -138,7 +139,7 @@ fn resolve(modules: &BTreeMap<Path, Paths>, from: &Path, path: &Path) -> Option<
         let Some(name) = rest.first() else { return (absolute || deeper).then_some(module) };
         let here = modules.get(&module)?;
         match here.exported.get(name) {
-            // A name of this very file: what it imports is counted where it says so.
+            // A name imported by this file: the import itself is already counted.
             Some(_) if !absolute && !deeper => return None,
             Some(exported) => path = [exported.as_slice(), &rest[1..]].concat(),
             None => {
@@ -176,14 +177,14 @@ mod tests {
         let deep = ("a::deep", "use super::A; fn f() -> A { super::A }");
         let through = |text| circles(&[root, a, deep, ("b", text), ("c", "")]);
         assert_eq!(through("pub struct B;"), [""; 0]);
-        // What is below a module is a part of it.
+        // Everything below a module is a part of it.
         assert_eq!(through("pub struct B; fn f() { crate::a::deep::f(); }"), ["a b"]);
         assert_eq!(through("use crate::a::A; pub struct B(A);"), ["a b"]);
         assert_eq!(through("pub struct B; fn f() { let a = super::A; }"), ["a b"]);
         assert_eq!(through("pub struct B; #[cfg(test)] mod tests { use crate::a::A; }"), [""; 0]);
         assert_eq!(through("use crate::c::{self}; pub struct B; "), [""; 0]);
         assert_eq!(through("pub struct B; fn f() { html! { <p>{ super::a::f() }</p> } }"), ["a b"]);
-        // No file leads back to itself, but each folder leads to the other.
+        // No file is part of a cycle, but the two folders use each other.
         let folders = [
             ("", "mod a; mod b;"),
             ("a", "mod above; mod below;"),

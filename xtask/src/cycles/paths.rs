@@ -6,17 +6,17 @@ use syn::buffer::{Cursor, TokenBuffer};
 use syn::visit::Visit;
 use syn::{Attribute, File, ItemMod, ItemUse, Macro, Meta, UseTree};
 
-/// Paths by their parts, `crate`, `self` and `super` included.
+/// The components of a path, including `crate`, `self` and `super`.
 pub(super) type Path = Vec<String>;
 
-/// What stands in a file, but for its tests.
+/// The paths in a file, except for its tests.
 #[derive(Default)]
 pub(super) struct Paths {
     /// Paths that are used.
     pub(super) used: Vec<Path>,
-    /// Names that are made known here and are defined elsewhere.
+    /// Names imported here and defined elsewhere.
     pub(super) exported: BTreeMap<String, Path>,
-    /// Paths whose names are all made known here.
+    /// Paths of glob imports.
     pub(super) globs: Vec<Path>,
 }
 
@@ -27,7 +27,8 @@ impl Paths {
         paths
     }
 
-    /// Paths in what a macro is given, which need not be Rust: `html!` has paths among its tags.
+    /// Collects the paths in the tokens of a macro, which need not be Rust: `html!` has paths among
+    /// its tags.
     fn tokens(&mut self, mut cursor: Cursor<'_>) {
         let mut path = Path::new();
         while !cursor.eof() {
@@ -76,7 +77,7 @@ impl Paths {
             name => [begun.as_slice(), &[name.to_owned()]].concat(),
         };
         let known = renamed.or_else(|| full.last().cloned()).unwrap_or_default();
-        // A private name is known to the children of a module, which say `super::Name`.
+        // Private imports are included: child modules can use them as `super::Name`.
         self.exported.insert(known, full.clone());
         if !shown {
             self.used.push(full);
@@ -116,7 +117,7 @@ impl<'a> Visit<'a> for Paths {
     }
 }
 
-/// `#[cfg(test)]`.
+/// Returns whether an attribute is `#[cfg(test)]`.
 fn is_test(attribute: &Attribute) -> bool {
     let Meta::List(list) = &attribute.meta else { return false };
     list.path.is_ident("cfg") && list.tokens.to_string() == "test"

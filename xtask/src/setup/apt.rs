@@ -1,4 +1,4 @@
-//! Debian and Ubuntu packages, where there are any.
+//! Debian and Ubuntu packages, on systems that have them.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 
 use crate::shell;
 
-/// Installs packages, as root or through a `sudo` that asks nothing; otherwise fails with the
-/// line to type.
+/// Installs packages, as root or with a `sudo` that needs no password; otherwise fails with the
+/// command to type.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let line = format!("apt-get install --no-install-recommends {}", packages.join(" "));
     let Some(mut prefix) = prefix() else {
@@ -25,12 +25,13 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     apt(&words)
 }
 
-/// Whether this machine has apt at all.
+/// Returns whether this machine has apt.
 pub(crate) fn present() -> bool {
     Path::new("/usr/bin/apt-get").is_file()
 }
 
-/// The words before `apt-get` that give it the right to install; `None` where nothing does.
+/// Returns the words before `apt-get` that give it the right to install; `None` if there is no way
+/// without a password.
 fn prefix() -> Option<Vec<&'static str>> {
     let root = shell::output(shell::command("id").arg("-u")).as_deref() == Some("0");
     if root {

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::shell;
 
-/// Names the browser to use instead of the one that is found.
+/// Names the browser to use instead of an installed one.
 const VARIABLE: &str = "STATELENS_CHROMIUM";
 
 const PROGRAMS: [&str; 4] =
@@ -18,8 +18,8 @@ const MAC: [&str; 2] = [
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 ];
 
-/// Returns the browser that the tests run in: the one that `STATELENS_CHROMIUM` names, or one that is
-/// installed.
+/// Returns the browser that the tests run in: the one that `STATELENS_CHROMIUM` names, or one that
+/// is installed.
 pub(crate) fn chromium() -> Result<PathBuf> {
     if let Some(path) = env::var_os(VARIABLE).map(PathBuf::from) {
         if path.is_file() {
@@ -33,7 +33,8 @@ pub(crate) fn chromium() -> Result<PathBuf> {
     bail!("no Chromium or Chrome is installed here; install one, or name its program in {VARIABLE}")
 }
 
-/// Whether there is no browser yet. One that `STATELENS_CHROMIUM` names wrongly is another failure.
+/// Returns whether there is no browser yet. A wrong path in `STATELENS_CHROMIUM` is a different
+/// failure.
 pub(super) fn is_missing() -> bool {
     env::var_os(VARIABLE).is_none() && installed().is_none()
 }

@@ -1,4 +1,4 @@
-//! Brings what a task needs onto the machine, before the task begins.
+//! Installs what a task needs before the task begins.
 
 pub(crate) mod apt;
 pub(crate) mod browser;
@@ -13,24 +13,25 @@ use crate::{project, python, shell};
 
 pub(crate) use wasm::wasm_env;
 
-/// Something from outside that a task needs.
+/// An external requirement of a task.
 pub(crate) struct Need {
-    /// What it is, what needs it, its size, and how long it takes.
+    /// What it is, what needs it, its size, and how long installing takes.
     about: &'static str,
-    /// The Debian packages that bring it.
+    /// The Debian packages that contain it.
     packages: &'static [&'static str],
     is_missing: fn() -> bool,
-    /// Installs what is not a package, and fails with what to do if something is still missing.
+    /// Installs everything that is not a package; if something is still missing, the error explains
+    /// what to do.
     install: fn() -> Result<()>,
 }
 
-/// What building and testing the page needs.
+/// The requirements for building and testing the page.
 pub(crate) const PAGE_TESTS: &[Need] = &[WASM, NODE, CHROMIUM];
 
-/// What interop needs.
+/// The requirements of interop.
 pub(crate) const INTEROP: &[Need] = &[H5DUMP, PYTHON];
 
-/// Everything.
+/// All requirements.
 pub(crate) const ALL: &[Need] = &[WASM, NODE, CHROMIUM, CXX, H5DUMP, PYTHON, TOOLS];
 
 const WASM: Need = Need {
@@ -85,7 +86,8 @@ const TOOLS: Need = Need {
     install: tools::install_for_tests,
 };
 
-/// Lists what is missing, and installs it. Without the right to install packages it fails with the line to type.
+/// Lists missing requirements and installs them. Without the right to install packages, it fails
+/// with the command to type.
 pub(crate) fn prepare(needs: &[Need]) -> Result<()> {
     let missing: Vec<&Need> = needs.iter().filter(|need| (need.is_missing)()).collect();
     if missing.is_empty() {
@@ -106,7 +108,7 @@ pub(crate) fn announce(what: &str, why: &str) {
     println!("\n== {what}\n   {why}");
 }
 
-/// Returns the browser for the page's tests, and makes sure of the library that drives it.
+/// Returns the browser for the page's tests, after installing the library that drives it.
 pub(crate) fn page_tests() -> Result<PathBuf> {
     prepare(PAGE_TESTS)?;
     browser::chromium()

@@ -19,16 +19,16 @@ const BINARYEN: &str = "132.0.0";
 /// The driver of the fuzz targets.
 const CARGO_FUZZ: &str = "0.13.2";
 
-/// Installs Trunk and what it calls: wasm-bindgen's program and wasm-opt. Returns their folders.
+/// Installs Trunk and the programs that it calls: wasm-bindgen and wasm-opt. Returns their folders.
 pub(crate) fn trunk() -> Result<Vec<PathBuf>> {
-    // The page's code and wasm-bindgen-cli must be of one version to the last digit.
+    // The page's code and wasm-bindgen-cli must have exactly the same version.
     let wasm_bindgen = project::locked_version("wasm-bindgen")?;
     let mut built = install(&Tool {
         package: "wasm-bindgen-cli",
         program: "wasm-bindgen",
         version: &wasm_bindgen,
         why: "Trunk calls it to make the JavaScript of the page. About 2 minutes.",
-        // Its package carries no lock file.
+        // Its package has no lock file.
         arguments: &["--no-default-features"],
     })?;
     built |= install(&Tool {
@@ -45,14 +45,14 @@ pub(crate) fn trunk() -> Result<Vec<PathBuf>> {
     Ok(iter::once(project::tools().join("bin")).chain(wasm_opt).collect())
 }
 
-/// Installs Trunk, wasm-opt and cargo-fuzz, one after the other: they are built in one folder, so that steps which run
-/// at the same time must find them there.
+/// Installs Trunk, wasm-opt and cargo-fuzz one after the other: they are built in one folder, so
+/// they must be complete before steps run concurrently.
 pub(crate) fn install_for_tests() -> Result<()> {
     trunk()?;
     cargo_fuzz().map(drop)
 }
 
-/// Fails with what to do if there is no C++ compiler.
+/// Fails with instructions if there is no C++ compiler.
 pub(super) fn needs_cxx() -> Result<()> {
     if shell::find("c++").is_none() {
         bail!(
@@ -62,7 +62,7 @@ pub(super) fn needs_cxx() -> Result<()> {
     Ok(())
 }
 
-/// Returns cargo-fuzz, installed if needed. It builds libFuzzer with a C++ compiler.
+/// Returns cargo-fuzz, installing it if needed. It builds libFuzzer with a C++ compiler.
 pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
     needs_cxx()?;
     let built = install(&Tool {
@@ -85,8 +85,8 @@ pub(crate) fn wasm_opt() -> Result<PathBuf> {
     npm_package("node", "binaryen", BINARYEN, program, why)
 }
 
-/// What the page's tests need of npm, as `tests/page/package-lock.json` pins it: the library that
-/// drives the browser, and the one that checks accessibility.
+/// Installs the npm packages for the page's tests, pinned in `tests/page/package-lock.json`: the
+/// library that drives the browser, and the one that checks accessibility.
 pub(crate) fn page_packages() -> Result<()> {
     if !page_packages_missing() {
         return Ok(());
@@ -101,7 +101,7 @@ pub(crate) fn page_packages() -> Result<()> {
     shell::run(npm.args(["ci", "--no-audit", "--no-fund", "--prefix"]).arg(&folder))
 }
 
-/// Whether some of the page's packages are missing or of another version.
+/// Returns whether some of the page's packages are missing or have another version.
 pub(super) fn page_packages_missing() -> bool {
     let folder = project::root().join("tests/page");
     let text = fs::read_to_string(folder.join("package.json")).unwrap_or_default();
@@ -111,7 +111,7 @@ pub(super) fn page_packages_missing() -> bool {
     })
 }
 
-/// Whether some of what [`install_for_tests`] installs is missing.
+/// Returns whether some of the tools of [`install_for_tests`] are missing.
 pub(super) fn missing_for_tests() -> bool {
     let programs = ["trunk", "wasm-bindgen", "cargo-fuzz"];
     programs.iter().any(|program| !project::tools().join("bin").join(program).is_file())
@@ -125,7 +125,7 @@ struct Tool<'a> {
     arguments: &'a [&'a str],
 }
 
-/// Installs a tool unless it is there; says whether it had to.
+/// Installs a tool unless it is present. Returns whether it was installed.
 fn install(tool: &Tool<'_>) -> Result<bool> {
     let program = project::tools().join("bin").join(tool.program);
     let printed = shell::output(shell::command(&program).arg("--version"));
@@ -135,24 +135,27 @@ fn install(tool: &Tool<'_>) -> Result<bool> {
     announce(&format!("Install {} {}", tool.package, tool.version), tool.why);
     let mut cargo = shell::command("cargo");
     cargo.args(["install", tool.package, "--version", tool.version]).args(tool.arguments);
-    // Compiling these without optimising takes a third of the time, and they are fast enough so.
+    // Compiling without optimisation takes a third of the time, and these tools are fast enough
+    // without it.
     cargo.args(["--debug", "--config", "profile.dev.debug=0", "--force"]);
     cargo.arg("--root").arg(project::tools()).arg("--target-dir").arg(build_folder());
     shell::run(&mut cargo)?;
     Ok(true)
 }
 
-/// Not `build`: cargo keeps what its build scripts made there, for the profile that is called `tools`, too.
+/// Returns the folder for building tools. It is not called `build`, which cargo uses for build
+/// scripts of the profile `tools`.
 fn build_folder() -> PathBuf {
     project::tools().join("installing")
 }
 
-/// Intermediate files of installed tools: more than a gigabyte that nothing needs again.
+/// Removes the intermediate files of installed tools: more than a gigabyte that is not needed
+/// again.
 fn remove_build_folder() -> Result<()> {
     fs::remove_dir_all(build_folder()).context("removing the tools' intermediate files")
 }
 
-/// Fails with what to do if Node.js or npm is missing.
+/// Fails with instructions if Node.js or npm is missing.
 pub(crate) fn needs_node() -> Result<()> {
     if shell::find("node").is_none() || shell::find("npm").is_none() {
         bail!(
@@ -162,7 +165,8 @@ pub(crate) fn needs_node() -> Result<()> {
     Ok(())
 }
 
-/// A file of a package that npm installs into a folder of its own below `target/tools`.
+/// Returns a file of an npm package, installing the package into a folder below `target/tools` if
+/// needed.
 fn npm_package(
     folder: &str,
     package: &str,
@@ -183,13 +187,13 @@ fn npm_package(
     Ok(path)
 }
 
-/// The version of a package that npm installed in a folder.
+/// Returns the version of an npm package installed in a folder.
 fn npm_version(folder: &Path, package: &str) -> Option<String> {
     let path = folder.join("node_modules").join(package).join("package.json");
     field(&fs::read_to_string(path).ok()?, "version")
 }
 
-/// The value of the first `"name": "value"` in a JSON text.
+/// Returns the value of the first `"name": "value"` in a JSON text.
 fn field(json: &str, name: &str) -> Option<String> {
     let (_, rest) = json.split_once(&format!("\"{name}\": \""))?;
     rest.split_once('"').map(|(value, _)| value.to_owned())

@@ -1,7 +1,7 @@
 //! A Rust toolchain that compiles to wasm32.
 //!
-//! The ordinary way is rustup's target. Where rustup is absent or can't download it, Debian's own
-//! Rust builds the standard library from its packaged source.
+//! By default this is rustup's target. Where rustup is missing or can't download it, Debian's Rust
+//! builds the standard library from its packaged source.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -18,10 +18,10 @@ use crate::shell;
 /// The target of the page.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
-/// How long `rustup target add` may take before the other way is tried.
+/// How long `rustup target add` may take before falling back to Debian's Rust.
 const RUSTUP_LIMIT: Duration = Duration::from_secs(90);
 
-/// What Debian's packages install; its compiler needs a linker of its own LLVM beside these.
+/// Debian's packages; the compiler also needs a linker of the same LLVM.
 const DEBIAN_RUST: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 
 /// The package of its clippy, which only tests need.
@@ -35,14 +35,14 @@ pub(crate) struct WasmEnv {
 }
 
 impl WasmEnv {
-    /// A command in this environment.
+    /// Returns a command in this environment.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = shell::command(program);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 
-    /// Puts folders in front of the search path, the first one first.
+    /// Puts folders at the front of the search path, the first one first.
     pub(crate) fn prepend_to_path(&mut self, folders: Vec<PathBuf>) -> Result<()> {
         let own = self.variables.iter().find(|(name, _)| *name == "PATH");
         let old = own.map(|(_, value)| value.clone()).or_else(|| env::var_os("PATH"));
@@ -110,12 +110,12 @@ pub(crate) fn clippy_env() -> Result<WasmEnv> {
     Ok(env)
 }
 
-/// Whether there is a toolchain for wasm32.
+/// Returns whether there is a toolchain for wasm32.
 pub(super) fn is_installed() -> bool {
     has_target() || debian_env().is_some()
 }
 
-/// Whether the ordinary `rustc` has a compiled standard library for wasm32.
+/// Returns whether the default `rustc` has a compiled standard library for wasm32.
 fn has_target() -> bool {
     let rustc = shell::output(shell::command("rustc").args(["--print", "sysroot"]));
     rustc.is_some_and(|sysroot| {
@@ -124,7 +124,7 @@ fn has_target() -> bool {
     })
 }
 
-/// The environment of Debian's Rust, when all of it is installed and new enough.
+/// Returns the environment of Debian's Rust, if it is complete and new enough.
 fn debian_env() -> Option<WasmEnv> {
     let version = shell::output(shell::command("/usr/bin/rustc").arg("--version"))?;
     let cargo = shell::output(shell::command("/usr/bin/cargo").arg("--version"))?;
@@ -140,7 +140,7 @@ fn debian_env() -> Option<WasmEnv> {
     let mut env = WasmEnv {
         is_debian: true,
         variables: vec![
-            // Building the standard library is not a stable feature of cargo; this allows it.
+            // Building the standard library is an unstable feature of cargo; this allows it.
             ("RUSTC_BOOTSTRAP", "1".into()),
             ("CARGO_UNSTABLE_BUILD_STD", "std,panic_abort".into()),
             ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker.into()),
@@ -150,14 +150,14 @@ fn debian_env() -> Option<WasmEnv> {
     Some(env)
 }
 
-/// The major version of the LLVM in Debian's compiler.
+/// Returns the major version of the LLVM in Debian's compiler.
 fn debian_llvm() -> Option<String> {
     let version = shell::output(shell::command("/usr/bin/rustc").arg("-vV"))?;
     let line = version.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
     line.split('.').next().map(str::to_owned)
 }
 
-/// Whether `rustc 1.96.0 (…)` is at least the version that the project asks for.
+/// Returns whether `rustc 1.96.0 (…)` is at least the version that the project requires.
 fn new_enough(version: &str) -> Option<bool> {
     let number = |text: &str| -> Option<(u32, u32)> {
         let mut parts = text.split('.');

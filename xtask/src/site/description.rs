@@ -1,7 +1,8 @@
-//! Reads what the page is made of from `index.html` and `Trunk.toml`, the files that Trunk itself reads.
+//! Reads the description of the page from `index.html` and `Trunk.toml`, the files that Trunk
+//! itself reads.
 //!
-//! Only the part of Trunk's language that these files use is understood; anything else is an error, so that a site
-//! built by the tasks and one built by Trunk hold the same.
+//! It supports only the part of Trunk's language that these files use. Anything else is an error,
+//! so that a site built by the tasks and one built by Trunk have the same contents.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +11,11 @@ use anyhow::{Context as _, Result, bail};
 
 /// A page as Trunk describes it.
 pub(crate) struct Description {
-    /// The text of `index.html`, cut before and after each tag that Trunk replaces.
+    /// The text of `index.html`, split before and after each tag that Trunk replaces.
     parts: Vec<Part>,
-    /// The address of the site's folder, as `public_url` in `Trunk.toml`.
+    /// The address of the site's folder, from `public_url` in `Trunk.toml`.
     pub(crate) public_url: String,
-    /// The tag that starts the program, as `pattern_script` in `Trunk.toml`.
+    /// The tag that starts the program, from `pattern_script` in `Trunk.toml`.
     pub(crate) script: String,
 }
 
@@ -23,7 +24,7 @@ enum Part {
     Asset(Asset),
 }
 
-/// What a tag with `data-trunk` stands for. Paths are relative to the repository.
+/// The asset of a tag with `data-trunk`. Paths are relative to the repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asset {
     /// `<base>`: the address of the site's folder.
@@ -43,9 +44,9 @@ pub(crate) enum Asset {
 pub(crate) struct Program {
     /// Its `Cargo.toml`.
     pub(crate) manifest: String,
-    /// The cargo profile that compiles it to run fast.
+    /// The cargo profile that optimises it for speed.
     pub(crate) fast: String,
-    /// The cargo profile that compiles it to be small.
+    /// The cargo profile that optimises it for size.
     pub(crate) small: String,
     /// Arguments of wasm-opt for the small one.
     pub(crate) wasm_opt: Vec<String>,
@@ -95,7 +96,7 @@ impl Description {
         program.context("index.html has no tag with rel=\"rust\"")
     }
 
-    /// Returns the page with each asset replaced by the text that `tag` makes for it.
+    /// Returns the page with each asset replaced by the text that `tag` returns for it.
     pub(crate) fn page(&self, mut tag: impl FnMut(&Asset) -> Result<String>) -> Result<String> {
         let mut page = String::new();
         for part in &self.parts {
@@ -108,7 +109,7 @@ impl Description {
     }
 }
 
-/// Reads a tag, given without its angle brackets.
+/// Parses a tag, given without its angle brackets.
 fn asset(tag: &str) -> Result<Asset> {
     let (name, rest) = tag.split_once(' ').context("it has no attributes")?;
     let mut attributes = attributes(rest)?;
@@ -171,7 +172,7 @@ fn attributes(mut text: &str) -> Result<Vec<(&str, &str)>> {
     }
 }
 
-/// Returns the value of the line `name = "value"` of a TOML file, whose quotes may also be single.
+/// Returns the value of the line `name = "value"` of a TOML file; the quotes may also be single.
 fn setting(toml: &str, name: &str) -> Result<String> {
     let value = toml.lines().find_map(|line| {
         let value = line.strip_prefix(name)?.trim_start().strip_prefix('=')?.trim();

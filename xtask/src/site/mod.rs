@@ -1,5 +1,5 @@
-//! Builds the site of the page without Trunk: cargo compiles the program, wasm-bindgen makes its JavaScript, and the
-//! other files are copied as `index.html` says.
+//! Builds the site of the page without Trunk: cargo compiles the program, wasm-bindgen makes its
+//! JavaScript, and the other files are copied as `index.html` describes.
 
 mod description;
 mod offline;
@@ -19,7 +19,7 @@ use crate::built::{files_under, hex};
 use crate::setup::{self, wasm};
 use crate::{project, shell};
 
-/// What a build of the site is for.
+/// The purpose of a build of the site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Goal {
     /// Quick to build and fast to run: for this machine.
@@ -74,18 +74,19 @@ pub(crate) fn build(goal: Goal) -> Result<PathBuf> {
 pub(crate) fn build_with_trunk() -> Result<PathBuf> {
     let mut env = setup::wasm_env()?;
     env.prepend_to_path(setup::tools::trunk()?)?;
-    // Trunk works offline: it would download tools that it does not find, and here they are all found.
+    // Trunk can work offline because all its tools are found; it would download missing ones.
     shell::run(env.command("cargo").args(["fetch", "--locked", "--target", wasm::TARGET]))?;
     let folder = project::target().join("page-trunk");
     let mut trunk = env.command("trunk");
-    // Trunk takes this variable for an option that wants `true` or `false`.
+    // Trunk takes this variable for an option that requires `true` or `false`.
     trunk.env_remove("NO_COLOR");
     trunk.args(["build", "--release", "--offline", "--skip-version-check", "--dist"]);
     shell::run(trunk.arg(&folder))?;
     Ok(folder)
 }
 
-/// Compiles the program with cargo, which does nothing when it is up to date, and returns the Wasm file.
+/// Compiles the program with cargo, which does nothing if it is up to date, and returns the Wasm
+/// file.
 fn compile(goal: Goal, description: &Description) -> Result<PathBuf> {
     let program = description.program()?;
     let profile = match goal {
@@ -107,14 +108,14 @@ fn name_of(manifest: &str) -> Result<String> {
     line.map(str::to_owned).with_context(|| format!("{manifest} names no package"))
 }
 
-/// The program after wasm-bindgen.
+/// The output of wasm-bindgen.
 struct Bound {
     name: String,
     script: Vec<u8>,
     wasm: Vec<u8>,
 }
 
-/// Runs wasm-bindgen, and wasm-opt if the site is to be small.
+/// Runs wasm-bindgen, and wasm-opt for the small site.
 fn bind(goal: Goal, program: &Path, description: &Description) -> Result<Bound> {
     let folder = project::target().join("bindgen");
     if folder.exists() {
@@ -203,8 +204,8 @@ fn last(path: &str) -> Result<&str> {
     }
 }
 
-/// Returns a number that changes with any input of a site: the compiled program, the description, the copied files, and
-/// this program.
+/// Returns a number that changes with any input of a site: the compiled program, the description,
+/// the copied files, and this program.
 fn fingerprint(program: &Path, description: &Description) -> Result<u64> {
     let root = project::root();
     let mut files = vec![program.to_owned(), root.join("index.html"), root.join("Trunk.toml")];

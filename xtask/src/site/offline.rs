@@ -1,4 +1,4 @@
-//! Names the files of a built site, and their hashes, in its service worker.
+//! Lists the files of a built site, with their hashes, in its service worker.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,8 @@ use crate::built::{files_under, hex, integrity};
 /// The service worker in the site.
 const WORKER: &str = "sw.js";
 
-/// Fills in the two constants of `sw.js`: the hash of each file of the site, and a version that changes with any of them.
+/// Fills in the two constants of `sw.js`: the hash of each file of the site, and a version that
+/// changes with any of them.
 pub(super) fn list(site: &Path) -> Result<()> {
     let mut files = String::new();
     let mut all = Sha256::new();
@@ -33,7 +34,7 @@ pub(super) fn list(site: &Path) -> Result<()> {
         .with_context(|| format!("writing {WORKER}"))
 }
 
-/// Returns the script with its two constants filled in, also when they were filled in before.
+/// Returns the script with its two constants filled in, even if they were filled in before.
 fn filled(script: &str, files: &str, version: &str) -> Result<String> {
     let mut out = String::new();
     let (mut skipping, mut found) = (false, 0);
