@@ -362,7 +362,7 @@ pub(crate) struct Manifest {
     pub(crate) durable: Durable,
 }
 
-/// How sure it is that what was written stays.
+/// When output files must be on the disk.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Durable {
     /// Waits until the output is on the disk, as is always done before a file is replaced

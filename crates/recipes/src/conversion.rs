@@ -89,7 +89,7 @@ pub struct ModelConversion {
 }
 
 impl ModelConversion {
-    /// Returns the keys of the output that are made of random numbers.
+    /// Returns the keys of the output that are filled with random numbers.
     pub fn random(&self) -> impl Iterator<Item = &str> {
         let makers = ["= normal(", "= uniform("];
         let made = self.moves.iter().filter(move |one| {

@@ -292,7 +292,7 @@ impl Optimizer {
         assembly.value(Value::Dict(Dict { entries, ..Dict::default() }))
     }
 
-    /// Returns the group of the parameters that a new parameter is made of.
+    /// Returns the group of the parameters that a new one was converted from.
     fn group_of(&self, key: &str, came: &IndexMap<String, IndexSet<String>>) -> Result<usize> {
         let from = came.get(key).into_iter().flatten();
         let groups: IndexSet<usize> =
@@ -383,7 +383,7 @@ fn is_same(one: &Tensor, other: &Tensor) -> bool {
     stored && one.shape == other.shape && one.layout == other.layout
 }
 
-/// Returns, for each final key, the initial keys that it is made of.
+/// Returns, for each final key, the initial keys that it was converted from.
 fn origins(steps: &[Vec<Move>]) -> IndexMap<String, IndexSet<String>> {
     let mut before: Option<IndexMap<String, IndexSet<String>>> = None;
     for step in steps {

@@ -100,7 +100,7 @@ pub(crate) struct Diff {
     pub(crate) common: Common,
 }
 
-/// How `diff --closer` tells what it found.
+/// Options for the output of `diff --closer`.
 #[derive(Debug, Args)]
 pub(crate) struct Closer {
     /// With --closer: how the bins of the histograms lie

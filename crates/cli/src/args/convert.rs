@@ -69,7 +69,7 @@ pub(crate) struct Merge {
     pub(crate) common: Common,
 }
 
-/// What is written, and how.
+/// Options for the output.
 #[derive(Debug, Args)]
 pub(crate) struct Writes {
     /// The format to write; else that of OUT's extension
@@ -135,7 +135,7 @@ impl Writes {
     }
 }
 
-/// What is taken, under which keys, and as what; applied in this order.
+/// Edits of the keys and values to write, applied in this order.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Edits, applied in this order")]
 pub(crate) struct Edits {

@@ -38,7 +38,7 @@ pub(crate) struct Ls {
     pub(crate) tree: bool,
 }
 
-/// What lists are sorted by.
+/// The property that a list is sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
     /// Bytes, largest first

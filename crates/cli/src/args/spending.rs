@@ -5,7 +5,7 @@ use statelens_checkpoint::Limits;
 
 use super::{Command, ModelCommand, Toolbox, ValuesCommand};
 
-/// Stands in the help of commands that open checkpoints, and in no other.
+/// Limits for commands that open checkpoints; only their help lists these options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Spending {

@@ -74,7 +74,7 @@ pub(crate) enum To {
     Txt,
 }
 
-/// How a link tells keys.
+/// The form of keys in a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LinkKeys {
     /// As they are

@@ -348,7 +348,7 @@ pub(crate) struct Runs {
     pub(crate) json: bool,
 }
 
-/// What tensors of a checkpoint are taken together.
+/// How the tensors of a checkpoint are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TimelineBy {
     /// Those of one top-level state: model, optimizer

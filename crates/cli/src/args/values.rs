@@ -243,7 +243,7 @@ pub(crate) struct Export {
     pub(crate) durable: Durable,
 }
 
-/// How bins lie.
+/// The spacing of bins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScaleArg {
     /// All of one width
@@ -261,7 +261,7 @@ impl From<ScaleArg> for Scale {
     }
 }
 
-/// What tensors are taken together.
+/// How tensors are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
     /// Those whose keys are the same up to the first number: model.layers.3
@@ -274,7 +274,7 @@ pub(crate) enum By {
     State,
 }
 
-/// What makes the answer no.
+/// The values that make a command fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FailOn {
     /// Any value that is NaN
@@ -287,7 +287,7 @@ pub(crate) enum FailOn {
     Constant,
 }
 
-/// A number of a tensor.
+/// A statistic of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(crate) enum StatisticsField {
@@ -353,7 +353,7 @@ impl StatisticsField {
     }
 }
 
-/// A comparison of a number of a tensor.
+/// A condition on a statistic of a tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Test {
     field: StatisticsField,

@@ -1,4 +1,4 @@
-//! `statelens convert`, and writing what other commands made.
+//! `statelens convert`, and writing the output of other commands.
 
 mod destination;
 mod forecast;

@@ -1,4 +1,4 @@
-//! `convert-model` between layouts of others than Cerebras, with custom recipes, and with
+//! `convert-model` between layouts other than those of Cerebras, with custom recipes, and with
 //! optimizers.
 
 use std::collections::BTreeMap;

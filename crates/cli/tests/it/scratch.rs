@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::common::{Folder, run};
 
-/// Rows and columns of a matrix of 70 MB: four times what is held in memory.
+/// Rows and columns of a matrix of 70 MB: four times the limit in memory.
 const SIDE: u64 = 4200;
 
 /// Writes a matrix in Fortran order that is zero except for the given elements.

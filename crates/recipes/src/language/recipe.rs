@@ -97,7 +97,7 @@ pub struct Let {
     pub value: Expression,
 }
 
-/// The parametrisation of muP that scales weights, which a standard model does not scale.
+/// The kind of muP scaling to fold into the weights, as a standard model needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorScaling {
     /// Decoders and BERT.

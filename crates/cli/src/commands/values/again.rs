@@ -62,7 +62,7 @@ impl<'a> ReadTwice<'a> {
         Ok(known)
     }
 
-    /// Returns what the user should look into.
+    /// Returns the findings.
     pub(super) fn findings(&self, checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Noticed> {
         findings(checkpoint, leaves, self)
     }

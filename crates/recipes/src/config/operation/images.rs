@@ -32,7 +32,7 @@ impl ImageOperation {
         match self {
             Self::Projector if site.from == Side::Left => {
                 layers(site.value)?;
-                // `PartsLayout` completes it later, when the sizes are known.
+                // Completed when the parts are joined, because the sizes are not known yet.
                 let section: Map =
                     [("image_model", Map::new().into()), ("hf_type", site.value.clone())]
                         .into_iter()
