@@ -222,7 +222,7 @@ fn layers_are_taken_together() {
 fn large_tensors_are_read_in_parts_by_all_workers() {
     let folder = Folder::new();
     let path = folder.file("large.safetensors");
-    // Several parts, so that values cross their boundaries.
+    // Large enough to be read in several parts.
     let count = (80 << 20) / 4;
     let mut values: Vec<f32> =
         (0..count).map(|at| ((at * 2_654_435_761_usize) % 1_000_003) as f32 / 1e3).collect();
