@@ -19,7 +19,7 @@ pub const BLOCK: u64 = 64 << 10;
 /// The most blocks per read, of a local file and of one on a server.
 const MOST: u64 = 16;
 const MOST_REMOTE: u64 = 32;
-/// Cache hits in the latest read that make the file count as densely read.
+/// The number of cache hits since the last read from which the file counts as densely read.
 const DENSE: u32 = 8;
 /// The first reads of a local file are smaller, just enough to recognise its format: of most files
 /// in a large folder nothing else is read.
@@ -148,7 +148,7 @@ impl Structure {
             let start = aligned(BLOCK);
             let gap = if self.remote { 0 } else { self.source.overhead() };
             let within = course.next..=course.next.saturating_add(gap);
-            // Where reads are cheap, a piece of which little was used is no reason to read more.
+            // Where reads are cheap, a sparsely used piece does not justify reading more.
             let dense = self.remote || gap > 0 || course.hits >= DENSE;
             let reads_on = dense && within.contains(&start);
             let run = if reads_on { course.run * 2 } else { 1 };

@@ -311,7 +311,7 @@ impl Builder {
         self.raw_attributes.set(id, Some(list));
     }
 
-    /// See [`Checkpoint::raw_attributes`].
+    /// Returns the raw attributes, see [`Checkpoint::raw_attributes`].
     pub fn raw_attributes(&self, id: ValueId) -> &[(Text, Text)] {
         self.raw_attributes.get(id)
     }

@@ -40,7 +40,7 @@ impl<T: AsRef<[u8]> + Clone> Recent<T> {
 }
 
 impl Interner {
-    /// As [`Text::decode`].
+    /// Like [`Text::decode`].
     pub fn decoded(&mut self, bytes: &[u8]) -> Text {
         // A text with escapes has other bytes than its input, so it can't be found by them.
         self.get(bytes, Text::from_surrogatepass)
@@ -49,7 +49,7 @@ impl Interner {
             .unwrap_or_else(|| Text::decode(bytes))
     }
 
-    /// As [`Text::from_surrogatepass`].
+    /// Like [`Text::from_surrogatepass`].
     pub fn text(&mut self, bytes: &[u8]) -> Result<Text, usize> {
         self.get(bytes, Text::from_surrogatepass)
     }

@@ -21,7 +21,7 @@ pub enum KeyPart {
 }
 
 impl KeyPart {
-    /// Returns the text that stands between the dots of a key.
+    /// Returns the text of the step in a flat key.
     pub fn text(&self) -> Text {
         match self {
             Self::Field(DictKey::Str(text)) | Self::Attribute(DictKey::Str(text)) => text.clone(),

@@ -78,7 +78,7 @@ impl Checkpoint {
         keys
     }
 
-    /// As [`Checkpoint::flat_keys`], with the name stored in the file where there is one.
+    /// Like [`Checkpoint::flat_keys`], with the name stored in the file where there is one.
     fn known_names(&self, wanted: &HashSet<ValueId>) -> HashMap<ValueId, Text> {
         let mut names = self.flat_keys(wanted);
         for (id, name) in &mut names {

@@ -101,8 +101,7 @@ impl DType {
                 if count.checked_mul(one.len() as u64)? + words.len() as u64 > MOST_WORDS {
                     return None;
                 }
-                // If there is nothing to reverse in one element, skip the loop, however many there
-                // are.
+                // Skips a loop over perhaps very many elements without anything to reverse.
                 let count = if one.is_empty() { 0 } else { count };
                 for index in 0..count {
                     let start = field.offset + index * size;

@@ -160,8 +160,8 @@ fn room_for<T>(chunks: &mut Vec<PieceChunk<T>>, more: usize) -> Result<&mut Vec<
     Ok(&mut chunks[last].items)
 }
 
-/// Counts `count` items of a chunk as unused and frees the chunk once all are. The last chunk is kept,
-/// since it may grow.
+/// Counts `count` items of a chunk as unused and frees the chunk once all are. The last chunk is
+/// kept, since it may grow.
 fn forget<T>(chunks: &mut [PieceChunk<T>], at: usize, count: usize) {
     let is_last = at + 1 >= chunks.len();
     if let Some(chunk) = chunks.get_mut(at) {

@@ -218,7 +218,7 @@ fn size_of<'a>(segments: impl Iterator<Item = &'a Segment>, source: &Checkpoint)
     Ok(if exact { Size::Exact(total) } else { Size::AtMost(total) })
 }
 
-/// The size assumed for a `Late` segment of unknown length, which is an index of what was written.
+/// The size assumed for a `Late` segment of unknown length, which is an index of the written data.
 /// The data that it indexes has a proper bound.
 const INDEX_BOUND: u64 = 1 << 20;
 

@@ -67,8 +67,8 @@ impl FileSet {
         self.push_file(File { name: name.into(), source, structure })
     }
 
-    /// As [`FileSet::push`], for a file on a server, where each read is a request. Weights are read
-    /// from `streamed`, if given, which may fetch more than requested.
+    /// Like [`FileSet::push`], for a file on a server, where each read is a request. Weights are
+    /// read from `streamed`, if given, which may fetch more than requested.
     pub fn push_remote(
         &mut self,
         name: impl Into<String>,

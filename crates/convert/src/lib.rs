@@ -60,8 +60,8 @@ pub fn plan(
     plan_edited(Arc::new(edited), &changes, target, name)
 }
 
-/// As [`plan`], for a checkpoint that was edited with [`Edit::apply_and_preview`], and the changes
-/// from there.
+/// Like [`plan`], for a checkpoint that was edited with [`Edit::apply_and_preview`], and the
+/// changes from there.
 pub fn plan_edited(
     edited: Arc<Checkpoint>,
     changes: &[Change],

@@ -23,7 +23,7 @@ pub fn read_as_rule(text: &str) -> Result<CastRule> {
 /// matching rule counts. `None` if all arrays have a dtype.
 ///
 /// # Errors
-/// There are such arrays, and a rule matches none of its size.
+/// There are such arrays, and a rule matches no array of its size.
 pub fn read_as(rules: &[CastRule], checkpoint: &Checkpoint) -> Result<Option<Checkpoint>> {
     if !checkpoint.tensors().iter().any(|tensor| is_untyped(&tensor.dtype)) {
         return Ok(None);

@@ -52,8 +52,8 @@ pub fn run_blocking(
 pub type Divide<'a> =
     dyn Fn(&mut Run, Parcels, &mut dyn Sink, &mut dyn Progress) -> Result<()> + 'a;
 
-/// As [`run_blocking`]; the parcels of large tensors come from `divide`, which may process several
-/// at once.
+/// Like [`run_blocking`]; the parcels of large tensors come from `divide`, which may process
+/// several at once.
 pub fn run_divided(
     plan: Plan,
     sink: &mut dyn Sink,

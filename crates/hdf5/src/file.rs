@@ -147,7 +147,7 @@ impl Hdf5File {
         Self::open_at(files, id, 0, limits)
     }
 
-    /// As [`Hdf5File::open`], for a container that begins at byte `start` of a file: a stored
+    /// Like [`Hdf5File::open`], for a container that begins at byte `start` of a file: a stored
     /// member of an archive.
     pub fn open_at(files: &FileSet, id: FileId, start: u64, limits: &Limits) -> Result<Self> {
         let inner = files.structure(id)?;

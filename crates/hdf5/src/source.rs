@@ -36,7 +36,7 @@ impl Source {
         self.read_range(address, len).map_err(from_reader)
     }
 
-    /// As [`Source::bytes`], for bytes that are kept: they don't hold a reference to the larger
+    /// Like [`Source::bytes`], for bytes that are kept: they don't hold a reference to the larger
     /// cached piece.
     pub(crate) fn bytes_apart(&self, address: u64, len: u64) -> Result<StorageBuffer> {
         let bytes = self.bytes(address, len)?;
@@ -54,7 +54,8 @@ impl Source {
         }
     }
 
-    /// As [`Source::check`], for a structure that is read only in part; records its end as reached.
+    /// Like [`Source::check`], for a structure that is read only in part; records its end as
+    /// reached.
     pub(crate) fn room(&self, address: u64, len: u64) -> Result<()> {
         self.check(address, len)?;
         self.reach(address.saturating_add(len));

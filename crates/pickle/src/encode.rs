@@ -110,7 +110,7 @@ impl Encoder {
         self.named(&global.module, &global.name)
     }
 
-    /// As [`Encoder::global`], from two strings.
+    /// Like [`Encoder::global`], from two strings.
     pub fn named(&mut self, module: &str, name: &str) -> Result<()> {
         if module.contains('\n') || name.contains('\n') {
             return Err(Error::refused("a class whose name holds a line break can't be pickled"));
@@ -303,7 +303,7 @@ impl Encoder {
         self.out.push(op::FROZENSET);
     }
 
-    /// As [`Encoder::memoize`], in one byte. *Protocol 4.*
+    /// Like [`Encoder::memoize`], in one byte. *Protocol 4.*
     pub fn memoize_next(&mut self) -> MemoId {
         self.out.push(op::MEMOIZE);
         self.memo += 1;

@@ -39,7 +39,8 @@ pub(crate) fn string(line: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// `UNICODE`: Latin-1 with `\uXXXX` and `\UXXXXXXXX`, Python's `raw-unicode-escape`.
+/// Decodes the operand of `UNICODE`: Latin-1 with `\uXXXX` and `\UXXXXXXXX`, Python's
+/// `raw-unicode-escape`.
 pub(crate) fn unicode(line: &[u8]) -> Result<Text> {
     let mut points = Vec::with_capacity(line.len());
     let mut rest = line;
@@ -47,7 +48,7 @@ pub(crate) fn unicode(line: &[u8]) -> Result<Text> {
         let digits = match tail {
             [b'u', ..] if *first == b'\\' => 4,
             [b'U', ..] if *first == b'\\' => 8,
-            // The byte behind a backslash begins no escape itself.
+            // The byte after a backslash does not start an escape itself.
             [second, after @ ..] if *first == b'\\' => {
                 points.extend([u32::from(*first), u32::from(*second)]);
                 rest = after;
@@ -73,7 +74,7 @@ fn hex(digits: &[u8]) -> Result<u32> {
     })
 }
 
-/// One to three octal digits: the byte and how many there were.
+/// Parses one to three octal digits; returns the byte and the number of digits.
 fn octal(digits: &[u8]) -> (u8, usize) {
     let len = digits.iter().take(3).take_while(|digit| matches!(digit, b'0'..=b'7')).count();
     let value = digits[..len].iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0'));

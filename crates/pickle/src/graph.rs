@@ -77,11 +77,11 @@ pub struct Call {
 /// The result of a call, with later changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BuiltObject<'a> {
-    /// As [`Call::form`].
+    /// The same as [`Call::form`].
     pub form: Form,
-    /// As [`Call::callable`].
+    /// The same as [`Call::callable`].
     pub callable: NodeId,
-    /// As [`Call::args`].
+    /// The same as [`Call::args`].
     pub args: NodeId,
     /// Accessible through `Deref`.
     more: &'a More,

@@ -105,9 +105,9 @@ struct Machine<'a> {
     buffers: u32,
     /// The end of the last frame that lies within the bytes.
     frame_end: usize,
-    /// As [`Broken::cut_name`].
+    /// The same as [`Broken::cut_name`].
     cut_name: Option<Global>,
-    /// As [`Broken::unset_memo`].
+    /// The same as [`Broken::unset_memo`].
     unset_memo: bool,
     /// Whether to continue after `STOP`.
     joined: bool,
@@ -293,7 +293,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Records the end of a frame. A frame tells loaders how far to read ahead, and only matters if
+    /// Records the end of a frame. A frame lets loaders read ahead, and only matters if
     /// an opcode, another frame or the end of the pickle does not fit in it. A frame that claims
     /// more bytes than there are is also recorded: the unpickler in C refuses it, the one in Python
     /// reads what there is.

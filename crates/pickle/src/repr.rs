@@ -485,7 +485,7 @@ fn char_repr(c: char, quote: char, out: &mut String) {
     }
 }
 
-/// As `str.isprintable`, for characters that occur: spaces, format and private characters are not
+/// Like `str.isprintable`, for characters that occur: spaces, format and private characters are not
 /// printable.
 fn is_printable(c: char) -> bool {
     !c.is_whitespace()

@@ -163,7 +163,8 @@ fn nibbles(block: &[u8], scales: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// As [`nibbles`], with the fifth bits of all 32 numbers in four bytes before them, centred on 16.
+/// Like [`nibbles`], with the fifth bits of all 32 numbers in four bytes before them, centred on
+/// 16.
 fn five_bits(block: &[u8], scales: usize, out: &mut Vec<u8>) {
     let scale = half(block, 0);
     let (high, bytes) = block[2 * scales..].split_at(4);

@@ -20,7 +20,7 @@ pub fn drain(
     drain_range(files, tensor, 0..numel, buffer_size, progress, out)
 }
 
-/// As [`drain`], for the elements `range`, counted in C order. Progress covers the range.
+/// Like [`drain`], for the elements `range`, counted in C order. Progress covers the range.
 pub fn drain_range(
     files: &FileSet,
     tensor: &Tensor,

@@ -1,4 +1,5 @@
-//! Decompresses a storage piece by piece: deflate, bzip2 and LZMA, the methods of Python's `zipfile`.
+//! Decompresses a storage piece by piece: deflate, bzip2 and LZMA, the methods of Python's
+//! `zipfile`.
 
 use std::io::Read;
 use std::ops::Range;

@@ -89,7 +89,7 @@ pub enum Content {
 pub struct PlannedSegments {
     /// Parts of the file.
     pub segments: Vec<Segment>,
-    /// As [`statelens_checkpoint::PlannedFile::head_last`].
+    /// The same as [`statelens_checkpoint::PlannedFile::head_last`].
     pub head_last: bool,
 }
 

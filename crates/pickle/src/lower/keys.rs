@@ -35,7 +35,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// As [`Lowering::entries`], for keys that may occur twice.
+    /// Like [`Lowering::entries`], for keys that may occur twice.
     fn distinct(&self, entries: &[(NodeId, NodeId)]) -> (Entries, Vec<NodeId>) {
         let mut keys: Entries = Vec::with_capacity(entries.len());
         let mut values = Vec::with_capacity(entries.len());

@@ -51,7 +51,7 @@ impl Pickle {
         self.lower_node(self.root(), builder, storages)
     }
 
-    /// As [`Pickle::lower`], for a part of the pickle.
+    /// Like [`Pickle::lower`], for a part of the pickle.
     pub fn lower_node(
         &self,
         root: NodeId,
@@ -67,7 +67,7 @@ impl Pickle {
         Ok(state.lowered(root))
     }
 
-    /// As [`Pickle::lower`], reporting tensors as they are found. Frees the objects of the pickle
+    /// Like [`Pickle::lower`], reporting tensors as they are found. Frees the objects of the pickle
     /// on the way: afterwards only its metadata may be used.
     pub fn lower_all(
         &mut self,
@@ -291,7 +291,7 @@ impl Lowering<'_> {
         text.filter(|_| self.afford(cost))
     }
 
-    /// Lowers one more part; `false` if there was none left.
+    /// Lowers one more part; `false` if no part was left.
     fn step(&mut self) -> Result<bool> {
         let Some(frame) = self.state.stack.last() else {
             let Some((value, node)) = self.state.attributes.pop() else { return Ok(false) };

@@ -27,7 +27,7 @@ impl Memo {
         counted.or_else(|| self.others.get(&index)).copied()
     }
 
-    /// As [`Memo::get`], for an index that was spelled as text.
+    /// Like [`Memo::get`], for an index that was spelled as text.
     pub(super) fn get_int(&self, index: &Int) -> Option<NodeId> {
         match index.to_u64() {
             Some(index) => self.get(index),
@@ -50,7 +50,7 @@ impl Memo {
         Ok(())
     }
 
-    /// As [`Memo::set`], for an index that was spelled as text.
+    /// Like [`Memo::set`], for an index that was spelled as text.
     pub(super) fn set_int(&mut self, index: Int, id: NodeId) -> Result<()> {
         match index.to_u64() {
             Some(index) => self.set(index, id),

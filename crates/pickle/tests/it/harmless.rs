@@ -27,12 +27,12 @@ fn pickle(parts: &str) -> Vec<u8> {
     bytes
 }
 
-/// `numpy.dtype(text, False, True)`.
+/// Returns the opcodes of `numpy.dtype(text, False, True)`.
 fn dtype(text: &str) -> String {
     format!("cnumpy\ndtype\n(«{text}»\u{89}\u{88}tR")
 }
 
-/// An empty array and its state: shape, dtype and data.
+/// Returns the opcodes of an array with this state: shape, dtype and data.
 fn array(shape: &str, dtype: &str, data: &str) -> String {
     let empty = "cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\nt«b»tR";
     format!("{empty}(I1\n({shape}t{dtype}\u{89}{data}tb")

@@ -3,7 +3,7 @@
 use super::chunks::chunked;
 use super::*;
 
-/// One tensor of each layout, and of each transformation.
+/// Returns one tensor for each layout and for each transformation.
 fn samples() -> Vec<(FileSet, Tensor)> {
     let plain = bytes(2 * 3 * 4);
     let packed = deflate(&plain);

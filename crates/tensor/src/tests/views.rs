@@ -84,7 +84,7 @@ fn views_with_any_strides() {
 
 #[test]
 fn what_lies_far_apart_is_not_read() {
-    // Three columns of a table with rows of 240 kB, backwards; the view is repeated twice.
+    // Three columns of every other row, backwards, of a table with rows of 240 kB; all of it twice.
     let storage = bytes(10 * 240_000);
     let files = file(storage.clone());
     let view = Strided {
