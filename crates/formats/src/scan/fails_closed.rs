@@ -1,4 +1,4 @@
-//! What can't be examined ends a scan with exit status 1.
+//! Data that can't be examined must end a scan with exit status 1.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn worst(name: &str, bytes: Vec<u8>) -> Option<Grade> {
     findings.into_iter().map(|finding| finding.grade).max()
 }
 
-/// The rest of a pickle that calls `os.system`, as no marker tells.
+/// The rest of a pickle that calls `os.system`, without any marker.
 const CALL: &[u8] = b"0Vos\nVsystem\n\x93(Vid\ntR.";
 
 /// Files that CPython loads further than scanners do. See the README of the fixtures.
@@ -36,7 +36,7 @@ fn pickles_that_are_hard_to_read_are_found_in_every_container() {
     assert_eq!(seen, 12);
 }
 
-/// Opcodes before [`CALL`], each of which a CPython between 3.8 and 3.14 runs.
+/// Opcodes to put before [`CALL`]. Each is accepted by a CPython between 3.8 and 3.14.
 fn odd_starts() -> Vec<(&'static str, Vec<u8>)> {
     let starts: [(&str, &[u8]); 40] = [
         ("INT in hexadecimal", b"I0x0\n"),
@@ -109,8 +109,8 @@ fn whatever_cpython_runs_before_a_call_is_read_or_told() {
     assert_eq!(silent, Vec::<String>::new());
 }
 
-/// The unpickler in C drops what it has read ahead where a frame ends within an opcode, if it reads
-/// from a file; a loader begins the next pickle where the last frame ends.
+/// If a frame ends within an opcode, the C unpickler drops its read-ahead when it reads from a
+/// file. A loader begins the next pickle where the last frame ends.
 #[test]
 fn frames_that_loaders_read_differently_are_told() {
     let frame = |len: u64| [&b"\x95"[..], &len.to_le_bytes()].concat();
@@ -125,7 +125,7 @@ fn frames_that_loaders_read_differently_are_told() {
     }
 }
 
-/// The unpickler in Python drops the last byte of a file that ends within a line.
+/// The Python unpickler drops the last byte of a file that ends within a line.
 #[test]
 fn a_name_at_the_end_of_a_file_is_called_without_its_line_feed() {
     for bytes in
@@ -136,24 +136,24 @@ fn a_name_at_the_end_of_a_file_is_called_without_its_line_feed() {
     }
 }
 
-/// One `Unpickler` keeps its memo when it loads again.
+/// An `Unpickler` keeps its memo when it loads again.
 #[test]
 fn a_pickle_that_uses_the_memo_of_the_one_before_is_run_with_it() {
     let first = b"Vos\np0\n0Vsystem\np1\n.".to_vec();
     let second = b"h\x00h\x01\x93(Vid\ntR.";
     assert_eq!(worst("x.bin", [&first, &second[..]].concat()), Some(Grade::Danger));
-    // The number of elements of a storage, by chance.
+    // The number of elements of a storage, which by chance looks like a memo reference.
     let stream = [b"\x80\x02N.", &b"h\0\0\0\0\0\0\0"[..], &[0; 416]].concat();
     assert_eq!(worst("x.bin", stream), None);
 }
 
-/// joblib reads an array behind the frame that its wrapper is in; what is left of the frame is run.
+/// joblib reads an array after the frame of its wrapper, and the rest of the frame is run.
 #[test]
 fn opcodes_between_an_array_of_joblib_and_the_end_of_its_frame_are_told() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/joblib");
     let bytes = std::fs::read(folder.join("plain.joblib")).unwrap();
     assert!(worst("m.joblib", bytes.clone()) <= Some(Grade::Note));
-    // The first frame goes on for one more byte, and for as long as a call takes.
+    // The first frame is one byte longer, and longer by the length of a call.
     for more in [1, 40] {
         let mut longer = bytes.clone();
         let frame = longer.iter().position(|byte| *byte == 0x95).unwrap() + 1;
@@ -163,7 +163,7 @@ fn opcodes_between_an_array_of_joblib_and_the_end_of_its_frame_are_told() {
     }
 }
 
-/// Two lines of a text behind a `c` are an import, and no reason to fear the text.
+/// Two lines of text after a `c` are an import, but such a text is harmless.
 #[test]
 fn a_text_that_begins_like_a_pickle_is_a_warning() {
     for text in ["car\nbus\nbicycle\n", "cat\ndog\nzebra", "conda\npip\nuv\n"] {
@@ -175,15 +175,15 @@ fn a_text_that_begins_like_a_pickle_is_a_warning() {
     }
 }
 
-/// Small limits, so that small files meet them.
+/// Low limits, which small files can reach.
 fn small_limits() -> Limits {
     let mut limits = Limits::default();
     (limits.values, limits.structure, limits.string, limits.members) = (1_000, 64 << 10, 1_000, 2);
     limits
 }
 
-/// A limit or a reader that stops before the end, the source file, what its check says, and a file
-/// that meets it. All files call nothing as far as they are examined.
+/// For each limit or error that stops a reader early: the source file, the text of the check, and a
+/// file that triggers it. None of the files calls anything in the part that is examined.
 fn what_stops() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let (machine, numbers) = ("pickle/src/machine.rs", "pickle/src/machine/numbers.rs");
     let (pickles, torch) =
@@ -201,7 +201,7 @@ fn what_stops() -> Vec<(&'static str, &'static str, Vec<u8>)> {
             [b"]".to_vec(), row.repeat(6)].concat()
         }),
         (machine, "bytes of all names in a pickle", {
-            // Longer than a string may be, so that only the default limits let it pass.
+            // Longer than the string limit, so it passes only with default limits.
             let name = [&b"X\0\0\x10\0"[..], &vec![b'a'; 1 << 20], b"\x94"].concat();
             [name, b"h\0h\0\x930".repeat(20)].concat()
         }),
@@ -256,10 +256,10 @@ fn every_limit_and_every_reader_that_stops_is_a_finding() {
     assert_eq!(silent, Vec::<String>::new());
 }
 
-/// Who adds a place where a scan stops adds a file above that meets it.
+/// Ensures that for every place where a scan stops there is a file above that triggers it.
 #[test]
 fn every_place_where_a_scan_stops_has_a_file_that_meets_it() {
-    // Of those in `pickle`, the limit of a tuple's length is above what fits into memory.
+    // In `pickle`, the limit of a tuple's length exceeds what fits into memory.
     let met_above = [
         ("pickle/src/graph.rs", 1),
         ("pickle/src/machine.rs", 6),
@@ -268,7 +268,8 @@ fn every_place_where_a_scan_stops_has_a_file_that_meets_it() {
         ("formats/src/scan/search/pickles.rs", 2),
         ("formats/src/scan/search/torch.rs", 2),
     ];
-    // Some of these are met above, the rest by the files of `attacks3` and by `container_fuzz.py`.
+    // Some of these are triggered above, the others by the files of `attacks3` and by
+    // `container_fuzz.py`.
     let met_elsewhere = [
         ("formats/src/scan/search.rs", 7),
         ("formats/src/scan/search/hdf5.rs", 4),

@@ -1,4 +1,4 @@
-//! The findings of a scan, each once, and the regions that are still to be examined.
+//! The findings of a scan, without duplicates, and the regions that are still to be examined.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -8,10 +8,10 @@ use statelens_checkpoint::{Error, Finding, Grade, Result};
 
 use super::fatal;
 
-/// The most findings that are listed one by one.
+/// The maximum number of findings that are listed individually.
 const MOST: usize = 1_000;
 
-/// Findings, each once.
+/// Findings without duplicates.
 #[derive(Default)]
 pub(super) struct FindingSet(Rc<RefCell<Inner>>);
 
@@ -24,12 +24,12 @@ struct Inner {
 }
 
 impl FindingSet {
-    /// Adds a finding, unless the same was added before.
+    /// Adds a finding, unless it was already added.
     pub(super) fn add(&self, finding: Finding) {
         self.0.borrow_mut().add(finding);
     }
 
-    /// Opens a region that a loader would read: see [`Region`]. `what` names it in the finding.
+    /// Opens a region that a loader would read; see [`Region`]. The finding calls it `what`.
     pub(super) fn region(&self, what: &str, place: String) -> Region {
         let unread =
             Finding::new(Grade::UnknownCode, format!("Statelens could not examine {what}"))
@@ -44,7 +44,7 @@ impl FindingSet {
         self.0.borrow().findings.iter().any(|finding| finding.grade > Grade::Note)
     }
 
-    /// All findings.
+    /// Returns all findings.
     pub(super) fn finish(self) -> Vec<Finding> {
         let mut inner = self.0.take();
         if let Some(grade) = inner.worst_of_more {
@@ -57,7 +57,7 @@ impl FindingSet {
 
 impl Inner {
     fn add(&mut self, finding: Finding) {
-        // A call that is made in two ways, or with other arguments, is the same name twice.
+        // Calls of the same name are one finding, even if they differ in form or arguments.
         let what = if finding.call.is_some() { String::new() } else { finding.detail.clone() };
         if !self.known.insert((finding.grade, finding.title.clone(), what)) {
             return;
@@ -73,24 +73,24 @@ impl Inner {
 
 /// A region that a loader would read.
 ///
-/// Every reader of `scan` opens one before it reads, and closes it with [`Region::done`] once it
-/// has examined every byte that the loader would act on. A region that is dropped in any other way
-/// (a limit, an error, an early return) becomes a finding that it was not examined, and the scan
+/// Every reader in `scan` opens a region before it reads, and closes it with [`Region::done`] once
+/// it has examined every byte that the loader would act on. If a region is dropped in any other way
+/// (a limit, an error, an early return), this adds a finding that it was not examined, and the scan
 /// ends with exit status 1.
 #[must_use = "a region that is dropped is a finding"]
 pub(super) struct Region {
     set: Rc<RefCell<Inner>>,
-    /// The finding, until the region is closed.
+    /// The finding to add, until the region is closed.
     unread: Option<Finding>,
 }
 
 impl Region {
-    /// Closes the region: it was examined to its end, or no loader reads it.
+    /// Closes the region: it was fully examined, or no loader reads it.
     pub(super) fn done(mut self) {
         self.unread = None;
     }
 
-    /// Leaves the region unread, for a reason in words.
+    /// Leaves the region unread, for the reason `why`.
     pub(super) fn unread(mut self, why: &str) {
         self.unread = self.unread.take().map(|finding| finding.detail(why));
     }

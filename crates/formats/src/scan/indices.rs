@@ -1,6 +1,7 @@
-//! The indices of sparse tensors and the offsets of nested ones. Releases of torch check them seldom: 2.15 those of
-//! sparse tensors where it loads weights alone (`_validate_loaded_sparse_tensors`), 2.4 no offsets. A loader
-//! that does not check them reads and writes outside of the tensor.
+//! Checks the indices of sparse tensors and the offsets of nested ones. Releases of torch rarely
+//! check them: 2.15 checks sparse tensors on weights-only loads
+//! (`_validate_loaded_sparse_tensors`), 2.4 no offsets. A loader without these checks reads and
+//! writes outside of the tensor.
 
 use statelens_checkpoint::{
     Checkpoint, DType, Dict, DictClass, DictKey, FileSet, Finding, Grade, Result, Sparse, Tensor,
@@ -9,11 +10,11 @@ use statelens_checkpoint::{
 
 use super::fatal;
 
-/// Indices that are read at once.
+/// Number of indices read at once.
 const PIECE: u64 = 1 << 16;
 
-/// Checks all sparse and nested tensors of a checkpoint. `expected` is how many of them the pickles of
-/// the file make.
+/// Checks all sparse and nested tensors of a checkpoint. `expected` is their number according to
+/// the pickles in the file.
 pub(super) fn check(
     checkpoint: &Checkpoint,
     files: &FileSet,
@@ -53,7 +54,7 @@ pub(super) fn check(
     Ok((checked < expected).then(unchecked))
 }
 
-/// The finding for indices that could not be read.
+/// Returns the finding for indices that could not be read.
 pub(super) fn unchecked() -> Finding {
     Finding::new(
         Grade::UnknownCode,
@@ -78,7 +79,7 @@ struct Reader<'a> {
     files: &'a FileSet,
 }
 
-/// `None`: the tensor is not consistent.
+/// `None` if the tensor is inconsistent.
 type Sound = Result<Option<()>>;
 
 impl Reader<'_> {
@@ -94,7 +95,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Indices of shape `[dimensions, count]`, each inside the shape; values of shape `[count, …]`.
+    /// Checks a COO tensor: indices of shape `[dimensions, count]`, each inside the shape; values
+    /// of shape `[count, …]`.
     fn coordinates(&self, sparse: &Sparse, indices: &Tensor, values: &Tensor) -> Sound {
         let [dims, count] = indices.shape[..] else { return Ok(None) };
         let Some((sizes, dense)) = sparse.shape.split_at_checked(dims as usize) else {
@@ -111,8 +113,9 @@ impl Reader<'_> {
         })
     }
 
-    /// Compressed indices of shape `[…, rows + 1]` from 0 to `count` that do not fall, plain ones of shape
-    /// `[…, count]` below the number of columns, values of shape `[…, count, …]`. Blocks count as one.
+    /// Checks a compressed tensor: compressed indices of shape `[…, rows + 1]` that ascend from 0
+    /// to `count`, plain indices of shape `[…, count]` below the number of columns, values of shape
+    /// `[…, count, …]`. A block counts as one value.
     fn compressed(&self, layout: &str, shape: &[u64], parts: [&Tensor; 3]) -> Sound {
         let [compressed, plain, values] = parts;
         let Some(batch) = plain.shape.len().checked_sub(1) else { return Ok(None) };
@@ -162,8 +165,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Sizes and strides of shape `[count, dimensions]` and offsets of shape `[count]`, each view inside
-    /// the buffer.
+    /// Checks a nested tensor: sizes and strides of shape `[count, dimensions]` and offsets of
+    /// shape `[count]`, with each view inside the buffer.
     fn nested(&self, buffer: &Tensor, parts: [&Tensor; 3]) -> Sound {
         let [sizes, strides, offsets] = parts;
         let ([room], [count]) = (&buffer.shape[..], &offsets.shape[..]) else { return Ok(None) };
@@ -204,7 +207,7 @@ impl Reader<'_> {
         Ok(offsets.iter().enumerate().try_for_each(inside))
     }
 
-    /// Calls `each` with the numbers of a tensor in C order, until it refuses one.
+    /// Calls `each` with the integers of a tensor in C order, until it returns false.
     fn each(&self, tensor: &Tensor, each: &mut dyn FnMut(i64) -> bool) -> Sound {
         let width = match tensor.dtype {
             DType::I64 => 8,

@@ -1,7 +1,7 @@
-//! What a file would do to whoever loads it.
+//! Scans files for code that runs when they are loaded.
 //!
-//! [`scan`] asks what opening the file notices, and searches it for every pickle that any loader
-//! would run, and for other code that loading runs: see [`search`] for how.
+//! [`scan`] collects the findings of opening the file, and searches it for every pickle that any
+//! loader would run, and for other code that runs on loading: see [`search`] for the method.
 
 #[cfg(test)]
 mod fails_closed;
@@ -25,14 +25,15 @@ use statelens_pickle::ScanOptions;
 use self::search::Search;
 use crate::{Probe, Score, dcp, open_one, paths, sets, stray};
 
-/// What a file would do to whoever loads it with the usual libraries: a finding for every name
-/// that a pickle in it calls and that is not known to be harmless, for other code that it brings
-/// along, for what breaks off, for what could not be looked into, and for what opening it notices.
+/// Reports what loading a file with the usual libraries would do. There is a finding for every name
+/// that a pickle in it calls and that is not known to be harmless, for other code in it, for data
+/// that is truncated or invalid, for everything that could not be examined, and for what opening it
+/// reports.
 ///
-/// Every place where a loader would unpickle is looked at, whatever else the file is, and all bytes
-/// are gone through for more. Of a set of shards, each is looked at. Names that `options` allow are
-/// no findings. If nothing is worse than [`Grade::Warning`], everything was looked at and nothing
-/// was found. Fails if the file can't be read, or the user stops it.
+/// Every place where a loader would unpickle is examined, regardless of the format, and all bytes
+/// are searched for more. In a set of shards, each one is examined. Names that `options` allow are
+/// not findings. If nothing is worse than [`Grade::Warning`], everything was examined and nothing
+/// was found. Fails if the file can't be read, or the user cancels.
 pub fn scan(
     files: FileSet,
     limits: &Limits,
@@ -53,7 +54,7 @@ pub fn scan(
             }
         }
         Ok(None) => one(&mut search, "", &files, true)?,
-        // An index that can't be read; it may be something else besides.
+        // An index that can't be read; the file may be of another format as well.
         Err(error) => {
             fatal(&error)?;
             search.tell_error("", &error);
@@ -63,7 +64,8 @@ pub fn scan(
     Ok(search.findings.finish())
 }
 
-/// As [`scan`], for one file of many that are all scanned: the others of its set are not looked at.
+/// Like [`scan`], for one of many files that are all scanned: the other files of its set are not
+/// examined.
 pub fn scan_file(
     files: FileSet,
     limits: &Limits,
@@ -76,14 +78,14 @@ pub fn scan_file(
     Ok(search.findings.finish())
 }
 
-/// Looks at one checkpoint. `label` tells it from others of its set.
+/// Scans one checkpoint. `label` distinguishes it from others in its set.
 fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> Result<()> {
     let main = files.main()?;
     let probe = Probe::new(files)?;
     let best = crate::best(&probe);
     let score = best.map_or(Score::No, |(score, _)| score);
-    // What opening a pickle would notice is found by the search, and more; opening also costs
-    // the most there.
+    // The search finds everything that opening a pickle would report, and more. Opening is also
+    // most expensive for pickles.
     let mut opened = false;
     if best.is_some_and(|(_, format)| !format.searched) {
         match open_one(files.clone(), search.limits, &mut search.quiet()) {
@@ -130,8 +132,8 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
     Ok(())
 }
 
-/// The parts of the files of a distributed checkpoint that torch loads by themselves, as the metadata
-/// says, if a file is of such a checkpoint.
+/// Returns the parts of a distributed checkpoint's files that torch loads individually, according
+/// to the metadata. Empty for other files.
 fn slices(probe: &Probe<'_>, limits: &Limits) -> Vec<Span> {
     match is_rank(probe.name()) || dcp::detect::score(probe) != Score::No {
         true => dcp::read::places(probe.files(), limits).unwrap_or_default(),
@@ -139,8 +141,8 @@ fn slices(probe: &Probe<'_>, limits: &Limits) -> Vec<Span> {
     }
 }
 
-/// The files of the ranks of a distributed checkpoint: those that its metadata names, and any other
-/// of the folder.
+/// Returns the rank files of a distributed checkpoint: those in its metadata, and any other in the
+/// folder.
 fn ranks(probe: &Probe<'_>, slices: &[Span]) -> BTreeSet<FileId> {
     let files = probe.files();
     if dcp::detect::score(probe) == Score::No {
@@ -161,12 +163,12 @@ fn is_rank(name: &str) -> bool {
     name.ends_with(".distcp")
 }
 
-/// The name of the metadata beside the file of a rank.
+/// Returns the name of the metadata next to a rank file.
 fn dcp_metadata(name: &str) -> String {
     format!("{}.metadata", paths::folder(name))
 }
 
-/// What is said of the file of a rank whose metadata was not given.
+/// Returns the finding for a rank file whose metadata is not in the set.
 fn alone() -> Finding {
     Finding::new(Grade::UnknownCode, "Statelens could not look into all of this file")
         .detail(
@@ -176,7 +178,7 @@ fn alone() -> Finding {
         .advice("Scan the folder, or `.metadata` together with its `.distcp` files.")
 }
 
-/// Says of a file that it is not a checkpoint.
+/// Reports that a file is not a checkpoint.
 fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
     let what = stray::explain(probe);
     let found = search.findings.is_suspicious();
@@ -190,13 +192,13 @@ fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
     search.tell_opened(label, vec![finding]);
 }
 
-/// Whether there was no memory for it.
+/// Whether the error is a lack of memory.
 fn lacks_memory(error: &statelens_checkpoint::Error) -> bool {
     error.code() == room::CODE
 }
 
-/// Errors that end a scan: the file can't be read, the user stops it, or there is no memory for it. What
-/// wasn't looked at must not pass for harmless.
+/// Returns errors that end a scan: the file can't be read, the user cancelled, or there is not
+/// enough memory. Data that was not examined must not pass for harmless.
 fn fatal(error: &statelens_checkpoint::Error) -> Result<()> {
     match error.kind() {
         ErrorKind::Io | ErrorKind::Cancelled => Err(error.clone()),

@@ -1,4 +1,4 @@
-//! Compressed bytes, unpacked within bounds.
+//! Decompression within limits.
 
 mod xz;
 mod zstd;
@@ -14,27 +14,27 @@ use statelens_checkpoint::{Error, ReadAt, Result, room};
 use super::lacks_memory;
 use super::section::{Section, SectionStream, exactly, some};
 
-/// How bytes are compressed.
+/// A compression format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Packing {
     Deflate,
     Gzip,
     Zlib,
-    /// What joblib wrote before 0.10: a length in hexadecimal digits before a stream of zlib.
+    /// The format of joblib before 0.10: a length in hexadecimal digits before a zlib stream.
     OldJoblib,
     Bzip2,
     Xz,
-    /// LZMA with a header of its own (`lzma.FORMAT_ALONE`).
+    /// LZMA with its own header (`lzma.FORMAT_ALONE`).
     Lzma,
-    /// LZMA as zip archives have it: another header, and no length.
+    /// LZMA as in zip archives: with a different header and without a length.
     ZipLzma,
     Zstd,
-    /// A format that is recognized and not unpacked.
+    /// A format that is recognised but not decompressed.
     Other(&'static str),
 }
 
 impl Packing {
-    /// Returns how bytes that begin like this are compressed.
+    /// Returns the compression format with these first bytes.
     pub(super) fn of(head: &[u8]) -> Option<Self> {
         Some(match head {
             [0x1f, 0x8b, 8, ..] => Self::Gzip,
@@ -42,7 +42,7 @@ impl Packing {
             [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..] => Self::Bzip2,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
             [0x78, flags, ..] if (0x7800 | u16::from(*flags)).is_multiple_of(31) => Self::Zlib,
-            // As joblib recognizes it: the lowest byte of the dictionary's size is 0. So is the first
+            // As recognised by joblib: the lowest byte of the dictionary size is 0. So is the first
             // byte of the code.
             [0x5d, 0, ..] if head.get(LZMA_HEADER) == Some(&0) => Self::Lzma,
             [b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c, ..] => Self::Other("a 7z archive"),
@@ -52,17 +52,17 @@ impl Packing {
         })
     }
 
-    /// The same for bytes where a file or a member begins: what loaders accept there is too short to
-    /// be looked for anywhere else.
+    /// Like [`Packing::of`], for the start of a file or member: also accepts formats whose magic
+    /// numbers are too short to search for elsewhere.
     pub(super) fn at_start(head: &[u8]) -> Option<Self> {
         match head {
-            // A stream of bzip2 with nothing in it, which others may follow.
+            // An empty bzip2 stream, which others may follow.
             [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, ..] => {
                 Some(Self::Bzip2)
             }
             [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
             [b'Z', b'F', ..] if old_joblib(head).is_some() => Some(Self::OldJoblib),
-            // A smaller window than the usual one.
+            // A window smaller than usual.
             [first @ (0x08 | 0x18 | 0x28 | 0x38 | 0x48 | 0x58 | 0x68), flags, ..]
                 if (u16::from(*first) << 8 | u16::from(*flags)).is_multiple_of(31) =>
             {
@@ -72,12 +72,13 @@ impl Packing {
         }
     }
 
-    /// Whether its first bytes suffice to be sure: of others, what can't be unpacked is no damage.
+    /// Whether its magic number is conclusive. For other formats, a failure to decompress is not
+    /// damage.
     pub(super) fn is_certain(self) -> bool {
         !matches!(self, Self::Zlib | Self::Lzma | Self::OldJoblib)
     }
 
-    /// What a byte that comes out counts for: some take far longer than others.
+    /// Returns the cost per byte of output: some formats are much slower than others.
     pub(super) fn weight(self) -> u64 {
         match self {
             Self::Bzip2 | Self::Xz | Self::Lzma | Self::ZipLzma => 4,
@@ -85,7 +86,7 @@ impl Packing {
         }
     }
 
-    /// For people.
+    /// Returns the display name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Deflate => "deflate",
@@ -99,8 +100,8 @@ impl Packing {
         }
     }
 
-    /// Returns a reader of the unpacked bytes; the error is a reason in words. It refers back to at
-    /// most `window` bytes.
+    /// Returns a reader of the decompressed bytes with back-references of at most `window` bytes.
+    /// The error is the reason in words.
     fn reader(
         self,
         part: Section,
@@ -144,18 +145,19 @@ impl Packing {
     }
 }
 
-/// The length of the header of LZMA: properties, dictionary, and the length of what comes out.
+/// The length of an LZMA header: properties, dictionary size, and uncompressed length.
 const LZMA_HEADER: usize = 13;
-/// Bytes at the end of LZMA that may not be needed.
+/// Number of bytes at the end of LZMA data that a decoder may leave unread.
 const LZMA_END: u64 = 5;
-/// The length of the header of [`Packing::OldJoblib`]; Python 2 wrote one space more.
+/// The length of the header of [`Packing::OldJoblib`]; Python 2 wrote an additional space.
 const OLD_JOBLIB: u64 = 2 + 19;
-/// The most bytes that a reader refers back to.
+/// The maximum distance of back-references in bytes.
 const WINDOW: u64 = 128 << 20;
 
-/// Whether liblzma would take bytes for LZMA of any properties. Where `lzma.open` finds no xz, it asks for
-/// a round dictionary and a sensible length (`lzma_alone_decoder.c`, picky); asked for LZMA outright,
-/// it takes any dictionary, and of such only streams without a length are recognized here.
+/// Whether liblzma would accept the bytes as LZMA with arbitrary properties. If `lzma.open` does
+/// not find xz, it requires a dictionary size of a usual form and a plausible length
+/// (`lzma_alone_decoder.c`, picky). If LZMA is requested explicitly, it accepts any dictionary
+/// size; of these, only streams without a length are recognised here.
 fn is_lzma(head: &[u8]) -> bool {
     let [props, a, b, c, d, size @ ..] = head else { return false };
     let dictionary = u32::from_le_bytes([*a, *b, *c, *d]);
@@ -169,7 +171,7 @@ fn is_lzma(head: &[u8]) -> bool {
     *props < 9 * 5 * 5 && dictionary > 0 && sound && code.first() == Some(&0)
 }
 
-/// A dictionary that is larger than the window is cut to it: what refers back farther fails.
+/// Limits the dictionary to the window: data with back-references beyond that fails.
 fn lzma(
     source: SectionStream,
     props: u8,
@@ -182,7 +184,7 @@ fn lzma(
     Ok(Box::new(reader.map_err(|error| error.to_string())?))
 }
 
-/// Where the stream of zlib begins in an old file of joblib.
+/// Returns the offset of the zlib stream in an old joblib file.
 fn old_joblib(head: &[u8]) -> Option<u64> {
     let digits = head.strip_prefix(b"ZF")?.get(..19)?.trim_ascii();
     let digits = digits.strip_prefix(b"0x").or(digits.strip_prefix(b"0X")).unwrap_or(digits);
@@ -191,22 +193,22 @@ fn old_joblib(head: &[u8]) -> Option<u64> {
     (!digits.is_empty() && digits.iter().all(sound)).then_some(start)
 }
 
-/// What became of unpacking.
+/// The result of decompression.
 pub(super) struct Unpacked {
-    /// What was unpacked, as far as it was wanted.
+    /// The decompressed bytes, up to the requested number.
     pub(super) bytes: Vec<u8>,
-    /// Why it ended before its end, if it did.
+    /// The reason why it ended early, if it did.
     pub(super) broken: Option<String>,
-    /// What is still to come, if there is more.
+    /// A reader for the remaining output, if there is more.
     pub(super) more: Option<Box<dyn Read>>,
-    /// Bytes of the source that were read, some of them ahead.
+    /// Number of source bytes that were read, which may include read-ahead.
     pub(super) used: u64,
-    /// Whether Python would get more out of it, or something else.
+    /// Whether Python would get more or different output.
     pub(super) differs: bool,
 }
 
-/// Unpacks up to `most` bytes. `depth` is how often the source was unpacked itself. Fails only where
-/// there is no memory for them.
+/// Decompresses up to `most` bytes. `depth` is the nesting depth of the source's compression. Fails
+/// only if there is not enough memory.
 pub(super) fn unpack(
     source: &Arc<dyn ReadAt>,
     packing: Packing,
@@ -234,7 +236,7 @@ pub(super) fn unpack(
     let used = used.get();
     let mut differs = false;
     if packing == Packing::Lzma && !bytes.is_empty() {
-        // Python goes on with what follows, which may be of xz as well.
+        // Python continues with the data that follows, which may also be xz.
         if broken.is_none() && !more && used + LZMA_END < source.len() {
             broken = Some("other bytes follow it".to_owned());
             differs = true;
@@ -246,12 +248,12 @@ pub(super) fn unpack(
     Ok(Unpacked { bytes, broken, more: more.then_some(reader), used, differs })
 }
 
-/// What says that there was no memory for it, if that is what went wrong.
+/// Returns the underlying error if it is a lack of memory.
 pub(super) fn no_memory(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref::<Error>().filter(|error| lacks_memory(error))
 }
 
-/// Reads on until there are `most` bytes or no more come. What came before an error is kept.
+/// Reads until there are `most` bytes or the input ends. Bytes read before an error are kept.
 pub(super) fn fill(reader: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) -> io::Result<()> {
     let mut piece = vec![0; 4 << 10];
     while (bytes.len() as u64) < most {
@@ -276,8 +278,8 @@ pub(super) fn fill(reader: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) -> io:
 mod tests {
     use super::*;
 
-    /// The headers are those of `lzma.compress(…, format=FORMAT_ALONE)` of Python 3.11 and some that
-    /// `lzma.decompress` refuses or takes with that format only.
+    /// The headers are those of `lzma.compress(…, format=FORMAT_ALONE)` of Python 3.11, and some
+    /// that `lzma.decompress` refuses or accepts only with that format.
     #[test]
     fn lzma_is_recognized_by_its_header_as_by_python() {
         let header = |props: u8, dictionary: u32, size: u64| {

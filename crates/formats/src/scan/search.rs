@@ -1,10 +1,11 @@
-//! The places of a file where a loader would unpickle, and what the pickles there would do.
+//! Finds the places in a file where a loader would unpickle, and determines what the pickles there
+//! would do.
 //!
-//! A file may be several things at once, and each of its readers would find other pickles in it. So
-//! every reader is asked, none is believed to be the only one, and afterwards all bytes are gone
-//! through for what none of them leads to ([`super::sweep`]). What is unpacked is a new run of bytes
-//! (a [`Space`]) for which the same is done. Everything is bounded; where a bound is met, that is
-//! a finding that says what was not looked at.
+//! A file may be valid in several formats at once, and each of their readers would find different
+//! pickles in it. Therefore every reader is tried, none is assumed to be the only one, and
+//! afterwards all bytes are searched for data that no reader leads to ([`super::sweep`]).
+//! Decompressed data is a new run of bytes (a [`Space`]) that is examined in the same way.
+//! Everything is bounded. Where a limit is reached, a finding says what was not examined.
 
 mod hdf5;
 mod joblib;
@@ -30,54 +31,55 @@ use super::tar;
 use super::zip::{self, Directory};
 use crate::numpy;
 
-/// Compressed files within each other.
+/// The maximum nesting of compressed files.
 const DEEPEST: u32 = 4;
-/// What may be unpacked at most, in bytes, beside what grows with the file.
+/// The maximum number of bytes decompressed, in addition to an amount that grows with the file.
 const UNPACKED: u64 = 512 << 20;
-/// The same for each byte of the file.
+/// The maximum number of bytes decompressed per byte of the file.
 const UNPACKED_PER_BYTE: u64 = 64;
-/// What beginning to unpack counts for, in bytes.
+/// The cost of an attempt at decompression, in bytes.
 const ATTEMPT: u64 = 32 << 10;
-/// Bytes that a reader may have read ahead.
+/// The maximum number of bytes that a reader may have read ahead.
 const AHEAD: u64 = 64 << 10;
-/// What is read of a run of bytes to tell what it is; an HDF5 file may begin behind other bytes.
+/// The number of bytes read to detect the format of a run of bytes. The limit is higher for a whole
+/// file, since HDF5 may follow other data.
 const HEAD: u64 = 1 << 10;
 const ROOT_HEAD: u64 = (16 << 10) + 8;
-/// What is read of the header of an array.
+/// The maximum number of bytes read of an array's header.
 const LONGEST_HEADER: u64 = 1 << 20;
 
 /// A run of bytes that some reader would read.
 #[derive(Clone)]
 pub(super) struct Blob {
-    /// The way to it, for people: names of members; empty for the file itself.
+    /// The path to it for display: names of members; empty for the file itself.
     pub(super) name: String,
     pub(super) source: Arc<dyn ReadAt>,
-    /// Which run it is a part of, and from where.
+    /// The index of its space, and its offset there.
     pub(super) space: usize,
     pub(super) base: u64,
-    /// Whether it is all of that run.
+    /// Whether it covers the whole space.
     pub(super) root: bool,
-    /// How many times it was unpacked.
+    /// The nesting depth of compression.
     pub(super) unpacked: u32,
-    /// There is more of it that was not unpacked.
+    /// Whether it was only partially decompressed.
     pub(super) cut: bool,
 }
 
-/// What was looked at in one file, or in what was unpacked from one place.
+/// What was already examined in a file, or in the decompressed data of one place.
 #[derive(Default)]
 struct Space {
-    /// Pickles that were run: from where to where.
+    /// Ranges of pickles that were run, from start to end.
     pickles: BTreeMap<u64, u64>,
-    /// Starts that were tried, how many bytes there were, and why.
+    /// Starts that were tried, with the number of bytes available and the certainty.
     tried: HashSet<(u64, u64, Sure)>,
     directories: BTreeSet<Directory>,
-    /// From where to where something was unpacked to its end.
+    /// Ranges that were fully decompressed, from start to end.
     unpacked: BTreeMap<u64, u64>,
-    /// What has been looked into: what, from where, and how many bytes there were.
+    /// What was examined: the kind, the offset and the number of bytes available.
     seen: HashSet<(Container, u64, u64)>,
 }
 
-/// What has been looked into at a place.
+/// A kind of data that was examined at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Container {
     Blob,
@@ -88,22 +90,22 @@ pub(super) enum Container {
     Hdf5,
 }
 
-/// How sure it is that a pickle begins at a place.
+/// How certain it is that a pickle begins at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Sure {
-    /// A loader would unpickle here: that it can't be is a finding.
+    /// A loader would unpickle here. It is a finding if that fails.
     Yes,
-    /// A loader may, if it is one.
+    /// A loader may unpickle here, if this is a pickle.
     Perhaps,
-    /// Nobody leads here; bytes that look like the start of one.
+    /// No reader leads here, but the bytes look like the start of a pickle.
     Marked,
-    /// Bytes that look like a name within one.
+    /// The bytes look like a name within a pickle.
     Bare,
 }
 
 enum ScanTask {
     Look(Blob),
-    /// Whether a loader would unpack it.
+    /// The flag says whether a loader would decompress it.
     Unpack(Blob, Packing, bool),
     Sweep(Blob),
 }
@@ -117,19 +119,19 @@ pub(super) struct Search<'a> {
     pub(super) findings: FindingSet,
     /// Members of archives that may hold storages.
     records: storages::Records,
-    /// Tensors in the pickles so far whose values are places in other tensors.
+    /// Number of tensors in the pickles so far whose values are indices into other tensors.
     pub(super) indexed: u64,
-    /// Whether there was a pickle, an archive or the like.
+    /// Whether any pickle, archive or similar was found.
     pub(super) found: bool,
-    /// Put before places, where there are several files.
+    /// Prefix of places, if there are several files.
     file: String,
-    /// The name of the file.
     name: String,
-    /// Whether the name of the file says that it is a pickle.
+    /// Whether the name of the file is that of a pickle.
     promised: bool,
-    /// Whether the pickle that was run last breaks off at a memo entry that was never set.
+    /// Whether the last pickle fails at a memo entry that was never set.
     unset_memo: bool,
-    /// Bytes that may still be unpacked, and run as pickles, and members that may be looked at.
+    /// Remaining budgets: bytes to decompress, bytes to run as pickles, and archive members to
+    /// examine.
     unpack: u64,
     work: u64,
     entries: u64,
@@ -161,8 +163,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Examines one file. `file` is put before places; empty where there is only one. `slices` are
-    /// offsets and lengths of parts that are loaded by themselves.
+    /// Examines one file. `file` is the prefix of places; empty if there is only one file. `slices`
+    /// are offsets and lengths of parts that are loaded individually.
     pub(super) fn file(
         &mut self,
         file: &str,
@@ -195,7 +197,7 @@ impl<'a> Search<'a> {
         self.run()
     }
 
-    /// Looks at everything that waits, the last first, so that what was unpacked is dropped soon.
+    /// Processes all tasks, the last first, so that decompressed data is freed early.
     fn run(&mut self) -> Result<()> {
         while let Some(task) = self.tasks.pop() {
             self.progress.check(0, 0)?;
@@ -213,13 +215,13 @@ impl<'a> Search<'a> {
         self.spaces.len() - 1
     }
 
-    /// Looks at a run of bytes of its own, and then goes through all of it.
+    /// Examines a run of bytes with a space of its own, and then sweeps it.
     fn whole(&mut self, blob: Blob) {
         self.tasks.push(ScanTask::Sweep(blob.clone()));
         self.tasks.push(ScanTask::Look(blob));
     }
 
-    /// A part of a blob, to be looked at.
+    /// Schedules a part of a blob to be examined.
     pub(super) fn part(&mut self, of: &Blob, name: &str, start: u64, len: u64) {
         if self.is_new(Container::Blob, of, start, len) {
             let blob = of.part(name, start, len);
@@ -227,7 +229,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// A part of a blob, to be unpacked and looked at.
+    /// Schedules a part of a blob to be decompressed and examined.
     pub(super) fn packed(&mut self, of: &Blob, name: &str, start: u64, len: u64, packing: Packing) {
         if self.is_new(Container::Packed, of, start, len) {
             let blob = of.part(name, start, len);
@@ -235,12 +237,12 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Bytes that may be the start of something compressed, which nobody leads to.
+    /// Schedules bytes that may begin a compressed stream although no reader leads to them.
     pub(super) fn perhaps_packed(&mut self, of: &Blob, at: u64, packing: Packing) {
         let unpacked = &self.spaces[of.space].unpacked;
         let before = unpacked.range(..=of.base + at).next_back();
         let done = before.is_some_and(|(start, end)| *start == of.base + at || of.base + at < *end);
-        // What is within a pickle is a value of it.
+        // Bytes within a pickle are a value of it.
         if !done && !self.is_run(of, at) && self.is_new(Container::Packed, of, at, 0) {
             if self.unpack < ATTEMPT {
                 let why = "There is too much of it.";
@@ -253,7 +255,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Bytes that were decoded from something, to be looked at as they are.
+    /// Examines bytes that were decoded from a value.
     pub(super) fn decoded(&mut self, of: &Blob, name: &str, bytes: Vec<u8>) -> Result<()> {
         let space = self.space();
         let source = Arc::new(Memory::from(bytes));
@@ -263,13 +265,13 @@ impl<'a> Search<'a> {
         self.sweep(&blob)
     }
 
-    /// Whether nothing of that kind and length was looked into at this place before; then it is
-    /// from now on.
+    /// Returns whether nothing of this kind and length was examined at this place before, and marks
+    /// it as examined.
     pub(super) fn is_new(&mut self, kind: Container, blob: &Blob, at: u64, len: u64) -> bool {
         self.spaces[blob.space].seen.insert((kind, blob.base + at, len))
     }
 
-    /// Tells how far the bytes of the file are gone through; fails if the user wants to stop.
+    /// Reports the progress of the sweep through the file. Fails if the user cancelled.
     pub(super) fn at(&mut self, blob: &Blob, at: u64) -> Result<()> {
         let (at, len) = if self.is_file(blob) { (at, blob.source.len()) } else { (0, 0) };
         self.progress.check(at, len)
@@ -282,14 +284,14 @@ impl<'a> Search<'a> {
         pickles.range(..=at).next_back().is_some_and(|(_, end)| at < *end)
     }
 
-    /// What the readers of such bytes would find in it.
+    /// Examines a blob with all readers that accept its first bytes.
     fn look(&mut self, blob: &Blob) -> Result<()> {
         let head = some(&*blob.source, 0, if blob.root { ROOT_HEAD } else { HEAD })?;
         if head.is_empty() {
             return Ok(());
         }
-        // Readers of archives start from the end. Within an archive, what is neither named nor
-        // begins like one is found when all bytes are gone through.
+        // Readers of archives start from the end. Within an archive, the sweep finds other archives
+        // that are neither listed as members nor begin like an archive.
         if blob.root || head.starts_with(b"PK") {
             for end in zip::ends(&*blob.source) {
                 self.archive(blob, end)?;
@@ -310,7 +312,7 @@ impl<'a> Search<'a> {
         texts::look(self, blob, &head)?;
         let marked = matches!(head[..], [0x80, 2..=5, ..]);
         let promised = promises_pickle(&blob.name) || self.is_file(blob) && self.promised;
-        // joblib compresses what it gives the same name.
+        // joblib uses the same extension for compressed files.
         let promised = promised && !Packing::at_start(&head).is_some_and(Packing::is_certain);
         let sure = match is_stream(&head) || promised || marked && self.is_file(blob) {
             true => Sure::Yes,
@@ -319,17 +321,17 @@ impl<'a> Search<'a> {
         self.sequence(blob, 0, sure)
     }
 
-    /// The name of a file, or of a member of an archive with the way to it.
+    /// Returns the name of a file, or the path of an archive member.
     fn name_of<'b>(&'b self, blob: &'b Blob) -> &'b str {
         if blob.name.is_empty() { &self.name } else { &blob.name }
     }
 
-    /// Whether it is the file itself.
+    /// Whether the blob is the file itself.
     fn is_file(&self, blob: &Blob) -> bool {
         blob.root && blob.name.is_empty()
     }
 
-    /// What a zip archive holds, by every directory that its end record may stand for.
+    /// Examines a zip archive with every directory that its end record may refer to.
     pub(super) fn archive(&mut self, blob: &Blob, end: u64) -> Result<()> {
         for directory in zip::directories(&*blob.source, end) {
             let absolute = Directory {
@@ -345,7 +347,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Whether one more entry of an archive may be looked at.
+    /// Whether another archive entry may be examined.
     pub(super) fn may_enter(&mut self, blob: &Blob) -> bool {
         self.entries = self.entries.saturating_sub(1);
         if self.entries == 0 {
@@ -358,7 +360,7 @@ impl<'a> Search<'a> {
         self.entries > 0
     }
 
-    /// An array in a file: its bytes are a pickle if it is one of objects.
+    /// Examines a numpy array: if it has objects, its data is a pickle.
     pub(super) fn numpy(&mut self, blob: &Blob, at: u64) -> Result<()> {
         let prefix = some(&*blob.source, at, 12)?;
         let (skip, len) = match prefix[..] {
@@ -375,7 +377,7 @@ impl<'a> Search<'a> {
         let sure = match numpy::holds_objects((prefix[6], prefix[7]), &header) {
             Some(true) => Sure::Yes,
             Some(false) => return Ok(()),
-            // Letters may be written as numbers.
+            // Letters may be written as numeric escapes.
             None if len > LONGEST_HEADER || header.iter().any(|byte| b"O\\".contains(byte)) => {
                 Sure::Yes
             }
@@ -384,7 +386,7 @@ impl<'a> Search<'a> {
         self.sequence(blob, at + skip + len, sure)
     }
 
-    /// Unpacks a blob and looks at what comes out.
+    /// Decompresses a blob and examines the result.
     fn unpack(&mut self, blob: Blob, packing: Packing, led: bool) -> Result<()> {
         let whose = blob.describe();
         if let (Packing::Other(what), true) = (packing, led) {
@@ -430,7 +432,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Examines what is too long to be kept piece by piece. A byte counts for `weight`.
+    /// Examines in pieces what is too long to keep in memory. `weight` is the cost of a byte.
     fn rest(&mut self, blob: &Blob, mut more: Box<dyn std::io::Read>, weight: u64) -> Result<()> {
         const PIECE: u64 = 8 << 20;
         const OVERLAP: usize = 64 << 10;
@@ -477,7 +479,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes from what may be run; whether there is some left.
+    /// Subtracts from the budget for running pickles, and returns whether any is left.
     pub(super) fn spend(&mut self, bytes: u64) -> bool {
         self.work = self.work.saturating_sub(bytes);
         self.work > 0
@@ -499,17 +501,18 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Opens a region that a loader would read, at an offset of a blob. See [`Region`].
+    /// Opens a region that a loader would read, at an offset in a blob. See [`Region`].
     pub(super) fn region(&self, blob: &Blob, at: u64, what: &str) -> Region {
         self.findings.region(what, self.place(blob, at))
     }
 
-    /// Adds the finding that something was not examined, and why; each kind of thing once.
+    /// Adds the finding that something was not examined, with the reason; once for each kind of
+    /// thing.
     pub(super) fn unseen(&mut self, blob: &Blob, what: &str, why: &str) {
         self.region(blob, 0, what).unread(why);
     }
 
-    /// For people: the place in a blob.
+    /// Returns a place in a blob for display.
     pub(super) fn place(&self, blob: &Blob, at: u64) -> String {
         let at = blob.base + at;
         let place = match blob.name.is_empty() {
@@ -527,7 +530,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// How a file that can't be opened is told.
+    /// Adds the finding for a file that can't be opened.
     pub(super) fn tell_error(&mut self, file: &str, error: &Error) {
         self.file = file.to_owned();
         let place = self.in_file(String::new());
@@ -540,7 +543,7 @@ impl<'a> Search<'a> {
         self.findings.add(finding);
     }
 
-    /// Makes room for what opening another file found.
+    /// Adds the findings of opening another file.
     pub(super) fn tell_opened(&mut self, file: &str, findings: Vec<Finding>) {
         self.file = file.to_owned();
         for finding in findings {
@@ -551,14 +554,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// For what counts something else: only lets the user stop it.
+    /// Returns progress that only lets the user cancel, for operations that count something else.
     pub(super) fn quiet(&mut self) -> Quiet<'_> {
         Quiet(self.progress)
     }
 }
 
 impl Blob {
-    /// A part of it, by its own name.
+    /// Returns a part of it with a name of its own.
     pub(super) fn part(&self, name: &str, start: u64, len: u64) -> Self {
         let source: Arc<dyn ReadAt> = Arc::new(Section::new(self.source.clone(), start, len));
         let cut = self.cut && start.saturating_add(len) > self.source.len();
@@ -567,7 +570,7 @@ impl Blob {
     }
 
     fn within(&self, name: &str) -> String {
-        // Names are as long as somebody likes, and nested.
+        // Names can be arbitrarily long, and nested.
         let name: String = name.chars().take(200).collect();
         match self.name.is_empty() || self.name.len() > 1_000 {
             true => name,
@@ -583,10 +586,10 @@ impl Blob {
     }
 }
 
-/// What an array of numpy begins with.
+/// The first bytes of a numpy array.
 pub(super) const NUMPY: &[u8] = b"\x93NUMPY";
 
-/// Whether a name says that there is a pickle, and nothing else.
+/// Whether a name is that of a pickle and of nothing else.
 fn promises_pickle(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     [".pkl", ".pickle", ".joblib", "/.metadata"].iter().any(|end| name.ends_with(end))
@@ -598,7 +601,7 @@ fn capital(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// Passes on the wish to stop, and no numbers.
+/// Forwards cancellation, but no numbers.
 pub(super) struct Quiet<'a>(&'a mut dyn Progress);
 
 impl Progress for Quiet<'_> {
@@ -607,7 +610,7 @@ impl Progress for Quiet<'_> {
     }
 }
 
-/// A source that others hold, too.
+/// A source with shared ownership.
 #[derive(Debug)]
 pub(super) struct SharedSource(pub(super) Arc<dyn ReadAt>);
 

@@ -1,4 +1,4 @@
-//! A run of bytes of another source, as a source and as a stream.
+//! A part of another source, as a source and as a stream.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -16,14 +16,14 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// The part, or as much of it as is there.
+    /// Returns this part of the source, limited to its end.
     pub(super) fn new(source: Arc<dyn ReadAt>, start: u64, len: u64) -> Self {
         let start = start.min(source.len());
         let len = len.min(source.len() - start);
         Self { source, start, len }
     }
 
-    /// Reads from the first byte to the last. `read` becomes the number of bytes that were read.
+    /// Returns a stream of the part. `read` is set to the number of bytes read.
     pub(super) fn stream(self, read: Rc<Cell<u64>>) -> SectionStream {
         SectionStream { part: self, at: 0, buffer: Vec::new(), used: 0, piece: FIRST, read }
     }
@@ -43,7 +43,7 @@ impl ReadAt for Section {
     }
 }
 
-/// A part that is read from its start.
+/// A part that is read as a stream.
 pub(super) struct SectionStream {
     part: Section,
     at: u64,
@@ -53,7 +53,7 @@ pub(super) struct SectionStream {
     read: Rc<Cell<u64>>,
 }
 
-/// Bytes that are read at once: few at first, for most of what is tried breaks off soon.
+/// The number of bytes per read: small at first, since most attempts fail early.
 const FIRST: u64 = 512;
 const PIECE: u64 = 64 << 10;
 
@@ -78,7 +78,7 @@ impl Read for SectionStream {
     }
 }
 
-/// Up to `len` bytes from `at`: fewer where the source ends.
+/// Reads up to `len` bytes from `at`, fewer at the end of the source.
 pub(super) fn some(source: &dyn ReadAt, at: u64, len: u64) -> Result<Vec<u8>> {
     let len = len.min(source.len().saturating_sub(at));
     let mut bytes = room::zeros(len)?;
@@ -88,7 +88,7 @@ pub(super) fn some(source: &dyn ReadAt, at: u64, len: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Exactly `N` bytes from `at`, if they are there.
+/// Reads exactly `N` bytes from `at`, if there are so many.
 pub(super) fn exactly<const N: usize>(source: &dyn ReadAt, at: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let end = at.checked_add(N as u64)?;

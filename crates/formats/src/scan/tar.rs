@@ -1,6 +1,6 @@
-//! Tar archives as Python's `tarfile` reads them (`Lib/tarfile.py`, 3.8 to 3.14), which is how torch
-//! opened its first format and how NeMo opens a checkpoint. Where its versions differ, or it does
-//! something that is not rebuilt here, [`Walk::doubt`] says so.
+//! Tar archives as read by Python's `tarfile` (`Lib/tarfile.py`, 3.8 to 3.14), which torch used for
+//! its first format and NeMo uses for checkpoints. If its versions differ, or it has a behaviour
+//! that is not implemented here, [`Walk::doubt`] says so.
 
 mod numbers;
 mod pax;
@@ -15,45 +15,45 @@ use self::pax::Pax;
 pub(super) use self::sparse::Sparse;
 use super::section::{exactly, some};
 
-/// Unit of a tar archive, in bytes.
+/// The block size of a tar archive in bytes.
 pub(super) const BLOCK: u64 = 512;
-/// The longest name, pax header or map of a sparse member that is read.
+/// The maximum length of a name, pax header or sparse map that is read.
 const LONGEST: u64 = 1 << 20;
 
 /// A member of a tar archive.
 pub(super) struct TarMember {
     pub(super) name: String,
-    /// The name of the member that a link points to; empty for other members.
+    /// The name of the target of a link; empty for other members.
     pub(super) link: String,
-    /// Where its data begin.
+    /// Offset of its data.
     pub(super) start: u64,
     pub(super) len: u64,
-    /// Which parts of a sparse member are in the archive.
+    /// The parts of a sparse member that are in the archive.
     pub(super) sparse: Option<Vec<(u64, u64)>>,
 }
 
-/// Reads the members of a tar archive in the order in which `tarfile` does.
+/// Iterates over the members of a tar archive in the same order as `tarfile`.
 pub(super) struct Walk {
     source: Arc<dyn ReadAt>,
-    /// Where the next header is; `None` behind the last one.
+    /// Offset of the next header; `None` after the last one.
     next: Option<u64>,
     global: Pax,
-    /// What of the archive may be read in another way than it was here, if something may be.
+    /// The part of the archive that some reader may interpret differently, if there is one.
     pub(super) doubt: Option<&'static str>,
 }
 
-/// Returns whether a header whose checksum is right is at `at`.
+/// Returns whether there is a header with a valid checksum at `at`.
 pub(super) fn is_header(source: &dyn ReadAt, at: u64) -> bool {
     exactly::<{ BLOCK as usize }>(source, at).is_some_and(|header| sound(&header))
 }
 
 impl Walk {
-    /// Begins with the header at `at`.
+    /// Starts with the header at `at`.
     pub(super) fn new(source: &Arc<dyn ReadAt>, at: u64) -> Self {
         Self { source: source.clone(), next: Some(at), global: Pax::default(), doubt: None }
     }
 
-    /// Reads on to the next member. `enter` is called with the offset of each header and says
+    /// Returns the next member. `enter` is called with the offset of each header and returns
     /// whether it may be read.
     pub(super) fn member(&mut self, enter: &mut dyn FnMut(u64) -> bool) -> Option<TarMember> {
         let mut extra = Extra::default();
@@ -68,7 +68,7 @@ impl Walk {
             match header[156] {
                 kind @ (b'L' | b'K') => {
                     let name = self.payload(start, size)?;
-                    // The outermost is set last.
+                    // The outermost takes precedence, as it is applied last.
                     extra.count += 1;
                     match kind {
                         b'L' => extra.name.get_or_insert(text(&name)),
@@ -94,7 +94,7 @@ impl Walk {
         }
     }
 
-    /// Puts a member together from its header and from the extended headers before it.
+    /// Builds a member from its header and the preceding extended headers.
     fn finish(
         &mut self,
         header: &[u8; BLOCK as usize],
@@ -109,7 +109,7 @@ impl Walk {
         if !prefix.is_empty() && kind != b'S' {
             name = format!("{prefix}/{name}");
         }
-        // The data of a link, a device or a folder are not skipped, whatever size it has.
+        // The data of a link, a device or a folder is not skipped, regardless of its size.
         let has_data = !matches!(kind, b'1'..=b'6');
         let skip =
             |size: u64| if has_data { size.div_ceil(BLOCK).checked_mul(BLOCK) } else { Some(0) };
@@ -124,7 +124,7 @@ impl Walk {
             self.apply(&mut member, &self.global.clone());
         }
         self.next = member.start.checked_add(skip(size)?);
-        // Which of them counts depends on the order in which they are applied.
+        // Which of them takes precedence depends on the order in which they are applied.
         if extra.count > 1 && !extra.is_long_name_and_link() {
             self.doubt = self.doubt.or(Some("several extended headers for one member"));
         }
@@ -163,7 +163,7 @@ impl Walk {
         read
     }
 
-    /// Changes what a pax header changes. That a size is no number means 0 to `tarfile`.
+    /// Applies a pax header. `tarfile` treats an invalid size as 0.
     fn apply(&mut self, member: &mut TarMember, pax: &Pax) {
         for (key, value) in pax.values() {
             let number = || numbers::python(value, 10);
@@ -197,7 +197,7 @@ impl Walk {
         }
     }
 
-    /// Reads the data of a header that holds a name or pax records, padding included.
+    /// Reads the data of a header that holds a name or pax records, including padding.
     fn payload(&mut self, start: u64, size: u64) -> Option<Vec<u8>> {
         let padded = size.div_ceil(BLOCK).checked_mul(BLOCK)?;
         if padded > LONGEST {
@@ -209,19 +209,19 @@ impl Walk {
     }
 }
 
-/// What stands before a member in headers of their own.
+/// The extended headers before a member.
 #[derive(Default)]
 struct Extra {
     name: Option<String>,
     link: Option<String>,
     /// Pax headers, the outermost first.
     outer: Vec<Pax>,
-    /// Headers that change the member.
+    /// Number of headers that modify the member.
     count: u64,
 }
 
 impl Extra {
-    /// Whether there are a long name and a long link and nothing else, as GNU tar writes them.
+    /// Whether there are only a long name and a long link, as GNU tar writes them.
     fn is_long_name_and_link(&self) -> bool {
         self.count == 2 && self.name.is_some() && self.link.is_some()
     }
@@ -233,7 +233,7 @@ fn text(bytes: &[u8]) -> String {
     name.strip_prefix("./").unwrap_or(&name).to_owned()
 }
 
-/// Returns whether the checksum is right, by unsigned or by signed bytes.
+/// Returns whether the checksum is valid, treating bytes as unsigned or signed.
 fn sound(header: &[u8; BLOCK as usize]) -> bool {
     let Number::Plain(expected) = field(&header[148..156]) else { return false };
     let bytes = |at: usize| if (148..156).contains(&at) { b' ' } else { header[at] };

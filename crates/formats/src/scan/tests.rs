@@ -14,9 +14,9 @@ use statelens_checkpoint::{
 
 use crate::ScanOptions;
 
-/// Calls `os.system`, in protocol 0, which nothing marks as a pickle.
+/// Calls `os.system`, in protocol 0, without any marker of a pickle.
 const BARE: &[u8] = b"cos\nsystem\n(S'true'\ntR.";
-/// The same as protocols 2 and 4 spell it.
+/// The same call in protocols 2 and 4.
 const MARKED: &[u8] = b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00truetR.";
 const STACKED: &[u8] = b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93\x8c\x04true\x85R.";
 
@@ -34,7 +34,7 @@ fn calls_system(findings: &[Finding]) -> bool {
     calls.into_iter().any(|(grade, call)| grade == Grade::Danger && call.name == "system")
 }
 
-/// One member of an archive: its name, its method, what the directory calls it, and its bytes.
+/// A member of an archive: its name, its method, its name in the directory, and its bytes.
 #[derive(Clone, Copy)]
 pub(super) struct ZipMember<'a> {
     pub(super) name: &'a str,
@@ -127,8 +127,8 @@ fn bzip2(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// [`BARE`] as Python's `lzma.compress(…, format=FORMAT_ALONE)` and `FORMAT_XZ`, as a member of its
-/// `zipfile` by `ZIP_LZMA`, and as `zstd` 1.5 packs it.
+/// [`BARE`] compressed by Python's `lzma.compress(…, format=FORMAT_ALONE)` and `FORMAT_XZ`, by its
+/// `zipfile` with `ZIP_LZMA`, and by `zstd` 1.5.
 const LZMA: &str = "5d00008000ffffffffffffffff00319bcac6b27c65dfdf91599fb1d67e2e8a77380de474817125e8cbc7\
     ffff758c0000";
 const XZ: &str = "fd377a585a000004e6d6b4460200210116000000742fe5a3010016636f730a73797374656d0a28532774\
@@ -142,7 +142,7 @@ fn hex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(byte).collect()
 }
 
-/// An archive of one member that is [`BARE`], packed by a method.
+/// Returns an archive with [`BARE`] as its only member, compressed with this method.
 fn zip_by(method: u8, packed: &[u8]) -> Vec<u8> {
     let mut zip = zip(&[member("archive/data.pkl", packed)]);
     for (magic, at, crc) in [(b"PK\x03\x04", 8, 14), (b"PK\x01\x02", 10, 16)] {
@@ -158,13 +158,13 @@ fn join(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// An array file of that dtype with these bytes.
+/// Returns an array file of this dtype with these bytes.
 fn npy(descr: &str, bytes: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (1,), }}\n");
     join(&[b"\x93NUMPY\x01\0", &(header.len() as u16).to_le_bytes(), header.as_bytes(), bytes])
 }
 
-/// Bytes as weights may have them: nothing in them is the start of anything.
+/// Returns bytes as in weights, in which nothing recognisable begins.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -294,7 +294,7 @@ fn a_pickle_is_found_whatever_it_hides_in() {
     assert_eq!(wrong, Vec::<&str>::new());
 }
 
-/// By any name: the reader that it stands for looks at all of it, too.
+/// The name does not matter: the reader of the named format examines everything, too.
 #[test]
 fn a_name_does_not_say_what_is_looked_for() {
     let torch = zip(&[member("archive/data.pkl", MARKED), member("archive/version", b"3\n")]);
@@ -333,7 +333,7 @@ fn what_no_loader_would_run_is_nothing() {
     }
 }
 
-/// As joblib writes them: with the bytes of arrays between the opcodes.
+/// Files as written by joblib, with array data between the opcodes.
 #[test]
 fn files_of_joblib_are_looked_through() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/joblib");
@@ -342,7 +342,7 @@ fn files_of_joblib_are_looked_through() {
         let worst = scan(name, bytes.clone()).into_iter().max_by_key(|finding| finding.grade);
         assert!(worst.as_ref().is_none_or(|worst| worst.grade <= Grade::Note), "{name}: {worst:?}");
         if name != "packed.joblib" {
-            // In place of the last opcode, behind the last array.
+            // In place of the last opcode, after the last array.
             let end = bytes.len() - 1;
             let evil = join(&[&bytes[..end], b"0", &BARE[..BARE.len() - 1], b"."]);
             assert!(calls_system(&scan(name, evil)), "{name}");
@@ -355,7 +355,7 @@ fn files_of_joblib_are_looked_through() {
     assert!(calls_system(&scan("m", join(&[&bytes[..start], BARE, &bytes[end..]]))));
 }
 
-/// Data that is longer than what is kept is gone through all the same; what can't be is told.
+/// Data too long to keep is examined all the same; data that can't be examined is reported.
 #[test]
 fn what_unpacks_to_more_than_is_kept_is_told_or_looked_at() {
     let mut limits = Limits::default();
@@ -394,7 +394,7 @@ fn what_can_not_be_unpacked_is_told() {
     }
 }
 
-/// Bytes that there is no memory to read.
+/// A source that is too large to read into memory.
 #[derive(Debug)]
 struct TooLarge;
 
@@ -408,14 +408,14 @@ impl ReadAt for TooLarge {
     }
 }
 
-/// What it had no memory to look at would pass for harmless.
+/// Data that was not examined for lack of memory would pass for harmless.
 #[test]
 fn a_lack_of_memory_ends_a_scan() {
     let files = FileSet::single("m.pt", TooLarge);
     let ended = super::scan(files, &Limits::default(), &ScanOptions::default(), &mut Unwatched);
     let error = ended.unwrap_err();
     assert_eq!(error.code(), room::CODE, "{error}");
-    // Also where what else goes wrong is told and skipped.
+    // Also where other errors are reported and skipped.
     assert!(super::fatal(&error).is_err());
     assert!(super::fatal(&Error::limit("more than the limit")).is_ok());
     assert!(super::fatal(&Error::damaged("cut short")).is_ok());
@@ -434,7 +434,7 @@ fn names_that_the_user_knows_are_no_findings() {
     assert_eq!(found, []);
 }
 
-/// Bytes that are made to be tried as pickles again and again, or to be unpacked without end.
+/// Bytes designed to be tried as pickles again and again, or to decompress without end.
 #[test]
 fn hostile_bytes_take_bounded_time() {
     for (name, bytes) in [

@@ -1,7 +1,7 @@
-//! Zip archives as any of their readers would find them. The crate `zip` refuses what is
-//! contradictory, and what is contradictory is looked for here: Python's `zipfile` takes the
-//! directory right before its end record, torch's miniz the one at the offset that the record
-//! gives; either may be behind or in front of other bytes.
+//! Zip archives as any of their readers would parse them. The crate `zip` rejects inconsistent
+//! archives, but this module must examine them: Python's `zipfile` uses the directory directly
+//! before its end record, torch's miniz the one at the offset in that record. Other data may
+//! precede or follow either of them.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use statelens_checkpoint::ReadAt;
 use super::packed::Packing;
 use super::section::{exactly, some};
 
-/// What the end record begins with.
+/// The signature of the end record.
 pub(super) const END: &[u8] = b"PK\x05\x06";
-/// What a local header begins with.
+/// The signature of a local header.
 pub(super) const LOCAL: &[u8] = b"PK\x03\x04";
 
 const END_LEN: u64 = 22;
-/// A comment may follow the end record.
+/// The maximum length of the comment after the end record.
 const MOST_COMMENT: u64 = 0xffff;
 
-/// Where a directory may be, and what its offsets count from, modulo 2^64.
+/// The location of a directory, and the base of its offsets, modulo 2^64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Directory {
     pub(super) start: u64,
@@ -27,29 +27,29 @@ pub(super) struct Directory {
     pub(super) base: u64,
 }
 
-/// One entry of a directory.
+/// An entry of a directory.
 pub(super) struct ZipEntry {
     pub(super) name: Vec<u8>,
     pub(super) packing: Result<Option<Packing>, &'static str>,
     pub(super) stored: u64,
-    /// Its length when it is unpacked.
+    /// The uncompressed length.
     pub(super) len: u64,
     pub(super) crc: u32,
-    /// Where its local header is.
+    /// Offset of the local header.
     pub(super) header: u64,
 }
 
-/// What a local header says.
+/// The content of a local header.
 pub(super) struct Local {
     pub(super) name: Vec<u8>,
     pub(super) packing: Result<Option<Packing>, &'static str>,
-    /// 0 where it is said elsewhere.
+    /// 0 if the length is elsewhere.
     pub(super) stored: u64,
-    /// Where the bytes begin.
+    /// Offset of the data.
     pub(super) start: u64,
 }
 
-/// The end records in the last bytes, where readers look for them, last first.
+/// Returns the end records where readers look for them, in the last bytes, last first.
 pub(super) fn ends(source: &dyn ReadAt) -> Vec<u64> {
     let from = source.len().saturating_sub(END_LEN + MOST_COMMENT);
     let Ok(tail) = some(source, from, END_LEN + MOST_COMMENT) else { return Vec::new() };
@@ -59,9 +59,9 @@ pub(super) fn ends(source: &dyn ReadAt) -> Vec<u64> {
     found
 }
 
-/// Returns the directories that an end record may stand for, to any of its readers. Of a record for
-/// large archives, torch takes the one whose offset is given right before the end record, Python the
-/// one that is right before that, and where neither is there, both take the end record itself.
+/// Returns all directories that any reader may find from an end record. With Zip64, torch uses the
+/// Zip64 end record at the offset given directly before the end record, and Python the one directly
+/// before that. If neither exists, both use the end record itself.
 pub(super) fn directories(source: &dyn ReadAt, end: u64) -> Vec<Directory> {
     let Some(record) = exactly::<{ END_LEN as usize }>(source, end) else { return Vec::new() };
     let mut found = Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn directories(source: &dyn ReadAt, end: u64) -> Vec<Directory> {
             found.push(directory);
         }
     };
-    // Python's and torch's, each unless there is a record for large archives where it looks for one.
+    // Those of Python and torch, unless there is a Zip64 end record where they look for it.
     let (mut by_size, mut by_offset) = (true, true);
     let (size, offset) = (u64::from(u32_at(&record, 12)), u64::from(u32_at(&record, 16)));
     let mut records = Vec::new();
@@ -97,18 +97,18 @@ pub(super) fn directories(source: &dyn ReadAt, end: u64) -> Vec<Directory> {
     records.push((size, offset, end, by_size, by_offset));
     for (size, offset, stop, by_size, by_offset) in records {
         if by_offset {
-            // It may also be in the comment behind the end record.
+            // It may also be in the comment after the end record.
             add(offset, offset.saturating_add(size).max(stop), 0);
         }
         if let Some(start) = stop.checked_sub(size).filter(|_| by_size) {
-            // Python counts offsets from there even where that is before the file.
+            // Python computes offsets from there, even if that is before the start of the file.
             add(start, stop, start.wrapping_sub(offset));
         }
     }
     found
 }
 
-/// Goes through a directory; `each` says whether to go on.
+/// Iterates over a directory until `each` returns false.
 pub(super) fn entries(
     source: &Arc<dyn ReadAt>,
     directory: Directory,
@@ -141,7 +141,7 @@ pub(super) fn entries(
     }
 }
 
-/// The local header at `at`.
+/// Reads the local header at `at`.
 pub(super) fn local(source: &dyn ReadAt, at: u64) -> Option<Local> {
     let fixed = exactly::<30>(source, at).filter(|fixed| fixed.starts_with(LOCAL))?;
     let [name, extra] = [26, 28].map(|at| u64::from(u16_at(&fixed, at)));
@@ -158,7 +158,7 @@ pub(super) fn local(source: &dyn ReadAt, at: u64) -> Option<Local> {
     })
 }
 
-/// `None` if it is not compressed; the error says why it can't be read.
+/// Returns `None` if the data is not compressed. The error is the reason why it can't be read.
 fn packing(flags: u16, method: u16) -> Result<Option<Packing>, &'static str> {
     if flags & 1 != 0 {
         return Err("is encrypted");
@@ -174,7 +174,7 @@ fn packing(flags: u16, method: u16) -> Result<Option<Packing>, &'static str> {
     }))
 }
 
-/// Lengths that do not fit 32 bits, from the extra field.
+/// Reads lengths that exceed 32 bits from the extra field.
 fn enlarge(extra: &[u8], lengths: [&mut u64; 3]) {
     let mut rest = extra;
     while let Some((&[a, b, c, d], after)) = rest.split_first_chunk::<4>() {

@@ -1,6 +1,7 @@
-//! Files of xz: streams of blocks, each with filters of its own (`xz-file-format.txt` 1.1.0). The
-//! container is read here, since its crate recurses on empty streams and allocates whatever dictionary
-//! a block claims. Checksums are not verified: Python hands out the bytes before it looks at them.
+//! Files of xz: streams of blocks, each with its own filters (`xz-file-format.txt` 1.1.0). The
+//! container is parsed here because its crate recurses on empty streams and allocates any
+//! dictionary that a block claims. Checksums are not verified: Python returns the bytes before it
+//! verifies them.
 
 use std::io::{self, Read};
 
@@ -15,16 +16,16 @@ const MAGIC: &[u8] = b"\xfd7zXZ\0";
 /// Decompresses all streams of a file.
 pub(super) struct Xz {
     state: State,
-    /// The length of the check behind a block, in bytes.
+    /// The length in bytes of the check after a block.
     check: usize,
-    /// The largest dictionary that is allowed, in bytes.
+    /// The maximum dictionary size in bytes.
     window: u64,
 }
 
 enum State {
-    /// Before a stream, or behind the last one.
+    /// Before a stream, or after the last one.
     Between(Counted),
-    /// Where a block begins, or the index.
+    /// At the start of a block or of the index.
     InStream(Counted),
     InBlock(Box<Chain>),
     Ended,
@@ -36,7 +37,7 @@ impl Xz {
         Self { state: State::Between(source), check: 0, window }
     }
 
-    /// Begins with the next stream; `false` if there is none.
+    /// Starts the next stream; returns `false` if there is none.
     fn stream(&mut self, source: &mut Counted) -> io::Result<bool> {
         let mut first = [0];
         // Streams may be padded with zeros.
@@ -64,7 +65,7 @@ impl Xz {
         Ok(true)
     }
 
-    /// Opens the next block; gives the source back where the stream ends.
+    /// Opens the next block, or returns to the state between streams at the end of the stream.
     fn block(&mut self, mut source: Counted) -> io::Result<State> {
         let mut size = [0];
         source.read = 0;
@@ -144,10 +145,10 @@ impl Read for Xz {
     }
 }
 
-/// Filters from the first to the last: their ids and properties.
+/// Parses the filters, first to last: IDs and properties.
 fn filters(header: &[u8]) -> Option<Vec<(u64, Vec<u8>)>> {
     let (header, crc) = header.split_last_chunk::<4>()?;
-    // The checksum is over the byte with the size as well.
+    // The checksum also covers the size byte.
     let size = u8::try_from((header.len() + 5) / 4 - 1).ok()?;
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&[size]);
@@ -172,7 +173,7 @@ fn filters(header: &[u8]) -> Option<Vec<(u64, Vec<u8>)>> {
         .collect()
 }
 
-/// A number of seven bits to the byte, the lowest first.
+/// Reads a varint (7 bits per byte, lowest first).
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..63).step_by(7) {
@@ -186,7 +187,7 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The size of a dictionary, in bytes.
+/// Decodes the size of a dictionary in bytes.
 fn dictionary(bits: u8) -> u64 {
     match bits {
         40.. => u64::from(u32::MAX),
@@ -194,7 +195,7 @@ fn dictionary(bits: u8) -> u64 {
     }
 }
 
-/// Skips the index of a stream and its footer. What the index says is not needed.
+/// Skips the index and the footer of a stream, which are not needed.
 fn index(source: &mut Counted) -> io::Result<()> {
     let records = source.number()?;
     for _ in 0..records {
@@ -209,7 +210,7 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// A source with the number of bytes that were read of it.
+/// A source that counts the bytes read.
 struct Counted {
     source: SectionStream,
     read: u64,
@@ -238,7 +239,7 @@ impl Read for Counted {
     }
 }
 
-/// The filters of a block, the one that reads the file innermost.
+/// The filters of a block. The innermost reads the file.
 enum Chain {
     Source(Counted),
     Lzma2(Box<Lzma2Reader<Box<Chain>>>),

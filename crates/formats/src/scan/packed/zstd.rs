@@ -1,4 +1,4 @@
-//! Files of Zstandard: frames that follow each other, some of which hold nothing (RFC 8878).
+//! Files of Zstandard: consecutive frames, some of which may be empty (RFC 8878).
 
 use std::io::{self, Read};
 
@@ -10,7 +10,7 @@ use super::super::section::SectionStream;
 /// Decompresses all frames of a file.
 pub(super) struct Zstd {
     state: State,
-    /// The largest window that is allowed, in bytes.
+    /// The maximum window size in bytes.
     window: u64,
 }
 
@@ -20,7 +20,7 @@ enum State {
     Ended,
 }
 
-/// The magic number was read before the rest.
+/// The magic number was already read, so it is chained before the rest.
 type Decoder = StreamingDecoder<io::Chain<io::Cursor<[u8; 4]>, SectionStream>, FrameDecoder>;
 
 impl Zstd {

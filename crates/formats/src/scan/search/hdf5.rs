@@ -1,5 +1,6 @@
-//! Pickles in HDF5: PyTables, pandas and Cerebras keep Python objects in attributes and in datasets
-//! of strings, opaque bytes and sequences of bytes. Keras keeps its configuration in an attribute.
+//! Finds pickles in HDF5. PyTables, pandas and Cerebras store Python objects in attributes and in
+//! datasets of strings, opaque bytes and sequences of bytes. Keras stores its configuration in an
+//! attribute.
 
 use statelens_checkpoint::{Error, FileSet, Limits, Result};
 use statelens_hdf5::{Class, Dataset, Datatype, Hdf5File, Object, ObjectKind, ObjectTree};
@@ -8,14 +9,14 @@ use super::super::fatal;
 use super::{Blob, Container, Search, SharedSource};
 use crate::keras;
 
-/// Bytes of one value that are read at most.
+/// The maximum number of bytes read of a value.
 const LONGEST: u64 = 64 << 20;
-/// The same of all values together.
+/// The maximum number of bytes read of all values together.
 const MOST: u64 = 256 << 20;
-/// The shortest pickle that calls something.
+/// The length of the shortest pickle that calls something.
 const SHORTEST: usize = 6;
 
-/// Examines all values of a container that may be pickles.
+/// Examines all values in a container that may be pickles.
 pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let mut limits: Limits = search.limits.clone();
     limits.structure = limits.structure.min(LONGEST);
@@ -45,7 +46,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     Ok(())
 }
 
-/// Everything of a file that can't be read.
+/// Returns the errors for all parts of a file that can't be read.
 fn troubles(tree: &ObjectTree) -> impl Iterator<Item = &Error> {
     let objects = tree.objects.values().flat_map(|object| match object {
         Ok(object) => {
@@ -61,23 +62,23 @@ fn troubles(tree: &ObjectTree) -> impl Iterator<Item = &Error> {
     objects.chain(groups).chain(tree.groups.troubles.values().flatten())
 }
 
-/// Says that a part of the file can't be read.
+/// Reports that a part of the file can't be read.
 fn unread(search: &mut Search<'_>, blob: &Blob, error: &Error) -> Result<()> {
     fatal(error)?;
     search.unseen(blob, "a part of the HDF5 file", &format!("{error}"));
     Ok(())
 }
 
-/// The values of one file.
+/// Reads the values of a file.
 struct Values<'a> {
     file: &'a Hdf5File,
     files: &'a FileSet,
-    /// Bytes that may still be read.
+    /// The remaining budget in bytes.
     left: u64,
 }
 
 impl Values<'_> {
-    /// Examines the values of an object; returns whether there may be more.
+    /// Examines the values of an object. Returns false if the budget is exhausted.
     fn object(&mut self, search: &mut Search<'_>, blob: &Blob, object: &Object) -> Result<bool> {
         for attribute in &object.attributes {
             if !may_hold(&attribute.datatype) {
@@ -97,7 +98,7 @@ impl Values<'_> {
 
     fn dataset(&mut self, search: &mut Search<'_>, blob: &Blob, dataset: &Dataset) -> Result<bool> {
         let bytes = dataset.count().unwrap_or(u64::MAX).saturating_mul(dataset.datatype.size);
-        // Numbers in one piece are found when all bytes of the file are swept.
+        // The sweep through all bytes covers contiguous integers.
         let swept = dataset.is_contiguous() && matches!(dataset.datatype.class, Class::Int { .. });
         if bytes > LONGEST && swept {
             return Ok(true);
@@ -126,7 +127,7 @@ impl Values<'_> {
             Err(error) => return unread(search, blob, &error).map(|()| true),
         };
         for bytes in values {
-            // Each is a run of bytes of its own, which costs more than its length.
+            // Each value gets a space of its own, which costs more than its length.
             let cost = bytes.len() as u64 + 64;
             if self.left < cost {
                 let why = "There are too many bytes of them.";
@@ -144,7 +145,7 @@ impl Values<'_> {
         Ok(true)
     }
 
-    /// Returns the runs of bytes that a program may take out of elements of a type.
+    /// Returns the runs of bytes that a program may extract from elements of this type.
     fn bytes(&mut self, datatype: &Datatype, data: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let mut found = Vec::new();
         let mut open = vec![(datatype.clone(), data)];
@@ -188,12 +189,12 @@ impl Values<'_> {
     }
 }
 
-/// Whether elements of that type can be bytes of any kind, or have such.
+/// Whether elements of this type are or contain arbitrary bytes.
 fn may_hold(datatype: &Datatype) -> bool {
     match &datatype.class {
         Class::Str(_) | Class::Opaque { .. } | Class::VlenStr => true,
         Class::Int { .. } | Class::Bits { .. } | Class::Enum { .. } => datatype.size == 1,
-        // The reader of datatypes bounds how deep they nest.
+        // The reader of datatypes limits their nesting.
         Class::Vlen(base) | Class::Array { base, .. } => may_hold(base),
         Class::Compound(members) => members.iter().any(|member| may_hold(&member.datatype)),
         _ => false,

@@ -1,7 +1,7 @@
-//! Files of joblib: a pickle with the bytes of arrays in it, each right behind a `BUILD` of what
-//! describes the array (`NumpyArrayUnpickler.load_build` in `joblib/numpy_pickle.py`). Nothing in a
-//! pickle says that it is so: the bytes are cut out behind each such `BUILD`, an empty array is put
-//! in place of what described it, as joblib does, and what is left is run anew.
+//! Files of joblib: a pickle with embedded array data, which directly follows the `BUILD` of the
+//! object that describes the array (`NumpyArrayUnpickler.load_build` in `joblib/numpy_pickle.py`).
+//! Nothing in the pickle itself marks this. This module cuts the data out after each such `BUILD`,
+//! replaces the descriptor by an empty array, as joblib does, and runs the remaining pickle again.
 
 use std::collections::HashMap;
 
@@ -11,24 +11,24 @@ use statelens_pickle::{BuiltObject, Node, NodeId, Pickle};
 use super::super::section::{exactly, some};
 use super::{Blob, Search, Sure};
 
-/// What describes an array.
+/// The class of the object that describes an array.
 const WRAPPER: (&str, &str) = ("joblib.numpy_pickle", "NumpyArrayWrapper");
-/// Puts an empty array in place of the wrapper on the stack; the memo keeps the wrapper.
+/// Opcodes that replace the wrapper on the stack by an empty array; the memo keeps the wrapper.
 const ARRAY: &[u8] =
     b"0cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R";
-/// Arrays in one file that are cut out.
+/// The maximum number of arrays per file that are cut out.
 const MOST: u64 = 10_000;
-/// What is read of the pickle at first behind an array.
+/// The number of bytes first read of the pickle after an array.
 const WINDOW: u64 = 4 << 10;
 
-/// Whether joblib would read the bytes of an array in the middle of a pickle.
+/// Whether joblib would read array data in the middle of this pickle.
 pub(super) fn is_wrapped(pickle: &Pickle) -> bool {
     pickle.globals().iter().any(|used| used.global.is(WRAPPER.0, WRAPPER.1))
         && (wrappers(pickle).next().is_some() || is_handed_on(pickle))
 }
 
-/// Returns the pickle without the bytes of its arrays, and where it ends in the blob; `None` if it
-/// is not clear what joblib would read. Pickles in place of arrays are examined on the way.
+/// Returns the pickle without the data of its arrays, and its end in the blob. Returns `None` if it
+/// is unclear what joblib would read. Pickles embedded in place of arrays are examined on the way.
 pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Option<(Pickle, u64)>> {
     let mut clean: Vec<u8> = Vec::new();
     let (mut next, mut window) = (at, WINDOW);
@@ -46,7 +46,8 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
         if is_handed_on(pickle) {
             return Ok(None);
         }
-        // Even one that ends: what ends it may be a pickle in place of an array.
+        // Applies even if the pickle ends: its end may be that of a pickle embedded in place of an
+        // array.
         if fresh(pickle, &known).is_none() {
             match run {
                 Ok(pickle) => {
@@ -61,7 +62,7 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
                 Err(_) => return Ok(None),
             }
         }
-        // The shortest beginning that sets one more state on a wrapper.
+        // Finds the shortest prefix that sets another state on a wrapper.
         let (mut few, mut enough) = (done, clean.len());
         let mut found = None;
         while few + 1 < enough {
@@ -83,7 +84,7 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
                 (pickle, id)
             }
         };
-        // joblib reads the array where the frame ends, and Python runs what is before that.
+        // joblib reads the array at the end of the frame, and Python runs the opcodes before that.
         if pickle.frame_goes_on() {
             return Ok(None);
         }
@@ -108,7 +109,7 @@ fn beginning(search: &Search<'_>, bytes: &[u8]) -> Pickle {
     }
 }
 
-/// The first wrapper on which more states are set than is known.
+/// Returns the first wrapper with more states than the known number.
 fn fresh(pickle: &Pickle, known: &HashMap<NodeId, usize>) -> Option<NodeId> {
     let more = |(id, object): (NodeId, BuiltObject<'_>)| {
         let known = known.get(&id).copied().unwrap_or_default();
@@ -117,7 +118,7 @@ fn fresh(pickle: &Pickle, known: &HashMap<NodeId, usize>) -> Option<NodeId> {
     wrappers(pickle).find_map(more)
 }
 
-/// Wrappers with a state.
+/// Returns the wrappers that have a state.
 fn wrappers(pickle: &Pickle) -> impl Iterator<Item = (NodeId, BuiltObject<'_>)> {
     pickle.nodes().filter_map(|(id, _)| {
         let object = pickle.object(id).filter(|object| !object.states.is_empty())?;
@@ -125,8 +126,7 @@ fn wrappers(pickle: &Pickle) -> impl Iterator<Item = (NodeId, BuiltObject<'_>)> 
     })
 }
 
-/// Whether the class is used in another way than to be called: what comes of that may be a wrapper
-/// as well.
+/// Whether the class is used in any way other than being called, which may also create a wrapper.
 fn is_handed_on(pickle: &Pickle) -> bool {
     pickle.nodes().any(|(id, node)| match node {
         Node::Dict(entries) => entries
@@ -144,16 +144,16 @@ fn is_wrapper(pickle: &Pickle, id: NodeId) -> bool {
     matches!(pickle.node(id), Node::Global(global) if global.is(WRAPPER.0, WRAPPER.1))
 }
 
-/// How the bytes of an array are laid out.
+/// The layout of array data.
 struct Array {
-    /// In bytes; `None` for objects, which are a pickle.
+    /// The length in bytes; `None` for objects, which are a pickle.
     len: Option<u64>,
     padded: bool,
     clear: bool,
 }
 
 impl Array {
-    /// What the attributes of a wrapper say. Each state changes those that it names.
+    /// Reads the attributes of a wrapper. Each state overrides the attributes that it has.
     fn of(pickle: &Pickle, object: &BuiltObject<'_>) -> Self {
         let unclear = Self { len: None, padded: false, clear: false };
         if object.states.iter().any(|state| pickle.dict(*state).is_none()) {
@@ -179,7 +179,7 @@ impl Array {
         }
     }
 
-    /// Where the array that begins at `start` ends, if all of it is in the blob.
+    /// Returns the end of the array that begins at `start`, if it is completely in the blob.
     fn end(&self, search: &mut Search<'_>, blob: &Blob, start: u64) -> Result<Option<u64>> {
         if !self.clear {
             return Ok(None);
@@ -196,15 +196,15 @@ impl Array {
     }
 }
 
-/// What an element of an array is.
+/// The kind of an array's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Element {
     Object,
     Bytes(u64),
 }
 
-/// The element of `numpy.dtype('f8', …)` with the state that numpy gives it; `None` where numpy could
-/// read it in another way.
+/// Returns the element of `numpy.dtype('f8', …)` with the state that numpy sets. Returns `None` if
+/// numpy could interpret it differently.
 fn element(pickle: &Pickle, dtype: NodeId) -> Option<Element> {
     let (global, args) = pickle.call(dtype)?;
     let name = pickle.str(*args.first()?)?;
@@ -224,7 +224,8 @@ fn element(pickle: &Pickle, dtype: NodeId) -> Option<Element> {
         [state] => {
             let state = pickle.sequence(state)?;
             let version = pickle.int(*state.first()?)?;
-            // Version, order, subarray, names, fields, size, alignment, flags and of dates metadata.
+            // Version, order, subarray, names, fields, size, alignment, flags, and metadata for
+            // dates.
             if !matches!((version, state.len()), (3, 8) | (4, 8 | 9)) {
                 return None;
             }

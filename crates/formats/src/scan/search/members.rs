@@ -1,4 +1,4 @@
-//! The members of a zip archive, and what is strange about them.
+//! The members of a zip archive, and anomalies in the archive.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,10 +9,10 @@ use super::super::section::some;
 use super::super::zip::{self, Directory, Local, ZipEntry};
 use super::{Blob, Container, Search, storages};
 
-/// Pickles whose checksum is looked at.
+/// The maximum length of a pickle whose checksum is verified.
 const LONGEST_CHECKED: u64 = 16 << 20;
 
-/// Looks at all that a directory lists.
+/// Examines all members in a directory.
 pub(super) fn look(search: &mut Search<'_>, blob: &Blob, directory: Directory) -> Result<()> {
     let (mut entries, mut listed) = (Vec::new(), Ok(()));
     let source = blob.source.clone();
@@ -45,7 +45,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, directory: Directory) -
     Ok(())
 }
 
-/// A member as a local header alone tells it, where no directory does.
+/// Examines a member that has only a local header, without a directory.
 pub(super) fn orphan(search: &mut Search<'_>, blob: &Blob, at: u64) {
     if !search.is_new(Container::Local, blob, at, 0) {
         return;
@@ -84,7 +84,8 @@ fn member(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry) -> Result<()> 
         );
     }
     let stored = if local.stored > 0 { local.stored } else { entry.stored };
-    // As either header tells it: readers that go through the archive from its start know no other.
+    // As described by either header: readers that stream the archive from its start only see the
+    // local ones.
     for (packing, len) in [(&entry.packing, entry.stored), (&local.packing, stored)] {
         match packing {
             Ok(None) => {
@@ -105,7 +106,7 @@ fn member(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry) -> Result<()> 
     Ok(())
 }
 
-/// What two headers say of one member.
+/// Reports a member whose two headers disagree.
 fn disagreement(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry, local: &Local, name: &str) {
     let other = String::from_utf8_lossy(&local.name);
     let lengths = local.stored > 0 && local.stored != entry.stored;
@@ -130,7 +131,7 @@ fn disagreement(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry, local: &
     );
 }
 
-/// A stored pickle whose checksum is wrong; 0 is one that is not known.
+/// Reports a stored pickle with a wrong checksum; 0 means unknown.
 fn checksum(
     search: &mut Search<'_>,
     blob: &Blob,
@@ -152,7 +153,7 @@ fn checksum(
     Ok(())
 }
 
-/// What the names of the members tell.
+/// Reports anomalies in the names of the members.
 fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[ZipEntry]) {
     let names: Vec<String> =
         entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect();
@@ -190,7 +191,7 @@ fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[ZipEntry]) {
     search.tell(blob, findings);
 }
 
-/// Python that the archive brings along.
+/// Returns a finding for Python code in the archive.
 fn code(names: &[String]) -> Option<Finding> {
     let python: Vec<&String> = names.iter().filter(|name| name.ends_with(".py")).collect();
     let first = python.first()?;

@@ -1,4 +1,4 @@
-//! Runs what may be a pickle, and tells whether it is one.
+//! Runs bytes that may be a pickle, and decides whether they are one.
 
 use std::ops::Range;
 
@@ -11,21 +11,21 @@ use super::super::section::some;
 use super::window::Window;
 use super::{Blob, Search, Sure, joblib, storages};
 
-/// What of a pickle is read at first.
+/// The number of bytes first read of a pickle.
 const WINDOW: u64 = 4 << 10;
-/// The same where nobody leads.
+/// The same for a place that no reader leads to.
 const GLANCE: u64 = 512;
-/// Bytes that are a pickle by chance, `N.` and the like.
+/// Shorter pickles, such as `N.`, occur by chance.
 const SHORTEST: u64 = 4;
-/// What is run at most of a pickle that uses the memo of the one before.
+/// The maximum number of bytes run of a pickle that uses the memo of the previous one.
 const JOINED: u64 = 1 << 20;
-/// The opcode that pickles of protocol 2 and later begin with.
+/// The first opcode of pickles of protocol 2 and later.
 const PROTO: u8 = statelens_pickle::opcode::PROTO;
 
 impl Search<'_> {
-    /// Runs the pickles that follow each other from `at` on.
+    /// Runs consecutive pickles from `at` on.
     pub(super) fn sequence(&mut self, blob: &Blob, mut at: u64, mut sure: Sure) -> Result<()> {
-        // The stream of torch is five.
+        // The stream format of torch has five.
         let mut due = if sure == Sure::Yes { 1 } else { 0 };
         if sure == Sure::Yes && is_stream(&some(&*blob.source, at, 64)?) {
             due = 5;
@@ -49,8 +49,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Runs all pickles from `first` on as an `Unpickler` loads them that keeps its memo. The one at
-    /// `at` uses an entry of one before.
+    /// Runs all pickles from `first` on like an `Unpickler` that keeps its memo. The pickle at `at`
+    /// uses an entry of a previous one.
     fn joined(&mut self, blob: &Blob, first: u64, at: u64) -> Result<()> {
         let region = self.region(blob, at, "a pickle that uses the memo of another");
         let len = (at - first).saturating_add(JOINED).min(blob.source.len() - first);
@@ -72,11 +72,11 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Runs one pickle. Returns it and the offset of its end if it runs to its `STOP`, once for each
-    /// place: `None` for a pickle that was run before.
+    /// Runs a pickle. Returns it and the offset of its end if it reaches its `STOP`. Returns `None`
+    /// for a pickle that was already run.
     ///
-    /// Where a loader would unpickle, the bytes are run to the end, or to the opcode at which every
-    /// CPython stops, or there is a finding.
+    /// Where a loader would unpickle, the bytes are run to the end, or to an opcode at which every
+    /// CPython fails, or there is a finding.
     pub(super) fn pickle(
         &mut self,
         blob: &Blob,
@@ -109,11 +109,11 @@ impl Search<'_> {
                     broken.error.offset().map_or(len, |offset| offset.saturating_sub(start))
                 }
             };
-            // The same bytes may be run from many places that no reader leads to.
+            // The same bytes may be run repeatedly, from many places that no reader leads to.
             let weight = if led { 1 } else { 8 };
             self.work = self.work.saturating_sub(used * weight + 64 + len / 16);
             let so_far = done.as_ref().unwrap_or_else(|broken| &broken.pickle);
-            // One that ends may do so in the bytes of an array.
+            // Even a complete pickle may end within the data of an array.
             if joblib::is_wrapped(so_far) {
                 self.tell(blob, so_far.scan(self.options));
                 return self.with_arrays(blob, at, region);
@@ -127,7 +127,7 @@ impl Search<'_> {
                 }
                 Err(broken) if self.work == 0 => break broken,
                 Err(broken) if led && window.leave_out(&broken, start)? => {}
-                // The operand that is cut short ends behind the blob.
+                // The truncated operand extends past the end of the blob.
                 Err(broken) if window.offset(broken.needed) > blob.source.len() && !blob.cut => {
                     break broken;
                 }
@@ -147,7 +147,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Runs a pickle that joblib reads arrays in.
+    /// Runs a pickle in which joblib reads arrays.
     fn with_arrays(
         &mut self,
         blob: &Blob,
@@ -166,7 +166,7 @@ impl Search<'_> {
         Ok(Some((pickle, end)))
     }
 
-    /// Adds the findings of a pickle that runs to its `STOP`. `first` is its first byte.
+    /// Adds the findings of a pickle that reaches its `STOP`. `first` is its first byte.
     fn whole_pickle(
         &mut self,
         blob: &Blob,
@@ -193,8 +193,8 @@ impl Search<'_> {
         }
     }
 
-    /// Adds the findings of a pickle that has no `STOP`, or none that could be reached. `cut` says
-    /// that the bytes go on and were not read.
+    /// Adds the findings of a pickle without a reachable `STOP`. `cut` means that there are further
+    /// bytes that were not read.
     fn broken_pickle(
         &mut self,
         blob: &Blob,
@@ -209,7 +209,7 @@ impl Search<'_> {
         let named = names_something(&broken.pickle);
         let is_one = match sure {
             Sure::Yes => true,
-            // Python goes on where a limit of ours is met.
+            // Python would continue where our limit is reached.
             Sure::Perhaps if limit => true,
             Sure::Perhaps => {
                 let alarming = findings.iter().any(|finding| finding.grade > Grade::Warning);
@@ -241,8 +241,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Warns of names in bytes that are a pickle by chance, and that nothing is done with: two lines
-    /// of a text behind a `c` are an import.
+    /// Warns of names that are unused, in bytes that are a pickle by chance: two lines of text
+    /// after a `c` are an import.
     fn imports(&self, blob: &Blob, at: u64, pickle: &Pickle, cut: Option<&Global>) {
         for global in pickle.globals().iter().map(|used| &*used.global).chain(cut) {
             if is_name(&global.module) && !is_harmless(global) && !self.options.allows(global) {
@@ -257,13 +257,13 @@ impl Search<'_> {
     }
 }
 
-/// Whether something would be called, not only named.
+/// Whether the pickle calls something, rather than only naming it.
 fn makes_calls(pickle: &Pickle) -> bool {
     pickle.nodes().any(|(_, node)| matches!(node, Node::Object(_)))
 }
 
-/// Whether a class or function is named as Python names them. Bytes that run by chance name none;
-/// without one, no name can be put together, either.
+/// Whether the pickle names a class or function in a form that is usual in Python. Random bytes do
+/// not, and without such a name, no name can be computed, either.
 fn names_something(pickle: &Pickle) -> bool {
     let plain = |used: &GlobalUse| {
         !used.computed && is_name(&used.global.module) && is_name(&used.global.name)
@@ -271,20 +271,20 @@ fn names_something(pickle: &Pickle) -> bool {
     pickle.globals().iter().any(plain)
 }
 
-/// Returns whether Python may find what a pickle names: `import os, sys` is `INST` of a module whose name
-/// no file has.
+/// Returns whether Python may resolve a name in the pickle. For example, `import os, sys` is an
+/// `INST` of a module that can't exist as a file.
 fn may_resolve(pickle: &Pickle) -> bool {
     let may = |used: &GlobalUse| used.computed || is_name(&used.global.module);
     pickle.globals().iter().any(may)
 }
 
-/// Whether a text can be the dotted name of a module or of what is in it.
+/// Whether a text can be the dotted name of a module or of something in it.
 fn is_name(text: &str) -> bool {
     let letters = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.' | '-');
     !text.is_empty() && text.chars().all(letters)
 }
 
-/// Whether it is worth to read on for what ran so far.
+/// Whether the result so far justifies reading more.
 fn goes_on(broken: &Broken, sure: Sure, read: u64) -> bool {
     match sure {
         Sure::Yes | Sure::Perhaps => true,
@@ -297,7 +297,7 @@ fn goes_on(broken: &Broken, sure: Sure, read: u64) -> bool {
     }
 }
 
-/// More objects than random bytes make.
+/// Whether there are more objects than random bytes produce.
 fn substance(broken: &Broken) -> bool {
     broken.pickle.nodes().count() > 5
 }

@@ -1,7 +1,8 @@
-//! The storages that a pickle of torch names, and the members of its archive that hold their bytes.
+//! Compares the storages that a pickle of torch refers to with the archive members that hold their
+//! data.
 //!
-//! torch takes the length of a storage from the pickle (`PyTorchFileReader::getRecord` gives it the bytes
-//! of the member): a longer one reaches into other memory.
+//! torch takes the length of a storage from the pickle (`PyTorchFileReader::getRecord` gives it the
+//! bytes of the member), so a longer one reaches into other memory.
 
 use std::collections::HashMap;
 
@@ -11,25 +12,25 @@ use statelens_pickle::Pickle;
 use super::super::zip::{self, ZipEntry};
 use super::{Blob, Search};
 
-/// The members of archives that may hold storages.
+/// Members of archives that may hold storages.
 #[derive(Default)]
 pub(super) struct Records {
-    /// For each directory with pickles, the lengths of its members by their names.
+    /// For each directory with pickles, the lengths of its members by name.
     directories: Vec<HashMap<Vec<u8>, u64>>,
-    /// For each pickle, by where it begins in a run of bytes, the folders that directories give it.
+    /// For each pickle, by space and offset, the folders with its storages.
     stored: HashMap<(usize, u64), Vec<Folder>>,
-    /// The same for pickles that are compressed, by the way to them.
+    /// The same for compressed pickles, by the path to them.
     packed: HashMap<String, Vec<Folder>>,
 }
 
-/// A directory, and the folder in it that has the storages of a pickle.
+/// A directory, and the folder in it with the storages of a pickle.
 #[derive(Clone)]
 struct Folder {
     directory: usize,
     name: Vec<u8>,
 }
 
-/// Remembers how long the members of an archive are, if there are pickles among them.
+/// Records the lengths of an archive's members, if there are pickles among them.
 pub(super) fn remember(search: &mut Search<'_>, blob: &Blob, entries: &[ZipEntry]) {
     let directory = search.records.directories.len();
     let mut any = false;
@@ -49,15 +50,15 @@ pub(super) fn remember(search: &mut Search<'_>, blob: &Blob, entries: &[ZipEntry
     }
     let mut lengths = HashMap::with_capacity(entries.len());
     for entry in entries {
-        // Of two members with one name, either may be read.
+        // If two members have the same name, a loader may read either.
         let len = lengths.entry(entry.name.clone()).or_insert(entry.len);
         *len = entry.len.min(*len);
     }
     search.records.directories.push(lengths);
 }
 
-/// Compares the storages that the pickle at `at` names with the members in the folder of the same name:
-/// `archive/data.pkl` has those of `archive/data/0` and so on.
+/// Compares the storages that the pickle at `at` refers to with the members in the folder of the
+/// same name: those of `archive/data.pkl` are `archive/data/0` etc.
 pub(super) fn compare(search: &mut Search<'_>, blob: &Blob, at: u64, pickle: &Pickle) {
     let records = &search.records;
     let unpacked = || records.packed.get(&blob.name).filter(|_| blob.root);

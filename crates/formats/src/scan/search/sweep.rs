@@ -1,5 +1,5 @@
-//! All bytes, for what no reader leads to: pickles, archives and compressed files behind, in front
-//! of or between others.
+//! Searches all bytes for data that no reader leads to: pickles, archives and compressed files
+//! before, after or between other data.
 
 use statelens_checkpoint::Result;
 use statelens_pickle::opcode as op;
@@ -10,17 +10,18 @@ use super::super::{tar, zip};
 use super::{Blob, NUMPY, Search, Sure};
 use super::{hdf5, members};
 
-/// Bytes that are gone through at once, and how far one that begins in them may be looked at.
+/// The number of bytes processed at once, and the number of bytes after them that are available for
+/// a match that begins in them.
 const PIECE: u64 = 1 << 20;
 const AHEAD: u64 = 1 << 10;
-/// How far back the start of a pickle is looked for from a name in it.
+/// The maximum distance from a name back to the start of its pickle.
 const BACK: usize = 600;
 
-/// Where the magic of a tar header stands in it.
+/// The offset of the magic number in a tar header.
 const USTAR: u64 = 257;
 
 impl Search<'_> {
-    /// Goes through all bytes of a blob.
+    /// Searches all bytes of a blob.
     pub(super) fn sweep(&mut self, blob: &Blob) -> Result<()> {
         let len = blob.source.len();
         let mut at = 0;
@@ -40,16 +41,16 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Looks at what may begin at a place. `bytes` are those of the blob from `from` on.
+    /// Examines what may begin at a place. `bytes` are those of the blob from `from` on.
     fn start(&mut self, blob: &Blob, from: u64, bytes: &[u8], place: usize) -> Result<()> {
         let at = from + place as u64;
         let here = &bytes[place..];
         match here {
-            // Of several, the last is as good.
+            // If `PROTO` is repeated, the last one suffices.
             [0x80, 2..=5, 0x80, 2..=5, ..] => Ok(()),
             [0x80, 2..=5, ..] => self.swept(blob, at, Sure::Marked),
             [b'c', ..] if names(&here[1..]) => {
-                // Its arguments may be on the stack since the byte before.
+                // The mark of its arguments may be the byte before.
                 let marked = place > 0 && bytes[place - 1] == b'(';
                 self.swept(blob, at - u64::from(marked), Sure::Bare)
             }
@@ -104,7 +105,7 @@ impl Search<'_> {
     }
 }
 
-/// Bytes that one of these may begin with.
+/// The possible first bytes of anything the sweep looks for.
 const STARTS: [bool; 256] = {
     let mut starts = [false; 256];
     let bytes = [0x80, b'c', b'i', 0x93, b'P', b'u', 0x89, 0x1f, 0xfd, b'B', 0x28, 0x78, 0x5d];
@@ -116,13 +117,13 @@ const STARTS: [bool; 256] = {
     starts
 };
 
-/// Whether more than the two or three bytes that mark it speaks for such a packing: among weights
-/// those alone are met again and again.
+/// Whether there is more evidence for a compression than its magic number of two or three bytes,
+/// which is frequent among weights.
 fn is_plausible(packing: Packing, here: &[u8]) -> bool {
     match (packing, here) {
         // The levels that zlib writes, and no preset dictionary.
         (Packing::Zlib, [_, 0x01 | 0x5e | 0x9c | 0xda, rest @ ..]) => inflates(rest),
-        // No length or one below a terabyte; then the first byte of the code, which is 0.
+        // No length, or one below a terabyte; then the first byte of the code, which is 0.
         (Packing::Lzma, _) => here.get(5..14).is_some_and(|bytes| {
             bytes[8] == 0 && (bytes[..8] == [0xff; 8] || bytes[5..8] == [0; 3])
         }),
@@ -130,16 +131,16 @@ fn is_plausible(packing: Packing, here: &[u8]) -> bool {
     }
 }
 
-/// Whether deflated bytes begin here: a first few of them unpack, or all of a short stream.
+/// Whether deflated data begins here: its first bytes decompress, or all of a short stream.
 fn inflates(bytes: &[u8]) -> bool {
     const ENOUGH: usize = 64;
     let kind = match bytes {
-        // Stored as they are: the length stands there twice, the second time inverted.
+        // A stored block: the length is repeated inverted.
         [first, a, b, c, d, ..] if first & 6 == 0 => return *a == !*c && *b == !*d,
         [first, ..] => first & 6,
         [] => return false,
     };
-    // No kind of block has that number.
+    // This block type is reserved.
     if kind == 6 {
         return false;
     }
@@ -160,7 +161,7 @@ fn names(bytes: &[u8]) -> bool {
     bytes.get(module + 1..).and_then(line).is_some()
 }
 
-/// The length of a line that is a dotted name, if there is one.
+/// Returns the length of a line that is a dotted name, if there is one.
 fn line(bytes: &[u8]) -> Option<usize> {
     let len = bytes.iter().take(200).position(|byte| !is_name(*byte))?;
     (len > 0 && bytes[len] == b'\n').then_some(len)
@@ -170,8 +171,9 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.'
 }
 
-/// How far before the end two strings begin that are names, with nothing behind each but where the
-/// memo keeps it: what `STACK_GLOBAL` takes. Any opcode may spell them.
+/// Searches for the operands of `STACK_GLOBAL` at the end of `bytes`: two strings that are names,
+/// followed only by opcodes that store them in the memo. Any string opcode counts. Returns their
+/// distance from the end.
 fn stacked(bytes: &[u8]) -> Option<usize> {
     if !may_end_name(bytes) {
         return None;
@@ -193,7 +195,8 @@ const TEXTS: [u8; 7] = [
     op::SHORT_BINSTRING,
 ];
 
-/// Whether bytes end in a name or in an opcode that keeps it: most bytes are told apart by that.
+/// Whether bytes end with a name or with an opcode that stores it in the memo. This excludes most
+/// places quickly.
 fn may_end_name(bytes: &[u8]) -> bool {
     match bytes {
         [.., op::BINPUT, _] | [.., op::LONG_BINPUT, _, _, _, _] => true,
@@ -202,7 +205,8 @@ fn may_end_name(bytes: &[u8]) -> bool {
     }
 }
 
-/// The end of a string at `at` that is a name, and of the opcode that keeps it.
+/// Returns the end of a string at `at` that is a name, including the opcode that stores it in the
+/// memo.
 fn text(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = bytes.get(at + 1..)?;
     let (start, len): (usize, u64) = match *bytes.get(at)? {
@@ -215,7 +219,7 @@ fn text(bytes: &[u8], at: usize) -> Option<usize> {
     };
     let len = usize::try_from(len).ok().filter(|len| *len > 0)?;
     let name = rest.get(start..start.checked_add(len)?)?;
-    // Escapes and quotes are what a name in a line may have besides.
+    // A name in a line may also have escapes and quotes.
     if !name.iter().all(|byte| is_name(*byte) || *byte == b'\\') {
         return None;
     }

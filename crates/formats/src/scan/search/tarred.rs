@@ -1,4 +1,4 @@
-//! The members of a tar archive.
+//! Examines the members of a tar archive.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use statelens_checkpoint::Result;
 use super::super::tar::{Sparse, TarMember, Walk};
 use super::{Blob, Container, DEEPEST, Search, torch};
 
-/// What reading one header counts for, in bytes of pickles.
+/// The cost of reading a header, in bytes of pickles.
 const HEADER: u64 = 64;
 
 impl Search<'_> {
-    /// Examines the tar archive whose first header is at `at`. `led` says that a loader would start
-    /// there; elsewhere, a header that was read before ends the walk.
+    /// Examines the tar archive whose first header is at `at`. `led` means that a loader would
+    /// start there; otherwise the walk ends at a header that was already read.
     pub(super) fn tar(&mut self, blob: &Blob, at: u64, led: bool) -> Result<()> {
         let mut walk = Walk::new(&blob.source, at);
         let mut found = Ok(());
@@ -60,7 +60,7 @@ impl Search<'_> {
         torch::member(self, &inner, &name)
     }
 
-    /// The file that a sparse member stands for.
+    /// Examines the file that a sparse member represents.
     fn sparse(
         &mut self,
         blob: &Blob,

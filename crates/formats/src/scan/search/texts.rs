@@ -1,4 +1,4 @@
-//! Code that is no pickle: what configurations of models name, templates that programs fill in, and
+//! Code other than pickles: names in configurations of models, templates that programs render, and
 //! compiled libraries.
 
 use statelens_checkpoint::{FileSet, Finding, Grade, Result};
@@ -8,9 +8,9 @@ use super::{Blob, Search, SharedSource};
 use crate::json::{Document, Id, JsonNode, utf8};
 use crate::{gguf, keras, template};
 
-/// Texts that are longer configure no model.
+/// The maximum length of a configuration in bytes.
 const LONGEST: u64 = 32 << 20;
-/// Findings of one kind of one text.
+/// The maximum number of findings of one kind per text.
 const MOST: usize = 50;
 
 const ADVICE: &str = "Do not load the model before you know what that is.";
@@ -25,12 +25,12 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Result<
                 search.tell(blob, checkpoint.findings);
                 region.done();
             }
-            // That the file itself can't be opened is a finding of its own.
+            // There is a separate finding if the file itself can't be opened.
             Err(_) if search.is_file(blob) => region.done(),
             Err(error) => region.failed(&error)?,
         }
     }
-    // Python's zipfile ends a name at a NUL.
+    // Python's zipfile ends names at a NUL.
     let name = search.name_of(blob).split('\0').next().unwrap_or_default().to_ascii_lowercase();
     if is_native(head) && !name.is_empty() || is_library(&name) && !blob.name.is_empty() {
         search.tell(blob, vec![native()]);
@@ -45,7 +45,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Result<
         return Ok(());
     }
     if blob.source.len() > LONGEST {
-        // Names of tensors and their places have no bound.
+        // Indexes of tensors have no length limit.
         if !is_json {
             search.unseen(blob, "a configuration", "It is longer than any configuration.");
         }
@@ -72,7 +72,8 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Result<
     Ok(())
 }
 
-/// What the configuration of a model of Hugging Face, or of a program that builds on Hydra, runs.
+/// Returns findings about code that the configuration of a Hugging Face model, or of a program
+/// based on Hydra, runs.
 fn of_hub(document: &Document) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut open = vec![document.root()];
@@ -123,7 +124,7 @@ fn entry(document: &Document, key: &str, value: Id) -> Option<Finding> {
     }
 }
 
-/// An entry of `modules.json`, whose type sentence-transformers imports.
+/// Returns a finding for an entry of `modules.json`, whose type sentence-transformers imports.
 fn module(document: &Document, id: Id) -> Option<Finding> {
     let text = |name: &str| document.field(id, name).and_then(JsonNode::text);
     let class = text("type")?.to_lossy().into_owned();
@@ -135,7 +136,7 @@ fn module(document: &Document, id: Id) -> Option<Finding> {
     })
 }
 
-/// What a configuration of Hydra or NeMo names to be called.
+/// Returns a finding for a target that a configuration of Hydra or NeMo calls.
 fn target_of(target: &str) -> Option<Finding> {
     let target = target.trim().trim_matches(['"', '\'']);
     let (module, class) = target.rsplit_once('.')?;
@@ -147,7 +148,7 @@ fn target_of(target: &str) -> Option<Finding> {
     })
 }
 
-/// YAML: tags that make Python objects, and names that are called.
+/// Examines YAML for tags that construct Python objects, and for names that are called.
 fn of_yaml(text: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     if text.lines().any(|line| {
@@ -190,7 +191,7 @@ fn native() -> Finding {
     unknown("The archive holds a compiled library", detail)
 }
 
-/// Whether a compiled library begins like that: ELF, Mach-O or a program of Windows.
+/// Whether the first bytes are those of a compiled library: ELF, Mach-O or a Windows executable.
 fn is_native(head: &[u8]) -> bool {
     match head {
         [0x7f, b'E', b'L', b'F', 1 | 2, 1 | 2, 1, ..]
@@ -207,7 +208,7 @@ fn is_native(head: &[u8]) -> bool {
     }
 }
 
-/// Whether a name is one of a compiled library.
+/// Whether a name is that of a compiled library.
 fn is_library(name: &str) -> bool {
     let base = name.rsplit('/').next().unwrap_or(name);
     [".so", ".dll", ".dylib", ".pyd"].iter().any(|end| base.ends_with(end)) || base.contains(".so.")

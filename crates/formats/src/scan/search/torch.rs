@@ -1,4 +1,5 @@
-//! The tar archives of torch before release 0.2: what `legacy_load` unpickles of their members.
+//! The tar archives of torch before release 0.2: runs what `legacy_load` unpickles from their
+//! members.
 
 use statelens_checkpoint::Result;
 use statelens_pickle::{Node, storage_dtype};
@@ -9,7 +10,7 @@ use super::{Blob, Search, Sure};
 /// The members that torch unpickles.
 pub(super) const NAMES: [&str; 3] = ["storages", "tensors", "pickle"];
 
-/// Runs the pickles of a member in the order in which torch does.
+/// Runs the pickles of a member in the same order as torch.
 pub(super) fn member(search: &mut Search<'_>, blob: &Blob, name: &str) -> Result<()> {
     match name {
         "storages" => storages(search, blob),
@@ -19,7 +20,8 @@ pub(super) fn member(search: &mut Search<'_>, blob: &Blob, name: &str) -> Result
     }
 }
 
-/// A count; for each storage a pickle, a number of elements, and those; then a pickle of the views.
+/// Examines `storages`: a count; for each storage a pickle, the number of elements, and the
+/// elements; then a pickle of the views.
 fn storages(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let region = search.region(blob, 0, "the storages of an archive of torch 0.1");
     // A loader that fails at one of the pickles does not reach the next.
@@ -53,7 +55,8 @@ fn storages(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     Ok(())
 }
 
-/// A count; for each tensor a pickle, its rank (4 bytes of 8), sizes, strides, and its offset.
+/// Examines `tensors`: a count; for each tensor a pickle, its rank (4 bytes of 8), sizes, strides,
+/// and its offset.
 fn tensors(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let region = search.region(blob, 0, "the tensors of an archive of torch 0.1");
     let Some((pickle, mut at)) = search.pickle(blob, 0, Sure::Yes)? else {

@@ -1,4 +1,4 @@
-//! The bytes of a pickle, read as far as they are needed, without strings that are too long to keep.
+//! The bytes of a pickle, read on demand, without strings that are too long to keep in memory.
 
 use statelens_checkpoint::{Result, room};
 use statelens_pickle::{Broken, opcode as op};
@@ -9,42 +9,43 @@ use super::Blob;
 /// The beginning of a pickle.
 pub(super) struct Window<'a> {
     blob: &'a Blob,
-    /// Where the pickle begins in the blob.
+    /// The offset of the pickle in the blob.
     at: u64,
     pub(super) bytes: Vec<u8>,
-    /// Bytes of strings that were left out.
+    /// Number of bytes of strings that were left out.
     left_out: u64,
-    /// The most bytes that are kept.
+    /// The maximum number of bytes to keep.
     most: u64,
 }
 
 impl<'a> Window<'a> {
-    /// The first `len` bytes of what begins at `at`; at most `most` will be kept.
+    /// Reads the first `len` bytes from `at`. At most `most` bytes will be kept.
     pub(super) fn new(blob: &'a Blob, at: u64, len: u64, most: u64) -> Result<Self> {
         let bytes = some(&*blob.source, at, len.min(most))?;
         Ok(Self { blob, at, bytes, left_out: 0, most })
     }
 
-    /// The offset in the blob of a byte of the window, behind the strings that were left out.
+    /// Returns the offset in the blob of a byte in the window, accounting for strings that were
+    /// left out.
     pub(super) fn offset(&self, index: u64) -> u64 {
         self.at.saturating_add(self.left_out).saturating_add(index)
     }
 
-    /// Whether the blob has bytes behind the window.
+    /// Whether the blob continues after the window.
     pub(super) fn is_short(&self) -> bool {
         self.offset(self.bytes.len() as u64) < self.blob.source.len()
     }
 
-    /// Reads on to four times the length, or to the end of the operand that is cut short. Returns
-    /// whether there was more, and room for it.
+    /// Extends the window to four times its length, or to the end of the truncated operand. Returns
+    /// whether there were more bytes, and room for them.
     pub(super) fn grow(&mut self, broken: &Broken) -> Result<bool> {
         let len = self.bytes.len() as u64;
         let missing = broken.needed.saturating_sub(len);
         self.read(len.saturating_mul(3).max(4 << 10).max(missing))
     }
 
-    /// Leaves out the string at which the machine stopped, if it is too long to keep and ends within
-    /// the blob: an empty one takes its place. Returns whether it was left out.
+    /// Replaces the string at which the machine stopped by an empty one, if it is too long to keep
+    /// and ends within the blob. Returns whether that was done.
     pub(super) fn leave_out(&mut self, broken: &Broken, start: u64) -> Result<bool> {
         let too_long = !broken.starved || broken.needed > self.most;
         let opcode = broken.error.offset().and_then(|offset| offset.checked_sub(start));

@@ -1,17 +1,17 @@
-//! Numbers as Python's `int` reads them.
+//! Integers as Python's `int` parses them.
 
-/// What a text stands for.
+/// The result of parsing a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Number {
     Plain(u64),
-    /// A number to Python, or to some of its versions, that is negative, too large or spelled in
-    /// other digits than ASCII's.
+    /// A number in some or all versions of Python that is negative, too large or written in
+    /// non-ASCII digits.
     Odd,
-    /// Python finds no number in it.
+    /// Not a number in Python.
     None,
 }
 
-/// Reads a field of a header (`nti`): octal digits, or binary where the first byte says so.
+/// Parses a header field (`nti`): octal digits, or binary if the first byte says so.
 pub(super) fn field(bytes: &[u8]) -> Number {
     match bytes {
         [0x80, rest @ ..] => {
@@ -35,11 +35,11 @@ pub(super) fn field(bytes: &[u8]) -> Number {
     }
 }
 
-/// Reads `int(text, base)`: white space around it, a sign, the prefix of the base, and single
-/// underscores between digits.
+/// Parses like `int(text, base)`: accepts surrounding whitespace, a sign, the prefix of the base,
+/// and single underscores between digits.
 pub(super) fn python(text: &[u8], base: u32) -> Number {
     if !text.is_ascii() {
-        // Digits of other scripts count, and so does their white space.
+        // Python accepts digits and whitespace of other scripts.
         return Number::Odd;
     }
     let text = strip(text);
@@ -73,7 +73,7 @@ pub(super) fn python(text: &[u8], base: u32) -> Number {
     }
 }
 
-/// Removes what `str.strip` removes of ASCII.
+/// Strips the ASCII characters that `str.strip` removes.
 fn strip(text: &[u8]) -> &[u8] {
     let space = |byte: &u8| matches!(byte, b'\t'..=b'\r' | 0x1c..=0x1f | b' ');
     let start = text.iter().position(|byte| !space(byte)).unwrap_or(text.len());

@@ -1,4 +1,5 @@
-//! Extended headers: records of `LENGTH KEY=VALUE\n` that change the next member, or all that follow.
+//! Extended headers: records of the form `LENGTH KEY=VALUE\n` that modify the next member, or all
+//! further ones.
 
 use statelens_checkpoint::ReadAt;
 
@@ -8,16 +9,17 @@ use super::sparse;
 /// The records of one or more extended headers.
 #[derive(Default, Clone)]
 pub(super) struct Pax {
-    /// In the order in which the keys were first met: where two change the same, the last counts.
+    /// In the order in which the keys first occur. If two modify the same property, the last one
+    /// counts.
     values: Vec<(&'static str, Vec<u8>)>,
     /// Offsets and lengths of a sparse member of version 0.0, which repeats its keys.
     pieces: [Vec<Vec<u8>>; 2],
-    /// Whether it is of one member only.
+    /// Whether it applies to a single member.
     pub(super) local: bool,
     pub(super) doubt: Option<&'static str>,
 }
 
-/// Keys that change where the data of a member are, or what they are called.
+/// Keys that modify the location or the name of a member.
 const KEYS: [&str; 12] = [
     "size",
     "path",
@@ -34,8 +36,8 @@ const KEYS: [&str; 12] = [
 ];
 
 impl Pax {
-    /// Reads the records of a header. Python before 3.13 takes records that later versions refuse;
-    /// they are read like there, with a doubt.
+    /// Parses the records of a header. Python before 3.13 accepts records that later versions
+    /// refuse; these are parsed as there, but set `doubt`.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let mut pax = Self::default();
         let mut at = 0;
@@ -73,7 +75,7 @@ impl Pax {
         }
     }
 
-    /// Adds what another header says, which counts before what was said.
+    /// Adds the records of another header, which take precedence.
     pub(super) fn extend(&mut self, other: Self) {
         for (key, value) in other.values {
             self.set(key, value);
@@ -94,8 +96,8 @@ impl Pax {
     }
 }
 
-/// Returns the length of the first record, and its key and value if it is framed as it should be.
-/// `None` where no record begins.
+/// Returns the length of the first record, and its key and value if its framing is valid. Returns
+/// `None` if no record begins here.
 #[allow(clippy::type_complexity, reason = "it is used once")]
 fn record(bytes: &[u8]) -> Option<(usize, Result<(&[u8], &[u8]), ()>)> {
     let digits = bytes.iter().position(|byte| !byte.is_ascii_digit())?;
@@ -111,8 +113,8 @@ fn record(bytes: &[u8]) -> Option<(usize, Result<(&[u8], &[u8]), ()>)> {
     Some((len, framed().ok_or(())))
 }
 
-/// Returns the map of a sparse member that a pax header describes; `None` if it describes none.
-/// In version 1.0 the map is in front of the data, and `start` moves behind it.
+/// Returns the map of a sparse member from a pax header, or `None` if the header has none. In
+/// version 1.0 the map precedes the data, and `start` is advanced past it.
 pub(super) fn sparse(
     pax: &Pax,
     source: &dyn ReadAt,

@@ -1,4 +1,4 @@
-//! Sparse members: files with holes, of which the archive holds what is not a hole.
+//! Sparse members: files with holes. The archive holds only the other parts.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use super::super::section::{exactly, some};
 use super::numbers::{Number, field, python};
 use super::{BLOCK, LONGEST};
 
-/// Offset and length of each part that is in the archive, in bytes of the file.
+/// Offset and length in bytes of each part of the file that is in the archive.
 pub(super) type Map = Vec<(u64, u64)>;
 
-/// The most parts of one member.
+/// The maximum number of parts of a member.
 const MOST: usize = 65_536;
 
-/// Returns the map of a member of type `S`, where its data begin, and how long the file is.
+/// Returns the map of a member of type `S`, the offset of its data, and the length of the file.
 pub(super) fn old(
     source: &dyn ReadAt,
     header: &[u8; BLOCK as usize],
@@ -26,7 +26,7 @@ pub(super) fn old(
         for pair in pairs.chunks_exact(24) {
             match (field(&pair[..12]), field(&pair[12..])) {
                 (Number::Plain(at), Number::Plain(len)) => {
-                    // The headers that follow the first have only those that are not empty.
+                    // In the headers after the first, empty parts are ignored.
                     if empty || at != 0 && len != 0 {
                         map.push((at, len));
                     }
@@ -55,14 +55,14 @@ pub(super) fn old(
     }
 }
 
-/// Reads the map in front of the data of a member of version 1.0: a count and that many pairs, each
-/// number on a line of its own, filled up to whole blocks.
+/// Reads the map before the data of a member of version 1.0: a count and that many pairs, each
+/// number on its own line, padded to whole blocks.
 pub(super) fn new(source: &dyn ReadAt, start: &mut u64) -> Option<Map> {
     let mut bytes = Vec::new();
     let mut at = 0;
     let mut blocks = 0;
     let mut line = |start: &mut u64| {
-        // One block is read where no line is left, and no more than that.
+        // Reads a single block if no complete line is left, and no more than that.
         if blocks == 0 || !bytes[at..].contains(&b'\n') {
             bytes.extend(some(source, *start, BLOCK).ok()?);
             *start += BLOCK;
@@ -87,18 +87,19 @@ pub(super) fn new(source: &dyn ReadAt, start: &mut u64) -> Option<Map> {
     Some(map)
 }
 
-/// A sparse file, with its holes as zeros.
+/// A sparse file with its holes as zeros.
 #[derive(Debug)]
 pub(in super::super) struct Sparse {
     source: Arc<dyn ReadAt>,
-    /// Offset in the file, length, and offset in `source`, in their order.
+    /// Offset in the file, length, and offset in `source`, in order.
     parts: Vec<(u64, u64, u64)>,
     len: u64,
 }
 
 impl Sparse {
-    /// Returns the file whose parts follow each other from `start` on. `None` if they are not in order,
-    /// or go past its end: what `tarfile` makes of those depends on how they are read.
+    /// Returns the file whose parts are stored consecutively from `start` on. Returns `None` if the
+    /// parts are not in order or exceed the file: how `tarfile` treats those depends on how they
+    /// are read.
     pub(in super::super) fn new(
         source: &Arc<dyn ReadAt>,
         start: u64,
