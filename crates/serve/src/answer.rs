@@ -57,7 +57,8 @@ impl Response {
     /// Creates a response with a regular file, which supports range requests. Its `ETag` changes
     /// with length and modification time.
     ///
-    /// # Errors If the system does not report its length and modification time.
+    /// # Errors
+    /// If the system does not report its length and modification time.
     pub fn file(file: File, content_type: &'static str) -> io::Result<Self> {
         let about = file.metadata()?;
         let changed = about.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();

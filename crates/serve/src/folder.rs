@@ -15,7 +15,8 @@ pub struct ServedFolder {
 impl ServedFolder {
     /// Opens the folder at a path.
     ///
-    /// # Errors If the folder does not exist.
+    /// # Errors
+    /// If the folder does not exist.
     pub fn new(path: &Path) -> io::Result<Self> {
         Ok(Self { top: path.canonicalize()? })
     }

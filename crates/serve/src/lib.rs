@@ -44,7 +44,8 @@ pub struct Server {
 impl Server {
     /// Serves on 127.0.0.1, at `port` or the next free one; 0 is any free port.
     ///
-    /// # Errors If no port is free.
+    /// # Errors
+    /// If no port is free.
     pub fn start(site: impl Site, port: u16) -> io::Result<Self> {
         let listener = bind(port)?;
         let port = listener.local_addr()?.port();

@@ -60,7 +60,8 @@ enum Relation {
 impl Filter {
     /// Parses the text of the box.
     ///
-    /// # Errors A sentence that names the invalid term, and what would be valid.
+    /// # Errors
+    /// A sentence that names the invalid term, and what would be valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut terms = Vec::new();
         for word in joined(words(text)) {

@@ -14,7 +14,7 @@ use crate::protocol::opened::FileName;
 pub struct RunFolder {
     /// Its name; empty for files that were chosen without their folder.
     pub name: String,
-    /// The files directly in it, as indices into the dropped files.
+    /// Its files, as indices into the dropped files.
     pub members: Vec<usize>,
 }
 

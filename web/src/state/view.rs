@@ -78,7 +78,8 @@ impl MatrixView {
 
     /// Selects a slice of a tensor: of the dimensions that it keeps, the last two are drawn.
     ///
-    /// # Errors If the slice does not fit the tensor, or has no values.
+    /// # Errors
+    /// If the slice does not fit the tensor, or has no values.
     pub fn of(shape: &[u64], slice: &Slice) -> Result<Self> {
         let taken = slice.taken(shape)?;
         if taken.iter().any(|axis| axis.count == 0) {

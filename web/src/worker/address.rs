@@ -24,7 +24,8 @@ pub(super) struct RemoteCheckpoint {
 
 /// Opens the file at an address, with the files next to it that belong to it.
 ///
-/// # Errors Errors of the server or the core.
+/// # Errors
+/// Errors of the server or the core.
 pub(super) async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<RemoteCheckpoint> {
     let address = Address::parse(url)?;
     let server = Rc::new(RemoteServer::of(&address, agreed.follow));

@@ -58,7 +58,8 @@ impl BlobSource {
 
     /// Returns a slice of the file, which moves no bytes.
     ///
-    /// # Errors If the file was changed.
+    /// # Errors
+    /// If the file was changed.
     pub fn slice(&self, offset: u64, len: u64) -> Result<Blob> {
         self.0
             .file

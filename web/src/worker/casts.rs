@@ -107,7 +107,8 @@ struct Ranges {
 
 /// Refuses casts that did more than round.
 ///
-/// # Errors If a cast falsified numbers, naming the tensors.
+/// # Errors
+/// If a cast falsified numbers, naming the tensors.
 pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()> {
     if !report.is_false() {
         return Ok(());

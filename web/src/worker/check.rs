@@ -13,7 +13,8 @@ use crate::worker::blob::BlobSource;
 /// Opens the files and compares their structure with the plan: the kind, dtype, shape, plain value
 /// and tying of every leaf. Bytes of tensors are not read.
 ///
-/// # Errors On the first difference from the plan, or if a file can't be read.
+/// # Errors
+/// On the first difference from the plan, or if a file can't be read.
 pub fn read_back(planned: &ReadBack, files: &Array, limits: &Limits) -> Result<()> {
     let source = |(value, name): (wasm_bindgen::JsValue, &String)| {
         let blob: Blob = value.dyn_into().ok()?;

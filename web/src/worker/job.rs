@@ -135,7 +135,8 @@ impl Job {
 
     /// Checks whether the job is to stop.
     ///
-    /// # Errors If the job was stopped.
+    /// # Errors
+    /// If the job was stopped.
     pub fn check(&self) -> Result<()> {
         if self.0.stopped.get().is_some() { Err(Error::cancelled()) } else { Ok(()) }
     }

@@ -30,7 +30,8 @@ const TRIES: usize = 8;
 
 /// Opens the files as one checkpoint.
 ///
-/// # Errors Why the requested file can't be opened; for a drop of several, why the first can't.
+/// # Errors
+/// Why the requested file can't be opened; for a drop of several, why the first can't.
 pub fn open(
     names: &[FileName],
     files: Vec<File>,
@@ -90,7 +91,8 @@ pub fn open(
 
 /// Opens the file at an address; see [`address::open`].
 ///
-/// # Errors Why it can't be opened.
+/// # Errors
+/// Why it can't be opened.
 pub async fn open_address(
     url: &str,
     agreed: Agreed,

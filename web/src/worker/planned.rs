@@ -19,7 +19,8 @@ const LARGEST: u64 = (1 << 53) - 1;
 const NAMED: usize = 4;
 /// Describes a plan.
 ///
-/// # Errors If the sizes of its files can't be computed.
+/// # Errors
+/// If the sizes of its files can't be computed.
 pub(super) fn told(
     open: &OpenCheckpoint,
     plan: &Plan,

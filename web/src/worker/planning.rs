@@ -76,8 +76,9 @@ impl From<Plan> for PlannedOutput {
 
 /// Plans a conversion.
 ///
-/// # Errors Errors of the core, such as a pattern that matches nothing or a value that the target
-/// can't hold.
+/// # Errors
+/// Errors of the core, such as a pattern that matches nothing or a value that the target can't
+/// hold.
 pub fn plan(
     open: &OpenCheckpoint,
     options: &ConvertOptions,
@@ -120,7 +121,8 @@ fn edit(options: &ConvertOptions) -> Result<Edit> {
 
 /// Returns the requested casts: those by key first.
 ///
-/// # Errors Errors of the core.
+/// # Errors
+/// Errors of the core.
 pub(super) fn casts(options: &ConvertOptions) -> Result<Vec<CastRule>> {
     CastRule::all(options.casts.iter().chain(&options.cast))
 }

@@ -16,7 +16,8 @@ const DAY: f64 = 86_400_000.0;
 
 /// Creates a file of this tab.
 ///
-/// # Errors Errors of the browser: some have no private file system in private windows.
+/// # Errors
+/// Errors of the browser: some have no private file system in private windows.
 pub async fn file() -> Result<FileSystemFileHandle, JsValue> {
     let options = web_sys::FileSystemGetFileOptions::new();
     options.set_create(true);

@@ -54,8 +54,9 @@ pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer
 
 /// Plans the rewrite of [`ConvertOptions::rewrite`].
 ///
-/// # Errors The errors of the command: a checkpoint that is not whole, a key that is missing under
-/// each of its names, a state file that can't be read.
+/// # Errors
+/// The errors of the command: a checkpoint that is not whole, a key that is missing under each of
+/// its names, a state file that can't be read.
 pub fn plan(
     open: &OpenCheckpoint,
     rewrite: &Rewrite,
@@ -240,8 +241,8 @@ fn found(state: &DataState) -> String {
     )
 }
 
-/// Reads the dataloader's state from its files, and returns it with their folder; `None` if there
-/// are no such files.
+/// Reads the dataloader's state from its files, and returns it with their folder; `None` if
+/// none of them is open.
 fn data_state(files: &FileSet) -> Option<(String, Result<DataState>)> {
     let parts = |name: &str| match name.rsplit_once('/') {
         Some((folder, base)) => (folder.to_owned(), base.to_owned()),

@@ -23,8 +23,9 @@ pub type TellRunning = fn(&Job, Running);
 
 /// Runs a plan that reads `sources`. Returns a report, and the finished files.
 ///
-/// # Errors Errors of the core or the browser, cancellation by the user, and, unless `falsify`,
-/// casts that did more than round. Then no files are left behind.
+/// # Errors
+/// Errors of the core or the browser, cancellation by the user, and, unless `falsify`, casts that
+/// did more than round. Then no files are left behind.
 pub async fn run(
     plan: Plan,
     sources: &Rc<Sources>,
@@ -87,7 +88,7 @@ pub async fn run(
             done.read_back = Some(text::error(error));
             ended = Ok(());
         }
-        // If the job was stopped meanwhile, the page was told that nothing is left behind.
+        // If the job was stopped meanwhile, nothing may be left behind.
         ended = ended.and_then(|()| job.check());
     }
     match ended {

@@ -149,7 +149,8 @@ fn hashes(open: &OpenCheckpoint, measurements: &Measurements) -> Option<HashMap<
 
 /// Opens the summary in a link.
 ///
-/// # Errors Why it can't be opened.
+/// # Errors
+/// Why it can't be opened.
 pub fn open(fragment: &str) -> Result<(MadeSummary, Opened), Box<ErrorText>> {
     let outline = open_link(fragment).map_err(|error| Box::new(text::error(&error)))?;
     let rows: Vec<Row> = outline.entries.iter().cloned().map(row).collect();

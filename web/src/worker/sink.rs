@@ -72,7 +72,8 @@ impl OutputSink {
     /// Creates a sink in the private file system. In a browser without one, as in some private
     /// windows, the sink holds blobs.
     ///
-    /// # Errors If the file can't be written.
+    /// # Errors
+    /// If the file can't be written.
     pub async fn private() -> Result<Self> {
         let Ok(file) = private::file().await else {
             return Ok(Self::Held { parts: Vec::new(), buffer: Vec::with_capacity(BUFFER), at: 0 });
@@ -89,7 +90,8 @@ impl OutputSink {
 
     /// Creates a sink for the file chosen in the save dialog.
     ///
-    /// # Errors If the browser withdraws the permission.
+    /// # Errors
+    /// If the browser withdraws the permission.
     pub async fn chosen(handle: JsValue) -> Result<Self> {
         let file: FileSystemFileHandle =
             handle.dyn_into().map_err(|_| Error::io("the save dialog gave no file"))?;
@@ -121,7 +123,8 @@ impl OutputSink {
 
     /// Writes the buffer if it is full, or in any case with `all`.
     ///
-    /// # Errors If the disk or the quota is full, or the file is gone.
+    /// # Errors
+    /// If the disk or the quota is full, or the file is gone.
     pub async fn flush(&mut self, all: bool) -> Result<()> {
         match self {
             Self::Composed { .. } => {}
@@ -158,7 +161,8 @@ impl OutputSink {
 
     /// Overwrites the first bytes.
     ///
-    /// # Errors As [`OutputSink::flush`].
+    /// # Errors
+    /// As [`OutputSink::flush`].
     pub async fn patch_head(&mut self, head: &[u8]) -> Result<()> {
         self.flush(true).await?;
         match self {
@@ -189,7 +193,8 @@ impl OutputSink {
 
     /// Finishes the file. Returns it and how it was written.
     ///
-    /// # Errors As [`OutputSink::flush`].
+    /// # Errors
+    /// As [`OutputSink::flush`].
     pub async fn finish(mut self, sources: &Sources) -> Result<(Blob, How)> {
         self.flush(true).await?;
         match self {
