@@ -22,7 +22,7 @@ pub trait Fetch: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// If the connection failed; the request is then repeated.
+    /// If the connection failed ([`ErrorKind::Io`]), which is retried, or the request was refused.
     fn fetch(
         &self,
         url: &str,
