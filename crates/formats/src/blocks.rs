@@ -5,8 +5,8 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, DType, Loss, Result, TensorId};
 
 /// Returns the checkpoint with all dtypes unpacked that the target lacks, and the losses of that.
-/// Blocks become numbers if their values are known, else bytes. Small floats become the next dtype
-/// that torch has. A checkpoint without such dtypes is unchanged.
+/// Blocks become numbers if their values are known, else bytes. Dtypes that only `ml_dtypes` has
+/// become a torch dtype that holds their values. A checkpoint without such dtypes is unchanged.
 pub(crate) fn expand(
     source: Arc<Checkpoint>,
     target_has: impl Fn(&DType) -> bool,

@@ -7,7 +7,7 @@ use statelens_checkpoint::{FileSet, Result};
 pub enum Score {
     /// Not this format.
     No,
-    /// Only the name matches. Its reader will report what is wrong with the content.
+    /// Only the name matches. The reader will report the error in the content.
     Named,
     /// The file may contain this format somewhere inside.
     Holds,

@@ -110,7 +110,7 @@ pub(crate) fn layout(records: Vec<NewRecord>, comment: &str) -> Result<Vec<Segme
 /// those of the 32-bit end record.
 fn directory(entries: Vec<DirectoryEntry>, start: u64, comment: &str) -> Segment {
     // Readers search for the end record from the end of the file, so the comment must not contain
-    // its signature. That has control characters.
+    // its signature. Removing control characters ensures that.
     let comment: String = comment.chars().filter(|c| !c.is_control()).collect();
     let (comment, comment_len) = match u16::try_from(comment.len()) {
         Ok(len) => (comment, len),

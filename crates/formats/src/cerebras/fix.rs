@@ -107,7 +107,7 @@ pub fn fix(source: &Checkpoint) -> Result<Fixed> {
         repairs.push(Repair::Epoch { key, old, new });
     }
     let mut checkpoint = builder.rebuild(source)?;
-    // The findings were about what is now repaired.
+    // The findings were about the problems that are now repaired.
     checkpoint.findings.clear();
     Ok(Fixed { checkpoint, repairs, no_global_step })
 }

@@ -2,7 +2,7 @@
 //!
 //! There is no public specification; this follows what the released packages
 //! (cerebras-pytorch 2.0 to 2.10) write and read. There are two families. Since release 2.5
-//! (format 0.5) the shape of the state dict and what is known about each value are JSON in
+//! (format 0.5) the shape of the state dict and the metadata of each value are JSON in
 //! attributes of the root group. Before that (0.4 and older) the shape is a pickled `TreeSpec`
 //! and each value is a dataset that names its own codec.
 //!

@@ -137,7 +137,7 @@ trait LeafReader {
     /// Returns the address of a leaf's object, if it is known.
     fn address(&self, flat: &Text) -> Option<u64>;
 
-    /// Reads ahead what is needed for these leaves.
+    /// Prefetches the structures of these leaves.
     fn ahead(&mut self, _flat: &[&Text]) -> Result<()> {
         Ok(())
     }

@@ -49,8 +49,8 @@ fn is_hdf5(probe: &Probe<'_>, name: &str) -> Result<bool> {
     if legacy.iter().any(|name| root.attribute(name).is_some()) || numbered() {
         return Ok(true);
     }
-    // Keras 3 writes no attributes. A model has variables of its own, an optimizer too, and a shard
-    // may have only one of these groups, or layers.
+    // Keras 3 writes nothing that identifies it. A model has variables of its own, an optimizer
+    // too, and a shard may have only one of these groups, or layers.
     let links = file.links(&root)?;
     let group = |name: &str| {
         let link = links.iter().find(|link| link.name == name)?;

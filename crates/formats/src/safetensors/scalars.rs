@@ -84,8 +84,8 @@ fn unhex(text: &str) -> Option<Arc<[u8]>> {
     pairs.map(|pair| Some(nibble(pair[0])? << 4 | nibble(*pair.get(1)?)?)).collect()
 }
 
-/// Returns the text for these values, or `None` if there are none. Tensors and non-empty
-/// containers, which the caller does not pass, would be null.
+/// Returns the text for these values, or `None` if `values` is empty. The caller passes neither
+/// tensors nor non-empty containers.
 pub(super) fn encode(source: &Checkpoint, values: &[(Text, ValueId)]) -> Option<String> {
     if values.is_empty() {
         return None;

@@ -163,7 +163,7 @@ fn opcodes_between_an_array_of_joblib_and_the_end_of_its_frame_are_told() {
     }
 }
 
-/// Two lines of text after a `c` are an import, but such a text is harmless.
+/// Two lines of text after a `c` are an import. That deserves no more than a warning.
 #[test]
 fn a_text_that_begins_like_a_pickle_is_a_warning() {
     for text in ["car\nbus\nbicycle\n", "cat\ndog\nzebra", "conda\npip\nuv\n"] {

@@ -5,7 +5,7 @@
 //! pickles in it. Therefore every reader is tried, none is assumed to be the only one, and
 //! afterwards all bytes are searched for data that no reader leads to ([`super::sweep`]).
 //! Decompressed data is a new run of bytes (a [`Space`]) that is examined in the same way.
-//! Everything is bounded. Where a limit is reached, a finding says what was not examined.
+//! Everything is bounded. Where a limit is reached, a finding names the data that was not examined.
 
 mod hdf5;
 mod joblib;
@@ -65,7 +65,7 @@ pub(super) struct Blob {
     pub(super) cut: bool,
 }
 
-/// What was already examined in a file, or in the decompressed data of one place.
+/// The places already examined in a file, or in the decompressed data of one place.
 #[derive(Default)]
 struct Space {
     /// Ranges of pickles that were run, from start to end.
@@ -75,7 +75,7 @@ struct Space {
     directories: BTreeSet<Directory>,
     /// Ranges that were fully decompressed, from start to end.
     unpacked: BTreeMap<u64, u64>,
-    /// What was examined: the kind, the offset and the number of bytes available.
+    /// Places that were examined: kind, offset, and number of bytes available.
     seen: HashSet<(Container, u64, u64)>,
 }
 
@@ -432,7 +432,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Examines in pieces what is too long to keep in memory. `weight` is the cost of a byte.
+    /// Examines data that is too long to keep in memory, in pieces. `weight` is the cost of a byte.
     fn rest(&mut self, blob: &Blob, mut more: Box<dyn std::io::Read>, weight: u64) -> Result<()> {
         const PIECE: u64 = 8 << 20;
         const OVERLAP: usize = 64 << 10;

@@ -89,7 +89,7 @@ fn raw(code: &str) -> Option<&str> {
 }
 
 /// Reads tokens up to an `end` outside of all brackets, and returns them with the rest of the
-/// template. If there is no such `end`, the rest is all code.
+/// template. Without such an `end`, the rest is all code.
 fn tokens<'a>(code: &'a str, end: &str) -> (Vec<Token>, &'a str) {
     let mut found = Vec::new();
     let mut depth = 0_usize;
@@ -142,8 +142,9 @@ fn text(body: &str, quote: char) -> (Token, &str) {
     (Token::Text { text, spelled }, body.get(end + 1..).unwrap_or_default())
 }
 
-/// Resolves Python's escapes. The flag says whether a character was given by number or by name.
-/// Non-Latin punctuation is often escaped so, but no Python name contains any.
+/// Resolves Python's escapes. The flag says whether an ASCII character was given by number, or any
+/// character by name. Numeric escapes of other characters are common and harmless, since no name
+/// of Python itself contains such characters.
 fn unescape(body: &str) -> (String, bool) {
     let mut text = String::new();
     let mut spelled = false;

@@ -59,7 +59,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
         &mut builder,
     )?);
     let format = facts.format(&archive, &pickle);
-    // Frees what is no longer needed before the tree is built.
+    // Frees memory before the tree is built.
     drop((pickle, records));
     drop(archive);
     builder.finish(lowered.root, format, files, findings)

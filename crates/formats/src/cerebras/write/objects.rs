@@ -19,7 +19,7 @@ type Why = Cow<'static, str>;
 enum WriteTask {
     Value(ValueId),
     Key(DictKey),
-    /// An opcode that consumes what was written before it.
+    /// An opcode that consumes the preceding values.
     Do(fn(&mut Encoder)),
     /// Makes a tuple of this number of values. Tuples of more than three values start at a mark.
     Tuple(usize),
