@@ -34,7 +34,7 @@ pub(crate) struct Archive {
     records: Vec<Record>,
     /// Indices of the records, sorted by name; takes a tenth of the memory of a map.
     by_name: Vec<u32>,
-    /// The folder in which records are looked up, with a trailing slash; empty if there is none.
+    /// The folder in which records are looked up, with a trailing slash; may be empty.
     root: String,
     comment: String,
     led_by_something: bool,

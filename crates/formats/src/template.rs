@@ -353,7 +353,7 @@ fn ends_value(token: &Token) -> bool {
     }
 }
 
-/// Returns the index of the bracket that closes the one at `open`, or the end if there is none.
+/// Returns the index of the bracket that closes the one at `open`, or the end if it is not closed.
 fn closing(tokens: &[Token], open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {

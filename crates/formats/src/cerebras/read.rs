@@ -93,7 +93,7 @@ impl CerebrasFile {
         })
     }
 
-    /// Finds the object at a path. Fails if there is none or it can't be read.
+    /// Finds the object at a path. Fails if it does not exist or can't be read.
     fn find(&self, path: &Text) -> Result<Object> {
         let address = self.browse.borrow_mut().find(&path.to_lossy())?;
         let missing = || Error::damaged(format!("the file has no dataset {path}"));

@@ -145,7 +145,7 @@ impl Alike {
     /// that.
     fn share(&mut self, nodes: &mut Vec<JsonNode>, id: Id, parent: Option<&Id>) {
         let Some(parent) = parent else { return };
-        // Only the last node can be removed. Its children are shared themselves, or it has none.
+        // Only the last node can be removed. Its children, if any, are shared themselves.
         let Some((node, before)) = nodes.split_last().filter(|_| id.0 as usize + 1 == nodes.len())
         else {
             return;

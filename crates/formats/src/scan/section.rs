@@ -88,7 +88,7 @@ pub(super) fn some(source: &dyn ReadAt, at: u64, len: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads exactly `N` bytes from `at`, if there are so many.
+/// Reads exactly `N` bytes from `at`. Returns `None` if there are fewer.
 pub(super) fn exactly<const N: usize>(source: &dyn ReadAt, at: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let end = at.checked_add(N as u64)?;

@@ -383,7 +383,7 @@ fn files_that_are_no_checkpoints_say_what_they_are() {
     }
 }
 
-/// Files in `attacks` that are dangerous as far as the pickle machine can tell.
+/// Files in `attacks` that the pickle machine must report as dangerous.
 const DANGEROUS: &[&str] = &[
     "attr_traversal_proto4",
     "build_setstate",

@@ -19,8 +19,8 @@ use crate::json::{self, Json};
 
 /// The number of root attributes that do not belong to leaves: spec, version, success.
 const OTHERS: u64 = 3;
-/// The maximum number of attributes of the root group: two levels of the B-tree of their names hold
-/// so many.
+/// The maximum number of attributes of the root group, limited by two levels of the B-tree of their
+/// names.
 const ROOM: u64 = 5_000_000;
 
 pub(super) fn plan(

@@ -37,7 +37,7 @@ impl Xz {
         Self { state: State::Between(source), check: 0, window }
     }
 
-    /// Starts the next stream; returns `false` if there is none.
+    /// Starts the next stream; returns `false` at the end of the file.
     fn stream(&mut self, source: &mut Counted) -> io::Result<bool> {
         let mut first = [0];
         // Streams may be padded with zeros.
