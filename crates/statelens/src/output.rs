@@ -4,6 +4,7 @@
 mod folders;
 mod leftovers;
 mod names;
+mod replaced;
 mod shards;
 
 use std::fs;

@@ -1,11 +1,12 @@
 //! Gives finished files their names: all of them, or none.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::{Error, Result};
 
+use super::replaced::{self, RenamedSet};
 use super::{Output, exists};
 
 /// When the bytes must be on the disk before the files get their names.
@@ -21,10 +22,11 @@ pub enum Sync {
 /// Gives all files their names, in order. If one of them can't get its name, none does, and the
 /// files that had those names have them again.
 ///
-/// The last file is the one that refers to the others, such as an index of shards. If any of the
-/// others replaces a file, the old index is removed first: at no time does an index refer to files
-/// of which some are replaced and some are not. Hold [`FolderLock`] if another process may write
-/// the same files.
+/// The last file names the others, as an index of shards does. If any of the others replaces a file
+/// that the old index names, the old set stays complete under second names until the new index is
+/// in place (see [`RenamedSet`]). Where that is not possible, for example for an index that is not
+/// JSON, the old index is removed first. At no time does an index name files of two sets. Hold
+/// [`FolderLock`] if another process may write the same files.
 pub fn keep_all(outputs: Vec<Output>, sync: Sync) -> Result<()> {
     keep_each(outputs, sync, &mut || {})
 }
@@ -60,7 +62,15 @@ fn keep_each(outputs: Vec<Output>, sync: Sync, changed: &mut dyn FnMut()) -> Res
         && is_there(index)
         && others.iter().any(is_there)
     {
-        named.take_away(index)?;
+        let targets: Vec<&Path> = others.iter().map(|output| &*output.target).collect();
+        match RenamedSet::create(&index.target, &targets) {
+            Ok(Some(set)) => {
+                named.links = set.links;
+                settle()?;
+                named.redirect(index, &set.index, sync)?;
+            }
+            Ok(None) | Err(_) => named.take_away(index)?,
+        }
         changed();
         settle()?;
     }
@@ -100,6 +110,8 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 #[derive(Default)]
 struct GivenNames {
     given: Vec<Given>,
+    /// Second names of the old shards, needed for as long as an index names them.
+    links: Vec<PathBuf>,
     settled: bool,
 }
 
@@ -120,6 +132,30 @@ impl GivenNames {
         fs::rename(target, &old).map_err(|error| not_named(target, &error))?;
         self.given.push(Given { target: target.clone(), old: Some(old) });
         Ok(())
+    }
+
+    /// Replaces the old index by one that names the second names of its shards.
+    fn redirect(&mut self, output: &Output, index: &str, sync: bool) -> Result<()> {
+        let target = &output.target;
+        let failed = |error: io::Error| not_named(target, &error);
+        let temporary = aside(&output.temporary, "7");
+        let write = || {
+            let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+            file.set_permissions(fs::metadata(target)?.permissions())?;
+            file.write_all(index.as_bytes())?;
+            if sync { file.sync_all() } else { Ok(()) }
+        };
+        let old = write().and_then(|()| {
+            let old = aside(&output.temporary, "8");
+            fs::hard_link(target, &old)?;
+            Ok(old)
+        });
+        let old = old.map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            failed(error)
+        })?;
+        self.given.push(Given { target: target.clone(), old: Some(old) });
+        fs::rename(&temporary, target).map_err(failed)
     }
 
     fn give(&mut self, mut output: Output, changed: &mut dyn FnMut()) -> Result<()> {
@@ -165,6 +201,7 @@ impl GivenNames {
             let _ = fs::remove_file(old);
             changed();
         }
+        replaced::remove(&self.links);
     }
 }
 
@@ -180,6 +217,7 @@ impl Drop for GivenNames {
                 None => fs::remove_file(&given.target),
             };
         }
+        replaced::remove(&self.links);
     }
 }
 
@@ -223,8 +261,6 @@ fn not_on_disk(path: &Path, error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
     use super::*;
 
     #[test]
@@ -259,27 +295,37 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// At any moment, an interrupt leaves the old set, the new one, or no index.
+    /// Checks the folder after each change of a name, as a kill would leave it.
     #[test]
     fn an_index_never_names_files_of_two_sets() {
         let folder = std::env::temp_dir().join(format!("statelens-sets-{}", std::process::id()));
-        for (old, new) in [(3, 3), (3, 2), (2, 3), (3, 5), (0, 3)] {
+        let counts = [(3, 3), (3, 2), (2, 3), (3, 5), (0, 3)];
+        for (json, (old, new)) in
+            [true, false].into_iter().flat_map(|json| counts.map(|it| (json, it)))
+        {
             let _ = fs::remove_dir_all(&folder);
             fs::create_dir_all(&folder).unwrap();
             let index = folder.join("index");
-            let names = |count: usize| (1..=count).map(move |at| format!("{at}-of-{count}"));
-            let same_count = old == new;
+            let names = |count: usize| (1..=count).map(move |at| format!("{at}-of-{count}.bin"));
+            let list = |count: usize| {
+                let names: Vec<String> = names(count).collect();
+                if json { serde_json::to_string(&names).unwrap() } else { names.join(" ") }
+            };
             for name in names(old) {
                 fs::write(folder.join(name), b"old").unwrap();
             }
             if old > 0 {
-                fs::write(&index, names(old).collect::<Vec<_>>().join(" ")).unwrap();
+                fs::write(&index, list(old)).unwrap();
             }
-            // Returns the set that the index names, if it is complete.
+            // Returns which set the index names, after checking that all of it is there.
             let set = || {
                 let index = fs::read_to_string(&index).ok()?;
-                let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
-                let mut shards: Vec<String> = index.split(' ').map(read).collect();
+                let names: Vec<String> = match json {
+                    true => serde_json::from_str(&index).unwrap(),
+                    false => index.split(' ').map(str::to_owned).collect(),
+                };
+                let read = |name: &String| fs::read_to_string(folder.join(name)).unwrap();
+                let mut shards: Vec<String> = names.iter().map(read).collect();
                 shards.dedup();
                 assert_eq!(shards.len(), 1, "{shards:?}");
                 shards.pop()
@@ -290,7 +336,7 @@ mod tests {
                 output
             };
             let mut outputs: Vec<Output> = names(new).map(|name| output(&name, "new")).collect();
-            outputs.push(output("index", &names(new).collect::<Vec<_>>().join(" ")));
+            outputs.push(output("index", &list(new)));
             let _lock = FolderLock::wait(&folder);
             let mut seen = vec![set()];
             keep_each(outputs, Sync::Always, &mut || {
@@ -304,10 +350,36 @@ mod tests {
             assert_eq!(seen.first(), Some(&before), "{old} {new}");
             assert_eq!(seen.last(), Some(&Some("new".to_owned())), "{old} {new}");
             assert!(seen.len() > new, "{seen:?}");
-            // There is always a set, unless files of the same names are replaced.
             let gap = seen.iter().skip_while(|set| set.is_some()).any(Option::is_none);
-            assert_eq!(gap, same_count || old == 0, "{old} {new}: {seen:?}");
+            assert_eq!(gap, old == 0 || old == new && !json, "{json} {old} {new}: {seen:?}");
+            let count = fs::read_dir(&folder).unwrap().count();
+            let unchanged = if old == new { 0 } else { old };
+            assert_eq!(count, unchanged + new + 1, "{json} {old} {new}");
         }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Where a new file can't get its name, the old set and its index are as they were.
+    #[test]
+    fn a_set_that_cannot_be_replaced_is_put_back() {
+        let folder = std::env::temp_dir().join(format!("statelens-back-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let [first, second, index] = ["a.bin", "b.bin", "index"].map(|name| folder.join(name));
+        let old = r#"{ "x": "a.bin", "y": "b.bin" }"#;
+        for (path, text) in [(&first, "old"), (&second, "old"), (&index, old)] {
+            fs::write(path, text).unwrap();
+        }
+        let outputs = [&first, &second, &index].map(|path| {
+            let output = Output::create(path, true, 0).unwrap();
+            (&*output.file).write_all(b"new").unwrap();
+            output
+        });
+        // The second can't get its name: its temporary file is gone.
+        fs::remove_file(&outputs[1].temporary).unwrap();
+        keep_all(outputs.into(), Sync::Always).unwrap_err();
+        assert_eq!(fs::read(&first).unwrap(), b"old");
+        assert_eq!(fs::read_to_string(&index).unwrap(), old);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 3);
         fs::remove_dir_all(folder).unwrap();
     }
 }
