@@ -3,8 +3,8 @@
     python container_fuzz.py --statelens BINARY --work FOLDER [--seed N] [--cases N]
 
 Each case is a container with a pickle that names `statelens_marker.run`, changed at random. It goes through
-`tarfile`, `zipfile`, `gzip`, `bz2`, `lzma`, `zlib`, `numpy.load` and, where it is installed, `joblib.load`. Every name
-is only recorded: what a pickle gets instead is an inert object. Where a reader met the name, the scan of the same file
+`tarfile`, `zipfile`, `gzip`, `bz2`, `lzma`, `zlib`, `numpy.load` and, where they are installed, `joblib.load` and
+`torch.load(weights_only=False)`. No name is imported: the pickle gets an inert object instead. Where a reader met the name, the scan of the same file
 must end with 1. Exit status 1 if one did not; its file is kept.
 """
 
@@ -35,12 +35,16 @@ try:
     import joblib.numpy_pickle
 except ImportError:
     joblib = None
+try:
+    import torch
+except ImportError:
+    torch = None
 
 warnings.simplefilter("ignore")
 MARKER = "statelens_marker"
 BATCH = 400
 MOST = 1 << 22
-# What a mutated length may make numpy and others take, in bytes.
+# Address space that readers may take for a mutated length, in bytes.
 MEMORY = 2 << 30
 
 
@@ -90,6 +94,8 @@ class Recording:
 
     def __getattr__(self, name):
         return getattr(pickle, name)
+
+    Unpickler = Recorder
 
     @staticmethod
     def load(file, **_):
@@ -345,10 +351,51 @@ def with_arrays(rng, data):
     return made[: built + 1] + made[built + 1 : -1] + b"0h\x00}b" + bytes(rng.randrange(40)) + b"0" + body + b"."
 
 
+# Records of a zip file of torch, and names that its reader may take for the pickle.
+RECORDS = ["data.pkl", "DATA.PKL", "Data.pkl", "constants.pkl", "./data.pkl", "data.pkl/", "a/data.pkl", "data.pkl.bak"]
+
+
+def torch_file(rng, data):
+    """A file of `torch.save` in one of its formats, with the payload in place of one of its pickles."""
+    file = io.BytesIO()
+    weights = {"w": torch.zeros(2), "b": torch.ones(1)}
+    if rng.random() < 0.4:
+        torch.save(weights, file, _use_new_zipfile_serialization=False)
+        made = file.getvalue()
+        # Three pickles (magic number, version, system) before the one of the state dict.
+        ends, stream = [], io.BytesIO(made)
+        for _ in range(3):
+            Recorder(stream).load()
+            ends.append(stream.tell())
+        at = rng.randrange(3)
+        if rng.random() < 0.5:
+            return made[: ends[at]] + data
+        return made[: ends[at]] + data + made[ends[at] :]
+    torch.save(weights, file)
+    made = io.BytesIO()
+    methods = [zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]
+    with zipfile.ZipFile(io.BytesIO(file.getvalue())) as source, zipfile.ZipFile(made, "w") as archive:
+        folder = rng.choice(["archive", "a", "é", "data.pkl", "x/y"])
+        for name in rng.sample(source.namelist(), len(source.namelist())):
+            record = name.split("/", 1)[1]
+            body = source.read(name)
+            if record == "data.pkl":
+                way = rng.randrange(3)
+                body = data if way < 2 else body
+                if way == 2:
+                    archive.writestr(f"{folder}/{rng.choice(RECORDS)}", data, rng.choice(methods))
+                if way == 1:
+                    record = rng.choice(RECORDS[:3])
+            archive.writestr(f"{folder}/{record}", body, rng.choice(methods))
+    return made.getvalue()
+
+
 def container(rng, data):
     kinds = [tar, tar, zip_archive, zip_archive, compressed, compressed, array]
     if joblib:
         kinds.append(with_arrays)
+    if torch:
+        kinds += [torch_file, torch_file]
     made = rng.choice(kinds)(rng, data)
     if rng.random() < 0.25:
         made = rng.choice([tar, zip_archive, compressed])(rng, made)
@@ -430,6 +477,11 @@ def by_joblib(data):
         joblib.load(io.BytesIO(data))
 
 
+def by_torch(data):
+    if torch:
+        torch.load(io.BytesIO(data), map_location="cpu", weights_only=False, pickle_module=Recording())
+
+
 def attempt(read):
     try:
         read()
@@ -445,6 +497,7 @@ def is_met(data):
         "zipfile": by_zip,
         "numpy": by_numpy,
         "joblib": by_joblib,
+        "torch": by_torch,
     }
     readers |= {f"stream {at}": read for at, read in enumerate(STREAMS)}
     for name, read in readers.items():
@@ -458,6 +511,11 @@ def is_met(data):
         finally:
             signal.alarm(0)
     return None
+
+
+def address_space():
+    """Bytes of address space that this process has: the libraries of torch alone may take gigabytes."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def main():
@@ -475,7 +533,7 @@ def main():
         count = min(BATCH, options.cases - done)
         with tempfile.TemporaryDirectory() as folder:
             expected = {}
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, unlimited[1]))
+            resource.setrlimit(resource.RLIMIT_AS, (address_space() + MEMORY, unlimited[1]))
             for at in range(count):
                 data = container(rng, payload(rng))
                 path = Path(folder, f"{at}{rng.choice(['.pt', '.bin', '.joblib', '.nemo', '.npy', ''])}")
