@@ -31,7 +31,7 @@ fn again(outline: &Outline) {
         // link.
         let options = LinkOptions { keys, values: true, findings: true, statistics: true };
         let Ok(made) = link(outline, &options) else { continue };
-        let again = open_link(&made).expect("what was just made opens");
+        let again = open_link(&made).expect("a link that was just made opens");
         assert_eq!(again.entries.len(), outline.entries.len());
         if keys == KeysAs::Plain {
             assert_eq!(link(&again, &options).ok(), Some(made));

@@ -21,7 +21,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     };
     let end = pickle.end() as usize;
     let behind = [&bytes[..end], evil].concat();
-    assert_eq!(worst(&scan(&behind, &options)), Grade::Danger, "what comes before hides a pickle");
+    assert_eq!(worst(&scan(&behind, &options)), Grade::Danger, "the prefix hides a pickle");
     let findings = pickle.scan(&options);
     names_are_told(&pickle, &findings);
     // Allowing names may remove findings, but never add any.
@@ -46,7 +46,7 @@ fn names_are_told(pickle: &Pickle, findings: &[Finding]) {
         if is_harmless(&used.global) && !used.computed {
             continue;
         }
-        assert!(worst(findings) >= Grade::UnknownCode, "{} is not told", used.global);
+        assert!(worst(findings) >= Grade::UnknownCode, "{} is not reported", used.global);
         let (module, name) = (&*used.global.module, &*used.global.name);
         let short = module.chars().count() <= 200 && name.chars().count() <= 200;
         let told = findings.iter().any(|finding| {
@@ -56,7 +56,7 @@ fn names_are_told(pickle: &Pickle, findings: &[Finding]) {
                     .as_ref()
                     .is_some_and(|call| call.module == module && call.name == name)
         });
-        assert!(told || !short || findings.len() > LISTED, "{} is not told", used.global);
+        assert!(told || !short || findings.len() > LISTED, "{} is not reported", used.global);
     }
 }
 

@@ -226,7 +226,7 @@ test("a slice is drawn, and saved as it was asked for", () =>
     for (const kind of KINDS) {
       assert.ok((await save("save the slice as", kind)).equals(exported(path, "conv.weight[1:, :, ::2, -3:]", kind)), kind);
     }
-    assert.ok((await save("save what is drawn as", "npy")).equals(exported(path, "conv.weight[2, 0, ::2, -3:]", "npy")));
+    assert.ok((await save("save the drawn slice as", "npy")).equals(exported(path, "conv.weight[2, 0, ::2, -3:]", "npy")));
     // Another one is typed here; what lies outside of it is still reached.
     await page.keyboard.press("g");
     await page.keyboard.type("[0, :, 3, :]");

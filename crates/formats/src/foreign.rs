@@ -71,7 +71,7 @@ const ZARR: Foreign = foreign(
     "a part of a Zarr store",
     "Read the folder with `zarr.open`, and save the arrays with `numpy.savez`.",
 );
-const RAR: Foreign = foreign("a RAR archive", "Unpack it, with `unrar x`, and open what is in it.");
+const RAR: Foreign = foreign("a RAR archive", "Unpack it, with `unrar x`, and open its content.");
 const BASE64: Foreign = foreign(
     "a file in Base64, as mail and JSON carry files",
     "Decode it, with `base64 -d FILE > OUT`, and open the result.",

@@ -96,7 +96,7 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
         Stray::Zeros => Error::damaged("the file starts with nothing but zeros")
             .advice("The download was interrupted or the disk lost it: fetch it again."),
         Stray::Compressed => Error::unsupported("this is a compressed file").advice(
-            "Unpack it, with `gunzip`, `unzstd` or what fits its name, and open what is in it.",
+            "Unpack it, with `gunzip`, `unzstd` or the tool for its extension, and open its content.",
         ),
         Stray::Foreign => match foreign::find(probe) {
             Some(foreign) => foreign.error(),
@@ -181,7 +181,7 @@ pub(crate) fn unlisted(source: &Checkpoint) -> Option<Loss> {
     let files: Vec<String> = findings.flat_map(|finding| finding.missing.clone()).collect();
     (!files.is_empty()).then(|| Loss {
         keys: files,
-        what: "what is in these files is not written".into(),
+        what: "the content of these files is not text".into(),
         why: "They belong to this checkpoint and are missing.".into(),
         harmless: false,
     })

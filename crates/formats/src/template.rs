@@ -237,7 +237,7 @@ fn judge(code: &Code, built: &Built) -> Vec<(Grade, String)> {
             Token::Operator("[") if before.is_some_and(ends_value) => {
                 let key = &tokens[at + 1..closing(tokens, at)];
                 if !built.is_plain_key(key) {
-                    let what = "a key that is put together".to_owned();
+                    let what = "a computed key".to_owned();
                     found.push((Grade::UnknownCode, what));
                 }
             }
@@ -245,7 +245,7 @@ fn judge(code: &Code, built: &Built) -> Vec<(Grade, String)> {
                 if before.is_none_or(|before| before.is("(") || before.is(","))
                     && after.is_some() =>
             {
-                found.push((Grade::UnknownCode, "arguments that are put together".to_owned()));
+                found.push((Grade::UnknownCode, "computed arguments".to_owned()));
             }
             _ => {}
         }
@@ -294,7 +294,7 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
                 return danger("the filter `attr`".into());
             }
             if !built.is_plain_key(arguments) {
-                return unknown(format!("an attribute for `{name}` that is put together"));
+                return unknown(format!("a computed attribute name for `{name}`"));
             }
         }
         return None;

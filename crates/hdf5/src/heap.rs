@@ -54,7 +54,7 @@ impl HeapNames {
 /// whose list leads outside. Each free block holds the offset of the next one, or 1, and its own
 /// length.
 fn free_list(heap: &[u8], first: u64, width: usize) -> Result<()> {
-    let bad = || Error::damaged("the list of what is free in the heap of a group's names is none");
+    let bad = || Error::damaged("the free list of a group's local heap is invalid");
     let mut next = first;
     // Free blocks don't overlap, so a longer list must be a cycle.
     let mut left = heap.len() / (2 * width).max(1);
@@ -442,7 +442,7 @@ impl<'a> DenseHeap<'a> {
             || !largest.is_power_of_two()
             || largest < first
         {
-            return Err(Error::damaged("a fractal heap with a doubling table that is none"));
+            return Err(Error::damaged("a fractal heap with an invalid doubling table"));
         }
         let mut address = heap.root_block_address;
         if heap.current_rows_in_root_indirect == 0 {

@@ -56,7 +56,7 @@ impl ReadBack {
         let opened = statelens_formats::open(files.opened_at(main), limits, progress);
         let opened = opened.map_err(|error| match error.kind() {
             statelens_checkpoint::ErrorKind::Cancelled => error,
-            _ => broken(format!("what was written can't be opened again: {}", error.what())),
+            _ => broken(format!("the written file can't be opened again: {}", error.what())),
         })?;
         self.compare(&opened)
     }
@@ -83,7 +83,7 @@ impl ReadBack {
                         unmatched.push(leaf);
                     }
                     How::Exact => {
-                        return Err(broken(format!("`{}` is not in what was written", leaf.flat)));
+                        return Err(broken(format!("`{}` is not in the written file", leaf.flat)));
                     }
                 }
                 continue;
@@ -178,7 +178,7 @@ impl ReadBack {
             let found = by_shape.get_mut(shape);
             match found.and_then(|found| Some((found.iter().position(same)?, found))) {
                 Some((at, found)) => drop(found.swap_remove(at)),
-                None => return Err(broken(format!("`{}` is not in what was written", leaf.flat))),
+                None => return Err(broken(format!("`{}` is not in the written file", leaf.flat))),
             }
         }
         Ok(())
@@ -435,7 +435,7 @@ mod tests {
         };
         assert_eq!(renamed(DType::F32), Ok(()));
         let error = renamed(DType::F64).unwrap_err().to_string();
-        assert!(error.contains("`x` is not in what was written"), "{error}");
+        assert!(error.contains("`x` is not in the written file"), "{error}");
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Optimizer {
                 }
                 if holds_none(&tensor.layout) {
                     return Err(Error::refused(format!(
-                        "`{key}` is put together of what has moments and what has none"
+                        "`{key}` joins parameters with moments and parameters without"
                     )));
                 }
                 let id = Value::Tensor(assembly.builder().push_tensor(tensor.clone())?);
@@ -299,9 +299,9 @@ impl Optimizer {
             from.filter_map(|from| self.parameters.get(from)).map(|(_, group)| *group).collect();
         match groups.len() {
             0 | 1 => Ok(groups.first().copied().unwrap_or(0)),
-            _ => Err(Error::refused(format!(
-                "`{key}` is put together of parameters of several groups of the optimizer"
-            ))),
+            _ => {
+                Err(Error::refused(format!("`{key}` joins parameters of several optimizer groups")))
+            }
         }
     }
 
@@ -323,7 +323,7 @@ impl Optimizer {
                 });
             if !same {
                 return Err(Error::refused(format!(
-                    "`{key}` is put together of parameters whose optimizer is at different steps"
+                    "`{key}` joins parameters at different optimizer steps"
                 )));
             }
         }

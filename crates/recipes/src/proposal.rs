@@ -215,7 +215,7 @@ pub fn stages(
     let known = Families::known()?;
     if known.models().any(|own| own == model) {
         let config = config.ok_or_else(|| {
-            Error::refused("the model's config is needed, and there is none beside it")
+            Error::refused("the model's config is needed, and the folder has no config")
                 .advice("Name it by --config.")
         })?;
         let converted = known.convert(model, leg.from, leg.to, config)?;

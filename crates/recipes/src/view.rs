@@ -206,7 +206,7 @@ impl View {
     /// Concatenates views along a dimension.
     pub fn concat(axis: usize, views: &[Self]) -> Result<Self> {
         let Some(first) = views.first() else {
-            return Err(Error::damaged("nothing to put together"));
+            return Err(Error::damaged("nothing to join"));
         };
         if views.len() == 1 {
             return Ok(first.clone());

@@ -97,7 +97,7 @@ pub fn begin(address: &Address, head: &Head, got: u64, wanted: u64, most: u64) -
     match (head.status, head.total) {
         (206, Some(len)) if short => Verdict::Again(None, ended(host, got, len.min(wanted), 0)),
         (206, _) if head.start.is_some_and(|start| start != 0) => Verdict::Stop(
-            Error::io(format!("{host} sent another part of the file than the one that was asked for")),
+            Error::io(format!("{host} sent another range than the requested one")),
         ),
         (206, Some(len)) => Verdict::Good(Begin::Ranges(Identity {
             len,
@@ -111,7 +111,7 @@ pub fn begin(address: &Address, head: &Head, got: u64, wanted: u64, most: u64) -
             Some(len) if len <= most => Verdict::Good(Begin::Whole(len)),
             _ => Verdict::Stop(
                 Error::unsupported(format!(
-                    "{host} gives files only as a whole: it was asked for a part and began to send everything"
+                    "{host} does not support range requests: it began to send the whole file"
                 ))
                 .advice("Download the file and open it from the disk, or put it on a server that answers range requests."),
             ),
@@ -150,7 +150,7 @@ pub(crate) fn part(
         200 if head.etag == identity.etag && head.length == Some(identity.len) => {
             return Verdict::Again(
                 None,
-                Error::io(format!("{host} sent the whole file where a part of it was asked for")),
+                Error::io(format!("{host} sent the whole file instead of the requested range")),
             );
         }
         200 | 412 | 416 => return Verdict::Stop(changed(address)),
@@ -162,9 +162,7 @@ pub(crate) fn part(
     if head.start.is_some_and(|start| start != offset) {
         return Verdict::Again(
             None,
-            Error::io(format!(
-                "{host} sent another part of the file than the one that was asked for"
-            )),
+            Error::io(format!("{host} sent another range than the requested one")),
         );
     }
     if got != wanted {

@@ -131,7 +131,7 @@ pub fn glance(paths: &[PathBuf]) -> FileSet {
 pub fn written(file: &Arc<fs::File>) -> Result<Arc<dyn ReadAt>> {
     let metadata = file.metadata();
     let len = metadata
-        .map_err(|error| Error::io(format!("what was written can't be read: {error}")))?
+        .map_err(|error| Error::io(format!("the written file can't be read: {error}")))?
         .len();
     Ok(Arc::new(FileSource::unnamed(file.clone(), len)))
 }
@@ -173,7 +173,7 @@ fn within(folder: &Path) -> Result<PathBuf> {
             ))
             .advice(match files.find("checkpoint") {
                 // TensorFlow's record of the latest checkpoint.
-                Some(_) => "Name one of them, or the file `checkpoint`, which tells the latest.",
+                Some(_) => "Name one of them, or the file `checkpoint`, which names the latest.",
                 None => "Name one of them.",
             })
         }
@@ -408,7 +408,7 @@ pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
     use std::io::ErrorKind;
     let name = path.display().to_string();
     match error.kind() {
-        ErrorKind::NotFound => Error::io("there is no such file").in_file(name),
+        ErrorKind::NotFound => Error::io("the file does not exist").in_file(name),
         ErrorKind::PermissionDenied => Error::io("you may not read this file")
             .in_file(name)
             .advice("Ask its owner, or change its permissions."),

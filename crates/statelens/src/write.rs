@@ -133,7 +133,7 @@ mod tests {
             write_files(&[path.to_owned()], plan, &writing, &|_| Ok(()), &mut Unwatched)
         };
         for (bytes, said) in
-            [(&nothing, "can't be opened again"), (&other, "is not in what was written")]
+            [(&nothing, "can't be opened again"), (&other, "is not in the written file")]
         {
             for (path, replace) in [(&new, Replace::Nothing), (&old, Replace::Any)] {
                 let error = run(path, Some(bytes), replace).unwrap_err();

@@ -39,7 +39,7 @@ pub fn drain_range(
 /// Fails if they are more than [`Limits::string`] allows.
 pub fn elements(files: &FileSet, tensor: &Tensor, range: Range<u64>) -> Result<Vec<u8>> {
     let size = range.end.saturating_sub(range.start).saturating_mul(tensor.dtype.itemsize());
-    Limits::check("bytes of elements looked at", size, files.limits().string)?;
+    Limits::check("bytes of elements read", size, files.limits().string)?;
     let mut pour = Pour::new(files, tensor, range, BUDGET, Vec::new())?;
     drive(&mut pour, &mut Buffer::new(BUFFER), &mut Unwatched)?;
     Ok(pour.into)

@@ -78,7 +78,7 @@ impl Gather {
         };
         if range.start > range.end || range.end > numel {
             return Err(Error::io(format!(
-                "elements {} to {} were asked for of a tensor that has {numel}",
+                "elements {} to {} were requested from a tensor that has {numel}",
                 range.start, range.end
             )));
         }

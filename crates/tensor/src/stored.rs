@@ -69,7 +69,7 @@ impl Context<'_> {
             "the elements of a tensor lie crosswise in the file: to put its {wanted} in order, the same \
              bytes have to be gone through {times} times here, {work} in all"
         ))
-        .advice("The command `statelens` goes through them once, with scratch space on disk."))
+        .advice("The command `statelens` reads them once, with scratch space on disk."))
     }
 }
 

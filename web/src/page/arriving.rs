@@ -89,7 +89,7 @@ fn nothing(actor: &Actor, name: String) {
     actor.act(Action::Over(None));
     actor.act(Action::Fail(ErrorText {
         kind: ErrorKind::Io,
-        title: "There are no files in what was dropped.".into(),
+        title: "The dropped items contain no files.".into(),
         text: "The folder is empty, or the browser may not read it.".into(),
         place: name,
         lines: Vec::new(),

@@ -32,7 +32,7 @@ pub fn shards(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     };
     html! {
         <div class="fs"><span class="lab">{ "Shards" }</span><div class="fields">
-            { radios(actor, "Shards: files of at most so many bytes of tensors, or by their names, with an index", &list, chosen,
+            { radios(actor, "Shards: files with at most this many bytes of tensors, or by names, and an index", &list, chosen,
                 |convert, id| {
                     let named = id.as_deref() == Some(BY_NAME);
                     convert.options.shard = named.then(Vec::new);

@@ -46,7 +46,7 @@ pub fn FilterMenu(props: &MenuProps) -> Html {
             </button></li>
         }
     };
-    html! { <ul class="terms" id="terms" aria-label="What can be asked for" onfocusout={props.onleave.clone()}>{ for examples.iter().map(choice) }</ul> }
+    html! { <ul class="terms" id="terms" aria-label="Filter terms" onfocusout={props.onleave.clone()}>{ for examples.iter().map(choice) }</ul> }
 }
 
 /// Renders the underline of an unknown term, behind the typed text.

@@ -307,7 +307,7 @@ fn value_section(
         }
     };
     if texts.is_empty() {
-        return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="dim">{ "There are none: a dimension is 0." }</p></section> };
+        return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="dim">{ "There are no values: a dimension is 0." }</p></section> };
     }
     let (start, end) = (values.start, values.start + texts.len() as u64);
     let go = |start: u64| {

@@ -570,7 +570,7 @@ impl PageModel {
         let were = if what.len() == 1 { "was" } else { "were" };
         let what = text::sentence(&format!("{} {were} stopped because {why}", what.join(" and ")));
         let left = match jobs.contains(&JobKind::Write) {
-            true => " What was written is removed.",
+            true => " The partial output is removed.",
             false => "",
         };
         self.notice = Some(format!("{what}{left}").into());

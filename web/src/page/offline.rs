@@ -35,7 +35,7 @@ pub fn NewVersion() -> Html {
     });
     html! {
         <aside class="news" role="status">
-            <span>{ "A newer version of Statelens is ready. Reloading closes what is open." }</span>
+            <span>{ "A newer version of Statelens is ready. Reloading closes the open checkpoint." }</span>
             <button class="btn" onclick={reload}>{ "Reload" }</button>
             <button class="btn quiet" onclick={later}>{ "Later" }</button>
         </aside>

@@ -21,7 +21,7 @@ impl PageModel {
         let again = is_open && !soon && !(self.files.is_empty() && self.address.is_none());
         let Some(work) = self.work.as_ref().filter(|_| again) else { return false };
         let wrote = match self.convert.as_ref().is_some_and(|convert| convert.is_running()) {
-            true => " What was being written is not complete.",
+            true => " The last output is incomplete.",
             false => "",
         };
         let name = &work.opened.name;

@@ -94,7 +94,7 @@ pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u6
                 </div>
                 if !now.key.is_empty() { <div class="nowkey">{ key(&now.key) }</div> }
                 { chart(past) }
-                <p class="dim">{ "Cancel removes what was written. You can keep browsing the checkpoint; progress stays in the bar at the bottom." }</p>
+                <p class="dim">{ "Cancel removes the partial output. You can keep browsing the checkpoint; progress stays in the bar at the bottom." }</p>
             </div>
             <footer>
                 <span class="grow dim">{ "Keep this tab open until it is done." }</span>
@@ -206,7 +206,7 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
                         <div class="block" id="casts"><div class="lab">{ "What casting did" }</div>
                             { for done.casts.iter().map(|line| html! { <p>{ line }</p> }) }</div>
                     }
-                    <div class="block"><div class="lab">{ "What is in it" }</div>
+                    <div class="block"><div class="lab">{ "Content" }</div>
                         <dl class="gone">
                             <dt>{ "Keys" }</dt><dd>{ format!("{}, of which {} are tensors", fmt::exact(plan.keys), fmt::exact(plan.tensors)) }</dd>
                             <dt>{ "Weights" }</dt><dd>{ &plan.weights }</dd>
@@ -226,7 +226,7 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
 fn read_back(wrong: Option<&ErrorText>) -> Html {
     match wrong {
         Some(error) => html! {
-            <p class="verdict" id="read-back" role="alert"><span class="w-danger">{ severity(Severity::Danger) }{ " It is not what was planned: do not use it. " }</span>
+            <p class="verdict" id="read-back" role="alert"><span class="w-danger">{ severity(Severity::Danger) }{ " It differs from the plan: do not use it. " }</span>
                 <span class="mid-ink">{ prose(&error.title) }{ " " }{ prose(&error.text) }</span></p>
         },
         None => html! {

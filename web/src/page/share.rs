@@ -107,7 +107,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     let work = &props.work;
     let aside = html! { <span class="m dim cut">{ visible(&work.opened.name) }</span> };
     let Some(shared) = &props.shared else {
-        return html! { <SheetFrame title="Share what is in it" class="sharing" {aside}><div class="two"></div><footer></footer></SheetFrame> };
+        return html! { <SheetFrame title="Share a summary" class="sharing" {aside}><div class="two"></div><footer></footer></SheetFrame> };
     };
     let set = |change: fn(&mut ShareOptions)| {
         let (options, copied) = (options.clone(), copied.clone());
@@ -130,11 +130,11 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     // While the shown link was made for other options, it can't be shared.
     let late = shared.options != *options;
     html! {
-        <SheetFrame title="Share what is in it" class="sharing" {aside}>
+        <SheetFrame title="Share a summary" class="sharing" {aside}>
             <div class="two">
                 <div class="formside">
                     <div class="fs"><span class="lab">{ "Link" }</span><div>{ link_part(shared, address.as_deref()) }</div></div>
-                    <div class="fs"><span class="lab">{ "What is in it" }</span><div>
+                    <div class="fs"><span class="lab">{ "Content" }</span><div>
                         <div class="states one">
                             { part("name, format, size", shared.parts[0], true, None) }
                             { part("keys, dtypes and shapes, layers folded", shared.parts[1], true, None) }
@@ -144,7 +144,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                             { part("values that are not tensors", shared.parts[4], options.values && plain, tick(|options| options.values = !options.values)) }
                         </div>
                         <p class="dim">{ "Numbers are characters in the link. Weights are never in it." }
-                            if !plain { { " Findings and values may tell names, so they go with plain keys only." } }</p>
+                            if !plain { { " Findings and values may contain names, so they are included with plain keys only." } }</p>
                     </div></div>
                     <div class="fs"><span class="lab" id="l-keys">{ "Keys" }</span><div>
                         <span class="seg" role="radiogroup" aria-labelledby="l-keys">
@@ -169,7 +169,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                         if let Some(content) = &shared.content {
                             <p class="content">{ "content " }<span class="m print">{ content }</span><Copy text={content.clone()} what="fingerprint of the content" /></p>
                         }
-                        <p class="dim">{ "Of all keys, dtypes and shapes: whoever has the same 16-character code has the same structure, in whatever format." }</p>
+                        <p class="dim">{ "Covers all keys, dtypes and shapes: two checkpoints with the same 16-character code have the same structure, whatever their format." }</p>
                     </div></div>
                 </div>
                 <aside aria-label="What the other person sees">
@@ -255,7 +255,7 @@ fn link_part(shared: &SharedSummary, address: Option<&str>) -> Html {
                 <p class="dim">{ fits(shared.length) }{ " All of it is behind the " }<code>{ "#" }</code>
                     { ", which browsers don\u{2019}t send to a server. Whoever has the link can read what is listed here." }</p>
                 if !is_reachable(&base()) {
-                    <p class="w-warn">{ "This page is on your computer, so nobody else can open its address. Make the link for a page on the web: " }
+                    <p class="w-warn">{ "This page is on your computer, so others can't open its address. Make the link for a page on the web: " }
                         <code>{ "statelens summary --link https://\u{2026} FILE" }</code></p>
                 }
             }
@@ -292,7 +292,7 @@ fn about(keys: LinkKeys) -> &'static str {
         LinkKeys::Coded => {
             "Each part of a name becomes four letters, in order of appearance. Equal names stay equal inside this link; there is nothing to look up."
         }
-        LinkKeys::Hidden => "The position stands for the key. Dtypes and shapes stay.",
+        LinkKeys::Hidden => "Keys become positions. Dtypes and shapes stay.",
     }
 }
 
@@ -316,7 +316,7 @@ fn seen(work: &OpenWork, shared: &SharedSummary) -> Html {
                 }) }
                 if shared.more > 0 { <li class="dim">{ format!("and {} more", fmt::exact(shared.more)) }</li> }
             </ul>
-            <p class="dim">{ "This is a summary. The file is with whoever sent it." }</p>
+            <p class="dim">{ "This is a summary. The sender has the file." }</p>
         </>
     }
 }

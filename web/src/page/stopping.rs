@@ -53,17 +53,17 @@ fn StopDialog(props: &StopProps) -> Html {
     };
     let (text, keep, stop) = match (props.writes, props.pending.why) {
         (true, Why::Open) => (
-            "It is not complete. If something else is opened now, writing stops, and what was written is removed.",
+            "The output is not complete. If you open something else now, writing stops and the partial output is removed.",
             "Keep writing",
             "Stop and open",
         ),
         (true, Why::Leave) => (
-            "It is not complete. If it is closed now, writing stops, and what was written is removed.",
+            "The output is not complete. If you close the checkpoint now, writing stops and the partial output is removed.",
             "Keep writing",
             "Stop and close",
         ),
         (true, Why::Stop) => (
-            "It is not complete. If writing stops now, what was written is removed.",
+            "The output is not complete. If you stop now, the partial output is removed.",
             "Keep writing",
             "Stop",
         ),

@@ -88,7 +88,7 @@ pub fn TapeView(props: &TapeProps) -> Html {
         <div class={classes(&["tapeview", when(pick.is_some(), "picks")])} ref={node} {onkeydown}
             role={slides.then_some("slider")} tabindex={slides.then_some("0")} aria-label={slides.then(|| told(&props.parts))}
             aria-valuemin={slides.then_some("0")} aria-valuemax={slides.then(|| total.to_string())} aria-valuenow={slides.then(|| lensed.to_string())}
-            aria-valuetext={slides.then(|| props.at.clone().unwrap_or_else(|| "nothing is looked at".into()))}>
+            aria-valuetext={slides.then(|| props.at.clone().unwrap_or_else(|| "nothing selected".into()))}>
             if width > 0.0 && total > 0 {
                 <svg width={width.to_string()} height={height.to_string()} viewBox={format!("0 0 {width} {height}")}
                     role={(!slides).then_some("img")} aria-hidden={slides.then_some("true")} aria-label={(!slides).then(|| told(&props.parts))} onclick={pick}>

@@ -173,7 +173,7 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                     } else {
                         <button class="btn" onclick={choose}>{ "Choose a manifest\u{2026}" }</button>
                     }
-                    <p class="dim">{ prose("Optional. Tells whether the checkpoint has changed since `statelens manifest FILE -o MANIFEST` was run on it.") }</p>
+                    <p class="dim">{ prose("Optional. Shows whether the checkpoint has changed since `statelens manifest FILE -o MANIFEST` was run on it.") }</p>
                 </div></div>
                 <div class="fs"><span class="lab">{ "Numbers" }</span><div>
                     { check("finite", props.verification.finite, "Count NaN and infinity as a problem", finite) }

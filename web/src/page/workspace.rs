@@ -126,7 +126,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                 <section class="mid" aria-label="Keys">
                     if work.opened_grave { { notice(&actor, work) } }
                     if work.opened.summary {
-                        <p class="notice summary-only">{ "This is a summary from a link: keys, dtypes and shapes, no values. The file, with its weights, is with whoever sent it." }</p>
+                        <p class="notice summary-only">{ "This is a summary from a link: keys, dtypes and shapes, no values. The sender has the file with its weights." }</p>
                     }
                     if let Some(view) = &props.treemap {
                         <TreemapPane work={work.clone()} view={view.clone()} understood={props.understood.clone()} />

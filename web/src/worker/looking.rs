@@ -145,7 +145,7 @@ fn cells(open: &OpenCheckpoint, frame: &MatrixSelection, window: [u64; 4]) -> Re
     let (tensor, matrix) = tensor(open, frame)?;
     let [top, left, rows, columns] = window;
     if rows.saturating_mul(columns) > MOST {
-        return Err(Error::refused("a window of so many values"));
+        return Err(Error::refused("a window of this many values"));
     }
     let size = tensor.dtype.itemsize().max(1);
     let (rows, columns) = (

@@ -187,7 +187,7 @@ fn leads(address: &Address, to: &str) -> bool {
 /// Returns the error for a redirect that the user did not agree to.
 fn leads_elsewhere(host: &str) -> Error {
     Error::refused(format!("{host} redirects requests for this file to another address"))
-        .advice("The browser tells which only when it was asked, too. No other server is asked without your word.")
+        .advice("The browser reveals its name only after a request to it. Statelens sends no request to another server without your consent.")
 }
 
 /// Requests a part of a file asynchronously; `None` if the response is not as expected. Redirects

@@ -35,7 +35,7 @@ impl Bench {
         for (name, file) in names.zip(&inputs) {
             for (cores, what, wanted) in [
                 (Some("one core"), "sum", "at least 60 % of its speed"),
-                (Some("one core"), "mapped", "told, not aimed at"),
+                (Some("one core"), "mapped", "shown; there is no target"),
                 (Some("one core"), "five", "faster"),
                 (None, "five", "faster"),
             ] {

@@ -88,8 +88,10 @@ pub(crate) fn wasm_env() -> Result<WasmEnv> {
         ),
     );
     apt::install(&DEBIAN_RUST)?;
-    let linker =
-        format!("lld-{}", debian_llvm().context("Debian's rustc does not tell its LLVM version")?);
+    let linker = format!(
+        "lld-{}",
+        debian_llvm().context("Debian's rustc does not report its LLVM version")?
+    );
     apt::install(&[&linker])?;
     debian_env().with_context(|| {
         format!("Debian's Rust for {TARGET} is not complete or older than {RUST_VERSION}; run `rustup target add {TARGET}`")

@@ -21,7 +21,7 @@ fn what_is_not_there_is_not_served() {
     let text = run(["serve", "--no-browser", "/no/such/folder"]).failed();
     assert!(text.contains("/no/such/folder") && text.contains("can't be served"), "{text}");
     let text = run(["open", "--no-browser", "/no/such/file.mdl"]).failed();
-    assert!(text.contains("there is no such file"), "{text}");
+    assert!(text.contains("the file does not exist"), "{text}");
     let this = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let text = run(["serve", "--no-browser", this]).failed();
     assert!(text.contains("not a folder") && text.contains("statelens open FILE"), "{text}");

@@ -161,7 +161,7 @@ fn what_goes_wrong_is_told_and_leaves_nothing() {
     for kind in KINDS {
         let store = Store::start(kind);
         let error = run(&store, &["ls", &store.at("bucket/none.pt")]).failed();
-        assert!(error.contains("there is no such object"), "{error}");
+        assert!(error.contains("the object does not exist"), "{error}");
         let error = run(&store, &["ls", &store.at("bucket/folder/")]).failed();
         assert!(error.contains("names a bucket or a folder"), "{error}");
 
@@ -218,7 +218,7 @@ fn what_does_not_read_back_is_removed() {
         let to = store.at("bucket/a.safetensors");
         let ran = run(&store, &["convert", file.to_str().unwrap(), &to, "--lossy"]);
         let error = ran.failed();
-        assert!(error.contains("what was written can't be opened again"), "{error}");
+        assert!(error.contains("the written file can't be opened again"), "{error}");
         let shelf = store.shelf();
         assert!(shelf.objects.is_empty() && shelf.uploads.is_empty(), "{kind:?}");
     }

@@ -224,7 +224,7 @@ fn check_links(checkpoint: &Checkpoint, gone: impl Fn(ValueId) -> bool) -> Resul
         checkpoint.flat_keys(&lost).into_values().map(|key| format!("`{key}`")).collect();
     order::natural(&mut names);
     Err(Error::refused(format!(
-        "a dict or list would be taken apart by its new keys, but it stands in two places: {}",
+        "the new keys would split a dict or list that is referenced from two places: {}",
         names.join(", ")
     ))
     .advice("Exclude one of them."))

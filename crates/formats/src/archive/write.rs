@@ -176,7 +176,7 @@ impl Crc {
             Self::OfSegment { lead, segment, len } => {
                 let outcome = outcomes.here().get(segment);
                 let crc = outcome.and_then(|outcome| outcome.checksum).ok_or_else(|| {
-                    Error::io("the checksum of a record is asked for before it is known")
+                    Error::io("the checksum of a record is needed before it is computed")
                 })?;
                 let mut whole = Hasher::new_with_initial(lead);
                 whole.combine(&Hasher::new_with_initial_len(crc, len));

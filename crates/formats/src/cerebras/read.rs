@@ -219,7 +219,7 @@ impl<'a> CerebrasReading<'a> {
             self.findings.push(
                 Finding::new(Grade::Damage, "The checkpoint was not written to its end")
                     .detail("Its mark `__SUCCESS__` is missing or false, so saving it was interrupted. The Cerebras library refuses to load it.")
-                    .advice("Values may be missing or wrong. Use an earlier checkpoint, or look closely at what is here."),
+                    .advice("Values may be missing or wrong. Use an earlier checkpoint, or check this one carefully."),
             );
         }
         match version {
@@ -467,7 +467,7 @@ impl<'a> CerebrasReading<'a> {
             if self.told.len() < MOST_FINDINGS && self.told.insert(title.clone()) {
                 self.findings.push(
                     Finding::new(Grade::Warning, title)
-                        .detail("The format joins keys with dots, so that these two came out the same and the later replaced the earlier when the file was written. The first is lost; both show what is there.")
+                        .detail("The format joins keys with dots, so that these two came out the same and the later replaced the earlier when the file was written. The first is lost; both keys show the later value.")
                         .place(flat.to_string()),
                 );
             }

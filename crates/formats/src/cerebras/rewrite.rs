@@ -79,7 +79,7 @@ fn check_version(source: &Checkpoint) -> Result<()> {
         Ok(newer) if newer > 0.5 => Err(Error::refused(format!(
             "the format version {version} is newer than 0.5, and was read as 0.5"
         ))
-        .advice("`statelens upgrade --lossy` writes what was understood of it.")),
+        .advice("`statelens upgrade --lossy` writes the parts that were understood.")),
         _ => Ok(()),
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn places(files: &FileSet, limits: &Limits) -> Result<Vec<Span>> {
 fn find_metadata(files: &FileSet) -> Result<FileId> {
     let main = files.main()?;
     metadata(files, main).ok_or_else(|| {
-        Error::unsupported("this is a part of a distributed checkpoint of PyTorch, and the file .metadata that says what is in it was not given")
+        Error::unsupported("this is a part of a distributed checkpoint of PyTorch, and its index, the file .metadata, was not given")
             .expected("the file .metadata in the same folder")
             .advice("Open the whole folder, or .metadata together with its .distcp files.")
     })

@@ -207,7 +207,8 @@ impl FlaxReader<'_> {
 
     /// Reads `[shape, dtype, bytes]`, which ends at `end`.
     fn array(&mut self, end: u64) -> Result<PackedArray> {
-        let wrong = || Error::damaged("an array that is not made of a shape, a dtype and bytes");
+        let wrong =
+            || Error::damaged("an array that does not consist of a shape, a dtype and bytes");
         let Head::Array(3) = self.cursor.head()? else { return Err(wrong()) };
         let Head::Array(rank) = self.cursor.head()? else { return Err(wrong()) };
         Limits::check("dimensions of an array", rank, self.limits.rank)?;
@@ -278,7 +279,7 @@ impl FlaxReader<'_> {
     }
 
     fn complex(&mut self) -> Result<ValueId> {
-        let wrong = || Error::damaged("a complex number that is not made of two numbers");
+        let wrong = || Error::damaged("a complex number that does not consist of two numbers");
         let Head::Array(2) = self.cursor.head()? else { return Err(wrong()) };
         let mut part = || match self.cursor.head()? {
             Head::Float(float) => Ok(float),
@@ -298,7 +299,7 @@ impl FlaxReader<'_> {
         if marked {
             match self.in_pieces(&entries) {
                 Ok((tensor, name)) => return self.push(tensor, false, name),
-                Err(error) => self.warn("An array in pieces can't be put together", &error),
+                Err(error) => self.warn("An array in pieces can't be assembled", &error),
             }
         }
         self.about_twice(&entries);

@@ -93,7 +93,8 @@ fn texts(
             Ok(letter) => u32::from(letter),
             Err(lone) => u32::from(lone.unpaired_surrogate()),
         });
-        Text::from_code_points(points).map_err(|_| Error::damaged("a text of MATLAB that is none"))
+        Text::from_code_points(points)
+            .map_err(|_| Error::damaged("a MATLAB text that is not valid text"))
     };
     (0..rows).map(row).collect::<Result<_>>().map(Some)
 }

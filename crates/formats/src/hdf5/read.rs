@@ -76,14 +76,14 @@ fn cut_short(file: &Hdf5File, found: &Groups) -> Option<Finding> {
     let (title, detail) = match file.end(found)? {
         EndMismatch::CutShort(missing) => (
             format!("The file is cut short: {} bytes are missing", grouped(missing)),
-            "Its superblock says where it should end. What lies past its present end can't be read.",
+            "Its superblock says where it should end. The part past its present end can't be read.",
         ),
         EndMismatch::Behind(bytes) => (
             format!(
                 "{} bytes of the file's own lie behind the end that it records",
                 grouped(bytes)
             ),
-            "Its superblock is damaged, or the program that wrote the file was killed. libhdf5 refuses what lies behind that end.",
+            "Its superblock is damaged, or the program that wrote the file was killed. libhdf5 refuses to read past that end.",
         ),
         EndMismatch::Elsewhere => (
             "The file records a beginning and an end that are not its own".to_owned(),
@@ -435,7 +435,7 @@ impl Hdf5Reader<'_> {
     fn strings(&mut self, file: &Hdf5File, dataset: &Dataset, scalar: bool) -> Result<Value> {
         let data = file.read(dataset, self.files)?;
         let AttributeValues::Text(texts) = file.values(&dataset.datatype, &data)? else {
-            return Err(Error::damaged("strings that are none"));
+            return Err(Error::damaged("strings that are not valid strings"));
         };
         self.texts(&texts, scalar)
     }

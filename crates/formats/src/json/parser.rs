@@ -272,9 +272,9 @@ impl Parser<'_> {
             self.at += 1;
         }
         let bytes = &self.text[start..self.at];
-        let number = str::from_utf8(bytes).map_err(|_| self.bad("a number that is none"))?;
+        let number = str::from_utf8(bytes).map_err(|_| self.bad("an invalid number"))?;
         if self.strict && !is_rfc_number(number) {
-            return Err(self.bad("a number that is none"));
+            return Err(self.bad("an invalid number"));
         }
         let node = if number.contains(['.', 'e', 'E']) {
             let float = number.parse().ok();
@@ -284,7 +284,7 @@ impl Parser<'_> {
         } else {
             return Err(Error::limit(format!("an integer of {} digits", number.len())));
         };
-        node.ok_or_else(|| self.bad("a number that is none"))
+        node.ok_or_else(|| self.bad("an invalid number"))
     }
 
     /// Reads the rest of a string, including the closing quote.

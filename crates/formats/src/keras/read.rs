@@ -68,7 +68,7 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
             let mut growing = growing.add_unpacked(WEIGHTS, bytes, progress)?;
             growing.findings.extend((!intact).then(|| {
                 Finding::new(Grade::Damage, format!("The checksum of {WEIGHTS} is wrong"))
-                    .detail("Some of the weights are not what was written.")
+                    .detail("Some of the weights have changed since they were written.")
                     .advice("Fetch the file again.")
             }));
             growing

@@ -57,7 +57,8 @@ pub(super) fn parse(text: &str) -> Result<Literal> {
             ')' | ']' | '}' => {
                 parser.advance(1);
                 let container = open.pop().filter(|container| container.closer == next);
-                let container = container.ok_or_else(|| parser.wrong("closes what is not open"))?;
+                let container = container
+                    .ok_or_else(|| parser.wrong("has a closing bracket without an opening one"))?;
                 close(container).ok_or_else(|| parser.wrong("has a dict that makes no sense"))?
             }
             _ => parser.atom()?,

@@ -58,7 +58,7 @@ pub(crate) fn describe(broken: Broken) -> Error {
     match worst {
         Some(worst) => {
             let error = broken.error;
-            error.advice(format!("Beware of what comes before that: {}.", worst.title))
+            error.advice(format!("Beware of the part before that: {}.", worst.title))
         }
         None => broken.error,
     }

@@ -223,7 +223,7 @@ impl Header {
         let of = format!("{missing} of {}", self.tensors.len());
         Finding::new(Grade::Damage, format!("The file is cut short: {bytes} missing"))
             .detail(format!(
-                "The values of {of} tensors are not all there. What stands before the end of the file is whole and can be used. The reference library refuses the file."
+                "The values of {of} tensors are not all there. The tensors before the end of the file are complete and can be used. The reference library refuses the file."
             ))
             .advice("Copy or download it again.")
     }
@@ -365,9 +365,7 @@ fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<TensorI
                 let dtype = parser.text()?;
                 let known = dtype.as_str().and_then(HeaderDType::named);
                 let known = known.ok_or_else(|| {
-                    Error::unsupported(format!(
-                        "the dtype {dtype} is none that release 0.8 of the format has"
-                    ))
+                    Error::unsupported(format!("release 0.8 of the format has no dtype {dtype}"))
                 })?;
                 header_dtype.replace(known).is_none()
             }

@@ -29,9 +29,8 @@ pub(super) fn decode(text: &Text) -> Result<Vec<(Text, Value)>> {
     let value = |(key, id): &(Text, Id)| {
         Ok((
             key.clone(),
-            value(&json, *id).ok_or_else(|| {
-                Error::damaged(format!("the value of {key} is none that is known"))
-            })?,
+            value(&json, *id)
+                .ok_or_else(|| Error::damaged(format!("the value of {key} is not a known one")))?,
         ))
     };
     entries.iter().map(value).collect()

@@ -414,7 +414,7 @@ impl<'a> Search<'a> {
             self.findings.add(
                 Finding::new(Grade::Damage, title)
                     .detail(format!(
-                        "As {}: {why}. What came before that was examined.",
+                        "As {}: {why}. The part before that was examined.",
                         packing.name()
                     ))
                     .place(self.place(&blob, 0)),

@@ -159,7 +159,7 @@ impl Sharded {
                 "The index names the tensors in them, so they are listed; their dtypes, shapes and \
                  values are not known."
             }
-            None => "Their names follow from those of the others; what is in them is not known.",
+            None => "Their names follow from those of the others; their content is not known.",
         };
         let (count, all) = (missing.len(), self.shards.len());
         let title = format!("{count} of {all} shards are missing: {}", listed(&missing, 5));

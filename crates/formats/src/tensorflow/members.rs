@@ -84,7 +84,7 @@ pub(super) fn find(files: &FileSet) -> Result<BundleTables> {
             "this is part of a TensorFlow checkpoint, whose index is not here",
         )
         .in_file(name)
-        .advice(format!("Give {index} as well: it says what lies where."))),
+        .advice(format!("Give {index} as well: it has the offsets of the tensors."))),
     }
 }
 

@@ -210,7 +210,7 @@ impl Bundle<'_> {
                 Grade::Damage,
                 "The checksum of the lengths of strings is wrong",
                 key,
-                "the strings are not what was written",
+                "the strings have changed since they were written",
             );
         }
         self.leaves.strings(key, &entry.shape, found)

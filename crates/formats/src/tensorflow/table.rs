@@ -195,7 +195,7 @@ impl<'a> SortedTable<'a> {
             let title = format!("The checksum of {} blocks of {name} is wrong", self.damaged.len());
             findings.push(
                 Finding::new(Grade::Damage, title)
-                    .detail("Names, shapes or places may not be what was written.")
+                    .detail("Names, shapes or offsets may have changed since they were written.")
                     .place(format!("{name}, byte {first}"))
                     .advice("Fetch the file again."),
             );

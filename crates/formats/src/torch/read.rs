@@ -134,7 +134,7 @@ fn data(archive: &Archive, limits: &Limits, findings: &mut Vec<Finding>) -> Resu
     if !intact {
         findings.push(
             Finding::new(Grade::Damage, "The checksum of data.pkl is wrong")
-                .detail("The structure of the checkpoint is not what was written.")
+                .detail("The structure of the checkpoint has changed since it was written.")
                 .advice("Fetch the file again."),
         );
     }

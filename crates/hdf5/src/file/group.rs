@@ -90,10 +90,8 @@ impl Hdf5File {
             name.is_empty() || name.contains(&b'/')
         };
         if let Some((_, link)) = found.iter().find(unfound) {
-            let what = format!(
-                "the name {:?} of a group's link is none that a path leads to",
-                link.name.to_lossy()
-            );
+            let what =
+                format!("no path can lead to a link with the name {:?}", link.name.to_lossy());
             troubles.push(Error::damaged(what).expected("a name without a slash"));
         }
         // A vector of exact size, since the original has spare capacity.
@@ -156,7 +154,7 @@ impl Hdf5File {
                 Some(level) => node.level + 1 == level,
             };
             if node.node_type != 0 || !sound {
-                return Err(at(Error::damaged("the tree of a group's names is none")));
+                return Err(at(Error::damaged("a group's B-tree of names has no signature")));
             }
             let key = |key: &BTreeV1Key| match key {
                 BTreeV1Key::Group { local_heap_offset } => names.get(*local_heap_offset),

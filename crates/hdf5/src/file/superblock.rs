@@ -64,8 +64,6 @@ fn driver(whole: &Source, superblock: &Superblock) -> Result<()> {
                 .advice("`h5repart` makes one file of a family; h5py opens it with its driver."))
         }
         [0, ..] => Ok(()),
-        _ => {
-            Err(Error::damaged("the driver's block that the superblock names is none").at(address))
-        }
+        _ => Err(Error::damaged("the driver information block has no signature").at(address)),
     }
 }

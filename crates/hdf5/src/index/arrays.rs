@@ -76,7 +76,7 @@ pub(crate) fn extensible(
         || bits > 64
         || bits < u64::from(least.trailing_zeros())
     {
-        return Err(Error::damaged("an extensible array with a layout that is none").at(address));
+        return Err(Error::damaged("an extensible array with an invalid layout").at(address));
     }
     if Cursor::is_undefined_offset(index, widths.offset) {
         return Ok(());

@@ -117,7 +117,7 @@ impl ChunkTree<'_> {
         };
         match node.node_type == 1 && sound {
             true => Ok(node),
-            false => Err(Error::damaged("a node of a dataset's chunks is none")),
+            false => Err(Error::damaged("a node of a dataset's chunk B-tree has no signature")),
         }
     }
 

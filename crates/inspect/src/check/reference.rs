@@ -81,8 +81,11 @@ pub fn parse_list(text: &str) -> Result<Vec<Expected>> {
             _ => parse_line(line),
         };
         list.push(one.ok_or_else(|| {
-            Error::refused(format!("line {number} is none of `key dtype shape`: `{}`", cut(line)))
-                .expected("for example `model.norm.weight float32 [32]`")
+            Error::refused(format!(
+                "line {number} is not of the form `key dtype shape`: `{}`",
+                cut(line)
+            ))
+            .expected("for example `model.norm.weight float32 [32]`")
         })?);
     }
     match list.is_empty() {

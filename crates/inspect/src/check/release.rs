@@ -90,7 +90,7 @@ impl Verdict {
     /// Returns the verdict as text.
     pub fn text(&self) -> String {
         match self {
-            Self::Same(version) => format!("written by {version}, the release that was asked for"),
+            Self::Same(version) => format!("written by {version}, the requested release"),
             Self::Other(version, release) => format!(
                 "written by {version}, and {release} refuses other releases unless strict_version is off"
             ),

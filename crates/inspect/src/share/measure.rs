@@ -101,7 +101,7 @@ fn not_finite(entries: &[LeafSummary]) -> Option<Finding> {
     let more = if odd.len() > names.len() { " and others" } else { "" };
     Some(
         Finding::new(Grade::Warning, title)
-            .detail("Training or inference with values that are not finite numbers gives more of them. That they are what was saved can't be told from here.")
+            .detail("Training or inference with values that are not finite produces more of them. Statelens can't know whether they were saved like this.")
             .place(format!("{}{more}", names.join(", "))),
     )
 }

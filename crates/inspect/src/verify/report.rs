@@ -277,7 +277,7 @@ impl VerificationReport {
             sums.map(|(kind, count)| format!("{} {kind}", grouped(*count))).collect();
         let unseen = "changed values can't be seen";
         let mut checksums = match sums.is_empty() {
-            true if self.is_covered() => "none are needed for what is here".to_owned(),
+            true if self.is_covered() => "the values here need none".to_owned(),
             true if self.summed => format!("none of values in this file: {unseen}"),
             true => format!("no checksums in this format: {unseen}"),
             false => sums.join(", "),

@@ -90,7 +90,7 @@ macro_rules! words {
 }
 
 words! {
-    Any "any" "any value; what it is made of is judged by itself";
+    Any "any" "any value; its parts are judged separately";
     None "none" "`None`";
     False "false" "`False`";
     True "true" "`True`";

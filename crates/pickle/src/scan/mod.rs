@@ -68,7 +68,7 @@ impl Pickle {
         }));
         findings.extend(self.extensions.first().map(|(code, offset)| {
             Finding::new(Grade::UnknownCode, format!("The pickle uses extension {code}"))
-                .detail("What it stands for is decided by the program that loads the file.")
+                .detail("The program that loads the file decides what it is.")
                 .place(self.place(*offset))
         }));
         findings.extend(self.frame_lies.map(|offset| {
@@ -118,7 +118,7 @@ impl Pickle {
         let (grade, title, reason) = if named.computed {
             (
                 Grade::Danger,
-                format!("Loading would put together the name `{name}`"),
+                format!("Loading would build the name `{name}`"),
                 "Only what hides has reason to make up a name while it is loaded.",
             )
         } else {
@@ -233,7 +233,7 @@ impl Pickle {
         };
         Some(
             Finding::new(Grade::UnknownCode, title)
-                .detail("What is called is only known when the file is loaded.")
+                .detail("The callable is only known when the file is loaded.")
                 .place(self.place(0))
                 .advice(advice(Grade::UnknownCode)),
         )
@@ -257,7 +257,7 @@ impl Oddity {
             }
             Self::UnknownChanged => (
                 "The pickle changes an object of the program that loads it",
-                "A persistent id, an extension code or a buffer stands for the object.",
+                "The object is a persistent id, an extension code or a buffer.",
             ),
             Self::FrameCrossed => (
                 "A frame of the pickle ends within an opcode",
@@ -294,7 +294,7 @@ impl Broken {
         let mut findings = self.scan_within(options, NESTING);
         findings.push(
             Finding::new(Grade::Damage, "The pickle breaks off")
-                .detail(format!("{} What comes after that was not looked at.", self.error)),
+                .detail(format!("{} The part after that was not examined.", self.error)),
         );
         findings
     }
@@ -329,7 +329,7 @@ pub fn scan_pickles(
             break None;
         }
         if count == PICKLES {
-            let title = format!("Only the first {PICKLES} pickles of the file were looked at");
+            let title = format!("Only the first {PICKLES} pickles of the file were examined");
             add(vec![Finding::new(Grade::UnknownCode, title)]);
             break Some(at);
         }

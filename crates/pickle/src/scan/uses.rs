@@ -68,7 +68,7 @@ impl<'a> Uses<'a> {
         uses.find_late_descriptions();
         if !pickle.states.is_empty() {
             uses.oddities.insert((
-                "The pickle sets state on a value that has none",
+                "The pickle sets state on a value that has no state",
                 "Libraries set state only on objects that they have just made. A persistent id may \
                  return a class or an object of the program.",
             ));

@@ -457,10 +457,7 @@ impl<'a> RuleApplication<'a> {
                     (!matches!(item, StateValue::None)).then(|| item.clone())
                 });
                 found.ok_or_else(|| {
-                    named(Error::refused(format!(
-                        "the checkpoint has none of {}",
-                        names.join(", ")
-                    )))
+                    named(Error::refused(format!("the checkpoint has no {}", names.join(", "))))
                 })?
             }
             (None, _) => return Ok(()),
@@ -542,12 +539,12 @@ fn groups(pattern: &KeyPattern, scope: &dyn Scope) -> Result<Vec<Vec<String>>> {
             KeyGroup::Names(names) => names.clone(),
             KeyGroup::Count(count) => {
                 let count = said(count.count(scope))?;
-                Limits::check("tensors that are put together", count, MOST_TOGETHER)?;
+                Limits::check("joined tensors", count, MOST_TOGETHER)?;
                 (0..count).map(|member| member.to_string()).collect()
             }
         };
         all = all.saturating_mul(names.len() as u64);
-        Limits::check("tensors that are put together", all, MOST_TOGETHER)?;
+        Limits::check("joined tensors", all, MOST_TOGETHER)?;
         found.push(names);
     }
     Ok(found)

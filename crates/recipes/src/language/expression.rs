@@ -280,7 +280,7 @@ fn eval(node: &ExpressionNode, scope: &dyn Scope) -> Result<Scalar, String> {
         }
         ExpressionNode::Root(of) => match eval(of, scope)?.number() {
             Some(number) if number >= 0.0 => Scalar::Float(number.sqrt()),
-            _ => return Err("the root of what is not a number".to_owned()),
+            _ => return Err("the root of something that is not a number".to_owned()),
         },
         ExpressionNode::Len(of) => match eval(of, scope)? {
             Scalar::Container { len } => Scalar::Int(i64::try_from(len).unwrap_or(i64::MAX)),

@@ -201,7 +201,7 @@ fn told(error: &object_store::Error, address: &str) -> Error {
     use object_store::Error as E;
     let error = match error {
         E::NotFound { .. } => {
-            Error::io("there is no such object").advice("Compare the bucket and the key.")
+            Error::io("the object does not exist").advice("Check the bucket and the key.")
         }
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => Error::io(
             "the store does not let you do that",
@@ -221,7 +221,7 @@ fn failed(words: &str, address: &str) -> Error {
     let says = |part: &str| words.contains(part);
     if says("non-partial response") {
         return Error::unsupported(
-            "the store gives objects only as a whole: it was asked for a part and began to send everything",
+            "the store does not support range requests: it began to send the whole object",
         )
         .advice("Fetch the object with the store's own tool, and open it from the disk.");
     }

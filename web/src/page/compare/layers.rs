@@ -39,7 +39,7 @@ pub(super) fn LayersSection(props: &LayersProps) -> Html {
     html! {
         <section id="by-layer">
             <div class="hd"><h3>{ "By layer" }</h3><span class="tools">
-                <span class="seg small" role="radiogroup" aria-label="What is drawn by layer">
+                <span class="seg small" role="radiogroup" aria-label="Quantity by layer">
                     { choice(Quantity::Norm, "norm") }{ choice(Quantity::Deviation, "\u{3c3}") }{ choice(Quantity::Change, "change") }</span></span></div>
             <ChartView {chart} height={220} name={format!("{role} by layer")} />
         </section>

@@ -38,7 +38,7 @@ fn written(actor: &Actor, convert: &Convert) -> Html {
         <>
             { choices(actor, "Files", "which kind", &kinds, Some(&convert.options.to),
                 |convert, id| convert.options.to = id.unwrap_or("safetensors".into())) }
-            { choices(actor, "Shards", "files of at most so many bytes of tensors, with an index", &sizes,
+            { choices(actor, "Shards", "files with at most this many bytes of tensors, and an index", &sizes,
                 convert.options.shard_size.as_deref(), |convert, id| convert.options.shard_size = id) }
         </>
     }

@@ -110,7 +110,7 @@ fn saves(props: &SideProps) -> Html {
     if asked == frame.slice {
         return save(&frame.slice, "save as");
     }
-    html! { <>{ save(&asked, "save the slice as") }{ save(&frame.slice, "save what is drawn as") }</> }
+    html! { <>{ save(&asked, "save the slice as") }{ save(&frame.slice, "save the drawn slice as") }</> }
 }
 
 fn told(value: Option<f64>) -> String {

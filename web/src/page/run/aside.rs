@@ -151,7 +151,7 @@ fn index(view: &RunView) -> Html {
     html! {
         <section id="index">
             <div class="hd"><h3>{ INDEX }</h3><span class="lab">{ match sorted.listed { 1 => "1 entry".to_owned(), count => format!("{} entries", fmt::exact(count as u64)) } }</span></div>
-            if agrees { <p class="small mid-ink">{ "It lists what is in the folder." }</p> }
+            if agrees { <p class="small mid-ink">{ "It lists the content of the folder." }</p> }
             { list("Listed, but not in the folder:", &run.only_index) }
             { list("In the folder but not listed; autoload skips them:", &run.only_folder) }
         </section>

@@ -172,7 +172,7 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
             let how = if view.is_damaged(row) { "is damaged" } else { "lacks a state" };
             html! {
                 <span class="loaded">{ severity(Severity::Warning) }<button class="textlink" id="show-loaded" onclick={look(row)}
-                    title={name(row).map(|name| format!("Show what is wrong with {name}"))}>{ format!("Step {} {how}, and {LOADED}", view.label_of(row)) }</button></span>
+                    title={name(row).map(|name| format!("Show the defects of {name}"))}>{ format!("Step {} {how}, and {LOADED}", view.label_of(row)) }</button></span>
             }
         }
         None if !pick.is_sound => html! {

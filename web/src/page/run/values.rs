@@ -165,7 +165,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
             }
             <div class="scales">
                 <span class="seg small" role="radiogroup" aria-label="Lines are of">{ grouping(Grouping::State, "state") }{ grouping(Grouping::Role, "role") }</span>
-                <span class="seg small" role="radiogroup" aria-label="What is drawn over steps">{ quantity(TimelineMeasure::Norm, "norm") }{ quantity(TimelineMeasure::Deviation, "\u{3c3}") }</span>
+                <span class="seg small" role="radiogroup" aria-label="Quantity over steps">{ quantity(TimelineMeasure::Norm, "norm") }{ quantity(TimelineMeasure::Deviation, "\u{3c3}") }</span>
                 <span class="chips" role="group" aria-label="Groups">{ for names.iter().take(CHIPS).map(choice) }</span>
             </div>
             if !left_out.is_empty() { <p class="dim" id="left-out">{ single(&left_out) }</p> }

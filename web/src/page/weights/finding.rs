@@ -58,7 +58,7 @@ pub fn article(actor: &Actor, work: &OpenWork, noticed: &Noticed) -> Html {
 
 /// Renders the message that nothing was found, with the list of checks.
 pub fn nothing(scanned: &Scanned) -> Html {
-    let whole = if scanned.left > 0 { "in what was read of the values" } else { "in the values" };
+    let whole = if scanned.left > 0 { "in the values read so far" } else { "in the values" };
     html! {
         <div class="allgood" id="values-good">{ good() }<div><h3>{ format!("Nothing found {whole}") }</h3>
             <p class="mid-ink">{ format!("Looked for {}.", scanned.looked_for.join(", ")) }</p></div></div>

@@ -166,7 +166,7 @@ fn converted(
     shown.notes.extend(stays);
     if !random.is_empty() {
         let keys = random.join(", ");
-        shown.notes.push(format!("Not in the checkpoint, made of random numbers: {keys}"));
+        shown.notes.push(format!("Not in the checkpoint, initialised with random numbers: {keys}"));
     }
     let (made, optimizer) = only(done, converted.as_ref(), shown)?;
     shown.keys = (before(&found.checkpoint, leg), made.leaves().len() as u64);

@@ -80,9 +80,9 @@ impl Shares {
         [
             ("made", "headers, indexes and plain values", self.made),
             ("copied", "unchanged", self.copied),
-            ("gathered", "put together from chunks, views or constants", self.gathered),
+            ("gathered", "assembled from chunks, views or constants", self.gathered),
             ("cast", "cast to another dtype", self.cast),
-            ("compressed", "compressed; so many bytes before that", self.compressed),
+            ("compressed", "compressed; sizes are before compression", self.compressed),
         ]
     }
 }

@@ -77,7 +77,8 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
         printer.line(&format!("{} from {} to {}", asked.recipe.family, asked.source, target))?;
         for key in done.random() {
             let key = visible(key);
-            printer.line(&format!("`{key}` is not in the source: made of random numbers"))?;
+            printer
+                .line(&format!("`{key}` is not in the source: initialised with random numbers"))?;
         }
         printer.finish()?;
     }

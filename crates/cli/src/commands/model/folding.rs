@@ -24,7 +24,7 @@ pub(super) struct FoldedModel {
 pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Result<FoldedModel> {
     if recognise::is_cerebras(read) {
         let config = config.ok_or_else(|| {
-            Error::refused("the config says how LoRA is scaled, and there is none beside it")
+            Error::refused("LoRA's scale is in the config, and the folder has no config")
                 .in_file(path.display().to_string())
                 .advice("Name it by --config.")
         })?;

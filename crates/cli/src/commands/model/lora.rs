@@ -21,7 +21,7 @@ pub(crate) fn run(args: &FoldLora) -> CommandResult {
     }
     let config_path = args.config.clone().or_else(|| beside(&args.checkpoint));
     let config_path = config_path.ok_or_else(|| {
-        Error::refused("the config says how LoRA is scaled, and there is none beside it")
+        Error::refused("LoRA's scale is in the config, and the folder has no config")
             .in_file(args.checkpoint.display().to_string())
             .advice("Name it by --config.")
     })?;

@@ -44,7 +44,7 @@ fn read(path: &Path) -> Result<Config> {
 /// Prints the whole description as tables.
 pub(crate) fn print(model: &Model, printer: &mut Printer) -> std::result::Result<(), Failure> {
     if !model.is_recognised() && model.parts.is_empty() {
-        return printer.line("names and shapes tell nothing of a model");
+        return printer.line("the names and shapes match no known model");
     }
     let mut table = TextTable::new(&["", "", "", ""]);
     for fact in &model.facts {

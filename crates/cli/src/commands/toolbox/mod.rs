@@ -42,7 +42,7 @@ fn patterns(texts: &[String]) -> Result<Vec<Pattern>> {
 fn folder_error(error: &std::io::Error, folder: &std::path::Path) -> Error {
     use std::io::ErrorKind;
     let error = match error.kind() {
-        ErrorKind::NotFound => Error::io("there is no such folder"),
+        ErrorKind::NotFound => Error::io("the folder does not exist"),
         ErrorKind::NotADirectory => Error::refused("this is a file, not a folder"),
         ErrorKind::PermissionDenied => Error::io("you may not read this folder"),
         _ => Error::io(format!("it can't be read: {error}")),

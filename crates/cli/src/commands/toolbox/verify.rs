@@ -81,7 +81,7 @@ fn look(
 
 fn read(path: &Path) -> Result<Manifest> {
     let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => Error::io("there is no such file"),
+        std::io::ErrorKind::NotFound => Error::io("the file does not exist"),
         _ => Error::io(format!("it can't be read: {error}")),
     };
     let read = || {

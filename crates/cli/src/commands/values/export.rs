@@ -147,7 +147,7 @@ fn distinct(taken: &mut [ExportedTensor], args: &Export) -> Result<()> {
             one.name.clone_from(&one.title);
         }
         if !seen.insert(one.name.clone()) {
-            return Err(Error::refused(format!("`{}` is asked for twice", one.name))
+            return Err(Error::refused(format!("`{}` is selected twice", one.name))
                 .in_file(args.input.file.display().to_string()));
         }
     }

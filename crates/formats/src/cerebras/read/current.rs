@@ -414,7 +414,7 @@ impl<'a> Metadata<'a> {
             JsonNode::Float(float) => Value::Float(*float),
             JsonNode::Null => Value::None,
             JsonNode::Str(text) => Value::Str(text.clone()),
-            _ => return Err(Error::damaged("a scalar that is none")),
+            _ => return Err(Error::damaged("a scalar whose value is not a scalar")),
         })
     }
 

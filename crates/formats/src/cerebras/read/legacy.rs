@@ -350,7 +350,7 @@ fn raw_file(
         .global(pickle.root())
         .filter(|global| &*global.module == "torch")
         .and_then(|global| DType::from_torch_name(&global.name))
-        .ok_or_else(|| Error::damaged("its dtype is none of torch's"))?;
+        .ok_or_else(|| Error::damaged("its dtype is not a dtype of torch"))?;
     let shape = shape(container, object)?;
     reading.raw_tensor(&path.to_lossy(), dtype, shape)
 }

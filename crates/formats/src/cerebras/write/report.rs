@@ -106,7 +106,7 @@ pub(super) const SCALAR: LossKind = harmless(
 pub(super) const SCALAR_04: LossKind =
     harmless("numpy scalars become arrays without dimensions", "Format 0.4 stores both alike.");
 pub(super) const ARRAY_01: LossKind =
-    lost("numpy arrays become tensors", "Format 0.1 does not tell them apart.");
+    lost("numpy arrays become tensors", "Format 0.1 does not distinguish them.");
 pub(super) const TIES_04: LossKind = harmless(
     "values that were one object are loaded as two",
     "Format 0.4 has no links; tied tensors share their bytes in the file all the same.",

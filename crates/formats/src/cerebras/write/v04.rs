@@ -153,7 +153,9 @@ impl V04Writer<'_> {
                     self.elements(key, name, "NumpyArrayH5Type", *tensor)
                 }
             }
-            Value::Sparse(_) => self.refuse(key, "a sparse tensor; the format has none", EXCLUDE),
+            Value::Sparse(_) => {
+                self.refuse(key, "a sparse tensor, which the format does not support", EXCLUDE)
+            }
             _ => self.object(key, name, id),
         }
     }

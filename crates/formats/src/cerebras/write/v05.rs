@@ -112,7 +112,9 @@ impl V05Writer<'_> {
                     _ => self.object(flat, id, key),
                 }
             }
-            Value::Sparse(_) => self.refuse(flat, "a sparse tensor; the format has none", EXCLUDE),
+            Value::Sparse(_) => {
+                self.refuse(flat, "a sparse tensor, which the format does not support", EXCLUDE)
+            }
             _ => self.object(flat, id, key),
         }
     }
@@ -289,7 +291,7 @@ pub(super) fn unfit(tensor: &Tensor) -> Option<(String, &'static str)> {
         return Some((format!("there is no data to write: {why}"), EXCLUDE));
     }
     if tensor.quantizer.is_some() {
-        return Some(("a quantised tensor; the format has none".into(), EXCLUDE));
+        return Some(("a quantised tensor, which the format does not support".into(), EXCLUDE));
     }
     None
 }

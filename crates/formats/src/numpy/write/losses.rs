@@ -53,7 +53,7 @@ pub(super) const SPARSE: LossKind =
     lost("sparse tensors become an array for each of their parts", "NumPy has no sparse arrays.");
 pub(super) const OUTSIDE: LossKind = lost(
     "names that would lead out of the folder have parts of them written as %2E and the like",
-    "Whoever unpacks the archive would write elsewhere.",
+    "Unpacking the archive would write outside its folder.",
 );
 pub(super) const UNNAMED: LossKind =
     harmless("a value without a name is called `arr_0`", "NumPy's own archives call it so.");

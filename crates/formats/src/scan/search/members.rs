@@ -146,7 +146,7 @@ fn checksum(
     if crc::crc32(0, &bytes) != entry.crc {
         let base = name.rsplit('/').next().unwrap_or(name);
         let finding = Finding::new(Grade::Damage, format!("The checksum of {base} is wrong"))
-            .detail("The structure of the checkpoint is not what was written.")
+            .detail("The structure of the checkpoint has changed since it was written.")
             .advice("Fetch the file again.");
         search.tell(blob, vec![finding.place(name.to_owned())]);
     }

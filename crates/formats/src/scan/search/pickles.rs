@@ -232,10 +232,10 @@ impl Search<'_> {
         self.tell(blob, findings);
         let finding = match limit {
             true => Finding::new(Grade::UnknownCode, "A pickle is too large to examine whole")
-                .detail(format!("{} What comes before that was examined.", broken.error))
+                .detail(format!("{} The part before that was examined.", broken.error))
                 .advice("Do not load it before you know where it comes from."),
             false => Finding::new(Grade::Damage, "The pickle breaks off")
-                .detail(format!("{} What comes before that would be run.", broken.error)),
+                .detail(format!("{} The part before that would be run.", broken.error)),
         };
         self.findings.add(finding.place(self.place(blob, at)));
         Ok(())

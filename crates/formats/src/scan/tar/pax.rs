@@ -52,7 +52,7 @@ impl Pax {
             at += len;
         }
         if bytes.get(at).is_some_and(|byte| *byte != 0) {
-            pax.doubt = Some("an extended header that is not made of records");
+            pax.doubt = Some("an extended header that does not consist of records");
         }
         pax
     }
