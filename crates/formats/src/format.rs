@@ -181,6 +181,7 @@ impl Writing {
 /// What to write: a format and its options.
 #[derive(Debug, Clone)]
 pub struct WriteTarget {
+    /// The format to write.
     pub writing: &'static Writing,
     /// The options; the format supports all of them.
     pub requested: RequestedOptions,

@@ -4,7 +4,7 @@ use statelens_hdf5::Hdf5File;
 use crate::{Probe, Score};
 
 /// Scores an HDF5 file whose root group has the attribute `__spec__`.
-pub fn score(probe: &Probe<'_>) -> Score {
+pub(crate) fn score(probe: &Probe<'_>) -> Score {
     if !Hdf5File::is_likely(probe.head()) {
         return Score::No;
     }

@@ -19,9 +19,9 @@
 //! Files of releases 1.7 and 1.8 open here, though the library itself no longer loads them.
 
 pub mod dataloader;
-pub mod detect;
+pub(crate) mod detect;
 pub mod fix;
-pub mod read;
+pub(crate) mod read;
 pub mod rewrite;
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ pub mod write;
 use crate::format::choice;
 use crate::{Format, Writing};
 
-pub static FORMAT: Format = Format {
+pub(crate) static FORMAT: Format = Format {
     ids: &["cerebras-h5"],
     name: "Cerebras HDF5",
     extensions: &["mdl", "h5", "hdf5"],

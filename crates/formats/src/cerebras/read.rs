@@ -21,7 +21,11 @@ use crate::hdf5::read::{about_file, about_structure, raw_attributes};
 use spec::{NodeKind, Spec, SpecContainer, Steps};
 
 /// Reads the structure of a Cerebras checkpoint.
-pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+pub(crate) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     let main = files.main()?;
     let container = Rc::new(CerebrasFile::open(&files, main, limits)?);
     let known = |name: &str| container.about(name);

@@ -10,7 +10,7 @@ const MODULES: [&[u8]; 2] =
 const PROTO: u8 = 0x80;
 
 /// Scores the pickle of the metadata, or an archive written by a rank.
-pub fn score(probe: &Probe<'_>) -> Score {
+pub(crate) fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     if is_metadata(head) {
         return Score::Exact;

@@ -16,10 +16,10 @@
 //! Not written: any program that reads these folders can also read the output of `torch.save`
 //! (`torch.distributed.checkpoint.format_utils`).
 
-pub mod detect;
+pub(crate) mod detect;
 mod grid;
 mod metadata;
-pub mod read;
+pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -27,7 +27,7 @@ mod tree;
 use crate::Format;
 use crate::checks::Checks;
 
-pub static FORMAT: Format = Format {
+pub(crate) static FORMAT: Format = Format {
     ids: &["torch-dcp"],
     name: "PyTorch distributed checkpoint",
     extensions: &["distcp"],

@@ -18,7 +18,11 @@ use crate::torch;
 use crate::unread::Unread;
 
 /// Reads a distributed checkpoint.
-pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+pub(crate) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = find_metadata(&files)?;
     let pickle = read_pickle(&files, main, limits)?;

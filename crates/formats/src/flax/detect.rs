@@ -8,7 +8,7 @@ use crate::{Probe, Score};
 /// Scores a file by running its first bytes as MessagePack, which has no magic number: the file
 /// must begin with a non-empty map, whose first key is a string, and the rest of the first bytes
 /// must be valid.
-pub fn score(probe: &Probe<'_>) -> Score {
+pub(crate) fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     // A single array: extension 1 with shape, name and bytes.
     if let [0xc7, _, 1, 0x93, ..] | [0xc8, _, _, 1, 0x93, ..] | [0xc9, _, _, _, _, 1, 0x93, ..] =

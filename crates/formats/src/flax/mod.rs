@@ -14,16 +14,16 @@
 //!
 //! Orbax, which Flax has recommended since, is another format.
 
-pub mod detect;
+pub(crate) mod detect;
 mod packed;
 mod pieces;
-pub mod read;
+pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 
 use crate::Format;
 
-pub static FORMAT: Format = Format {
+pub(crate) static FORMAT: Format = Format {
     extensions: &["msgpack", "flax"],
     reads: "state dicts with all dtypes of JAX, arrays in pieces put together",
     score: detect::score,

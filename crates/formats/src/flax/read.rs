@@ -10,7 +10,11 @@ use super::packed::{Cursor, Head};
 use super::pieces;
 
 /// Reads a Flax checkpoint.
-pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+pub(crate) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = files.main()?;
     let mut reader = FlaxReader {

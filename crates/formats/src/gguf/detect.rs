@@ -4,6 +4,6 @@ use crate::{Probe, Score};
 pub(crate) const MAGIC: &[u8] = b"GGUF";
 
 /// Scores a file by its magic number.
-pub fn score(probe: &Probe<'_>) -> Score {
+pub(crate) fn score(probe: &Probe<'_>) -> Score {
     if probe.head().starts_with(MAGIC) { Score::Magic } else { Score::No }
 }

@@ -16,8 +16,8 @@
 //! written: no other tool could use the tensor names of another format.
 
 mod cursor;
-pub mod detect;
-pub mod read;
+pub(crate) mod detect;
+pub(crate) mod read;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -25,7 +25,7 @@ mod types;
 
 use crate::Format;
 
-pub static FORMAT: Format = Format {
+pub(crate) static FORMAT: Format = Format {
     extensions: &["gguf"],
     reads: "versions 1 to 3, either byte order, sets of numbered files; values of plain, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 tensors",
     score: detect::score,

@@ -12,7 +12,11 @@ use super::types;
 use crate::template;
 
 /// Reads a GGUF file.
-pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+pub(crate) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = files.main()?;
     let structure = files.structure(main)?;

@@ -17,15 +17,15 @@
 //!
 //! Read only. The only HDF5 files that Statelens writes are Cerebras checkpoints.
 
-pub mod detect;
+pub(crate) mod detect;
 mod matlab;
-pub mod read;
+pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 
 use crate::Format;
 
-pub static FORMAT: Format = Format {
+pub(crate) static FORMAT: Format = Format {
     extensions: &["h5", "hdf5"],
     reads: "as a tree of groups, datasets, attributes",
     score: detect::score,

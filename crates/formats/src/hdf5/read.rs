@@ -13,7 +13,11 @@ use statelens_hdf5::{
 };
 
 /// Reads any HDF5 file.
-pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+pub(crate) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     let file = Hdf5File::open(&files, files.main()?, limits)?;
     let tree = file.tree(progress)?;
     if let Some(Err(error)) = tree.objects.get(&tree.groups.root) {

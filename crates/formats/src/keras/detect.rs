@@ -6,7 +6,7 @@ use crate::{Probe, Score};
 
 /// Scores an HDF5 file with the attributes or groups that Keras writes, a zip archive that begins
 /// with the members that Keras writes, or the index of sharded weights.
-pub fn score(probe: &Probe<'_>) -> Score {
+pub(crate) fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     let name = probe.name().to_ascii_lowercase();
     let is = |yes: bool| if yes { Score::Inside } else { Score::No };

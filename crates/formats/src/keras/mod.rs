@@ -16,16 +16,16 @@
 
 pub(crate) mod code;
 mod config;
-pub mod detect;
+pub(crate) mod detect;
 mod grow;
 mod order;
-pub mod read;
+pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 
 use crate::Format;
 
-pub static FORMAT: Format = Format {
+pub(crate) static FORMAT: Format = Format {
     extensions: &["keras", "weights.h5", "weights.json"],
     reads: "`.keras`, Keras 2 `.h5`, Keras 3 `.weights.h5`, in shards too; layers in the model's order",
     score: detect::score,

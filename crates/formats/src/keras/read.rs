@@ -12,7 +12,11 @@ use crate::paths::{base, folder};
 use crate::stray;
 
 /// Reads a Keras model or Keras weights.
-pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+pub(crate) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = files.main()?;
     let head = files.read_vec(main, 0, files.len(main).min(4096))?;

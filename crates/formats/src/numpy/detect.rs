@@ -3,12 +3,12 @@ use crate::archive::{first_name, is_zip};
 use crate::{Probe, Score};
 
 /// Scores a single array by its magic number.
-pub fn array(probe: &Probe<'_>) -> Score {
+pub(crate) fn array(probe: &Probe<'_>) -> Score {
     if probe.head().starts_with(MAGIC) { Score::Magic } else { Score::No }
 }
 
 /// Scores a zip archive whose first member is an array, or that is named `.npz`.
-pub fn archive(probe: &Probe<'_>) -> Score {
+pub(crate) fn archive(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     if !is_zip(head) {
         return Score::No;

@@ -13,10 +13,10 @@
 //! | `.npz`, stored and deflated members | yes | stored |
 //! | members that are not arrays | as bytes, as in numpy | no |
 
-pub mod detect;
+pub(crate) mod detect;
 mod header;
 mod literal;
-pub mod read;
+pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 pub mod write;

@@ -13,7 +13,11 @@ use crate::archive::{Archive, Record, names};
 use crate::damage;
 
 /// Reads a file with one array or an archive of arrays.
-pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+pub(crate) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = files.main()?;
     let head = files.read_vec(main, 0, files.len(main).min(MAGIC.len() as u64))?;

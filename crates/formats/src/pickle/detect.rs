@@ -4,7 +4,7 @@ use crate::{Probe, Score};
 
 /// Scores a file that begins with `PROTO` and a known version, or runs as a pickle of protocol 0 or
 /// 1.
-pub fn score(probe: &Probe<'_>) -> Score {
+pub(crate) fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     match head {
         [op::PROTO, 2..=5, ..] => Score::Magic,

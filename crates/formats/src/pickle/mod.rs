@@ -4,15 +4,15 @@
 //! 5, by PEPs 307, 3154 and 574. Read only: checkpoints are better written in one of the checkpoint
 //! formats.
 
-pub mod detect;
+pub(crate) mod detect;
 mod folder;
-pub mod read;
+pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 
 use crate::Format;
 
-pub static FORMAT: Format = Format {
+pub(crate) static FORMAT: Format = Format {
     extensions: &["pkl"],
     reads: "protocols 0 to 5; objects stay inert",
     score: detect::score,

@@ -6,7 +6,11 @@ use statelens_pickle::{Broken, NoStorages, ScanOptions};
 use super::folder::FolderStorages;
 
 /// Reads a file with a single pickle.
-pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+pub(crate) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let bytes = bytes(&files, limits)?;
     let pickle = statelens_pickle::read(&bytes, 0, limits).map_err(describe)?;

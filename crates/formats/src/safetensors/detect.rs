@@ -4,7 +4,7 @@ use crate::{Probe, Score};
 /// Scores a file by its header length, which must fit the file, followed by the start of a JSON
 /// object; there is no magic number. A file with the extension but an invalid length is still
 /// claimed, so that the reader can report the error, unless another format claims it.
-pub fn score(probe: &Probe<'_>) -> Score {
+pub(crate) fn score(probe: &Probe<'_>) -> Score {
     let named = probe.name().to_ascii_lowercase().ends_with(".safetensors");
     let Some((length, text)) = probe.head().split_first_chunk::<8>() else {
         return if named && !probe.is_empty() { Score::Named } else { Score::No };

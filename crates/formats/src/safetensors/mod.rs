@@ -32,9 +32,9 @@
 //! `{"dtype": "float32"}`, `{"device": "cuda:0"}`, and `{"empty": "dict"}`, `"list"`, `"tuple"` or
 //! `"set"`.
 
-pub mod detect;
+pub(crate) mod detect;
 mod header;
-pub mod read;
+pub(crate) mod read;
 mod scalars;
 #[cfg(test)]
 mod tests;
@@ -122,7 +122,7 @@ const MOST_HEADER: u64 = 100_000_000;
 /// The key of the header entry that is not a tensor.
 const METADATA: &str = "__metadata__";
 
-pub static FORMAT: Format = Format {
+pub(crate) static FORMAT: Format = Format {
     ids: &["safetensors"],
     name: "safetensors",
     extensions: &["safetensors"],

@@ -13,7 +13,11 @@ use super::scalars;
 /// The tensors come in the order of the header, followed by what `__metadata__` records: names of
 /// tied weights as links, and plain values written by Statelens. Other metadata becomes raw
 /// attributes of the root.
-pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+pub(crate) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     let file = files.main()?;
     let header = Header::read(&files, file, limits, progress)?;
     let mut builder = Builder::new(limits);

@@ -4,7 +4,7 @@ use crate::{Probe, Score, stray};
 
 /// Scores a file with the magic number at the end of a table, a state file that names a checkpoint,
 /// or a file next to a table with the same prefix.
-pub fn score(probe: &Probe<'_>) -> Score {
+pub(crate) fn score(probe: &Probe<'_>) -> Score {
     let files = probe.files();
     let Ok(main) = files.main() else { return Score::No };
     if is_table(files, main) || super::state::is_state(probe.head()) {

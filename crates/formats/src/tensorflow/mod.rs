@@ -25,13 +25,13 @@ mod bundle;
 pub(crate) mod checks;
 mod contents;
 mod crc;
-pub mod detect;
+pub(crate) mod detect;
 mod dtype;
 mod graph;
 mod leaves;
 mod members;
 mod proto;
-pub mod read;
+pub(crate) mod read;
 mod slices;
 mod state;
 mod strings;
@@ -43,7 +43,7 @@ pub mod write;
 
 use crate::{Format, Writing};
 
-pub static FORMAT: Format = Format {
+pub(crate) static FORMAT: Format = Format {
     ids: &["tensorflow", "tensorflow-v1"],
     name: "TensorFlow",
     extensions: &["index"],

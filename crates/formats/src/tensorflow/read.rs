@@ -14,7 +14,11 @@ use super::{dtype, slices, strings, v1};
 
 /// Opens the checkpoint to which the main file belongs. The main file may be the index, a data
 /// file, a V1 file, a state file, or the graph of a SavedModel.
-pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+pub(crate) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let tables = members::find(&files)?;
     let Some(first) = tables.ids.first() else {

@@ -3,7 +3,7 @@ use crate::{Probe, Score};
 
 /// Scores a file that begins with a zip archive or with the magic number of the stream format of
 /// releases before 1.6, or that has a zip archive after other data.
-pub fn score(probe: &Probe<'_>) -> Score {
+pub(crate) fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     if head.starts_with(ZIP) || statelens_pickle::is_stream(head) {
         return Score::Container;

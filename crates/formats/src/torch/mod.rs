@@ -15,15 +15,15 @@
 //! | the stream of releases before 1.6 | yes | no |
 //! | tar files of releases before 0.2 | yes | no |
 
-pub mod detect;
-pub mod read;
+pub(crate) mod detect;
+pub(crate) mod read;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod write;
 
 use crate::{Format, Writing};
 
-pub static FORMAT: Format = Format {
+pub(crate) static FORMAT: Format = Format {
     ids: &["torch-zip", "torch-legacy", "torch-tar", "torch-export"],
     name: "PyTorch",
     extensions: &["pt", "pth", "bin", "ckpt"],

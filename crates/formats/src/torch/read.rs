@@ -20,7 +20,11 @@ use crate::archive::{Archive, has_end};
 use crate::damage;
 
 /// Reads a file of `torch.save`, `torch.jit.save` or `torch.export.save`.
-pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+pub(crate) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     if is_stream(&files)? {
         return stream::read(files, limits, progress);
