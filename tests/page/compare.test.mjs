@@ -296,7 +296,7 @@ test("a manifest or a list of keys says whether it would load, as the command do
       for (const [list, word] of [[json.missing, "missing"], [json.unexpected, "unexpected"]]) {
         assert.equal(said.includes(`${list.length.toLocaleString("en")} ${word}`), list.length > 0, said);
       }
-      assert.match(await page.textContent("#compare"), /B is not a checkpoint, but lists what one should hold/);
+      assert.match(await page.textContent("#compare"), /B is not a checkpoint but a list of expected keys/);
     });
   }
 });

@@ -101,7 +101,7 @@ for (const [name, target, choices, options] of [
       await plan(page, name, ...choices);
       const written = await download(page);
       assert.ok(written.equals(byCommand(name, target, "--lossy", ...options)));
-      assert.match(await page.textContent("#convert-done .verdict"), /here it keeps no private files/);
+      assert.match(await page.textContent("#convert-done .verdict"), /here the page has no private storage/);
       await page.click("#open-result");
       await page.waitForFunction((was) => !document.title.startsWith(was), name.split("/").at(-1));
       await page.waitForSelector("#work .row");
@@ -122,7 +122,7 @@ test("without private files no more is written than the browser is to hold, and 
     for (const choice of ["Cerebras", "bf16"]) await page.click(`[role="radio"]:has-text("${choice}")`);
     await page.waitForFunction(() => document.querySelector(".plan:not(.late) .kv")?.textContent.includes("bf16"));
     await page.click("#write");
-    await page.getByText("it can write no more than 512 MB").first().waitFor({ timeout: 120_000 });
+    await page.getByText("it can write at most 512 MB").first().waitFor({ timeout: 120_000 });
   };
   await withPage(browser, work, { serviceWorkers: "block" });
 });
@@ -282,10 +282,10 @@ test("how far the numbers go that are cast is told where their values were read"
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", source);
     await page.waitForSelector("#work .row");
-    assert.doesNotMatch(await notes(page), /goes up to/);
+    assert.doesNotMatch(await notes(page), /max \|x\| is/);
     await page.click("#scan");
     await page.waitForSelector("#scanned");
-    assert.match(await notes(page), /float32 becomes float16: \|x\| goes up to 70000; 1 tensor has numbers that do not fit/);
+    assert.match(await notes(page), /float32 becomes float16: max \|x\| is 70000; 1 tensor has numbers that do not fit/);
   });
 });
 

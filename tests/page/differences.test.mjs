@@ -146,7 +146,7 @@ test("renamed tensors are found, compared by their new keys, and saved as the co
   await withPage(browser, async (page) => {
     await compare(page);
     await page.click("#find-renames");
-    await says(() => page.textContent("#renames"), /2 tensors of A are in B under another key: 1 by the same bytes, 1 by shape and order, which is a guess/);
+    await says(() => page.textContent("#renames"), /2 tensors of A have another key in B: 1 with identical bytes, 1 matched by shape and order \(a guess\)/);
     assert.equal(await saved(page, "#save-renames"), list);
     await page.click("#use-renames");
     await page.waitForSelector("#save-report:not([disabled])");

@@ -110,7 +110,7 @@ test("an empty folder is told of, and one with nothing to open as any other file
   await withPage(browser, async (page) => {
     await drag(page, empty);
     await page.waitForSelector("#error");
-    assert.match(await page.innerText("#error"), /There are no files in what was dropped/);
+    assert.match(await page.innerText("#error"), /The dropped items contain no files/);
     await drag(page, other);
     await page.getByText("not a checkpoint", { exact: false }).first().waitFor();
     assert.doesNotMatch(await page.innerText("#error"), /no files/);

@@ -60,7 +60,7 @@ test("the address follows what is looked at, and back shuts the picture (core)",
 test("a link says which file it wants, and leads to the value in it", async () => {
   await withPage(browser, async (page) => {
     await come(page, "#file=small%20model.safetensors&key=model.layers.7.mlp.weight&slice=[12:14,5:9]&view=expanded");
-    assert.match(await page.textContent("#wanted"), /leads to model\.layers\.7\.mlp\.weight in small model\.safetensors/);
+    assert.match(await page.textContent("#wanted"), /points to model\.layers\.7\.mlp\.weight in small model\.safetensors/);
     assert.deepEqual(await accessibility(page, "wanted"), []);
     await give(page);
     await page.waitForSelector(".look");
@@ -71,7 +71,7 @@ test("a link says which file it wants, and leads to the value in it", async () =
     await page.waitForSelector("#work .row.sel");
     assert.equal(await key(page), "model.layers.2.mlp.weight");
     await page.evaluate(() => (location.hash = "#file=small%20model.safetensors&key=nothing.like.it"));
-    assert.match(await page.locator("#notice").textContent(), /has no key nothing\.like\.it/);
+    assert.match(await page.locator("#notice").textContent(), /does not have: nothing\.like\.it/);
   });
 });
 
@@ -150,7 +150,7 @@ test("a slice of a link that the tensor does not have is told and ignored", asyn
     const go = (part) => page.evaluate((to) => (location.hash = to), `#file=small%20model.safetensors&key=${KEY}&slice=${part}`);
     const notice = page.locator("#notice");
     for (const [part, told] of [
-      ["[99,:]", /\[99,:\] of model\.layers\.7\.mlp\.weight, which is ignored\. .*index 99 is outside of 40/],
+      ["[99,:]", /\[99,:\] of model\.layers\.7\.mlp\.weight; the slice is ignored\. .*index 99 is outside of 40/],
       ["[40:,:]", /has no values/],
       ["[a:]", /not a whole number/],
       ["[::0]", /a step of 0/],
@@ -199,7 +199,7 @@ test("a page that is loaded anew says what was open in it", async () => {
     // A link that somebody sent is one, whatever was open before; also when it is loaded anew.
     await come(page, "#file=other.safetensors&key=model.layers.7.mlp.weight");
     await page.reload();
-    assert.match(await page.textContent("#wanted"), /^This link leads to model\.layers\.7\.mlp\.weight in other\.safetensors\. Drop/);
+    assert.match(await page.textContent("#wanted"), /^This link points to model\.layers\.7\.mlp\.weight in other\.safetensors\. Drop/);
   });
 });
 
@@ -227,7 +227,7 @@ for (const [how, stop] of [
       const before = await key(page);
       const reader = page.workers()[0];
       await reader.evaluate(stop);
-      assert.match(await page.locator("#notice").textContent(), /The reader stopped.*small model\.safetensors was reopened where it was/);
+      assert.match(await page.locator("#notice").textContent(), /The reader stopped.*small model\.safetensors is open again at the same place/);
       await page.waitForSelector(".row.sel");
       assert.equal(await key(page), before);
       assert.equal(await page.inputValue("#filter"), "layers.1");

@@ -644,7 +644,7 @@ test("a server without ranges gives a small file as a whole, and no large one", 
   await at(server.at("/small.mdl"), [server.host], async (page) => {
     await agree(page, server.host);
     await page.waitForSelector("#work .row");
-    assert.match(await page.textContent("#fetched"), /as a whole: the server gives no parts/);
+    assert.match(await page.textContent("#fetched"), /as a whole: the server does not support range requests/);
   });
   await at(server.at("/large.mdl"), [server.host], async (page) => {
     await agree(page, server.host);
@@ -660,7 +660,7 @@ test("servers that do not answer as they should are told about", async () => {
   const status = (code) => (request, response) => (response.writeHead(code).end(), true);
   const later = (change) => (request, response, bytes, number) => number > 1 && change(request, response, bytes);
   for (const [answer, expected] of [
-    [nothing, /does not let pages of other sites read its files \(CORS\)/],
+    [nothing, /does not let other sites read its files \(CORS\)/],
     [status(401), /only to those who log in \(401\)/],
     [status(403), /does not give out this file \(403\)/],
     [status(404), /has no such file \(404\)/],

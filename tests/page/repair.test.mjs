@@ -166,11 +166,11 @@ test("the state of a dataloader, dropped with its checkpoint, is put in as the c
     assert.match(await page.title(), /gpt_small\.mdl/);
     const text = await findings(page);
     assert.match(text, /3 workers at step 100, 1,230 samples streamed/);
-    assert.match(text, /has a state dataloader, which it would replace/);
-    await page.click('button:has-text("Put in the dataloader state")');
+    assert.match(text, /would replace the state dataloader of the checkpoint/);
+    await page.click('button:has-text("Add the dataloader state")');
     await page.fill("#seed", "42");
     await planned(page, "convert-dataloader-state", "-s 42", "-d map");
-    assert.match(await page.textContent(".loss"), /The state dataloader that is there is replaced/);
+    assert.match(await page.textContent(".loss"), /The existing state dataloader is replaced/);
     assert.ok(await page.isDisabled("#write"));
     const map = await write(page);
     assert.equal(map.name, "gpt_small_dataloader.mdl");
@@ -190,7 +190,7 @@ test("a folder with a checkpoint and the folder of its state files opens as one"
   cpSync(fixture("cerebras/compat/dl_state"), join(run, "iter_state"), { recursive: true });
   await opened((page) => page.setInputFiles("#choose-folder", run), async (page) => {
     await findings(page);
-    await page.click('button:has-text("Put in the dataloader state")');
+    await page.click('button:has-text("Add the dataloader state")');
     await planned(page, "-w run/iter_state");
     same((await write(page)).bytes, withState());
   });
@@ -206,7 +206,7 @@ test("state files that don't fit are named, and can be dropped anew", async () =
     const text = await findings(page);
     assert.match(text, /The state of the dataloader can't be read/);
     assert.match(text, /data_iter_state_file_worker_1_step_100\.txt/);
-    assert.equal(await page.$('button:has-text("Put in the dataloader state")'), null);
+    assert.equal(await page.$('button:has-text("Add the dataloader state")'), null);
     await page.keyboard.press("Escape");
     await drop(page, "body", files);
     // While it loads there is no status.

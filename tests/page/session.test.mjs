@@ -130,7 +130,7 @@ test("what is stopped stops, and what goes on beside it is whole", async () => {
 for (const [job, words] of [
   ["scan", /Scanning the values of a\.safetensors was stopped because another file was opened/],
   ["verify", /Reading all of a\.safetensors was stopped because another file was opened/],
-  ["write", /Writing a\.pt was stopped because another file was opened\. What was written is removed/],
+  ["write", /Writing a\.pt was stopped because another file was opened\. The partial output is removed/],
 ]) {
   test(`opening another file stops ${job}, and says so; of the other nothing is missing`, async () => {
     const { a, b } = files();

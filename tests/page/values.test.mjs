@@ -164,7 +164,7 @@ test("filters ask about values", async () => {
       return page.textContent(".filterbar .hits");
     };
     assert.equal(await hits("nan>0"), "0 keys");
-    assert.match(await page.textContent(".empty"), /values, which were not read yet/i);
+    assert.match(await page.textContent(".empty"), /needs values, which are not read yet/);
     await page.fill("#filter", "");
     await scan(page);
     assert.equal(await hits("nan>0"), "1 key");
@@ -195,7 +195,7 @@ test("what is found in the values has its numbers, its place and what was looked
     assert.match(told, /model\.layers\.12\.attn\.weight is all zeros/i);
     assert.match(told, /model\.layers\.2\.attn\.weight and model\.layers\.3\.attn\.weight are equal bit for bit/i);
     assert.match(told, /16 tensors are all zeros/);
-    assert.match(told, /The structure was read, and all values/);
+    assert.match(told, /The structure and all values were read/);
     await page.locator('article:has-text("not like its siblings") button:has-text("Show the key")').click();
     await page.waitForFunction(() => document.querySelector(".insp .wrapkey")?.textContent.includes("layers.9.attn.weight"));
     // The line marks the layer that stands out.

@@ -204,7 +204,7 @@ fn judged(text: &str) -> Result<Address, String> {
         format!("{} {advice}", crate::text::sentence(error.what()))
     })?;
     if address.is_open_road() && origin().starts_with("https:") {
-        return Err("The browser does not let an https page fetch from plain http. Use the https URL of the file, or the command.".into());
+        return Err("Browsers block http requests from https pages. Use the https URL of the file, or the command.".into());
     }
     Ok(address)
 }
@@ -223,7 +223,7 @@ fn about(text: &str, asked: &Result<Address, String>) -> Html {
                 <p>{ "Fetches parts of the file from " }<b class="m">{ address.host().to_owned() }</b>
                     if address.leads_on() { { " and from " }<b class="m">{ "hf.co" }</b>{ ", where it keeps large files" } }
                     { ": the structure, and the tensors that you open. Limit: 64 MB per action. \
-                       Files that it names, such as shards, are fetched from the same folder." }</p>
+                       Files that it refers to, such as shards, are fetched from the same folder." }</p>
                 <p>{ "The server sees your IP address and which parts are requested, as with any download. Nothing else is sent." }</p>
                 if address.is_open_road() {
                     <p class="why">{ severity(Severity::Note) }<span>{ "The connection is not encrypted: others on the network can read and change the data." }</span></p>
@@ -249,7 +249,7 @@ pub fn fetched(actor: &Actor, fetched: &Fetched, most: u64) -> Html {
         format!(" (through {})", fetched.via)
     };
     let how = if fetched.whole {
-        "as a whole: the server gives no parts".to_owned()
+        "as a whole: the server does not support range requests".to_owned()
     } else {
         format!("in {}", fmt::plural(fetched.requests, "request"))
     };
@@ -344,15 +344,15 @@ pub fn LimitDialog(props: &LimitProps) -> Html {
 /// limit was reached, or following the redirect if the user has not agreed to that yet.
 pub fn again(actor: &Actor, address: &AttrValue, agreed: Agreed, kind: ErrorKind) -> Html {
     let mut next = agreed;
-    let mut hint = ("The server may answer now", "Try again".to_owned());
+    let mut hint = ("The server may be available again", "Try again".to_owned());
     match CAPS.iter().find(|(larger, _)| *larger > agreed.cap) {
         Some((larger, name)) if kind == ErrorKind::FetchCap => {
             next.cap = *larger;
-            hint = ("More may be fetched", format!("Allow {name}"));
+            hint = ("Raise the fetch limit", format!("Allow {name}"));
         }
         _ if kind == ErrorKind::Refused && !agreed.follow => {
             next.follow = true;
-            hint = ("You trust it to choose another server", "Follow it".to_owned());
+            hint = ("Follow the redirect if you trust this server", "Follow it".to_owned());
         }
         _ => {}
     }

@@ -93,7 +93,7 @@ fn nothing(actor: &Actor, name: String) {
         text: "The folder is empty, or the browser may not read it.".into(),
         place: name,
         lines: Vec::new(),
-        next: vec![("Choose the folder by its button on the first screen.".into(), String::new())],
+        next: vec![("Use \u{201c}Open folder\u{201d} on the first screen.".into(), String::new())],
     }));
 }
 
@@ -144,9 +144,9 @@ pub fn dropover(model: &PageModel) -> Html {
     let Some(work) = halves else {
         let text = match model.sheet {
             Some(Sheet::Convert) => {
-                "Release to take it as the config or the recipe, or to open it.".to_owned()
+                "Release to use it as the config or recipe, or to open it.".to_owned()
             }
-            Some(Sheet::Verify) => "Release to take it as the manifest.".to_owned(),
+            Some(Sheet::Verify) => "Release to use it as the manifest.".to_owned(),
             _ => over_text(model.over),
         };
         return html! { <div class="dropover"><b>{ text }</b></div> };

@@ -324,11 +324,14 @@ fn died(message: &str) -> crate::protocol::error::ErrorText {
     crate::protocol::error::ErrorText {
         kind: crate::protocol::error::ErrorKind::Unsupported,
         title: "The reader stopped.".into(),
-        text: "A defect in Statelens, or less memory than the file needs. The file itself was not changed."
+        text: "Statelens has a defect, or the browser ran out of memory. The file was not changed."
             .into(),
         place: message.to_owned(),
         lines: Vec::new(),
-        next: vec![("Look at it on the command line, which says more".into(), "statelens info FILE".into())],
+        next: vec![(
+            "Inspect it on the command line, which shows more details".into(),
+            "statelens info FILE".into(),
+        )],
     }
 }
 

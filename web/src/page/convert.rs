@@ -168,7 +168,7 @@ fn name(actor: &Actor, convert: &Convert) -> Html {
     });
     html! {
         <div class="fs"><span class="lab">{ "Write to" }</span><div>
-            <label class="inp name"><input type="text" value={convert.options.name.clone()} {onchange} aria-label="Name of the file" spellcheck="false" /></label>
+            <label class="inp name"><input type="text" value={convert.options.name.clone()} {onchange} aria-label="File name" spellcheck="false" /></label>
             <p class="dim">{ "Saved by the browser. The source is not changed." }</p>
         </div></div>
     }
@@ -232,7 +232,7 @@ fn planned(actor: &Actor, work: &OpenWork, convert: &Convert, plan: &Planned) ->
                 <li>{ severity(Severity::Note) }<span>{ format!("Needs {} of disk space (the browser can\u{2019}t check)", fmt::bytes(plan.size)) }</span></li>
             </ul>
             if !plan.losses.is_empty() {
-                <div class="losshead"><h3>{ "What this loses" }</h3>
+                <div class="losshead"><h3>{ "Losses" }</h3>
                     <span class="lab">{ format!("{} of {} acknowledged", plan.losses.len() - convert.open_losses(), plan.losses.len()) }</span></div>
                 { for plan.losses.iter().map(|loss| loss_line(actor, convert, loss)) }
             }

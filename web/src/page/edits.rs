@@ -53,7 +53,7 @@ pub fn states(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
                     0 => holdings(sums),
                     tensors => format!("{} \u{b7} {}", fmt::plural(tensors, "tensor"), fmt::bytes(sums.bytes)),
                 };
-                let title = stays(name).then_some("stays with any choice; leave it out with \u{201c}Exclude\u{201d}");
+                let title = stays(name).then_some("always kept; leave it out with \u{201c}Exclude\u{201d}");
                 html! {
                     <label {title}><input type="checkbox" class="cb" {checked} disabled={fixed} {onchange} /><span class="t">{ name }</span>
                         <span class="num">{ holds }</span></label>
@@ -109,7 +109,7 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
             { text("Remove prefix", &options.strip_prefix, "e.g. model.", |convert, text| convert.options.strip_prefix = text) }
             { lines("Rename", &options.rename, "regex=>replacement, with $1 for a group; one per line", |convert, list| convert.options.rename = list) }
             { text("Add prefix", &options.prefix, "e.g. model.", |convert, text| convert.options.prefix = text) }
-            { check("Nest", "nest", options.nest, "Split names at their dots into dicts", |convert| convert.options.nest = !convert.options.nest) }
+            { check("Nest", "nest", options.nest, "Split keys at their dots into nested dicts", |convert| convert.options.nest = !convert.options.nest) }
             { check("Untie", "untie", options.untie, "Store a separate copy for each tied name", |convert| convert.options.untie = !convert.options.untie) }
             if let Some(Ok(plan)) = &convert.plan { { table(&plan.preview) } }
         </div></div>
@@ -121,7 +121,7 @@ pub fn casts(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     let for_all = choices(
         actor,
         "Cast",
-        "the dtype of floating point tensors",
+        "dtype of floating-point tensors",
         &target.casts,
         convert.options.cast.as_deref(),
         |convert, id| convert.options.cast = id,

@@ -151,7 +151,7 @@ pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
 pub fn higher(raise: Option<Callback<MouseEvent>>) -> Html {
     raise.map_or_else(Html::default, |onclick| {
         html! {
-            <div class="hint"><span>{ "You trust the file: ten times as much may be spent on it. That may take some GB of memory and minutes; Esc stops it" }</span>
+            <div class="hint"><span>{ "If you trust the file, open it with limits ten times as high. This may take several GB of memory and a few minutes; Esc stops it" }</span>
                 <button class="btn" id="raise" {onclick}>{ "Open it with higher limits" }</button></div>
         }
     })

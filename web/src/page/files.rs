@@ -41,7 +41,7 @@ pub fn shards(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
             if let Some(rules) = rules {
                 <Lines label="Files" value={rules.clone()} {onchange}
                     placeholder="*.embed*=embeddings, one per line; the first that matches wins" />
-                <p class="dim">{ "Tensors whose new keys match go into the file of that name; the others into the one below." }</p>
+                <p class="dim">{ "Tensors whose new keys match go into the file of that name; all others go into the file named below." }</p>
             }
         </div></div>
     }
@@ -60,9 +60,9 @@ pub fn objects(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html 
     let options = &convert.options;
     html! {
         <div class="fs"><span class="lab">{ "Restoring" }</span><div>
-            { line("object-graph", options.object_graph, "Object graph: names after objects, as `tf.train.Checkpoint` restores them",
+            { line("object-graph", options.object_graph, "Object graph: names by object, as `tf.train.Checkpoint` restores them",
                 |convert| convert.options.object_graph = !convert.options.object_graph) }
-            { line("state-file", options.state_file, "State file: also `checkpoint`, which names the latest of its folder",
+            { line("state-file", options.state_file, "State file: also writes `checkpoint`, which names the latest checkpoint of the folder",
                 |convert| convert.options.state_file = !convert.options.state_file) }
         </div></div>
     }

@@ -44,9 +44,9 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         _ => None,
     };
     let read = match &props.scan {
-        Scan::Done(scanned) if scanned.left == 0 => "The structure was read, and all values.",
-        Scan::Done(_) => "The structure was read, and some of the values.",
-        _ => "The structure was read. The values of tensors were not.",
+        Scan::Done(scanned) if scanned.left == 0 => "The structure and all values were read.",
+        Scan::Done(_) => "The structure and some of the values were read.",
+        _ => "Only the structure was read, not the values of tensors.",
     };
     let failed = match &props.scan {
         Scan::Failed(error) => {

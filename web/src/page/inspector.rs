@@ -175,7 +175,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 <StatisticsSection row={row.clone()} inspected={inspected.clone()} instrument={props.instrument.clone()} {width} />
             }
             if work.opened.summary {
-                <section class="quiet"><p class="dim">{ "Values and their places are in the file, not in this summary." }</p></section>
+                <section class="quiet"><p class="dim">{ "This summary has no values or offsets; the file has them." }</p></section>
             }
             if inspected.is_some_and(|inspected| inspected.has_values) {
                 { value_section(actor, work, row, id, values, &props.instrument, width) }

@@ -85,7 +85,7 @@ impl PageModel {
         let found = work.find(&link.key).filter(|_| !link.key.is_empty());
         let name = &work.opened.name;
         if found.is_none() && !link.file.is_empty() && *name != link.file {
-            let told = format!("The link leads to {}, and this is {name}.", link.file);
+            let told = format!("The link points to {}, but this is {name}.", link.file);
             self.notice = Some(told.into());
             return;
         }
@@ -105,8 +105,10 @@ impl PageModel {
                     if let Err(why) = &found {
                         let (slice, key) = (visible(&link.slice), visible(&shown.key));
                         self.notice = Some(
-                            format!("The link has {slice} of {key}, which is ignored. {why}")
-                                .into(),
+                            format!(
+                                "The link selects {slice} of {key}; the slice is ignored. {why}"
+                            )
+                            .into(),
                         );
                     }
                     let LinkGoal { view, number } = goal.insert(found.unwrap_or_default());
@@ -119,7 +121,7 @@ impl PageModel {
                 None => {
                     let name = &work.opened.name;
                     let told = format!(
-                        "{name} has no key {}, which the link leads to.",
+                        "The link points to a key that {name} does not have: {}",
                         visible(&link.key)
                     );
                     self.notice = Some(told.into());
@@ -129,8 +131,10 @@ impl PageModel {
             work.look_at_fold(&link.fold);
         }
         if !link.with.is_empty() {
-            let told =
-                format!("The link compares it with {}: press Compare, and choose it.", link.with);
+            let told = format!(
+                "The link compares it with {}. Press Compare and choose that file.",
+                link.with
+            );
             self.notice = Some(told.into());
         }
         let expanded = link.view == EXPANDED;
@@ -244,7 +248,7 @@ pub fn wanted(link: &PageLink) -> Html {
     }
     html! {
         <p class="wanted" id="wanted" role="status">
-            { "This link leads to " }
+            { "This link points to " }
             if !leads.is_empty() { { key(leads) }{ " in " } }
             { file }{ with }
             { ". Drop that file here, or open it. A link contains no file." }

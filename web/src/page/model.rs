@@ -399,7 +399,7 @@ impl Reducible for PageModel {
                     next.follow(&link);
                 }
                 Some(_) => {
-                    let told = format!("The link leads to {}: open that file.", link.file);
+                    let told = format!("The link points to {}. Open that file.", link.file);
                     (next.notice, next.wanted) = (Some(told.into()), Some(link));
                 }
                 None => next.wanted = Some(link),

@@ -19,7 +19,7 @@ use crate::state::fmt;
 const EXAMPLES: [(&str, &str, &str); 3] = [
     ("gpt_small.mdl", "A Cerebras training state: weights, AdamW, 167 keys", "1.5 MB"),
     ("zip_training_ckpt.pt", "A PyTorch training state, as torch.save writes it", "33 kB"),
-    ("builtins_eval.pt", "A hostile pickle, read and shown, never run", "437 B"),
+    ("builtins_eval.pt", "A malicious pickle: shown, never run", "437 B"),
 ];
 
 /// The folder that the command serves.
@@ -81,7 +81,7 @@ fn Served(props: &ServedProps) -> Html {
         None => html! { <div class="lab exhead">{ "Reading the folder\u{2026}" }</div> },
         Some(Err(why)) => html! { <p class="priv" role="alert">{ why }</p> },
         Some(Ok(listing)) if listing.checkpoints.is_empty() => html! {
-            <div class="lab exhead">{ format!("{} holds no checkpoint that Statelens knows", listing.folder) }</div>
+            <div class="lab exhead">{ format!("{} contains no checkpoint that Statelens can read", listing.folder) }</div>
         },
         Some(Ok(listing)) => html! {
             <>
@@ -187,7 +187,7 @@ fn open_recent(actor: &Actor, entry: &Recent) {
                 ),
                 place: String::new(),
                 lines: Vec::new(),
-                next: vec![("Open it from where it is now".into(), String::new())],
+                next: vec![("Open it from its new location".into(), String::new())],
             })),
         }
     });
@@ -201,7 +201,7 @@ fn address(base: &str, path: &str) -> String {
 }
 
 async fn listed(base: &str) -> Result<Listing, String> {
-    let failed = |_| "statelens, which serves this page, does not answer any more.".to_owned();
+    let failed = |_| "statelens, which serves this page, no longer responds.".to_owned();
     let window = web_sys::window().ok_or_else(String::new)?;
     let answer = JsFuture::from(window.fetch_with_str(base)).await.map_err(failed)?;
     let answer: web_sys::Response = answer.dyn_into().map_err(failed)?;

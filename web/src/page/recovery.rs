@@ -26,7 +26,7 @@ impl PageModel {
         };
         let name = &work.opened.name;
         let told = format!(
-            "The reader stopped: a defect in Statelens, or too little memory. It was started again, and {name} was reopened where it was.{wrote}"
+            "The reader stopped: a defect in Statelens, or too little memory. It was restarted, and {name} is open again at the same place.{wrote}"
         );
         self.wanted = Some(Rc::new(self.link()));
         self.revived = Some(told.into());

@@ -100,7 +100,7 @@ pub fn fields(actor: &Actor, work: &OpenWork, convert: &Convert, rewrite: &Rewri
             html! {
                 <div class="fs"><span class="lab">{ "Upgrade" }</span><div>
                     { check("fix-upgrade", checked, "Also write format 0.5, which releases 2.5 to 2.10 load", onchange) }
-                    <p class="dim">{ prose("The same as `--upgrade`. Without it the file is what the original script writes, for releases up to 2.5.") }</p>
+                    <p class="dim">{ prose("Same as `--upgrade`. Without it, the output matches that of the original script, for releases up to 2.5.") }</p>
                 </div></div>
             }
         }
@@ -130,7 +130,7 @@ fn dataloader(actor: &Actor, iterable: bool, seed: &str, to: &str) -> Html {
     let kind = choices(
         actor,
         "Dataloader",
-        "which kind it is",
+        "kind of dataset",
         &kinds,
         Some(if iterable { "iterable" } else { "map" }),
         |convert, id| {
@@ -157,8 +157,8 @@ fn dataloader(actor: &Actor, iterable: bool, seed: &str, to: &str) -> Html {
             if !iterable {
                 <div class="fs"><span class="lab">{ "Seed" }</span><div>
                     <label class="inp seed"><input id="seed" type="text" inputmode="numeric" value={seed.to_owned()} {oninput}
-                        aria-label="Seed of the order of samples" autocomplete="off" spellcheck="false" /></label>
-                    <p class="dim">{ "Of the order of samples: what the run was given as its shuffle seed." }</p>
+                        aria-label="Shuffle seed" autocomplete="off" spellcheck="false" /></label>
+                    <p class="dim">{ "The shuffle seed of the run. It determines the order of samples." }</p>
                 </div></div>
             }
             { version(actor, &versions, to) }

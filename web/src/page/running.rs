@@ -137,7 +137,7 @@ fn chart(past: &[(u64, f64)]) -> Html {
         })
         .collect();
     let told = format!(
-        "Rate over {}: {:.0} MB/s now, {most:.0} at most",
+        "Rate over {}: {:.0} MB/s now, peak {most:.0}",
         fmt::seconds(end),
         points.last().map_or(0.0, |point| point.1)
     );
@@ -173,11 +173,9 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
     });
     let how = match done.how {
         How::Composed => "Saved by the browser from your file; see its download list for progress.",
-        How::Private => {
-            "Written by the page, then handed to the browser, which saves it with your downloads."
-        }
+        How::Private => "Written by the page, then saved by the browser with your downloads.",
         How::Held => {
-            "Held by the browser, which saves it with your downloads: here it keeps no private files."
+            "Kept in memory, then saved by the browser with your downloads: here the page has no private storage."
         }
         How::Saved => "Written to the file that you chose.",
     };
@@ -199,22 +197,22 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
                     <div class="block"><div class="lab">{ "The same on the command line" }</div>
                         <div class="cmd"><code>{ &plan.command }</code><Copy text={plan.command.clone()} what="command" /></div></div>
                     if !plan.losses.is_empty() {
-                        <div class="block"><div class="lab">{ "Lost, as you acknowledged" }</div>
+                        <div class="block"><div class="lab">{ "Lost, as acknowledged" }</div>
                             <dl class="gone">{ for plan.losses.iter().map(|loss| html! { <><dt>{ prose(&loss.title) }</dt><dd>{ prose(&loss.why) }</dd></> }) }</dl></div>
                     }
                     if !done.casts.is_empty() {
-                        <div class="block" id="casts"><div class="lab">{ "What casting did" }</div>
+                        <div class="block" id="casts"><div class="lab">{ "Effects of casting" }</div>
                             { for done.casts.iter().map(|line| html! { <p>{ line }</p> }) }</div>
                     }
                     <div class="block"><div class="lab">{ "Content" }</div>
                         <dl class="gone">
-                            <dt>{ "Keys" }</dt><dd>{ format!("{}, of which {} are tensors", fmt::exact(plan.keys), fmt::exact(plan.tensors)) }</dd>
+                            <dt>{ "Keys" }</dt><dd>{ format!("{} ({})", fmt::exact(plan.keys), fmt::plural(plan.tensors, "tensor")) }</dd>
                             <dt>{ "Weights" }</dt><dd>{ &plan.weights }</dd>
                         </dl></div>
                 }
             </div>
             <footer>
-                <span class="grow dim">{ "Nothing of the source was changed." }</span>
+                <span class="grow dim">{ "The source was not changed." }</span>
                 <button class="btn" onclick={again}>{ "Convert again" }</button>
                 if let Some(onclick) = open { <button class="btn pri" id="open-result" {onclick}>{ "Open the result" }</button> }
             </footer>
@@ -264,7 +262,7 @@ pub fn failed_body(
                 { higher(raise) }
             </div>
             <footer>
-                <span class="grow dim">{ "Nothing was left behind, and the source was not changed." }</span>
+                <span class="grow dim">{ "No partial output is left, and the source was not changed." }</span>
                 if let Some(onclick) = keep { <button class="btn" id="falsify" {onclick}>{ "Write it anyway" }</button> }
                 <button class="btn" onclick={back}>{ "Back to the plan" }</button>
             </footer>

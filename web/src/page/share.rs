@@ -253,7 +253,7 @@ fn link_part(shared: &SharedSummary, address: Option<&str>) -> Html {
                 <p class="w-warn">{ why }{ " Share a file below instead." }</p>
             } else {
                 <p class="dim">{ fits(shared.length) }{ " All of it is behind the " }<code>{ "#" }</code>
-                    { ", which browsers don\u{2019}t send to a server. Whoever has the link can read what is listed here." }</p>
+                    { ", which browsers don\u{2019}t send to a server. Anyone who has the link can read the items listed here." }</p>
                 if !is_reachable(&base()) {
                     <p class="w-warn">{ "This page is on your computer, so others can't open its address. Make the link for a page on the web: " }
                         <code>{ "statelens summary --link https://\u{2026} FILE" }</code></p>
@@ -290,7 +290,7 @@ fn about(keys: LinkKeys) -> &'static str {
     match keys {
         LinkKeys::Plain => "Anyone who has the link can read every name.",
         LinkKeys::Coded => {
-            "Each part of a name becomes four letters, in order of appearance. Equal names stay equal inside this link; there is nothing to look up."
+            "Each part of a name becomes four letters, in order of appearance. Equal names get equal letters in this link, and no table maps them back."
         }
         LinkKeys::Hidden => "Keys become positions. Dtypes and shapes stay.",
     }

@@ -13,7 +13,7 @@ type ShortcutGroup = (&'static str, &'static [Shortcut]);
 const GROUPS: [&[ShortcutGroup]; 3] = [
     &[
         (
-            "Open and leave",
+            "Open and close",
             &[
                 ("Open files", &["O"]),
                 ("Open folder", &["\u{21e7}", "O"]),
@@ -45,7 +45,7 @@ const GROUPS: [&[ShortcutGroup]; 3] = [
             ("Next pane", &["Tab"]),
             ("Previous layer, next layer", &[",", "."]),
             ("Value at an index", &["G"]),
-            ("Pick a row, pick on", &["Space", "\u{21e7}\u{2193}"]),
+            ("Pick a row, extend the pick", &["Space", "\u{21e7}\u{2193}"]),
             ("Pick a row by touch", &["hold"]),
         ],
     )],
@@ -97,7 +97,7 @@ pub fn ShortcutsSheet() -> Html {
                 <div ref={node} class="dlg" role="dialog" aria-modal="true" aria-label="Shortcuts" tabindex="-1">
                     <header>
                         <h2>{ "Shortcuts" }</h2>
-                        <span class="dim only-l">{ "all of the page, without a mouse" }</span>
+                        <span class="dim only-l">{ "the whole page works without a mouse" }</span>
                         <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close}>{ cross() }</button>
                     </header>
                     <div class="keys">

@@ -25,9 +25,9 @@ const READS: [(&str, &str); 5] = [
     ("PyTorch DCP", ".distcp"),
 ];
 
-/// What the page does.
+/// Introduction to the page.
 const ABOUT: &str = "A file, its shards, or a whole folder. Statelens shows its content, checks it and converts it. It reads only the structure first, so 100 GB opens as fast as 100 kB.";
-/// What becomes of a file that is dragged over the page.
+/// Explanation shown while a file is dragged over the page.
 const DRAGGED: &str = "Read in place. Nothing is copied or uploaded. Shards that belong together open as one checkpoint.";
 
 /// Renders the start screen, with the number of items being dragged over the page.

@@ -436,7 +436,7 @@ fn nothing(actor: &Actor, work: &OpenWork) -> Html {
         <div role="row"><p class="empty" role="gridcell">
             if let Some(error) = &work.filter_error { { sentence(error) }{ " " } }
             else { { format!("No key matches \u{2018}{}\u{2019}. ", work.filter) } }
-            if unread { { "This filter is about values, which were not read yet: scan them first. " } }
+            if unread { { "This filter needs values, which are not read yet. Scan them first. " } }
             if let Some(hint) = Filter::hint(&work.filter) { { hint }{ " " } }
             <button class="textlink" onclick={clear}>{ "Clear filter" }</button>
         </p></div>

@@ -77,7 +77,7 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
             }) }
             { for kinds.map(|kind| take(*kind)) }
             if short {
-                <label class="upcast" title={format!("NumPy has no {}: for it numbers become float32 in any case", props.dtype)}><input type="checkbox" class="cb" checked={*upcast} {onchange} />{ "as float32" }</label>
+                <label class="upcast" title={format!("NumPy has no {}: NumPy files always get float32", props.dtype)}><input type="checkbox" class="cb" checked={*upcast} {onchange} />{ "as float32" }</label>
             }
         </div>
     }

@@ -211,7 +211,7 @@ fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -
                 { one_of("radio", !view.by_dtype, "by tree", by(false)) }
                 { one_of("radio", view.by_dtype, "by dtype", by(true)) }
             </span>
-            <nav class="mapway" aria-label="Where you are">
+            <nav class="mapway" aria-label="Current box">
                 <button class="textlink" onclick={by(view.by_dtype)}>{ "all" }</button>
                 { for way }
                 <span class="dim only-l">{ "click a box to zoom in, Esc to go back" }</span>
@@ -265,7 +265,7 @@ fn table(map: &Treemap) -> Html {
     let mut cells: Vec<&Cell> = map.cells.iter().filter(|cell| !cell.open).collect();
     cells.sort_by_key(|cell| std::cmp::Reverse(cell.sums.bytes));
     html! {
-        <table class="unseen" aria-label="The largest boxes">
+        <table class="unseen" aria-label="Largest boxes">
             <thead><tr><th>{ "key" }</th><th>{ "dtype" }</th><th>{ "bytes" }</th><th>{ "share" }</th></tr></thead>
             <tbody>{ for cells.iter().take(TOLD).map(|cell| html! {
                 <tr><td>{ visible(&cell.path) }</td><td>{ &cell.dtype }</td><td>{ fmt::bytes(cell.sums.bytes) }</td>

@@ -188,7 +188,7 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
                 if opened.model_params > 0 {
                     <span title={format!("Of the model; {} in all tensors", fmt::plural(work.sums.params, "element"))}><b>{ fmt::count(opened.model_params) }</b>{ " params" }</span>
                 } else if work.sums.params > 0 {
-                    <span title="In all tensors; none of them is known to be a parameter"><b>{ fmt::count(work.sums.params) }</b>{ " elements" }</span>
+                    <span title="In all tensors; no parameters were recognised"><b>{ fmt::count(work.sums.params) }</b>{ " elements" }</span>
                 }
                 <span><b>{ fmt::bytes(if work.sums.bytes > 0 { work.sums.bytes } else { opened.size }) }</b></span>
             </span>
@@ -463,7 +463,7 @@ fn effort(opened: &crate::protocol::opened::Opened) -> String {
     let looked = match opened.looked {
         (0, _) => String::new(),
         (files, bytes) => {
-            format!(" \u{b7} looked at {} ({})", fmt::plural(files, "file"), fmt::bytes(bytes))
+            format!(" \u{b7} examined {} ({})", fmt::plural(files, "file"), fmt::bytes(bytes))
         }
     };
     // Blocks may be read twice, so the count is capped at the size of the file.

@@ -43,8 +43,8 @@ impl ErrorText {
     pub fn misfit() -> Self {
         Self {
             kind: ErrorKind::Unsupported,
-            title: "The page and its reader do not fit together.".into(),
-            text: "One of them is older than the other. Reload the page.".into(),
+            title: "The page and its worker have different versions.".into(),
+            text: "Reload the page.".into(),
             place: String::new(),
             lines: Vec::new(),
             next: Vec::new(),

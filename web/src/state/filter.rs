@@ -83,7 +83,7 @@ impl Filter {
         let unknown = Unknown::of(text)?;
         let name = &text[unknown.start..unknown.end];
         Some(format!(
-            "\u{2018}{name}\u{2019} is not a filter, so it was looked for in keys. Filters are {}.",
+            "\u{2018}{name}\u{2019} is not a filter, so keys were searched for it. Filters are {}.",
             TERMS.join(", ")
         ))
     }
@@ -402,7 +402,7 @@ fn kind(text: &str) -> Result<Term, String> {
         "set" => KindTerm::Only(LeafKind::Set),
         _ => {
             return Err(format!(
-                "\u{2018}{text}\u{2019} is not a kind; there are tensor, value, link, int, float, str \u{2026}"
+                "\u{2018}{text}\u{2019} is not a kind; kinds are tensor, value, link, int, float, str \u{2026}"
             ));
         }
     };

@@ -13,8 +13,8 @@ pub fn fits(length: u64) -> &'static str {
     match length {
         0..=2_000 => "Fits a chat message of 2,000.",
         2_001..=4_000 => "Fits a chat message of 4,000.",
-        4_001..=8_000 => "Too long for most chats; mail takes it.",
-        _ => "Many programs cut an address as long as this. A file is safer.",
+        4_001..=8_000 => "Too long for most chats; fits in an e-mail.",
+        _ => "Many programs truncate URLs of this length. A file is safer.",
     }
 }
 

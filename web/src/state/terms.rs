@@ -40,14 +40,14 @@ pub fn examples(work: &OpenWork) -> Vec<Example> {
         terms.push((format!("bytes>{}", size(row.bytes / 2)), "size"));
     }
     let values = [
-        ("nan>0", "NaN in it"),
+        ("nan>0", "contains NaN"),
         ("std<1e-6", "almost constant"),
         ("absmax>100", "large values"),
         ("zeros>50%", "mostly zeros"),
     ];
     terms.extend(values.map(|(term, what)| (term.to_owned(), what)));
     let word = largest.and_then(|row| word(row, work.view.dot)).unwrap_or("weight");
-    terms.push((format!("-{word}"), "without a word"));
+    terms.push((format!("-{word}"), "without this word"));
     terms.push((format!("*.{word}"), "wildcard"));
     terms.push((format!("/[0-9]+.*{word}/"), "regular expression"));
     terms.push(("kind:value".into(), "not a tensor"));

@@ -84,7 +84,7 @@ impl MatrixView {
         let taken = slice.taken(shape)?;
         if taken.iter().any(|axis| axis.count == 0) {
             return Err(Error::refused(
-                "This slice has no values: it takes nothing of a dimension.",
+                "This slice has no values: it selects nothing along one dimension.",
             ));
         }
         let mut kept = (0..shape.len()).rev().filter(|dim| taken[*dim].kept);

@@ -79,7 +79,7 @@ impl ReadAt for BlobSource {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let reader = FileReaderSync::new()
-            .map_err(|_| Error::io("this browser reads no files in a worker"))?;
+            .map_err(|_| Error::io("this browser can\u{2019}t read files in a worker"))?;
         let mut at = offset;
         for piece in buffer.chunks_mut(PIECE as usize) {
             let blob = self.slice(at, piece.len() as u64)?;

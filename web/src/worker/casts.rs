@@ -77,7 +77,7 @@ pub(super) fn ranges(
             let which = match of.known == of.tensors {
                 true => String::new(),
                 false => format!(
-                    "in the {} of {} that were read, ",
+                    "in the {} of {} read so far, ",
                     exact(of.known),
                     plural(of.tensors, "tensor")
                 ),
@@ -88,7 +88,7 @@ pub(super) fn ranges(
                 1 => "1 tensor has numbers that do not fit".to_owned(),
                 count => format!("{} tensors have numbers that do not fit", exact(count)),
             };
-            format!("{from} becomes {to}: {which}|x| goes up to {far}; {fit}")
+            format!("{from} becomes {to}: {which}max |x| is {far}; {fit}")
         })
         .collect();
     lines.sort();
@@ -118,6 +118,6 @@ pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()
     let mut title = FALSIFIED.to_owned();
     title.replace_range(..1, "c");
     Err(Error::refused(format!("{title}, so nothing was kept: {}{more}", told.join("; "))).advice(
-        "Take a dtype with a larger range (bfloat16 has that of float32), or cast only what fits.",
+        "Choose a dtype with a larger range (bfloat16 has the range of float32), or cast only the tensors that fit.",
     ))
 }

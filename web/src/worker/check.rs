@@ -22,6 +22,6 @@ pub fn read_back(planned: &ReadBack, files: &Array, limits: &Limits) -> Result<(
         Some(Arc::new(BlobSource::alone(file)) as Arc<dyn ReadAt>)
     };
     let written: Option<Vec<_>> = files.iter().zip(planned.names()).map(source).collect();
-    let written = written.ok_or_else(|| Error::io("what was written can\u{2019}t be read"))?;
+    let written = written.ok_or_else(|| Error::io("the written files can\u{2019}t be read"))?;
     planned.check(written, limits, &mut Unwatched)
 }

@@ -111,7 +111,7 @@ pub(super) fn run(
     let session = session.borrow();
     let plan = session.plan.clone().filter(|(made, _)| *made == request);
     let Some(((_, made), open)) = plan.zip(session.open.clone()) else {
-        let error = Error::refused("another plan was made since");
+        let error = Error::refused("a newer plan has replaced this one");
         return job.post(&FromWorker::Stopped { error: Some(text::error(&error)) });
     };
     let (job, handle) = (job.clone(), get(data, HANDLE));

@@ -16,7 +16,7 @@ use crate::protocol::job::{Ended, JobKind};
 use crate::worker::post_as;
 
 /// Advice in the error of a job that reached its limit of bytes to fetch.
-const ADVICE: &str = "Allow more at the bottom of the page, or download the file.";
+const ADVICE: &str = "Raise the limit in the status bar, or download the file.";
 
 /// The jobs of a session, and the meter that counts what they fetch together. Dropping it stops
 /// them.

@@ -37,7 +37,7 @@ pub(super) fn tensor<'a>(
     let places = ElementPlaces::new(&slice, &numbers.shape)?;
     let (shape, len) = (places.shape(), places.count());
     if numbers.numel().is_none() || len == 0 || shape.len() > 2 {
-        return Err(Error::refused("it has no values, or no such slice"));
+        return Err(Error::refused("it is empty, or it does not have this slice"));
     }
     let columns = shape.last().copied().unwrap_or(1);
     let (numbers, first) = match places.run() {

@@ -70,7 +70,7 @@ async fn overview(
     let (tensor, matrix) = tensor(open, frame)?;
     let new = || {
         Overview::new(&tensor.dtype, matrix, most.0, most.1).ok_or_else(|| {
-            Error::unsupported(format!("there is no picture of {}", tensor.dtype.name()))
+            Error::unsupported(format!("{} can\u{2019}t be drawn", tensor.dtype.name()))
         })
     };
     let total = tensor.dtype.bytes_of(matrix.len).unwrap_or(0);

@@ -111,7 +111,7 @@ fn much_to_write(open: &OpenCheckpoint, bytes: u64) -> Option<Loss> {
     let of = |bytes| crate::state::fmt::bytes(bytes);
     all.is_over(&open.limits).then(|| Loss {
         title: format!("This writes {} from a source of {}", of(bytes), of(all.stored_bytes)),
-        why: "Nothing is lost. The source names the same bytes many times over, and the new file needs each of them.".into(),
+        why: "Nothing is lost. Many keys of the source share the same bytes; the new file stores a copy for each.".into(),
     })
 }
 
@@ -120,7 +120,7 @@ fn much_to_fetch(open: &OpenCheckpoint, bytes: u64, job: &Job) -> Option<Loss> {
     let host = open.sources.server()?.host();
     (bytes > job.allowance().cap()).then(|| Loss {
         title: format!("This fetches about {} from {host}", crate::state::fmt::bytes(bytes)),
-        why: "Nothing is lost. The weights are not on this computer, and the new file needs them."
+        why: "Nothing is lost. The new file needs the weights, which are not on this computer."
             .into(),
     })
 }

@@ -68,7 +68,7 @@ async fn rank(open: &OpenCheckpoint, ask: &RankedRequest, job: &Job) -> Result<R
     let found = pour.into.finish();
     let lines = &found.rows;
     if lines.is_empty() {
-        return Err(Error::unsupported("more rows than are ranked"));
+        return Err(Error::unsupported("there are too many rows to rank"));
     }
     let ranked = MatrixLines::ranked(lines);
     let one = |at: usize| (at as u64, lines[at].norm, lines[at].abs_max);

@@ -277,9 +277,9 @@ async fn length(url: &str, redirect: RequestRedirect) -> Option<u64> {
 /// would take a request that follows every redirect, which is not made.
 fn silent(host: &str, why: &str) -> Error {
     Error::io(format!(
-        "{host} could not be reached, or does not let pages of other sites read its files (CORS): {why}"
+        "{host} could not be reached, or does not let other sites read its files (CORS): {why}"
     ))
-    .advice("If the address opens in a browser, download the file and open it from the disk, or give the address to the command: `statelens info ADDRESS`.")
+    .advice("If the URL opens in a browser, download the file and open it from disk, or pass the URL to the command: `statelens info URL`.")
 }
 
 fn text(error: &JsValue) -> String {

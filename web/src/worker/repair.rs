@@ -85,7 +85,7 @@ pub fn plan(
         }
         Rewrite::Dataloader { iterable, seed, to } => {
             let (_, state) = data_state(&source.files).ok_or_else(|| {
-                Error::io("the files with the state of the dataloader are not open any more")
+                Error::io("the files with the state of the dataloader are no longer open")
             })?;
             let state = state?;
             let loader = loader(*iterable, seed)?;
@@ -105,15 +105,14 @@ pub fn plan(
                 changes.push(becomes(to));
             }
             replaced = replaces.then(|| Loss {
-                title: "The state `dataloader` that is there is replaced".into(),
-                why: "The new file has the one of these state files in its place.".into(),
+                title: "The existing state `dataloader` is replaced".into(),
+                why: "The new file has the state from these files instead.".into(),
             });
             Some(plan)
         }
     };
-    let plan = plan.ok_or_else(|| {
-        Error::refused("there is nothing to change: the checkpoint is as it should be")
-    })?;
+    let plan = plan
+        .ok_or_else(|| Error::refused("there is nothing to repair: the checkpoint is correct"))?;
     let mut planned = planned::told(open, &plan, options, job)?;
     planned.losses.extend(replaced);
     planned.changes = changes;
@@ -140,12 +139,12 @@ fn spec(
                 ..offer(
                     Rewrite::Fix { upgrade: true },
                     "Fix the spec",
-                    "Does what `fix_checkpoint_spec.py` does, and can upgrade at once.",
+                    "Same as `fix_checkpoint_spec.py`. It can also upgrade in the same step.",
                 )
             });
             findings.push(told(
                 format!("The spec needs {}", plural(fixed.repairs.len() as u64, "repair")),
-                "Releases 2.0 and later don't take it as it is.".into(),
+                "Releases 2.0 and later don't load it without the repair.".into(),
             ));
             Some(true)
         }
@@ -162,7 +161,7 @@ fn spec(
 fn repairs(fixed: &Fixed) -> Vec<String> {
     let mut lines: Vec<String> = fixed.repairs.iter().map(|repair| repair.needed()).collect();
     if fixed.no_global_step {
-        lines.push("the last epochs stay: there is no global_step to set them to".into());
+        lines.push("the last epochs are unchanged: there is no global_step to set them to".into());
     }
     lines
 }
@@ -210,14 +209,14 @@ fn data(
         let key = leaf.flat.to_lossy();
         key == "dataloader" || key.starts_with("dataloader.")
     }) {
-        true => " The checkpoint has a state `dataloader`, which it would replace.",
+        true => " It would replace the state `dataloader` of the checkpoint.",
         false => "",
     };
     offers.push(Offer {
         finding: Some(findings.len() as u32),
         ..offer(
             Rewrite::Dataloader { iterable: false, seed: "0".into(), to: "0.4".into() },
-            "Put in the dataloader state",
+            "Add the dataloader state",
             "Writes the state `dataloader`, as `data_iter_state_conversion.py` does.",
         )
     });
@@ -225,7 +224,7 @@ fn data(
         place: folder.to_owned(),
         ..finding(
             Severity::Note,
-            "The state of a dataloader, as release 1.9 kept it in files".into(),
+            "Dataloader state in the files of release 1.9".into(),
             format!("{}.{there}", text::title(&found(&state))),
         )
     });
@@ -234,7 +233,7 @@ fn data(
 /// Describes the dataloader's state in a line.
 fn found(state: &DataState) -> String {
     format!(
-        "{} at step {}, {} streamed in all",
+        "{} at step {}, {} streamed in total",
         plural(state.workers.len() as u64, "worker"),
         exact(state.step),
         plural(state.samples(), "sample")

@@ -119,7 +119,7 @@ impl Sinks {
             protocol::conversion::SaveTo::Download if self.compose => OutputSink::composed(),
             protocol::conversion::SaveTo::Download => OutputSink::private().await?,
             protocol::conversion::SaveTo::Handle if !self.begun.is_empty() => {
-                return Err(Error::refused("one name was chosen for several files"));
+                return Err(Error::refused("several files have the same name"));
             }
             protocol::conversion::SaveTo::Handle => OutputSink::chosen(self.handle.clone()).await?,
         });
@@ -127,7 +127,9 @@ impl Sinks {
     }
 
     fn current(&mut self) -> Result<&mut OutputSink> {
-        self.begun.last_mut().ok_or_else(|| Error::io("bytes came before the file they belong to"))
+        self.begun
+            .last_mut()
+            .ok_or_else(|| Error::io("bytes arrived before their file was created"))
     }
 }
 

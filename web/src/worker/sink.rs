@@ -94,7 +94,7 @@ impl OutputSink {
     /// If the browser withdraws the permission.
     pub async fn chosen(handle: JsValue) -> Result<Self> {
         let file: FileSystemFileHandle =
-            handle.dyn_into().map_err(|_| Error::io("the save dialog gave no file"))?;
+            handle.dyn_into().map_err(|_| Error::io("the save dialog returned no file"))?;
         let stream = wait(file.create_writable()).await?.unchecked_into();
         Ok(Self::Chosen { file, stream, buffer: Vec::with_capacity(BUFFER) })
     }
@@ -168,9 +168,9 @@ impl OutputSink {
         match self {
             Self::Composed { composition, .. } => match composition.patch_head(head) {
                 true => Ok(()),
-                false => {
-                    Err(Error::unsupported("the new file's head was not made before its rest"))
-                }
+                false => Err(Error::unsupported(
+                    "the header of the new file was not written before the rest",
+                )),
             },
             Self::Private { access, .. } => write_at(access, head, 0),
             Self::Held { parts, .. } => {
@@ -298,13 +298,14 @@ fn full(error: &JsValue) -> Error {
 }
 
 fn disk_full() -> Error {
-    Error::io("there is not enough room: the disk, or what the browser grants this page, is full")
-        .advice("Make room, or convert on the command line, which writes straight to the target.")
+    Error::io("the disk is full, or the browser\u{2019}s quota for this page is used up").advice(
+        "Free some space, or convert on the command line, which writes directly to the target.",
+    )
 }
 
 fn no_private_files() -> Error {
-    Error::io("this browser keeps no private files for the page, as in a private window, and has no save dialog, so it can write no more than 512 MB")
-        .advice("Use an ordinary window, or convert on the command line.")
+    Error::io("this browser has no private storage for the page (as in a private window) and no save dialog, so it can write at most 512 MB")
+        .advice("Use a normal window, or convert on the command line.")
 }
 
 impl Receive for OutputSink {

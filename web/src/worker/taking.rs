@@ -139,5 +139,5 @@ impl Receive for TakenOutput {
 }
 
 fn full() -> Error {
-    Error::io("the browser has no room for this file")
+    Error::io("the browser does not have enough memory for this file")
 }

@@ -87,7 +87,7 @@ fn part(sum: &PartSum, params: u64) -> FactLine {
     let active = match sum.active {
         Some(active) if active != sum.params => format!("{} active, ", grouped(active)),
         Some(_) => String::new(),
-        None => "active: unknown, ".to_owned(),
+        None => "active unknown, ".to_owned(),
     };
     FactLine {
         label: sum.component.word().to_owned(),
@@ -110,7 +110,7 @@ fn more(model: &Model) -> Vec<FactLine> {
         let bits = layout.bits_per_weight().map(|bits| format!("{bits:.3} bits each"));
         let block = match layout.block.is_empty() {
             true => "block size unknown".to_owned(),
-            false => format!("a scale for {}", layout.block),
+            false => format!("a scale per {}", layout.block),
         };
         let value = bits.unwrap_or_else(|| "bits unknown".to_owned());
         lines.push(line(&layout.layout, value, format!("{block}, {} tensors", layout.tensors)));

@@ -33,7 +33,7 @@ pub(super) fn Detail(props: &DetailProps) -> Html {
     html! {
         <aside class="insp" aria-label="Details">
             if let Some((known, pair)) = looked { { of_pair(&actor, compare, known, &pair) } }
-            else if compare.listed.is_none() { <section><p class="dim">{ "Select a key to see how far apart the two are." }</p></section> }
+            else if compare.listed.is_none() { <section><p class="dim">{ "Select a key to see its differences." }</p></section> }
             { loads(&actor, compare) }
         </aside>
     }
@@ -123,11 +123,11 @@ fn sides(a: Option<&Row>, b: Option<&Row>) -> Html {
 
 fn difference(found: &Difference, row: &Row) -> Html {
     let title = match found.what {
-        DifferenceKind::OnlyLeft | DifferenceKind::OnlyRight => "On one side only",
-        DifferenceKind::Type => "Of other kinds",
-        DifferenceKind::Shape => "Of other shapes",
-        DifferenceKind::DType => "Of other dtypes",
-        DifferenceKind::Value => "Other values",
+        DifferenceKind::OnlyLeft | DifferenceKind::OnlyRight => "Only on one side",
+        DifferenceKind::Type => "Different kinds",
+        DifferenceKind::Shape => "Different shapes",
+        DifferenceKind::DType => "Different dtypes",
+        DifferenceKind::Value => "Different values",
         DifferenceKind::Elements => "Element differences",
         DifferenceKind::Nan => "NaN on one side",
         DifferenceKind::Unreadable => "Can\u{2019}t be compared",
@@ -223,7 +223,7 @@ fn by_member(actor: &Actor, compare: &Compare, known: &Pairs) -> Html {
     };
     let at = values.iter().position(|value| *value == most).unwrap_or(0);
     let told = format!(
-        "The largest difference of each of {} keys: up to {}, that of key {}",
+        "Largest difference of each of {} keys; the maximum, {}, is in key {}",
         fmt::exact(values.len() as u64),
         float(most),
         fmt::exact(at as u64 + 1)

@@ -88,7 +88,7 @@ fn told(checked: &Checked) -> String {
         text += "; mismatched keys are skipped";
     }
     if checked.prefixed {
-        text += ". The trainer puts model. before the keys of A by itself";
+        text += ". The trainer itself adds the prefix model. to the keys of A";
     }
     text + "."
 }

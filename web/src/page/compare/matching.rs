@@ -56,7 +56,7 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
     html! {
         <div class="matching" role="group" aria-label="Matching">
             <div class="fields">
-                <div class="lab">{ "How keys of A are changed before they are looked for in B" }</div>
+                <div class="lab">{ "Edits of the keys of A before they are matched with B" }</div>
                 { text("Remove prefix", &options.strip_prefix, "e.g. model.", |options, text| options.strip_prefix = text) }
                 <Lines key={options.rename.join("\n")} label="Rename" value={options.rename.clone()} late={true}
                     placeholder="regex=>replacement, with $1 for a group; one per line" onchange={rename} />
@@ -67,8 +67,8 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
                 <div class="lab">{ "Values match if" }</div>
                 <Tolerance tolerance={options.tolerance} />
                 { check("Dtypes may differ if the numbers match", options.ignore_dtype, |options| options.ignore_dtype = !options.ignore_dtype) }
-                { check("An array and a tensor may match", options.ignore_type, |options| options.ignore_type = !options.ignore_type) }
-                { check("A NaN matches nothing, not even a NaN", options.nan_differs, |options| options.nan_differs = !options.nan_differs) }
+                { check("An array may match a tensor", options.ignore_type, |options| options.ignore_type = !options.ignore_type) }
+                { check("NaN never matches NaN", options.nan_differs, |options| options.nan_differs = !options.nan_differs) }
             </div>
             if !props.command.is_empty() {
                 <div class="block"><div class="lab">{ "The same on the command line" }</div>

@@ -36,11 +36,11 @@ pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
     };
     let body = match told {
         None if applied => {
-            html! { <p class="dim">{ "Keys of A have new names from a list. " }{ forget(actor) }</p> }
+            html! { <p class="dim">{ "Keys of A are renamed from a list. " }{ forget(actor) }</p> }
         }
         None => html! {
             <p class="dim">{ "Some tensors exist on one side only. " }
-                <button class="textlink" id="find-renames" onclick={look}>{ "Look for them" }</button></p>
+                <button class="textlink" id="find-renames" onclick={look}>{ "Search for renames" }</button></p>
         },
         Some(Renaming::Now(done, total)) => {
             let stop = {
@@ -61,12 +61,12 @@ pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
 fn found_text(actor: &Actor, found: &Renames, applied: bool) -> Html {
     let all: u64 = found.counts.iter().sum();
     if all == 0 {
-        return html! { <p class="dim" role="status">{ "No tensor of A is in B under another key." }</p> };
+        return html! { <p class="dim" role="status">{ "No renamed tensors were found." }</p> };
     }
     let words = [
-        "by the same bytes",
-        "by the same bytes as others, in order",
-        "by shape and order, which is a guess",
+        "with identical bytes",
+        "with identical bytes (several candidates, matched in order)",
+        "matched by shape and order (a guess)",
     ];
     let parts: Vec<String> = found
         .counts
@@ -106,10 +106,10 @@ fn found_text(actor: &Actor, found: &Renames, applied: bool) -> Html {
     let few = found.names.len() <= RULES;
     html! {
         <p role="status">
-            { format!("{} of A {} in B under another key: {}. ", fmt::plural(all, "tensor"), if all == 1 { "is" } else { "are" }, parts.join(", ")) }
-            if applied { { forget(actor) } } else { <button class="textlink" id="use-renames" onclick={apply}>{ "Compare by these" }</button> }
+            { format!("{} of A {} another key in B: {}. ", fmt::plural(all, "tensor"), if all == 1 { "has" } else { "have" }, parts.join(", ")) }
+            if applied { { forget(actor) } } else { <button class="textlink" id="use-renames" onclick={apply}>{ "Compare with these renames" }</button> }
             { " " }<button class="textlink" id="save-renames" onclick={save}>{ "Save the list" }</button>
-            if few { { " " }<button class="textlink" id="convert-renames" onclick={convert}>{ "Convert A by it\u{2026}" }</button> }
+            if few { { " " }<button class="textlink" id="convert-renames" onclick={convert}>{ "Convert A with the list\u{2026}" }</button> }
         </p>
     }
 }

@@ -64,8 +64,8 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
             <div class={classes(&["cols", view])}>
                 <section class="mid" aria-label="Differences">
                     if let Some(keys) = compare.listed {
-                        <div class="failed"><h3 class="failed">{ format!("B is not a checkpoint, but lists what one should hold: {}.", fmt::plural(keys, "key")) }</h3>
-                            <p class="mid-ink">{ "There are no values to compare. The details say whether A would load into it." }</p></div>
+                        <div class="failed"><h3 class="failed">{ format!("B is not a checkpoint but a list of expected keys: {}.", fmt::plural(keys, "key")) }</h3>
+                            <p class="mid-ink">{ "There are no values to compare. The details show whether A would load into it." }</p></div>
                     } else if let Some(error) = &compare.error {
                         { failed(&actor, error, compare) }
                     } else {
@@ -120,9 +120,9 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
             <span class="acts">
                 <button class="btn only-l" disabled={compare.opened.is_none() || swap.is_none()} onclick={swap}>{ "Swap A and B " }{ cap("X") }</button>
                 <button class="btn" onclick={matching} aria-expanded={compare.matching.to_string()}>{ "Matching " }
-                    <span class="dim only-l">{ if renames { "by new keys" } else { "by key" } }</span>{ cap("M") }</button>
+                    <span class="dim only-l">{ if renames { "by renamed keys" } else { "by key" } }</span>{ cap("M") }</button>
                 <button class="btn" id="save-report" onclick={save} disabled={!complete}
-                    title={if complete { "As `statelens diff --json` prints it" } else { "When everything is compared" }}>{ "Save report" }</button>
+                    title={if complete { "JSON, as printed by `statelens diff --json`" } else { "Available when the comparison is complete" }}>{ "Save report" }</button>
             </span>
         </header>
     }
@@ -143,7 +143,7 @@ fn side(letter: &'static str, name: &str, opened: Option<&Opened>, list: bool) -
                 <span class="name" title={visible(name)}>{ visible(name) }</span>
                 if let Some(badge) = badge { <span class="badge only-l">{ badge }</span> }
                 if let Some(opened) = opened { <span class="m dim">{ fmt::bytes(opened.size) }</span> }
-                else if !list { <span class="dim">{ "being opened" }</span> }
+                else if !list { <span class="dim">{ "opening\u{2026}" }</span> }
             </span>
         </>
     }

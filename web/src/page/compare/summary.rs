@@ -87,7 +87,10 @@ fn end(actor: &Actor, compare: &Compare) -> Html {
             let mut text = format!("values compared in {}", fmt::seconds(*millis));
             text += &format!(" \u{b7} {}", how(&compare.options));
             if *close > 0 {
-                text += &format!(" \u{b7} {} within it only", fmt::plural(*close, "tensor"));
+                text += &format!(
+                    " \u{b7} {} equal only within the tolerance",
+                    fmt::plural(*close, "tensor")
+                );
             }
             if *nans > 0 {
                 text += &format!(" \u{b7} {} in the same place", fmt::plural(*nans, "NaN"));

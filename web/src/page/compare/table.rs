@@ -391,7 +391,7 @@ fn nothing(actor: &Actor, compare: &Compare) -> Html {
             html! { <div role="row"><p class="empty" role="gridcell">{ "The keys are compared as soon as both structures are read." }</p></div> }
         }
         Some(known) if known.pairs.is_empty() => {
-            html! { <div role="row"><p class="empty" role="gridcell">{ "Neither has a key." }</p></div> }
+            html! { <div role="row"><p class="empty" role="gridcell">{ "Neither checkpoint has keys." }</p></div> }
         }
         Some(_) => html! {
             <div role="row"><p class="empty" role="gridcell">{ "No key matches " }

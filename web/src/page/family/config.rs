@@ -62,11 +62,11 @@ pub(super) fn both(configs: &ConfigLines) -> Html {
         <div class="fs"><span class="lab">{ "Config" }</span><div id="family-config">
             <div class="cfgs">{ side("before", &configs.old, &configs.before) }{ side("after", &configs.new, &configs.after) }</div>
             <p class="counts mid-ink"><span>{ match changed {
-                    0 => "no line is new".to_owned(),
+                    0 => "no new lines".to_owned(),
                     lines => format!("{} new or changed, marked", plural(lines, "line")),
                 } }</span>
                 <span>{ "saved together with the checkpoint" }</span>
-                <button class="textlink" onclick={save}>{ "save it alone" }</button></p>
+                <button class="textlink" onclick={save}>{ "save only the config" }</button></p>
             if !configs.dropped.is_empty() {
                 <p class="dim">{ "Not in the new checkpoint: " }{ prose(&configs.dropped.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")) }</p>
             }

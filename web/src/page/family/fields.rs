@@ -36,7 +36,7 @@ fn written(actor: &Actor, convert: &Convert) -> Html {
     let sizes = [choice("10GB", "10 GB"), choice("5GB", "5 GB"), choice("2GB", "2 GB")];
     html! {
         <>
-            { choices(actor, "Files", "which kind", &kinds, Some(&convert.options.to),
+            { choices(actor, "Files", "file format", &kinds, Some(&convert.options.to),
                 |convert, id| convert.options.to = id.unwrap_or("safetensors".into())) }
             { choices(actor, "Shards", "files with at most this many bytes of tensors, and an index", &sizes,
                 convert.options.shard_size.as_deref(), |convert, id| convert.options.shard_size = id) }

@@ -55,7 +55,7 @@ pub(super) fn keys(actor: &Actor, convert: &Convert, told: &std::rc::Rc<FamilyRe
         <div class="fs"><span class="lab">{ "Keys" }</span><div id="family-keys">
             <div class="line rulebar">
                 <span class="inp grow"><span class="ph">{ "recipe" }</span><span class="m cut">{ &rules.name }</span>
-                    <span class="dim">{ if own { "comes with Statelens" } else { "yours" } }</span></span>
+                    <span class="dim">{ if own { "built in" } else { "yours" } }</span></span>
                 if !own {
                     <button class="btn quiet" id="rules-save" onclick={save}>{ "Save" }</button>
                     <button class="btn quiet" id="rules-reset" onclick={reset}>{ "Discard" }</button>

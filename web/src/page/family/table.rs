@@ -44,7 +44,7 @@ pub fn FamilyTable(props: &TableProps) -> Html {
                 <table class="ren" aria-rowcount={(rows.len() + 1).to_string()}>
                     <colgroup><col class="c-old" /><col class="c-ar" /><col /><col class="c-how" /><col class="c-x" /></colgroup>
                     <thead><tr><th scope="col">{ "key in the checkpoint" }</th><th><span class="vh">{ "becomes" }</span></th><th scope="col">{ "key in the output" }</th>
-                        <th scope="col">{ "what is done" }</th><th scope="col" class="num">{ "keys" }</th></tr></thead>
+                        <th scope="col">{ "operation" }</th><th scope="col" class="num">{ "keys" }</th></tr></thead>
                     <tbody>
                         { gap(lines.top(first)) }
                         { for rows.iter().enumerate().take(end).skip(first).map(|(at, shown)| line(at, shown)) }

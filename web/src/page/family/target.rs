@@ -98,10 +98,10 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
             { picks }
             if let Some(error) = &looks.unknown { { unknown(error, looks) } }
             if looks.targets.is_empty() && !looks.model.is_empty() && looks.unknown.is_none() {
-                <p class="dim">{ "Its recipe leads nowhere from this format." }</p>
+                <p class="dim">{ "Its recipe has no conversion from this format." }</p>
             }
             if looks.wrapped || convert.options.family.unwrap {
-                { check(actor, "family-unwrap", "Unwrap: take `module.`, `_orig_mod.` and the like out of the keys",
+                { check(actor, "family-unwrap", "Unwrap: remove `module.`, `_orig_mod.` and similar prefixes from the keys",
                     convert.options.family.unwrap, |asked| asked.unwrap = !asked.unwrap) }
             }
             if !looks.adapter.is_empty() {
@@ -109,7 +109,7 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
                     convert.options.family.fold, |asked| asked.fold = !asked.fold) }
             }
             if family && looks.optimizer {
-                { check(actor, "family-optimizer", "Carry the optimizer\u{2019}s moments over",
+                { check(actor, "family-optimizer", "Convert the optimizer\u{2019}s moments, too",
                     convert.options.family.with_optimizer, |asked| asked.with_optimizer = !asked.with_optimizer) }
             }
             { openers(actor) }

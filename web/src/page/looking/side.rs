@@ -131,7 +131,7 @@ fn outstanding(actor: &Actor, looking: &Looking, map: &BlockMap, rows: bool) -> 
     let name = if rows != turned { "Rows that stand out" } else { "Columns that stand out" };
     html! {
         <section><div class="hd"><h3>{ name }</h3></div>
-            <table class="outstanding"><thead><tr><th>{ if rows != turned { "row" } else { "column" } }</th><th>{ if looking.profile == Profile::Norm { "norm" } else { "max |x|" } }</th><th title="over the median of the others">{ "\u{f7} typical" }</th></tr></thead>
+            <table class="outstanding"><thead><tr><th>{ if rows != turned { "row" } else { "column" } }</th><th>{ if looking.profile == Profile::Norm { "norm" } else { "max |x|" } }</th><th title="ratio to the median of the others">{ "\u{f7} typical" }</th></tr></thead>
             <tbody>{ for found.into_iter().map(|(at, most, times)| {
                 let start = at as u64 * block;
                 let end = (start + block).min(of) - 1;

@@ -100,7 +100,8 @@ impl PageModel {
                 }
             }
             FromWorker::Compare(CompareReply::Report(_)) => {
-                let told = "comparison.json was saved: JSON, as `statelens diff --json` prints it.";
+                let told =
+                    "comparison.json was saved: JSON, as printed by `statelens diff --json`.";
                 self.notice = Some(told.replace('`', "").into());
             }
             FromWorker::Compare(told) => self.hear_compare(told),

@@ -81,13 +81,13 @@ fn autoload(view: &RunView) -> Html {
     let run = &view.sorted.run;
     let why = match (&run.latest, run.indexed) {
         (Some(_), true) => {
-            "Of those that the index lists and that are there: the highest step, then the newest timestamp in the name. A name without a timestamp comes before one with; the file\u{2019}s own date is never used."
+            "Among the checkpoints that are both in the index and in the folder: the highest step, then the newest timestamp in the name. A name without a timestamp counts as the oldest; the file\u{2019}s own date is never used."
         }
         (Some(_), false) => {
-            "The highest step, then the newest timestamp in the name. A name without a timestamp comes before one with; the file\u{2019}s own date is never used. Subsets and leftovers don\u{2019}t match the pattern."
+            "The highest step, then the newest timestamp in the name. A name without a timestamp counts as the oldest; the file\u{2019}s own date is never used. Subsets and leftovers don\u{2019}t match the pattern."
         }
         (None, _) if view.sorted.error.is_some() => {
-            "The index can\u{2019}t be understood, so nobody knows what would be loaded."
+            "The index can\u{2019}t be parsed, so it is unknown which checkpoint would be loaded."
         }
         (None, true) => "No checkpoint that the index lists is in the folder: nothing is loaded.",
         (None, false) => "No file is named like a checkpoint: nothing is loaded.",
@@ -112,7 +112,7 @@ fn command(view: &RunView) -> Html {
     let command = format!("statelens latest {}{sound}", folder_argument(view));
     html! {
         <>
-            if pick.loaded.is_some() { <p class="warnline">{ severity(Severity::Warning) }<span>{ "It is not sound. This prints the newest one that is:" }</span></p> }
+            if pick.loaded.is_some() { <p class="warnline">{ severity(Severity::Warning) }<span>{ "It is not sound. This command prints the newest sound one:" }</span></p> }
             <div class="cmd"><code>{ &command }</code><Copy text={command.clone()} what="command" /></div>
         </>
     }
@@ -187,7 +187,7 @@ fn prune(actor: &Actor, view: &RunView) -> Html {
     html! {
         <section id="prune">
             <div class="hd"><h3>{ "Prune plan" }</h3><span class="lab">{ "nothing is deleted here" }</span></div>
-            <div class="big">{ fmt::bytes(freed) }<span class="unit dim">{ format!(" in {} would go", fmt::plural(gone.len() as u64, "file")) }</span></div>
+            <div class="big">{ fmt::bytes(freed) }<span class="unit dim">{ format!(" in {} would be deleted", fmt::plural(gone.len() as u64, "file")) }</span></div>
             <div class="share2" style={format!("--w:{:.2}%", (1.0 - share) * 100.0)}><i></i></div>
             <div class="ends"><span>{ format!("keeps {}", fmt::bytes(all - freed)) }</span><span>{ format!("{} %", fmt::percent(freed, all.max(1))) }</span></div>
             <div class="rules">
@@ -195,7 +195,7 @@ fn prune(actor: &Actor, view: &RunView) -> Html {
                 { number("and every", view.every, "steps", |view, every| view.every = every) }
             </div>
             <div class="cmd"><code>{ &command }</code><Copy text={command.clone()} what="command" /></div>
-            <p class="small dim">{ "It shows the same plan, and does it with " }<code>{ "--apply" }</code>{ ". What autoload picks, the newest sound checkpoint and subsets always stay; what is not sound doesn\u{2019}t count as kept." }</p>
+            <p class="small dim">{ "The command shows the same plan, and carries it out with " }<code>{ "--apply" }</code>{ ". The checkpoint that autoload picks, the newest sound one and subsets always stay. Checkpoints that are not sound don\u{2019}t count as kept." }</p>
         </section>
     }
 }

@@ -54,7 +54,7 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
 /// Reads a text file that lies next to the checkpoints.
 async fn text(dropped: &Dropped) -> Result<String, String> {
     if dropped.name.size > LONGEST_KEPT {
-        return Err("it is far too long".into());
+        return Err("it is too long".into());
     }
     match JsFuture::from(dropped.file.text()).await {
         Ok(text) => Ok(text.as_string().unwrap_or_default()),

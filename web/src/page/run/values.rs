@@ -57,7 +57,7 @@ fn beside(view: &RunView) -> Html {
             html! {
                 <p class="small mid-ink" id="kept">
                     if *known > 0 { { format!("Values of {} are from ", count(known)) }{ kept }{ "." } }
-                    else { { "No values of " }{ kept }{ " still fit." } }
+                    else { { kept }{ " has no values that still apply." } }
                     { changed }</p>
             }
         }

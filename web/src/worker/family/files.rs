@@ -59,7 +59,7 @@ fn folded(open: &OpenCheckpoint, adapter: FileId) -> Result<Checkpoint> {
     let config = files.find(&beside).ok_or_else(|| {
         Error::refused(format!("there is no {CONFIG} beside the adapter"))
             .in_file(name)
-            .advice("It says how the adapter is scaled: open it with the model and the adapter.")
+            .advice("It has the scale of the adapter. Open it with the model and the adapter.")
     })?;
     let bytes = files.read_vec(config, 0, files.len(config).min(MOST_CONFIG))?;
     let text = String::from_utf8_lossy(&bytes);

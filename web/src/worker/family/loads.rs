@@ -20,7 +20,7 @@ pub(super) fn told(
 ) -> Result<Loads> {
     let Some(config) = config else {
         return Ok(Loads {
-            open: vec!["There is no config to check it against.".to_owned()],
+            open: vec!["the output, because there is no config".to_owned()],
             ..Loads::default()
         });
     };
@@ -34,7 +34,7 @@ pub(super) fn told(
     };
     if unmatched > 0 {
         let what = plural(unmatched, "key");
-        told.open.push(format!("what {what} without a rule would have been"));
+        told.open.push(format!("{what} without a rule"));
     }
     let (missing, unexpected) = (&found.missing, &found.unexpected);
     if missing.1 > 0 {
@@ -42,11 +42,11 @@ pub(super) fn told(
     }
     if unexpected.1 > 0 {
         let what = plural(unexpected.1, "key");
-        told.bad.push(format!("{what} beyond what the config asks for: {}", named(unexpected)));
+        told.bad.push(format!("{what} that the config does not expect: {}", named(unexpected)));
     }
     for one in found.misfits.iter().take(NAMED) {
         let (is, asked) = (shape(&one.shape), shape(&one.expected));
-        told.bad.push(format!("`{}` is {is}; the config asks for {asked}", one.key));
+        told.bad.push(format!("`{}` is {is}; the config expects {asked}", one.key));
     }
     if found.misfits.len() > NAMED {
         let more = found.misfits.len() - NAMED;
@@ -54,8 +54,8 @@ pub(super) fn told(
     }
     if let Some(layers) = found.layers.filter(|_| missing.1 + unexpected.1 == 0) {
         told.good.push(match layers {
-            1 => "The only layer has each of its keys.".to_owned(),
-            many => format!("Each key of a layer is there in all {}.", plural(many, "layer")),
+            1 => "The only layer has all of its keys.".to_owned(),
+            many => format!("All {} have the same keys.", plural(many, "layer")),
         });
     }
     let fit = found.shapes - found.misfits.len() as u64;
@@ -64,17 +64,14 @@ pub(super) fn told(
         told.good.push(format!("{} fit the config: {}.", plural(fit, "shape"), by.join(", ")));
     }
     if found.layers.is_none() {
-        told.open.push("how many layers there should be: the config doesn't say".to_owned());
+        told.open.push("the number of layers, which the config does not give".to_owned());
     }
     if found.other_shapes > 0 {
-        told.open.push(format!(
-            "{}: the config doesn\u{2019}t tell {}",
-            plural(found.other_shapes, "shape"),
-            if found.other_shapes == 1 { "it" } else { "them" },
-        ));
+        let what = plural(found.other_shapes, "shape");
+        told.open.push(format!("{what} that the config does not give"));
     }
     told.open.push(format!(
-        "values, and what the code of {} makes itself while loading",
+        "values, and tensors that {} creates while loading",
         if format.is_hf() { "Transformers".to_owned() } else { name_of(format) }
     ));
     Ok(told)

@@ -271,8 +271,8 @@ pub(super) fn name_of(format: ModelFormat) -> String {
 fn not_fetched(failed: &[String]) -> Option<Error> {
     let first = failed.first()?;
     Some(
-        Error::io(format!("the page could not fetch {first}, which describes a family of models"))
-            .advice("Try again when there is a network, or copy the whole site."),
+        Error::io(format!("the page could not fetch {first}, which describes a model family"))
+            .advice("Try again when you are online, or copy the whole site."),
     )
 }
 

@@ -179,7 +179,7 @@ fn converted(
         let what = plural(shown.unmatched, "key");
         let of_lora = shown.rows.iter().any(|row| row.unmatched && row.old.ends_with(".lora_A"));
         return Err(Error::refused(format!("no rule covers {what}"))
-            .expected("a rule for each key; they stand at the top of the table")
+            .expected("a rule for each key; the table lists those without one first")
             .advice(match of_lora {
                 true => "The command merges the adapter into the weights: `statelens fold-lora`.",
                 false => "Edit the rules, or leave these keys out.",
@@ -203,7 +203,7 @@ fn only(
         Ok([(None, made)]) if !several => Ok((made, optimizer)),
         _ => {
             shown.config = None;
-            Err(Error::unsupported("this model is in a folder for each part at Hugging Face")
+            Err(Error::unsupported("Hugging Face stores this model as a folder for each part")
                 .advice("A page can't save folders: convert it with `statelens convert-model`."))
         }
     }
@@ -278,7 +278,7 @@ fn left_out(source: &Checkpoint, leg: Leg, with_optimizer: bool) -> Option<Strin
     let kept = |name: &String| name == "model" || with_optimizer && name == "optimizer";
     let others: Vec<String> = states.filter(|name| !kept(name)).collect();
     (!others.is_empty()).then(|| {
-        format!("Hugging Face\u{2019}s files hold the model only: without {}", others.join(", "))
+        format!("Hugging Face\u{2019}s files hold only the model; left out: {}", others.join(", "))
     })
 }
 

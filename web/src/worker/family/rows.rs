@@ -110,7 +110,7 @@ fn how_of(one: &Move) -> String {
     let Some((_, operations)) = one.rule.split_once(" : ") else {
         return match (one.from.is_empty(), one.rule.starts_with("twice ")) {
             (true, _) => format!("created{}", made_of(&one.rule)),
-            (_, true) => "copy, again".to_owned(),
+            (_, true) => "copy once more".to_owned(),
             _ if one.to.len() > 1 && one.from.len() == 1 => {
                 format!("copy to {} keys", one.to.len())
             }
@@ -130,11 +130,11 @@ fn how_of(one: &Move) -> String {
             "stack" if joins => format!("stack {count}{}", experts(&one.from)),
             "stack" => format!("unstack {count}{}", experts(&one.to)),
             "concat" if joins => format!("join {}", parts(&one.from)),
-            "concat" => format!("cut into {}", parts(&one.to)),
-            "lead" => "leading dimensions".to_owned(),
+            "concat" => format!("split {}", parts(&one.to)),
+            "lead" => "reshape leading dimensions".to_owned(),
             "roll" => "roll rows".to_owned(),
             "add" => "add a number".to_owned(),
-            "repeat" => "same for each".to_owned(),
+            "repeat" => "repeat".to_owned(),
             "tie" => "tied".to_owned(),
             _ => continue,
         });
