@@ -184,7 +184,7 @@ test("of more dimensions a slice is chosen, and a vector is folded", async () =>
     await page.fill('[aria-label="Index of dimension 0, of 3"]', "2");
     await page.keyboard.press("Tab");
     await page.waitForFunction(() => /^\[2, 0, 0, 0\] 140/.test(document.querySelector("#told").textContent));
-    await page.locator('[aria-label="Index of dimension 1, dragged"]').focus();
+    await page.locator('[aria-label="Slider of dimension 1"]').focus();
     await page.keyboard.press("ArrowRight");
     await page.waitForFunction(() => /^\[2, 1, 0, 0\] 170/.test(document.querySelector("#told").textContent));
     const values = await grid(page);

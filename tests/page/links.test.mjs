@@ -131,7 +131,7 @@ test("a picture of a slice has its address, too; an index that is dragged is no 
     await becomes(() => page.textContent(".exp .main h2"), "[0, :, 3, :]");
     await becomes(async () => (await page.textContent("#told")).startsWith("[0, 2, 3, 4]"), true);
     const steps = await page.evaluate(() => history.length);
-    await page.locator('[aria-label="Index of dimension 2, dragged"]').fill("1");
+    await page.locator('[aria-label="Slider of dimension 2"]').fill("1");
     await becomes(() => hash(page), "#file=cube.safetensors&key=w&slice=[0,:,1,:]&at=[0,2,1,4]&view=expanded");
     assert.equal(await page.evaluate(() => history.length), steps);
     await typed(page, "[1, :, ::2, 2]");

@@ -80,7 +80,7 @@ for (const [name, version] of [
   test(`${name}, of format ${version}, is upgraded as the command does`, async () => {
     await openedOne(name, async (page) => {
       const text = await findings(page);
-      assert.match(text, new RegExp(`Format ${version.replace(".", "\\.")}, of releases?`));
+      assert.match(text, new RegExp(`Format ${version.replace(".", "\\.")}, used by releases?`));
       assert.match(text, /Its spec needs no repair/);
       await page.click('.sheet.findings button:has-text("Upgrade to 0.5")');
       await planned(page, "upgrade", "--to 0.5");

@@ -143,7 +143,7 @@ fn versions(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     choices(
         actor,
         "Version",
-        "of the format",
+        "format version",
         &target.versions,
         convert.options.version.as_deref(),
         |convert, id| {

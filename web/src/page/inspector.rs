@@ -136,7 +136,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 </div>
                 { wrapped_key(&row.key) }
                 if let Some(path) = inspected.map(|inspected| &inspected.path).filter(|path| !path.is_empty()) {
-                    <div class="path m dim" title="The path, as Python indexes it">{ cut_text(path) }</div>
+                    <div class="path m dim" title="Path in Python">{ cut_text(path) }</div>
                 }
             </section>
             <section><dl class="kv facts">

@@ -69,7 +69,7 @@ pub fn RailPane(props: &RailProps) -> Html {
                     <button class="btn small" id="compare-ticked" {onclick}>{ if props.rail.entries.len() == 2 { "Compare both" } else { "Compare ticked" } }</button>
                 }
             </div>
-            <ul ref={node} aria-label="Checkpoints of this drop">
+            <ul ref={node} aria-label="Dropped checkpoints">
                 { for props.rail.entries.iter().enumerate().map(|(index, entry)| {
                     line(&actor, &props.files, entry, at == Some(index), props.rail.ticked.contains(&entry.main))
                 }) }

@@ -168,7 +168,7 @@ fn dataloader(actor: &Actor, iterable: bool, seed: &str, to: &str) -> Html {
 
 /// Renders the choice of the format version to write; the first of the list is the default.
 fn version(actor: &Actor, list: &[Choice], to: &str) -> Html {
-    choices(actor, "Version", "of the format", list, Some(to), |convert, id| {
+    choices(actor, "Version", "format version", list, Some(to), |convert, id| {
         match &mut convert.options.rewrite {
             Some(Rewrite::Upgrade { to }) => *to = id.unwrap_or("0.5".into()),
             Some(Rewrite::Dataloader { to, .. }) => *to = id.unwrap_or("0.4".into()),

@@ -143,7 +143,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                             { part("findings", shared.parts[3], options.findings && plain, tick(|options| options.findings = !options.findings)) }
                             { part("values that are not tensors", shared.parts[4], options.values && plain, tick(|options| options.values = !options.values)) }
                         </div>
-                        <p class="dim">{ "Numbers are characters in the link. Weights are never in it." }
+                        <p class="dim">{ "Numbers are lengths in characters. The link never contains weights." }
                             if !plain { { " Findings and values may contain names, so they are included with plain keys only." } }</p>
                     </div></div>
                     <div class="fs"><span class="lab" id="l-keys">{ "Keys" }</span><div>
@@ -199,7 +199,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
     let shared = props.shared.as_ref();
     let body = match &props.verification.stage {
         _ if shared.is_some_and(|shared| shared.content.is_some()) => {
-            html! { <p>{ "The files hold the statistics of each tensor, and the link can." }</p> }
+            html! { <p>{ "The files hold the statistics of each tensor; including them in the link is optional." }</p> }
         }
         VerificationStage::Now(now, _) => {
             let percent = fmt::percent(now.done, now.total.max(1));
@@ -252,7 +252,7 @@ fn link_part(shared: &SharedSummary, address: Option<&str>) -> Html {
             if let Err(why) = &shared.link {
                 <p class="w-warn">{ why }{ " Share a file below instead." }</p>
             } else {
-                <p class="dim">{ fits(shared.length) }{ " All of it is behind the " }<code>{ "#" }</code>
+                <p class="dim">{ fits(shared.length) }{ " Everything in it is after the " }<code>{ "#" }</code>
                     { ", which browsers don\u{2019}t send to a server. Anyone who has the link can read the items listed here." }</p>
                 if !is_reachable(&base()) {
                     <p class="w-warn">{ "This page is on your computer, so others can't open its address. Make the link for a page on the web: " }

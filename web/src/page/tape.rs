@@ -172,7 +172,7 @@ fn labels(tape: &Tape, small: bool, width: f64) -> Html {
     let note = if tape.layers.is_empty() {
         "in key order"
     } else {
-        "in key order \u{b7} a tick is a layer"
+        "in key order \u{b7} ticks mark layers"
     };
     let room = !small && !tape.labels.is_empty() && end + note.len() as f64 * CHAR + 16.0 < width;
     html! {

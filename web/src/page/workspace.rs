@@ -177,7 +177,7 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
             if let Some(run) = &props.run { { back(run, "Back to the run (Esc)", on(Actor::leave)) } }
             <span class="name" title={visible(&opened.name)}>{ visible(&props.title) }</span>
             if let Some((at, count)) = place(props) {
-                <button class="btn quiet small rail-button" id="show-rail" title="Files of this drop ([ and ])" onclick={on(Actor::show_rail)}>
+                <button class="btn quiet small rail-button" id="show-rail" title="Dropped files ([ and ])" onclick={on(Actor::show_rail)}>
                     { format!("{at} of {count}") }</button>
             }
             if opened.shards > 0 { <span class="tag only-l" id="shards">{ format!("{} shards", fmt::exact(opened.shards)) }</span> }
@@ -186,7 +186,7 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
                 <span class="only-s">{ format }</span>
                 if opened.shards > 0 { <span class="only-s">{ format!("{} shards", fmt::exact(opened.shards)) }</span> }
                 if opened.model_params > 0 {
-                    <span title={format!("Of the model; {} in all tensors", fmt::plural(work.sums.params, "element"))}><b>{ fmt::count(opened.model_params) }</b>{ " params" }</span>
+                    <span title={format!("In the model; {} in all tensors", fmt::plural(work.sums.params, "element"))}><b>{ fmt::count(opened.model_params) }</b>{ " params" }</span>
                 } else if work.sums.params > 0 {
                     <span title="In all tensors; no parameters were recognised"><b>{ fmt::count(work.sums.params) }</b>{ " elements" }</span>
                 }

@@ -66,7 +66,11 @@ pub fn plan(
     let (source, name) = (&open.checkpoint, options.name.as_str());
     let before = source.format.version.as_str();
     let becomes = |to: &str| {
-        format!("format {before}, of {}, becomes {to}, of {}", releases(before), releases(to))
+        format!(
+            "format {before}, used by {}, becomes {to}, used by {}",
+            releases(before),
+            releases(to)
+        )
     };
     let mut changes = Vec::new();
     let mut replaced = None;
@@ -178,7 +182,7 @@ fn old_format(version: &str, spec: Option<bool>) -> Finding {
         _ => "",
     };
     let severity = if untyped { Severity::Warning } else { Severity::Note };
-    let title = format!("Format {version}, of {}", releases(version));
+    let title = format!("Format {version}, used by {}", releases(version));
     finding(severity, title, format!("{later}{spec}"))
 }
 

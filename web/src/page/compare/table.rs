@@ -109,7 +109,7 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
             }
             <span class="chips" role="group" aria-label="Show">
                 { marks::chip(view.fold, FOLD, fold, html! { "fold layers" }) }
-                { marks::chip(view.hide_equal, Some("Equal keys as one line (E)"), hide, html! { "hide equal" }) }
+                { marks::chip(view.hide_equal, Some("Collapse equal keys into one line (E)"), hide, html! { "hide equal" }) }
                 { for MARKS.iter().zip(counts).filter(|(kind, count)| *count > 0 && **kind != Mark::Equal).map(|(kind, count)| chip(*kind, count)) }
             </span>
         </div>

@@ -81,7 +81,7 @@ fn index(actor: &Actor, looking: &Looking, dim: usize) -> Html {
         <span class="slice" role="group" aria-label={format!("Dimension {dim}")}>
             <span class="lab">{ format!("dim {dim}") }</span>
             <input class="num" type="number" min="0" max={last} value={index.to_string()} {onchange} aria-label={format!("Index of dimension {dim}, of {size}")} />
-            <input type="range" min="0" max={end} value={at.to_string()} {oninput} aria-label={format!("Index of dimension {dim}, dragged")} />
+            <input type="range" min="0" max={end} value={at.to_string()} {oninput} aria-label={format!("Slider of dimension {dim}")} />
         </span>
     }
 }

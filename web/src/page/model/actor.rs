@@ -173,7 +173,7 @@ impl Actor {
                 Some(dropped) => actor.open(vec![dropped], None),
                 None => actor.act(Action::Fail(ErrorText {
                     kind: ErrorKind::Io,
-                    title: format!("The example {name} is not where the page is."),
+                    title: format!("The example {name} is missing from this site."),
                     text: "The site was copied without its folder examples.".into(),
                     place: String::new(),
                     lines: Vec::new(),

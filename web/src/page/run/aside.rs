@@ -89,8 +89,10 @@ fn autoload(view: &RunView) -> Html {
         (None, _) if view.sorted.error.is_some() => {
             "The index can\u{2019}t be parsed, so it is unknown which checkpoint would be loaded."
         }
-        (None, true) => "No checkpoint that the index lists is in the folder: nothing is loaded.",
-        (None, false) => "No file is named like a checkpoint: nothing is loaded.",
+        (None, true) => {
+            "The folder has none of the checkpoints in the index, so nothing is loaded."
+        }
+        (None, false) => "No file name matches the pattern of checkpoints, so nothing is loaded.",
     };
     let title =
         if run.latest.is_some() { "Why autoload picks it" } else { "Autoload picks nothing" };

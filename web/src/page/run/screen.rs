@@ -128,7 +128,7 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
                 <span class="always"><b>{ fmt::bytes(bytes) }</b></span>
             </span>
             <span class="acts">
-                <button class="btn only-l" id="save-list" onclick={save} disabled={json.is_none()} title="As `statelens runs --json` prints it">{ "Save list" }</button>
+                <button class="btn only-l" id="save-list" onclick={save} disabled={json.is_none()} title="JSON, as printed by `statelens runs --json`">{ "Save list" }</button>
                 <button class="btn" id="compare-two" aria-pressed={view.marked.is_some().to_string()} disabled={!view.can_open()}
                     onclick={on(|view, actor| { super::compare_two(view, actor); })}>{ compare }{ cap("D") }</button>
                 { main_button(actor, view) }

@@ -70,7 +70,7 @@ fn single(names: &[String]) -> String {
     let (hold, them) = if names.len() == 1 { ("holds", "it") } else { ("hold", "them") };
     let listed = listed(&names, 3);
     format!(
-        "{listed} {hold} single numbers, such as a loss scale, on a scale of their own. Press {them} to draw {them}, too."
+        "{listed} {hold} single numbers, such as a loss scale, in another range. Press {them} to draw {them}, too."
     )
 }
 
