@@ -22,7 +22,7 @@ test("what is over a limit is opened with higher ones when that is asked for (co
     await page.waitForSelector("#error");
     assert.match(await page.textContent("#error"), /Over a limit/);
     assert.doesNotMatch(await page.textContent("#error main"), /--limit/);
-    assert.match(await page.textContent(".hint:has(#raise)"), /memory and minutes/);
+    assert.match(await page.textContent(".hint:has(#raise)"), /memory and a few minutes/);
     await page.click("#raise");
     await page.waitForSelector("#work .row");
     await page.locator("#work .row .cv .v", { hasText: "7" }).waitFor();
