@@ -152,7 +152,10 @@ fn folders_that_are_none_are_told_by_name() {
     let missing = text(&folder.file("missing"));
     for words in FOLDERS {
         let error = run(filled(words, &missing, "")).failed();
-        assert!(error.contains("no such folder") && error.contains("missing"), "{error}");
+        assert!(
+            error.contains("the folder does not exist") && error.contains("missing"),
+            "{error}"
+        );
         let error = run(filled(words, &file, "")).failed();
         assert!(error.contains("not a folder") && error.contains("notes.txt"), "{error}");
     }

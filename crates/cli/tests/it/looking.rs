@@ -124,7 +124,7 @@ fn several_tensors_go_into_one_file() {
     assert_eq!(names, [&json!("a.w[0]"), &json!("a.w[1]")]);
     assert_eq!(run(["ls", "--json", &npz]).json()["entries"].as_array().unwrap().len(), 2);
     assert!(
-        run(["export", &path, "b", "b", &out("twice.npz")]).failed().contains("asked for twice")
+        run(["export", &path, "b", "b", &out("twice.npz")]).failed().contains("selected twice")
     );
     let error = run(["export", &path, "b", "a.w", &out("both.csv")]).failed();
     assert!(error.contains(".npz or .safetensors"), "{error}");

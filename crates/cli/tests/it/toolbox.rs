@@ -188,7 +188,7 @@ fn a_wrong_state_folder_names_the_file() {
         run(["convert-dataloader-state", "-c", &source, "-w", &text(states), "-o", &out]).failed()
     };
     let states = folder.file("states");
-    assert!(convert(&states).contains("no such folder"));
+    assert!(convert(&states).contains("the folder does not exist"));
     fs::create_dir(&states).unwrap();
     let error = convert(&states);
     assert!(error.contains("data_iter_checkpoint_state_file_global"), "{error}");
@@ -357,7 +357,7 @@ fn names_of_ones_own_are_found_and_nothing_is_an_answer() {
     assert!(error.contains("{step}"), "{error}");
     for command in ["runs", "latest"] {
         let error = run([command, "no such folder"]).failed();
-        assert!(error.contains("no such folder"), "{error}");
+        assert!(error.contains("the folder does not exist"), "{error}");
         let file = text(&folder.file("ckpt-7.mdl"));
         assert!(run([command, &file]).failed().contains("not a folder"));
     }
@@ -400,7 +400,11 @@ fn pruning_shows_first_and_touches_old_checkpoints_only() {
     assert!(folder.file("checkpoint_100_20240131_235959.mdl").exists());
     assert_eq!(run(["prune", &path, "--keep", "0"]).code, Some(2));
     assert_eq!(run(["prune", &path, "--keep", "1", "--delete"]).code, Some(2));
-    assert!(run(["prune", "no such folder", "--keep", "1"]).failed().contains("no such folder"));
+    assert!(
+        run(["prune", "no such folder", "--keep", "1"])
+            .failed()
+            .contains("the folder does not exist")
+    );
 }
 
 /// Returns a run folder with sound checkpoints of steps 1 to 3, and the bytes `newest` as step 4.
