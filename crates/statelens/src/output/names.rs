@@ -213,7 +213,8 @@ impl Drop for GivenNames {
         for given in self.given.iter().rev() {
             // If this fails, too, there is nothing left to try.
             let _ = match &given.old {
-                Some(old) => fs::rename(old, &given.target),
+                // A rename leaves both names if they are links to one file.
+                Some(old) => fs::rename(old, &given.target).map(|()| drop(fs::remove_file(old))),
                 None => fs::remove_file(&given.target),
             };
         }
