@@ -249,7 +249,7 @@ pub fn fetched(actor: &Actor, fetched: &Fetched, most: u64) -> Html {
         format!(" (through {})", fetched.via)
     };
     let how = if fetched.whole {
-        "as a whole: the server does not support range requests".to_owned()
+        "as a whole (no range support)".to_owned()
     } else {
         format!("in {}", fmt::plural(fetched.requests, "request"))
     };
