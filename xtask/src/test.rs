@@ -44,17 +44,17 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
         report.step("packages", packages);
     }
     report.step("unit and fixture tests", || tests(all));
-    // Linking the page keeps only one core busy, and these tests need no browser.
-    report.beside(
-        |report| report.step("build of the page", || page::build().map(drop)),
-        |report| {
-            report.step("unit tests of the page", page_logic);
-            if all {
+    match tier {
+        Tier::Core => report.step("build of the page", || page::build().map(drop)),
+        // Linking the page keeps one core busy.
+        Tier::All => report.concurrently(
+            |report| report.step("build of the page", || page::build().map(drop)),
+            |report| {
                 report.step("object stores", object_stores);
                 report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));
-            }
-        },
-    );
+            },
+        ),
+    }
     match tier {
         Tier::Core => report.step("page in a browser, core", || page::test(PageTests::Core)),
         Tier::All => {
@@ -91,18 +91,15 @@ fn packages() -> Result<()> {
     cargo(&[&args[..], except.map(|name| ["--exclude", name]).as_flattened()].concat())
 }
 
+/// Runs the unit and fixture tests of everything that runs on this machine, and of the logic of the page (filter, byte
+/// map, texts).
 fn tests(deep: bool) -> Result<()> {
     let mut cargo = shell::command("cargo");
     if deep {
         cargo.env(DEEP, "1");
     }
-    shell::run(cargo.args(["test", "--locked"]))
-}
-
-/// Runs the unit tests of the page's logic (filter, tape, text), which is plain Rust. Its many
-/// dependencies are compiled only for this, so without optimisation.
-fn page_logic() -> Result<()> {
-    cargo(&["test", "--locked", "--profile", "tools", "--package", "statelens-web", "--lib"])
+    cargo.args(["test", "--locked", "--workspace"]);
+    shell::run(cargo.args(["--exclude", "statelens-app", "--exclude", "xtask-bindgen"]))
 }
 
 /// Compares the unpicklers of CPython with `scan` on random pickles.
@@ -158,18 +155,18 @@ impl TestReport {
     }
 
     /// Runs two groups of steps concurrently; their output is interleaved.
-    fn beside(&mut self, one: impl FnOnce(&mut Self), other: impl FnOnce(&mut Self) + Send) {
-        let beside = thread::scope(|scope| {
-            let beside = scope.spawn(|| {
+    fn concurrently(&mut self, one: impl FnOnce(&mut Self), other: impl FnOnce(&mut Self) + Send) {
+        let others = thread::scope(|scope| {
+            let others = scope.spawn(|| {
                 let mut report = Self::default();
                 other(&mut report);
                 report
             });
             one(self);
-            beside.join()
+            others.join()
         });
-        let panicked = ("steps beside these", Duration::ZERO, Some("they panicked".to_owned()));
-        self.steps.extend(beside.map_or_else(|_| vec![panicked], |report| report.steps));
+        let panicked = ("concurrent steps", Duration::ZERO, Some("they panicked".to_owned()));
+        self.steps.extend(others.map_or_else(|_| vec![panicked], |report| report.steps));
     }
 
     fn failed(&self) -> usize {
@@ -212,7 +209,7 @@ mod tests {
     fn a_failed_step_does_not_stop_the_others_and_is_counted() {
         let mut report = TestReport::default();
         report.step("one", || anyhow::bail!("no"));
-        report.beside(
+        report.concurrently(
             |report| report.step("two", || Ok(())),
             |report| report.step("three", || anyhow::bail!("not this either")),
         );
