@@ -246,6 +246,15 @@ fn tensors_that_reach_outside_of_their_memory_are_findings() {
     assert_eq!(count, 22);
 }
 
+/// The archive of a traced module has the shapes of its example inputs, with empty records.
+#[test]
+fn example_inputs_of_a_traced_module_have_no_values() {
+    let path = fixtures().join("torchscript/jit_trace.pt");
+    let findings = scan(&path, &ScanOptions::default()).unwrap();
+    assert!(findings.iter().all(|finding| finding.grade != Grade::Damage), "{findings:?}");
+    assert_eq!(worst(&findings), Some(Grade::UnknownCode));
+}
+
 /// Files that torch 2.4 and 2.15, and NumPy 1.26 and 2.4 write must not cause findings.
 #[test]
 fn files_of_torch_and_numpy_are_no_findings() {

@@ -12,6 +12,9 @@ use statelens_pickle::Pickle;
 use super::super::zip::{self, ZipEntry};
 use super::{Blob, Search};
 
+/// The folder of the example inputs of a traced module.
+const TRACED_INPUTS: &[u8] = b"/traced_inputs";
+
 /// Members of archives that may hold storages.
 #[derive(Default)]
 pub(super) struct Records {
@@ -66,10 +69,12 @@ pub(super) fn compare(search: &mut Search<'_>, blob: &Blob, at: u64, pickle: &Pi
     let Some(folders) = folders else { return };
     let (mut first, mut count) = (None, 0u64);
     for (key, len) in pickle.storage_lengths() {
-        for Folder { directory, name } in folders {
-            let name = [name, &b"/"[..], key.as_bytes()].concat();
+        for Folder { directory, name: folder } in folders {
+            let name = [folder, &b"/"[..], key.as_bytes()].concat();
             let there = records.directories.get(*directory).and_then(|lengths| lengths.get(&name));
-            if let Some(there) = there.filter(|there| **there < len) {
+            // `torch.jit.save` keeps the shapes of example inputs, and no values.
+            let shapes_only = folder.ends_with(TRACED_INPUTS) && there == Some(&0);
+            if let Some(there) = there.filter(|there| **there < len && !shapes_only) {
                 count += 1;
                 first.get_or_insert_with(|| {
                     let name = String::from_utf8_lossy(&name);
