@@ -174,8 +174,19 @@ fn node(server: &Server, browser: &Path, command: &Path) -> Command {
 
 /// Builds the command for debugging. The examples give crates the features that only tests request,
 /// as in `cargo test`, so that the artifacts compiled for the tests are reused.
-const DEBUG_COMMAND: [&str; 6] =
-    ["--bin", "statelens", "--example", "list", "--example", "scan_batch"];
+const DEBUG_COMMAND: [&str; 11] = [
+    "--workspace",
+    "--exclude",
+    "statelens-app",
+    "--exclude",
+    "xtask-bindgen",
+    "--bin",
+    "statelens",
+    "--example",
+    "list",
+    "--example",
+    "scan_batch",
+];
 
 /// Builds the command `statelens` for tests, and returns its path.
 pub(crate) fn debug_command() -> Result<PathBuf> {
