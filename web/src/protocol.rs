@@ -5,23 +5,23 @@
 //! [`FILES`] and [`HANDLE`]. Rows, of which there may be a hundred thousand, cross as one
 //! `Uint8Array` (see [`crate::rows`]).
 
-pub mod closer;
 pub mod compare;
 pub mod conversion;
 pub mod error;
 pub mod family;
 pub mod finding;
-pub mod frame;
 pub mod inspected;
 pub mod job;
-pub mod looking;
+pub mod matrix;
+pub mod model_description;
 pub mod opened;
 pub mod ranked;
 pub mod rewrite;
 pub mod run;
+pub mod selection;
 pub mod share;
 pub mod singular;
-pub mod understanding;
+pub mod tensor_diff;
 pub mod verify;
 pub mod weights;
 
@@ -129,33 +129,33 @@ pub enum ToWorker {
     /// A request about the values of tensors.
     Weights(weights::WeightsRequest),
     /// A request about a matrix shown as a picture.
-    Looking(looking::LookingRequest),
+    Matrix(matrix::MatrixRequest),
     /// Open the structure of some of the files sent with this message, one after the other, and
     /// report the problems of each. This begins a session without an open checkpoint.
-    Look {
+    CheckRun {
         files: Vec<FileName>,
         /// Indices of the files to open.
-        asked: Vec<u32>,
+        requested: Vec<u32>,
     },
     /// Open the structure of some of the files sent with this message, one after the other, and
     /// report which are damaged. The open checkpoint stays open.
     CheckFiles {
         files: Vec<FileName>,
         /// Indices of the files to open.
-        asked: Vec<u32>,
+        requested: Vec<u32>,
     },
     /// Read all values of some of the files sent with this message, one after the other. An empty
     /// list stops reading.
     RunValues {
         files: Vec<FileName>,
         /// Indices of the files to read.
-        asked: Vec<u32>,
+        requested: Vec<u32>,
     },
     /// Model family files that the worker requested: path and text, `None` if the file can't be
     /// fetched.
     Provide(Vec<(String, Option<String>)>),
     /// Describe the model; with `true`, fetch the config next to it first.
-    Understand(bool),
+    DescribeModel(bool),
     /// Close the open checkpoint.
     Close,
 }
@@ -166,23 +166,23 @@ impl ToWorker {
     pub fn kind(&self) -> JobKind {
         match self {
             Self::Open { .. } | Self::OpenAddress { .. } | Self::OpenLink { .. } => JobKind::Open,
-            Self::Look { .. } => JobKind::Look,
+            Self::CheckRun { .. } => JobKind::CheckRun,
             Self::CheckFiles { .. } => JobKind::CheckFiles,
             Self::Run { .. } => JobKind::Write,
-            Self::RunValues { asked, .. } if !asked.is_empty() => JobKind::Scan,
+            Self::RunValues { requested, .. } if !requested.is_empty() => JobKind::Scan,
             Self::Verify(Some(_)) => JobKind::Verify,
             Self::Weights(weights::WeightsRequest::Scan(true)) => JobKind::Scan,
             Self::Weights(weights::WeightsRequest::Read(Some(_))) => JobKind::Read,
-            Self::Looking(looking::LookingRequest::Overview(Some(_))) => JobKind::Overview,
-            Self::Looking(looking::LookingRequest::Cells(..)) => JobKind::Window,
-            Self::Looking(looking::LookingRequest::Singular(singular::SingularRequest::Find(
+            Self::Matrix(matrix::MatrixRequest::Overview(Some(_))) => JobKind::Overview,
+            Self::Matrix(matrix::MatrixRequest::Cells(..)) => JobKind::Cells,
+            Self::Matrix(matrix::MatrixRequest::Singular(singular::SingularRequest::Find(
                 Some(_),
             ))) => JobKind::Singular,
-            Self::Looking(looking::LookingRequest::Take(Some(_))) => JobKind::Take,
-            Self::Looking(looking::LookingRequest::Ranked(Some(_))) => JobKind::Rank,
-            Self::Compare(compare::CompareRequest::Open { .. }) => JobKind::OpenSecond,
+            Self::Matrix(matrix::MatrixRequest::Export(Some(_))) => JobKind::Export,
+            Self::Matrix(matrix::MatrixRequest::Ranked(Some(_))) => JobKind::Rank,
+            Self::Compare(compare::CompareRequest::Open { .. }) => JobKind::OpenCompared,
             Self::Compare(compare::CompareRequest::Start { .. }) => JobKind::Compare,
-            Self::Compare(compare::CompareRequest::Closer(Some(_))) => JobKind::Closer,
+            Self::Compare(compare::CompareRequest::TensorDiff(Some(_))) => JobKind::TensorDiff,
             Self::Compare(compare::CompareRequest::Renames(Some(_))) => JobKind::Renames,
             Self::Inspect { .. } => JobKind::Inspect,
             Self::Values { .. } => JobKind::Values,
@@ -196,12 +196,12 @@ impl ToWorker {
             | Self::Verify(None)
             | Self::Weights(_)
             | Self::Provide(_)
-            | Self::Understand(_)
-            | Self::Looking(
-                looking::LookingRequest::Overview(None)
-                | looking::LookingRequest::Singular(_)
-                | looking::LookingRequest::Take(None)
-                | looking::LookingRequest::Ranked(None),
+            | Self::DescribeModel(_)
+            | Self::Matrix(
+                matrix::MatrixRequest::Overview(None)
+                | matrix::MatrixRequest::Singular(_)
+                | matrix::MatrixRequest::Export(None)
+                | matrix::MatrixRequest::Ranked(None),
             )
             | Self::Close => JobKind::Other,
         }
@@ -210,7 +210,7 @@ impl ToWorker {
     /// Returns whether this request begins a new session, which replaces the current one.
     #[must_use]
     pub fn begins_session(&self) -> bool {
-        matches!(self.kind(), JobKind::Open | JobKind::Look) || *self == Self::Close
+        matches!(self.kind(), JobKind::Open | JobKind::CheckRun) || *self == Self::Close
     }
 }
 
@@ -284,11 +284,11 @@ pub enum FromWorker {
     /// A reply about the values of tensors.
     Weights(weights::WeightsReply),
     /// A reply about a matrix shown as a picture.
-    Looking(looking::LookingReply),
-    /// The reply to [`ToWorker::Understand`].
-    Understood(Box<understanding::Understood>),
-    /// The result of opening one file of [`ToWorker::Look`] or [`ToWorker::CheckFiles`].
-    Looked(OpenCheck),
+    Matrix(matrix::MatrixReply),
+    /// The reply to [`ToWorker::DescribeModel`].
+    ModelDescription(Box<model_description::ModelDescription>),
+    /// The result of opening one file of [`ToWorker::CheckRun`] or [`ToWorker::CheckFiles`].
+    FileChecked(OpenCheck),
     /// A reply about the values of a run folder.
     RunValues(RunValues),
     /// The job is over; its results were sent before.

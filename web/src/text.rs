@@ -246,8 +246,8 @@ mod tests {
 
     #[test]
     fn a_config_alone_says_what_it_is() {
-        let told = config_alone("model/config.json").unwrap();
-        assert!(told.title.contains("config of a model") && told.next[0].0.contains("weights"));
+        let found = config_alone("model/config.json").unwrap();
+        assert!(found.title.contains("config of a model") && found.next[0].0.contains("weights"));
         assert!(config_alone("model.safetensors").is_none());
     }
 

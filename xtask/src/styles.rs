@@ -152,11 +152,11 @@ mod tests {
     #[test]
     fn a_state_that_is_a_class_of_another_screen_is_found() {
         // This bug broke the layout of the first screen while a file was dragged over it.
-        let looking =
+        let matrix =
             ".over { display: grid } @media (max-width: 720px) { .over .map { margin: 0 } }";
         let found =
-            found(&[("looking.css", looking), ("start.css", ".start.over { background: red }")]);
-        assert_eq!(found, [".over of looking.css is used in start.css"]);
+            found(&[("matrix.css", matrix), ("start.css", ".start.over { background: red }")]);
+        assert_eq!(found, [".over of matrix.css is used in start.css"]);
     }
 
     #[test]

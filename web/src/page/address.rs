@@ -9,7 +9,7 @@ use crate::page::hooks::{use_focus_trap, use_window_event};
 use crate::page::marks::{cross, good, severity, typed};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Sheet};
-use crate::page::offers::served;
+use crate::page::start_list::served;
 use crate::protocol::ToWorker;
 use crate::protocol::error::ErrorKind;
 use crate::protocol::finding::Severity;
@@ -23,7 +23,7 @@ const CAPS: [(u64, &str); 3] =
 impl Actor {
     /// Opens the checkpoint at an address, absolute or relative to the page. Asks for confirmation
     /// before a request to another site; the page's own site needs none.
-    pub fn ask_address(&self, text: &str) {
+    pub fn prompt_address(&self, text: &str) {
         let url = absolute(text);
         let here = origin();
         if Address::parse(&url).is_ok_and(|address| address.is_of(&here)) {
@@ -31,13 +31,13 @@ impl Actor {
             let cap = if served().is_some() { CAPS[2].0 } else { CAPS[0].0 };
             self.open_address(&url, Agreed { cap, ..Agreed::default() });
         } else {
-            self.act(Action::AskAddress(url.into()));
+            self.act(Action::PromptAddress(url.into()));
         }
     }
 
     /// Sets how many bytes one action may fetch.
     pub fn allow(&self, cap: u64) {
-        self.ask(&ToWorker::Allow { cap });
+        self.request(&ToWorker::Allow { cap });
         self.act(Action::Allow(cap));
     }
 
@@ -71,7 +71,7 @@ pub fn open_address_of_page(actor: &Actor) -> bool {
         .and_then(|search| web_sys::UrlSearchParams::new_with_str(&search).ok())
         .and_then(|search| search.get("url"));
     if let Some(url) = &named {
-        actor.ask_address(url);
+        actor.prompt_address(url);
     }
     named.is_some()
 }
@@ -92,7 +92,7 @@ pub fn use_pasted_address(model: &UseReducerHandle<PageModel>, actor: &Actor) {
         let text = pasted.and_then(|data| data.get_data("text/plain").ok()).unwrap_or_default();
         if let Some(url) = pasted_url(&text) {
             event.prevent_default();
-            actor.ask_address(url);
+            actor.prompt_address(url);
         }
     });
     use_window_event("paste", listen);
@@ -145,10 +145,10 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
             }
         })
     };
-    let asked = judged(&text);
+    let parsed = judged(&text);
     let open = {
         let actor = actor.clone();
-        let url = asked.as_ref().ok().map(Address::to_string);
+        let url = parsed.as_ref().ok().map(Address::to_string);
         move || {
             if let Some(url) = &url {
                 actor.open_address(url, Agreed { cap: CAPS[0].0, ..Agreed::default() });
@@ -179,13 +179,13 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
                             <input type="url" data-focus="true" value={(*text).clone()} {oninput} {onkeydown} aria-label="URL of a checkpoint"
                                 placeholder="https://huggingface.co/…/model.safetensors" autocomplete="off" autocapitalize="off" spellcheck="false" />
                         </label>
-                        { about(&text, &asked) }
+                        { about(&text, &parsed) }
                     </div>
                     <footer>
                         <span class="grow"></span>
                         <button class="btn" onclick={close}>{ "Cancel" }</button>
-                        <button class="btn pri" id="address-open" {onclick} disabled={asked.is_err()}>
-                            { match &asked {
+                        <button class="btn pri" id="address-open" {onclick} disabled={parsed.is_err()}>
+                            { match &parsed {
                                 Ok(address) => format!("Fetch from {}", address.host()),
                                 Err(_) => "Open".to_owned(),
                             } }
@@ -210,8 +210,8 @@ fn judged(text: &str) -> Result<Address, String> {
 }
 
 /// Explains what opening the address fetches, or why it can't be opened.
-fn about(text: &str, asked: &Result<Address, String>) -> Html {
-    match asked {
+fn about(text: &str, parsed: &Result<Address, String>) -> Html {
+    match parsed {
         Err(_) if text.is_empty() => html! {
             <p>{ "URL of a checkpoint or of its shard index. The server must support range requests. Hugging Face links work." }</p>
         },
@@ -342,7 +342,7 @@ pub fn LimitDialog(props: &LimitProps) -> Html {
 
 /// Renders a button to try again after an address could not be opened: with a larger limit if the
 /// limit was reached, or following the redirect if the user has not agreed to that yet.
-pub fn again(actor: &Actor, address: &AttrValue, agreed: Agreed, kind: ErrorKind) -> Html {
+pub fn retry_button(actor: &Actor, address: &AttrValue, agreed: Agreed, kind: ErrorKind) -> Html {
     let mut next = agreed;
     let mut hint = ("The server may be available again", "Try again".to_owned());
     match CAPS.iter().find(|(larger, _)| *larger > agreed.cap) {
@@ -364,5 +364,5 @@ pub fn again(actor: &Actor, address: &AttrValue, agreed: Agreed, kind: ErrorKind
 /// Returns the address dialog if it is to be shown.
 pub fn sheet(model: &PageModel) -> Option<Html> {
     (model.sheet == Some(Sheet::Address))
-        .then(|| html! { <AddressSheet address={model.asking.clone()} /> })
+        .then(|| html! { <AddressSheet address={model.address_prompt.clone()} /> })
 }

@@ -8,12 +8,12 @@ use web_sys::{Event, HtmlInputElement};
 use yew::prelude::*;
 
 use crate::page::address::{self, LimitDialog, use_address_of_page, use_pasted_address};
-use crate::page::arriving::{dropover, take, use_drops};
 use crate::page::bridge::Bridge;
-use crate::page::compare::{self, BesideDialog, CompareScreen};
+use crate::page::compare::{self, ChooseComparedDialog, CompareScreen};
 use crate::page::conversion::Phase;
 use crate::page::convert::ConvertSheet;
 use crate::page::drop::{self, Dropped};
+use crate::page::drop_target::{dropover, take, use_drops};
 use crate::page::error::{Failed, error_screen};
 use crate::page::family::use_families;
 use crate::page::findings::FindingsSheet;
@@ -22,32 +22,32 @@ use crate::page::hooks::{Same, use_small};
 use crate::page::keys::use_keys;
 use crate::page::links::{use_links, use_open_name};
 use crate::page::loading::loading_screen;
-use crate::page::looking::{Expanded, use_looking};
+use crate::page::matrix::{MatrixScreen, use_matrix};
 use crate::page::model::actor::{Actor, VALUES};
 use crate::page::model::comparison::Compare;
 use crate::page::model::verification::VerificationStage;
 use crate::page::model::{Action, PageModel, Screen, Sheet};
+use crate::page::model_description::use_model_description;
 use crate::page::offline::NewVersion;
 use crate::page::rail;
 use crate::page::recovery::use_recovery;
-use crate::page::remembered::use_desktop_files;
 use crate::page::run::{self, RunScreen};
 use crate::page::share::{ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::start_screen;
-use crate::page::stopping;
-use crate::page::understanding::use_understanding;
+use crate::page::stop_dialog;
+use crate::page::stored_files::use_desktop_files;
 use crate::page::verify::VerifySheet;
-use crate::page::weights::use_instrument;
+use crate::page::weights::use_values_panel;
 use crate::page::workspace::Workspace;
 use crate::protocol::compare::CompareReply;
-use crate::protocol::conversion::How;
+use crate::protocol::conversion::WriteMethod;
 use crate::protocol::error::{ErrorKind, ErrorText};
-use crate::protocol::looking::LookingReply as Looked;
+use crate::protocol::matrix::MatrixReply;
 use crate::protocol::opened::Agreed;
 use crate::protocol::{FromWorker, Posted, ToWorker};
 use crate::state::fmt;
-use crate::state::instrument::Scan;
+use crate::state::values_panel::ScanState;
 
 /// The root component.
 #[component]
@@ -58,7 +58,7 @@ pub fn App() -> Html {
         use_memo((), move |()| {
             Bridge::start(Callback::from(move |(posted, handle): (Posted<FromWorker>, JsValue)| {
                 let file = finish(&posted.message, handle);
-                dispatch.dispatch(Action::Heard(Box::new(posted), file));
+                dispatch.dispatch(Action::Reply(Box::new(posted), file));
             }))
         })
     };
@@ -68,21 +68,21 @@ pub fn App() -> Html {
         session: model.session,
         files: use_node_ref(),
         folder: use_node_ref(),
-        beside: (*use_memo((), |()| Rc::new(Cell::new(false)))).clone(),
+        choosing_compared: (*use_memo((), |()| Rc::new(Cell::new(false)))).clone(),
     };
-    use_questions(&model, &actor);
-    use_understanding(&model, &actor);
-    use_instrument(&model, &actor);
+    use_requests(&model, &actor);
+    use_model_description(&model, &actor);
+    use_values_panel(&model, &actor);
     use_families(&model, &actor);
     let small = use_small();
-    use_looking(&model, &actor, small);
+    use_matrix(&model, &actor, small);
     compare::use_compare(&model, &actor);
     run::use_run(&model, &actor);
     rail::use_rail(&model, &actor);
     use_title(&model);
     use_open_name(&model);
-    stopping::use_closing(&model, &actor);
-    stopping::use_staying(&model);
+    stop_dialog::use_closing(&model, &actor);
+    stop_dialog::use_staying(&model);
     use_drops(&model, &actor);
     use_keys(&model, &actor);
     use_history(&model, &actor);
@@ -104,7 +104,7 @@ pub fn App() -> Html {
                 event.target_dyn_into::<HtmlInputElement>().and_then(|input| input.files())
             {
                 let files = drop::from_list(&list);
-                if actor.beside.take() && compare::can_compare(&model) {
+                if actor.choosing_compared.take() && compare::can_compare(&model) {
                     compare::begin(&actor, files, None);
                 } else {
                     take(&model, &actor, files);
@@ -126,8 +126,8 @@ pub fn App() -> Html {
             <input ref={actor.folder.clone()} id="choose-folder" type="file" multiple={true} hidden={true} onchange={chosen} />
             { screen(&model, &actor) }
             { sheet(&model, &actor) }
-            { stopping::dialog(&model, &actor) }
-            { stopping::notice(&model, &actor) }
+            { stop_dialog::dialog(&model, &actor) }
+            { stop_dialog::notice(&model, &actor) }
             <NewVersion />
             // This element is always present: Yew loses its position behind a component that
             // renders nothing when the following node appears and disappears.
@@ -170,7 +170,10 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
                     error,
                     name: loading_name(model),
                     size: loading_size(model),
-                    rail: model.rail.clone().map(|rail| (rail, model.files.clone(), model.asked)),
+                    rail: model
+                        .rail
+                        .clone()
+                        .map(|rail| (rail, model.files.clone(), model.requested)),
                     others: model.files.len(),
                     address: model.address.as_ref(),
                     agreed: model.agreed,
@@ -181,16 +184,16 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
             None => html! {},
         },
         // Files that open quickly never show a loading screen.
-        (Screen::Work, Some(work)) if model.looking.is_some() => match &model.looking {
-            Some(looking) => html! {
-                <Expanded {work} looking={looking.clone()} inspected={model.inspected.clone()} taking={model.instrument.taking.clone()} privacy={privacy(model)} />
+        (Screen::Work, Some(work)) if model.matrix.is_some() => match &model.matrix {
+            Some(matrix) => html! {
+                <MatrixScreen {work} matrix={matrix.clone()} inspected={model.inspected.clone()} export={model.values_panel.export.clone()} privacy={privacy(model)} />
             },
             None => html! {},
         },
         (Screen::Work | Screen::Loading, Some(work)) => html! {
-            <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} understood={model.understood.clone()} treemap={model.treemap.clone()} inspected={model.inspected.clone()}
+            <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} description={model.description.clone()} treemap={model.treemap.clone()} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}
-                privacy={privacy(model)} verifying={model.verification.stage.clone()} instrument={model.instrument.clone()}
+                privacy={privacy(model)} verifying={model.verification.stage.clone()} values_panel={model.values_panel.clone()}
                 title={title(model)} rail={model.rail.clone()} files={model.files.clone()} run={run_name(model)} />
         },
         _ => start_screen(actor, model.over, model.wanted.as_deref()),
@@ -214,7 +217,7 @@ fn raise(
             }
             None => {
                 let times = model.times.saturating_mul(10);
-                actor.open_within(model.files.as_ref().clone(), model.asked, times);
+                actor.open_within(model.files.as_ref().clone(), model.requested, times);
             }
         })
     })
@@ -222,7 +225,7 @@ fn raise(
 
 /// Returns distinct names for the two sides of a comparison.
 fn side_names(model: &PageModel, second: &Compare) -> (AttrValue, AttrValue) {
-    let file = model.files.get(model.asked.unwrap_or(0) as usize);
+    let file = model.files.get(model.requested.unwrap_or(0) as usize);
     let path = |file: Option<&Dropped>| file.map(|file| file.name.path.clone()).unwrap_or_default();
     let first = compare::SideName {
         name: model
@@ -234,7 +237,7 @@ fn side_names(model: &PageModel, second: &Compare) -> (AttrValue, AttrValue) {
     };
     let file = second.files.get(second.main.unwrap_or(0) as usize);
     let second = compare::SideName { name: second.name(), path: path(file), file };
-    let (first, second) = compare::apart(&first, &second);
+    let (first, second) = compare::distinct_names(&first, &second);
     (first.into(), second.into())
 }
 
@@ -285,8 +288,8 @@ fn loading_size(model: &PageModel) -> u64 {
 
 /// Renders the status bar's note on where bytes go, with the server's name for a remote checkpoint.
 fn privacy(model: &PageModel) -> Html {
-    let host = model.address.as_ref().map(|address| stopping::host(address));
-    stopping::privacy(host.as_deref())
+    let host = model.address.as_ref().map(|address| stop_dialog::host(address));
+    stop_dialog::privacy(host.as_deref())
 }
 
 /// Returns the file that is being opened, or that the error is about.
@@ -296,7 +299,7 @@ fn loading(model: &PageModel) -> Option<&Dropped> {
         let name = error.place.split(", at byte").next();
         model.files.iter().find(|dropped| Some(dropped.name.path.as_str()) == name)
     };
-    let first = || model.files.get(model.asked.unwrap_or(0) as usize);
+    let first = || model.files.get(model.requested.unwrap_or(0) as usize);
     error.and_then(about).or_else(first)
 }
 
@@ -320,12 +323,12 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
         }
         (Some(Sheet::Share), _) => {
             let cap = model.address.as_ref().map(|_| model.agreed.cap);
-            let scanned = matches!(model.instrument.scan, Scan::Done(_));
-            html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} verification={model.verification.clone()} {scanned} rate={model.instrument.rate} {cap}
+            let scanned = matches!(model.values_panel.scan, ScanState::Done(_));
+            html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} verification={model.verification.clone()} {scanned} rate={model.values_panel.rate} {cap}
             host={model.fetched.as_ref().map(|fetched| AttrValue::from(fetched.host.clone()))} /> }
         }
         (Some(Sheet::Findings), _) => {
-            html! { <FindingsSheet work={work.clone()} scan={model.instrument.scan.clone()} /> }
+            html! { <FindingsSheet work={work.clone()} scan={model.values_panel.scan.clone()} /> }
         }
         (Some(Sheet::Verify), _) => {
             let cap = model.address.as_ref().map(|_| model.agreed.cap);
@@ -333,14 +336,14 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
                 VerificationStage::Failed(error) => raise(model, actor, error),
                 _ => None,
             };
-            html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} rate={model.instrument.rate} {raise} /> }
+            html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} rate={model.values_panel.rate} {raise} /> }
         }
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
         (Some(Sheet::Limit), _) => {
             html! { <LimitDialog needed={work.sums.bytes} cap={model.agreed.cap} /> }
         }
-        (Some(Sheet::Beside), _) => {
-            html! { <BesideDialog work={work.clone()} files={model.files.clone()} /> }
+        (Some(Sheet::ChooseCompared), _) => {
+            html! { <ChooseComparedDialog work={work.clone()} files={model.files.clone()} /> }
         }
         _ => html! {},
     }
@@ -355,7 +358,7 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     if let FromWorker::Compare(CompareReply::Report(report)) = message {
         drop::save_text(report, "comparison.json");
     }
-    if let FromWorker::Looking(Looked::Taken(name)) = message {
+    if let FromWorker::Matrix(MatrixReply::Exported(name)) = message {
         let blob = handle.dyn_ref::<js_sys::Array>().map(|blobs| blobs.get(0));
         if let Some(Ok(blob)) = blob.map(JsCast::dyn_into) {
             drop::save(&blob, name);
@@ -368,7 +371,7 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     }
     let blobs: js_sys::Array = handle.dyn_into().ok()?;
     for (blob, name) in blobs.iter().zip(&done.names) {
-        if let (Ok(blob), true) = (blob.dyn_into(), done.how != How::Saved) {
+        if let (Ok(blob), true) = (blob.dyn_into(), done.how != WriteMethod::Saved) {
             drop::save(&blob, name);
         }
     }
@@ -381,30 +384,31 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
 /// Requests details and values when the selection changes, and a plan when the options of the
 /// conversion change.
 #[hook]
-fn use_questions(model: &UseReducerHandle<PageModel>, actor: &Actor) {
+fn use_requests(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let row = model.work.as_ref().and_then(crate::state::work::OpenWork::row);
     let opened = model.work.as_ref().map(|work| Same(work.rows.clone()));
-    let asker = actor.clone();
+    let sender = actor.clone();
     use_effect_with((opened.clone(), row), move |(_, row)| {
         if let Some(row) = *row {
-            asker.ask(&ToWorker::Inspect { row });
+            sender.request(&ToWorker::Inspect { row });
         }
     });
-    let at = model.instrument.at.filter(|(of, _)| Some(*of) == row).map(|(_, number)| number);
-    let asker = actor.clone();
-    let slice = row.map_or("", |row| model.instrument.slice_of(row)).to_owned();
+    let at = model.values_panel.at.filter(|(of, _)| Some(*of) == row).map(|(_, number)| number);
+    let sender = actor.clone();
+    let slice = row.map_or("", |row| model.values_panel.slice_of(row)).to_owned();
     use_effect_with((opened.clone(), row, at, slice), move |(_, row, at, slice)| {
         if let Some(row) = *row {
             // Places the selected value in the middle of the window.
             let start = at.map_or(0, |number| number.saturating_sub(u64::from(VALUES) / 2));
-            asker.ask(&ToWorker::Values { row, slice: slice.clone(), start, count: VALUES });
+            sender.request(&ToWorker::Values { row, slice: slice.clone(), start, count: VALUES });
         }
     });
-    let asked = model.convert.as_ref().map(|convert| (convert.request, convert.options.clone()));
-    let asker = actor.clone();
-    use_effect_with((opened, asked), move |(_, asked)| {
-        if let Some((request, options)) = asked.clone() {
-            asker.ask(&ToWorker::Plan { request, options: Box::new(options) });
+    let requested =
+        model.convert.as_ref().map(|convert| (convert.request, convert.options.clone()));
+    let sender = actor.clone();
+    use_effect_with((opened, requested), move |(_, requested)| {
+        if let Some((request, options)) = requested.clone() {
+            sender.request(&ToWorker::Plan { request, options: Box::new(options) });
         }
     });
 }

@@ -32,7 +32,7 @@ pub type WorkerMessage = (Posted<FromWorker>, JsValue);
 #[derive(Clone)]
 pub struct Bridge {
     inner: Rc<RefCell<BridgeState>>,
-    answers: Callback<WorkerMessage>,
+    on_reply: Callback<WorkerMessage>,
 }
 
 struct BridgeState {
@@ -49,8 +49,8 @@ struct BridgeState {
     jobs: Vec<(u32, JobKind)>,
     /// The unique name of this tab, and of the lock that it holds.
     tab: String,
-    hear: Option<Closure<dyn FnMut(MessageEvent)>>,
-    fail: Option<Closure<dyn FnMut(web_sys::ErrorEvent)>>,
+    on_message: Option<Closure<dyn FnMut(MessageEvent)>>,
+    on_error: Option<Closure<dyn FnMut(web_sys::ErrorEvent)>>,
 }
 
 impl PartialEq for Bridge {
@@ -60,8 +60,8 @@ impl PartialEq for Bridge {
 }
 
 impl Bridge {
-    /// Starts a worker whose replies go to `answers`.
-    pub fn start(answers: Callback<WorkerMessage>) -> Self {
+    /// Starts a worker whose replies go to `on_reply`.
+    pub fn start(on_reply: Callback<WorkerMessage>) -> Self {
         let tab = format!("{LOCK}{}", (js_sys::Math::random() * 1e15) as u64);
         hold(&tab);
         let inner = BridgeState {
@@ -73,10 +73,10 @@ impl Bridge {
             job: 0,
             jobs: Vec::new(),
             tab,
-            hear: None,
-            fail: None,
+            on_message: None,
+            on_error: None,
         };
-        let bridge = Self { inner: Rc::new(RefCell::new(inner)), answers };
+        let bridge = Self { inner: Rc::new(RefCell::new(inner)), on_reply };
         bridge.spawn();
         bridge
     }
@@ -104,13 +104,13 @@ impl Bridge {
     }
 
     /// Posts a message about a session; does nothing if a newer session was begun.
-    pub fn ask(&self, session: u32, message: &ToWorker) {
-        self.ask_with(session, message, &JsValue::UNDEFINED, &JsValue::UNDEFINED);
+    pub fn request(&self, session: u32, message: &ToWorker) {
+        self.request_with(session, message, &JsValue::UNDEFINED, &JsValue::UNDEFINED);
     }
 
-    /// Like [`Bridge::ask`], with files or a handle attached. Returns whether the message was
+    /// Like [`Bridge::request`], with files or a handle attached. Returns whether the message was
     /// posted.
-    pub fn ask_with(
+    pub fn request_with(
         &self,
         session: u32,
         message: &ToWorker,
@@ -128,7 +128,7 @@ impl Bridge {
     pub fn post_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) {
         let begins = message.begins_session();
         // A worker that is opening something does not receive messages, so it is replaced.
-        if begins && (self.is_doing(JobKind::Open) || self.is_doing(JobKind::Look)) {
+        if begins && (self.is_doing(JobKind::Open) || self.is_doing(JobKind::CheckRun)) {
             self.replace();
         }
         let mut inner = self.inner.borrow_mut();
@@ -142,7 +142,7 @@ impl Bridge {
             Ok(envelope) => envelope,
             Err(error) => {
                 drop(inner);
-                return self.tell_defect(session, &error);
+                return self.report_crash(session, &error);
             }
         };
         set(&envelope, FILES, files);
@@ -162,20 +162,20 @@ impl Bridge {
 
     /// Forwards a reply. If it has very many keys, forwards a preview of the first ones before,
     /// since arranging all of them takes noticeably long.
-    fn hand_on(&self, posted: Posted<FromWorker>, beside: JsValue) {
+    fn hand_on(&self, posted: Posted<FromWorker>, attached: JsValue) {
         let Posted { session, job, message } = &posted;
         let first = match message {
             FromWorker::Opened(opened) if opened.rows.count() > MANY => opened.rows.first(FIRST),
             _ => None,
         };
-        let Some(rows) = first else { return self.answers.emit((posted, beside)) };
+        let Some(rows) = first else { return self.on_reply.emit((posted, attached)) };
         let message = FromWorker::Found(PackedRows::pack(&rows));
-        self.answers.emit((Posted { session: *session, job: *job, message }, JsValue::UNDEFINED));
+        self.on_reply.emit((Posted { session: *session, job: *job, message }, JsValue::UNDEFINED));
         let bridge = self.clone();
         Timeout::new(FRAMES, move || {
             // Otherwise something else was opened meanwhile.
             if bridge.inner.borrow().session == posted.session {
-                bridge.answers.emit((posted, beside));
+                bridge.on_reply.emit((posted, attached));
             }
         })
         .forget();
@@ -211,22 +211,22 @@ impl Bridge {
 
     fn spawn(&self) {
         let hearer = self.clone();
-        let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
+        let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
             let data = event.data();
             let posted = match message::<Posted<FromWorker>>(&data) {
                 Ok(posted) => posted,
                 Err(error) => {
                     let session = hearer.inner.borrow().session;
-                    return hearer.tell_defect(session, &error);
+                    return hearer.report_crash(session, &error);
                 }
             };
-            let is_of_interest = hearer.inner.borrow_mut().hears(&posted);
+            let is_of_interest = hearer.inner.borrow_mut().accepts(&posted);
             if is_of_interest {
                 hearer.hand_on(posted, get(&data, HANDLE));
             }
         });
         let bridge = self.clone();
-        let fail =
+        let on_error =
             Closure::<dyn FnMut(web_sys::ErrorEvent)>::new(move |event: web_sys::ErrorEvent| {
                 event.prevent_default();
                 let (ready, session) = {
@@ -240,7 +240,7 @@ impl Bridge {
                     if ready {
                         bridge.restart();
                     }
-                    bridge.tell_defect(session, &error);
+                    bridge.report_crash(session, &error);
                 })
                 .forget();
             });
@@ -256,20 +256,20 @@ impl Bridge {
         if let Some(worker) = &inner.worker {
             // The worker runs the same program as the page, already compiled.
             let _ = worker.post_message(&program);
-            worker.set_onmessage(Some(hear.as_ref().unchecked_ref()));
-            worker.set_onerror(Some(fail.as_ref().unchecked_ref()));
+            worker.set_onmessage(Some(on_message.as_ref().unchecked_ref()));
+            worker.set_onerror(Some(on_error.as_ref().unchecked_ref()));
         }
-        inner.hear = Some(hear);
-        inner.fail = Some(fail);
+        inner.on_message = Some(on_message);
+        inner.on_error = Some(on_error);
     }
 }
 
 impl Bridge {
     /// Reports to the page that the worker crashed, with the error.
-    fn tell_defect(&self, session: u32, error: &JsValue) {
+    fn report_crash(&self, session: u32, error: &JsValue) {
         let text = error.as_string().unwrap_or_else(|| format!("{error:?}"));
         let message = FromWorker::Crashed(died(&text));
-        self.answers.emit((Posted { session, job: 0, message }, JsValue::UNDEFINED));
+        self.on_reply.emit((Posted { session, job: 0, message }, JsValue::UNDEFINED));
     }
 }
 
@@ -286,7 +286,7 @@ impl BridgeState {
     }
 
     /// Updates the running jobs from a reply. Returns whether to forward the reply to the page.
-    fn hears(&mut self, posted: &Posted<FromWorker>) -> bool {
+    fn accepts(&mut self, posted: &Posted<FromWorker>) -> bool {
         if posted.message == FromWorker::Ready {
             self.ready = true;
             for envelope in std::mem::take(&mut self.waiting) {
@@ -350,24 +350,24 @@ mod tests {
             job: 9,
             jobs: vec![(8, JobKind::Verify), (9, JobKind::Inspect)],
             tab: String::new(),
-            hear: None,
-            fail: None,
+            on_message: None,
+            on_error: None,
         }
     }
 
     #[test]
     fn only_answers_of_jobs_that_are_under_way_in_this_session_are_heard() {
         let mut inner = inner();
-        let mut hears = |session, job, message| {
-            let heard = inner.hears(&Posted { session, job, message });
+        let mut accepts = |session, job, message| {
+            let heard = inner.accepts(&Posted { session, job, message });
             (heard, inner.jobs.len())
         };
         let measured = || FromWorker::Stopped { error: None };
-        assert_eq!(hears(3, 8, measured()), (true, 2));
-        assert_eq!(hears(2, 8, measured()), (false, 2), "another session");
-        assert_eq!(hears(3, 7, measured()), (false, 2), "a job that was replaced");
-        assert_eq!(hears(2, 8, FromWorker::Ended(Ended::Replaced)), (false, 2));
-        assert_eq!(hears(3, 8, FromWorker::Ended(Ended::ByItself)), (false, 1));
-        assert_eq!(hears(3, 8, measured()), (false, 1), "a job that is over");
+        assert_eq!(accepts(3, 8, measured()), (true, 2));
+        assert_eq!(accepts(2, 8, measured()), (false, 2), "another session");
+        assert_eq!(accepts(3, 7, measured()), (false, 2), "a job that was replaced");
+        assert_eq!(accepts(2, 8, FromWorker::Ended(Ended::Replaced)), (false, 2));
+        assert_eq!(accepts(3, 8, FromWorker::Ended(Ended::ByItself)), (false, 1));
+        assert_eq!(accepts(3, 8, measured()), (false, 1), "a job that is over");
     }
 }

@@ -200,7 +200,7 @@ fn refused(error: &Rc<ErrorText>) -> Html {
 
 fn planned(actor: &Actor, work: &OpenWork, convert: &Convert, plan: &Planned) -> Html {
     let moved = if plan.zero_copy { "no extra memory" } else { "one 4 MB buffer" };
-    let shown = convert.family.as_ref().and_then(|told| told.shown.as_ref());
+    let shown = convert.family.as_ref().and_then(|reply| reply.shown.as_ref());
     let keys = match shown {
         Some(shown) => format!("{} become {}", fmt::exact(shown.keys.0), fmt::exact(shown.keys.1)),
         None => format!("{} of {}", fmt::exact(plan.keys), fmt::exact(work.rows.len() as u64)),

@@ -158,8 +158,8 @@ async fn asset(path: &str) -> Option<web_sys::Blob> {
             JsFuture::from(promise).await.ok()?.dyn_into().ok()
         }
         Err(_) => {
-            let asked = window.fetch_with_str(&format!("./{path}"));
-            let answer: web_sys::Response = JsFuture::from(asked).await.ok()?.dyn_into().ok()?;
+            let response = window.fetch_with_str(&format!("./{path}"));
+            let answer: web_sys::Response = JsFuture::from(response).await.ok()?.dyn_into().ok()?;
             if !answer.ok() {
                 return None;
             }

@@ -97,7 +97,7 @@ pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.choose_files())
     };
-    let again = actor.clone();
+    let retry_button = actor.clone();
     let actor = actor.clone();
     let back = Callback::from(move |_: MouseEvent| actor.act(Action::Leave));
     html! {
@@ -128,7 +128,7 @@ pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
                         </div>
                     }) }
                     if let Some(address) = failed.address {
-                        { address::again(&again, address, failed.agreed, error.kind) }
+                        { address::retry_button(&retry_button, address, failed.agreed, error.kind) }
                     }
                     { higher(failed.raise.clone()) }
                     <div class="hint"><span>{ "Try another copy" }</span>

@@ -5,7 +5,7 @@ use wasm_bindgen::JsCast;
 use crate::page::conversion::Convert;
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::VerificationStage;
-use crate::page::model::{Action, PageModel, Pending, Screen, Sheet, Why};
+use crate::page::model::{Action, PageModel, Pending, Screen, Sheet, StopReason};
 use crate::page::{compare, run, verify};
 use crate::protocol::ToWorker;
 
@@ -13,15 +13,15 @@ use crate::protocol::ToWorker;
 /// there was one.
 pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element>) -> bool {
     if model.pending.is_some() {
-        actor.act(Action::Ask(None));
+        actor.act(Action::Confirm(None));
         return true;
     }
     if model.sheet.is_some() {
         let running = model.convert.as_ref().is_some_and(Convert::is_running);
         if model.sheet == Some(Sheet::Convert) && running {
             // Asks first: one key press should not discard minutes of work.
-            let stop = |actor: &Actor| actor.ask(&ToWorker::Cancel);
-            actor.act(Action::Ask(Some(Pending::new(Why::Stop, stop))));
+            let stop = |actor: &Actor| actor.request(&ToWorker::Cancel);
+            actor.act(Action::Confirm(Some(Pending::new(StopReason::Stop, stop))));
         } else if model.sheet == Some(Sheet::Verify)
             && matches!(model.verification.stage, VerificationStage::Now(..))
         {
@@ -36,7 +36,7 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
         Screen::Error => actor.act(Action::Leave),
         Screen::Compare => compare::escape(model, actor),
         Screen::Run => run::escape(model, actor),
-        Screen::Work if model.looking.is_some() => match target {
+        Screen::Work if model.matrix.is_some() => match target {
             // Leaving the input gives the arrow keys back to the heatmap.
             Some(target) if target.tag_name() == "INPUT" => {
                 if let Some(input) = target.dyn_ref::<web_sys::HtmlElement>() {

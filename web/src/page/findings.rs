@@ -14,7 +14,7 @@ use crate::page::weights;
 use crate::protocol::finding::{Finding, Severity};
 use crate::protocol::rewrite::Offer;
 use crate::protocol::weights::Noticed;
-use crate::state::instrument::Scan;
+use crate::state::values_panel::ScanState;
 use crate::state::work::OpenWork;
 
 /// Properties of the sheet.
@@ -23,7 +23,7 @@ pub struct FindingsProps {
     /// The open checkpoint.
     pub work: OpenWork,
     /// Progress or result of scanning the values.
-    pub scan: Scan,
+    pub scan: ScanState,
 }
 
 /// The sheet with the findings.
@@ -40,16 +40,16 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         findings.iter().filter(|(_, finding)| finding.severity == grade).count() + noticed
     };
     let good = match &props.scan {
-        Scan::Done(scanned) if noticed.is_empty() => Some(scanned),
+        ScanState::Done(scanned) if noticed.is_empty() => Some(scanned),
         _ => None,
     };
     let read = match &props.scan {
-        Scan::Done(scanned) if scanned.left == 0 => "The structure and all values were read.",
-        Scan::Done(_) => "The structure and some of the values were read.",
+        ScanState::Done(scanned) if scanned.left == 0 => "The structure and all values were read.",
+        ScanState::Done(_) => "The structure and some of the values were read.",
         _ => "Only the structure was read, not the values of tensors.",
     };
     let failed = match &props.scan {
-        Scan::Failed(error) => {
+        ScanState::Failed(error) => {
             html! { <article class="find warn scan-error"><div></div><div>{ what(error, "", false) }</div></article> }
         }
         _ => html! {},
@@ -113,7 +113,7 @@ fn article(actor: &Actor, work: &OpenWork, at: u32, finding: &Finding) -> Html {
             let key = key.clone();
             actor.work(move |work| {
                 if let Some(row) = work.find(&key) {
-                    work.look_at_row(row);
+                    work.select_row(row);
                 }
             });
             actor.act(Action::Show(None));

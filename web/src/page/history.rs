@@ -16,7 +16,7 @@ use crate::page::drop::Dropped;
 use crate::page::hooks::use_window_event;
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
-use crate::page::model::{Action, PageModel, Pending, Screen, Why};
+use crate::page::model::{Action, PageModel, Pending, Screen, StopReason};
 use crate::protocol::job::JobKind;
 use crate::protocol::opened::Agreed;
 use crate::state::link::PageLink;
@@ -68,7 +68,7 @@ impl Visit {
         let open = || match &model.address {
             Some(address) => Self::Address(address.clone(), model.agreed),
             None if model.files.is_empty() => Self::Link(location().1),
-            None => Self::Files(model.files.clone(), model.asked),
+            None => Self::Files(model.files.clone(), model.requested),
         };
         match (model.screen, &model.run, &model.compare) {
             (Screen::Start, ..) => Self::Start,
@@ -81,7 +81,7 @@ impl Visit {
     }
 
     /// Returns whether this is a comparison whose first side is `first`.
-    fn is_beside(&self, first: &Self) -> bool {
+    fn is_comparison_of(&self, first: &Self) -> bool {
         matches!(self, Self::Compare(own, ..) if **own == *first)
     }
 
@@ -103,7 +103,7 @@ impl Visit {
     /// Shows this entry again.
     fn show(&self, actor: &Actor, model: &PageModel) {
         match self {
-            Self::Files(..) | Self::Address(..) if Self::of(model).is_beside(self) => {
+            Self::Files(..) | Self::Address(..) if Self::of(model).is_comparison_of(self) => {
                 compare::leave(actor);
             }
             Self::Start => {
@@ -129,8 +129,8 @@ impl Visit {
                 actor.act(Action::OpenRun(Box::new((**view).clone())));
             }
             Self::Compare(first, files, main) => match first.as_ref() {
-                Self::Files(first, asked) => {
-                    actor.open_now(first.as_ref().clone(), *asked);
+                Self::Files(first, requested) => {
+                    actor.open_now(first.as_ref().clone(), *requested);
                     compare::begin(actor, files.as_ref().clone(), *main);
                 }
                 first => first.show(actor, model),
@@ -153,7 +153,7 @@ struct Trail {
     /// True after a reload: the checkpoint that the URL names replaces the current entry.
     reloaded: bool,
     /// True once the user confirmed that the running write may be stopped.
-    sure: bool,
+    confirmed: bool,
 }
 
 /// Keeps the browser's history in sync with the page's state.
@@ -175,7 +175,7 @@ pub fn use_history(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     use_window_event(
         "popstate",
         Callback::from(move |event: Event| {
-            gone(&event, &trail, &model, &actor);
+            navigated(&event, &trail, &model, &actor);
         }),
     );
 }
@@ -288,7 +288,7 @@ fn step(trail: &mut Trail, place: &Visit, link: &PageLink, url: &str) {
 }
 
 /// Handles the browser's navigation to another history entry.
-fn gone(
+fn navigated(
     event: &Event,
     trail: &Rc<RefCell<Trail>>,
     model: &UseReducerHandle<PageModel>,
@@ -312,18 +312,18 @@ fn gone(
     if model.pending.is_some() || model.sheet.is_some() {
         // Back only closes the sheet or the question on top.
         stay();
-        actor.act(Action::Ask(None));
+        actor.act(Action::Confirm(None));
         return actor.act(Action::Show(None));
     }
-    let sure = std::mem::take(&mut trail.borrow_mut().sure);
-    if actor.bridge.is_doing(JobKind::Write) && !sure {
+    let confirmed = std::mem::take(&mut trail.borrow_mut().confirmed);
+    if actor.bridge.is_doing(JobKind::Write) && !confirmed {
         stay();
         let trail = trail.clone();
         let then = move |_: &Actor| {
-            trail.borrow_mut().sure = true;
+            trail.borrow_mut().confirmed = true;
             go(steps(from, to));
         };
-        return actor.act(Action::Ask(Some(Pending::new(Why::Leave, then))));
+        return actor.act(Action::Confirm(Some(Pending::new(StopReason::Leave, then))));
     }
     let (place, link) = {
         let mut trail = trail.borrow_mut();
@@ -335,7 +335,7 @@ fn gone(
         Some(place) if place == Visit::of(model) => actor.act(Action::Follow(link.into())),
         Some(place) => {
             if matches!(place, Visit::Files(..) | Visit::Address(..))
-                && !Visit::of(model).is_beside(&place)
+                && !Visit::of(model).is_comparison_of(&place)
             {
                 actor.act(Action::Want(link.into()));
             }

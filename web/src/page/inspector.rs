@@ -7,21 +7,21 @@ use statelens_tensor::ElementPlaces;
 use yew::prelude::*;
 
 use crate::page::code::CodeSection;
+use crate::page::export::{SaveAs, how_far};
 use crate::page::hooks::use_size;
-use crate::page::looking;
 use crate::page::marks::holdings;
 use crate::page::marks::{Copy, breakable, copy, cut_text, dtype, value_kind, when, wrapped_key};
+use crate::page::matrix;
 use crate::page::model::actor::{Actor, VALUES};
-use crate::page::taking::{SaveAs, how_far};
-use crate::page::understanding;
+use crate::page::model_description;
 use crate::page::weights::{GoTo, StatisticsSection};
 use crate::protocol::ToWorker;
 use crate::protocol::inspected::{FormattedValues, Inspected};
-use crate::protocol::understanding::Understood;
+use crate::protocol::model_description::ModelDescription;
 use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
-use crate::state::instrument::Instrument;
 use crate::state::table::Fold;
+use crate::state::values_panel::ValuesPanel;
 use crate::state::work::OpenWork;
 use crate::state::work::layers::Layer;
 
@@ -31,13 +31,13 @@ pub struct InspectorProps {
     /// The open checkpoint.
     pub work: OpenWork,
     /// The worker's description of the model.
-    pub understood: Option<Rc<Understood>>,
+    pub description: Option<Rc<ModelDescription>>,
     /// Details of the selected row.
     pub inspected: Option<Rc<Inspected>>,
     /// Values of the selected row.
     pub values: Option<Rc<FormattedValues>>,
     /// The state of reading values.
-    pub instrument: Instrument,
+    pub values_panel: ValuesPanel,
 }
 
 /// The inspector.
@@ -95,7 +95,7 @@ fn whole(props: &InspectorProps, actor: &Actor) -> Html {
             }
             <section class="quiet"><p class="dim">{ "Select a key to see its values and location." }</p></section>
             // This part arrives later, so it comes last and moves nothing.
-            if let Some(told) = &props.understood { { understanding::all(actor, told) } }
+            if let Some(description) = &props.description { { model_description::all(actor, description) } }
         </>
     }
 }
@@ -172,16 +172,16 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 </section>
             }
             if let Some(inspected) = inspected {
-                <StatisticsSection row={row.clone()} inspected={inspected.clone()} instrument={props.instrument.clone()} {width} />
+                <StatisticsSection row={row.clone()} inspected={inspected.clone()} values_panel={props.values_panel.clone()} {width} />
             }
             if work.opened.summary {
                 <section class="quiet"><p class="dim">{ "This summary has no values or offsets; the file has them." }</p></section>
             }
             if inspected.is_some_and(|inspected| inspected.has_values) {
-                { value_section(actor, work, row, id, values, &props.instrument, width) }
+                { value_section(actor, work, row, id, values, &props.values_panel, width) }
             }
             if let Some(inspected) = inspected.filter(|inspected| !inspected.code.is_empty()) {
-                <CodeSection code={code_of(inspected, values, props.instrument.slice_of(id))} />
+                <CodeSection code={code_of(inspected, values, props.values_panel.slice_of(id))} />
             }
             if let Some(inspected) = inspected.filter(|inspected| !inspected.attributes.is_empty()) {
                 <section>
@@ -229,8 +229,7 @@ fn target_link(work: &OpenWork, actor: &Actor, target: &str) -> Html {
         return html! { <span class="dim">{ target.to_owned() }</span> };
     };
     let actor = actor.clone();
-    let onclick =
-        Callback::from(move |_: MouseEvent| actor.work(move |work| work.look_at_row(row)));
+    let onclick = Callback::from(move |_: MouseEvent| actor.work(move |work| work.select_row(row)));
     html! { <button class="textlink m keylink" {onclick}>{ breakable(target) }</button> }
 }
 
@@ -251,7 +250,7 @@ fn stepper(actor: &Actor, layer: &Layer) -> Html {
 }
 
 /// Renders the buttons that save the tensor, or the shown slice of it, as a file of its own.
-fn save_as(actor: &Actor, instrument: &Instrument, work: &OpenWork, row: &Row, id: u32) -> Html {
+fn save_as(actor: &Actor, values_panel: &ValuesPanel, work: &OpenWork, row: &Row, id: u32) -> Html {
     const KINDS: [&str; 4] = ["npy", "npz", "safetensors", "torch"];
     let targets = &work.opened.targets;
     if row.kind != LeafKind::Tensor && row.kind != LeafKind::Array || work.opened.summary {
@@ -260,7 +259,7 @@ fn save_as(actor: &Actor, instrument: &Instrument, work: &OpenWork, row: &Row, i
     let found = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));
     let targets: Vec<(String, String)> =
         found.map(|target| (target.id.clone(), target.extension.clone())).collect();
-    let slice = instrument.slice_of(id);
+    let slice = values_panel.slice_of(id);
     html! {
         <>
             if slice.is_empty() {
@@ -268,7 +267,7 @@ fn save_as(actor: &Actor, instrument: &Instrument, work: &OpenWork, row: &Row, i
             } else {
                 <SaveAs key={id} row={id} tensor={row.key.clone()} slice={slice.to_owned()} label="save the slice as" dtype={row.dtype.clone()} />
             }
-            { how_far(actor, &instrument.taking) }
+            { how_far(actor, &values_panel.export) }
         </>
     }
 }
@@ -276,7 +275,7 @@ fn save_as(actor: &Actor, instrument: &Instrument, work: &OpenWork, row: &Row, i
 /// Renders the shown slice, with a button to go back to the whole tensor.
 fn slice_line(actor: &Actor, slice: &str, places: &ElementPlaces) -> Html {
     let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| actor.instrument(|it| it.slice = None));
+    let onclick = Callback::from(move |_: MouseEvent| actor.values_panel(|it| it.slice = None));
     html! {
         <p class="slice-of" id="slice"><span class="lab">{ "slice" }</span>
             <span class="m">{ format!("[{slice}]") }</span><span class="m dim">{ fmt::shape(places.shape()) }</span>
@@ -290,11 +289,11 @@ fn value_section(
     row: &Row,
     id: u32,
     values: Option<&Rc<FormattedValues>>,
-    instrument: &Instrument,
+    values_panel: &ValuesPanel,
     width: f64,
 ) -> Html {
-    let here = instrument.at.filter(|(row, _)| *row == id).map(|(_, number)| number);
-    let slice = instrument.slice_of(id);
+    let here = values_panel.at.filter(|(row, _)| *row == id).map(|(_, number)| number);
+    let slice = values_panel.slice_of(id);
     let places = slice.parse().and_then(|slice| ElementPlaces::new(&slice, &row.shape));
     let values = values.filter(|values| values.slice == slice);
     let (Some(values), Ok(places)) = (values, places) else {
@@ -313,7 +312,12 @@ fn value_section(
     let go = |start: u64| {
         let (actor, slice) = (actor.clone(), slice.to_owned());
         Callback::from(move |_: MouseEvent| {
-            actor.ask(&ToWorker::Values { row: id, slice: slice.clone(), start, count: VALUES });
+            actor.request(&ToWorker::Values {
+                row: id,
+                slice: slice.clone(),
+                start,
+                count: VALUES,
+            });
         })
     };
     let count = places.count();
@@ -324,8 +328,8 @@ fn value_section(
         <section>
             <div class="hd"><h3>{ "Values" }</h3>
                 <span class="lab">{ "copy as " }<button class="textlink" {onclick}>{ "text" }</button></span>
-                { looking::button(actor) }</div>
-            { save_as(actor, instrument, work, row, id) }
+                { matrix::button(actor) }</div>
+            { save_as(actor, values_panel, work, row, id) }
             if row.params > 1 { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
             if !slice.is_empty() { { slice_line(actor, slice, &places) } }
             { grid(row, &places, start, texts, here, width) }

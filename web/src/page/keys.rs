@@ -10,7 +10,7 @@ use crate::page::hooks::use_window_event;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Screen, Sheet};
-use crate::page::{compare, looking, rail, run, share, treemap};
+use crate::page::{compare, matrix, rail, run, share, treemap};
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
@@ -67,7 +67,7 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
         _ if model.sheet.is_some() => return false,
         "o" => actor.choose_files(),
         "O" => actor.choose_folder(),
-        "u" => actor.act(Action::AskAddress(AttrValue::default())),
+        "u" => actor.act(Action::PromptAddress(AttrValue::default())),
         _ if matches!(model.screen, Screen::Compare | Screen::Run) => {
             let inside = target.as_ref().is_some_and(|node| {
                 node.closest("[role=tablist], .insp, .matching").ok().flatten().is_some()
@@ -81,14 +81,14 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
             return rail::step_file(model, actor, key == "]");
         }
         _ if model.screen != Screen::Work => return false,
-        key if looking::press(model, actor, key, event.shift_key()) => {}
-        "g" if model.looking.is_some() => return focus("go-to"),
-        _ if model.looking.is_some() => return false,
+        key if matrix::press(model, actor, key, event.shift_key()) => {}
+        "g" if model.matrix.is_some() => return focus("go-to"),
+        _ if model.matrix.is_some() => return false,
         "t" => return treemap::toggle(model, actor),
         "e" => match model.work.as_ref().and_then(OpenWork::row) {
             Some(_) => actor.expand(true),
             None => {
-                actor.act(Action::Tell("Select a tensor first: E shows it as a heatmap.".into()))
+                actor.act(Action::Notify("Select a tensor first: E shows it as a heatmap.".into()))
             }
         },
         "d" => compare::offer(model, actor),
@@ -108,7 +108,7 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
 
 /// Picks all lines that match the filter.
 fn pick_all(model: &PageModel, actor: &Actor) -> bool {
-    let shown = model.screen == Screen::Work && model.looking.is_none() && model.sheet.is_none();
+    let shown = model.screen == Screen::Work && model.matrix.is_none() && model.sheet.is_none();
     if shown {
         actor.work(|work| work.picked.all(&work.table));
     }

@@ -50,12 +50,12 @@ impl PageModel {
         if let Some(row) = work.row() {
             let shown = &work.rows[row as usize];
             link.key.clone_from(&shown.key);
-            let stood = self.instrument.at.filter(|(of, _)| *of == row);
-            let (slice, index) = match &self.looking {
-                Some(looking) => (drawn(&looking.view), Some(looking.index(looking.at))),
+            let stood = self.values_panel.at.filter(|(of, _)| *of == row);
+            let (slice, index) = match &self.matrix {
+                Some(matrix) => (drawn(&matrix.view), Some(matrix.index(matrix.at))),
                 None => {
                     let index = |(_, number)| statelens_inspect::index(&shown.shape, number);
-                    (self.instrument.slice_of(row).to_owned(), stood.map(index))
+                    (self.values_panel.slice_of(row).to_owned(), stood.map(index))
                 }
             };
             let numbers = |index: Vec<u64>| index.iter().map(u64::to_string).collect::<Vec<_>>();
@@ -71,7 +71,7 @@ impl PageModel {
             link.filter.clone_from(&work.filter);
         }
         let sheet = SHEETS.iter().find(|(_, sheet)| self.sheet == Some(*sheet));
-        link.view = match (&self.looking, sheet) {
+        link.view = match (&self.matrix, sheet) {
             (_, Some((word, _))) => (*word).into(),
             (Some(_), None) => EXPANDED.into(),
             _ => String::new(),
@@ -85,8 +85,8 @@ impl PageModel {
         let found = work.find(&link.key).filter(|_| !link.key.is_empty());
         let name = &work.opened.name;
         if found.is_none() && !link.file.is_empty() && *name != link.file {
-            let told = format!("The link points to {}, but this is {name}.", link.file);
-            self.notice = Some(told.into());
+            let text = format!("The link points to {}, but this is {name}.", link.file);
+            self.notice = Some(text.into());
             return;
         }
         if work.filter != link.filter {
@@ -97,7 +97,7 @@ impl PageModel {
             match found {
                 Some(row) => {
                     if work.row() != Some(row) {
-                        work.look_at_row(row);
+                        work.select_row(row);
                     }
                     self.tab = Tab::Tensor;
                     let shown = &work.rows[row as usize];
@@ -112,40 +112,40 @@ impl PageModel {
                         );
                     }
                     let LinkGoal { view, number } = goal.insert(found.unwrap_or_default());
-                    let slice = view.as_ref().map(|view| text(&view.asked(), &view.shape));
+                    let slice = view.as_ref().map(|view| text(&view.requested(), &view.shape));
                     let slice = slice.filter(|slice| !slice.is_empty());
                     let stood = number.filter(|_| slice.is_none());
-                    self.instrument.at = stood.map(|number| (row, number));
-                    self.instrument.slice = slice.map(|slice| (row, slice));
+                    self.values_panel.at = stood.map(|number| (row, number));
+                    self.values_panel.slice = slice.map(|slice| (row, slice));
                 }
                 None => {
                     let name = &work.opened.name;
-                    let told = format!(
+                    let text = format!(
                         "The link points to a key that {name} does not have: {}",
                         visible(&link.key)
                     );
-                    self.notice = Some(told.into());
+                    self.notice = Some(text.into());
                 }
             }
         } else if !link.fold.is_empty() {
-            work.look_at_fold(&link.fold);
+            work.select_fold(&link.fold);
         }
         if !link.with.is_empty() {
-            let told = format!(
+            let text = format!(
                 "The link compares it with {}. Press Compare and choose that file.",
                 link.with
             );
-            self.notice = Some(told.into());
+            self.notice = Some(text.into());
         }
         let expanded = link.view == EXPANDED;
         let row = self.work.as_ref().and_then(OpenWork::row);
-        let looked_at = self.looking.as_ref().map(|looking| looking.frame.row);
+        let looked_at = self.matrix.as_ref().map(|matrix| matrix.selection.row);
         if looked_at != row.filter(|_| expanded) {
             self.expand(expanded);
         }
-        if let (Some(looking), Some(goal)) = (&mut self.looking, goal) {
-            looking.show(goal.view.unwrap_or_else(|| MatrixView::new(&looking.view.shape)));
-            goal.number.into_iter().for_each(|number| looking.go(number));
+        if let (Some(matrix), Some(goal)) = (&mut self.matrix, goal) {
+            matrix.show(goal.view.unwrap_or_else(|| MatrixView::new(&matrix.view.shape)));
+            goal.number.into_iter().for_each(|number| matrix.go(number));
         }
         match SHEETS.iter().find(|(word, _)| link.view == *word) {
             Some((_, Sheet::Convert)) => self.start_convert(),
@@ -185,10 +185,10 @@ impl LinkGoal {
 /// Formats the shown slice; empty if it is the last two dimensions in full, since the index of the
 /// value determines it then.
 fn drawn(view: &MatrixView) -> String {
-    let asked = view.asked();
-    match view.is_usual() && asked == view.drawn() {
+    let requested = view.requested();
+    match view.is_usual() && requested == view.drawn() {
         true => String::new(),
-        false => text(&asked, &view.shape),
+        false => text(&requested, &view.shape),
     }
 }
 

@@ -3,8 +3,8 @@
 pub mod actor;
 pub mod comparison;
 pub mod folder;
-mod hear;
 mod join;
+mod replies;
 pub mod verification;
 
 use std::rc::Rc;
@@ -22,15 +22,15 @@ use crate::protocol::conversion::Running;
 use crate::protocol::error::ErrorText;
 use crate::protocol::inspected::{FormattedValues, Inspected};
 use crate::protocol::job::JobKind;
+use crate::protocol::model_description::ModelDescription;
 use crate::protocol::opened::{Agreed, Fetched};
 use crate::protocol::share::SharedSummary;
-use crate::protocol::understanding::Understood;
 use crate::protocol::{FromWorker, Posted};
-use crate::state::instrument::Instrument;
 use crate::state::link::PageLink;
-use crate::state::looking::Looking;
+use crate::state::matrix::MatrixState;
 use crate::state::rail::Rail;
 use crate::state::treemap::TreemapView;
+use crate::state::values_panel::ValuesPanel;
 use crate::state::view::MatrixView;
 use crate::state::work::OpenWork;
 use crate::text;
@@ -63,7 +63,7 @@ pub enum Sheet {
     /// Opening from an address.
     Address,
     /// Choosing a second checkpoint to compare with.
-    Beside,
+    ChooseCompared,
     Verify,
     /// A scan would fetch more bytes than one action may.
     Limit,
@@ -96,7 +96,7 @@ pub struct Loading {
 
 /// The reason why the running write would be stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum StopReason {
     /// The user opens something else.
     Open,
     /// The user closes the open checkpoint.
@@ -109,13 +109,13 @@ pub enum Why {
 #[derive(Clone)]
 pub struct Pending {
     /// The reason to show in the question.
-    pub why: Why,
+    pub why: StopReason,
     then: Rc<dyn Fn(&Actor)>,
 }
 
 impl Pending {
     /// Defers `then`, with the reason to show in the question.
-    pub fn new(why: Why, then: impl Fn(&Actor) + 'static) -> Self {
+    pub fn new(why: StopReason, then: impl Fn(&Actor) + 'static) -> Self {
         Self { why, then: Rc::new(then) }
     }
 
@@ -148,7 +148,7 @@ pub struct PageModel {
     /// The address of the remote checkpoint that is open or being opened. `files` is empty then.
     pub address: Option<AttrValue>,
     /// The address that the address dialog starts with.
-    pub asking: AttrValue,
+    pub address_prompt: AttrValue,
     /// The limits that the user agreed to for the remote checkpoint.
     pub agreed: Agreed,
     /// Factor on the usual limits for opening the files.
@@ -156,7 +156,7 @@ pub struct PageModel {
     /// Bytes and requests fetched from the remote checkpoint so far.
     pub fetched: Option<Fetched>,
     /// The file, by its index in `files`, that the user chose to open.
-    pub asked: Option<u32>,
+    pub requested: Option<u32>,
     /// Progress of opening.
     pub loading: Loading,
     /// The open checkpoint.
@@ -179,7 +179,7 @@ pub struct PageModel {
     /// Values of the selected row.
     pub values: Option<Rc<FormattedValues>>,
     /// The worker's description of the model.
-    pub understood: Option<Rc<Understood>>,
+    pub description: Option<Rc<ModelDescription>>,
     /// The treemap that is shown instead of the table, if any.
     pub treemap: Option<TreemapView>,
     /// The summary to share.
@@ -187,9 +187,9 @@ pub struct PageModel {
     /// The state of the verification.
     pub verification: Verification,
     /// The state of reading tensor values.
-    pub instrument: Instrument,
+    pub values_panel: ValuesPanel,
     /// The matrix shown as a heatmap, if any.
-    pub looking: Option<Looking>,
+    pub matrix: Option<MatrixState>,
     /// The state of the convert sheet.
     pub convert: Option<Convert>,
     /// The checkpoints of the last drop, if there are several.
@@ -199,7 +199,7 @@ pub struct PageModel {
     /// The run folder that was dropped. It is kept while one of its checkpoints is open.
     pub run: Option<Rc<RunView>>,
     /// True while releasing the dragged items would compare them rather than open them.
-    pub over_beside: bool,
+    pub over_compare: bool,
     /// The link to follow once the checkpoint that it leads to is open.
     pub wanted: Option<Rc<PageLink>>,
     /// True while a checkpoint is being opened again after the worker crashed.
@@ -219,7 +219,7 @@ pub enum Action {
     /// Sets the factor on the usual limits for the files opened next.
     Times(u64),
     /// Shows the address dialog with an address.
-    AskAddress(AttrValue),
+    PromptAddress(AttrValue),
     /// Starts opening a remote checkpoint.
     OpenAddress(AttrValue, Agreed),
     /// Sets how many bytes one action may fetch.
@@ -231,16 +231,16 @@ pub enum Action {
     /// Closes everything and goes to the start screen.
     Home,
     /// Applies a reply of the worker, with the finished file if the reply brings one.
-    Heard(Box<Posted<FromWorker>>, Option<File>),
+    Reply(Box<Posted<FromWorker>>, Option<File>),
     /// Reports that jobs are stopped. The flag is true if another file was opened, false if the
     /// open one was closed.
     Interrupt(Vec<JobKind>, bool),
     /// Dismisses the notice.
     Noticed,
     /// Shows a notice until it is dismissed.
-    Tell(AttrValue),
+    Notify(AttrValue),
     /// Asks for confirmation before the running write is stopped; `None` withdraws the question.
-    Ask(Option<Pending>),
+    Confirm(Option<Pending>),
     /// Shows an error that did not come from the worker.
     Fail(ErrorText),
     /// Shows or hides a sheet.
@@ -254,11 +254,11 @@ pub enum Action {
     /// Changes the options or the stage of the verification.
     Verify(Box<dyn FnOnce(&mut Verification)>),
     /// Changes the state of reading values.
-    Instrument(Box<dyn FnOnce(&mut Instrument)>),
+    ValuesPanel(Box<dyn FnOnce(&mut ValuesPanel)>),
     /// Shows the selected row as a heatmap, or closes the heatmap.
     Expand(bool),
     /// Changes the state of the heatmap.
-    Look(Box<dyn FnOnce(&mut Looking)>),
+    Matrix(Box<dyn FnOnce(&mut MatrixState)>),
     /// Selects a row and one of its values, by the value's index in C order.
     GoTo(u32, u64),
     /// Shows the treemap instead of the table; `None` shows the table.
@@ -277,9 +277,9 @@ pub enum Action {
     /// Ticks or unticks a checkpoint of the drop for comparing.
     Tick(u32),
     /// Starts opening a second checkpoint to compare with.
-    Beside(Vec<Dropped>, Option<u32>),
+    BeginComparison(Vec<Dropped>, Option<u32>),
     /// Sets whether releasing the dragged items would compare them (true) or open them (false).
-    OverBeside(bool),
+    OverCompare(bool),
     /// Changes the comparison.
     Compare(Box<dyn FnOnce(&mut Compare)>),
     /// Shows a run folder.
@@ -299,11 +299,11 @@ impl Default for PageModel {
             over: None,
             files: Rc::new(Vec::new()),
             address: None,
-            asking: AttrValue::default(),
+            address_prompt: AttrValue::default(),
             agreed: Agreed::default(),
             times: 1,
             fetched: None,
-            asked: None,
+            requested: None,
             loading: Loading::default(),
             work: None,
             session: 0,
@@ -315,17 +315,17 @@ impl Default for PageModel {
             tree_shown: false,
             inspected: None,
             values: None,
-            understood: None,
+            description: None,
             treemap: None,
             shared: None,
             verification: Verification::default(),
-            instrument: Instrument::default(),
-            looking: None,
+            values_panel: ValuesPanel::default(),
+            matrix: None,
             convert: None,
             rail: None,
             compare: None,
             run: None,
-            over_beside: false,
+            over_compare: false,
             wanted: None,
             crashed: false,
             stopped_at: 0.0,
@@ -352,14 +352,14 @@ impl Reducible for PageModel {
                 }
                 next.files = Rc::new(files);
                 (next.address, next.fetched) = (None, None);
-                next.asked = main;
+                next.requested = main;
                 (next.compare, next.crashed) = (None, false);
                 next.wanted = next.wanted.filter(|link| !link.file.is_empty());
                 next.begin();
             }
             Action::Times(times) => next.times = times,
-            Action::AskAddress(address) => {
-                next.asking = address;
+            Action::PromptAddress(address) => {
+                next.address_prompt = address;
                 next.sheet = Some(Sheet::Address);
             }
             Action::OpenAddress(address, agreed) => {
@@ -367,7 +367,7 @@ impl Reducible for PageModel {
                 next.files = Rc::default();
                 (next.fetched, next.rail) = (None, None);
                 (next.address, next.agreed) = (Some(address), agreed);
-                (next.asked, next.crashed) = (None, false);
+                (next.requested, next.crashed) = (None, false);
                 (next.compare, next.run) = (None, None);
                 next.wanted = next.wanted.filter(|link| link.file.is_empty());
                 next.begin();
@@ -375,8 +375,8 @@ impl Reducible for PageModel {
             Action::Allow(cap) => next.agreed.cap = cap,
             Action::Interrupt(jobs, opened) => next.interrupt(&jobs, opened),
             Action::Noticed => next.notice = None,
-            Action::Tell(text) => next.notice = Some(text),
-            Action::Ask(pending) => {
+            Action::Notify(text) => next.notice = Some(text),
+            Action::Confirm(pending) => {
                 next.over = None;
                 next.pending = pending;
             }
@@ -386,7 +386,7 @@ impl Reducible for PageModel {
                     Rc::make_mut(rail).tick(main);
                 }
             }
-            Action::Beside(files, main) => next.beside(files, main),
+            Action::BeginComparison(files, main) => next.begin_comparison(files, main),
             Action::OpenRun(view) => next.open_run(*view),
             Action::RunFolder(change) => {
                 if let Some(view) = &mut next.run {
@@ -399,12 +399,12 @@ impl Reducible for PageModel {
                     next.follow(&link);
                 }
                 Some(_) => {
-                    let told = format!("The link points to {}. Open that file.", link.file);
-                    (next.notice, next.wanted) = (Some(told.into()), Some(link));
+                    let text = format!("The link points to {}. Open that file.", link.file);
+                    (next.notice, next.wanted) = (Some(text.into()), Some(link));
                 }
                 None => next.wanted = Some(link),
             },
-            Action::OverBeside(beside) => next.over_beside = beside,
+            Action::OverCompare(over) => next.over_compare = over,
             Action::Compare(change) => {
                 if let Some(compare) = &mut next.compare {
                     change(Rc::make_mut(compare));
@@ -434,7 +434,7 @@ impl Reducible for PageModel {
                 next.wanted = None;
                 next.forget();
             }
-            Action::Heard(posted, file) => next.hear(posted.session, posted.message, file),
+            Action::Reply(posted, file) => next.handle_reply(posted.session, posted.message, file),
             Action::Fail(error) => {
                 next.error = Some(Rc::new(error));
                 next.screen = Screen::Error;
@@ -448,19 +448,19 @@ impl Reducible for PageModel {
                 }
             }
             Action::Verify(change) => change(&mut next.verification),
-            Action::Instrument(change) => change(&mut next.instrument),
+            Action::ValuesPanel(change) => change(&mut next.values_panel),
             Action::Expand(on) => next.expand(on),
-            Action::Look(change) => {
-                if let Some(looking) = &mut next.looking {
-                    change(looking);
+            Action::Matrix(change) => {
+                if let Some(matrix) = &mut next.matrix {
+                    change(matrix);
                 }
             }
             Action::GoTo(row, number) => {
                 if let Some(work) = &mut next.work {
-                    work.look_at_row(row);
+                    work.select_row(row);
                 }
-                (next.instrument.at, next.instrument.slice) = (Some((row, number)), None);
-                next.looking = None;
+                (next.values_panel.at, next.values_panel.slice) = (Some((row, number)), None);
+                next.matrix = None;
                 (next.sheet, next.tab) = (None, Tab::Tensor);
             }
             Action::Treemap(view) => next.treemap = view,
@@ -509,10 +509,10 @@ impl PageModel {
     /// Resets everything derived from the open checkpoint: results, running jobs and open views.
     pub(super) fn forget(&mut self) {
         self.shared = None;
-        (self.understood, self.treemap) = (None, None);
+        (self.description, self.treemap) = (None, None);
         self.verification = Verification::default();
-        self.instrument = Instrument::default();
-        self.looking = None;
+        self.values_panel = ValuesPanel::default();
+        self.matrix = None;
         self.convert = None;
         self.pending = None;
     }
@@ -523,19 +523,19 @@ impl PageModel {
         let row = chosen.and_then(|work| Some((work, work.row()?)));
         let next = row.and_then(|(work, id)| {
             let row = work.rows.get(id as usize).filter(|row| row.kind.has_shape())?;
-            match &self.looking {
+            match &self.matrix {
                 Some(before) => before.then(id, &row.shape),
                 None => {
-                    let at = self.instrument.at.filter(|(of, _)| *of == id);
-                    let slice = self.instrument.slice_of(id).parse().ok();
+                    let at = self.values_panel.at.filter(|(of, _)| *of == id);
+                    let slice = self.values_panel.slice_of(id).parse().ok();
                     let view = slice.and_then(|slice| MatrixView::of(&row.shape, &slice).ok());
-                    let view = view.filter(|_| !self.instrument.slice_of(id).is_empty());
+                    let view = view.filter(|_| !self.values_panel.slice_of(id).is_empty());
                     let view = view.unwrap_or_else(|| MatrixView::new(&row.shape));
-                    Looking::new(id, view, at.map(|(_, number)| number))
+                    MatrixState::new(id, view, at.map(|(_, number)| number))
                 }
             }
         });
-        self.looking = next;
+        self.matrix = next;
     }
 
     /// Sets a notice that lists the jobs being stopped and why.

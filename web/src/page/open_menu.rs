@@ -12,11 +12,11 @@ use crate::page::model::actor::Actor;
 const CHOICES: [(&str, &str, fn(&Actor)); 3] = [
     ("Files\u{2026}", "O", Actor::choose_files),
     ("Folder\u{2026}", "\u{21e7}O", Actor::choose_folder),
-    ("URL\u{2026}", "U", ask_address),
+    ("URL\u{2026}", "U", prompt_address),
 ];
 
-fn ask_address(actor: &Actor) {
-    actor.act(Action::AskAddress(AttrValue::default()));
+fn prompt_address(actor: &Actor) {
+    actor.act(Action::PromptAddress(AttrValue::default()));
 }
 
 /// The menu. It closes when an item is chosen, when it loses the focus, and on Escape.

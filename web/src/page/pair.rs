@@ -17,7 +17,7 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {
     let handles: js_sys::Array =
         files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
     let names = files.iter().map(|dropped| dropped.name.clone()).collect();
-    actor.act(Action::Beside(files, main));
+    actor.act(Action::BeginComparison(files, main));
     let request = CompareRequest::Open { files: names, main };
     actor.bridge.post_with(&ToWorker::Compare(request), &handles, &JsValue::UNDEFINED);
 }

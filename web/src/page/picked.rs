@@ -18,10 +18,10 @@ pub(super) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) ->
     }
     let sums = work.picked.sums(&work.rows);
     let keys = fmt::plural(count as u64, "key");
-    let mut told = keys.clone();
+    let mut text = keys.clone();
     if sums.tensors > 0 {
         let params = fmt::count(sums.params);
-        told += &format!(" \u{b7} {params} params \u{b7} {}", fmt::bytes(sums.bytes));
+        text += &format!(" \u{b7} {params} params \u{b7} {}", fmt::bytes(sums.bytes));
     }
     let convert = |to: Option<&'static str>| {
         let actor = actor.clone();
@@ -33,13 +33,13 @@ pub(super) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) ->
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.work(|work| work.picked.clear()))
     };
-    let beside = oncompare.reform(|_: MouseEvent| ());
+    let on_compare = oncompare.reform(|_: MouseEvent| ());
     let targets = &work.opened.targets;
     let kinds = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));
     let tensors = sums.tensors > 0 && !work.opened.summary;
     html! {
         <div class="pane-h picked" id="picked" role="group" aria-label="Picked keys">
-            <b role="status">{ told }</b>
+            <b role="status">{ text }</b>
             if !work.opened.summary && !targets.is_empty() {
                 <button class="btn small" id="convert-picked" onclick={convert(None)}>{ format!("Convert {keys}\u{2026}") }</button>
             }
@@ -51,7 +51,7 @@ pub(super) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) ->
                     }) }</span>
             }
             if !work.opened.summary {
-                <button class="btn small" id="compare-picked" onclick={beside}>{ "Compare these with\u{2026}" }</button>
+                <button class="btn small" id="compare-picked" onclick={on_compare}>{ "Compare these with\u{2026}" }</button>
             }
             <span class="grow"></span>
             <button class="textlink" id="clear-picked" onclick={clear}>{ "Clear" }</button>

@@ -132,26 +132,26 @@ fn line(
 /// Lets the worker open the other checkpoints of a drop to check whether they are damaged.
 #[hook]
 pub fn use_rail(model: &PageModel, actor: &Actor) {
-    let asker = actor.clone();
+    let actor = actor.clone();
     let open = model.work.as_ref().map(|work| Same(work.rows.clone()));
     let (files, rail) = (model.files.clone(), model.rail.clone());
     use_effect_with((open, model.screen), move |(open, _)| {
         let Some(rail) = rail.filter(|_| open.is_some()) else { return };
-        let asked: Vec<u32> = rail.unchecked().into_iter().take(CHECKED).collect();
-        if asked.is_empty() {
+        let requested: Vec<u32> = rail.unchecked().into_iter().take(CHECKED).collect();
+        if requested.is_empty() {
             return;
         }
         let handles: js_sys::Array = files.iter().map(|file| file.file.clone()).collect();
         let names = files.iter().map(|file| file.name.clone()).collect();
-        let check = ToWorker::CheckFiles { files: names, asked };
-        asker.ask_with(&check, &handles, &wasm_bindgen::JsValue::UNDEFINED);
+        let check = ToWorker::CheckFiles { files: names, requested };
+        actor.request_with(&check, &handles, &wasm_bindgen::JsValue::UNDEFINED);
     });
 }
 
 /// Opens the next or previous checkpoint of the drop. Returns whether there is one.
 pub fn step_file(model: &PageModel, actor: &Actor, forward: bool) -> bool {
-    let at = model.asked.unwrap_or(0);
-    let next = model.rail.as_ref().and_then(|rail| rail.beside(at, forward));
+    let at = model.requested.unwrap_or(0);
+    let next = model.rail.as_ref().and_then(|rail| rail.neighbour(at, forward));
     match next {
         Some(next) => {
             actor.open(model.files.as_ref().clone(), Some(next));

@@ -25,11 +25,11 @@ impl PageModel {
             false => "",
         };
         let name = &work.opened.name;
-        let told = format!(
+        let text = format!(
             "The reader stopped: a defect in Statelens, or too little memory. It was restarted, and {name} is open again at the same place.{wrote}"
         );
         self.wanted = Some(Rc::new(self.link()));
-        self.revived = Some(told.into());
+        self.revived = Some(text.into());
         self.crashed = true;
         true
     }
@@ -44,7 +44,7 @@ pub fn use_recovery(model: &UseReducerHandle<PageModel>, actor: &Actor) {
             match &model.address {
                 Some(address) => actor.open_address_now(address, model.agreed),
                 None => {
-                    actor.open_within(model.files.as_ref().clone(), model.asked, model.times);
+                    actor.open_within(model.files.as_ref().clone(), model.requested, model.times);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use yew::prelude::*;
 
-use crate::page::window::{Lines, reveal, use_sight};
+use crate::page::viewport::{Lines, reveal, use_viewport};
 
 /// Properties of the list.
 #[derive(Properties, PartialEq)]
@@ -27,7 +27,7 @@ pub struct RowsProps {
 pub fn Rows(props: &RowsProps) -> Html {
     let node = use_node_ref();
     let lines = Lines::Even { count: props.count, each: props.height };
-    let sight = use_sight(&node, &lines);
+    let viewport = use_viewport(&node, &lines);
     let total = lines.total();
     {
         let (node, at) = (node.clone(), props.at);
@@ -38,9 +38,9 @@ pub fn Rows(props: &RowsProps) -> Html {
         });
     }
     html! {
-        <div class="scroller" role="rowgroup" tabindex="0" ref={node} onscroll={sight.onscroll}>
+        <div class="scroller" role="rowgroup" tabindex="0" ref={node} onscroll={viewport.onscroll}>
             <div class="flat" role="presentation" style={format!("height:{total}px")}>
-                { for (sight.first..sight.end).map(|at| props.row.emit(at)) }
+                { for (viewport.first..viewport.end).map(|at| props.row.emit(at)) }
             </div>
             if props.count == 0 { { props.children.clone() } }
         </div>

@@ -14,7 +14,7 @@ use crate::page::model::actor::Actor;
 use crate::page::tape::TapeView;
 use crate::page::tape::output_parts;
 use crate::protocol::ToWorker;
-use crate::protocol::conversion::{Done, FALSIFIED, How, Planned, Running};
+use crate::protocol::conversion::{Done, FALSIFIED, Planned, Running, WriteMethod};
 use crate::protocol::error::ErrorText;
 use crate::protocol::finding::Severity;
 use crate::state::{fmt, tape};
@@ -77,7 +77,7 @@ pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u6
     let percent = fmt::percent(now.done, now.total.max(1));
     let cancel = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Cancel))
+        Callback::from(move |_: MouseEvent| actor.request(&ToWorker::Cancel))
     };
     let browse = {
         let actor = actor.clone();
@@ -136,13 +136,13 @@ fn chart(past: &[(u64, f64)]) -> Html {
             format!("{:.1},{:.1} ", 52.0 + at / end * 900.0, 82.0 - rate / top * 77.0)
         })
         .collect();
-    let told = format!(
+    let label = format!(
         "Rate over {}: {:.0} MB/s now, peak {most:.0}",
         fmt::seconds(end),
         points.last().map_or(0.0, |point| point.1)
     );
     html! {
-        <svg class="ratechart only-l" viewBox="0 0 1022 98" role="img" aria-label={told}>
+        <svg class="ratechart only-l" viewBox="0 0 1022 98" role="img" aria-label={label}>
             <path d="M52 82H952M52 43.5H952M52 5H952" stroke="var(--line)" />
             <text x="46" y="86" text-anchor="end">{ "0" }</text>
             <text x="46" y="47" text-anchor="end">{ format!("{}", top / 2.0) }</text>
@@ -172,12 +172,16 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
         Callback::from(move |_: MouseEvent| actor.open(vec![Dropped::new(file.clone())], None))
     });
     let how = match done.how {
-        How::Composed => "Saved by the browser from your file; see its download list for progress.",
-        How::Private => "Written by the page, then saved by the browser with your downloads.",
-        How::Held => {
+        WriteMethod::Composed => {
+            "Saved by the browser from your file; see its download list for progress."
+        }
+        WriteMethod::Private => {
+            "Written by the page, then saved by the browser with your downloads."
+        }
+        WriteMethod::InMemory => {
             "Kept in memory, then saved by the browser with your downloads: here the page has no private storage."
         }
-        How::Saved => "Written to the file that you chose.",
+        WriteMethod::Saved => "Written to the file that you chose.",
     };
     html! {
         <>
@@ -185,7 +189,7 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
                 <div class="runhead">
                     { figure("written", format!("{} bytes", fmt::exact(done.bytes))) }
                     { figure("in", fmt::seconds(done.millis)) }
-                    if done.how != How::Composed { { figure("rate", fmt::rate(done.bytes, done.millis)) } }
+                    if done.how != WriteMethod::Composed { { figure("rate", fmt::rate(done.bytes, done.millis)) } }
                 </div>
                 if let Some(plan) = plan_of(convert) { <TapeView parts={output_parts(plan)} /> }
                 <p class="verdict"><span class="w-good">{ good() }{ format!(" {} complete. ", match done.names.as_slice() {

@@ -7,19 +7,19 @@ use statelens_inspect::visible;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
-use crate::page::everything::ReadEverything;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{Copy, cap, classes, copy, key, one_of, when};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::{Verification, VerificationStage};
+use crate::page::read_all::ReadAll;
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
 use crate::page::verify::{self, far_more};
 use crate::protocol::ToWorker;
 use crate::protocol::share::{LinkKeys, ShareOptions, SharedSummary};
 use crate::state::fmt;
-use crate::state::share::{KINDS, fits, is_reachable, to_be_told};
+use crate::state::share::{KINDS, fits, is_reachable, without_secrets};
 use crate::state::work::OpenWork;
 
 /// Maximum number of characters of a link, as defined by the core.
@@ -58,7 +58,7 @@ fn base() -> String {
 
 /// Returns the link in the form to be shared.
 fn address(link: &str) -> String {
-    format!("{}{link}", to_be_told(&base()))
+    format!("{}{link}", without_secrets(&base()))
 }
 
 /// Copies the shown link. Returns whether there is one.
@@ -97,10 +97,10 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
         props.shared.as_ref().map_or_else(ShareOptions::default, |shared| shared.options)
     });
     {
-        let asker = actor.clone();
+        let actor = actor.clone();
         let read = matches!(props.verification.stage, VerificationStage::Done(_));
         use_effect_with((*options, props.scanned, read), move |(options, ..)| {
-            asker.ask(&ToWorker::Share { options: *options })
+            actor.request(&ToWorker::Share { options: *options })
         });
     }
     let copied = use_state(|| false);
@@ -157,7 +157,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                     <div class="fs"><span class="lab">{ "Or a file" }</span><div>
                         <div class="files">{ for KINDS.iter().zip(shared.sizes).map(|((kind, name), size)| {
                             let (actor, kind) = (actor.clone(), *kind);
-                            let onclick = Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Summarize { kind }));
+                            let onclick = Callback::from(move |_: MouseEvent| actor.request(&ToWorker::Summarize { kind }));
                             html! { <button class="btn" {onclick}>{ *name }<span class="m dim">{ format!(" {}", fmt::bytes(size)) }</span></button> }
                         }) }</div>
                         <p class="dim">{ "The HTML is one page that opens offline. Files hold all keys, values and findings, as " }
@@ -216,14 +216,16 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
             let sure = {
                 let actor = actor.clone();
                 Callback::from(move |_: Event| {
-                    actor.verify(|verification| verification.sure = !verification.sure);
+                    actor.verify(|verification| {
+                        verification.unpack_confirmed = !verification.unpack_confirmed
+                    });
                 })
             };
             html! {
                 <>
                     if let VerificationStage::Failed(error) = stage { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
-                    if let Some(unfolds) = work.opened.unfolds { { far_more(unfolds, props.verification.sure, sure) } }
-                    <ReadEverything id="read-all" class="btn" work={work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
+                    if let Some(unfolds) = work.opened.unfolds { { far_more(unfolds, props.verification.unpack_confirmed, sure) } }
+                    <ReadAll id="read-all" class="btn" work={work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
                     if shared.is_some_and(|shared| shared.measured) { <p>{ "The statistics from the scan are included already." }</p> }
                     <p class="dim">{ "Adds minimum, maximum, mean and deviation of each tensor to the files, optionally to the link, and a fingerprint of the content." }
                         if let Some(host) = &props.host { <b>{ format!(" Fetches about {} from {host}.", fmt::bytes(work.sums.bytes)) }</b> }</p>

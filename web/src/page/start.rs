@@ -2,12 +2,12 @@
 
 use yew::prelude::*;
 
-use crate::page::art::{art, heading};
+use crate::page::illustration::{heading, illustration};
 use crate::page::links;
 use crate::page::marks::{cap, classes, good, logo, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
-use crate::page::offers::offers;
+use crate::page::start_list::start_list;
 use crate::state::link::PageLink;
 
 const WRITES: [(&str, &str); 5] = [
@@ -40,7 +40,7 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLin
     html! {
         <main class={classes(&["start", when(over, "over")])} id="start" aria-label="Statelens: drop a checkpoint">
             <div class="reg" aria-hidden="true"><i></i><i></i><i></i><i></i></div>
-            <div class="only-l picture">{ art(dragged) }</div>
+            <div class="only-l picture">{ illustration(dragged) }</div>
             <header>
                 { logo() }
                 <span class="grow"></span>
@@ -64,9 +64,9 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLin
                     <div class="go">
                         <button class="btn pri lg" onclick={on(Actor::choose_files)}>{ "Open files " }{ cap("O") }</button>
                         <button class="btn lg" onclick={on(Actor::choose_folder)}>{ "Open folder " }{ cap("\u{21e7}O") }</button>
-                        <button class="btn lg quiet" id="open-address" onclick={on(|actor| actor.act(Action::AskAddress(AttrValue::default())))}>{ "Open URL " }{ cap("U") }</button>
+                        <button class="btn lg quiet" id="open-address" onclick={on(|actor| actor.act(Action::PromptAddress(AttrValue::default())))}>{ "Open URL " }{ cap("U") }</button>
                     </div>
-                    { offers() }
+                    { start_list() }
                     <p class="priv">{ good() }<span>{ "Your files never leave this computer. The page works offline." }</span></p>
                 </div>
             </div>

@@ -11,13 +11,13 @@ use crate::page::marks::{classes, dtype, key, value_kind, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Tab};
 use crate::page::touch::{Resting, is_tap};
+use crate::page::viewport::{Lines, reveal, use_viewport};
 use crate::page::weights::cells as weights;
-use crate::page::window::{Lines, reveal, use_sight};
 use crate::rows::{LeafKind, Row};
 use crate::state::filter::Filter;
 use crate::state::fmt;
 use crate::state::table::{Column, Fold, FoldPattern, Table, TableLine, common_kind};
-use crate::state::work::{OpenWork, Spot};
+use crate::state::work::{OpenWork, Selection};
 use crate::text::sentence;
 
 /// Properties of the table.
@@ -44,7 +44,7 @@ pub fn TablePane(props: &TableProps) -> Html {
     let work = &props.work;
     let table = work.table.clone();
     let lines = use_memo((Same(table), small), |(table, small)| lines(&table.0, *small));
-    let sight = use_sight(&node, &lines);
+    let viewport = use_viewport(&node, &lines);
     let cursor = work.cursor();
     {
         let (node, lines) = (node.clone(), lines.clone());
@@ -67,20 +67,20 @@ pub fn TablePane(props: &TableProps) -> Html {
         });
     }
 
-    let state = sticky_state(work, lines.at(sight.top));
+    let state = sticky_state(work, lines.at(viewport.top));
     let resting = (*use_memo((), |()| Resting::default())).clone();
     let [onpointerdown, onpointermove, ended] = resting.listeners(&actor);
     html! {
         <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={weights::widths(work)}
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             { head(&actor, work) }
-            <div class="scroller" role="rowgroup" ref={node} onscroll={sight.onscroll} oncontextmenu={resting.menu()}
+            <div class="scroller" role="rowgroup" ref={node} onscroll={viewport.onscroll} oncontextmenu={resting.menu()}
                 {onpointerdown} {onpointermove} onpointerup={ended.clone()} onpointercancel={ended}>
-                if let Some(at) = state.filter(|_| sight.top > 0.0) {
+                if let Some(at) = state.filter(|_| viewport.top > 0.0) {
                     <div class="flat stuck" aria-hidden="true">{ state_row(work, at, None) }</div>
                 }
                 <div class="flat" role="presentation" style={format!("height:{}px", lines.total())}>
-                    { for (sight.first..sight.end).map(|at| {
+                    { for (viewport.first..viewport.end).map(|at| {
                         line((&actor, &resting), work, at, cursor == Some(at), lines.top(at))
                     }) }
                 </div>
@@ -177,8 +177,8 @@ fn line(
             }
             match odd {
                 // Selects the leaf that the mark is about, and not the first layer of the fold.
-                Some(row) => actor.work(move |work| work.look_at_row(row)),
-                None => actor.work(move |work| work.look_at_line(at)),
+                Some(row) => actor.work(move |work| work.select_row(row)),
+                None => actor.work(move |work| work.select_line(at)),
             }
             if !matches!(item, TableLine::Fold(_)) {
                 actor.act(Action::Tab(Tab::Tensor));
@@ -282,7 +282,7 @@ fn link(work: &OpenWork, target: &str, actor: &Actor) -> Html {
     let actor = actor.clone();
     let onclick = Callback::from(move |event: MouseEvent| {
         event.stop_propagation();
-        actor.work(move |work| work.look_at_row(row));
+        actor.work(move |work| work.select_row(row));
     });
     html! { <span class="linkto"><span class="dim">{ "= " }</span><button class="textlink" tabindex="-1" title={visible(target)} {onclick}>{ text }</button></span> }
 }
@@ -294,7 +294,7 @@ fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
             event.stop_propagation();
             let name = name.clone();
             actor.work(move |work| {
-                work.spot = Some(Spot::Fold(name.clone()));
+                work.selection = Some(Selection::Fold(name.clone()));
                 work.toggle_fold(&name);
             });
         })
@@ -337,7 +337,7 @@ fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
             </div>
             <div class="c cp num" role="gridcell">{ if fold.sums.tensors > 0 { fmt::count(fold.sums.params) } else { String::new() } }</div>
             { bytes_cell((fold.sums.tensors > 0).then_some(fold.sums.bytes), work.table.largest) }
-            if scanned { { weights::folded(work, fold, alone, &onlook(actor)) } }
+            if scanned { { weights::folded(work, fold, alone, &onselect(actor)) } }
             <div class="c cv m" role="gridcell">
                 if scanned { { small_values(work, fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()), alone.is_none()) } }
                 <span class="v">{ values }</span></div>
@@ -373,7 +373,7 @@ fn kid_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Actor)
             </div>
             <div class="c cp num" role="gridcell">{ if row.kind.has_shape() { fmt::count(pattern.sums.params) } else { String::new() } }</div>
             { bytes_cell(row.kind.has_shape().then_some(pattern.sums.bytes), work.table.largest) }
-            if scanned { { weights::folded(work, fold, Some(pattern), &onlook(actor)) } }
+            if scanned { { weights::folded(work, fold, Some(pattern), &onselect(actor)) } }
             <div class="c cv m" role="gridcell">
                 if scanned { { small_values(work, pattern.rows.iter().copied(), false) } }
                 <span class="v">{ values_text(&work.rows, &pattern.rows) }</span></div>
@@ -382,9 +382,9 @@ fn kid_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Actor)
 }
 
 /// Returns a callback that selects a row.
-fn onlook(actor: &Actor) -> Callback<u32> {
+fn onselect(actor: &Actor) -> Callback<u32> {
     let actor = actor.clone();
-    Callback::from(move |row: u32| actor.work(move |work| work.look_at_row(row)))
+    Callback::from(move |row: u32| actor.work(move |work| work.select_row(row)))
 }
 
 /// Renders the statistics of values in one line, for small screens.

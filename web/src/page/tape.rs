@@ -86,12 +86,12 @@ pub fn TapeView(props: &TapeProps) -> Html {
     let lensed = props.lens.unwrap_or_default();
     html! {
         <div class={classes(&["tapeview", when(pick.is_some(), "picks")])} ref={node} {onkeydown}
-            role={slides.then_some("slider")} tabindex={slides.then_some("0")} aria-label={slides.then(|| told(&props.parts))}
+            role={slides.then_some("slider")} tabindex={slides.then_some("0")} aria-label={slides.then(|| describe(&props.parts))}
             aria-valuemin={slides.then_some("0")} aria-valuemax={slides.then(|| total.to_string())} aria-valuenow={slides.then(|| lensed.to_string())}
             aria-valuetext={slides.then(|| props.at.clone().unwrap_or_else(|| "nothing selected".into()))}>
             if width > 0.0 && total > 0 {
                 <svg width={width.to_string()} height={height.to_string()} viewBox={format!("0 0 {width} {height}")}
-                    role={(!slides).then_some("img")} aria-hidden={slides.then_some("true")} aria-label={(!slides).then(|| told(&props.parts))} onclick={pick}>
+                    role={(!slides).then_some("img")} aria-hidden={slides.then_some("true")} aria-label={(!slides).then(|| describe(&props.parts))} onclick={pick}>
                     { stretches(&tape, top, props.done) }
                     { axis(&tape, top) }
                     { labels(&tape, small, width) }
@@ -103,7 +103,7 @@ pub fn TapeView(props: &TapeProps) -> Html {
 }
 
 /// Describes the tape in words, for screen readers.
-fn told(parts: &[StateShare]) -> String {
+fn describe(parts: &[StateShare]) -> String {
     let parts: Vec<String> = parts
         .iter()
         .take(12)

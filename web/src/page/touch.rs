@@ -13,7 +13,7 @@ use crate::page::model::actor::Actor;
 
 /// Milliseconds of a long press, and pixels that the finger may move meanwhile.
 const REST: u32 = 450;
-const STILL: f64 = 10.0;
+const DRAG_THRESHOLD: f64 = 10.0;
 
 /// State of a touch on the table.
 #[derive(Clone, Default)]
@@ -58,7 +58,7 @@ impl Resting {
         let state = self.0.clone();
         let moved = Callback::from(move |event: PointerEvent| {
             let ((left, top), (x, y)) = (state.from.get(), place(&event));
-            if (x - left).hypot(y - top) > STILL {
+            if (x - left).hypot(y - top) > DRAG_THRESHOLD {
                 state.timer.replace(None);
             }
         });

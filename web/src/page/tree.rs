@@ -8,9 +8,9 @@ use yew::prelude::*;
 use crate::page::hooks::use_small;
 use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
-use crate::page::understanding;
-use crate::page::window::{Lines, reveal, shows, use_sight};
-use crate::protocol::understanding::Understood;
+use crate::page::model_description;
+use crate::page::viewport::{Lines, reveal, shows, use_viewport};
+use crate::protocol::model_description::ModelDescription;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
@@ -20,7 +20,7 @@ pub struct TreeProps {
     /// The open checkpoint.
     pub work: OpenWork,
     /// The worker's description of the model.
-    pub understood: Option<Rc<Understood>>,
+    pub description: Option<Rc<ModelDescription>>,
     /// Content above the tree.
     #[prop_or_default]
     pub children: Html,
@@ -35,14 +35,14 @@ pub fn TreePane(props: &TreeProps) -> Html {
     let at = work.branch();
     let each = if use_small() { 44.0 } else { 24.0 };
     let lines = Lines::Even { count: work.tree.lines.len(), each };
-    let sight = use_sight(&node, &lines);
+    let viewport = use_viewport(&node, &lines);
     let total = lines.total();
     let last = use_mut_ref(|| (None, 0.0));
     {
         // Keeps the selected line visible, also when content below the tree appears later and
         // shrinks it. A line that the user scrolled out of view is left there.
         let (node, last) = (node.clone(), last.clone());
-        use_effect_with((at, sight.height), move |&(at, height)| {
+        use_effect_with((at, viewport.height), move |&(at, height)| {
             let (before, was) = last.replace((at, height));
             if let (Some(at), Some(element)) = (at, node.cast::<web_sys::Element>()) {
                 let away = before == Some(at) && was > 0.0 && !shows(&element, &lines, at, was);
@@ -54,7 +54,7 @@ pub fn TreePane(props: &TreeProps) -> Html {
     }
     let keys = {
         let (actor, work, node) = (actor.clone(), work.clone(), node.clone());
-        let page = ((sight.end - sight.first) / 2).max(1);
+        let page = ((viewport.end - viewport.first) / 2).max(1);
         Callback::from(move |event: KeyboardEvent| {
             if press(&event, &actor, &work, page) {
                 event.prevent_default();
@@ -66,18 +66,18 @@ pub fn TreePane(props: &TreeProps) -> Html {
         })
     };
     // Only lines in the document can be referenced by `aria-activedescendant`.
-    let active = at.filter(|at| (sight.first..sight.end).contains(at));
+    let active = at.filter(|at| (viewport.first..viewport.end).contains(at));
     html! {
         <nav class="tree" aria-label="Tree">
             { props.children.clone() }
             <div class="pane-h state-h"><b>{ "State" }</b><span class="lab">{ "bytes" }</span></div>
-            <div class="lines" ref={node} role="tree" aria-label="State" tabindex="0" onkeydown={keys} onscroll={sight.onscroll}
+            <div class="lines" ref={node} role="tree" aria-label="State" tabindex="0" onkeydown={keys} onscroll={viewport.onscroll}
                 aria-activedescendant={active.map(|at| format!("branch-{at}"))}>
                 <ul role="presentation" style={format!("height:{total}px")}>
-                    { for (sight.first..sight.end).map(|index| line(&actor, work, index, at == Some(index), index as f64 * each)) }
+                    { for (viewport.first..viewport.end).map(|index| line(&actor, work, index, at == Some(index), index as f64 * each)) }
                 </ul>
             </div>
-            if let Some(told) = &props.understood { { understanding::foot(&actor, told) } }
+            if let Some(description) = &props.description { { model_description::foot(&actor, description) } }
         </nav>
     }
 }
@@ -90,7 +90,7 @@ fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) 
     let branch = &tree.lines[index];
     let look = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.work(move |work| work.look_at_branch(index)))
+        Callback::from(move |_: MouseEvent| actor.work(move |work| work.select_branch(index)))
     };
     let toggle = {
         let (actor, identity) = (actor.clone(), tree.identity(index));
@@ -141,7 +141,7 @@ fn press(event: &KeyboardEvent, actor: &Actor, work: &OpenWork, page: usize) -> 
     if is_known {
         // Computed again from the current selection: keys may arrive faster than the page renders.
         actor.work(move |work| match step(&key, work, page) {
-            Some(TreeStep::Go(at)) => work.look_at_branch(at),
+            Some(TreeStep::Go(at)) => work.select_branch(at),
             Some(TreeStep::Toggle(at)) => work.toggle_branch(work.tree.identity(at)),
             None => {}
         });

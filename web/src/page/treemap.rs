@@ -11,16 +11,16 @@ use crate::page::hooks::{Same, use_size};
 use crate::page::marks::{cap, classes, one_of, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Screen, Tab};
+use crate::page::model_description;
 use crate::page::naming::key_name;
-use crate::page::understanding;
-use crate::protocol::understanding::Understood;
+use crate::protocol::model_description::ModelDescription;
 use crate::state::dtype::{family, short};
 use crate::state::fmt;
 use crate::state::treemap::{ByDtype, TreemapView, lay_out};
 use crate::state::work::OpenWork;
 
 /// Number of boxes listed for screen readers.
-const TOLD: usize = 40;
+const LISTED: usize = 40;
 
 impl Actor {
     /// Shows the treemap instead of the table.
@@ -55,7 +55,7 @@ pub struct TreemapProps {
     /// The grouping and the zoom path.
     pub view: TreemapView,
     /// The worker's description of the model.
-    pub understood: Option<Rc<Understood>>,
+    pub description: Option<Rc<ModelDescription>>,
 }
 
 /// The treemap.
@@ -94,7 +94,7 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
             chosen.set(Some(at));
             if let Some(cell) = map.cells.get(at) {
                 let row = cell.row;
-                actor.work(move |work| work.look_at_row(row));
+                actor.work(move |work| work.select_row(row));
             }
         })
     };
@@ -154,10 +154,10 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
             <div class="mapbody">
                 <div class="map" ref={node} tabindex="0" role="listbox" aria-label={map.text()} {onkeydown}
                     aria-activedescendant={at.map(|at| format!("box-{at}"))}>{ for cells }</div>
-                if let Some(told) = props.understood.as_ref().filter(|told| !told.parts.is_empty()) {
+                if let Some(description) = props.description.as_ref().filter(|description| !description.parts.is_empty()) {
                     <aside class="mapparts" aria-label="Parameters by part" tabindex="0">
                         <div class="lab">{ "parameters by part" }</div>
-                        { understanding::parts(told) }
+                        { model_description::parts(description) }
                     </aside>
                 }
             </div>
@@ -267,7 +267,7 @@ fn table(map: &Treemap) -> Html {
     html! {
         <table class="unseen" aria-label="Largest boxes">
             <thead><tr><th>{ "key" }</th><th>{ "dtype" }</th><th>{ "bytes" }</th><th>{ "share" }</th></tr></thead>
-            <tbody>{ for cells.iter().take(TOLD).map(|cell| html! {
+            <tbody>{ for cells.iter().take(LISTED).map(|cell| html! {
                 <tr><td>{ visible(&cell.path) }</td><td>{ &cell.dtype }</td><td>{ fmt::bytes(cell.sums.bytes) }</td>
                     <td>{ format!("{} %", fmt::percent(cell.sums.bytes, map.sums.bytes)) }</td></tr>
             }) }</tbody>

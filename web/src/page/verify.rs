@@ -8,11 +8,11 @@ use yew::prelude::*;
 
 use crate::page::drop::{Dropped, save_text};
 use crate::page::error::{higher, what};
-use crate::page::everything::ReadEverything;
 use crate::page::marks::{Copy, cap, check, good, key, prose, severity};
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::verification::{Verification, VerificationStage};
 use crate::page::model::{Action, PageModel, Sheet};
+use crate::page::read_all::ReadAll;
 use crate::page::running::{figure, figures};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
@@ -34,7 +34,7 @@ impl Actor {
 
 /// Stops the verification.
 pub fn stop(actor: &Actor) {
-    actor.ask(&ToWorker::Verify(None));
+    actor.request(&ToWorker::Verify(None));
     actor.verify(|verification| verification.stage = VerificationStage::Form);
 }
 
@@ -146,10 +146,12 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
             actor.verify(|verification| verification.finite = !verification.finite);
         })
     };
-    let sure = {
+    let unpack_confirmed = {
         let actor = actor.clone();
         Callback::from(move |_: Event| {
-            actor.verify(|verification| verification.sure = !verification.sure);
+            actor.verify(|verification| {
+                verification.unpack_confirmed = !verification.unpack_confirmed
+            });
         })
     };
     let unfolds = props.work.opened.unfolds;
@@ -180,21 +182,25 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                     <p class="dim">{ "Unchecked, they are reported as a warning only." }</p>
                 </div></div>
                 if let Some(unfolds) = unfolds {
-                    <div class="fs"><span class="lab">{ "Unfolds" }</span><div>{ far_more(unfolds, props.verification.sure, sure) }</div></div>
+                    <div class="fs"><span class="lab">{ "Unfolds" }</span><div>{ far_more(unfolds, props.verification.unpack_confirmed, unpack_confirmed) }</div></div>
                 }
             </div>
             <footer>
                 <span class="grow"></span>
-                <ReadEverything id="verify-begin" work={props.work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
+                <ReadAll id="verify-begin" work={props.work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
             </footer>
         </>
     }
 }
 
 /// Renders the check box for agreeing to unpack far more bytes than the files hold.
-pub fn far_more((bytes, stored): (u64, u64), sure: bool, onchange: Callback<Event>) -> Html {
+pub fn far_more(
+    (bytes, stored): (u64, u64),
+    unpack_confirmed: bool,
+    onchange: Callback<Event>,
+) -> Html {
     html! {
-        <label class="check one"><input type="checkbox" class="cb far-more" checked={sure} {onchange} />
+        <label class="check one"><input type="checkbox" class="cb far-more" checked={unpack_confirmed} {onchange} />
             <span>{ format!("Unpack {} from {} in the file. This can take very long", fmt::bytes(bytes), fmt::bytes(stored)) }</span></label>
     }
 }
@@ -228,7 +234,7 @@ fn running(actor: &Actor, work: &OpenWork, now: &Running, past: &[(u64, f64)]) -
     }
 }
 
-fn again(actor: &Actor) -> Html {
+fn verify_again(actor: &Actor) -> Html {
     let actor = actor.clone();
     let onclick = Callback::from(move |_: MouseEvent| {
         actor.verify(|verification| verification.stage = VerificationStage::Form);
@@ -272,7 +278,7 @@ fn result(actor: &Actor, work: &OpenWork, done: &Rc<Verified>) -> Html {
             </div>
             <footer>
                 <span class="grow dim">{ "Nothing was changed." }</span>
-                { again(actor) }
+                { verify_again(actor) }
                 <button class="btn" id="verify-save" onclick={save}>{ "Save report" }</button>
             </footer>
         </>
@@ -294,7 +300,7 @@ fn found(
         Some(row) => {
             let actor = actor.clone();
             let onclick = Callback::from(move |_: MouseEvent| {
-                actor.work(move |work| work.look_at_row(row));
+                actor.work(move |work| work.select_row(row));
                 actor.act(Action::Show(None));
             });
             html! { <button class="textlink m" title="Show the key" {onclick}>{ name }</button> }
@@ -311,7 +317,7 @@ fn failed(actor: &Actor, error: &ErrorText, raise: Option<Callback<MouseEvent>>)
                 { what(error, "failed", false) }
                 { higher(raise) }
             </div>
-            <footer><span class="grow dim">{ "Reading stopped early. The rest was not checked." }</span>{ again(actor) }</footer>
+            <footer><span class="grow dim">{ "Reading stopped early. The rest was not checked." }</span>{ verify_again(actor) }</footer>
         </>
     }
 }

@@ -31,14 +31,14 @@ use crate::page::verify;
 use crate::page::weights;
 use crate::protocol::finding::Severity;
 use crate::protocol::inspected::{FormattedValues, Inspected};
+use crate::protocol::model_description::ModelDescription;
 use crate::protocol::opened::Fetched;
-use crate::protocol::understanding::Understood;
 use crate::state::fmt;
-use crate::state::instrument::Instrument;
 use crate::state::rail::Rail;
 use crate::state::table::Column;
-use crate::state::tape::{row_at, row_beside};
+use crate::state::tape::{neighbour_row, row_at};
 use crate::state::treemap::TreemapView;
+use crate::state::values_panel::ValuesPanel;
 use crate::state::work::OpenWork;
 
 #[derive(Properties, PartialEq)]
@@ -50,7 +50,7 @@ pub struct WorkspaceProps {
     /// True while the tree is shown over the table, on screens of middle width.
     pub tree_shown: bool,
     /// The worker's description of the model.
-    pub understood: Option<Rc<Understood>>,
+    pub description: Option<Rc<ModelDescription>>,
     /// The treemap that is shown instead of the table, if any.
     pub treemap: Option<TreemapView>,
     /// Details of the selected row.
@@ -68,7 +68,7 @@ pub struct WorkspaceProps {
     /// Stage of the verification.
     pub verifying: VerificationStage,
     /// The state of reading values.
-    pub instrument: Instrument,
+    pub values_panel: ValuesPanel,
     /// Lets the user choose a second checkpoint.
     pub oncompare: Callback<()>,
     /// The name in the header.
@@ -93,7 +93,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
         let (actor, rows, starts) = (actor.clone(), work.rows.clone(), work.starts.clone());
         Callback::from(move |byte: u64| {
             if let Some(row) = row_at(&rows, &starts, byte) {
-                actor.work(move |work| work.look_at_row(row));
+                actor.work(move |work| work.select_row(row));
             }
         })
     };
@@ -101,8 +101,8 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
         let (actor, rows, starts) = (actor.clone(), work.rows.clone(), work.starts.clone());
         let from = lens;
         Callback::from(move |by: i64| {
-            if let Some(row) = row_beside(&rows, &starts, from, by) {
-                actor.work(move |work| work.look_at_row(row));
+            if let Some(row) = neighbour_row(&rows, &starts, from, by) {
+                actor.work(move |work| work.select_row(row));
             }
         })
     };
@@ -122,14 +122,14 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
             }
             { tabs(&actor, props.tab, &[(Tab::Tree, "Tree"), (Tab::Keys, "Keys"), (Tab::Tensor, "Tensor")]) }
             <div class={classes(&["cols", view, when(props.tree_shown, "with-tree")])}>
-                <TreePane work={work.clone()} understood={props.understood.clone()}>{ rail(props) }</TreePane>
+                <TreePane work={work.clone()} description={props.description.clone()}>{ rail(props) }</TreePane>
                 <section class="mid" aria-label="Keys">
                     if work.opened_grave { { notice(&actor, work) } }
                     if work.opened.summary {
                         <p class="notice summary-only">{ "This is a summary from a link: keys, dtypes and shapes, no values. The sender has the file with its weights." }</p>
                     }
                     if let Some(view) = &props.treemap {
-                        <TreemapPane work={work.clone()} view={view.clone()} understood={props.understood.clone()} />
+                        <TreemapPane work={work.clone()} view={view.clone()} description={props.description.clone()} />
                     } else {
                         <FilterBar work={work.clone()} />
                         <TablePane work={work.clone()} />
@@ -139,7 +139,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                     // the rows.
                     if !work.opened_grave { { notice(&actor, work) } }
                 </section>
-                <Inspector work={work.clone()} understood={props.understood.clone()} inspected={props.inspected.clone()} values={props.values.clone()} instrument={props.instrument.clone()} />
+                <Inspector work={work.clone()} description={props.description.clone()} inspected={props.inspected.clone()} values={props.values.clone()} values_panel={props.values_panel.clone()} />
                 <PaneEdge pane={Pane::Tree} />
                 <PaneEdge pane={Pane::Inspector} />
             </div>
@@ -157,7 +157,7 @@ fn rail(props: &WorkspaceProps) -> Html {
 }
 
 fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
-    let WorkspaceProps { work, instrument, oncompare, .. } = props;
+    let WorkspaceProps { work, values_panel, oncompare, .. } = props;
     let opened = &work.opened;
     let on = |act: fn(&Actor)| {
         let actor = actor.clone();
@@ -193,7 +193,7 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
                 <span><b>{ fmt::bytes(if work.sums.bytes > 0 { work.sums.bytes } else { opened.size }) }</b></span>
             </span>
             <span class="acts">
-                <span class="only-l">{ weights::scan_button(actor, work, instrument, fetch_cap(props)) }</span>
+                <span class="only-l">{ weights::scan_button(actor, work, values_panel, fetch_cap(props)) }</span>
                 <span class="only-l"><OpenMenu /></span>
                 <button class="btn only-l" onclick={on(|actor| actor.act(Action::Show(Some(Sheet::Share))))}>{ "Share " }{ cap("S") }</button>
                 if !opened.summary {
@@ -255,9 +255,9 @@ struct FilterProps {
 fn FilterBar(props: &FilterProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let work = &props.work;
-    let asked = use_state(|| false);
+    let menu_shown = use_state(|| false);
     let oninput = {
-        let (actor, menu) = (actor.clone(), asked.clone());
+        let (actor, menu) = (actor.clone(), menu_shown.clone());
         Callback::from(move |event: InputEvent| {
             let Some(text) = typed(&event) else { return };
             actor.work(move |work| work.set_filter(&text));
@@ -265,23 +265,23 @@ fn FilterBar(props: &FilterProps) -> Html {
         })
     };
     let onchoose = {
-        let menu = asked.clone();
+        let menu = menu_shown.clone();
         Callback::from(move |()| menu.set(false))
     };
     // An empty filter shows the menu of terms.
     let onfocus = {
-        let (menu, empty) = (asked.clone(), work.filter.is_empty());
+        let (menu, empty) = (menu_shown.clone(), work.filter.is_empty());
         Callback::from(move |_: FocusEvent| menu.set(empty))
     };
     let onleave = {
-        let menu = asked.clone();
+        let menu = menu_shown.clone();
         Callback::from(move |event: FocusEvent| {
             let next = event.related_target().and_then(|it| it.dyn_into::<web_sys::Element>().ok());
             menu.set(next.is_some_and(|it| it.closest("#terms").ok().flatten().is_some()));
         })
     };
     let onkeydown = {
-        let (actor, menu) = (actor.clone(), asked.clone());
+        let (actor, menu) = (actor.clone(), menu_shown.clone());
         Callback::from(move |event: KeyboardEvent| match event.key().as_str() {
             "Enter" | "ArrowDown" => {
                 event.prevent_default();
@@ -345,8 +345,8 @@ fn FilterBar(props: &FilterProps) -> Html {
                     <span class="hits w-warn">{ "not understood" }</span>
                 } else if let Some(meant) = meant(&actor, &work.filter) {
                     { meant }
-                } else if let Some(asked) = work.searching() {
-                    <span class="hits dim">{ format!("{} % searched", asked * 100 / work.rows.len().max(1)) }</span>
+                } else if let Some(tested) = work.searching() {
+                    <span class="hits dim">{ format!("{} % searched", tested * 100 / work.rows.len().max(1)) }</span>
                 } else if !work.filter.is_empty() {
                     <span class="hits" role="status">{ fmt::plural(work.table.leaves as u64, "key") }</span>
                 } else {
@@ -355,7 +355,7 @@ fn FilterBar(props: &FilterProps) -> Html {
             </label>
             if let Some(error) = &work.filter_error {
                 <span class="filter-error" role="status">{ severity(Severity::Warning) }<span>{ error }</span></span>
-            } else if *asked { <FilterMenu work={work.clone()} {onchoose} {onleave} /> }
+            } else if *menu_shown { <FilterMenu work={work.clone()} {onchoose} {onleave} /> }
             <span class="chips" role="group" aria-label="Filters">
                 { chip(work.view.fold, FOLD, fold, html! { "fold layers" }) }
                 <span class="chips">
@@ -435,7 +435,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
                 if Severity::ALL.into_iter().all(|grade| count(grade) == 0) { <span>{ good() }{ "no findings" }</span> }
             </button>
             if !opened.summary { { verify::status(actor, &props.verifying) } }
-            { weights::status(actor, work, &props.instrument, fetch_cap(props)) }
+            { weights::status(actor, work, &props.values_panel, fetch_cap(props)) }
             if let Some(percent) = props.running {
                 <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>
             }

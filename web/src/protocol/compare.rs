@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::closer::{Closely, Renaming, RowMeasured};
 use super::error::ErrorText;
 use super::opened::{FileName, Opened};
+use super::tensor_diff::{Renaming, RowChange, TensorDiffState};
 
 /// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ pub enum CompareRequest {
     Report,
     /// Compare a row of the first closely with one of the second. The flag forces reading even if
     /// that takes long. `None` stops it.
-    Closer(Option<(u32, u32, bool)>),
+    TensorDiff(Option<(u32, u32, bool)>),
     /// Search for tensors that have another key in the second; `None` stops it.
     Renames(Option<Box<CompareOptions>>),
     /// Close the second checkpoint.
@@ -94,7 +94,7 @@ pub enum CompareReply {
     /// The report, as the command prints it.
     Report(String),
     /// The pair of rows, and the state of its close comparison.
-    Closer((u32, u32), Closely),
+    TensorDiff((u32, u32), TensorDiffState),
     /// State of the search for renamed tensors.
     Renames(Renaming),
 }
@@ -141,7 +141,7 @@ pub struct CompareProgress {
     /// Differences found since the last message.
     pub found: Vec<Difference>,
     /// Norms and deviations computed since the last message, of equal rows too.
-    pub measured: Vec<RowMeasured>,
+    pub measured: Vec<RowChange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -153,7 +153,7 @@ pub struct Done {
     /// Their total length in bytes.
     pub bytes: u64,
     pub millis: f64,
-    pub how: How,
+    pub how: WriteMethod,
     /// What casts did, one line per pair of dtypes.
     pub casts: Vec<String>,
     /// The problem with the file, if it does not read back as planned. Only for a file that can't
@@ -163,13 +163,13 @@ pub struct Done {
 
 /// How a conversion was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum How {
+pub enum WriteMethod {
     /// A `Blob` of slices of the source: the browser copies them when it saves.
     Composed,
     /// The origin's private file system, then a download.
     Private,
     /// Blobs held by the browser, then a download, where there is no private file system.
-    Held,
+    InMemory,
     /// The file chosen in the save dialog.
     Saved,
 }

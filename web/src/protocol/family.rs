@@ -47,14 +47,14 @@ pub struct NamedText {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FamilyReply {
     /// The recognised model.
-    pub looks: Looks,
+    pub looks: RecognisedModel,
     /// The outcome, if a target was requested.
-    pub shown: Option<Shown>,
+    pub shown: Option<ConversionOutcome>,
 }
 
 /// The model that a checkpoint was recognised as.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Looks {
+pub struct RecognisedModel {
     /// The model, as the command calls it; empty if unknown.
     pub model: String,
     /// The model's display name.
@@ -88,7 +88,7 @@ pub struct Looks {
 
 /// The outcome of converting a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct ConversionOutcome {
     /// The rules that are applied.
     pub recipe: NamedText,
     /// The error in the rules, if any.
@@ -104,7 +104,7 @@ pub struct Shown {
     /// Notes for the user.
     pub notes: Vec<String>,
     /// Whether the result would load.
-    pub loads: Option<Loads>,
+    pub loads: Option<LoadCheck>,
 }
 
 /// Some keys before and after.
@@ -138,7 +138,7 @@ pub struct ConfigLines {
 
 /// Whether a model would load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Loads {
+pub struct LoadCheck {
     /// `None` if it can't be determined.
     pub would: Option<bool>,
     /// Expected keys that were found, and all expected keys.

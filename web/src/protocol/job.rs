@@ -8,7 +8,7 @@ pub enum JobKind {
     /// Opening a checkpoint. The worker receives no messages meanwhile.
     Open,
     /// Opening the files of a run folder.
-    Look,
+    CheckRun,
     /// Opening the other files of a drop, to find damaged ones.
     CheckFiles,
     Write,
@@ -20,18 +20,18 @@ pub enum JobKind {
     /// Reading a matrix as a picture.
     Overview,
     /// Reading a window of that matrix.
-    Window,
+    Cells,
     /// Computing its singular values.
     Singular,
     /// Exporting a tensor as a file.
-    Take,
+    Export,
     /// Ranking its rows.
     Rank,
-    OpenSecond,
+    OpenCompared,
     /// Comparing with it.
     Compare,
     /// Comparing a pair of tensors closely.
-    Closer,
+    TensorDiff,
     /// Searching the second checkpoint for renamed tensors.
     Renames,
     /// Describing a row.

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::ErrorText;
-use super::frame::MatrixSelection;
+use super::selection::MatrixSelection;
 
 /// A request from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankedRequest {
-    pub frame: MatrixSelection,
+    pub selection: MatrixSelection,
     /// Rank the kernels of its tensor instead, each of which is the last two dimensions.
     pub kernels: bool,
     /// The first kernel to return, by rank, or by number if `in_order`.
@@ -21,7 +21,7 @@ pub struct RankedRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum RankedReply {
     /// Bytes read, and bytes in total.
-    Going(u64, u64),
+    Progress(u64, u64),
     Found(Box<Ranked>),
     /// The rows can't be ranked.
     Failed(ErrorText),

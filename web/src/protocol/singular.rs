@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::ErrorText;
-use super::frame::MatrixSelection;
+use super::selection::MatrixSelection;
 
 /// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub enum SingularReply {
     /// What can be computed; empty if the selection is not a matrix of real numbers.
     Offers(Vec<Offer>),
     /// Progress, from 0 to 1.
-    Going(f64),
+    Progress(f64),
     /// The result so far, or the final one.
     Found(Box<SingularReport>),
     /// It ended, by completing or by being stopped.

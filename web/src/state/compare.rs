@@ -435,9 +435,9 @@ mod tests {
     }
 
     fn words(known: &Pairs, view: &CompareView) -> Vec<String> {
-        let told =
+        let texts =
             |line: &CompareLine| format!("{} {} x{}", line.mark.word(), line.key, line.pairs.len());
-        lines(known, view).0.iter().map(told).collect()
+        lines(known, view).0.iter().map(texts).collect()
     }
 
     #[test]
@@ -482,9 +482,9 @@ mod tests {
             difference(2, 3, DifferenceKind::Elements),
         ];
         known.learn(&[0, 1, 2], &found);
-        let told = words(&known, &CompareView::default());
-        assert!(told.contains(&"NaN h.1.w x1".to_owned()), "{told:?}");
-        assert!(told.contains(&"changed h.0,2.w x2".to_owned()), "{told:?}");
+        let texts = words(&known, &CompareView::default());
+        assert!(texts.contains(&"NaN h.1.w x1".to_owned()), "{texts:?}");
+        assert!(texts.contains(&"changed h.0,2.w x2".to_owned()), "{texts:?}");
         let (lines, _) = lines(&known, &CompareView::default());
         let line = lines.iter().find(|line| line.mark == Mark::Nan).unwrap();
         assert_eq!((line.max_abs, line.cosine), (None, None));

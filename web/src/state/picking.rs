@@ -17,7 +17,7 @@ impl OpenWork {
                 self.picked.toggle(&self.table, line);
             }
         }
-        self.look_at_line(line);
+        self.select_line(line);
     }
 
     /// Picks or unpicks a line; the selection stays.

@@ -67,7 +67,7 @@ impl Rail {
 
     /// Returns the next or previous entry, wrapping around at the ends.
     #[must_use]
-    pub fn beside(&self, file: u32, forward: bool) -> Option<u32> {
+    pub fn neighbour(&self, file: u32, forward: bool) -> Option<u32> {
         let count = self.entries.len();
         let at = self.find(file).unwrap_or(0);
         let next = if forward { at + 1 } else { (at + count).saturating_sub(1) };
@@ -75,7 +75,7 @@ impl Rail {
     }
 
     /// Stores the result of opening a file.
-    pub fn hear(&mut self, check: &OpenCheck) {
+    pub fn handle_reply(&mut self, check: &OpenCheck) {
         self.set_wrong(check.file, check.wrong.clone());
     }
 
@@ -179,14 +179,14 @@ mod tests {
     #[test]
     fn names_are_told_apart_and_ordered_by_step() {
         let rail = rail(&["run/checkpoint-1000/model.pt", "run/checkpoint-200/model.pt"]).unwrap();
-        let told: Vec<_> = rail.entries.iter().map(|one| (&*one.name, one.step)).collect();
+        let found: Vec<_> = rail.entries.iter().map(|one| (&*one.name, one.step)).collect();
         assert_eq!(
-            told,
+            found,
             [("checkpoint-200/model.pt", Some(200)), ("checkpoint-1000/model.pt", Some(1000))]
         );
-        assert_eq!(rail.beside(1, true), Some(0));
-        assert_eq!(rail.beside(0, true), Some(1), "the first follows the last");
-        assert_eq!(rail.beside(1, false), Some(0));
+        assert_eq!(rail.neighbour(1, true), Some(0));
+        assert_eq!(rail.neighbour(0, true), Some(1), "the first follows the last");
+        assert_eq!(rail.neighbour(1, false), Some(0));
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(three.pair(), None);
         [2, 0, 1].into_iter().for_each(|main| three.tick(main));
         assert_eq!((three.pair(), &three.ticked[..]), (Some((0, 1)), &[0, 1][..]));
-        three.hear(&OpenCheck { file: 2, wrong: "cut".into(), states: Vec::new() });
+        three.handle_reply(&OpenCheck { file: 2, wrong: "cut".into(), states: Vec::new() });
         assert_eq!(three.unchecked(), [0, 1]);
     }
 }

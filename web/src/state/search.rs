@@ -75,7 +75,7 @@ pub struct Search {
     at: usize,
     found: Vec<u32>,
     /// Whether the first matching rows were taken.
-    told: bool,
+    shows_first: bool,
 }
 
 impl Search {
@@ -94,7 +94,7 @@ impl Search {
             let finder = Finder::new(&word);
             candidates.retain(|&row| finder.find(keys.of(row)).is_some() != negative);
         }
-        Self { filter, candidates, at: 0, found: Vec::new(), told: false }
+        Self { filter, candidates, at: 0, found: Vec::new(), shows_first: false }
     }
 
     /// Continues for one batch; returns true if it was the last.
@@ -121,22 +121,22 @@ impl Search {
     /// Returns the first matching rows, once there are enough of them to fill the screen; only
     /// once.
     pub fn first(&mut self) -> Option<Vec<u32>> {
-        if self.told || self.found.len() < FIRST {
+        if self.shows_first || self.found.len() < FIRST {
             return None;
         }
-        self.told = true;
+        self.shows_first = true;
         Some(self.found.clone())
     }
 
     /// Returns whether the first matching rows are shown.
     #[must_use]
     pub fn is_shown(&self) -> bool {
-        self.told
+        self.shows_first
     }
 
     /// Returns the number of rows tested.
     #[must_use]
-    pub fn asked(&self) -> usize {
+    pub fn tested(&self) -> usize {
         self.at
     }
 

@@ -31,7 +31,7 @@ pub fn is_reachable(base: &str) -> bool {
 /// Removes private parts from the address of a page: the folders of a page on disk, and the token
 /// that `statelens serve` puts into the path.
 #[must_use]
-pub fn to_be_told(base: &str) -> String {
+pub fn without_secrets(base: &str) -> String {
     if !base.starts_with("http") {
         return String::new();
     }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn folders_and_the_secret_of_a_local_server_are_not_given_away() {
         let token = "0123456789abcdef0123456789abcdef";
-        for (base, told) in [
+        for (base, expected) in [
             (format!("http://127.0.0.1:8080/{token}/"), "http://127.0.0.1:8080/"),
             (
                 format!("https://example.org/{token}/"),
@@ -76,7 +76,7 @@ mod tests {
             ("http://127.0.0.1:8080/sub/path/".into(), "http://127.0.0.1:8080/sub/path/"),
             ("file:///home/statelens.html".into(), ""),
         ] {
-            assert_eq!(to_be_told(&base), told);
+            assert_eq!(without_secrets(&base), expected);
         }
     }
 }

@@ -256,18 +256,18 @@ impl Table {
     /// Adds leaves in file order, with a state row wherever the state changes.
     fn flat(&mut self, rows: &[Row], chosen: &[u32], dot: char) {
         // A key without a dot is its own state, which gets no state row.
-        let (mut state, mut told) = (None, false);
+        let (mut state, mut shown) = (None, false);
         for &id in chosen {
             let row = &rows[id as usize];
             let (name, nested) = top(&row.key, dot);
             if state != Some(name) {
-                (state, told) = (Some(name), nested);
+                (state, shown) = (Some(name), nested);
                 if nested {
                     self.states.push((name.to_owned(), Sums::default()));
                     self.items.push(TableLine::State(self.states.len() - 1));
                 }
             }
-            if let Some((_, sums)) = self.states.last_mut().filter(|_| told) {
+            if let Some((_, sums)) = self.states.last_mut().filter(|_| shown) {
                 sums.add_row(row);
             }
             self.items.push(TableLine::Row(id));
@@ -605,15 +605,15 @@ mod tests {
         use crate::state::sample::lexicographic;
         let mut rows = lexicographic(32);
         let patterns = ["  attn.q.weight", "  mlp.up.weight", "  norm.weight"];
-        let told = lines(&rows, &folded());
-        assert_eq!(told[..3], ["# model", "model.embed.weight", "model.layers.0\u{2013}31 x32"]);
-        assert_eq!(told[3..], patterns);
+        let shown = lines(&rows, &folded());
+        assert_eq!(shown[..3], ["# model", "model.embed.weight", "model.layers.0\u{2013}31 x32"]);
+        assert_eq!(shown[3..], patterns);
         let odd = rows.iter_mut().find(|row| row.key == "model.layers.3.mlp.up.weight");
         odd.expect("a row").shape = vec![2, 2];
-        let told = lines(&rows, &folded());
-        assert_eq!(told[2], "model.layers.0\u{2013}2,4\u{2013}31 x31");
+        let shown = lines(&rows, &folded());
+        assert_eq!(shown[2], "model.layers.0\u{2013}2,4\u{2013}31 x31");
         let own = ["attn.q", "mlp.up", "norm"].map(|name| format!("model.layers.3.{name}.weight"));
-        assert_eq!(told[6..], own);
+        assert_eq!(shown[6..], own);
     }
 
     #[test]

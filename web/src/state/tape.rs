@@ -141,7 +141,7 @@ pub fn takes_room(row: &Row) -> bool {
 /// Returns the row `by` stretches after the one at byte `from`, or before it if `by` is negative;
 /// the first one if `from` is `None`.
 #[must_use]
-pub fn row_beside(rows: &[Row], starts: &[u64], from: Option<u64>, by: i64) -> Option<u32> {
+pub fn neighbour_row(rows: &[Row], starts: &[u64], from: Option<u64>, by: i64) -> Option<u32> {
     let lies: Vec<u32> =
         (0..rows.len()).filter(|&at| takes_room(&rows[at])).map(|at| at as u32).collect();
     let start = |row: &u32| starts.get(*row as usize).copied().unwrap_or_default();

@@ -4,7 +4,7 @@
 use statelens_checkpoint::{Error, Result};
 use statelens_tensor::{Axis, Slice};
 
-use crate::protocol::frame::MatrixSelection;
+use crate::protocol::selection::MatrixSelection;
 
 /// Longer vectors are folded into rows.
 const LONG: u64 = 512;
@@ -138,7 +138,7 @@ impl MatrixView {
 
     /// Returns the requested slice, which may keep more dimensions than are drawn.
     #[must_use]
-    pub fn asked(&self) -> Slice {
+    pub fn requested(&self) -> Slice {
         self.slice(|view, dim| view.is_drawn(dim) || view.dims[dim].kept)
     }
 
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!((all.leading(), all.number((3, 5), None)), (vec![1, 1], 865));
         let mut some = view("0, :, 3, 2:8:2", &shape);
         assert_eq!((some.rows, some.columns, some.size(None)), (Some(1), Some(3), (3, 3)));
-        assert_eq!((some.drawn(), some.is_usual()), (some.asked(), false));
+        assert_eq!((some.drawn(), some.is_usual()), (some.requested(), false));
         assert_eq!(some.drawn().to_string(), "0, :, 3, 2:7:2");
         assert_eq!(some.number((2, 1), None), (2 * 10 + 3) * 20 + 4);
         assert_eq!((some.row_index(2), some.column_index(1)), (2, 4));
@@ -306,12 +306,12 @@ mod tests {
     #[test]
     fn what_was_asked_for_may_have_more_than_is_drawn() {
         let mut more = view("0:2, ::-1, :, -4:", &[2, 3, 10, 20]);
-        assert_eq!(more.asked().to_string(), ":, 2::-1, :, 16:20");
+        assert_eq!(more.requested().to_string(), ":, 2::-1, :, 16:20");
         assert_eq!(more.drawn().to_string(), "0, 2, :, 16:20");
         more.set(1, 2);
         assert_eq!((more.at(1), more.nearest(1, 2)), ((2, 3, 0), 0));
         assert_eq!(more.drawn().to_string(), "0, 0, :, 16:20");
-        assert_eq!(more.asked().to_string(), ":, 2::-1, :, 16:20");
+        assert_eq!(more.requested().to_string(), ":, 2::-1, :, 16:20");
     }
 
     #[test]

@@ -241,19 +241,19 @@ mod tests {
 
     #[test]
     fn shares_are_never_rounded_to_nothing_or_all() {
-        let told = [(0, 10), (1, 100_000), (5, 100), (999_999, 1_000_000), (10, 10)];
-        let told = told.map(|(part, whole)| percent(part, whole));
-        assert_eq!(told, ["0 %", "<0.1 %", "5.0 %", ">99.9 %", "100 %"]);
+        let texts = [(0, 10), (1, 100_000), (5, 100), (999_999, 1_000_000), (10, 10)];
+        let texts = texts.map(|(part, whole)| percent(part, whole));
+        assert_eq!(texts, ["0 %", "<0.1 %", "5.0 %", ">99.9 %", "100 %"]);
     }
 
     #[test]
     fn numbers_have_four_digits() {
-        let told = [0.0186251, -0.0186251, 1e-9, 3.5e12, 0.0, 0.02, 123456.0].map(number);
+        let texts = [0.0186251, -0.0186251, 1e-9, 3.5e12, 0.0, 0.02, 123456.0].map(number);
         assert_eq!(
-            told,
+            texts,
             ["0.01863", "\u{2212}0.01863", "1e\u{2212}9", "3.5e12", "0", "0.02", "123456"]
         );
-        let told = [0.02, 4.0, 0.126, -1.9e-6, f64::INFINITY].map(figure);
-        assert_eq!(told, ["0.02000", "4", "0.1260", "\u{2212}1.900e\u{2212}6", "inf"]);
+        let texts = [0.02, 4.0, 0.126, -1.9e-6, f64::INFINITY].map(figure);
+        assert_eq!(texts, ["0.02000", "4", "0.1260", "\u{2212}1.900e\u{2212}6", "inf"]);
     }
 }

@@ -32,7 +32,7 @@ const QUICK: usize = 20_000;
 
 /// The selection.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Spot {
+pub enum Selection {
     Row(u32),
     /// A fold, by [`Fold::name`].
     Fold(String),
@@ -78,7 +78,7 @@ pub struct OpenWork {
     pub opened_grave: bool,
     /// Findings about the values; `None` until they were read.
     pub noticed: Option<Rc<Vec<Noticed>>>,
-    pub spot: Option<Spot>,
+    pub selection: Option<Selection>,
     /// The rows picked for a joint action.
     pub picked: Picked,
     /// Incremented when the selection is made outside the table, which then scrolls to it.
@@ -86,7 +86,7 @@ pub struct OpenWork {
     /// All keys as a tree; the filtered tree is a part of it.
     pub trie: Rc<Trie>,
     /// The chosen line of the tree, by [`Tree::identity`], and the selection that it made.
-    line: Option<(usize, Spot)>,
+    line: Option<(usize, Selection)>,
     /// Lines of the tree whose state differs from the default, by [`Tree::identity`].
     tree_toggled: Rc<HashSet<usize>>,
     /// The family of each node of the tree.
@@ -111,7 +111,7 @@ impl PartialEq for OpenWork {
         Rc::ptr_eq(&self.rows, &other.rows)
             && Rc::ptr_eq(&self.table, &other.table)
             && Rc::ptr_eq(&self.tree, &other.tree)
-            && self.spot == other.spot
+            && self.selection == other.selection
             && self.picked == other.picked
             && self.line == other.line
             && self.scroll == other.scroll
@@ -164,7 +164,7 @@ impl OpenWork {
             filter: String::new(),
             filter_error: None,
             noticed: None,
-            spot: None,
+            selection: None,
             picked: Picked::default(),
             scroll: 0,
             line: None,
@@ -184,8 +184,8 @@ impl OpenWork {
     /// Returns the selected leaf.
     #[must_use]
     pub fn row(&self) -> Option<u32> {
-        match self.spot {
-            Some(Spot::Row(row)) => Some(row),
+        match self.selection {
+            Some(Selection::Row(row)) => Some(row),
             _ => None,
         }
     }
@@ -193,8 +193,8 @@ impl OpenWork {
     /// Returns the selected fold.
     #[must_use]
     pub fn fold(&self) -> Option<&Fold> {
-        match &self.spot {
-            Some(Spot::Fold(name)) => self.table.folds.iter().find(|fold| fold.name == *name),
+        match &self.selection {
+            Some(Selection::Fold(name)) => self.table.folds.iter().find(|fold| fold.name == *name),
             _ => None,
         }
     }
@@ -202,9 +202,9 @@ impl OpenWork {
     /// Returns the selected line of the table.
     #[must_use]
     pub fn cursor(&self) -> Option<usize> {
-        match &self.spot {
-            Some(Spot::Row(row)) => self.table.place(*row),
-            Some(Spot::Fold(name)) => self.table.items.iter().position(
+        match &self.selection {
+            Some(Selection::Row(row)) => self.table.place(*row),
+            Some(Selection::Fold(name)) => self.table.items.iter().position(
                 |item| matches!(item, TableLine::Fold(fold) if self.table.folds[*fold].name == *name),
             ),
             None => None,
@@ -214,15 +214,15 @@ impl OpenWork {
     /// Returns the chosen line of the tree, or else the deepest one that holds the selection.
     #[must_use]
     pub fn branch(&self) -> Option<usize> {
-        if let Some((identity, spot)) = &self.line
-            && self.spot.as_ref() == Some(spot)
+        if let Some((identity, selection)) = &self.line
+            && self.selection.as_ref() == Some(selection)
             && let Some(line) = self.tree.find(*identity)
         {
             return Some(line);
         }
-        let fold = match &self.spot {
-            Some(Spot::Row(row)) => return self.tree.holding(&self.trie, *row),
-            Some(Spot::Fold(_)) => self.fold()?,
+        let fold = match &self.selection {
+            Some(Selection::Row(row)) => return self.tree.holding(&self.trie, *row),
+            Some(Selection::Fold(_)) => self.fold()?,
             None => return None,
         };
         let mut line = self.tree.holding(&self.trie, *fold.patterns.first()?.rows.first()?)?;
@@ -272,7 +272,7 @@ impl OpenWork {
     /// Returns the number of rows tested by a running search.
     #[must_use]
     pub fn searching(&self) -> Option<usize> {
-        self.search.as_ref().map(Search::asked)
+        self.search.as_ref().map(Search::tested)
     }
 
     /// Adds a term to the filter, or removes it; terms with the prefix `family` are replaced.
@@ -347,64 +347,64 @@ impl OpenWork {
     }
 
     /// Selects a line of the table.
-    pub fn look_at_line(&mut self, line: usize) {
+    pub fn select_line(&mut self, line: usize) {
         let Some(&item) = self.table.items.get(line) else { return };
-        let spot = match item {
+        let selection = match item {
             TableLine::State(_) => return,
-            TableLine::Row(row) | TableLine::Member(_, row) => Spot::Row(row),
-            TableLine::Fold(fold) => Spot::Fold(self.table.folds[fold].name.clone()),
+            TableLine::Row(row) | TableLine::Member(_, row) => Selection::Row(row),
+            TableLine::Fold(fold) => Selection::Fold(self.table.folds[fold].name.clone()),
             TableLine::Kid(..) => {
                 let rows = self.table.rows_of(item);
                 match rows.get(self.member).or(rows.first()) {
-                    Some(&row) => Spot::Row(row),
+                    Some(&row) => Selection::Row(row),
                     None => return,
                 }
             }
         };
-        self.look_at(spot);
+        self.select(selection);
     }
 
     /// Selects a leaf from outside the table, which scrolls to it. A filter that hides the leaf is
     /// cleared.
-    pub fn look_at_row(&mut self, row: u32) {
+    pub fn select_row(&mut self, row: u32) {
         if self.table.place(row).is_none() && !self.filter.is_empty() {
             self.set_filter("");
         }
-        self.look_at(Spot::Row(row));
+        self.select(Selection::Row(row));
         self.scroll += 1;
     }
 
     /// Selects a fold from outside the table, if there is one of that name; the table scrolls to
     /// it.
-    pub fn look_at_fold(&mut self, name: &str) {
+    pub fn select_fold(&mut self, name: &str) {
         if self.table.folds.iter().any(|fold| fold.name == name) {
-            self.spot = Some(Spot::Fold(name.to_owned()));
+            self.selection = Some(Selection::Fold(name.to_owned()));
             self.scroll += 1;
         }
     }
 
-    fn look_at(&mut self, spot: Spot) {
-        if let Spot::Row(row) = spot {
+    fn select(&mut self, selection: Selection) {
+        if let Selection::Row(row) = selection {
             let rows = self.table.clone();
             if let Some((_, _, at)) = rows.pattern_of(row) {
                 self.member = at;
             }
         }
-        self.spot = Some(spot);
+        self.selection = Some(selection);
     }
 
     /// Selects the first leaf under a line of the tree.
-    pub fn look_at_branch(&mut self, at: usize) {
+    pub fn select_branch(&mut self, at: usize) {
         let Some(branch) = self.tree.lines.get(at) else { return };
         let (first, folds, identity) = (branch.first, branch.times > 1, self.tree.identity(at));
-        self.look_at_row(first);
+        self.select_row(first);
         if folds {
             let path = self.tree.path(&self.trie, at);
             if self.table.folds.iter().any(|fold| fold.name == path) {
-                self.spot = Some(Spot::Fold(path));
+                self.selection = Some(Selection::Fold(path));
             }
         }
-        self.line = self.spot.clone().map(|spot| (identity, spot));
+        self.line = self.selection.clone().map(|selection| (identity, selection));
     }
 
     /// Moves the selection by lines, skipping state rows.
@@ -424,7 +424,7 @@ impl OpenWork {
             }
             at = (at + way).min(last);
         }
-        self.look_at_line(at as usize);
+        self.select_line(at as usize);
         self.scroll += 1;
     }
 
@@ -434,7 +434,7 @@ impl OpenWork {
         let is_state = |(_, item): &(usize, &TableLine)| !matches!(item, TableLine::State(_));
         let line = if last { lines.rfind(is_state) } else { lines.find(is_state) };
         if let Some((at, _)) = line {
-            self.look_at_line(at);
+            self.select_line(at);
             self.scroll += 1;
         }
     }
@@ -449,7 +449,7 @@ impl OpenWork {
             }
             TableLine::Kid(fold, _) | TableLine::Member(fold, _) if !open => {
                 let name = self.table.folds[fold].name.clone();
-                self.spot = Some(Spot::Fold(name));
+                self.selection = Some(Selection::Fold(name));
                 self.scroll += 1;
             }
             _ => {}
@@ -541,7 +541,7 @@ mod tests {
     #[test]
     fn folds_shut_around_what_is_looked_at() {
         let mut work = work(4);
-        work.look_at_row(2);
+        work.select_row(2);
         work.unfold(false);
         assert_eq!(work.fold().map(|fold| fold.open), Some(true));
         work.unfold(false);
@@ -560,7 +560,7 @@ mod tests {
         work.set_filter("kind:banana");
         assert!(work.filter_error.is_some());
         assert_eq!(work.table.leaves, 8);
-        work.look_at_row(0);
+        work.select_row(0);
         assert_eq!((work.filter.as_str(), work.table.leaves), ("", work.rows.len()));
         work.toggle_term("dtype:bf16", "dtype:");
         work.toggle_term("dtype:f32", "dtype:");
@@ -574,10 +574,10 @@ mod tests {
         // Enough layers that they are open by default.
         let mut work = work(32);
         for line in [0, 1, 3, 0, work.tree.lines.len() - 1] {
-            work.look_at_branch(line);
+            work.select_branch(line);
             assert_eq!(work.branch(), Some(line));
         }
-        work.look_at_branch(1);
+        work.select_branch(1);
         work.toggle_branch(work.tree.identity(1));
         assert_eq!((work.branch(), work.tree.lines[1].open), (Some(1), Some(false)));
         work.toggle_branch(work.tree.identity(1));
@@ -614,7 +614,7 @@ mod tests {
         let begun = work.searching().expect("a search");
         assert!((200..2800).contains(&work.table.leaves), "the first of them are shown");
         work.search_on();
-        assert!(work.searching().is_some_and(|asked| asked > begun));
+        assert!(work.searching().is_some_and(|tested| tested > begun));
         while work.searching().is_some() {
             work.search_on();
         }

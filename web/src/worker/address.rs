@@ -7,9 +7,9 @@ use statelens_remote::{Address, WantedFiles};
 
 use crate::protocol::opened::Agreed;
 use crate::worker::job::Job;
+use crate::worker::open_progress::OpenProgress;
 use crate::worker::remote::{Begun, RemoteServer, begun};
 use crate::worker::sources::Sources;
-use crate::worker::watch::Watch;
 
 /// Number of files requested at once.
 const AT_ONCE: usize = 6;
@@ -30,7 +30,7 @@ pub(super) async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<RemoteC
     let address = Address::parse(url)?;
     let server = Rc::new(RemoteServer::of(&address, agreed.follow));
     let found = found(address, &server, agreed, job).await;
-    server.tell(job);
+    server.report_fetched(job);
     found
 }
 
@@ -55,19 +55,19 @@ async fn found(
     let mut wanted = WantedFiles::default();
     loop {
         job.check()?;
-        let mut watch = Watch::new(job, None);
-        let opened = statelens_formats::open(files.clone(), &limits, &mut watch);
+        let mut open_progress = OpenProgress::new(job, None);
+        let opened = statelens_formats::open(files.clone(), &limits, &mut open_progress);
         let before = files.count();
         for some in wanted.next(&files, |name| address.beside(name)).chunks(AT_ONCE) {
             job.check()?;
-            let asked: Vec<_> = some.iter().map(|(_, address)| begun(address.clone())).collect();
-            for ((name, _), found) in some.iter().zip(all(asked).await) {
+            let requests: Vec<_> = some.iter().map(|(_, address)| begun(address.clone())).collect();
+            for ((name, _), found) in some.iter().zip(all(requests).await) {
                 // A file that does not exist is skipped: the checkpoint reports it as missing.
                 if let Ok(source) = found.map_err(|error| error.in_file(name.as_str()))? {
                     push(&mut files, name, source);
                 }
             }
-            server.tell(job);
+            server.report_fetched(job);
         }
         if files.count() == before {
             let sources = Sources::of_server(server.clone(), parts);

@@ -113,11 +113,11 @@ pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()
     if !report.is_false() {
         return Ok(());
     }
-    let (told, more) = report.falsified(source, NAMED);
+    let (texts, more) = report.falsified(source, NAMED);
     let more = more.map(|more| format!("; and {more}")).unwrap_or_default();
     let mut title = FALSIFIED.to_owned();
     title.replace_range(..1, "c");
-    Err(Error::refused(format!("{title}, so nothing was kept: {}{more}", told.join("; "))).advice(
+    Err(Error::refused(format!("{title}, so nothing was kept: {}{more}", texts.join("; "))).advice(
         "Choose a dtype with a larger range (bfloat16 has the range of float32), or cast only the tensors that fit.",
     ))
 }

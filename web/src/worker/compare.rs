@@ -12,22 +12,22 @@ use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
 
-use crate::protocol::closer::RowMeasured;
 use crate::protocol::compare::{
     self as protocol, CompareOptions, CompareProgress, CompareReply, CompareRequest, End, NO_ROW,
 };
 use crate::protocol::job::JobKind;
+use crate::protocol::tensor_diff::RowChange;
 use crate::text;
 use crate::worker::blob::BlobSource;
-use crate::worker::closer;
 use crate::worker::command_line::command_line;
+use crate::worker::compared::ComparedCheckpoint;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
-use crate::worker::pairing::{renamed, rows, tell};
+use crate::worker::pairing::{post_reply, renamed, rows};
 use crate::worker::reading::drive;
-use crate::worker::second::Second;
 use crate::worker::session::{Session, SharedSession};
 use crate::worker::sources::Sources;
+use crate::worker::tensor_diff;
 use crate::worker::{files_of, now, open};
 
 /// Maximum size in bytes of a list of keys.
@@ -37,15 +37,20 @@ const STATE: &str = "model";
 
 /// Closes the second checkpoint.
 fn forget(session: &mut Session) {
-    for kind in [JobKind::Compare, JobKind::Closer, JobKind::Renames] {
+    for kind in [JobKind::Compare, JobKind::TensorDiff, JobKind::Renames] {
         session.jobs.stop(kind);
     }
-    session.second = Second::default();
+    session.compared = ComparedCheckpoint::default();
 }
 
 /// Handles a request of the page.
-pub(super) fn answer(session: &SharedSession, job: Job, ask: CompareRequest, data: &JsValue) {
-    match ask {
+pub(super) fn handle_request(
+    session: &SharedSession,
+    job: Job,
+    request: CompareRequest,
+    data: &JsValue,
+) {
+    match request {
         CompareRequest::Open { files, main } => {
             forget(&mut session.borrow_mut());
             let handles = files_of(data);
@@ -53,15 +58,15 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: CompareRequest, dat
             // Limits that the user raised for the first checkpoint apply to the second too.
             let limits = session.borrow().open.as_ref().map(|open| open.limits.clone());
             let limits = limits.unwrap_or_default();
-            let told = match open::open(&files, handles, main, &limits, &job) {
+            let reply = match open::open(&files, handles, main, &limits, &job) {
                 Ok((open, opened)) => {
-                    session.borrow_mut().second.open = Some(open);
+                    session.borrow_mut().compared.open = Some(open);
                     CompareReply::Opened(Box::new(opened))
                 }
                 Err(error) => match listed(listing) {
                     Ok(Some(list)) => {
                         let keys = list.len() as u64;
-                        session.borrow_mut().second.list = Some(list);
+                        session.borrow_mut().compared.list = Some(list);
                         CompareReply::Listed(keys)
                     }
                     Ok(None) => CompareReply::OpenFailed(*error),
@@ -71,24 +76,24 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: CompareRequest, dat
                     Err(_) => CompareReply::OpenFailed(*error),
                 },
             };
-            tell(&job, told);
+            post_reply(&job, reply);
         }
         CompareRequest::Start { request, options } => {
             let sides = {
                 let session = session.borrow();
-                session.open.clone().zip(session.second.open.clone())
+                session.open.clone().zip(session.compared.open.clone())
             };
             let Some((left, right)) = sides else { return };
-            session.borrow_mut().second.report = None;
+            session.borrow_mut().compared.report = None;
             match begin(request, &left, &right, &options) {
-                Ok((comparison, telling, structure)) => {
-                    tell(&job, CompareReply::Structure { request, structure: Ok(structure) });
+                Ok((comparison, updates, structure)) => {
+                    post_reply(&job, CompareReply::Structure { request, structure: Ok(structure) });
                     let session = Rc::downgrade(session);
-                    job.clone().spawn(run(session, comparison, telling, job));
+                    job.clone().spawn(run(session, comparison, updates, job));
                 }
                 Err(error) => {
                     let structure = Err(text::error(&error));
-                    tell(&job, CompareReply::Structure { request, structure });
+                    post_reply(&job, CompareReply::Structure { request, structure });
                 }
             }
         }
@@ -96,25 +101,29 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: CompareRequest, dat
         CompareRequest::Check { strict, release } => {
             let session = session.borrow();
             let Some(left) = &session.open else { return };
-            let reference = match &session.second {
-                Second { open: Some(of), .. } => {
+            let reference = match &session.compared {
+                ComparedCheckpoint { open: Some(of), .. } => {
                     let has = check::has_state(&of.checkpoint, STATE);
                     (check::expected_of(&of.checkpoint, &of.leaves), has)
                 }
-                Second { list: Some(list), .. } => (list.clone(), check::lists_state(list, STATE)),
+                ComparedCheckpoint { list: Some(list), .. } => {
+                    (list.clone(), check::lists_state(list, STATE))
+                }
                 _ => return,
             };
-            tell(&job, CompareReply::Checked(would_load(left, reference, strict, &release)));
+            post_reply(&job, CompareReply::Checked(would_load(left, reference, strict, &release)));
         }
         CompareRequest::Report => {
-            if let Some(report) = &session.borrow().second.report {
-                tell(&job, CompareReply::Report(report.clone()));
+            if let Some(report) = &session.borrow().compared.report {
+                post_reply(&job, CompareReply::Report(report.clone()));
             }
         }
-        CompareRequest::Closer(None) => session.borrow().jobs.stop(JobKind::Closer),
-        CompareRequest::Closer(Some((a, b, asked))) => closer::look(session, job, (a, b), asked),
+        CompareRequest::TensorDiff(None) => session.borrow().jobs.stop(JobKind::TensorDiff),
+        CompareRequest::TensorDiff(Some((a, b, requested))) => {
+            tensor_diff::look(session, job, (a, b), requested)
+        }
         CompareRequest::Renames(None) => session.borrow().jobs.stop(JobKind::Renames),
-        CompareRequest::Renames(Some(options)) => closer::renames(session, job, *options),
+        CompareRequest::Renames(Some(options)) => tensor_diff::renames(session, job, *options),
         CompareRequest::Close => forget(&mut session.borrow_mut()),
     }
 }
@@ -129,7 +138,7 @@ struct CompareUpdates {
     optimizers: Optimizers,
     began: f64,
     /// How many differences, pairs and norms were already sent.
-    told: (usize, usize, usize),
+    reply: (usize, usize, usize),
 }
 
 /// Compares structure, and prepares comparing elements.
@@ -152,37 +161,37 @@ fn begin(
         structure: false,
     };
     let rename = suggested(&first, &second);
-    let mut telling = CompareUpdates {
+    let mut updates = CompareUpdates {
         request,
         rows: rows(left, &first),
         left: left.sources.clone(),
         right: right.sources.clone(),
         optimizers: Optimizers::of(&first, &second),
         began: now(),
-        told: (0, 0, 0),
+        reply: (0, 0, 0),
     };
     let comparison = Comparison::new(first, second, how);
     let mut pairs = vec![NO_ROW; left.leaves.len()];
-    for (row, found) in telling.rows.iter().zip(comparison.matches()) {
+    for (row, found) in updates.rows.iter().zip(comparison.matches()) {
         if let (Some(pair), Some(found)) = (pairs.get_mut(*row as usize), found) {
             *pair = *found as u32;
         }
     }
     let structure = protocol::StructureDifference {
         pairs,
-        found: telling.found(&comparison),
-        waiting: comparison.waiting().map(|leaf| telling.row(leaf)).collect(),
+        found: updates.found(&comparison),
+        waiting: comparison.waiting().map(|leaf| updates.row(leaf)).collect(),
         bytes: comparison.progress().1,
         rename,
         command: command(left, right, options),
     };
-    Ok((comparison, telling, structure))
+    Ok((comparison, updates, structure))
 }
 
 /// Suggests the replacement that would pair most of the unpaired keys, as a rule.
 fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
     let options = check::CheckOptions { state: None, ..check::CheckOptions::default() };
-    let answer = check::check(
+    let result = check::check(
         check::expected_of(left, &left.leaves()),
         false,
         check::expected_of(right, &right.leaves()),
@@ -190,7 +199,7 @@ fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
         None,
         &options,
     );
-    answer.rename.map(|(prefix, keys)| (prefix.rule(), keys))
+    result.rename.map(|(prefix, keys)| (prefix.rule(), keys))
 }
 
 impl CompareUpdates {
@@ -202,9 +211,9 @@ impl CompareUpdates {
     /// Takes the differences that were not sent yet.
     fn found(&mut self, of: &Comparison) -> Vec<protocol::Difference> {
         let differences = &of.so_far().differences;
-        let new = differences.get(self.told.0..).unwrap_or_default();
+        let new = differences.get(self.reply.0..).unwrap_or_default();
         let found = new.iter().map(|one| self.difference(of, one)).collect();
-        self.told.0 = differences.len();
+        self.reply.0 = differences.len();
         found
     }
 
@@ -218,11 +227,11 @@ impl CompareUpdates {
         let (what, left, right) = sides(&found.kind);
         let numbers = match &found.kind {
             DifferenceKind::Elements(numbers, first) => {
-                Some(Box::new(told_numbers(numbers, first, String::new())))
+                Some(Box::new(describe_numbers(numbers, first, String::new())))
             }
             DifferenceKind::DType { values: Some(values), .. } => {
-                let told = told_numbers(&values.numbers, &values.first, values.word());
-                Some(Box::new(told))
+                let reply = describe_numbers(&values.numbers, &values.first, values.word());
+                Some(Box::new(reply))
             }
             _ => None,
         };
@@ -241,16 +250,16 @@ impl CompareUpdates {
     /// Takes everything that was not sent yet.
     fn progress(&mut self, of: &Comparison) -> CompareProgress {
         let (done, total) = of.progress();
-        let settled = of.settled(self.told.1).map(|leaf| self.row(leaf)).collect();
-        self.told.1 = of.compared();
+        let settled = of.settled(self.reply.1).map(|leaf| self.row(leaf)).collect();
+        self.reply.1 = of.compared();
         let all = &of.so_far().changes;
-        let new = all.get(self.told.2..).unwrap_or_default().iter().map(|one| RowMeasured {
+        let new = all.get(self.reply.2..).unwrap_or_default().iter().map(|one| RowChange {
             row: self.row(one.leaf),
             numbers: [one.norms.0, one.norms.1, one.deviations.0, one.deviations.1],
             change: one.change,
         });
         let measured = new.collect();
-        self.told.2 = all.len();
+        self.reply.2 = all.len();
         let millis = now() - self.began;
         let found = self.found(of);
         CompareProgress { request: self.request, done, total, millis, settled, found, measured }
@@ -269,29 +278,29 @@ async fn run(
     // error.
     let ended = drive(&mut comparison, &[&left, &right], &job, |comparison, time| {
         if time {
-            tell(&job, CompareReply::Progress(updates.progress(comparison)));
+            post_reply(&job, CompareReply::Progress(updates.progress(comparison)));
             if let Some(server) = left.server() {
-                server.tell(&job);
+                server.report_fetched(&job);
             }
         }
     })
     .await;
-    tell(&job, CompareReply::Progress(updates.progress(&comparison)));
+    post_reply(&job, CompareReply::Progress(updates.progress(&comparison)));
     let CompareUpdates { request, began, optimizers, .. } = updates;
     let report = comparison.into_report();
     let (close, nans) = (report.close, report.nan);
     let end = match ended {
         Ok(()) => {
             if let Some(session) = session.upgrade() {
-                session.borrow_mut().second.report = Some(report.json(&optimizers) + "\n");
+                session.borrow_mut().compared.report = Some(report.json(&optimizers) + "\n");
             }
             End::Complete
         }
         Err(error) => text::failure(&error).map_or(End::Stopped, End::Failed),
     };
-    tell(&job, CompareReply::Ended { request, end, millis: now() - began, close, nans });
+    post_reply(&job, CompareReply::Ended { request, end, millis: now() - began, close, nans });
     if let Some(server) = left.server() {
-        server.tell(&job);
+        server.report_fetched(&job);
     }
 }
 
@@ -319,7 +328,7 @@ fn sides(kind: &DifferenceKind) -> (protocol::DifferenceKind, String, String) {
     }
 }
 
-fn told_numbers(numbers: &Numbers, first: &[u64], precision: String) -> protocol::Numbers {
+fn describe_numbers(numbers: &Numbers, first: &[u64], precision: String) -> protocol::Numbers {
     protocol::Numbers {
         elements: numbers.elements,
         differing: numbers.differing,
@@ -364,7 +373,7 @@ fn would_load(
     let options = check::CheckOptions { strict, release, ..check::CheckOptions::default() };
     let file = &left.checkpoint;
     let version = check::version_of(file);
-    let answer = check::check(
+    let result = check::check(
         check::expected_of(file, &left.leaves),
         check::has_state(file, STATE),
         reference,
@@ -381,19 +390,19 @@ fn would_load(
     };
     let count = |list: usize| list as u64;
     protocol::Checked {
-        loads: answer.loads,
-        matching: answer.matching,
+        loads: result.loads,
+        matching: result.matching,
         counts: (
-            count(answer.missing.len()),
-            count(answer.unexpected.len()),
-            count(answer.shapes.len()),
+            count(result.missing.len()),
+            count(result.unexpected.len()),
+            count(result.shapes.len()),
         ),
-        lines: answer.lines().into_iter().map(line).collect(),
-        rename: answer.rename.as_ref().map(|(prefix, keys)| (prefix.option(), *keys)),
-        prefixed: answer.prefixed,
-        of_release: answer.remarks().into_iter().map(|(_, text)| text).collect(),
+        lines: result.lines().into_iter().map(line).collect(),
+        rename: result.rename.as_ref().map(|(prefix, keys)| (prefix.option(), *keys)),
+        prefixed: result.prefixed,
+        of_release: result.remarks().into_iter().map(|(_, text)| text).collect(),
         releases: releases.map(|release| (*release).to_owned()).collect(),
-        states: answer.states,
+        states: result.states,
         strict,
     }
 }

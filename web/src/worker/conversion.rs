@@ -33,7 +33,7 @@ pub(super) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
         }
         let (weak, job) = (Rc::downgrade(session), job.clone());
         return job.clone().spawn(async move {
-            let bytes = remote::beside(&server, name, family::MOST_CONFIG, &job).await;
+            let bytes = remote::fetch_sibling(&server, name, family::MOST_CONFIG, &job).await;
             let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
             if let Some(session) = weak.upgrade() {
                 let config = text.map(|text| NamedText { name: name.to_owned(), text });
@@ -121,8 +121,9 @@ pub(super) fn run(
         let planning::PlannedOutput { plan, more, texts } = made;
         let run = |plan| {
             let handle = handle.clone();
-            let tell: running::TellRunning = |job, now| job.post(&FromWorker::Running(now));
-            let job = (&job, tell);
+            let post_progress: running::PostProgress =
+                |job, now| job.post(&FromWorker::Running(now));
+            let job = (&job, post_progress);
             running::run(plan, &open.sources, sink, handle, falsify, &open.limits, job)
         };
         let mut ran = run(plan).await;

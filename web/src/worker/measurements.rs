@@ -26,9 +26,9 @@ pub(super) struct Measurements {
 }
 
 /// The open checkpoint with its results.
-pub(super) struct Sight<'a>(pub(super) &'a OpenCheckpoint, pub(super) &'a Measurements);
+pub(super) struct Results<'a>(pub(super) &'a OpenCheckpoint, pub(super) &'a Measurements);
 
-impl Seen for Sight<'_> {
+impl Seen for Results<'_> {
     fn statistics(&self, tensor: TensorId) -> Option<&Statistics> {
         self.1.measured.get(&tensor).map(|measured| &measured.statistics)
     }

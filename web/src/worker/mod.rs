@@ -2,23 +2,25 @@
 //! conversions on streams.
 
 mod address;
-pub mod ask;
 pub mod blob;
 mod casts;
 pub mod check;
-mod closer;
 mod command_line;
 pub mod compare;
+mod compared;
 mod conversion;
+pub mod export;
 mod family;
+pub mod inspect;
 mod job;
-mod looked;
-pub mod looking;
+pub mod matrix;
 mod measurements;
+mod model_description;
 pub mod open;
+mod open_progress;
 mod opened;
 mod pairing;
-mod planned;
+mod plan_summary;
 pub mod planning;
 mod preview;
 pub mod private;
@@ -28,17 +30,15 @@ pub mod remote;
 pub mod repair;
 pub mod run;
 pub mod running;
-mod second;
+mod selection;
 pub mod session;
 pub mod share;
 pub mod singular;
 pub mod sink;
 pub mod sources;
 pub mod statistics;
-pub mod taking;
-mod understanding;
+mod tensor_diff;
 pub mod verify;
-mod watch;
 pub mod weights;
 
 use std::cell::RefCell;
@@ -67,7 +67,7 @@ pub fn start() {
     let receive = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
         let data = event.data();
         match message(&data) {
-            Ok(posted) => answer(&current, posted, &data),
+            Ok(posted) => handle_message(&current, posted, &data),
             // The page reports uncaught errors.
             Err(error) => wasm_bindgen::throw_val(error),
         }
@@ -108,7 +108,7 @@ fn files_of(data: &JsValue) -> Vec<File> {
     files.iter().filter_map(|file| file.dyn_into().ok()).collect()
 }
 
-fn answer(current: &RefCell<SharedSession>, posted: Posted<ToWorker>, data: &JsValue) {
+fn handle_message(current: &RefCell<SharedSession>, posted: Posted<ToWorker>, data: &JsValue) {
     let Posted { session: id, job, message } = posted;
     if message.begins_session() {
         // This drops the previous session, which stops its jobs.
@@ -124,18 +124,18 @@ fn answer(current: &RefCell<SharedSession>, posted: Posted<ToWorker>, data: &JsV
         let error = Error::refused("another file is being written");
         return job.post(&FromWorker::Stopped { error: Some(text::error(&error)) });
     }
-    if matches!(message.kind(), JobKind::Open | JobKind::Look) {
+    if matches!(message.kind(), JobKind::Open | JobKind::CheckRun) {
         // Acknowledges the request before doing anything that takes long.
         let doing = String::new();
         job.post(&FromWorker::Opening { doing, keys: 0, read: 0, calls: 0 });
     }
-    job.now(|| hear(&session, &job, message, data));
+    job.now(|| handle_request(&session, &job, message, data));
     if let Some(open) = &session.borrow().open {
-        open.tell_fetched(&job);
+        open.report_fetched(&job);
     }
 }
 
-fn hear(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
+fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
     match message {
         ToWorker::OpenAddress { url, agreed } => {
             session.borrow_mut().jobs.allow(agreed.cap);
@@ -156,7 +156,7 @@ fn hear(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
         ToWorker::Inspect { row } => {
             let session = session.borrow();
             let found = match &session.open {
-                Some(open) => ask::inspect(open, row),
+                Some(open) => inspect::inspect(open, row),
                 None => Some(Inspected { row, ..Inspected::default() }),
             };
             if let Some(mut inspected) = found {
@@ -172,13 +172,14 @@ fn hear(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
         ToWorker::Values { row, slice, start, count } => {
             let session = session.borrow();
             let open = session.open.as_ref();
-            if let Some(values) = open.and_then(|open| ask::values(open, row, slice, start, count))
+            if let Some(values) =
+                open.and_then(|open| inspect::values(open, row, slice, start, count))
             {
                 job.post(&FromWorker::Valued(values));
             }
         }
-        ToWorker::Look { files, asked } | ToWorker::CheckFiles { files, asked } => {
-            run::look(job.clone(), files, asked, data);
+        ToWorker::CheckRun { files, requested } | ToWorker::CheckFiles { files, requested } => {
+            run::look(job.clone(), files, requested, data);
         }
         ToWorker::Close => {}
         ToWorker::OpenLink { fragment } => match share::open(&fragment) {
@@ -204,15 +205,19 @@ fn hear(session: &SharedSession, job: &Job, message: ToWorker, data: &JsValue) {
             conversion::run(session, job, (request, sink, falsify), data);
         }
         ToWorker::Cancel => session.borrow().jobs.stop(JobKind::Write),
-        ToWorker::Compare(ask) => compare::answer(session, job.clone(), ask, data),
-        ToWorker::Verify(finite) => verify::answer(session, job.clone(), finite, data),
-        ToWorker::Weights(ask) => weights::answer(session, job.clone(), ask),
-        ToWorker::Looking(ask) => looking::answer(session, job.clone(), ask),
-        ToWorker::Understand(fetch) => understanding::answer(session, job.clone(), fetch),
-        ToWorker::RunValues { asked, .. } if asked.is_empty() => {
+        ToWorker::Compare(request) => compare::handle_request(session, job.clone(), request, data),
+        ToWorker::Verify(finite) => verify::handle_request(session, job.clone(), finite, data),
+        ToWorker::Weights(request) => weights::handle_request(session, job.clone(), request),
+        ToWorker::Matrix(request) => matrix::handle_request(session, job.clone(), request),
+        ToWorker::DescribeModel(fetch) => {
+            model_description::handle_request(session, job.clone(), fetch)
+        }
+        ToWorker::RunValues { requested, .. } if requested.is_empty() => {
             session.borrow().jobs.stop(JobKind::Scan);
         }
-        ToWorker::RunValues { files, asked } => run::values(job.clone(), files, asked, data),
+        ToWorker::RunValues { files, requested } => {
+            run::values(job.clone(), files, requested, data)
+        }
         ToWorker::Provide(files) => session.borrow_mut().provide(files),
     }
 }

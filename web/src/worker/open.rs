@@ -20,9 +20,9 @@ use crate::protocol::opened::{Agreed, FileName, FoundCheckpoint, Opened};
 use crate::rows::{PackedRows, Row};
 use crate::text;
 use crate::worker::job::Job;
+use crate::worker::open_progress::OpenProgress;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::sources::Sources;
-use crate::worker::watch::Watch;
 use crate::worker::{address, now, planning, repair, share};
 
 /// Number of files of a drop that are tried before giving up.
@@ -35,15 +35,15 @@ const TRIES: usize = 8;
 pub fn open(
     names: &[FileName],
     files: Vec<File>,
-    asked: Option<u32>,
+    requested: Option<u32>,
     limits: &Limits,
     job: &Job,
 ) -> Result<(OpenCheckpoint, Opened), Box<ErrorText>> {
     let began = now();
     let sources = Rc::new(Sources::of_disk(files));
     let set = sources.set(names);
-    let mut watch = Watch::new(job, Some(sources.spent()));
-    let order = candidates(&set, asked);
+    let mut open_progress = OpenProgress::new(job, Some(sources.spent()));
+    let order = candidates(&set, requested);
     if order.len() > 1 {
         job.post(&FromWorker::Checkpoints(found_among(&set, &order)));
     }
@@ -51,18 +51,18 @@ pub fn open(
     let looked = sources.spent().so_far().0;
     let mut failed: Option<(FileId, ErrorText)> = None;
     // If a file was requested, no other is opened in its place.
-    let tries = if asked.is_some() { 1 } else { TRIES };
+    let tries = if requested.is_some() { 1 } else { TRIES };
     for found in order.iter().take(tries) {
         let files = set.opened_at(found.main);
         // Files touched by an earlier attempt do not belong to this checkpoint.
         set.untouch();
-        match statelens_formats::open(files, limits, &mut watch) {
+        match statelens_formats::open(files, limits, &mut open_progress) {
             Ok(checkpoint) => {
                 // Take the size before other files are read to find out why they can't be opened.
                 let size = set.touched_size();
                 let others = order.iter().filter(|other| other.main != found.main);
                 let mut opened =
-                    told(&checkpoint, found, others.map(|other| other.main.0).collect());
+                    describe(&checkpoint, found, others.map(|other| other.main.0).collect());
                 let stray = || {
                     let at = stray(&set, &order, &checkpoint)?;
                     Some((at, why_not(&set, at)?))
@@ -107,7 +107,7 @@ pub async fn open_address(
     let sorted = statelens_formats::sets::sort(files).into_iter().find(|set| set.main == name);
     let name = sorted.map_or_else(|| name.to_owned(), |set| set.name);
     let mut opened =
-        told(&found.checkpoint, &Candidate { main, name, members: Vec::new() }, Vec::new());
+        describe(&found.checkpoint, &Candidate { main, name, members: Vec::new() }, Vec::new());
     opened.0.size = files.iter().map(|(id, _)| files.len(id)).sum();
     let effort = (job.meter().fetched(), job.meter().requests());
     let limits = Limits::times(agreed.times);
@@ -159,18 +159,18 @@ struct Candidate {
 /// Returns the candidates in the order in which they are tried: the requested file, then the
 /// checkpoints among the files; if there are no checkpoints, every file, to find out why it can't
 /// be opened.
-fn candidates(set: &FileSet, asked: Option<u32>) -> Vec<Candidate> {
+fn candidates(set: &FileSet, requested: Option<u32>) -> Vec<Candidate> {
     let mut order = Vec::new();
-    let asked = asked.map(FileId).filter(|main| set.source(*main).is_ok());
+    let requested = requested.map(FileId).filter(|main| set.source(*main).is_ok());
     let alone = |main: FileId| {
         let name = set.name(main).to_owned();
         Candidate { main, members: vec![name.clone()], name }
     };
-    order.extend(asked.map(alone));
+    order.extend(requested.map(alone));
     let ids: HashMap<&str, FileId> = set.iter().map(|(id, file)| (&*file.name, id)).collect();
     for found in statelens_formats::sets::sort(set) {
         if let Some(&main) = ids.get(&*found.main)
-            && asked != Some(main)
+            && requested != Some(main)
         {
             order.push(Candidate { main, name: found.name, members: found.members });
         }
@@ -178,9 +178,9 @@ fn candidates(set: &FileSet, asked: Option<u32>) -> Vec<Candidate> {
     // Optimizers and adapters, which trainers save next to the model, come after the model.
     order.sort_by_key(|found| {
         let name = found.name.rsplit('/').next();
-        let beside =
+        let sibling =
             name.is_some_and(|name| name == OPTIMIZER_FILE || adapter::FILES.contains(&name));
-        asked != Some(found.main) && beside
+        requested != Some(found.main) && sibling
     });
     if order.is_empty() {
         order.extend(statelens_formats::telling(set).map(alone));
@@ -239,7 +239,7 @@ fn not_opened(name: &str, error: &ErrorText) -> Finding {
 }
 
 /// Describes an open checkpoint for the page; also returns its leaves by row.
-fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened, Vec<Leaf>) {
+fn describe(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened, Vec<Leaf>) {
     let leaves = checkpoint.leaves();
     let rows: Vec<Row> =
         leaves.iter().map(|leaf| share::row(LeafSummary::new(checkpoint, leaf))).collect();
@@ -317,8 +317,8 @@ mod tests {
         ] {
             set.push(name, Arc::new(statelens_checkpoint::Memory::from(bytes)));
         }
-        fn mains(set: &FileSet, asked: Option<u32>) -> Vec<u32> {
-            candidates(set, asked).iter().map(|found| found.main.0).collect()
+        fn mains(set: &FileSet, requested: Option<u32>) -> Vec<u32> {
+            candidates(set, requested).iter().map(|found| found.main.0).collect()
         }
         assert_eq!(mains(&set, None), [1, 2]);
         assert_eq!(mains(&set, Some(2)), [2, 1]);

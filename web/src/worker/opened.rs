@@ -57,9 +57,9 @@ impl OpenCheckpoint {
     }
 
     /// For a remote checkpoint, posts the bytes fetched so far.
-    pub(super) fn tell_fetched(&self, job: &Job) {
+    pub(super) fn report_fetched(&self, job: &Job) {
         if let Some(server) = self.sources.server() {
-            server.tell(job);
+            server.report_fetched(job);
         }
     }
 }

@@ -45,6 +45,6 @@ pub(super) fn rows(open: &OpenCheckpoint, edited: &Arc<Checkpoint>) -> Vec<u32> 
 }
 
 /// Posts a reply.
-pub(super) fn tell(job: &Job, reply: CompareReply) {
+pub(super) fn post_reply(job: &Job, reply: CompareReply) {
     job.post(&FromWorker::Compare(reply));
 }

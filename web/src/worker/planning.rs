@@ -13,7 +13,7 @@ use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::preview::preview;
-use crate::worker::{planned, repair};
+use crate::worker::{plan_summary, repair};
 
 /// Shard sizes: the command's name and the page's name.
 const SHARDS: [(&str, &str); 3] = [("2GB", "2 GB"), ("5GB", "5 GB"), ("10GB", "10 GB")];
@@ -99,7 +99,7 @@ pub fn plan(
     };
     let target = target(options, &source)?;
     let plan = plan_edited(source, &changes, &target, &options.name)?;
-    let mut planned = planned::told(open, &plan, options, job)?;
+    let mut planned = plan_summary::describe(open, &plan, options, job)?;
     planned.preview = preview(changes);
     planned.command = command(open, options);
     Ok((plan.into(), planned))
@@ -128,13 +128,13 @@ pub(super) fn casts(options: &ConvertOptions) -> Result<Vec<CastRule>> {
 }
 
 fn target(options: &ConvertOptions, source: &Arc<Checkpoint>) -> Result<WriteTarget> {
-    let asked = RequestedOptions {
+    let requested = RequestedOptions {
         version: options.version.clone(),
         compression: options.compress.clone(),
         object_graph: options.object_graph,
         state_file: options.state_file,
     };
-    let target = statelens_formats::writing(&options.to)?.target(&asked)?;
+    let target = statelens_formats::writing(&options.to)?.target(&requested)?;
     let rules = options.shard.as_deref().unwrap_or_default();
     let shards = shards_wanted(options.shard_size.as_deref(), rules, || Ok(source))?;
     target.sharded(shards.unwrap_or(Shards::One))

@@ -76,8 +76,8 @@ fn is_left(name: &str, own: &str, living: Option<&[String]>, age: f64) -> bool {
 async fn living() -> Option<Vec<String>> {
     let locks = get(&scope().navigator(), "locks");
     let query: Function = get(&locks, "query").dyn_into().ok()?;
-    let asked: Promise = query.call0(&locks).ok()?.dyn_into().ok()?;
-    let held: Array = get(&JsFuture::from(asked).await.ok()?, "held").dyn_into().ok()?;
+    let promise: Promise = query.call0(&locks).ok()?.dyn_into().ok()?;
+    let held: Array = get(&JsFuture::from(promise).await.ok()?, "held").dyn_into().ok()?;
     Some(held.iter().filter_map(|lock| get(&lock, "name").as_string()).collect())
 }
 

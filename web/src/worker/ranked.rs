@@ -6,41 +6,41 @@ use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::looking::LookingReply as Looked;
+use crate::protocol::matrix::MatrixReply;
 use crate::protocol::ranked::{Ranked, RankedReply, RankedRequest};
 use crate::text;
 use crate::worker::job::Job;
-use crate::worker::looked::{numbers_of, tensor};
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
+use crate::worker::selection::{numbers_of, tensor};
 use crate::worker::session::SharedSession;
 
 /// Number of rows listed, and of kernels shown.
-const TOLD: usize = 8;
+const LISTED: usize = 8;
 const SHOWN: usize = 48;
 
 /// Handles a request of the page.
-pub(super) fn answer(session: &SharedSession, job: Job, ask: Option<RankedRequest>) {
-    let Some(ask) = ask else { return session.borrow().jobs.stop(JobKind::Rank) };
+pub(super) fn handle_request(session: &SharedSession, job: Job, request: Option<RankedRequest>) {
+    let Some(request) = request else { return session.borrow().jobs.stop(JobKind::Rank) };
     let Some(open) = session.borrow().open.clone() else { return };
     job.clone().spawn(async move {
-        let told = match rank(&open, &ask, &job).await {
+        let reply = match rank(&open, &request, &job).await {
             Ok(found) => RankedReply::Found(Box::new(found)),
             Err(error) => text::failure(&error).map_or(RankedReply::Ended, RankedReply::Failed),
         };
-        tell(&job, &ask, told);
-        open.tell_fetched(&job);
+        post_reply(&job, &request, reply);
+        open.report_fetched(&job);
     });
 }
 
-fn tell(job: &Job, ask: &RankedRequest, reply: RankedReply) {
-    job.post(&FromWorker::Looking(Looked::Ranked(ask.frame.row, reply)));
+fn post_reply(job: &Job, request: &RankedRequest, reply: RankedReply) {
+    job.post(&FromWorker::Matrix(MatrixReply::Ranked(request.selection.row, reply)));
 }
 
-async fn rank(open: &OpenCheckpoint, ask: &RankedRequest, job: &Job) -> Result<Ranked> {
-    let (tensor, range, width, size) = match ask.kernels {
+async fn rank(open: &OpenCheckpoint, request: &RankedRequest, job: &Job) -> Result<Ranked> {
+    let (tensor, range, width, size) = match request.kernels {
         true => {
-            let tensor = numbers_of(open, ask.frame.row)?;
+            let tensor = numbers_of(open, request.selection.row)?;
             let leading = vec![0; tensor.shape.len().saturating_sub(2)];
             let matrix = Matrix::of(&tensor.shape, &leading);
             let matrix = matrix.ok_or_else(|| Error::refused("it has no rows"))?;
@@ -48,7 +48,7 @@ async fn rank(open: &OpenCheckpoint, ask: &RankedRequest, job: &Job) -> Result<R
             (tensor, all, matrix.len, (matrix.rows(), matrix.columns))
         }
         false => {
-            let (tensor, matrix) = tensor(open, &ask.frame)?;
+            let (tensor, matrix) = tensor(open, &request.selection)?;
             let range = matrix.first..matrix.first + matrix.len;
             (tensor, range, matrix.columns, (1, matrix.columns))
         }
@@ -60,8 +60,8 @@ async fn rank(open: &OpenCheckpoint, ask: &RankedRequest, job: &Job) -> Result<R
     drive(&mut pour, &[&open.sources], job, |pour, time| {
         if time {
             let (done, total) = pour.progress();
-            tell(job, ask, RankedReply::Going(done, total));
-            open.tell_fetched(job);
+            post_reply(job, request, RankedReply::Progress(done, total));
+            open.report_fetched(job);
         }
     })
     .await?;
@@ -72,14 +72,14 @@ async fn rank(open: &OpenCheckpoint, ask: &RankedRequest, job: &Job) -> Result<R
     }
     let ranked = MatrixLines::ranked(lines);
     let one = |at: usize| (at as u64, lines[at].norm, lines[at].abs_max);
-    let from = (ask.from as usize).min(lines.len() - 1);
-    let shown = if ask.kernels { SHOWN } else { TOLD };
-    let largest: Vec<_> = match ask.in_order {
+    let from = (request.from as usize).min(lines.len() - 1);
+    let shown = if request.kernels { SHOWN } else { LISTED };
+    let largest: Vec<_> = match request.in_order {
         true => (from..lines.len()).take(shown).map(one).collect(),
         false => ranked.iter().skip(from).take(shown).map(|at| one(*at)).collect(),
     };
     let mut values = Vec::new();
-    if ask.kernels {
+    if request.kernels {
         for (at, ..) in &largest {
             let mut bytes = Vec::new();
             let mut out = |piece: &[u8]| {
@@ -93,14 +93,14 @@ async fn rank(open: &OpenCheckpoint, ask: &RankedRequest, job: &Job) -> Result<R
         }
     }
     Ok(Ranked {
-        kernels: ask.kernels,
-        in_order: ask.in_order,
+        kernels: request.kernels,
+        in_order: request.in_order,
         count: lines.len() as u64,
         zero: found.zero_rows,
         copied: found.copied_rows,
         median: MatrixLines::median(lines, &ranked).unwrap_or(0.0),
         largest,
-        smallest: ranked.iter().rev().take(TOLD).map(|at| one(*at)).collect(),
+        smallest: ranked.iter().rev().take(LISTED).map(|at| one(*at)).collect(),
         from: from as u64,
         size,
         values,

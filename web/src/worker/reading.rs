@@ -42,13 +42,13 @@ const SLICE: f64 = 40.0;
 
 /// Checks the clock between steps of long work.
 pub(super) struct Pulse {
-    told: f64,
-    listened: f64,
+    last_report: f64,
+    last_yield: f64,
 }
 
 impl Pulse {
     pub(super) fn new() -> Self {
-        Self { told: now(), listened: now() }
+        Self { last_report: now(), last_yield: now() }
     }
 
     /// Receives messages if the last time was long ago: neither reads that complete at once nor
@@ -56,15 +56,15 @@ impl Pulse {
     /// time to report progress.
     pub(super) async fn beat(&mut self) -> bool {
         let time = now();
-        if time - self.listened >= SLICE {
+        if time - self.last_yield >= SLICE {
             gloo_timers::future::TimeoutFuture::new(0).await;
-            self.listened = now();
+            self.last_yield = now();
         }
-        let tell = time - self.told >= 250.0;
-        if tell {
-            self.told = time;
+        let report_due = time - self.last_report >= 250.0;
+        if report_due {
+            self.last_report = time;
         }
-        tell
+        report_due
     }
 }
 
@@ -103,8 +103,8 @@ impl<'a> Driver<'a> {
                     }
                 }
             }
-            let tell = self.pulse.beat().await;
-            each(machine, tell).await?;
+            let report_due = self.pulse.beat().await;
+            each(machine, report_due).await?;
         }
     }
 
@@ -143,8 +143,8 @@ pub(super) async fn drive<M: Machine>(
     mut each: impl FnMut(&mut M, bool),
 ) -> Result<()> {
     let mut driver = Driver::new(sources, job);
-    let each = async |machine: &mut M, tell: bool| {
-        each(machine, tell);
+    let each = async |machine: &mut M, report_due: bool| {
+        each(machine, report_due);
         Ok(())
     };
     let ended = driver.drive(machine, each).await;
@@ -156,19 +156,19 @@ pub(super) async fn drive<M: Machine>(
 pub(super) struct SourceReader {
     sources: Rc<Sources>,
     stream: Option<FileStream>,
-    ahead: Option<Ahead>,
+    remote: Option<RemoteStream>,
     job: Job,
 }
 
 impl SourceReader {
     pub(super) fn new(sources: &Rc<Sources>, job: &Job) -> Self {
-        Self { sources: sources.clone(), stream: None, ahead: None, job: job.clone() }
+        Self { sources: sources.clone(), stream: None, remote: None, job: job.clone() }
     }
 
     /// Returns the first bytes of a span, as many as are available at once.
     pub(super) async fn piece(&mut self, files: &FileSet, span: Span) -> Result<Cow<'_, [u8]>> {
         match self.sources.bulk(span.file) {
-            Some(Bulk::Disk(_)) if self.is_aside(span) => {
+            Some(Bulk::Disk(_)) if self.is_out_of_order(span) => {
                 files.read_vec(span.file, span.offset, span.len).map(Cow::Owned)
             }
             Some(Bulk::Disk(file)) => {
@@ -182,10 +182,11 @@ impl SourceReader {
                 .map(Cow::Borrowed)
             }
             Some(Bulk::Parts(file)) => {
-                self.ahead.take_if(|ahead| !ahead.reaches(span));
+                self.remote.take_if(|remote| !remote.reaches(span));
                 let job = &self.job;
-                let ahead = self.ahead.get_or_insert_with(|| Ahead::new(file.clone(), span, job));
-                ahead.piece(span).await.map(Cow::Borrowed)
+                let remote =
+                    self.remote.get_or_insert_with(|| RemoteStream::new(file.clone(), span, job));
+                remote.piece(span).await.map(Cow::Borrowed)
             }
             Some(Bulk::Whole) | None => {
                 files.read_vec(span.file, span.offset, span.len.min(PIECE)).map(Cow::Owned)
@@ -194,7 +195,7 @@ impl SourceReader {
     }
 
     /// Returns whether to read a span separately, leaving the stream where it is.
-    fn is_aside(&self, span: Span) -> bool {
+    fn is_out_of_order(&self, span: Span) -> bool {
         span.len <= SHORT && self.stream.as_ref().is_some_and(|stream| !stream.reaches(span))
     }
 
@@ -263,8 +264,8 @@ impl FileStream {
     }
 
     async fn fill(&mut self) -> Result<()> {
-        let held = &mut self.ahead;
-        *held = ReadAhead { start: held.end(), ..ReadAhead::default() };
+        let buffered = &mut self.ahead;
+        *buffered = ReadAhead { start: buffered.end(), ..ReadAhead::default() };
         let buffer = self.buffer.take().unwrap_or_else(|| ArrayBuffer::new(BUFFER));
         let view = Uint8Array::new(&buffer);
         let promise = self.reader.read_with_array_buffer_view(&view);
@@ -273,10 +274,10 @@ impl FileStream {
         self.buffer = Some(view.buffer());
         if view.length() == 0 {
             return Err(
-                Error::io("the file is shorter than it was when it was opened").at(held.start)
+                Error::io("the file is shorter than it was when it was opened").at(buffered.start)
             );
         }
-        held.bytes = view.to_vec();
+        buffered.bytes = view.to_vec();
         Ok(())
     }
 
@@ -287,10 +288,10 @@ impl FileStream {
 
 /// A remote file read sequentially, in contiguous parts. The longer it is read, the more parts are
 /// requested ahead. Dropping it aborts requests in flight.
-struct Ahead {
+struct RemoteStream {
     id: FileId,
     file: Arc<XhrFile>,
-    held: ReadAhead,
+    buffered: ReadAhead,
     /// Parts in flight: offset, length, and the bytes, or `undefined` if the request failed.
     parts: VecDeque<(u64, u64, Promise)>,
     /// The number of bytes that may be in flight.
@@ -299,7 +300,7 @@ struct Ahead {
     job: Job,
 }
 
-impl Drop for Ahead {
+impl Drop for RemoteStream {
     fn drop(&mut self) {
         if let Some(abort) = &self.abort {
             abort.abort();
@@ -307,47 +308,48 @@ impl Drop for Ahead {
     }
 }
 
-impl Ahead {
+impl RemoteStream {
     fn new(file: Arc<XhrFile>, span: Span, job: &Job) -> Self {
         let abort = AbortController::new().ok();
         job.aborts(abort.clone());
-        let held = ReadAhead { start: span.offset, ..ReadAhead::default() };
+        let buffered = ReadAhead { start: span.offset, ..ReadAhead::default() };
         // The whole span is going to be needed.
         let window = span.len.clamp(LEAST, WINDOW);
         let job = job.clone();
-        Self { id: span.file, file, held, parts: VecDeque::new(), window, abort, job }
+        Self { id: span.file, file, buffered, parts: VecDeque::new(), window, abort, job }
     }
 
     fn reaches(&self, span: Span) -> bool {
-        let end = self.asked() + GAP;
-        self.id == span.file && (self.held.start..=end).contains(&span.offset)
+        let end = self.requested_end() + GAP;
+        self.id == span.file && (self.buffered.start..=end).contains(&span.offset)
     }
 
     /// Returns the end of the last part requested.
-    fn asked(&self) -> u64 {
-        self.parts.back().map_or(self.held.end(), |(offset, len, _)| offset + len)
+    fn requested_end(&self) -> u64 {
+        self.parts.back().map_or(self.buffered.end(), |(offset, len, _)| offset + len)
     }
 
     async fn piece(&mut self, span: Span) -> Result<&[u8]> {
-        while self.held.end() <= span.offset {
+        while self.buffered.end() <= span.offset {
             self.next().await?;
         }
-        Ok(self.held.slice(span))
+        Ok(self.buffered.slice(span))
     }
 
     /// Takes the next part, and requests more behind it.
     async fn next(&mut self) -> Result<()> {
-        let at = self.held.end();
-        self.held = ReadAhead { start: at, ..ReadAhead::default() };
-        self.ask(at);
+        let at = self.buffered.end();
+        self.buffered = ReadAhead { start: at, ..ReadAhead::default() };
+        self.request(at);
         let mut len = LEAST.min(self.file.len() - at);
-        let mut came = None;
-        if let Some((_, asked, bytes)) = self.parts.pop_front() {
-            len = asked;
-            came = JsFuture::from(bytes).await.ok().and_then(|bytes| bytes.dyn_into().ok());
+        let mut bytes_received = None;
+        if let Some((_, requested_end, bytes)) = self.parts.pop_front() {
+            len = requested_end;
+            bytes_received =
+                JsFuture::from(bytes).await.ok().and_then(|bytes| bytes.dyn_into().ok());
             self.job.check()?;
         }
-        self.held.bytes = match came {
+        self.buffered.bytes = match bytes_received {
             Some(bytes) => Uint8Array::to_vec(&bytes),
             // Repeats the request, which may succeed or return the reason for the failure.
             None => {
@@ -357,17 +359,17 @@ impl Ahead {
             }
         };
         self.window = (self.window * 2).min(WINDOW);
-        self.ask(self.held.end());
+        self.request(self.buffered.end());
         Ok(())
     }
 
     /// Requests parts until the window behind `from` is full, or the agreed number of bytes is
     /// reached.
-    fn ask(&mut self, from: u64) {
+    fn request(&mut self, from: u64) {
         let end = self.file.len().min(from + self.window);
         let len = (self.window / 4).clamp(LEAST, PIECE);
         loop {
-            let at = self.asked();
+            let at = self.requested_end();
             let len = len.min(self.file.len() - at);
             if at >= end || self.file.meter().check(at + len - from, "").is_err() {
                 return;

@@ -37,21 +37,26 @@ pub struct RemoteServer {
     /// Whether the user agreed to redirects to other servers.
     follow: bool,
     /// The number of requests last reported to the page.
-    told: Cell<u64>,
+    last_report: Cell<u64>,
 }
 
 /// A file that is read by parts.
 pub type XhrFile = RemoteFile<Xhr>;
 
 /// Fetches a small file next to the open one; `None` if the server does not have it.
-pub async fn beside(server: &RemoteServer, name: &str, most: u64, job: &Job) -> Option<Vec<u8>> {
+pub async fn fetch_sibling(
+    server: &RemoteServer,
+    name: &str,
+    most: u64,
+    job: &Job,
+) -> Option<Vec<u8>> {
     let address = Address::parse(&server.url).ok()?.beside(name)?;
     let (bytes, _) = begun(address, server, job, server.follow).await.ok()?.ok()?;
     let mut files = FileSet::default();
     let id = files.push_remote(name, bytes, None);
     let len = Some(files.len(id)).filter(|len| *len <= most)?;
     let bytes = files.read_vec(id, 0, len).ok();
-    server.tell(job);
+    server.report_fetched(job);
     bytes
 }
 
@@ -65,7 +70,7 @@ impl RemoteServer {
             via: RefCell::default(),
             whole: Cell::new(false),
             follow,
-            told: Cell::new(0),
+            last_report: Cell::new(0),
         }
     }
 
@@ -80,10 +85,10 @@ impl RemoteServer {
     }
 
     /// Posts the bytes and requests so far, if they are more than at the last report.
-    pub fn tell(&self, job: &Job) {
+    pub fn report_fetched(&self, job: &Job) {
         let meter = job.meter();
         let requests = meter.requests();
-        if self.told.replace(requests) != requests {
+        if self.last_report.replace(requests) != requests {
             job.post(&FromWorker::Fetched(Fetched {
                 host: self.host.clone(),
                 via: self.via.borrow().clone(),

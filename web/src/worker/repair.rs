@@ -14,7 +14,7 @@ use crate::text;
 use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
-use crate::worker::planned;
+use crate::worker::plan_summary;
 
 /// Returns the rewrites that can be offered, and adds findings for those that are advisable.
 pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer> {
@@ -117,7 +117,7 @@ pub fn plan(
     };
     let plan = plan
         .ok_or_else(|| Error::refused("there is nothing to repair: the checkpoint is correct"))?;
-    let mut planned = planned::told(open, &plan, options, job)?;
+    let mut planned = plan_summary::describe(open, &plan, options, job)?;
     planned.losses.extend(replaced);
     planned.changes = changes;
     planned.command = command(open, rewrite, name);
@@ -130,7 +130,7 @@ fn spec(
     findings: &mut Vec<Finding>,
     offers: &mut Vec<Offer>,
 ) -> Option<bool> {
-    let told = |title: String, text: String| Finding {
+    let describe = |title: String, text: String| Finding {
         advice: String::new(),
         ..finding(Severity::Warning, title, text)
     };
@@ -146,7 +146,7 @@ fn spec(
                     "Same as `fix_checkpoint_spec.py`. It can also upgrade in the same step.",
                 )
             });
-            findings.push(told(
+            findings.push(describe(
                 format!("The spec needs {}", plural(fixed.repairs.len() as u64, "repair")),
                 "Releases 2.0 and later don't load it without the repair.".into(),
             ));
@@ -155,8 +155,10 @@ fn spec(
         Err(error) => {
             let error = text::error(&error);
             let advice = error.next.iter().map(|(text, _)| text.as_str()).collect();
-            findings
-                .push(Finding { advice, ..told("The spec can't be repaired".into(), error.title) });
+            findings.push(Finding {
+                advice,
+                ..describe("The spec can't be repaired".into(), error.title)
+            });
             None
         }
     }

@@ -18,16 +18,16 @@ use crate::worker::sources::Sources;
 use crate::worker::{files_of, now};
 
 /// Opens the requested files one after the other, until something else is opened.
-pub(super) fn look(job: Job, files: Vec<FileName>, asked: Vec<u32>, data: &JsValue) {
+pub(super) fn look(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: &JsValue) {
     let sources = Rc::new(Sources::of_disk(files_of(data)));
     job.clone().spawn(async move {
-        for file in asked {
+        for file in requested {
             // Lets the worker receive messages.
             gloo_timers::future::TimeoutFuture::new(0).await;
             if job.check().is_err() {
                 return;
             }
-            job.post(&FromWorker::Looked(looked(&files, &sources, file)));
+            job.post(&FromWorker::FileChecked(looked(&files, &sources, file)));
         }
     });
 }
@@ -41,23 +41,23 @@ fn looked(files: &[FileName], sources: &Sources, file: u32) -> OpenCheck {
 }
 
 /// Reads all values of the requested files, one after the other.
-pub(super) fn values(job: Job, files: Vec<FileName>, asked: Vec<u32>, data: &JsValue) {
+pub(super) fn values(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: &JsValue) {
     let sources = Rc::new(Sources::of_disk(files_of(data)));
     job.clone().spawn(async move {
         let began = now();
         let size = |file: u32| files.get(file as usize).map_or(0, |file| file.size);
-        let total = asked.iter().fold(0u64, |all, file| all.saturating_add(size(*file)));
+        let total = requested.iter().fold(0u64, |all, file| all.saturating_add(size(*file)));
         let mut before = 0u64;
-        for file in asked {
-            let tell = |part: (u64, u64)| {
+        for file in requested {
+            let report = |part: (u64, u64)| {
                 // Scales the progress over values to the size of the file, which may be compressed.
                 let part = size(file) as f64 * (part.0 as f64 / part.1.max(1) as f64).min(1.0);
                 let done = before.saturating_add(part as u64);
                 let now = RunValues::Now(done, total, now() - began);
                 job.post(&FromWorker::RunValues(now));
             };
-            tell((0, 1));
-            let (wrong, groups) = match read(&files, &sources, file, &job, tell).await {
+            report((0, 1));
+            let (wrong, groups) = match read(&files, &sources, file, &job, report).await {
                 Ok((groups, wrong)) => (wrong, groups),
                 Err(_) if job.check().is_err() => break,
                 Err(error) => (error.what().to_owned(), Default::default()),
@@ -74,7 +74,7 @@ async fn read(
     sources: &Rc<Sources>,
     file: u32,
     job: &Job,
-    tell: impl Fn((u64, u64)),
+    report: impl Fn((u64, u64)),
 ) -> Result<([Vec<RunGroup>; 2], String)> {
     let files = sources.set(files).opened_at(FileId(file));
     let limits = Limits::default();
@@ -88,16 +88,16 @@ async fn read(
         let found = survey.take();
         all.iter_mut().for_each(|groups| groups.learn(&found));
         if time {
-            tell(survey.progress());
+            report(survey.progress());
         }
     })
     .await?;
     let [states, roles] = all.map(TensorGroups::finish);
-    let told = |groups: Vec<GroupValues>| groups.into_iter().map(told).collect();
-    Ok(([told(states.0), told(roles.0)], states.1))
+    let describe = |groups: Vec<GroupValues>| groups.into_iter().map(describe).collect();
+    Ok(([describe(states.0), describe(roles.0)], states.1))
 }
 
-fn told(of: GroupValues) -> RunGroup {
+fn describe(of: GroupValues) -> RunGroup {
     let counts = [of.tensors, of.missing, of.count, of.nan, of.infinite];
     (of.name, counts, [of.norm, of.mean, of.std])
 }

@@ -19,7 +19,7 @@ use crate::worker::{casts, check, now, private};
 
 /// Posts progress. A conversion and an export of a tensor, which may run at the same time, use
 /// different messages.
-pub type TellRunning = fn(&Job, Running);
+pub type PostProgress = fn(&Job, Running);
 
 /// Runs a plan that reads `sources`. Returns a report, and the finished files.
 ///
@@ -33,7 +33,7 @@ pub async fn run(
     handle: JsValue,
     falsify: bool,
     limits: &Limits,
-    (job, tell): (&Job, TellRunning),
+    (job, post_progress): (&Job, PostProgress),
 ) -> Result<(Done, js_sys::Array)> {
     let began = now();
     let local = sources.server().is_none();
@@ -46,7 +46,7 @@ pub async fn run(
     let mut writing = WritingRun {
         run: Run::new(plan, RunOptions { compose, ..RunOptions::default() })?,
         driver: Driver::new(&[sources], job),
-        updates: WriteUpdates { sources, job, tell, began, keys },
+        updates: WriteUpdates { sources, job, post_progress, began, keys },
     };
     let ran = writing.all(&mut sinks).await;
     writing.driver.close().await;
@@ -60,7 +60,7 @@ pub async fn run(
         texts: Vec::new(),
         bytes: 0,
         millis: 0.0,
-        how: protocol::conversion::How::Composed,
+        how: protocol::conversion::WriteMethod::Composed,
         casts: casts::lines(writing.run.report()),
         read_back: None,
     };
@@ -82,7 +82,7 @@ pub async fn run(
         done.millis = now() - began;
         // The limits are those that the source was opened with.
         ended = check::read_back(&expected, &blobs, limits);
-        if let (Err(error), protocol::conversion::How::Saved) = (&ended, done.how) {
+        if let (Err(error), protocol::conversion::WriteMethod::Saved) = (&ended, done.how) {
             // The browser has already saved the file where the user chose, so the error can only be
             // reported.
             done.read_back = Some(text::error(error));
@@ -141,17 +141,17 @@ struct WritingRun<'a> {
 
 impl WritingRun<'_> {
     async fn all(&mut self, sinks: &mut Sinks) -> Result<()> {
-        let Self { run, driver, updates: telling } = self;
+        let Self { run, driver, updates } = self;
         loop {
             if let Some(sink) = sinks.begun.last_mut() {
-                let each = async |reading: &mut ReadingRun<'_, OutputSink>, tell: bool| {
+                let each = async |reading: &mut ReadingRun<'_, OutputSink>, post_progress: bool| {
                     reading.into.flush(false).await?;
-                    telling.tell(reading.run, tell);
+                    updates.post_progress(reading.run, post_progress);
                     Ok(())
                 };
                 driver.drive(&mut ReadingRun { run, into: sink }, each).await?;
             }
-            telling.job.check()?;
+            updates.job.check()?;
             match run.step() {
                 Step::Begin(_) => {
                     sinks.begin().await?;
@@ -171,7 +171,7 @@ impl WritingRun<'_> {
                 Step::Done => return Ok(()),
             }
             sinks.current()?.flush(false).await?;
-            telling.tell(run, driver.beat().await);
+            updates.post_progress(run, driver.beat().await);
         }
     }
 }
@@ -180,21 +180,21 @@ impl WritingRun<'_> {
 struct WriteUpdates<'a> {
     sources: &'a Sources,
     job: &'a Job,
-    tell: TellRunning,
+    post_progress: PostProgress,
     began: f64,
     keys: KeysByProgress,
 }
 
 impl WriteUpdates<'_> {
-    fn tell(&self, run: &Run, now_is_the_time: bool) {
+    fn post_progress(&self, run: &Run, now_is_the_time: bool) {
         if !now_is_the_time {
             return;
         }
         let (done, total) = run.progress();
         let (millis, key) = (now() - self.began, self.keys.at(done));
-        (self.tell)(self.job, Running { done, total, millis, key });
+        (self.post_progress)(self.job, Running { done, total, millis, key });
         if let Some(server) = self.sources.server() {
-            server.tell(self.job);
+            server.report_fetched(self.job);
         }
     }
 }

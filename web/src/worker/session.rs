@@ -11,9 +11,9 @@ use std::rc::Rc;
 use crate::protocol::conversion::ConvertOptions;
 use crate::protocol::family::{FamilyRequest, NamedText};
 use crate::protocol::inspected::Fact;
+use crate::worker::compared::ComparedCheckpoint;
 use crate::worker::job::{Job, Jobs};
 use crate::worker::opened::OpenCheckpoint;
-use crate::worker::second::Second;
 use crate::worker::{family, measurements, planning, share, statistics};
 
 /// The number of a plan request, and its options.
@@ -34,18 +34,18 @@ pub(super) struct Session {
     /// Files of families that could not be fetched.
     failed: Vec<String>,
     /// The config next to a remote model.
-    config: Beside,
+    config: RemoteConfig,
     /// The summary for sharing: made on first use, or opened from a link.
     summary: Option<share::MadeSummary>,
     /// Results of reading its tensors.
     pub(super) found: measurements::SharedMeasurements,
     /// The checkpoint that it is compared with.
-    pub(super) second: Second,
+    pub(super) compared: ComparedCheckpoint,
     pub(super) jobs: Jobs,
 }
 
 /// The config next to a remote model.
-enum Beside {
+enum RemoteConfig {
     /// It was not requested yet.
     Unknown,
     /// It is being fetched, and the last plan request waits for it.
@@ -54,7 +54,7 @@ enum Beside {
     Known(Option<NamedText>),
 }
 
-impl Beside {
+impl RemoteConfig {
     fn text(&self) -> Option<NamedText> {
         match self {
             Self::Known(text) => text.clone(),
@@ -72,10 +72,10 @@ impl Session {
             plan: None,
             family: None,
             failed: Vec::new(),
-            config: Beside::Unknown,
+            config: RemoteConfig::Unknown,
             summary: None,
             found: measurements::SharedMeasurements::default(),
-            second: Second::default(),
+            compared: ComparedCheckpoint::default(),
             jobs: Jobs::of(id),
         }))
     }
@@ -92,23 +92,23 @@ impl Session {
         open: &OpenCheckpoint,
         request: &FamilyRequest,
     ) -> std::result::Result<Rc<family::ConversionInputs>, Vec<String>> {
-        let asked = &FamilyRequest {
+        let request = &FamilyRequest {
             config: request.config.clone().or_else(|| self.config.text()),
             ..request.clone()
         };
         if let Some((before, found)) = &self.family
-            && before == asked
+            && before == request
         {
             return Ok(found.clone());
         }
-        let mut wanted = family::library::needed(open, asked);
+        let mut wanted = family::library::needed(open, request);
         wanted.retain(|path| !family::library::has(path) && !self.failed.contains(path));
         if !wanted.is_empty() {
             return Err(wanted);
         }
-        let found = Rc::new(family::looks(open, asked, &self.failed));
+        let found = Rc::new(family::recognise_model(open, request, &self.failed));
         // Files that could not be fetched are tried again the next time.
-        self.family = self.failed.is_empty().then(|| (asked.clone(), found.clone()));
+        self.family = self.failed.is_empty().then(|| (request.clone(), found.clone()));
         self.failed.clear();
         Ok(found)
     }
@@ -117,36 +117,36 @@ impl Session {
     pub(super) fn wants_config(
         &self,
         open: &OpenCheckpoint,
-        asked: &FamilyRequest,
+        request: &FamilyRequest,
     ) -> Option<&'static str> {
         let remote = open.sources.server().is_some();
-        let known = matches!(self.config, Beside::Known(_));
-        let wants = remote && !known && asked.config.is_none();
+        let known = matches!(self.config, RemoteConfig::Known(_));
+        let wants = remote && !known && request.config.is_none();
         // A model that no family covers needs no config.
-        (wants && !family::library::needed(open, asked).is_empty())
+        (wants && !family::library::needed(open, request).is_empty())
             .then(|| family::config_name(&open.checkpoint))
     }
 
     /// Keeps a plan request until the config next to a remote model is fetched; it replaces an
     /// earlier one. Returns whether the config must be fetched: false if that was begun before.
     pub(super) fn awaits_config(&mut self, job: &Job, plan: PlanRequest) -> bool {
-        let waiting = Beside::Awaited(job.clone(), plan);
-        matches!(std::mem::replace(&mut self.config, waiting), Beside::Unknown)
+        let waiting = RemoteConfig::Awaited(job.clone(), plan);
+        matches!(std::mem::replace(&mut self.config, waiting), RemoteConfig::Unknown)
     }
 
     /// Stores the config next to a remote model; `None` if the server does not have one. Returns
     /// the request that
     /// waits for it.
     pub(super) fn take_config(&mut self, config: Option<NamedText>) -> Option<(Job, PlanRequest)> {
-        match std::mem::replace(&mut self.config, Beside::Known(config)) {
-            Beside::Awaited(job, plan) => Some((job, plan)),
-            Beside::Unknown | Beside::Known(_) => None,
+        match std::mem::replace(&mut self.config, RemoteConfig::Known(config)) {
+            RemoteConfig::Awaited(job, plan) => Some((job, plan)),
+            RemoteConfig::Unknown | RemoteConfig::Known(_) => None,
         }
     }
 
     /// Returns whether the config next to a remote model was requested.
     pub(super) fn knows_config(&self) -> bool {
-        !matches!(self.config, Beside::Unknown)
+        !matches!(self.config, RemoteConfig::Unknown)
     }
 
     /// Returns the config next to a remote model, if it was fetched.
@@ -156,8 +156,8 @@ impl Session {
 
     /// Stores the config next to a remote model, unless a plan waits for it.
     pub(super) fn note_config(&mut self, config: Option<NamedText>) {
-        if matches!(self.config, Beside::Unknown) {
-            self.config = Beside::Known(config);
+        if matches!(self.config, RemoteConfig::Unknown) {
+            self.config = RemoteConfig::Known(config);
         }
     }
 

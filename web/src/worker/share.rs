@@ -95,7 +95,7 @@ impl MadeSummary {
         let parts = [parts.head, parts.keys, parts.statistics, parts.findings, parts.values]
             .map(|part| part as u64);
         let all = lines(&without_link(&self.outline, &of_link));
-        let told = all.iter().take(SHOWN).map(|line| SharedLine {
+        let lines = all.iter().take(SHOWN).map(|line| SharedLine {
             key: line.entry.key.clone(),
             times: line.times,
             what: what(&line.entry),
@@ -111,7 +111,7 @@ impl MadeSummary {
             parts,
             measured: self.outline.entries.iter().any(|entry| entry.statistics.is_some()),
             sizes: self.sizes,
-            lines: told.collect(),
+            lines: lines.collect(),
             more: all.len().saturating_sub(SHOWN) as u64,
             structure: structure_fingerprint(&self.outline.entries).short,
             content: self.outline.content.as_ref().map(|print| print.short.clone()),

@@ -9,14 +9,14 @@ use statelens_tensor::Machine as _;
 
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::looking::{LookingReply as Looked, MatrixSelection};
+use crate::protocol::matrix::{MatrixReply, MatrixSelection};
 use crate::protocol::singular::{Offer, SingularReply, SingularReport, SingularRequest};
 use crate::text;
 use crate::worker::job::Job;
-use crate::worker::looked::tensor;
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
+use crate::worker::selection::tensor;
 use crate::worker::session::SharedSession;
 
 /// Maximum number of bytes of memory to use: a page does not have much.
@@ -29,40 +29,40 @@ const WIDE: u32 = 268;
 const HIGH: u32 = 210;
 
 /// Handles a request of the page.
-pub(super) fn answer(session: &SharedSession, job: Job, ask: SingularRequest) {
-    if ask == SingularRequest::Find(None) {
+pub(super) fn handle_request(session: &SharedSession, job: Job, request: SingularRequest) {
+    if request == SingularRequest::Find(None) {
         return session.borrow().jobs.stop(JobKind::Singular);
     }
     let Some(open) = session.borrow().open.clone() else { return };
-    match ask {
+    match request {
         SingularRequest::Find(None) => {}
-        SingularRequest::Offers(frame) => {
-            let offers = offers(&open, &frame);
-            tell(&job, &frame, SingularReply::Offers(offers));
+        SingularRequest::Offers(selection) => {
+            let offers = offers(&open, &selection);
+            post_reply(&job, &selection, SingularReply::Offers(offers));
         }
-        SingularRequest::Find(Some((frame, all))) => job.clone().spawn(async move {
-            let told = match find(&open, &frame, all, &job).await {
+        SingularRequest::Find(Some((selection, all))) => job.clone().spawn(async move {
+            let reply = match find(&open, &selection, all, &job).await {
                 Ok(()) => Some(SingularReply::Ended),
                 Err(error) => {
                     text::failure(&error).map(SingularReply::Failed).or(Some(SingularReply::Ended))
                 }
             };
-            if let Some(told) = told {
-                tell(&job, &frame, told);
+            if let Some(reply) = reply {
+                post_reply(&job, &selection, reply);
             }
-            open.tell_fetched(&job);
+            open.report_fetched(&job);
         }),
     }
 }
 
-fn tell(job: &Job, frame: &MatrixSelection, reply: SingularReply) {
-    job.post(&FromWorker::Looking(Looked::Singular(frame.clone(), reply)));
+fn post_reply(job: &Job, selection: &MatrixSelection, reply: SingularReply) {
+    job.post(&FromWorker::Matrix(MatrixReply::Singular(selection.clone(), reply)));
 }
 
 /// Offers all singular values if possible, and the largest if those are fewer.
-fn offers(open: &OpenCheckpoint, frame: &MatrixSelection) -> Vec<Offer> {
-    let Ok((tensor, matrix)) = tensor(open, frame) else { return Vec::new() };
-    if matrix.rows().min(matrix.columns) < 2 || frame.fold.is_some() {
+fn offers(open: &OpenCheckpoint, selection: &MatrixSelection) -> Vec<Offer> {
+    let Ok((tensor, matrix)) = tensor(open, selection) else { return Vec::new() };
+    if matrix.rows().min(matrix.columns) < 2 || selection.fold.is_some() {
         return Vec::new();
     }
     let speed = speed();
@@ -93,34 +93,39 @@ fn speed() -> f64 {
     }
 }
 
-async fn find(open: &OpenCheckpoint, frame: &MatrixSelection, all: bool, job: &Job) -> Result<()> {
-    let (tensor, matrix) = tensor(open, frame)?;
+async fn find(
+    open: &OpenCheckpoint,
+    selection: &MatrixSelection,
+    all: bool,
+    job: &Job,
+) -> Result<()> {
+    let (tensor, matrix) = tensor(open, selection)?;
     let which = match all {
         true => Which::All,
         false => Which::Largest(USUALLY_LARGEST),
     };
     let plan = SingularPlan::new(&tensor.dtype, matrix, which, MEMORY)?;
     let mut machine = Singular::new(&open.checkpoint.files, &tensor, matrix, plan)?;
-    let title = title(open, frame);
+    let title = title(open, selection);
     let mut passes = 0;
     drive(&mut machine, &[&open.sources], job, |machine, time| {
         let found = machine.found().filter(|found| found.passes != passes);
         if let Some(found) = found {
             passes = found.passes;
-            tell(job, frame, SingularReply::Found(Box::new(shown(found, &title))));
+            post_reply(job, selection, SingularReply::Found(Box::new(shown(found, &title))));
         }
         if time {
             let (done, total) = machine.progress();
-            tell(job, frame, SingularReply::Going(done as f64 / total.max(1) as f64));
-            open.tell_fetched(job);
+            post_reply(job, selection, SingularReply::Progress(done as f64 / total.max(1) as f64));
+            open.report_fetched(job);
         }
     })
     .await
 }
 
-fn title(open: &OpenCheckpoint, frame: &MatrixSelection) -> String {
-    let key = open.leaves.get(frame.row as usize).map(|leaf| leaf.flat.to_lossy().into_owned());
-    let (key, slice) = (key.unwrap_or_default(), &frame.slice);
+fn title(open: &OpenCheckpoint, selection: &MatrixSelection) -> String {
+    let key = open.leaves.get(selection.row as usize).map(|leaf| leaf.flat.to_lossy().into_owned());
+    let (key, slice) = (key.unwrap_or_default(), &selection.slice);
     if slice.is_empty() { key } else { format!("{key}[{slice}]") }
 }
 

@@ -12,18 +12,18 @@ use web_sys::{
     FileSystemWritableFileStream,
 };
 
-use crate::protocol::conversion::How;
+use crate::protocol::conversion::WriteMethod;
 use crate::worker::sources::Sources;
 use crate::worker::{blob, private};
 
 /// Bytes buffered before a write: few large writes are faster.
 const BUFFER: usize = 4 << 20;
-/// Spans of the source shorter than `SHORT` are copied into a composition, up to `MOST_COPIED`
+/// Spans of the source shorter than `SHORT` are copied into a composition, up to `MAX_COPIED`
 /// bytes in all. Creating a slice takes a browser as long as reading `SHORT` bytes.
 const SHORT: u64 = 16 << 10;
-const MOST_COPIED: u64 = 32 << 20;
+const MAX_COPIED: u64 = 32 << 20;
 /// Maximum size of an output in a browser without a private file system.
-const MOST_HELD: u64 = 512 << 20;
+const MAX_IN_MEMORY: u64 = 512 << 20;
 
 /// Where bytes go.
 pub enum OutputSink {
@@ -44,7 +44,7 @@ pub enum OutputSink {
         at: u64,
     },
     /// Blobs that the browser holds, joined at the end.
-    Held {
+    InMemory {
         /// Blobs written.
         parts: Vec<Blob>,
         /// Bytes not written yet.
@@ -76,7 +76,11 @@ impl OutputSink {
     /// If the file can't be written.
     pub async fn private() -> Result<Self> {
         let Ok(file) = private::file().await else {
-            return Ok(Self::Held { parts: Vec::new(), buffer: Vec::with_capacity(BUFFER), at: 0 });
+            return Ok(Self::InMemory {
+                parts: Vec::new(),
+                buffer: Vec::with_capacity(BUFFER),
+                at: 0,
+            });
         };
         let access = match wait(file.create_sync_access_handle()).await {
             Ok(access) => access.unchecked_into(),
@@ -103,7 +107,7 @@ impl OutputSink {
     /// whether it did.
     pub fn takes(&mut self, span: Span) -> bool {
         let Self::Composed { composition, copied } = self else { return false };
-        if span.len < SHORT && *copied < MOST_COPIED {
+        if span.len < SHORT && *copied < MAX_COPIED {
             *copied += span.len;
             return false;
         }
@@ -116,7 +120,7 @@ impl OutputSink {
         match self {
             Self::Composed { composition, .. } => composition.bytes(bytes),
             Self::Private { buffer, .. }
-            | Self::Held { buffer, .. }
+            | Self::InMemory { buffer, .. }
             | Self::Chosen { buffer, .. } => buffer.extend_from_slice(bytes),
         }
     }
@@ -135,10 +139,10 @@ impl OutputSink {
                     buffer.clear();
                 }
             }
-            Self::Held { parts, buffer, at } => {
+            Self::InMemory { parts, buffer, at } => {
                 if buffer.len() >= BUFFER || (all && !buffer.is_empty()) {
                     *at += buffer.len() as u64;
-                    if *at > MOST_HELD {
+                    if *at > MAX_IN_MEMORY {
                         return Err(no_private_files());
                     }
                     parts.push(joined(&[Uint8Array::from(buffer.as_slice()).into()])?);
@@ -173,7 +177,7 @@ impl OutputSink {
                 )),
             },
             Self::Private { access, .. } => write_at(access, head, 0),
-            Self::Held { parts, .. } => {
+            Self::InMemory { parts, .. } => {
                 let all = joined(&Vec::from_iter(parts.drain(..).map(JsValue::from)))?;
                 let rest = all.slice_with_f64(head.len() as f64).map_err(|error| full(&error))?;
                 parts.push(joined(&[Uint8Array::from(head).into(), rest.into()])?);
@@ -195,23 +199,24 @@ impl OutputSink {
     ///
     /// # Errors
     /// As [`OutputSink::flush`].
-    pub async fn finish(mut self, sources: &Sources) -> Result<(Blob, How)> {
+    pub async fn finish(mut self, sources: &Sources) -> Result<(Blob, WriteMethod)> {
         self.flush(true).await?;
         match self {
             Self::Composed { composition, .. } => {
-                Ok((compose(composition, sources)?, How::Composed))
+                Ok((compose(composition, sources)?, WriteMethod::Composed))
             }
             Self::Private { file, access, .. } => {
                 access.flush().map_err(|error| full(&error))?;
                 access.close();
-                Ok((wait(file.get_file()).await?.unchecked_into(), How::Private))
+                Ok((wait(file.get_file()).await?.unchecked_into(), WriteMethod::Private))
             }
-            Self::Held { parts, .. } => {
-                Ok((joined(&Vec::from_iter(parts.into_iter().map(JsValue::from)))?, How::Held))
-            }
+            Self::InMemory { parts, .. } => Ok((
+                joined(&Vec::from_iter(parts.into_iter().map(JsValue::from)))?,
+                WriteMethod::InMemory,
+            )),
             Self::Chosen { file, stream, .. } => {
                 wait(stream.close()).await?;
-                Ok((wait(file.get_file()).await?.unchecked_into(), How::Saved))
+                Ok((wait(file.get_file()).await?.unchecked_into(), WriteMethod::Saved))
             }
         }
     }
@@ -229,7 +234,7 @@ impl OutputSink {
     pub async fn discard(self) {
         match self {
             // The browser frees the blobs when they are dropped.
-            Self::Composed { .. } | Self::Held { .. } => {}
+            Self::Composed { .. } | Self::InMemory { .. } => {}
             Self::Private { file, access, .. } => {
                 let _ = access.truncate_with_f64(0.0);
                 access.close();

@@ -50,7 +50,7 @@ mod tests {
         let values = [1.0f32, -2.0, 0.0, f32::NAN];
         let mut measure = Statistician::new(&DType::F32).expect("floats have some");
         values.iter().for_each(|value| measure.feed(&value.to_le_bytes()));
-        let told: Vec<(String, String)> = facts(&measure.finish(), false)
+        let texts: Vec<(String, String)> = facts(&measure.finish(), false)
             .into_iter()
             .map(|fact| (fact.label, fact.value))
             .collect();
@@ -63,16 +63,16 @@ mod tests {
             ("NaN", "1"),
         ];
         let expected = expected.map(|(label, value)| (label.to_owned(), value.to_owned()));
-        assert_eq!(told, expected);
+        assert_eq!(texts, expected);
     }
 
     #[test]
     fn integers_are_told_as_integers() {
         let mut measure = Statistician::new(&DType::I64).expect("integers have some");
         [-3i64, 0, 12_000].iter().for_each(|value| measure.feed(&value.to_le_bytes()));
-        let told: Vec<String> =
+        let texts: Vec<String> =
             facts(&measure.finish(), true).into_iter().map(|fact| fact.value).collect();
-        assert_eq!(told[..2], ["\u{2212}3", "12,000"]);
-        assert!(told[2].contains("3999"), "the mean is {}", told[2]);
+        assert_eq!(texts[..2], ["\u{2212}3", "12,000"]);
+        assert!(texts[2].contains("3999"), "the mean is {}", texts[2]);
     }
 }

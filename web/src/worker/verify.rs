@@ -33,7 +33,12 @@ const LONGEST: u64 = 256 << 20;
 const SHOWN: usize = 200;
 
 /// Begins verifying, with the manifest that may be sent with the message; `None` stops it.
-pub(super) fn answer(session: &SharedSession, job: Job, finite: Option<bool>, data: &JsValue) {
+pub(super) fn handle_request(
+    session: &SharedSession,
+    job: Job,
+    finite: Option<bool>,
+    data: &JsValue,
+) {
     let Some(finite) = finite else { return session.borrow().jobs.stop(JobKind::Verify) };
     let (open, found) = {
         let session = session.borrow();
@@ -54,20 +59,20 @@ pub(super) fn answer(session: &SharedSession, job: Job, finite: Option<bool>, da
                     if let Some(session) = session.upgrade() {
                         session.borrow_mut().scanned();
                     }
-                    weights::tell(&job, WeightsReply::Scanned(Ok(Box::new(scanned))));
+                    weights::post_reply(&job, WeightsReply::Scanned(Ok(Box::new(scanned))));
                 }
                 Err(error) => ended = Err(error),
             }
         }
         if job.check().is_ok() {
             let ended = ended.map(Box::new).map_err(|error| text::error(&error));
-            tell(&job, VerifyReply::Ended(ended));
+            post_reply(&job, VerifyReply::Ended(ended));
         }
-        open.tell_fetched(&job);
+        open.report_fetched(&job);
     });
 }
 
-fn tell(job: &Job, reply: VerifyReply) {
+fn post_reply(job: &Job, reply: VerifyReply) {
     job.post(&FromWorker::Verify(reply));
 }
 
@@ -96,8 +101,11 @@ async fn verify(
         if time {
             let (done, total) = verification.progress();
             let millis = now() - began;
-            tell(job, VerifyReply::Progress(Running { done, total, millis, key: String::new() }));
-            open.tell_fetched(job);
+            post_reply(
+                job,
+                VerifyReply::Progress(Running { done, total, millis, key: String::new() }),
+            );
+            open.report_fetched(job);
         }
     })
     .await?;

@@ -20,7 +20,7 @@ use crate::protocol::weights::{
 };
 use crate::text;
 use crate::worker::job::Job;
-use crate::worker::measurements::{Measurements, SharedMeasurements, Sight};
+use crate::worker::measurements::{Measurements, Results, SharedMeasurements};
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{Driver, drive};
@@ -37,10 +37,10 @@ const SAMPLE: u64 = 64 << 20;
 const DRAWN: usize = 20_000;
 
 /// Handles a request of the page.
-pub(super) fn answer(session: &SharedSession, job: Job, ask: WeightsRequest) {
+pub(super) fn handle_request(session: &SharedSession, job: Job, request: WeightsRequest) {
     let (open, found) = {
         let session = session.borrow();
-        match ask {
+        match request {
             WeightsRequest::Scan(false) => return session.jobs.stop(JobKind::Scan),
             WeightsRequest::Read(None) => return session.jobs.stop(JobKind::Read),
             _ => {}
@@ -50,30 +50,30 @@ pub(super) fn answer(session: &SharedSession, job: Job, ask: WeightsRequest) {
     };
     let session = Rc::downgrade(session);
     job.clone().spawn(async move {
-        match ask {
+        match request {
             WeightsRequest::Scan(_) => {
                 let ended = scan(&open, &found, &job).await.map(Box::new);
                 if let Some(session) = session.upgrade() {
                     session.borrow_mut().scanned();
                 }
-                tell(&job, WeightsReply::Scanned(ended.map_err(|error| text::error(&error))));
+                post_reply(&job, WeightsReply::Scanned(ended.map_err(|error| text::error(&error))));
             }
             WeightsRequest::Read(Some(row)) => {
                 let ended = read(&open, &found, row, &job).await;
                 if job.check().is_ok() {
                     let ended = ended.map(Box::new).map_err(|error| text::error(&error));
-                    tell(&job, WeightsReply::Read(ended));
+                    post_reply(&job, WeightsReply::Read(ended));
                 }
             }
             WeightsRequest::Rate(row) => {
                 // An error is reported when the tensor itself is read.
                 if let Ok(rate) = rate(&open, row, &job).await {
-                    tell(&job, WeightsReply::Rate(rate));
+                    post_reply(&job, WeightsReply::Rate(rate));
                 }
             }
             WeightsRequest::Read(None) => {}
         }
-        open.tell_fetched(&job);
+        open.report_fetched(&job);
     });
 }
 
@@ -116,7 +116,7 @@ fn is_quick(open: &OpenCheckpoint, tensor: &Tensor) -> bool {
         && open.sources.server().is_none()
 }
 
-pub(super) fn tell(job: &Job, reply: WeightsReply) {
+pub(super) fn post_reply(job: &Job, reply: WeightsReply) {
     job.post(&FromWorker::Weights(reply));
 }
 
@@ -156,13 +156,13 @@ pub(super) async fn scan(
         }
     }
     let mut survey = Survey::divided(open.checkpoint.clone(), wanted, PART);
-    let mut told = ScanUpdates { job, open, began, of: &of, fresh, before: (0, 0) };
-    told.tell(survey.progress());
-    let mut ended = feed(&mut survey, found, &mut told).await;
+    let mut updates = ScanUpdates { job, open, began, of: &of, fresh, before: (0, 0) };
+    updates.post_reply(survey.progress());
+    let mut ended = feed(&mut survey, found, &mut updates).await;
     let (bytes, total) = survey.progress();
-    told.tell((bytes, total));
+    updates.post_reply((bytes, total));
     if ended.is_ok() {
-        ended = again(open, found, &mut told, (bytes, total)).await;
+        ended = reread(open, found, &mut updates, (bytes, total)).await;
     }
     match ended {
         // If the scan was stopped, keep and report the results so far.
@@ -183,42 +183,42 @@ pub(super) async fn scan(
 
 /// Reads again what needs it: tensors to hash, because they may be equal, and tensors to measure by
 /// rows.
-async fn again(
+async fn reread(
     open: &OpenCheckpoint,
     found: &SharedMeasurements,
-    told: &mut ScanUpdates<'_>,
+    updates: &mut ScanUpdates<'_>,
     before: (u64, u64),
 ) -> Result<()> {
     let (hash, by_rows) = {
         let found = found.borrow();
-        let sight = Sight(open, &found);
-        let hash = to_hash(&open.checkpoint, &open.leaves, &sight);
-        (hash, to_read_by_rows(&open.checkpoint, &open.leaves, &sight))
+        let results = Results(open, &found);
+        let hash = to_hash(&open.checkpoint, &open.leaves, &results);
+        (hash, to_read_by_rows(&open.checkpoint, &open.leaves, &results))
     };
-    told.before = before;
+    updates.before = before;
     let mut survey = Survey::hashing(open.checkpoint.clone(), hash);
-    feed(&mut survey, found, told).await?;
+    feed(&mut survey, found, updates).await?;
     let (done, total) = survey.progress();
-    told.before = (before.0 + done, before.1 + total);
+    updates.before = (before.0 + done, before.1 + total);
     let mut survey = Survey::by_rows(open.checkpoint.clone(), by_rows);
-    feed(&mut survey, found, told).await
+    feed(&mut survey, found, updates).await
 }
 
 /// Runs a survey, and keeps and posts its results.
 async fn feed(
     survey: &mut Survey,
     found: &SharedMeasurements,
-    told: &mut ScanUpdates<'_>,
+    updates: &mut ScanUpdates<'_>,
 ) -> Result<()> {
-    let (sources, job) = (&told.open.sources, told.job);
+    let (sources, job) = (&updates.open.sources, updates.job);
     let ended = drive(survey, &[sources], job, |survey, time| {
-        told.take(found, survey.take());
+        updates.take(found, survey.take());
         if time {
-            told.tell(survey.progress());
+            updates.post_reply(survey.progress());
         }
     })
     .await;
-    told.take(found, survey.take());
+    updates.take(found, survey.take());
     ended
 }
 
@@ -266,11 +266,11 @@ impl ScanUpdates<'_> {
         }
     }
 
-    fn tell(&mut self, (done, total): (u64, u64)) {
+    fn post_reply(&mut self, (done, total): (u64, u64)) {
         let (done, total) = (done + self.before.0, total.saturating_add(self.before.1));
         let now = Running { done, total, millis: now() - self.began, key: String::new() };
-        tell(self.job, WeightsReply::Scanning(now, std::mem::take(&mut self.fresh)));
-        self.open.tell_fetched(self.job);
+        post_reply(self.job, WeightsReply::Scanning(now, std::mem::take(&mut self.fresh)));
+        self.open.report_fetched(self.job);
     }
 }
 
@@ -283,14 +283,14 @@ async fn read(
     let began = now();
     let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
     let mut survey = Survey::divided(open.checkpoint.clone(), [id], PART);
-    let told = |(done, total), so_far: Option<Measured>| {
+    let updates = |(done, total), so_far: Option<Measured>| {
         let so_far = so_far.map(|measured| Box::new(values(0, &measured)));
-        tell(job, WeightsReply::Reading(done, total, so_far));
-        open.tell_fetched(job);
+        post_reply(job, WeightsReply::Reading(done, total, so_far));
+        open.report_fetched(job);
     };
     drive(&mut survey, &[&open.sources], job, |survey, time| {
         if time {
-            told(survey.progress(), survey.so_far().map(|(_, measured)| measured));
+            updates(survey.progress(), survey.so_far().map(|(_, measured)| measured));
         }
     })
     .await?;
@@ -330,7 +330,7 @@ async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
 }
 
 fn noticed(open: &OpenCheckpoint, measurements: &Measurements) -> Vec<Noticed> {
-    findings(&open.checkpoint, &open.leaves, &Sight(open, measurements))
+    findings(&open.checkpoint, &open.leaves, &Results(open, measurements))
         .into_iter()
         .map(|noticed| Noticed {
             severity: text::severity(noticed.grade),

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
-use super::closer::CloserSection;
 use super::layers::LayersSection;
-use super::loads::loads;
+use super::load_check::load_check;
 use super::table::{float, mark, share};
+use super::tensor_diff::TensorDiffSection;
 use crate::page::marks::{Copy, dtype, value_kind, wrapped_key};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
@@ -34,7 +34,7 @@ pub(super) fn Detail(props: &DetailProps) -> Html {
         <aside class="insp" aria-label="Details">
             if let Some((known, pair)) = looked { { of_pair(&actor, compare, known, &pair) } }
             else if compare.listed.is_none() { <section><p class="dim">{ "Select a key to see its differences." }</p></section> }
-            { loads(&actor, compare) }
+            { load_check(&actor, compare) }
         </aside>
     }
 }
@@ -61,7 +61,7 @@ fn of_pair(actor: &Actor, compare: &Rc<Compare>, known: &Pairs, pair: &RowPair) 
                 <section><dl class="kv"><dt>{ "parameter" }</dt><dd class="wrap" id="parameter">{ visible(&of.parameter.replace('`', "")) }</dd></dl></section>
             }
             { for known.differences(pair).map(|found| difference(found, row)) }
-            <CloserSection compare={compare.clone()} pair={*pair} />
+            <TensorDiffSection compare={compare.clone()} pair={*pair} />
             <LayersSection compare={compare.clone()} pair={*pair} />
             if pair.mark == Mark::Waiting { <section><p class="dim">{ "Its values are not read yet." }</p></section> }
             { by_member(actor, compare, known) }
@@ -222,7 +222,7 @@ fn by_member(actor: &Actor, compare: &Compare, known: &Pairs) -> Html {
         }
     };
     let at = values.iter().position(|value| *value == most).unwrap_or(0);
-    let told = format!(
+    let label = format!(
         "Largest difference of each of {} keys; the maximum, {}, is in key {}",
         fmt::exact(values.len() as u64),
         float(most),
@@ -231,7 +231,7 @@ fn by_member(actor: &Actor, compare: &Compare, known: &Pairs) -> Html {
     html! {
         <section>
             <div class="hd"><h3>{ "max |B \u{2212} A| by key" }</h3><span class="lab">{ format!("up to {}", float(most)) }</span></div>
-            <svg viewBox="0 0 332 78" width="100%" role="img" aria-label={told}>
+            <svg viewBox="0 0 332 78" width="100%" role="img" aria-label={label}>
                 { for values.iter().enumerate().map(bar) }
                 <path d="M0 77H332" stroke="var(--line-2)" />
             </svg>

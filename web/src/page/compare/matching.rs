@@ -33,7 +33,7 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
         let actor = actor.clone();
         let onchange = Callback::from(move |event: Event| {
             if let Some(value) = typed(&event) {
-                actor.compare(move |compare| compare.ask(|options| set(options, value)));
+                actor.compare(move |compare| compare.change_options(|options| set(options, value)));
             }
         });
         html! {
@@ -44,13 +44,14 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
     let rename = {
         let actor = actor.clone();
         Callback::from(move |rules: Vec<String>| {
-            actor.compare(move |compare| compare.ask(|options| options.rename = rules));
+            actor.compare(move |compare| compare.change_options(|options| options.rename = rules));
         })
     };
     let check = |label: &'static str, on: bool, set: fn(&mut CompareOptions)| {
         let actor = actor.clone();
-        let onchange =
-            Callback::from(move |_: Event| actor.compare(move |compare| compare.ask(set)));
+        let onchange = Callback::from(move |_: Event| {
+            actor.compare(move |compare| compare.change_options(set))
+        });
         html! { <label class="check"><input type="checkbox" class="cb" checked={on} {onchange} /><span>{ label }</span></label> }
     };
     html! {
@@ -93,7 +94,7 @@ fn use_rule(actor: &Actor, rule: &str) -> Html {
         let rule = rule.clone();
         actor.compare(move |compare| {
             compare.matching = true;
-            compare.ask(|options| options.rename.push(rule));
+            compare.change_options(|options| options.rename.push(rule));
         });
     });
     html! { <button class="textlink" {onclick}>{ "Use it" }</button> }
@@ -112,7 +113,9 @@ fn Tolerance(props: &ToleranceProps) -> Html {
     let set = |tolerance: Option<(f64, f64)>| {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
-            actor.compare(move |compare| compare.ask(|options| options.tolerance = tolerance));
+            actor.compare(move |compare| {
+                compare.change_options(|options| options.tolerance = tolerance)
+            });
         })
     };
     let number = |label: &'static str, value: f64, set: fn(&mut (f64, f64), f64)| {
@@ -122,7 +125,7 @@ fn Tolerance(props: &ToleranceProps) -> Html {
             // Invalid and negative numbers are ignored.
             if let Some(value) = value.filter(|value| *value >= 0.0) {
                 actor.compare(move |compare| {
-                    compare.ask(|options| {
+                    compare.change_options(|options| {
                         if let Some(tolerance) = &mut options.tolerance {
                             set(tolerance, value);
                         }

@@ -1,23 +1,23 @@
 //! Comparing two checkpoints: the screen, its state, and how it is opened.
 
-mod beside;
-mod closer;
+mod choose;
 mod detail;
 mod layers;
-mod loads;
+mod load_check;
 mod matching;
 mod names;
 mod renames;
 mod screen;
 mod summary;
 mod table;
+mod tensor_diff;
 
 use std::rc::Rc;
 
 use yew::prelude::*;
 
-pub use beside::BesideDialog;
-pub use names::{SideName, apart};
+pub use choose::ChooseComparedDialog;
+pub use names::{SideName, distinct_names};
 pub use screen::CompareScreen;
 
 use crate::page::drop::Dropped;
@@ -41,7 +41,7 @@ pub fn swap(model: &PageModel, actor: &Actor) {
         return;
     }
     let first = (compare.files.as_ref().clone(), compare.main);
-    begin_pair(actor, first, (model.files.as_ref().clone(), model.asked));
+    begin_pair(actor, first, (model.files.as_ref().clone(), model.requested));
 }
 
 /// Returns whether the open checkpoint can be compared with a second one. A summary has no values,
@@ -57,7 +57,7 @@ pub fn leave(actor: &Actor) {
     if actor.bridge.is_doing(JobKind::Open) {
         return actor.stop_opening();
     }
-    actor.ask(&ToWorker::Compare(CompareRequest::Close));
+    actor.request(&ToWorker::Compare(CompareRequest::Close));
     actor.act(Action::Leave);
 }
 
@@ -66,9 +66,9 @@ pub fn leave(actor: &Actor) {
 pub fn offer(model: &PageModel, actor: &Actor) {
     match &model.work {
         Some(work) if can_compare(model) && work.opened.others.is_empty() => {
-            actor.choose_beside(false);
+            actor.choose_compared(false);
         }
-        Some(_) if can_compare(model) => actor.act(Action::Show(Some(Sheet::Beside))),
+        Some(_) if can_compare(model) => actor.act(Action::Show(Some(Sheet::ChooseCompared))),
         _ => {}
     }
 }
@@ -83,28 +83,28 @@ impl Actor {
 /// Requests the comparison, and the check whether it would load, whenever their options change.
 #[hook]
 pub fn use_compare(model: &PageModel, actor: &Actor) {
-    let asked = model
+    let requested = model
         .compare
         .as_ref()
         .filter(|compare| compare.request > 0)
         .map(|compare| (Same(compare.rows.clone()), compare.options.clone(), compare.request));
-    let asker = actor.clone();
-    use_effect_with(asked, move |asked| {
-        if let Some((_, options, request)) = asked {
-            let ask =
+    let sender = actor.clone();
+    use_effect_with(requested, move |requested| {
+        if let Some((_, options, request)) = requested {
+            let request =
                 CompareRequest::Start { request: *request, options: Box::new((**options).clone()) };
-            asker.ask(&ToWorker::Compare(ask));
+            sender.request(&ToWorker::Compare(request));
         }
     });
-    let asked = model
+    let requested = model
         .compare
         .as_ref()
         .filter(|compare| compare.opened.is_some() || compare.listed.is_some())
         .map(|compare| (Same(compare.rows.clone()), compare.strict, compare.release.clone()));
-    let asker = actor.clone();
-    use_effect_with(asked, move |asked| {
-        if let Some((_, strict, release)) = asked.clone() {
-            asker.ask(&ToWorker::Compare(CompareRequest::Check { strict, release }));
+    let sender = actor.clone();
+    use_effect_with(requested, move |requested| {
+        if let Some((_, strict, release)) = requested.clone() {
+            sender.request(&ToWorker::Compare(CompareRequest::Check { strict, release }));
         }
     });
 }
@@ -156,7 +156,7 @@ pub fn escape(model: &PageModel, actor: &Actor) {
             });
         });
     } else if compare.is_reading() && compare.opened.is_some() {
-        actor.ask(&ToWorker::Compare(CompareRequest::Stop));
+        actor.request(&ToWorker::Compare(CompareRequest::Stop));
     } else {
         leave(actor);
     }
@@ -164,7 +164,7 @@ pub fn escape(model: &PageModel, actor: &Actor) {
 
 impl PageModel {
     /// Begins a comparison and shows its screen at once.
-    pub(super) fn beside(&mut self, files: Vec<Dropped>, main: Option<u32>) {
+    pub(super) fn begin_comparison(&mut self, files: Vec<Dropped>, main: Option<u32>) {
         self.over = None;
         self.sheet = None;
         self.tab = Tab::Keys;
@@ -181,9 +181,9 @@ impl PageModel {
     }
 
     /// Applies a reply of the worker about the comparison.
-    pub(super) fn hear_compare(&mut self, told: crate::protocol::compare::CompareReply) {
+    pub(super) fn handle_compare_reply(&mut self, reply: crate::protocol::compare::CompareReply) {
         if let (Some(compare), Some(work)) = (&mut self.compare, &self.work) {
-            Rc::make_mut(compare).hear(told, &work.rows);
+            Rc::make_mut(compare).handle_reply(reply, &work.rows);
         }
     }
 }

@@ -15,18 +15,18 @@ pub struct SideName<'a> {
 
 /// Returns distinct names for both sides. Equal names get as many folders as needed, or the size
 /// and the date if the paths are equal too.
-pub fn apart(one: &SideName<'_>, two: &SideName<'_>) -> (String, String) {
+pub fn distinct_names(one: &SideName<'_>, two: &SideName<'_>) -> (String, String) {
     if one.name != two.name {
         return (one.name.clone(), two.name.clone());
     }
     if one.path != two.path {
         return (tail(&one.path, &two.path), tail(&two.path, &one.path));
     }
-    let told = |side: &SideName<'_>| match side.file {
+    let describe = |side: &SideName<'_>| match side.file {
         Some(file) => format!("{} ({}, {})", side.name, fmt::bytes(file.name.size), changed(file)),
         None => side.name.clone(),
     };
-    (told(one), told(two))
+    (describe(one), describe(two))
 }
 
 /// Returns the shortest tail of `path` (whole components) that is not a tail of `other`.
@@ -69,7 +69,7 @@ mod tests {
             ("a/m.st", "a/n.st", ("m.st", "n.st")),
             ("m.st", "m.st", ("m.st", "m.st")),
         ] {
-            let (first, second) = apart(&side(one), &side(two));
+            let (first, second) = distinct_names(&side(one), &side(two));
             assert_eq!((first.as_str(), second.as_str()), expected, "{one} {two}");
         }
     }

@@ -9,8 +9,8 @@ use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::Compare;
 use crate::protocol::ToWorker;
-use crate::protocol::closer::{Renames, Renaming};
 use crate::protocol::compare::CompareRequest;
+use crate::protocol::tensor_diff::{Renames, Renaming};
 use crate::state::compare::Mark;
 use crate::state::fmt;
 
@@ -22,19 +22,19 @@ pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
     let Some(known) = &compare.known else { return html! {} };
     let alone = |mark: Mark| known.pairs.iter().any(|pair| pair.mark == mark);
     let applied = !compare.options.names.is_empty();
-    let told = compare.renaming.as_deref();
-    if told.is_none() && !applied && !(alone(Mark::Added) && alone(Mark::Removed)) {
+    let renaming = compare.renaming.as_deref();
+    if renaming.is_none() && !applied && !(alone(Mark::Added) && alone(Mark::Removed)) {
         return html! {};
     }
     let look = {
         let (actor, options) = (actor.clone(), compare.options.clone());
         Callback::from(move |_: MouseEvent| {
             let options = Box::new((*options).clone());
-            actor.ask(&ToWorker::Compare(CompareRequest::Renames(Some(options))));
+            actor.request(&ToWorker::Compare(CompareRequest::Renames(Some(options))));
             actor.compare(|compare| compare.renaming = Some(Rc::new(Renaming::Now(0, 0))));
         })
     };
-    let body = match told {
+    let body = match renaming {
         None if applied => {
             html! { <p class="dim">{ "Keys of A are renamed from a list. " }{ forget(actor) }</p> }
         }
@@ -46,7 +46,7 @@ pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
             let stop = {
                 let actor = actor.clone();
                 Callback::from(move |_: MouseEvent| {
-                    actor.ask(&ToWorker::Compare(CompareRequest::Renames(None)));
+                    actor.request(&ToWorker::Compare(CompareRequest::Renames(None)));
                     actor.compare(|compare| compare.renaming = None);
                 })
             };
@@ -82,7 +82,7 @@ fn found_text(actor: &Actor, found: &Renames, applied: bool) -> Html {
             let names = columns.clone();
             actor.compare(move |compare| {
                 // The list replaces the previous rules: it includes the keys that they renamed.
-                compare.ask(|options| {
+                compare.change_options(|options| {
                     (options.names, options.rename) = (names, Vec::new());
                     options.strip_prefix.clear();
                     options.prefix.clear();
@@ -119,7 +119,7 @@ fn forget(actor: &Actor) -> Html {
     let onclick = Callback::from(move |_: MouseEvent| {
         actor.compare(|compare| {
             compare.renaming = None;
-            compare.ask(|options| options.names.clear());
+            compare.change_options(|options| options.names.clear());
         });
     });
     html! { <button class="textlink" {onclick}>{ "Forget the list" }</button> }

@@ -100,7 +100,9 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     };
     let save = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Compare(CompareRequest::Report)))
+        Callback::from(move |_: MouseEvent| {
+            actor.request(&ToWorker::Compare(CompareRequest::Report))
+        })
     };
     let options = &compare.options;
     let renames = !(options.strip_prefix.is_empty()
@@ -153,7 +155,7 @@ fn side(letter: &'static str, name: &str, opened: Option<&Opened>, list: bool) -
 fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &Compare) -> Html {
     let choose = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.choose_beside(false))
+        Callback::from(move |_: MouseEvent| actor.choose_compared(false))
     };
     let options = {
         let actor = actor.clone();

@@ -63,11 +63,11 @@ fn end(actor: &Actor, compare: &Compare) -> Html {
     }
     let stop = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Compare(CompareRequest::Stop)))
+        Callback::from(move |_: MouseEvent| actor.request(&ToWorker::Compare(CompareRequest::Stop)))
     };
     let again = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.compare(Compare::again))
+        Callback::from(move |_: MouseEvent| actor.compare(Compare::restart))
     };
     match &compare.reading {
         ComparisonStage::Structure => html! {},

@@ -183,7 +183,7 @@ fn line(actor: &Actor, compare: &Compare, known: &Pairs, at: usize, each: f64) -
         Callback::from(move |_: MouseEvent| {
             actor.compare(move |compare| match rest {
                 true => compare.show(|view| view.hide_equal = false),
-                false => compare.look_at(at),
+                false => compare.select(at),
             });
             if !rest {
                 actor.act(Action::Tab(Tab::Tensor));
@@ -296,15 +296,15 @@ fn changed(known: &Pairs, line: &CompareLine) -> Html {
         format!("M{} {HIGH}v-{height:.1}h{BAR}v{height:.1}z", at * (BAR + 1))
     });
     let wide = line.spread.len() * (BAR + 1) - 1;
-    let told = format!(
+    let label = format!(
         "{what}. B \u{2212} A from \u{2212}3 to 3 times its root mean square, where they differ: {}",
         sides(&line.spread)
     );
     html! {
-        <div class="c cv" role="gridcell" title={told.clone()}>
+        <div class="c cv" role="gridcell" title={label.clone()}>
             <span class="tag v num only-l">{ number(change) }</span>
             <span class="tag v only-s">{ &what }</span>
-            <svg class="deltas" width={wide.to_string()} height={HIGH.to_string()} role="img" aria-label={told}>
+            <svg class="deltas" width={wide.to_string()} height={HIGH.to_string()} role="img" aria-label={label}>
                 <path class="bars" d={bars.collect::<String>()} />
                 <path class="zero" d={format!("M{:.1} 0v{HIGH}", wide as f64 / 2.0)} />
             </svg>

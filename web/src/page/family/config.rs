@@ -4,8 +4,8 @@ use yew::prelude::*;
 
 use crate::page::conversion::Convert;
 use crate::page::drop::save_text;
-use crate::page::family::asking::set;
 use crate::page::family::files::{self, Choose};
+use crate::page::family::request::set;
 use crate::page::marks::{classes, prose, severity, when};
 use crate::page::model::actor::Actor;
 use crate::protocol::family::{ConfigLines, FamilyReply, NamedText};
@@ -17,7 +17,7 @@ pub(super) fn chosen(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> H
     let given = convert.options.family.config.is_some();
     let onclick = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| set(&actor, |asked| asked.config = None))
+        Callback::from(move |_: MouseEvent| set(&actor, |request| request.config = None))
     };
     let choose = {
         let actor = actor.clone();
@@ -76,7 +76,7 @@ pub(super) fn both(configs: &ConfigLines) -> Html {
 
 /// Renders a button to choose a config if the conversion to a family needs one and none was found.
 pub fn missing_config(actor: &Actor, convert: &Convert) -> Html {
-    let lacks = convert.family.as_ref().is_some_and(|told| told.looks.config.is_empty());
+    let lacks = convert.family.as_ref().is_some_and(|reply| reply.looks.config.is_empty());
     if convert.options.family.target.is_none() || !lacks {
         return html! {};
     }

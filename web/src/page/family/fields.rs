@@ -13,15 +13,15 @@ use crate::protocol::opened::Choice;
 
 /// Renders the options for a model family and their results.
 pub fn fields(actor: &Actor, convert: &Convert) -> Html {
-    let Some(told) = &convert.family else { return html! {} };
-    let shown = told.shown.as_ref();
+    let Some(reply) = &convert.family else { return html! {} };
+    let shown = reply.shown.as_ref();
     html! {
         <>
-            { config::chosen(actor, convert, told) }
+            { config::chosen(actor, convert, reply) }
             { written(actor, convert) }
-            { rules::keys(actor, convert, told) }
+            { rules::keys(actor, convert, reply) }
             if let Some(configs) = shown.and_then(|shown| shown.config.as_ref()) { { config::both(configs) } }
-            { notes(told) }
+            { notes(reply) }
         </>
     }
 }

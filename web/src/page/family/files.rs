@@ -7,7 +7,7 @@ use yew::prelude::*;
 use crate::page::controls::change;
 use crate::page::conversion::Phase;
 use crate::page::drop::{Dropped, asset_text};
-use crate::page::family::asking::set;
+use crate::page::family::request::set;
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::{Action, PageModel, Sheet};
 use crate::protocol::ToWorker;
@@ -58,7 +58,7 @@ pub fn use_families(model: &UseReducerHandle<PageModel>, actor: &Actor) {
             for text in texts {
                 files.push(text.await);
             }
-            actor.ask(&ToWorker::Provide(files));
+            actor.request(&ToWorker::Provide(files));
             actor.convert(|convert| {
                 convert.wants = std::rc::Rc::default();
                 convert.request += 1;
@@ -91,7 +91,7 @@ pub(super) fn recipe(actor: &Actor, text: NamedText) {
 
 /// Uses a config of the user.
 pub(super) fn config(actor: &Actor, text: NamedText) {
-    set(actor, move |asked| asked.config = Some(text));
+    set(actor, move |request| request.config = Some(text));
 }
 
 async fn read(file: &File) -> Option<NamedText> {

@@ -1,10 +1,10 @@
 //! Model families in the convert sheet: the recognised model, its target formats, the table of
 //! keys, the rules, the config, and whether the result would load.
 
-mod asking;
 mod config;
 mod fields;
 pub mod files;
+mod request;
 pub mod rules;
 pub mod table;
 mod target;

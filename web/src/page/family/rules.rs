@@ -7,7 +7,7 @@ use yew::prelude::*;
 use crate::page::controls::change;
 use crate::page::conversion::Convert;
 use crate::page::drop::save_text;
-use crate::page::family::asking::set;
+use crate::page::family::request::set;
 use crate::page::family::table::FamilyTable;
 use crate::page::marks::{check, good, prose, severity};
 use crate::page::model::actor::Actor;
@@ -20,11 +20,11 @@ use crate::state::fmt::{exact, plural};
 const PAUSE: u32 = 250;
 
 /// Renders the section with the table of keys and the editor of the rules.
-pub(super) fn keys(actor: &Actor, convert: &Convert, told: &std::rc::Rc<FamilyReply>) -> Html {
-    let Some(shown) = &told.shown else { return html! {} };
-    let asked = &convert.options.family;
-    let own = asked.recipe.is_none();
-    let rules = asked.recipe.clone().unwrap_or_else(|| shown.recipe.clone());
+pub(super) fn keys(actor: &Actor, convert: &Convert, reply: &std::rc::Rc<FamilyReply>) -> Html {
+    let Some(shown) = &reply.shown else { return html! {} };
+    let request = &convert.options.family;
+    let own = request.recipe.is_none();
+    let rules = request.recipe.clone().unwrap_or_else(|| shown.recipe.clone());
     let edit = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
@@ -48,7 +48,7 @@ pub(super) fn keys(actor: &Actor, convert: &Convert, told: &std::rc::Rc<FamilyRe
         let (actor, name) = (actor.clone(), rules.name.clone());
         Callback::from(move |text: String| {
             let name = if name.is_empty() { "mine.recipe".to_owned() } else { name.clone() };
-            set(&actor, move |asked| asked.recipe = Some(NamedText { name, text }));
+            set(&actor, move |request| request.recipe = Some(NamedText { name, text }));
         })
     };
     html! {
@@ -64,8 +64,8 @@ pub(super) fn keys(actor: &Actor, convert: &Convert, told: &std::rc::Rc<FamilyRe
             </div>
             if convert.editing { <Editor key={convert.rules} value={rules} {own} {onrules} /> }
             if let Some(error) = &shown.wrong { { wrong(error) } }
-            <FamilyTable told={told.clone()} />
-            { counts(actor, convert, told) }
+            <FamilyTable reply={reply.clone()} />
+            { counts(actor, convert, reply) }
         </div></div>
     }
 }
@@ -93,7 +93,7 @@ fn counts(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> Html {
     };
     let done = shown.rows.iter().filter(|row| row.how != "copy" && !row.new.is_empty());
     let done: u64 = done.map(|row| row.times).sum();
-    let asked = &convert.options.family;
+    let request = &convert.options.family;
     html! {
         <>
             <p class="counts mid-ink">
@@ -102,7 +102,7 @@ fn counts(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> Html {
                 if shown.unmatched == 0 { <span>{ good() }{ " every key has a rule" }</span> }
             </p>
             if shown.unmatched > 0 {
-                { check("drop-unmatched", asked.drop_unmatched,
+                { check("drop-unmatched", request.drop_unmatched,
                     &format!("Leave out {} that no rule covers", plural(shown.unmatched, "key")), onchange) }
             }
         </>

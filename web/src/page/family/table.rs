@@ -6,7 +6,7 @@ use yew::prelude::*;
 
 use crate::page::hooks::use_small;
 use crate::page::marks::{classes, key, when};
-use crate::page::window::{Lines, use_sight};
+use crate::page::viewport::{Lines, use_viewport};
 use crate::protocol::family::{FamilyReply, KeyRow};
 use crate::state::fmt::exact;
 
@@ -17,20 +17,21 @@ const ROW: (f64, f64) = (23.0, 60.0);
 #[derive(Properties, PartialEq)]
 pub struct TableProps {
     /// The worker's reply about the model family.
-    pub told: Rc<FamilyReply>,
+    pub reply: Rc<FamilyReply>,
 }
 
 /// The table of keys.
 #[component]
 pub fn FamilyTable(props: &TableProps) -> Html {
     let node = use_node_ref();
-    let told = props.told.clone();
-    let rows =
-        use_memo(told, |told| told.shown.as_ref().map_or(Vec::new(), |shown| grouped(&shown.rows)));
+    let reply = props.reply.clone();
+    let rows = use_memo(reply, |reply| {
+        reply.shown.as_ref().map_or(Vec::new(), |shown| grouped(&shown.rows))
+    });
     let each = if use_small() { ROW.1 } else { ROW.0 };
     let lines = Lines::Even { count: rows.len(), each };
-    let sight = use_sight(&node, &lines);
-    let (first, end) = (sight.first.min(rows.len()), sight.end.min(rows.len()));
+    let viewport = use_viewport(&node, &lines);
+    let (first, end) = (viewport.first.min(rows.len()), viewport.end.min(rows.len()));
     let gap = |height: f64| {
         html! {
             if height > 0.0 {
@@ -40,7 +41,7 @@ pub fn FamilyTable(props: &TableProps) -> Html {
     };
     html! {
         <div class="preview fam" id="family-table">
-            <div ref={node} class="scroll" role="group" tabindex="0" aria-label="Keys before and after" onscroll={sight.onscroll}>
+            <div ref={node} class="scroll" role="group" tabindex="0" aria-label="Keys before and after" onscroll={viewport.onscroll}>
                 <table class="ren" aria-rowcount={(rows.len() + 1).to_string()}>
                     <colgroup><col class="c-old" /><col class="c-ar" /><col /><col class="c-how" /><col class="c-x" /></colgroup>
                     <thead><tr><th scope="col">{ "key in the checkpoint" }</th><th><span class="vh">{ "becomes" }</span></th><th scope="col">{ "key in the output" }</th>

@@ -5,12 +5,12 @@ use yew::prelude::*;
 use crate::page::controls::change;
 use crate::page::conversion::Convert;
 use crate::page::error::kind_word;
-use crate::page::family::asking::set;
 use crate::page::family::files::Choose;
+use crate::page::family::request::set;
 use crate::page::marks::{self, classes, good, one_of, prose, severity, when};
 use crate::page::model::actor::Actor;
 use crate::protocol::error::{ErrorKind, ErrorText};
-use crate::protocol::family::{Looks, NamedText};
+use crate::protocol::family::{NamedText, RecognisedModel};
 use crate::protocol::finding::Severity;
 use crate::protocol::opened::Choice;
 
@@ -22,7 +22,7 @@ const BUTTONS: usize = 3;
 
 /// Renders the formats of the model's family, in addition to the plain formats.
 pub fn targets(actor: &Actor, convert: &Convert) -> Html {
-    let Some(looks) = convert.family.as_ref().map(|told| &told.looks) else { return html! {} };
+    let Some(looks) = convert.family.as_ref().map(|reply| &reply.looks) else { return html! {} };
     if looks.targets.is_empty() {
         return html! {};
     }
@@ -82,7 +82,7 @@ pub(super) fn choose(actor: &Actor, target: Option<String>) {
 
 /// Renders the recognised model, and the lists for choosing another one.
 pub fn looks(actor: &Actor, convert: &Convert) -> Html {
-    let Some(looks) = convert.family.as_ref().map(|told| &told.looks) else { return html! {} };
+    let Some(looks) = convert.family.as_ref().map(|reply| &reply.looks) else { return html! {} };
     let family = convert.options.family.target.is_some();
     let picks = html! {
         <div class="models">
@@ -102,22 +102,22 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
             }
             if looks.wrapped || convert.options.family.unwrap {
                 { check(actor, "family-unwrap", "Unwrap: remove `module.`, `_orig_mod.` and similar prefixes from the keys",
-                    convert.options.family.unwrap, |asked| asked.unwrap = !asked.unwrap) }
+                    convert.options.family.unwrap, |request| request.unwrap = !request.unwrap) }
             }
             if !looks.adapter.is_empty() {
                 { check(actor, "family-fold", &format!("Fold the adapter into the model: `{}`", looks.adapter),
-                    convert.options.family.fold, |asked| asked.fold = !asked.fold) }
+                    convert.options.family.fold, |request| request.fold = !request.fold) }
             }
             if family && looks.optimizer {
                 { check(actor, "family-optimizer", "Convert the optimizer\u{2019}s moments, too",
-                    convert.options.family.with_optimizer, |asked| asked.with_optimizer = !asked.with_optimizer) }
+                    convert.options.family.with_optimizer, |request| request.with_optimizer = !request.with_optimizer) }
             }
             { openers(actor) }
         </div></div>
     }
 }
 
-fn said(looks: &Looks) -> Html {
+fn said(looks: &RecognisedModel) -> Html {
     if looks.model.is_empty() {
         let text = match &looks.unknown {
             Some(error) if error.kind == ErrorKind::Io => "Model not recognised.",
@@ -144,7 +144,7 @@ fn said(looks: &Looks) -> Html {
 }
 
 /// Describes how the model was recognised.
-fn basis(looks: &Looks) -> String {
+fn basis(looks: &RecognisedModel) -> String {
     let by = looks.by.join(" and ");
     match (looks.by.as_slice(), looks.certain) {
         ([only], _) if only == SET_BY_USER => only.clone(),
@@ -153,7 +153,7 @@ fn basis(looks: &Looks) -> String {
     }
 }
 
-fn unknown(error: &ErrorText, looks: &Looks) -> Html {
+fn unknown(error: &ErrorText, looks: &RecognisedModel) -> Html {
     html! {
         <div class="refused small" role="status">
             <p>{ severity(Severity::Note) }<span>
@@ -168,22 +168,22 @@ fn unknown(error: &ErrorText, looks: &Looks) -> Html {
     }
 }
 
-fn model(actor: &Actor, convert: &Convert, looks: &Looks) -> Html {
+fn model(actor: &Actor, convert: &Convert, looks: &RecognisedModel) -> Html {
     let chosen = convert.options.family.model.as_deref();
     let own = (chosen.is_none() && !looks.model.is_empty()).then_some(&*looks.model);
-    let onchange = picked(actor, |asked, model| {
-        asked.model = model;
-        asked.recipe = None;
+    let onchange = picked(actor, |request, model| {
+        request.model = model;
+        request.recipe = None;
     });
     let all = looks.models.iter().map(|name| (&**name, &**name)).collect();
     list("model", "Model", "family-model", &recognised(own), all, chosen, onchange)
 }
 
-fn source(actor: &Actor, convert: &Convert, looks: &Looks) -> Html {
+fn source(actor: &Actor, convert: &Convert, looks: &RecognisedModel) -> Html {
     let chosen = convert.options.family.source.as_deref();
     let own = looks.sources.iter().find(|one| one.id == looks.source);
     let own = own.filter(|_| chosen.is_none()).map(|own| &*own.name);
-    let onchange = picked(actor, |asked, source| asked.source = source);
+    let onchange = picked(actor, |request, source| request.source = source);
     let all = looks.sources.iter().map(|one| (&*one.id, &*one.name)).collect();
     list("from", "From", "family-source", &recognised(own), all, chosen, onchange)
 }
@@ -225,7 +225,7 @@ fn picked(
     let actor = actor.clone();
     Callback::from(move |event: Event| {
         let value = marks::chosen(&event).filter(|value| !value.is_empty());
-        set(&actor, move |asked| put(asked, value));
+        set(&actor, move |request| put(request, value));
     })
 }
 
@@ -258,7 +258,7 @@ fn openers(actor: &Actor) -> Html {
 /// Renders a note that the keys keep their names although the chosen format suggests otherwise,
 /// with the target that would rename them.
 pub fn names_stay(actor: &Actor, convert: &Convert) -> Html {
-    let Some(looks) = convert.family.as_ref().map(|told| &told.looks) else { return html! {} };
+    let Some(looks) = convert.family.as_ref().map(|reply| &reply.looks) else { return html! {} };
     if convert.options.family.target.is_some() || looks.model.is_empty() {
         return html! {};
     }

@@ -9,7 +9,7 @@ use crate::state::fmt::exact;
 
 /// Renders the verdict, its basis, and the parts that were not checked.
 pub fn verdict(convert: &Convert) -> Html {
-    let shown = convert.family.as_ref().and_then(|told| told.shown.as_ref());
+    let shown = convert.family.as_ref().and_then(|reply| reply.shown.as_ref());
     let Some(loads) = shown.and_then(|shown| shown.loads.as_ref()) else { return html! {} };
     let keys = || format!("{} of {} keys", exact(loads.keys.0), exact(loads.keys.1));
     let (mark, answer) = match loads.would {

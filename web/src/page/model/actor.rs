@@ -10,8 +10,8 @@ use yew::prelude::*;
 
 use crate::page::bridge::Bridge;
 use crate::page::drop::{self, Dropped};
-use crate::page::model::{Action, PageModel, Pending, Tab, Why};
-use crate::page::remembered;
+use crate::page::model::{Action, PageModel, Pending, StopReason, Tab};
+use crate::page::stored_files;
 use crate::protocol::ToWorker;
 use crate::protocol::conversion::{Planned, SaveTo};
 use crate::protocol::error::{ErrorKind, ErrorText};
@@ -34,7 +34,7 @@ pub struct Actor {
     /// The hidden input that opens the dialog for a folder.
     pub(in crate::page) folder: NodeRef,
     /// True while a dialog chooses a second checkpoint to compare with.
-    pub(in crate::page) beside: Rc<Cell<bool>>,
+    pub(in crate::page) choosing_compared: Rc<Cell<bool>>,
 }
 
 impl Actor {
@@ -44,24 +44,24 @@ impl Actor {
     }
 
     /// Sends a request about the shown checkpoint to the worker.
-    pub fn ask(&self, message: &ToWorker) {
-        self.bridge.ask(self.session, message);
+    pub fn request(&self, message: &ToWorker) {
+        self.bridge.request(self.session, message);
     }
 
-    /// Like [`Actor::ask`], with files or a handle attached. Returns whether the request was sent.
-    pub fn ask_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) -> bool {
-        self.bridge.ask_with(self.session, message, files, handle)
+    /// Like [`Actor::request`], with files or a handle attached. Returns whether the request was sent.
+    pub fn request_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) -> bool {
+        self.bridge.request_with(self.session, message, files, handle)
     }
 
     /// Runs an action that replaces the open checkpoint. Asks for confirmation first if a file is
     /// being written.
     pub fn instead(&self, then: impl Fn(&Self) + 'static) {
-        self.unless_written(Why::Open, then);
+        self.confirm_if_writing(StopReason::Open, then);
     }
 
-    fn unless_written(&self, why: Why, then: impl Fn(&Self) + 'static) {
+    fn confirm_if_writing(&self, why: StopReason, then: impl Fn(&Self) + 'static) {
         if self.bridge.is_doing(JobKind::Write) {
-            self.act(Action::Ask(Some(Pending::new(why, then))));
+            self.act(Action::Confirm(Some(Pending::new(why, then))));
         } else {
             then(self);
         }
@@ -71,14 +71,14 @@ impl Actor {
     pub fn stop_jobs(&self) {
         self.act(Action::Interrupt(self.bridge.long_jobs(), false));
         // Otherwise the checkpoint would be shown when it is ready, although the user left.
-        if self.bridge.is_doing(JobKind::Open) || self.bridge.is_doing(JobKind::Look) {
+        if self.bridge.is_doing(JobKind::Open) || self.bridge.is_doing(JobKind::CheckRun) {
             self.bridge.restart();
         }
     }
 
     /// Goes back to the previous screen.
     pub fn leave(&self) {
-        self.unless_written(Why::Leave, |actor| {
+        self.confirm_if_writing(StopReason::Leave, |actor| {
             actor.stop_jobs();
             actor.act(Action::Leave);
         });
@@ -86,7 +86,7 @@ impl Actor {
 
     /// Closes everything and goes to the start screen.
     pub fn go_home(&self) {
-        self.unless_written(Why::Leave, |actor| {
+        self.confirm_if_writing(StopReason::Leave, |actor| {
             actor.stop_jobs();
             actor.act(Action::Home);
         });
@@ -110,9 +110,9 @@ impl Actor {
 
     /// Opens the dialog for files.
     pub fn choose_files(&self) {
-        self.beside.set(false);
-        if remembered::remembers() {
-            remembered::choose();
+        self.choosing_compared.set(false);
+        if stored_files::remembers() {
+            stored_files::choose();
         } else {
             click(&self.files);
         }
@@ -120,13 +120,13 @@ impl Actor {
 
     /// Opens the dialog for a folder.
     pub fn choose_folder(&self) {
-        self.beside.set(false);
+        self.choosing_compared.set(false);
         click(&self.folder);
     }
 
     /// Opens a dialog for the second checkpoint of a comparison.
-    pub fn choose_beside(&self, folder: bool) {
-        self.beside.set(true);
+    pub fn choose_compared(&self, folder: bool) {
+        self.choosing_compared.set(true);
         click(if folder { &self.folder } else { &self.files });
     }
 
@@ -197,7 +197,7 @@ impl Actor {
             [name] if !plan.zero_copy && can_pick() => name.clone(),
             _ => {
                 actor.act(Action::Run);
-                actor.ask(&ToWorker::Run { request, sink: SaveTo::Download, falsify });
+                actor.request(&ToWorker::Run { request, sink: SaveTo::Download, falsify });
                 return;
             }
         };
@@ -206,7 +206,7 @@ impl Actor {
             if let Some(handle) = pick(&name).await {
                 let run = ToWorker::Run { request, sink: SaveTo::Handle, falsify };
                 // If this fails, another checkpoint was opened while the dialog was shown.
-                if actor.ask_with(&run, &JsValue::UNDEFINED, &handle) {
+                if actor.request_with(&run, &JsValue::UNDEFINED, &handle) {
                     actor.act(Action::Run);
                 }
             }

@@ -7,12 +7,12 @@ use statelens_inspect::check::parts_sides;
 use statelens_inspect::compare::{PairChange, role_of};
 
 use crate::page::drop::Dropped;
-use crate::protocol::closer::{Closely, Renaming};
 use crate::protocol::compare::{
     Checked, CompareOptions, CompareReply, End, NO_ROW, StructureDifference,
 };
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::Opened;
+use crate::protocol::tensor_diff::{Renaming, TensorDiffState};
 use crate::rows::Row;
 use crate::state::compare::{CompareLine, CompareView, Pairs, RowPair, lines};
 
@@ -91,7 +91,7 @@ pub struct Compare {
     /// True while the options are shown.
     pub matching: bool,
     /// The pair of rows compared in detail, and the progress or result of that.
-    pub closely: Option<((u32, u32), Rc<Closely>)>,
+    pub tensor_diff: Option<((u32, u32), Rc<TensorDiffState>)>,
     /// The compared pairs of tensors by role within their layer: layer number and norms.
     pub layers: Rc<HashMap<String, Vec<(u64, PairChange)>>>,
     /// Progress or result of the search for tensors that have another key on the other side.
@@ -133,7 +133,7 @@ impl Compare {
             member: 0,
             scroll: 0,
             matching: false,
-            closely: None,
+            tensor_diff: None,
             layers: Rc::default(),
             renaming: None,
         }
@@ -152,7 +152,7 @@ impl Compare {
     }
 
     /// Applies a reply of the worker; `first` are the rows of the open checkpoint.
-    pub fn hear(&mut self, reply: CompareReply, first: &Rc<Vec<Row>>) {
+    pub fn handle_reply(&mut self, reply: CompareReply, first: &Rc<Vec<Row>>) {
         match reply {
             CompareReply::Opened(mut opened) => match std::mem::take(&mut opened.rows).unpack() {
                 Some(rows) => {
@@ -209,23 +209,24 @@ impl Compare {
                     End::Failed(error) => ComparisonStage::Stopped(Some(Rc::new(error))),
                 };
             }
-            CompareReply::Closer(pair, told) => {
-                if let Some((of, closely)) = &mut self.closely
+            CompareReply::TensorDiff(pair, reply) => {
+                if let Some((of, tensor_diff)) = &mut self.tensor_diff
                     && *of == pair
                 {
                     // Keeps the partial result until a new one arrives.
-                    let told = match (told, &**closely) {
-                        (Closely::Reading(done, total, None), Closely::Reading(_, _, known)) => {
-                            Closely::Reading(done, total, known.clone())
-                        }
-                        (told, _) => told,
+                    let reply = match (reply, &**tensor_diff) {
+                        (
+                            TensorDiffState::Reading(done, total, None),
+                            TensorDiffState::Reading(_, _, known),
+                        ) => TensorDiffState::Reading(done, total, known.clone()),
+                        (reply, _) => reply,
                     };
-                    *closely = Rc::new(told);
+                    *tensor_diff = Rc::new(reply);
                 }
             }
-            CompareReply::Renames(told) => {
+            CompareReply::Renames(reply) => {
                 if self.renaming.is_some() {
-                    self.renaming = Some(Rc::new(told));
+                    self.renaming = Some(Rc::new(reply));
                 }
             }
             CompareReply::Checked(checked) => self.checked = Some(Rc::new(checked)),
@@ -239,7 +240,7 @@ impl Compare {
 
     fn begin(&mut self, structure: StructureDifference, first: &Rc<Vec<Row>>) {
         self.error = None;
-        (self.layers, self.closely) = (Rc::default(), None);
+        (self.layers, self.tensor_diff) = (Rc::default(), None);
         self.known = Some(Rc::new(Pairs::new(first.clone(), self.rows.clone(), &structure)));
         self.rename = structure.rename;
         let common = structure.pairs.iter().filter(|pair| **pair != NO_ROW).count() as u64;
@@ -253,16 +254,16 @@ impl Compare {
     }
 
     /// Changes the options, and restarts the comparison if they differ.
-    pub fn ask(&mut self, change: impl FnOnce(&mut CompareOptions)) {
+    pub fn change_options(&mut self, change: impl FnOnce(&mut CompareOptions)) {
         let before = self.options.clone();
         change(Rc::make_mut(&mut self.options));
         if *before != *self.options {
-            self.again();
+            self.restart();
         }
     }
 
     /// Restarts the comparison.
-    pub fn again(&mut self) {
+    pub fn restart(&mut self) {
         self.request += 1;
         self.error = None;
         self.reading = ComparisonStage::Structure;
@@ -321,14 +322,14 @@ impl Compare {
     }
 
     /// Selects a line.
-    pub fn look_at(&mut self, line: usize) {
+    pub fn select(&mut self, line: usize) {
         self.at = line.min(self.lines.len().saturating_sub(1));
         self.member = 0;
     }
 
     /// Moves the selection by a number of lines.
     pub fn step(&mut self, by: isize) {
-        self.look_at(self.at.saturating_add_signed(by));
+        self.select(self.at.saturating_add_signed(by));
         self.scroll += 1;
     }
 

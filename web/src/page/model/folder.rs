@@ -57,12 +57,12 @@ pub struct RunFolderValues {
     /// Statistics loaded from the file of kept values in the folder.
     kept: Rc<KeptValues>,
     /// The result of loading that file, if there is one.
-    pub beside: Option<Beside>,
+    pub stored: Option<StoredValues>,
 }
 
 /// The result of loading the file of kept values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Beside {
+pub enum StoredValues {
     /// Number of checkpoints whose values came from it, and number that changed since it was
     /// written.
     Used(usize, usize),
@@ -105,9 +105,9 @@ impl RunView {
     }
 
     /// Applies a reply about the values of the checkpoints.
-    pub fn hear_values(&mut self, told: RunValues) {
+    pub fn handle_values_reply(&mut self, reply: RunValues) {
         let values = &mut self.values;
-        match told {
+        match reply {
             RunValues::Now(done, total, millis) => {
                 values.now = Some((done, total, millis));
                 if millis > 200.0 {
@@ -185,7 +185,7 @@ impl RunView {
         let kept = match parsed {
             Ok(kept) => kept,
             Err(why) => {
-                self.values.beside = Some(Beside::Unused(why));
+                self.values.stored = Some(StoredValues::Unused(why));
                 return;
             }
         };
@@ -201,7 +201,7 @@ impl RunView {
             }
         }
         self.values.kept = Rc::new(kept);
-        self.values.beside = Some(Beside::Used(known, changed));
+        self.values.stored = Some(StoredValues::Used(known, changed));
     }
 
     /// Returns the JSON of the file of kept values: those loaded and those read.
@@ -215,15 +215,15 @@ impl RunView {
     }
 
     /// Applies the result of opening a file.
-    pub fn hear(&mut self, check: OpenCheck) {
+    pub fn handle_reply(&mut self, check: OpenCheck) {
         let row = self.sorted.rows.iter().find(|row| row.file == check.file as usize);
         if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.looked).get_mut(row.entry)) {
             *place = Some(check);
-            let told = |looked: &OpenCheck| runs::OpenCheck {
+            let reply = |looked: &OpenCheck| runs::OpenCheck {
                 wrong: looked.wrong.clone(),
                 states: looked.states.clone(),
             };
-            let looked: Vec<_> = self.looked.iter().map(|one| one.as_ref().map(told)).collect();
+            let looked: Vec<_> = self.looked.iter().map(|one| one.as_ref().map(reply)).collect();
             self.unsound = Rc::new(self.sorted.run.unsound(&looked));
             if let Some(pick) = self.pick().filter(|_| !self.chosen) {
                 self.at = pick.row;
@@ -265,14 +265,14 @@ impl RunView {
     }
 
     /// Selects a row.
-    pub fn look_at(&mut self, at: usize) {
+    pub fn select(&mut self, at: usize) {
         self.at = at.min(self.sorted.rows.len().saturating_sub(1));
         self.chosen = true;
     }
 
     /// Moves the selection by a number of rows.
     pub fn step(&mut self, by: isize) {
-        self.look_at(self.at.saturating_add_signed(by));
+        self.select(self.at.saturating_add_signed(by));
         self.scroll += 1;
     }
 

@@ -18,7 +18,7 @@ pub struct Verification {
     pub finite: bool,
     /// Whether the user agreed to read far more data than the files hold (they expand when
     /// unpacked).
-    pub sure: bool,
+    pub unpack_confirmed: bool,
     pub stage: VerificationStage,
 }
 
@@ -38,7 +38,7 @@ pub enum VerificationStage {
 
 impl Verification {
     /// Applies a reply of the worker.
-    pub(in crate::page) fn hear(&mut self, reply: VerifyReply) {
+    pub(in crate::page) fn handle_reply(&mut self, reply: VerifyReply) {
         // Replies that arrive after the verification was stopped are ignored.
         let VerificationStage::Now(_, past) = &self.stage else { return };
         self.stage = match reply {

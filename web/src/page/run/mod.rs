@@ -1,7 +1,7 @@
 //! A run folder: the screen, its state, and how it is opened.
 
-mod aside;
 mod axis;
+mod details;
 mod screen;
 mod timeline;
 mod values;
@@ -72,7 +72,7 @@ pub fn open(view: &RunView, actor: &Actor) -> bool {
 
 /// Selects a row and opens its checkpoint.
 pub fn open_row(view: &RunView, actor: &Actor, row: usize) {
-    actor.run_folder(move |view| view.look_at(row));
+    actor.run_folder(move |view| view.select(row));
     if let Some(row) = view.sorted.rows.get(row) {
         actor.open(view.files.as_ref().clone(), Some(row.file as u32));
     }
@@ -104,19 +104,19 @@ impl Actor {
 #[hook]
 pub fn use_run(model: &PageModel, actor: &Actor) {
     let shown = model.run.clone().filter(|_| model.screen == Screen::Run);
-    let asker = actor.clone();
+    let actor = actor.clone();
     let key = shown.as_ref().map(|view| crate::page::hooks::Same(view.files.clone()));
     use_effect_with(key, move |_| {
         let Some(view) = shown else { return };
-        let asked = view.unlooked();
-        if asked.is_empty() {
+        let requested = view.unlooked();
+        if requested.is_empty() {
             return;
         }
         let handles: js_sys::Array =
             view.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
         let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
-        let look = ToWorker::Look { files, asked };
-        asker.bridge.post_with(&look, &handles, &JsValue::UNDEFINED);
+        let look = ToWorker::CheckRun { files, requested };
+        actor.bridge.post_with(&look, &handles, &JsValue::UNDEFINED);
     });
 }
 

@@ -6,7 +6,7 @@ use statelens_inspect::runs::RunFile;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
-use super::aside::Aside;
+use super::details::RunDetails;
 use super::timeline::Timeline;
 use super::values::ValuesSection;
 use super::words::{kind_word, notes};
@@ -19,7 +19,7 @@ use crate::page::model::folder::RunView;
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::panes::{Pane, PaneEdge};
 use crate::page::rows::Rows;
-use crate::page::stopping;
+use crate::page::stop_dialog;
 use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::run::{step, timestamp};
@@ -74,7 +74,7 @@ pub fn RunScreen(props: &RunProps) -> Html {
                         <Rows {count} height={each} at={view.at} scroll={view.scroll} {row} />
                     </div>
                 </section>
-                <Aside view={view.clone()} />
+                <RunDetails view={view.clone()} />
                 <PaneEdge pane={Pane::Inspector} />
             </div>
             { status(&actor, view) }
@@ -155,7 +155,7 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
             actor.run_folder(move |view| {
-                view.look_at(row);
+                view.select(row);
                 view.scroll += 1;
             });
             actor.act(Action::Tab(Tab::Tensor));
@@ -167,7 +167,7 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
         entry.map(|entry| visible(&entry.name))
     };
     let what = if pick.is_sound { "newest sound" } else { LOADED };
-    let beside = match pick.loaded {
+    let other_button = match pick.loaded {
         Some(row) => {
             let how = if view.is_damaged(row) { "is damaged" } else { "lacks a state" };
             html! {
@@ -182,7 +182,7 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
     };
     html! {
         <>
-            { beside }
+            { other_button }
             <button class="btn pri" id="open-step" title={name(pick.row)} onclick={open(pick.row)}>
                 <span class="cut">{ format!("Open {} \u{b7} {what}", view.label_of(pick.row)) }</span>
                 if view.at == pick.row { { " " }{ cap("\u{23ce}") } }</button>
@@ -197,7 +197,7 @@ fn line(actor: &Actor, view: &Rc<RunView>, gone: &[String], at: usize, each: f64
     let onclick = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
-            actor.run_folder(move |view| view.look_at(at));
+            actor.run_folder(move |view| view.select(at));
             actor.act(Action::Tab(Tab::Tensor));
         })
     };
@@ -278,7 +278,7 @@ fn status(actor: &Actor, view: &RunView) -> Html {
                 { if open > 0 { format!("structure of {} of {} read", fmt::exact(all - open), fmt::exact(all)) } else { format!("structure of {} read", fmt::exact(all)) } }</span>
             if view.marked.is_some() { <span>{ "Choose another step and press " }{ cap("D") }</span> }
             <span class="grow"></span>
-            { stopping::privacy(None) }
+            { stop_dialog::privacy(None) }
             <button class="textrow opt dim" onclick={show}>{ "shortcuts " }{ cap("?") }</button>
         </footer>
     }

@@ -63,9 +63,9 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
     for (at, row) in view.sorted.rows.iter().enumerate() {
         let Some(entry) = entries.get(row.entry) else { continue };
         let (Some(lane), Some(step)) = (lane(entry), step(entry)) else { continue };
-        let beside = if (before.0, before.1) == (lane, Some(step)) { before.2 + 11.0 } else { 0.0 };
-        before = (lane, Some(step), beside);
-        places.push((at, (x(step) - beside).max(left), LANES[lane].1));
+        let shift = if (before.0, before.1) == (lane, Some(step)) { before.2 + 11.0 } else { 0.0 };
+        before = (lane, Some(step), shift);
+        places.push((at, (x(step) - shift).max(left), LANES[lane].1));
     }
     let marks = places.iter().rev().filter_map(|(at, x, y)| {
         let entry = entries.get(view.sorted.rows.get(*at)?.entry)?;
@@ -77,7 +77,7 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
     });
     html! {
         <div class="timeline" ref={node}>
-            <svg width={width.to_string()} height={(axis + 26.0).to_string()} role="img" aria-label={told(view)}>
+            <svg width={width.to_string()} height={(axis + 26.0).to_string()} role="img" aria-label={describe(view)}>
                 { for LANES.iter().zip(&used).filter(|(_, used)| **used).map(|((name, y), _)| html! {
                     <><text x="0" y={(y + 4.0).to_string()} class="ink2">{ *name }</text>
                         <path d={format!("M{left} {y}H{width}")} stroke="var(--line)" /></>
@@ -99,7 +99,7 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
 }
 
 /// Describes the timeline in words, for screen readers.
-fn told(view: &RunView) -> String {
+fn describe(view: &RunView) -> String {
     let run = &view.sorted.run;
     let lanes = LANES.iter().enumerate().filter_map(|(at, (name, _))| {
         let of = run.entries.iter().filter(|entry| lane(entry) == Some(at));
@@ -163,7 +163,7 @@ fn mark(actor: &Actor, view: &RunView, entry: &FileEntry, at: usize, x: f64, y: 
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
             actor.run_folder(move |view| {
-                view.look_at(at);
+                view.select(at);
                 view.scroll += 1;
             });
         })

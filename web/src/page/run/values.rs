@@ -15,7 +15,7 @@ use crate::page::chart::ChartView;
 use crate::page::drop;
 use crate::page::marks::{chip, one_of, severity};
 use crate::page::model::actor::Actor;
-use crate::page::model::folder::{Beside, RunView};
+use crate::page::model::folder::{RunView, StoredValues};
 use crate::protocol::ToWorker;
 use crate::protocol::finding::Severity;
 use crate::state::fmt;
@@ -30,24 +30,24 @@ pub(super) struct ValuesProps {
     pub(super) view: Rc<RunView>,
 }
 
-fn read(view: &RunView, actor: &Actor, asked: Vec<u32>) {
+fn read(view: &RunView, actor: &Actor, requested: Vec<u32>) {
     let handles: js_sys::Array =
         view.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
     let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
-    let message = ToWorker::RunValues { files, asked };
+    let message = ToWorker::RunValues { files, requested };
     actor.bridge.post_with(&message, &handles, &JsValue::UNDEFINED);
 }
 
 /// Renders the result of loading the file of kept values.
-fn beside(view: &RunView) -> Html {
+fn stored(view: &RunView) -> Html {
     let kept = html! { <code>{ KEPT }</code> };
-    match &view.values.beside {
+    match &view.values.stored {
         None => html! {},
-        Some(Beside::Unused(why)) => html! {
+        Some(StoredValues::Unused(why)) => html! {
             <p class="warnline" id="kept">{ severity(Severity::Warning) }<span>{ kept }{ format!(" is not used: {why}.") }</span></p>
         },
-        Some(Beside::Used(0, 0)) => html! {},
-        Some(Beside::Used(known, changed)) => {
+        Some(StoredValues::Used(0, 0)) => html! {},
+        Some(StoredValues::Used(known, changed)) => {
             let count = |count: &usize| fmt::plural(*count as u64, "checkpoint");
             let changed = match changed {
                 0 => String::new(),
@@ -111,14 +111,14 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
                 about.unwrap_or_default()
             );
             let (actor, view) = (actor.clone(), view.clone());
-            let looking = !view.unlooked().is_empty();
+            let matrix = !view.unlooked().is_empty();
             let onclick = Callback::from(move |_: MouseEvent| read(&view, &actor, unread.clone()));
-            html! { <p><button class="btn" id="read-run" disabled={looking} {onclick}>{ text }</button></p> }
+            html! { <p><button class="btn" id="read-run" disabled={matrix} {onclick}>{ text }</button></p> }
         }
     };
     let steps = view.steps(*by);
     let names = group_names(&steps);
-    let body = html! { <>{ body }{ beside(view) }</> };
+    let body = html! { <>{ body }{ stored(view) }</> };
     if names.is_empty() {
         return html! { <div class="runvalues">{ body }</div> };
     }

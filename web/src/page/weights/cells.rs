@@ -75,7 +75,7 @@ pub fn folded(
     work: &OpenWork,
     fold: &Fold,
     pattern: Option<&FoldPattern>,
-    onlook: &Callback<u32>,
+    onselect: &Callback<u32>,
 ) -> Html {
     let weights = &work.view.weights;
     let Some(pattern) = pattern else {
@@ -93,18 +93,18 @@ pub fn folded(
         (0..).zip(&pattern.rows).filter(|(_, row)| marked(row)).map(|(at, _)| at).collect();
     let current = work.row().and_then(|row| pattern.rows.iter().position(|&id| id == row));
     // Only the sparkline of the selected line is reachable by Tab; all would be too many stops.
-    let looked_at = current.is_some() || work.fold().is_some_and(|of| of.name == fold.name);
+    let is_selected = current.is_some() || work.fold().is_some_and(|of| of.name == fold.name);
     let names: Vec<String> =
         pattern.rows.iter().map(|&row| layer(&work.rows[row as usize].key, fold)).collect();
     let onpick = {
-        let (onlook, rows) = (onlook.clone(), pattern.rows.clone());
+        let (onselect, rows) = (onselect.clone(), pattern.rows.clone());
         Callback::from(move |at: usize| {
             if let Some(&row) = rows.get(at) {
-                onlook.emit(row);
+                onselect.emit(row);
             }
         })
     };
-    let line = html! { <div class="c wly" role="gridcell"><Sparkline {deviations} {marks} {current} {names} {onpick} {looked_at} /></div> };
+    let line = html! { <div class="c wly" role="gridcell"><Sparkline {deviations} {marks} {current} {names} {onpick} {is_selected} /></div> };
     of_sum(work, &sum, line)
 }
 
@@ -152,14 +152,14 @@ fn not_finite(totals: &RowTotals) -> String {
 
 /// Formats the statistics in one line, for small screens.
 pub fn values_line(totals: &RowTotals) -> String {
-    let mut told = Vec::new();
-    told.extend(totals.std.map(|std| format!("\u{3c3} {}", number(std))));
-    told.extend(totals.abs_max.map(|max| format!("max {}", number(max))));
+    let mut parts = Vec::new();
+    parts.extend(totals.std.map(|std| format!("\u{3c3} {}", number(std))));
+    parts.extend(totals.abs_max.map(|max| format!("max {}", number(max))));
     let bad = totals.nan + totals.infinite;
     if bad > 0 {
-        told.push(format!("{} NaN", fmt::exact(bad)));
+        parts.push(format!("{} NaN", fmt::exact(bad)));
     }
-    told.join(" \u{b7} ")
+    parts.join(" \u{b7} ")
 }
 
 /// Properties of a sparkline of standard deviations over layers.
@@ -176,7 +176,7 @@ struct SparklineProps {
     /// Called with the index of the layer that was chosen.
     onpick: Callback<usize>,
     /// Whether the table line is selected.
-    looked_at: bool,
+    is_selected: bool,
 }
 
 const WIDTH: f64 = 76.0;
@@ -214,7 +214,7 @@ fn Sparkline(props: &SparklineProps) -> Html {
         }
         pen_down = value.is_some();
     }
-    let told = |at: usize| {
+    let parts = |at: usize| {
         let name = props.names.get(at).map_or("", String::as_str);
         match props.deviations.get(at).copied().flatten() {
             Some(value) => format!("{name}: \u{3c3} {}", number(value)),
@@ -269,10 +269,10 @@ fn Sparkline(props: &SparklineProps) -> Html {
     };
     let label = format!("\u{3c3} by layer, from {} to {}", number(least), number(most));
     html! {
-        <span class="spark" role="slider" tabindex={if props.looked_at { "0" } else { "-1" }} aria-label={label} aria-valuemin="0"
-            aria-valuemax={(count - 1).to_string()} aria-valuenow={shown.unwrap_or(0).to_string()} aria-valuetext={shown.map(told)}
+        <span class="spark" role="slider" tabindex={if props.is_selected { "0" } else { "-1" }} aria-label={label} aria-valuemin="0"
+            aria-valuemax={(count - 1).to_string()} aria-valuenow={shown.unwrap_or(0).to_string()} aria-valuetext={shown.map(parts)}
             {onmousemove} {onmouseleave} {onclick} {onkeydown} {onblur}>
-            if let Some(at) = *hovered { <span class="tip" aria-hidden="true">{ told(at) }</span> }
+            if let Some(at) = *hovered { <span class="tip" aria-hidden="true">{ parts(at) }</span> }
             <svg width={WIDTH.to_string()} height={HEIGHT.to_string()} aria-hidden="true">
                 if let Some(at) = shown { <path class={classes(&["at", when(hovered.is_some(), "hover")])} d={format!("M{:.1} 1V{}", x(at), HEIGHT - 1.0)} /> }
                 <path class="line" d={path} />

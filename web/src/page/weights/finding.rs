@@ -32,7 +32,7 @@ pub fn article(actor: &Actor, work: &OpenWork, noticed: &Noticed) -> Html {
     let key = noticed.rows.first().filter(|_| show.is_none()).map(|&row| {
         let actor = actor.clone();
         let onclick = Callback::from(move |_: MouseEvent| {
-            actor.work(move |work| work.look_at_row(row));
+            actor.work(move |work| work.select_row(row));
             actor.act(Action::Show(None));
         });
         html! { <p><button class="btn" {onclick}>{ "Show the key" }</button></p> }
@@ -87,7 +87,7 @@ fn keys(actor: &Actor, work: &OpenWork, rows: &[u32]) -> Html {
                 let (actor, row) = (actor.clone(), *row);
                 let name = if *times == 1 { work.rows[row as usize].key.clone() } else { name.clone() };
                 let onclick = Callback::from(move |_: MouseEvent| {
-                    actor.work(move |work| work.look_at_row(row));
+                    actor.work(move |work| work.select_row(row));
                     actor.act(Action::Show(None));
                 });
                 html! { <li><button class="textlink m" {onclick}>{ visible(&name) }</button>

@@ -9,7 +9,7 @@ use crate::page::running::recent;
 use crate::protocol::conversion::Running;
 use crate::protocol::finding::Severity;
 use crate::state::fmt;
-use crate::state::instrument::{Instrument, Scan};
+use crate::state::values_panel::{ScanState, ValuesPanel};
 use crate::state::work::OpenWork;
 
 /// Starts a scan. Asks for a higher limit first if the scan would fetch more than one action may.
@@ -26,7 +26,7 @@ fn begin(actor: &Actor, work: &OpenWork, cap: Option<u64>) {
 pub fn scan_button(
     actor: &Actor,
     work: &OpenWork,
-    instrument: &Instrument,
+    values_panel: &ValuesPanel,
     cap: Option<u64>,
 ) -> Html {
     if work.opened.summary || work.sums.tensors == 0 {
@@ -49,12 +49,12 @@ pub fn scan_button(
         }
         None => "Read all tensors once: deviations, extremes, zeros, NaN".to_owned(),
     };
-    match &instrument.scan {
-        Scan::No => {
+    match &values_panel.scan {
+        ScanState::No => {
             html! { <button class="btn scan" id="scan" {title} onclick={begin}>{ "Scan values" }</button> }
         }
-        Scan::Now(now, past, stopping) => gauge(actor, now, past, *stopping),
-        Scan::Done(done) => html! {
+        ScanState::Now(now, past, stopping) => gauge(actor, now, past, *stopping),
+        ScanState::Done(done) => html! {
             <span class="scan">
                 <button class="textrow" id="scanned" onclick={show} title="Findings (F)"><span role="status">
                     { mark(work) }
@@ -65,7 +65,7 @@ pub fn scan_button(
                 if done.left > 0 { <button class="btn" id="scan" {title} onclick={begin}>{ format!("Scan the rest \u{b7} {}", fmt::bytes(done.left)) }</button> }
             </span>
         },
-        Scan::Failed(error) => html! {
+        ScanState::Failed(error) => html! {
             <span class="scan">
                 <button class="textrow w-warn" id="scan-failed" onclick={show} title={format!("{} {}", error.title, error.text)}><span role="alert">{ severity(Severity::Warning) }{ "scan failed" }</span></button>
                 <button class="btn" id="scan" {title} onclick={begin}>{ "Scan again" }</button>
@@ -75,16 +75,21 @@ pub fn scan_button(
 }
 
 /// Renders the scan button in the status bar of a small screen.
-pub fn status(actor: &Actor, work: &OpenWork, instrument: &Instrument, cap: Option<u64>) -> Html {
+pub fn status(
+    actor: &Actor,
+    work: &OpenWork,
+    values_panel: &ValuesPanel,
+    cap: Option<u64>,
+) -> Html {
     if work.opened.summary || work.sums.tensors == 0 {
         return html! {};
     }
-    let (text, stops) = match &instrument.scan {
-        Scan::Now(now, ..) => {
+    let (text, stops) = match &values_panel.scan {
+        ScanState::Now(now, ..) => {
             (format!("Stop at {} %", fmt::percent(now.done, now.total.max(1))), true)
         }
-        Scan::Done(done) if done.left == 0 => return html! {},
-        Scan::Done(_) => ("Scan the rest".to_owned(), false),
+        ScanState::Done(done) if done.left == 0 => return html! {},
+        ScanState::Done(_) => ("Scan the rest".to_owned(), false),
         _ => ("Scan values".to_owned(), false),
     };
     let (actor, work) = (actor.clone(), work.clone());
@@ -111,20 +116,20 @@ fn gauge(actor: &Actor, now: &Running, past: &[(u64, f64)], stopping: bool) -> H
     };
     let share = now.done as f64 / now.total.max(1) as f64;
     let (bytes, millis) = recent(now, past);
-    let mut told = vec![of_total(now.done, now.total)];
+    let mut parts = vec![of_total(now.done, now.total)];
     if now.millis >= 500.0 && bytes > 0 {
-        told.push(fmt::rate(bytes, millis));
+        parts.push(fmt::rate(bytes, millis));
     }
     // Within the first two seconds an estimate is too unstable to show.
     if now.millis >= 2000.0 && bytes > 0 {
         let left = now.total.saturating_sub(now.done) as f64 * millis / bytes as f64;
-        told.push(format!("{} left", fmt::left(left)));
+        parts.push(format!("{} left", fmt::left(left)));
     }
     html! {
         <span class="scan now" id="scanning">
             <span class="prog" role="progressbar" aria-label="Scanning values" aria-valuemin="0" aria-valuemax="100"
                 aria-valuenow={fmt::percent(now.done, now.total.max(1)).to_string()}><i style={format!("--w:{:.2}%", share * 100.0)}></i></span>
-            <span class="m told">{ told.join(" \u{b7} ") }</span>
+            <span class="m told">{ parts.join(" \u{b7} ") }</span>
             <button class="btn" id="scan-stop" disabled={stopping} onclick={stop}>{ if stopping { "Stopping" } else { "Stop" } }</button>
         </span>
     }

@@ -38,8 +38,8 @@ pub fn GoTo(props: &GoToProps) -> Html {
                     match goal {
                         Goal::Value(number) => actor.go_to(row, number),
                         Goal::Slice(view) => {
-                            let slice = text(&view.asked(), &shape);
-                            actor.instrument(move |it| {
+                            let slice = text(&view.requested(), &shape);
+                            actor.values_panel(move |it| {
                                 (it.slice, it.at) = (Some((row, slice)), None);
                             });
                         }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn what_is_not_an_index_is_a_slice() {
         let slice = |typed: &str, shape: &[u64]| match Goal::typed(typed, shape) {
-            Ok(Goal::Slice(view)) => view.asked().to_string(),
+            Ok(Goal::Slice(view)) => view.requested().to_string(),
             other => format!("{other:?}"),
         };
         assert_eq!(slice("[0:2, -4:]", &[8, 16]), "0:2, 12:16");
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(slice("..., \u{2212}1", &[8, 16]), ":, 15");
         assert_eq!(Goal::typed("3 5", &[8, 16]), Ok(Goal::Value(53)));
         assert_eq!(Goal::typed("[3, 5]", &[8, 16]), Ok(Goal::Value(53)));
-        for (typed, told) in [
+        for (typed, texts) in [
             ("9", "index 9 is outside of 8"),
             (":, :, :", "more parts than the tensor has dimensions"),
             ("8:", "has no values"),
@@ -153,7 +153,7 @@ mod tests {
             ("", "An index has 2 numbers here."),
         ] {
             let why = Goal::typed(typed, &[8, 16]).unwrap_err();
-            assert!(why.contains(told), "{typed}: {why}");
+            assert!(why.contains(texts), "{typed}: {why}");
         }
     }
 }

@@ -280,10 +280,10 @@ mod tests {
 
     #[test]
     fn counts_on_the_axis_are_round() {
-        let told = [1, 3, 9, 13_250, 4_100_000, 999].map(ticks);
+        let texts = [1, 3, 9, 13_250, 4_100_000, 999].map(ticks);
         let expected: [&[u64]; 6] =
             [&[1], &[1, 2], &[2, 4], &[5_000, 10_000], &[2_000_000, 4_000_000], &[200, 400]];
-        assert_eq!(told.each_ref().map(Vec::as_slice), expected);
+        assert_eq!(texts.each_ref().map(Vec::as_slice), expected);
     }
 
     #[test]
@@ -294,9 +294,9 @@ mod tests {
         assert!((axis.of(10.0).unwrap() - 250.0).abs() < 1e-9);
         assert!((axis.of(-10.0).unwrap() - 50.0).abs() < 1e-9);
         assert_eq!((axis.of(100.0), axis.of(100.1)), (Some(300.0), None));
-        let told = powers(&axis).into_iter().map(|(x, text)| format!("{text} {x:.0}"));
+        let texts = powers(&axis).into_iter().map(|(x, text)| format!("{text} {x:.0}"));
         assert_eq!(
-            told.collect::<Vec<_>>().join(", "),
+            texts.collect::<Vec<_>>().join(", "),
             "10\u{b2} 300, \u{2212}10\u{b2} 0, 10\u{b9} 250, \u{2212}10\u{b9} 50, 10\u{2070} 200, \u{2212}10\u{2070} 100"
         );
         let plain = Bins { edges: vec![0.0, 0.0], counts: vec![1] };

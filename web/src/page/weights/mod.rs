@@ -17,7 +17,7 @@ use crate::page::model::{Action, PageModel};
 use crate::protocol::ToWorker;
 use crate::protocol::conversion::Running;
 use crate::protocol::weights::WeightsRequest;
-use crate::state::instrument::{Instrument, One, Scan};
+use crate::state::values_panel::{ScanState, TensorReading, ValuesPanel};
 use crate::state::work::OpenWork;
 
 pub use cells::columns;
@@ -33,24 +33,24 @@ const BY_ITSELF: u64 = 1_000_000_000;
 
 impl Actor {
     /// Changes the state of reading values.
-    pub fn instrument(&self, change: impl FnOnce(&mut Instrument) + 'static) {
-        self.act(Action::Instrument(Box::new(change)));
+    pub fn values_panel(&self, change: impl FnOnce(&mut ValuesPanel) + 'static) {
+        self.act(Action::ValuesPanel(Box::new(change)));
     }
 
     /// Starts a scan of all tensors that have not been read yet.
     pub fn scan(&self) {
-        self.ask(&ToWorker::Weights(WeightsRequest::Scan(true)));
-        self.instrument(|instrument| {
+        self.request(&ToWorker::Weights(WeightsRequest::Scan(true)));
+        self.values_panel(|values_panel| {
             let now = Running { done: 0, total: 0, millis: 0.0, key: String::new() };
-            instrument.scan = Scan::Now(now, Rc::default(), false);
+            values_panel.scan = ScanState::Now(now, Rc::default(), false);
         });
     }
 
     /// Stops the scan. The worker replies with the results so far.
     pub fn stop_scan(&self) {
-        self.ask(&ToWorker::Weights(WeightsRequest::Scan(false)));
-        self.instrument(|instrument| {
-            if let Scan::Now(_, _, stopping) = &mut instrument.scan {
+        self.request(&ToWorker::Weights(WeightsRequest::Scan(false)));
+        self.values_panel(|values_panel| {
+            if let ScanState::Now(_, _, stopping) = &mut values_panel.scan {
                 *stopping = true;
             }
         });
@@ -58,16 +58,17 @@ impl Actor {
 
     /// Starts reading a tensor.
     pub fn read_values(&self, row: u32) {
-        self.ask(&ToWorker::Weights(WeightsRequest::Read(Some(row))));
-        self.instrument(move |instrument| {
-            instrument.one = Some(One { row, done: (0, 0), so_far: None, failed: None });
+        self.request(&ToWorker::Weights(WeightsRequest::Read(Some(row))));
+        self.values_panel(move |values_panel| {
+            values_panel.one =
+                Some(TensorReading { row, done: (0, 0), so_far: None, failed: None });
         });
     }
 
     /// Stops reading the tensor.
     pub fn stop_reading(&self) {
-        self.ask(&ToWorker::Weights(WeightsRequest::Read(None)));
-        self.instrument(|instrument| instrument.one = None);
+        self.request(&ToWorker::Weights(WeightsRequest::Read(None)));
+        self.values_panel(|values_panel| values_panel.one = None);
     }
 
     /// Selects a value of a row, by the value's index in C order.
@@ -78,7 +79,7 @@ impl Actor {
 
 /// Reads the selected tensor unless that takes long, and stops when the selection changes.
 #[hook]
-pub fn use_instrument(model: &UseReducerHandle<PageModel>, actor: &Actor) {
+pub fn use_values_panel(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let work = model.work.as_ref();
     let row = work.and_then(OpenWork::row);
     let inspected = model.inspected.as_ref().filter(|inspected| Some(inspected.row) == row);
@@ -86,29 +87,29 @@ pub fn use_instrument(model: &UseReducerHandle<PageModel>, actor: &Actor) {
         row.is_some_and(|row| work.is_some_and(|work| work.view.weights.get(row).is_some()));
     let unread = inspected.and_then(|inspected| inspected.unread);
     let remote = inspected.is_some_and(|inspected| inspected.remote);
-    let scanning = model.instrument.is_scanning();
+    let scanning = model.values_panel.is_scanning();
     {
         let (actor, model) = (actor.clone(), model.clone());
         use_effect_with((row, unread, known, scanning), move |(row, unread, known, scanning)| {
-            let one = model.instrument.one.as_ref();
+            let one = model.values_panel.one.as_ref();
             if one.is_some_and(|one| Some(one.row) != *row) {
                 actor.stop_reading();
             }
             let (Some(row), Some(unread)) = (*row, *unread) else { return };
             if *known {
                 // A scan has read it meanwhile.
-                actor.ask(&ToWorker::Inspect { row });
+                actor.request(&ToWorker::Inspect { row });
             } else if unread <= BY_ITSELF && !remote && !scanning {
                 if one.is_none_or(|one| one.row != row) {
                     actor.read_values(row);
                 }
-            } else if model.instrument.rate.is_none() && !remote && !scanning {
-                actor.ask(&ToWorker::Weights(WeightsRequest::Rate(row)));
+            } else if model.values_panel.rate.is_none() && !remote && !scanning {
+                actor.request(&ToWorker::Weights(WeightsRequest::Rate(row)));
             }
         });
     }
     let shown = model.values.as_ref().map(|values| (values.row, values.start));
-    use_effect_with((model.instrument.at, shown), |_| {
+    use_effect_with((model.values_panel.at, shown), |_| {
         let document = web_sys::window().and_then(|window| window.document());
         let here = document.and_then(|it| it.query_selector(".vals .here").ok().flatten());
         if let Some(here) = here {

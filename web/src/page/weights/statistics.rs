@@ -13,7 +13,7 @@ use crate::protocol::inspected::Inspected;
 use crate::protocol::weights::TensorValues;
 use crate::rows::Row;
 use crate::state::fmt;
-use crate::state::instrument::{Instrument, One};
+use crate::state::values_panel::{TensorReading, ValuesPanel};
 use crate::state::weights::number;
 
 /// Properties of the section.
@@ -24,7 +24,7 @@ pub struct StatisticsProps {
     /// Details of the row.
     pub inspected: Rc<Inspected>,
     /// The state of reading values.
-    pub instrument: Instrument,
+    pub values_panel: ValuesPanel,
     /// Width of the inspector in pixels.
     pub width: f64,
 }
@@ -34,10 +34,10 @@ pub struct StatisticsProps {
 pub fn StatisticsSection(props: &StatisticsProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let inspected = &props.inspected;
-    let one = props.instrument.one.as_ref().filter(|one| one.row == inspected.row);
+    let one = props.values_panel.one.as_ref().filter(|one| one.row == inspected.row);
     let (body, aside) = match (&inspected.values, one, inspected.unread) {
         (Some(values), ..) => (numbers(&actor, props, &Rc::new((**values).clone())), aside(values)),
-        (None, Some(One { failed: Some(error), .. }), _) => (
+        (None, Some(TensorReading { failed: Some(error), .. }), _) => (
             html! { <><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></> },
             html! {},
         ),
@@ -51,7 +51,7 @@ pub fn StatisticsSection(props: &StatisticsProps) -> Html {
             },
             reading(&actor, one),
         ),
-        (None, None, Some(_)) if props.instrument.is_scanning() => {
+        (None, None, Some(_)) if props.values_panel.is_scanning() => {
             (html! { <p class="dim">{ "Not read yet: all values are being read." }</p> }, html! {})
         }
         (None, None, Some(bytes)) => (not_read(&actor, props, bytes), html! {}),
@@ -74,7 +74,7 @@ fn aside(values: &TensorValues) -> Html {
     html! { <span class="lab">{ text }</span> }
 }
 
-fn reading(actor: &Actor, one: &One) -> Html {
+fn reading(actor: &Actor, one: &TensorReading) -> Html {
     let actor = actor.clone();
     let stop = Callback::from(move |_: MouseEvent| actor.stop_reading());
     html! {
@@ -90,7 +90,7 @@ fn not_read(actor: &Actor, props: &StatisticsProps, bytes: u64) -> Html {
     let actor = actor.clone();
     let onclick = Callback::from(move |_: MouseEvent| actor.read_values(row));
     let verb = if props.inspected.remote { "Fetch and read" } else { "Read" };
-    let about = props.instrument.rate.filter(|rate| *rate > 0.0 && !props.inspected.remote);
+    let about = props.values_panel.rate.filter(|rate| *rate > 0.0 && !props.inspected.remote);
     let about = about.map(|rate| format!(" \u{b7} about {}", fmt::left(bytes as f64 / rate)));
     html! {
         <p><button class="btn" id="read-values" {onclick}>{ format!("{verb} {}{}", fmt::bytes(bytes), about.unwrap_or_default()) }</button></p>

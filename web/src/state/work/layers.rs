@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use statelens_checkpoint::order;
 use statelens_inspect::fold::Trie;
 
-use super::{OpenWork, Spot};
+use super::{OpenWork, Selection};
 use crate::state::table::Table;
 
 /// The position of a leaf among the corresponding leaves of all layers.
@@ -47,7 +47,7 @@ impl OpenWork {
         let Some(at) = rows.iter().position(|&other| other == row) else { return };
         let next = (at as isize + by).clamp(0, rows.len() as isize - 1) as usize;
         let before = self.table.place(row);
-        self.look_at(Spot::Row(rows[next]));
+        self.select(Selection::Row(rows[next]));
         if self.table.place(rows[next]) != before {
             self.scroll += 1;
         }
@@ -116,12 +116,12 @@ mod tests {
         odd.expect("a row").shape = vec![2, 2];
         let mut work = of(rows);
         let first = work.find("model.layers.0.mlp.up.weight").expect("a row");
-        work.look_at_row(first);
+        work.select_row(first);
         for layer in 0..32 {
             assert_eq!(key(&work), format!("model.layers.{layer}.mlp.up.weight"));
-            let told = work.layer().expect("a layer");
-            assert_eq!(told.text, format!("layer {layer} of 0\u{2013}31"));
-            assert_eq!((told.at, told.count), (layer, 32));
+            let found = work.layer().expect("a layer");
+            assert_eq!(found.text, format!("layer {layer} of 0\u{2013}31"));
+            assert_eq!((found.at, found.count), (layer, 32));
             work.step_layer(1);
         }
         assert_eq!(key(&work), "model.layers.31.mlp.up.weight");
@@ -130,11 +130,11 @@ mod tests {
         assert_eq!(work.layers.len(), 32);
         // Layers hidden by the filter are skipped.
         work.set_filter("layers.1");
-        work.look_at_row(work.find("model.layers.1.norm.weight").expect("a row"));
+        work.select_row(work.find("model.layers.1.norm.weight").expect("a row"));
         work.step_layer(1);
         assert_eq!(key(&work), "model.layers.10.norm.weight");
         work.set_filter("");
-        work.look_at_row(work.find("model.embed.weight").expect("a row"));
+        work.select_row(work.find("model.embed.weight").expect("a row"));
         assert_eq!(work.layer(), None);
     }
 
@@ -145,7 +145,7 @@ mod tests {
             .collect();
         keys.sort();
         let mut work = of(keys.iter().map(|key| tensor(key, "float32", &[2])).collect());
-        work.look_at_row(0);
+        work.select_row(0);
         let mut seen = vec![key(&work).to_owned()];
         for _ in 1..36 {
             work.step_layer(1);

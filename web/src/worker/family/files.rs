@@ -41,8 +41,8 @@ pub(super) fn adapter(files: &FileSet) -> Option<FileId> {
         return None;
     }
     let all: Vec<FileId> = files.iter().map(|(id, _)| id).filter(is_adapter).collect();
-    let beside = all.iter().copied().find(|id| split(*id).0 == split(main).0);
-    beside.or(match all[..] {
+    let sibling = all.iter().copied().find(|id| split(*id).0 == split(main).0);
+    sibling.or(match all[..] {
         [only] => Some(only),
         _ => None,
     })
@@ -52,11 +52,11 @@ pub(super) fn adapter(files: &FileSet) -> Option<FileId> {
 fn folded(open: &OpenCheckpoint, adapter: FileId) -> Result<Checkpoint> {
     let files = &open.checkpoint.files;
     let name = files.name(adapter);
-    let beside = match name.rsplit_once('/') {
+    let sibling = match name.rsplit_once('/') {
         Some((folder, _)) => format!("{folder}/{CONFIG}"),
         None => CONFIG.to_owned(),
     };
-    let config = files.find(&beside).ok_or_else(|| {
+    let config = files.find(&sibling).ok_or_else(|| {
         Error::refused(format!("there is no {CONFIG} beside the adapter"))
             .in_file(name)
             .advice("It has the scale of the adapter. Open it with the model and the adapter.")

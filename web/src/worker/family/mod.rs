@@ -3,11 +3,13 @@
 mod configs;
 mod files;
 pub(super) mod library;
-mod loads;
-mod looks;
+mod load_check;
 mod plan;
+mod recognition;
 mod rows;
 
 pub(super) use files::MOST_CONFIG;
-pub(super) use looks::{ConversionInputs, config_beside, config_name, looks, read as read_config};
 pub(super) use plan::{plain, plan, table};
+pub(super) use recognition::{
+    ConversionInputs, config_name, config_of_files, read as read_config, recognise_model,
+};

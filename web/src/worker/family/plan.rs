@@ -10,16 +10,16 @@ use statelens_recipes::config::{self, Converted, Families, Language};
 use statelens_recipes::conversion::{Leg, ModelConversion, OPTIMIZER_FILE, Wishes, convert};
 use statelens_recipes::proposal::{stages, stem};
 
-use super::looks::ConversionInputs;
-use super::{configs, loads, rows};
+use super::recognition::ConversionInputs;
+use super::{configs, load_check, rows};
 use crate::protocol::conversion::{ConvertOptions, Planned};
-use crate::protocol::family::{FamilyRequest, NamedText, Shown};
+use crate::protocol::family::{ConversionOutcome, FamilyRequest, NamedText};
 use crate::state::fmt::plural;
 use crate::text;
 use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
-use crate::worker::planned;
+use crate::worker::plan_summary;
 use crate::worker::planning::{self, PlannedOutput};
 
 /// The name of a Hugging Face config.
@@ -84,8 +84,9 @@ pub(in crate::worker) fn table(
     options: &ConvertOptions,
     target: &str,
     inputs: &ConversionInputs,
-) -> (Result<Ready>, Shown) {
-    let mut shown = Shown { recipe: inputs.rules.clone(), ..Shown::default() };
+) -> (Result<Ready>, ConversionOutcome) {
+    let mut shown =
+        ConversionOutcome { recipe: inputs.rules.clone(), ..ConversionOutcome::default() };
     let ready = converted(options, target, inputs, &mut shown).map_err(|error| {
         // If the config belongs to another model, report that rather than the error it leads to,
         // even if a rule failed.
@@ -126,13 +127,13 @@ fn converted(
     options: &ConvertOptions,
     target: &str,
     found: &ConversionInputs,
-    shown: &mut Shown,
+    shown: &mut ConversionOutcome,
 ) -> Result<Ready> {
-    let asked = &options.family;
+    let request = &options.family;
     found.apart.clone().map_or(Ok(()), Err)?;
     let recipe = found.recipe.as_ref().map_err(Clone::clone)?;
     let leg = found.leg(target)?;
-    let model = match (&asked.model, &asked.recipe) {
+    let model = match (&request.model, &request.recipe) {
         (None, Some(_)) => &recipe.family,
         _ => &found.looks.model,
     };
@@ -143,8 +144,8 @@ fn converted(
     // if dropping them was not requested.
     let wishes = Wishes {
         drop_unmatched: true,
-        unwrap: asked.unwrap,
-        with_optimizer: asked.with_optimizer && found.looks.optimizer,
+        unwrap: request.unwrap,
+        with_optimizer: request.with_optimizer && found.looks.optimizer,
         ..Wishes::default()
     };
     let done = convert(&found.checkpoint, recipe, &stages, &params, wishes)?;
@@ -174,8 +175,8 @@ fn converted(
     // The config of a model split by rank describes its own layout, so there is nothing to check
     // the result against.
     let checked = Some(&params).filter(|params| !params.is_null() && !found.ranked);
-    shown.loads = Some(loads::told(&made, leg.to, checked, shown.unmatched)?);
-    if shown.unmatched > 0 && !asked.drop_unmatched {
+    shown.loads = Some(load_check::check(&made, leg.to, checked, shown.unmatched)?);
+    if shown.unmatched > 0 && !request.drop_unmatched {
         let what = plural(shown.unmatched, "key");
         let of_lora = shown.rows.iter().any(|row| row.unmatched && row.old.ends_with(".lora_A"));
         return Err(Error::refused(format!("no rule covers {what}"))
@@ -194,7 +195,7 @@ fn converted(
 fn only(
     mut done: ModelConversion,
     converted: Option<&Converted>,
-    shown: &mut Shown,
+    shown: &mut ConversionOutcome,
 ) -> Result<(Checkpoint, Option<Checkpoint>)> {
     let several = converted.is_some_and(|converted| !converted.parts.is_empty());
     let of_trainer = |(name, _): &(Option<String>, _)| name.as_deref() == Some(OPTIMIZER_FILE);
@@ -230,12 +231,12 @@ pub(in crate::worker) fn plan(
     };
     let target = statelens_formats::writing(&options.to)?.target(&Versions::default())?;
     let plan = plan_edited(Arc::new(edited(made)?), &[], &target.sharded(shards)?, &options.name)?;
-    let mut planned = planned::told(open, &plan, options, job)?;
+    let mut planned = plan_summary::describe(open, &plan, options, job)?;
     let mut more = Vec::new();
     if let Some(optimizer) = optimizer {
         let torch = statelens_formats::writing("torch")?.target(&Versions::default())?;
         let plan = plan_edited(Arc::new(edited(optimizer)?), &[], &torch, OPTIMIZER_FILE)?;
-        planned.add(planned::told(open, &plan, options, job)?);
+        planned.add(plan_summary::describe(open, &plan, options, job)?);
         more.push(plan);
     }
     planned.command = command(open, options, to, found);

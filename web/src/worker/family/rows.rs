@@ -230,10 +230,10 @@ mod tests {
         Move { from: all(from), to: all(to), rule: rule.to_owned() }
     }
 
-    fn told(moves: Vec<Move>, ends: Vec<usize>) -> Vec<(String, String, String, u64)> {
+    fn folded_rows(moves: Vec<Move>, ends: Vec<usize>) -> Vec<(String, String, String, u64)> {
         let done = ModelConversion { parts: Vec::new(), unmatched: Vec::new(), moves, ends };
-        let told = |row: KeyRow| (row.old, row.new, row.how, row.times);
-        rows(&done).into_iter().map(told).collect()
+        let tuple = |row: KeyRow| (row.old, row.new, row.how, row.times);
+        rows(&done).into_iter().map(tuple).collect()
     }
 
     fn line(old: &str, new: &str, how: &str, times: u64) -> (String, String, String, u64) {
@@ -252,7 +252,7 @@ mod tests {
         }
         let count = moves.len();
         assert_eq!(
-            told(moves, vec![count]),
+            folded_rows(moves, vec![count]),
             [
                 line("h.0–2.mask", "", "left out", 3),
                 line("wte.w", "embed.w", "copy", 1),
@@ -275,7 +275,7 @@ mod tests {
             moved(&["d"], &["e"], "d <-> e"),
         ];
         assert_eq!(
-            told(moves, vec![2, 2, 4]),
+            folded_rows(moves, vec![2, 2, 4]),
             [line("a + b", "new", "join a, b, rotary order", 1), line("c", "e", "copy", 1)]
         );
     }
@@ -286,7 +286,7 @@ mod tests {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let moves = vec![moved(&keys, &["l.0.experts.fc"], "x <-> y : stack(0)")];
         assert_eq!(
-            told(moves, vec![1]),
+            folded_rows(moves, vec![1]),
             [line("l.0.experts.0–7.w1", "l.0.experts.fc", "stack 8 experts", 1)]
         );
     }

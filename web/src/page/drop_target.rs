@@ -1,0 +1,161 @@
+//! Files that arrive by drops and dialogs: the hints shown while dragging, and how the files are
+//! handled.
+
+use wasm_bindgen::JsCast;
+use wasm_bindgen_futures::spawn_local;
+use web_sys::{DragEvent, Event};
+use yew::prelude::*;
+
+use crate::page::compare;
+use crate::page::drop::{self, Dropped};
+use crate::page::hooks::use_window_event;
+use crate::page::marks::{classes, when};
+use crate::page::model::actor::Actor;
+use crate::page::model::{Action, PageModel, Sheet};
+use crate::page::{family, run, verify};
+use crate::protocol::error::{ErrorKind, ErrorText};
+
+/// Handles items that are dragged over the window and dropped on it.
+#[hook]
+pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
+    let over = {
+        let (model, actor) = (model.clone(), actor.clone());
+        Callback::from(move |event: Event| {
+            let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer)
+            else {
+                return;
+            };
+            if drop::has_files(&transfer) {
+                event.prevent_default();
+                transfer.set_drop_effect("copy");
+                let count = drop::count(&transfer);
+                if model.over != Some(count) {
+                    actor.act(Action::Over(Some(count)));
+                }
+                let over_compare = on_right(&event);
+                if model.over_compare != over_compare {
+                    actor.act(Action::OverCompare(over_compare));
+                }
+            }
+        })
+    };
+    use_window_event("dragenter", over.clone());
+    use_window_event("dragover", over);
+    let leave = {
+        let (model, actor) = (model.clone(), actor.clone());
+        Callback::from(move |event: Event| {
+            // Without a related target, the pointer left the window and not just an element.
+            let outside =
+                event.dyn_ref::<DragEvent>().is_some_and(|drag| drag.related_target().is_none());
+            if outside && model.over.is_some() {
+                actor.act(Action::Over(None));
+            }
+        })
+    };
+    use_window_event("dragleave", leave);
+    let dropped = {
+        let (model, actor) = (model.clone(), actor.clone());
+        Callback::from(move |event: Event| {
+            let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer)
+            else {
+                return;
+            };
+            if drop::has_files(&transfer) {
+                event.prevent_default();
+                let files = drop::from_drop(&transfer);
+                let over_compare = compare::can_compare(&model)
+                    && model.sheet != Some(Sheet::Convert)
+                    && on_right(&event);
+                let (model, actor) = (model.clone(), actor.clone());
+                spawn_local(async move {
+                    let files = match files.await {
+                        Ok(files) => files,
+                        Err(name) => return nothing(&actor, name),
+                    };
+                    if over_compare && !model.joins(&files) {
+                        compare::begin(&actor, files, None);
+                    } else {
+                        take(&model, &actor, files);
+                    }
+                });
+            }
+        })
+    };
+    use_window_event("drop", dropped);
+}
+
+/// Shows an error: the drop contains no files.
+fn nothing(actor: &Actor, name: String) {
+    actor.act(Action::Over(None));
+    actor.act(Action::Fail(ErrorText {
+        kind: ErrorKind::Io,
+        title: "The dropped items contain no files.".into(),
+        text: "The folder is empty, or the browser may not read it.".into(),
+        place: name,
+        lines: Vec::new(),
+        next: vec![("Use \u{201c}Open folder\u{201d} on the first screen.".into(), String::new())],
+    }));
+}
+
+/// Returns whether the pointer is in the right half of the window.
+fn on_right(event: &Event) -> bool {
+    let width = web_sys::window().and_then(|window| window.inner_width().ok()?.as_f64());
+    let at = event.dyn_ref::<DragEvent>().map_or(0, |drag| drag.client_x());
+    f64::from(at) > width.unwrap_or(f64::MAX) / 2.0
+}
+
+/// Handles dropped or chosen files. Files that belong to the open checkpoint are added to it,
+/// anything else replaces it. The verify and convert sheets take theirs first.
+pub fn take(model: &PageModel, actor: &Actor, dropped: Vec<Dropped>) {
+    if verify::takes(model, actor, &dropped) || family::takes(model, actor, &dropped) {
+        return;
+    }
+    if model.joins(&dropped) {
+        let mut all = model.files.as_ref().clone();
+        for mut file in dropped {
+            if let Some(path) = model.missing(&file.name.path) {
+                file.name.path = path.to_owned();
+            }
+            // A file of the same path replaces the old one, since it may have changed.
+            match all.iter_mut().find(|known| known.name.path == file.name.path) {
+                Some(known) => *known = file,
+                None => all.push(file),
+            }
+        }
+        actor.open(all, model.requested);
+    } else if let Err(dropped) = run::begin(actor, dropped) {
+        actor.open(dropped, None);
+    }
+}
+
+/// Returns the hint shown while items are dragged over the page.
+pub fn over_text(over: Option<usize>) -> String {
+    match over {
+        Some(0) | None => "Release to open.".into(),
+        Some(1) => "Release to open 1 item.".into(),
+        Some(count) => format!("Release to open {count} items."),
+    }
+}
+
+/// Renders what a drop would do. If a checkpoint is open, dropping on the right half compares.
+pub fn dropover(model: &PageModel) -> Html {
+    let converting = model.sheet == Some(Sheet::Convert);
+    let halves = model.work.as_ref().filter(|_| compare::can_compare(model) && !converting);
+    let Some(work) = halves else {
+        let text = match model.sheet {
+            Some(Sheet::Convert) => {
+                "Release to use it as the config or recipe, or to open it.".to_owned()
+            }
+            Some(Sheet::Verify) => "Release to use it as the manifest.".to_owned(),
+            _ => over_text(model.over),
+        };
+        return html! { <div class="dropover"><b>{ text }</b></div> };
+    };
+    let half = |over_compare: bool| classes(&[when(over_compare == model.over_compare, "on")]);
+    html! {
+        <div class="dropover halves">
+            <div class={half(false)}><b>{ over_text(model.over) }</b><span>{ "It replaces the open checkpoint." }</span></div>
+            <div class={half(true)}><b>{ "Release to compare." }</b><span>{ format!("Beside {}.", work.opened.name) }</span></div>
+        </div>
+    }
+}

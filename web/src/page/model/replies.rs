@@ -1,0 +1,181 @@
+//! Applies the worker's replies to the page's state.
+
+use std::rc::Rc;
+
+use web_sys::File;
+
+use super::{Loading, PageModel, Screen, Tab};
+use crate::page::conversion::Phase;
+use crate::page::stored::shown_columns;
+use crate::protocol::FromWorker;
+use crate::protocol::compare::CompareReply;
+use crate::protocol::error::ErrorText;
+use crate::protocol::opened::{FileName, Opened};
+use crate::rows::PackedRows;
+use crate::state::rail::Rail;
+use crate::state::work::OpenWork;
+
+impl PageModel {
+    pub(super) fn handle_reply(&mut self, session: u32, message: FromWorker, file: Option<File>) {
+        match message {
+            FromWorker::Ready | FromWorker::Summary { .. } | FromWorker::Ended(_) => {}
+            FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
+            FromWorker::Opening { doing, keys, read, calls } => {
+                let before = std::mem::take(&mut self.loading);
+                self.loading = Loading { doing, keys, read, calls, ..before };
+            }
+            FromWorker::Checkpoints(found) => {
+                let names: Vec<FileName> =
+                    self.files.iter().map(|file| file.name.clone()).collect();
+                if self.rail.is_none() {
+                    self.rail = Rail::new(found, &names).map(Rc::new);
+                }
+            }
+            FromWorker::Found(rows) => self.found(&rows),
+            FromWorker::Fetched(fetched) => {
+                self.fetched = Some(fetched).filter(|_| self.files.is_empty());
+            }
+            FromWorker::Opened(opened) => self.opened(session, *opened),
+            FromWorker::Crashed(error) if !self.revive() => {
+                self.handle_reply(session, FromWorker::OpenFailed(error), file);
+            }
+            FromWorker::Crashed(_) => {}
+            FromWorker::OpenFailed(error) => {
+                (self.wanted, self.revived) = (None, None);
+                if let (Some(rail), Some(requested)) = (&mut self.rail, self.requested) {
+                    Rc::make_mut(rail).set_wrong(requested, error.title.clone());
+                }
+                self.error = Some(Rc::new(error));
+                self.work = None;
+                self.forget();
+                self.compare = None;
+                self.screen = Screen::Error;
+            }
+            FromWorker::ModelDescription(description) => {
+                if let Some(work) = &mut self.work {
+                    let known = &work.opened.findings;
+                    let new =
+                        description.findings.iter().filter(|finding| !known.contains(finding));
+                    let new: Vec<_> = new.cloned().collect();
+                    if !new.is_empty() {
+                        Rc::make_mut(&mut work.opened).findings.extend(new);
+                    }
+                }
+                self.description = Some(Rc::new(*description));
+            }
+            FromWorker::Inspected(inspected) => self.inspected = Some(Rc::new(inspected)),
+            FromWorker::Valued(values) => self.values = Some(Rc::new(values)),
+            FromWorker::Family { request, family } => {
+                if let Some(convert) =
+                    self.convert.as_mut().filter(|convert| convert.request == request)
+                {
+                    convert.family = family.map(|description| Rc::new(*description));
+                }
+            }
+            FromWorker::Planned { request, plan } => {
+                if let Some(convert) =
+                    self.convert.as_mut().filter(|convert| convert.request == request)
+                {
+                    convert.plan = Some(plan.map(Rc::new).map_err(Rc::new));
+                    convert.planning = false;
+                }
+            }
+            FromWorker::Wants(paths) => {
+                if let Some(convert) = &mut self.convert {
+                    convert.wants = Rc::new(paths);
+                }
+            }
+            FromWorker::Running(now) => {
+                if let Some(Phase::Running { now: old, past }) =
+                    self.convert.as_mut().map(|convert| &mut convert.phase)
+                {
+                    let mut longer = past.as_ref().clone();
+                    longer.push((now.done, now.millis));
+                    *past = Rc::new(longer);
+                    *old = now;
+                }
+            }
+            FromWorker::Done(done) => {
+                if let Some(convert) = &mut self.convert {
+                    convert.phase = Phase::Done { done, file };
+                }
+            }
+            FromWorker::Compare(CompareReply::Report(_)) => {
+                let text =
+                    "comparison.json was saved: JSON, as printed by `statelens diff --json`.";
+                self.notice = Some(text.replace('`', "").into());
+            }
+            FromWorker::Compare(reply) => self.handle_compare_reply(reply),
+            FromWorker::Verify(reply) => self.verification.handle_reply(reply),
+            FromWorker::Matrix(reply) => {
+                self.values_panel.handle_export_reply(&reply);
+                if let Some(matrix) = &mut self.matrix {
+                    matrix.handle_reply(reply);
+                }
+            }
+            FromWorker::Weights(reply) => {
+                self.values_panel.handle_reply(reply, self.work.as_mut(), &mut self.inspected);
+            }
+            FromWorker::RunValues(reply) => {
+                if let Some(view) = &mut self.run {
+                    Rc::make_mut(view).handle_values_reply(reply);
+                }
+            }
+            FromWorker::FileChecked(check) => {
+                if let Some(rail) = &mut self.rail {
+                    Rc::make_mut(rail).handle_reply(&check);
+                }
+                if let Some(view) = &mut self.run {
+                    Rc::make_mut(view).handle_reply(check);
+                }
+            }
+            FromWorker::Stopped { error } => {
+                if let Some(convert) = &mut self.convert {
+                    convert.phase =
+                        error.map_or(Phase::Form, |error| Phase::Failed(Rc::new(error)));
+                }
+            }
+        }
+    }
+
+    /// Shows the first keys of the checkpoint that is being opened.
+    fn found(&mut self, rows: &PackedRows) {
+        if self.screen == Screen::Loading && self.loading.first.is_none() {
+            let first = rows.unpack().map(|rows| OpenWork::new(Opened::default(), rows));
+            // Folding would be misleading: the repetitions are not known yet.
+            self.loading.first = first.map(|mut first| {
+                first.toggle_folding();
+                first.view.so_far = true;
+                first
+            });
+            self.loading.shown = true;
+        }
+    }
+
+    fn opened(&mut self, session: u32, mut opened: Opened) {
+        let packed = std::mem::take(&mut opened.rows);
+        let Some(rows) = packed.unpack() else {
+            self.error = Some(Rc::new(ErrorText::misfit()));
+            self.screen = Screen::Error;
+            return;
+        };
+        self.requested = Some(opened.main);
+        let mut work = OpenWork::new(opened, rows);
+        work.view.shown = shown_columns();
+        self.work = Some(work);
+        self.session = session;
+        self.loading = Loading::default();
+        self.inspected = None;
+        self.values = None;
+        self.tab = Tab::Keys;
+        self.screen = match self.screen {
+            // This checkpoint was opened as one side of a comparison.
+            Screen::Compare if self.compare.is_some() => Screen::Compare,
+            _ => Screen::Work,
+        };
+        if let Some(link) = self.wanted.take() {
+            self.follow(&link);
+        }
+        self.notice = self.revived.take().or(self.notice.take());
+    }
+}

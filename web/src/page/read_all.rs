@@ -1,0 +1,74 @@
+//! The button that reads everything once, for checksums, statistics of values, hashes and shared
+//! summaries.
+
+use std::rc::Rc;
+
+use wasm_bindgen::JsValue;
+use yew::prelude::*;
+
+use crate::page::address::RaiseLimit;
+use crate::page::model::actor::Actor;
+use crate::page::model::verification::{Verification, VerificationStage};
+use crate::page::stored::kept_rate;
+use crate::protocol::ToWorker;
+use crate::protocol::conversion::Running;
+use crate::state::fmt;
+use crate::state::work::OpenWork;
+
+/// Properties of the button.
+#[derive(Properties, PartialEq)]
+pub struct ReadAllProps {
+    /// The id of the button.
+    pub id: &'static str,
+    /// CSS classes of the button.
+    #[prop_or("btn pri")]
+    pub class: &'static str,
+    /// The open checkpoint.
+    pub work: OpenWork,
+    /// The manifest, and the options of the verification.
+    pub verification: Verification,
+    /// Measured speed in bytes per millisecond.
+    pub rate: Option<f64>,
+    /// Maximum bytes that one action may fetch, for a remote checkpoint.
+    pub cap: Option<u64>,
+}
+
+/// The button, with the estimated time. If the bytes exceed the fetch limit, a button that raises
+/// the limit is shown before it.
+#[component]
+pub fn ReadAll(props: &ReadAllProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let bytes = props.work.sums.bytes;
+    let over = props.cap.filter(|cap| bytes > *cap);
+    let unsure = props.work.opened.unfolds.is_some() && !props.verification.unpack_confirmed;
+    // Halved because hashing is slower than statistics alone.
+    let rate = kept_rate().or(props.rate.map(|rate| rate * 0.5)).filter(|rate| *rate > 0.0);
+    let time = rate.filter(|_| props.cap.is_none()).map(|rate| bytes as f64 / rate);
+    let time =
+        time.map(|millis| format!(" \u{b7} about {}", fmt::left(millis))).unwrap_or_default();
+    let onclick = begin(&actor, &props.verification);
+    html! {
+        <>
+            if let Some(cap) = over { <RaiseLimit needed={bytes} {cap} /> }
+            <button class={props.class} id={props.id} disabled={unsure || over.is_some()} {onclick}>
+                { format!("Read everything \u{b7} {}{time}", fmt::bytes(bytes)) }</button>
+        </>
+    }
+}
+
+/// Returns a callback that reads everything and verifies it against the chosen manifest.
+fn begin(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> {
+    let (actor, manifest) = (actor.clone(), verification.manifest.clone());
+    let finite = verification.finite;
+    Callback::from(move |_: MouseEvent| {
+        let files: js_sys::Array =
+            manifest.iter().map(|file| JsValue::from(file.clone())).collect();
+        let verify = ToWorker::Verify(Some(finite));
+        if actor.request_with(&verify, &files, &JsValue::UNDEFINED) {
+            let now = Running { done: 0, total: 0, millis: 0.0, key: String::new() };
+            actor.verify(|verification| {
+                verification.stage = VerificationStage::Now(now, Rc::default())
+            });
+        }
+    })
+}

@@ -1,0 +1,235 @@
+//! Checkpoints that one click opens: those of the folder that the command serves, recently opened
+//! files, or the bundled examples.
+
+use js_sys::Array;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+use web_sys::{Event, HtmlInputElement};
+use yew::prelude::*;
+
+use crate::messages::get;
+use crate::page::hooks::use_window_event;
+use crate::page::model::Action;
+use crate::page::model::actor::Actor;
+use crate::page::stored_files::{call, dropped, global, remembers, settled};
+use crate::protocol::error::{ErrorKind, ErrorText};
+use crate::state::fmt;
+
+/// Bundled examples: files written by the real libraries, and one that attacks its reader.
+const EXAMPLES: [(&str, &str, &str); 3] = [
+    ("gpt_small.mdl", "A Cerebras training state: weights, AdamW, 167 keys", "1.5 MB"),
+    ("zip_training_ckpt.pt", "A PyTorch training state, as torch.save writes it", "33 kB"),
+    ("builtins_eval.pt", "A malicious pickle: shown, never run", "437 B"),
+];
+
+/// The folder that the command serves.
+struct Listing {
+    folder: String,
+    checkpoints: Vec<Listed>,
+}
+
+struct Listed {
+    /// Path of the file to open, relative to the folder.
+    main: String,
+    /// Number of its files, and their total size in bytes.
+    files: u32,
+    bytes: u64,
+}
+
+/// A recently opened file, as `web/files.js` lists it.
+#[derive(Clone)]
+struct Recent {
+    id: JsValue,
+    name: String,
+    about: String,
+}
+
+/// Renders the list of the start screen.
+pub fn start_list() -> Html {
+    match served() {
+        Some(base) => html! { <Served {base} /> },
+        None => html! { <RecentOrExamples /> },
+    }
+}
+
+/// Returns the base URL of the files that the serving command offers; `None` on any other host.
+#[must_use]
+pub fn served() -> Option<AttrValue> {
+    let document = web_sys::window()?.document()?;
+    let mark = document.query_selector("meta[name=files]").ok()??;
+    mark.get_attribute("content").map(AttrValue::from)
+}
+
+#[derive(Properties, PartialEq)]
+struct ServedProps {
+    base: AttrValue,
+}
+
+#[component]
+fn Served(props: &ServedProps) -> Html {
+    let actor = use_context::<Actor>();
+    let listing = use_state(|| None::<Result<Listing, String>>);
+    {
+        let listing = listing.clone();
+        use_effect_with(props.base.clone(), move |base| {
+            let base = base.clone();
+            spawn_local(async move { listing.set(Some(listed(&base).await)) });
+        });
+    }
+    let Some(actor) = actor else { return html! {} };
+    match &*listing {
+        None => html! { <div class="lab exhead">{ "Reading the folder\u{2026}" }</div> },
+        Some(Err(why)) => html! { <p class="priv" role="alert">{ why }</p> },
+        Some(Ok(listing)) if listing.checkpoints.is_empty() => html! {
+            <div class="lab exhead">{ format!("{} contains no checkpoint that Statelens can read", listing.folder) }</div>
+        },
+        Some(Ok(listing)) => html! {
+            <>
+                <div class="lab exhead">{ format!("In {}", listing.folder) }</div>
+                <div class="exs">
+                { for listing.checkpoints.iter().map(|found| {
+                    let about = match found.files {
+                        1 => String::new(),
+                        files => format!("{files} files"),
+                    };
+                    let (actor, url) = (actor.clone(), address(&props.base, &found.main));
+                    row(&found.main, &about, &fmt::bytes(found.bytes), Callback::from(move |_| actor.prompt_address(&url)))
+                }) }
+                </div>
+            </>
+        },
+    }
+}
+
+#[component]
+fn RecentOrExamples() -> Html {
+    let actor = use_context::<Actor>();
+    let recent = use_state(Vec::<Recent>::new);
+    let look = {
+        let recent = recent.clone();
+        move || {
+            let recent = recent.clone();
+            spawn_local(async move {
+                let list = settled("list", &JsValue::UNDEFINED).await.unwrap_or_default();
+                let list: Array = list.dyn_into().unwrap_or_default();
+                let entry = |entry: JsValue| Recent {
+                    id: get(&entry, "id"),
+                    name: text(&entry, "name"),
+                    about: text(&entry, "about"),
+                };
+                recent.set(list.iter().map(entry).collect());
+            });
+        }
+    };
+    let changed = look.clone();
+    use_effect_with((), move |()| look());
+    use_window_event("recentfiles", Callback::from(move |_: Event| changed()));
+    let Some(actor) = actor else { return html! {} };
+    let list = match recent.as_slice() {
+        [] => html! {
+            <>
+                <div class="lab exhead">{ "Try an example" }</div>
+                { for EXAMPLES.iter().map(|&(name, about, size)| {
+                    let actor = actor.clone();
+                    row(name, about, size, Callback::from(move |_| actor.open_example(name)))
+                }) }
+            </>
+        },
+        recent => html! {
+            <>
+                <div class="lab exhead">{ "Opened before" }</div>
+                { for recent.iter().map(|entry| {
+                    let (actor, entry) = (actor.clone(), entry.clone());
+                    let (name, about) = (entry.name.clone(), entry.about.clone());
+                    row(&name, &about, "", Callback::from(move |_| open_recent(&actor, &entry)))
+                }) }
+            </>
+        },
+    };
+    let turn = Callback::from(|event: Event| {
+        if let Some(input) = event.target_dyn_into::<HtmlInputElement>() {
+            call("turn", &input.checked().into());
+        }
+    });
+    let can = global().is_some_and(|files| get(&files, "can").is_truthy());
+    html! {
+        <>
+            { list }
+            if can {
+                <label class="priv keep">
+                    <input type="checkbox" class="cb" checked={remembers()} onchange={turn} />
+                    <span>{ "Remember, in this browser only, which files I open. Untick to forget them all." }</span>
+                </label>
+            }
+        </>
+    }
+}
+
+fn row(name: &str, about: &str, size: &str, onclick: Callback<MouseEvent>) -> Html {
+    html! {
+        <button class="ex" {onclick}>
+            <span class="m">{ name.to_owned() }</span><span>{ about.to_owned() }</span><span class="tag">{ size.to_owned() }</span>
+        </button>
+    }
+}
+
+fn open_recent(actor: &Actor, entry: &Recent) {
+    let (actor, entry) = (actor.clone(), entry.clone());
+    spawn_local(async move {
+        match settled("open", &entry.id).await {
+            Ok(files) => actor.open(dropped(&files), None),
+            Err(error) => actor.act(Action::Fail(ErrorText {
+                kind: ErrorKind::Io,
+                title: format!("{} could not be opened again.", entry.name),
+                text: format!(
+                    "It was moved or removed, or the browser was not allowed to read it: {}.",
+                    text(&error, "message")
+                ),
+                place: String::new(),
+                lines: Vec::new(),
+                next: vec![("Open it from its new location".into(), String::new())],
+            })),
+        }
+    });
+}
+
+/// Returns the address of a served file, relative to the page.
+fn address(base: &str, path: &str) -> String {
+    let names: Vec<String> =
+        path.split('/').map(|name| String::from(js_sys::encode_uri_component(name))).collect();
+    format!("{base}{}", names.join("/"))
+}
+
+async fn listed(base: &str) -> Result<Listing, String> {
+    let failed = |_| "statelens, which serves this page, no longer responds.".to_owned();
+    let window = web_sys::window().ok_or_else(String::new)?;
+    let answer = JsFuture::from(window.fetch_with_str(base)).await.map_err(failed)?;
+    let answer: web_sys::Response = answer.dyn_into().map_err(failed)?;
+    if !answer.ok() {
+        let text = JsFuture::from(answer.text().map_err(failed)?).await.map_err(failed)?;
+        return Err(text.as_string().unwrap_or_default());
+    }
+    let json = JsFuture::from(answer.json().map_err(failed)?).await.map_err(failed)?;
+    let listed = |found: JsValue| {
+        let files = list(&found, "files");
+        let bytes =
+            files.iter().map(|file| get(&file, "bytes").as_f64().unwrap_or_default() as u64);
+        Listed {
+            main: text(&found, "main"),
+            files: files.length(),
+            bytes: bytes.fold(0, u64::saturating_add),
+        }
+    };
+    let checkpoints = list(&json, "checkpoints").iter().map(listed).collect();
+    Ok(Listing { folder: text(&json, "folder"), checkpoints })
+}
+
+/// Returns an array property of a JS object; empty if it does not have one.
+fn list(object: &JsValue, name: &str) -> Array {
+    get(object, name).dyn_into().unwrap_or_default()
+}
+
+/// Returns a string property of a JS object; empty if it does not have one.
+fn text(object: &JsValue, name: &str) -> String {
+    get(object, name).as_string().unwrap_or_default()
+}

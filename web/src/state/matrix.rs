@@ -1,0 +1,446 @@
+//! A matrix shown as a picture: the lens, the map of the whole matrix, and derived results.
+
+use std::rc::Rc;
+
+use statelens_inspect::picture::{BlockMap, ColourScaling, Show};
+use statelens_stats::MatrixLine;
+
+use crate::protocol::error::ErrorText;
+use crate::protocol::matrix::{Cells, MatrixReply, MatrixSelection, OverviewProgress};
+use crate::protocol::ranked::{self, Ranked};
+use crate::protocol::singular::{self, Offer, SingularReport};
+use crate::state::view::MatrixView;
+
+/// A shared value that compares by identity.
+#[derive(Debug)]
+pub struct ByIdentity<T>(pub Rc<T>);
+
+impl<T> PartialEq for ByIdentity<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T> Clone for ByIdentity<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// State of computing the singular values of the matrix.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SingularValues {
+    /// The computations on offer.
+    pub offers: Vec<Offer>,
+    /// Progress from 0 to 1 while they are computed.
+    pub part: Option<f64>,
+    /// The result.
+    pub found: Option<ByIdentity<SingularReport>>,
+    /// Why they can't be computed.
+    pub failed: Option<Rc<ErrorText>>,
+}
+
+impl SingularValues {
+    fn handle_reply(&mut self, reply: singular::SingularReply) {
+        match reply {
+            singular::SingularReply::Offers(offers) => self.offers = offers,
+            singular::SingularReply::Progress(part) => self.part = Some(part),
+            singular::SingularReply::Found(found) => self.found = Some(ByIdentity(Rc::new(*found))),
+            singular::SingularReply::Ended => self.part = None,
+            singular::SingularReply::Failed(error) => {
+                (self.part, self.failed) = (None, Some(Rc::new(error)));
+            }
+        }
+    }
+}
+
+pub type RowColumn = (u64, u64);
+
+/// The selected matrix, and how it is shown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MatrixState {
+    /// The selected matrix.
+    pub view: MatrixView,
+    /// The same as the worker's request has it.
+    pub selection: MatrixSelection,
+    /// Rows and columns of the matrix.
+    pub size: (u64, u64),
+    /// The map of the whole matrix.
+    pub map: Option<ByIdentity<BlockMap>>,
+    /// Progress of the map.
+    pub progress: OverviewProgress,
+    /// Why it can't be read.
+    pub failed: Option<Rc<ErrorText>>,
+    /// The selected value.
+    pub at: RowColumn,
+    /// The top left value under the lens.
+    pub lens: RowColumn,
+    /// Pixels per value under the lens.
+    pub zoom: u64,
+    /// Values under the lens.
+    pub cells: Option<ByIdentity<Cells>>,
+    /// Whether rows are drawn as columns.
+    pub transposed: bool,
+    /// The statistic shown for a block.
+    pub show: Show,
+    /// How numbers are mapped to colours.
+    pub scaling: ColourScaling,
+    /// The statistic of rows and columns drawn along the edges.
+    pub profile: Profile,
+    pub singular: SingularValues,
+    /// Its rows ranked by norm, or its kernels.
+    pub ranked: Option<ByIdentity<Ranked>>,
+    /// Bytes read for the ranking, and bytes in total, while it is running.
+    pub ranking: Option<(u64, u64)>,
+    /// Why it can't be ranked.
+    pub rank_failed: Option<Rc<ErrorText>>,
+}
+
+/// A statistic of a row or column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Profile {
+    /// The largest magnitude.
+    #[default]
+    MaxAbs,
+    /// The root of the sum of squares.
+    Norm,
+}
+
+impl Profile {
+    /// Returns the statistic of a line.
+    #[must_use]
+    pub fn of(self, line: &MatrixLine) -> f64 {
+        match self {
+            Self::MaxAbs => line.abs_max,
+            Self::Norm => line.norm,
+        }
+    }
+}
+
+/// Width and height of the lens in pixels.
+pub const LENS: u64 = 256;
+/// Pixels per value that can be chosen.
+const ZOOMS: [u64; 5] = [2, 4, 8, 16, 32];
+
+impl MatrixState {
+    /// Begins with a matrix of a tensor, at the value with number `at`; `None` if the matrix is
+    /// empty.
+    #[must_use]
+    pub fn new(row: u32, view: MatrixView, at: Option<u64>) -> Option<Self> {
+        if view.elements() == 0 || view.shape.contains(&0) {
+            return None;
+        }
+        let selection = view.selection(row);
+        let mut new = Self {
+            size: view.size(selection.fold),
+            view,
+            selection,
+            map: None,
+            progress: OverviewProgress::default(),
+            failed: None,
+            at: (0, 0),
+            lens: (0, 0),
+            zoom: 4,
+            cells: None,
+            transposed: false,
+            show: Show::Magnitude,
+            scaling: ColourScaling::Linear,
+            profile: Profile::default(),
+            singular: SingularValues::default(),
+            ranked: None,
+            ranking: None,
+            rank_failed: None,
+        };
+        if let Some(at) = at {
+            new.go(at);
+        }
+        Some(new)
+    }
+
+    /// Returns the state for another tensor, with the same settings.
+    #[must_use]
+    pub fn then(&self, row: u32, shape: &[u64]) -> Option<Self> {
+        let same = *shape == *self.view.shape;
+        let view = if same { self.view.clone() } else { MatrixView::new(shape) };
+        let mut next = Self::new(row, view, None)?;
+        (next.zoom, next.transposed) = (self.zoom, self.transposed);
+        (next.show, next.scaling, next.profile) = (self.show, self.scaling, self.profile);
+        if same {
+            (next.at, next.lens) = (self.at, self.lens);
+        }
+        Some(next)
+    }
+
+    /// Handles a reply about this matrix.
+    pub fn handle_reply(&mut self, reply: MatrixReply) {
+        match reply {
+            MatrixReply::Overview(selection, packed, progress) if selection == self.selection => {
+                self.map = packed.map().map(|map| ByIdentity(Rc::new(map))).or(self.map.take());
+                self.progress = progress;
+            }
+            MatrixReply::Failed(selection, error) if selection == self.selection => {
+                self.failed = Some(Rc::new(error));
+                self.progress.ended = true;
+            }
+            MatrixReply::Cells(selection, cells) if selection == self.selection => match cells {
+                Ok(cells) => self.cells = Some(ByIdentity(Rc::new(*cells))),
+                Err(error) => self.failed = Some(Rc::new(error)),
+            },
+            MatrixReply::Ranked(row, reply) if row == self.selection.row => {
+                self.handle_ranked_reply(reply)
+            }
+            MatrixReply::Singular(selection, reply) if selection == self.selection => {
+                self.singular.handle_reply(reply)
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_ranked_reply(&mut self, reply: ranked::RankedReply) {
+        self.ranking = None;
+        match reply {
+            ranked::RankedReply::Progress(done, total) => self.ranking = Some((done, total)),
+            ranked::RankedReply::Found(found) => self.ranked = Some(ByIdentity(Rc::new(*found))),
+            ranked::RankedReply::Failed(error) => self.rank_failed = Some(Rc::new(error)),
+            ranked::RankedReply::Ended => {}
+        }
+    }
+
+    /// Returns the number of rows and columns under the lens.
+    #[must_use]
+    pub fn window(&self) -> RowColumn {
+        let most = LENS / self.zoom.max(1);
+        (self.size.0.min(most), self.size.1.min(most))
+    }
+
+    /// Returns the indices in the tensor of a row and a column; for a folded vector, those in the
+    /// picture.
+    #[must_use]
+    pub fn indices(&self, (row, column): RowColumn) -> RowColumn {
+        match self.selection.fold {
+            Some(_) => (row, column),
+            None => (self.view.row_index(row), self.view.column_index(column)),
+        }
+    }
+
+    /// Returns the number in the tensor of a value.
+    #[must_use]
+    pub fn number(&self, place: RowColumn) -> u64 {
+        self.view.number(place, self.selection.fold)
+    }
+
+    /// Returns the index of a value.
+    #[must_use]
+    pub fn index(&self, place: RowColumn) -> Vec<u64> {
+        statelens_inspect::index(&self.view.shape, self.number(place))
+    }
+
+    /// Returns whether a position holds a value.
+    #[must_use]
+    pub fn has(&self, (row, column): RowColumn) -> bool {
+        let len = self.view.elements();
+        row < self.size.0 && column < self.size.1 && row * self.size.1 + column < len
+    }
+
+    /// Returns the cells and the offset of a value in them, if it is under the lens.
+    #[must_use]
+    pub fn cell(&self, (row, column): RowColumn) -> Option<(&Cells, usize)> {
+        let cells = self.cells.as_ref()?;
+        let [top, left, rows, columns] = cells.0.window;
+        let (down, across) = (row.checked_sub(top)?, column.checked_sub(left)?);
+        let at = (down < rows && across < columns).then(|| (down * columns + across) as usize)?;
+        cells.0.texts.get(at).filter(|text| !text.is_empty()).map(|_| (&*cells.0, at))
+    }
+
+    /// Selects a value by its number in the tensor, switching to the matrix that holds it.
+    pub fn go(&mut self, number: u64) {
+        let mut view = self.view.clone();
+        let (row, column) = view.go(number);
+        self.show(view);
+        let columns = self.size.1.max(1);
+        self.centre(match self.selection.fold {
+            Some(_) => (column / columns, column % columns),
+            None => (row, column),
+        });
+    }
+
+    /// Changes the selected matrix of the tensor.
+    pub fn turn(&mut self, change: impl FnOnce(&mut MatrixView)) {
+        let mut view = self.view.clone();
+        change(&mut view);
+        self.show(view);
+    }
+
+    /// Selects a matrix of the tensor.
+    pub fn show(&mut self, view: MatrixView) {
+        let selection = view.selection(self.selection.row);
+        let same = selection == self.selection;
+        // Kernels are those of all slices, so they stay valid.
+        let kernels = view.is_usual();
+        self.view = view;
+        if same {
+            return;
+        }
+        (self.size, self.selection) = (self.view.size(selection.fold), selection);
+        (self.map, self.cells, self.failed) = (None, None, None);
+        self.progress = OverviewProgress::default();
+        self.singular = SingularValues::default();
+        self.ranked = self.ranked.take().filter(|ranked| ranked.0.kernels && kernels);
+        self.look(self.at);
+    }
+
+    /// Selects a value and centres the lens on it.
+    pub fn centre(&mut self, at: RowColumn) {
+        let window = self.window();
+        self.at = self.kept(at);
+        self.lens =
+            (self.at.0.saturating_sub(window.0 / 2), self.at.1.saturating_sub(window.1 / 2));
+        self.hold();
+    }
+
+    /// Selects a value; the lens moves only if needed.
+    pub fn look(&mut self, at: RowColumn) {
+        let (rows, columns) = self.window();
+        self.at = self.kept(at);
+        let follow = |lens: u64, at: u64, size: u64| lens.clamp((at + 1).saturating_sub(size), at);
+        self.lens = (follow(self.lens.0, self.at.0, rows), follow(self.lens.1, self.at.1, columns));
+        self.hold();
+    }
+
+    /// Moves the selection to a neighbouring value, in the directions of the drawing; by a window
+    /// if `far`.
+    pub fn step(&mut self, (down, across): (i64, i64), far: bool) {
+        let (down, across) = if self.transposed { (across, down) } else { (down, across) };
+        let (rows, columns) = if far { self.window() } else { (1, 1) };
+        let moved =
+            |at: u64, by: i64, size: u64| at.saturating_add_signed(by.saturating_mul(size as i64));
+        let at = (moved(self.at.0, down, rows), moved(self.at.1, across, columns));
+        if far {
+            self.lens = (moved(self.lens.0, down, rows), moved(self.lens.1, across, columns));
+        }
+        self.look(at);
+    }
+
+    /// Moves the lens and the selection by a number of values, in the directions of the drawing.
+    pub fn scroll(&mut self, (down, across): (i64, i64)) {
+        let (down, across) = if self.transposed { (across, down) } else { (down, across) };
+        let at = (self.at.0.saturating_add_signed(down), self.at.1.saturating_add_signed(across));
+        self.lens =
+            (self.lens.0.saturating_add_signed(down), self.lens.1.saturating_add_signed(across));
+        self.hold();
+        self.look(at);
+    }
+
+    /// Increases or decreases the pixels per value.
+    pub fn magnify(&mut self, by: isize) {
+        let at = ZOOMS.iter().position(|zoom| *zoom == self.zoom).unwrap_or(1);
+        self.zoom = ZOOMS[at.saturating_add_signed(by).min(ZOOMS.len() - 1)];
+        self.centre(self.at);
+    }
+
+    /// Chooses the most pixels per value that show the whole matrix under the lens, if that is
+    /// possible.
+    pub fn fit(&mut self) {
+        let fits = |zoom: &&u64| self.size.0.max(self.size.1) * **zoom <= LENS;
+        self.zoom = ZOOMS.iter().rev().find(fits).copied().unwrap_or(ZOOMS[0]);
+        self.centre(self.at);
+    }
+
+    /// Returns the value to select in a block: the largest, or one that is not finite.
+    #[must_use]
+    pub fn best(&self, block: usize) -> Option<RowColumn> {
+        let map = &self.map.as_ref()?.0;
+        // If an element holds two values, convert to the number of the element.
+        let each = (map.matrix.1 / self.size.1.max(1)).max(1);
+        let number = map.at.get(block).copied().filter(|at| *at != u64::MAX)? / each;
+        Some((number / self.size.1.max(1), number % self.size.1.max(1)))
+    }
+
+    fn kept(&self, (row, column): RowColumn) -> RowColumn {
+        let row = row.min(self.size.0.saturating_sub(1));
+        let column = column.min(self.size.1.saturating_sub(1));
+        // The last row may be incomplete.
+        match self.has((row, column)) || row == 0 {
+            true => (row, column),
+            false => (row - 1, column),
+        }
+    }
+
+    fn hold(&mut self) {
+        let (rows, columns) = self.window();
+        self.lens.0 = self.lens.0.min(self.size.0.saturating_sub(rows));
+        self.lens.1 = self.lens.1.min(self.size.1.saturating_sub(columns));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(shape: &[u64]) -> Option<MatrixState> {
+        MatrixState::new(0, MatrixView::new(shape), Some(0))
+    }
+
+    #[test]
+    fn the_lens_stays_inside_and_follows() {
+        let mut look = matrix(&[1000, 300]).unwrap();
+        assert_eq!((look.window(), look.lens), ((64, 64), (0, 0)));
+        look.go(500 * 300 + 150);
+        assert_eq!((look.at, look.lens), ((500, 150), (468, 118)));
+        look.step((0, 1), false);
+        assert_eq!((look.at, look.lens), ((500, 151), (468, 118)));
+        look.step((1, 0), true);
+        assert_eq!((look.at, look.lens), ((564, 151), (532, 118)));
+        look.centre((999, 299));
+        assert_eq!(look.lens, (936, 236));
+        look.magnify(1);
+        assert_eq!((look.zoom, look.window()), (8, (32, 32)));
+        look.fit();
+        assert_eq!(look.zoom, 2);
+        assert_eq!(look.index((7, 8)), [7, 8]);
+        look.centre((500, 150));
+        look.scroll((3, -2));
+        assert_eq!((look.at, look.lens), ((503, 148), (439, 84)));
+        look.scroll((-10_000, 10_000));
+        assert_eq!((look.at, look.lens), ((0, 299), (0, 172)));
+        look.transposed = true;
+        look.centre((10, 10));
+        look.step((1, 0), false);
+        assert_eq!(look.at, (10, 11));
+    }
+
+    #[test]
+    fn going_to_an_index_changes_the_slice() {
+        let mut look = matrix(&[2, 3, 10, 20]).unwrap();
+        look.go(200 * 4 + 20 * 3 + 5);
+        assert_eq!((look.view.leading(), look.at), (vec![1, 1], (3, 5)));
+        assert_eq!(look.index(look.at), [1, 1, 3, 5]);
+        look.turn(|view| view.lead(&[9, 9]));
+        assert_eq!(look.view.leading(), [1, 2]);
+        assert_eq!((look.selection.slice.as_str(), look.at), ("1, 2, :, :", (3, 5)));
+    }
+
+    #[test]
+    fn a_smaller_matrix_keeps_the_lens_inside() {
+        let mut look = matrix(&[2, 300, 10, 20]).unwrap();
+        look.turn(|view| view.draw(1, 3));
+        assert_eq!((look.size, look.selection.slice.as_str()), ((300, 20), "0, :, 0, :"));
+        look.centre((299, 19));
+        look.show(MatrixView::of(&[2, 300, 10, 20], &"0, :4, 0, -3:".parse().unwrap()).unwrap());
+        assert_eq!((look.size, look.at, look.lens), ((4, 3), (3, 2), (0, 0)));
+        assert_eq!(look.index(look.at), [0, 3, 0, 19]);
+    }
+
+    #[test]
+    fn a_long_vector_is_folded() {
+        let mut look = matrix(&[10_000]).unwrap();
+        assert_eq!((look.selection.fold, look.size), (Some(256), (40, 256)));
+        look.go(9_999);
+        assert_eq!((look.at, look.index(look.at)), ((39, 15), vec![9_999]));
+        assert!(look.has((39, 15)) && !look.has((39, 16)));
+        look.step((0, 1), false);
+        assert_eq!(look.at, (38, 16), "beyond the end it is the row above");
+        assert!(matrix(&[0, 4]).is_none());
+        assert_eq!(matrix(&[]).unwrap().size, (1, 1));
+    }
+}

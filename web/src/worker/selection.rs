@@ -1,0 +1,49 @@
+//! Resolves a selection to a tensor and a matrix of it.
+
+use std::borrow::Cow;
+
+use statelens_checkpoint::{Error, Result, Tensor};
+use statelens_stats::Matrix;
+use statelens_tensor::{ElementPlaces, Slice, sliced};
+
+use crate::protocol::selection::MatrixSelection;
+use crate::worker::opened::OpenCheckpoint;
+
+/// Returns the tensor of a row, decoded as numbers.
+pub(super) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tensor>> {
+    let leaf = open.leaves.get(row as usize);
+    let tensor = leaf.and_then(|leaf| open.checkpoint.tensor_of(leaf.target));
+    let (_, tensor) = tensor.ok_or_else(|| Error::refused("this is not a tensor"))?;
+    statelens_tensor::numbers(tensor)
+        .ok_or_else(|| Error::unsupported(format!("the numbers of {} are not known", tensor.dtype)))
+}
+
+/// Maximum size in bytes of a slice of quantised blocks, which is unpacked here.
+const MOST: u64 = 64 << 20;
+
+/// Returns a slice of a tensor as a tensor.
+pub(super) fn slice_of(open: &OpenCheckpoint, tensor: &Tensor, slice: &Slice) -> Result<Tensor> {
+    sliced(&open.checkpoint.files, tensor, slice, MOST)
+}
+
+/// Returns the selected tensor as numbers, and the matrix of it. A contiguous selection is a range
+/// of the tensor; for any other the tensor is a view.
+pub(super) fn tensor<'a>(
+    open: &'a OpenCheckpoint,
+    selection: &MatrixSelection,
+) -> Result<(Cow<'a, Tensor>, Matrix)> {
+    let numbers = numbers_of(open, selection.row)?;
+    let slice: Slice = selection.slice.parse()?;
+    let places = ElementPlaces::new(&slice, &numbers.shape)?;
+    let (shape, len) = (places.shape(), places.count());
+    if numbers.numel().is_none() || len == 0 || shape.len() > 2 {
+        return Err(Error::refused("it is empty, or it does not have this slice"));
+    }
+    let columns = shape.last().copied().unwrap_or(1);
+    let (numbers, first) = match places.run() {
+        Some(run) => (numbers, run.start),
+        None => (Cow::Owned(slice_of(open, &numbers, &slice)?), 0),
+    };
+    let matrix = Matrix { first, len, columns };
+    Ok((numbers, selection.fold.map_or(matrix, |columns| matrix.folded(columns))))
+}
