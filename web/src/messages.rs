@@ -12,7 +12,7 @@ pub const LOCK: &str = "statelens-";
 
 /// Number of keys shown first while a checkpoint with very many keys is still opening: more than
 /// fit on a screen.
-pub const FIRST: u32 = 100;
+pub const PREVIEW_KEYS: u32 = 100;
 
 /// Wraps a message in an object that can be posted.
 ///

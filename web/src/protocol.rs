@@ -27,11 +27,11 @@ pub mod weights;
 
 use serde::{Deserialize, Serialize};
 
-use self::conversion::{ConvertOptions, Done, Planned, Running, SaveTo};
+use self::conversion::{ConversionResult, ConvertOptions, JobProgress, PlanSummary, SaveTo};
 use self::error::ErrorText;
-use self::inspected::{FormattedValues, Inspected};
-use self::job::{Ended, JobKind};
-use self::opened::{Agreed, Fetched, FileName, FoundCheckpoint, Opened};
+use self::inspected::{FormattedValues, RowDetails};
+use self::job::{JobEnd, JobKind};
+use self::opened::{FetchConsent, FetchStats, FileName, FoundCheckpoint, OpenedCheckpoint};
 use self::run::{OpenCheck, RunValues};
 use self::share::{ShareOptions, SharedSummary, SummaryKind};
 use crate::rows::PackedRows;
@@ -47,7 +47,7 @@ pub const HANDLE: &str = "handle";
 /// refuses requests for any other session. Each request begins a job, and all replies to it carry
 /// the job's number. [`FromWorker::Ended`] is the last of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Posted<T> {
+pub struct JobMessage<T> {
     /// The session's number, chosen by the page.
     pub session: u32,
     /// The job's number, chosen by the page.
@@ -71,7 +71,7 @@ pub enum ToWorker {
         /// The absolute address.
         url: String,
         /// What the user has agreed to.
-        agreed: Agreed,
+        agreed: FetchConsent,
     },
     /// Change how many bytes one action may fetch.
     Allow { cap: u64 },
@@ -89,7 +89,7 @@ pub enum ToWorker {
     Summarize { kind: SummaryKind },
     /// Describe one row in full.
     Inspect {
-        /// The row, as numbered by [`Opened::rows`].
+        /// The row, as numbered by [`OpenedCheckpoint::rows`].
         row: u32,
     },
     /// Read values of a tensor.
@@ -172,7 +172,7 @@ impl ToWorker {
             Self::RunValues { requested, .. } if !requested.is_empty() => JobKind::Scan,
             Self::Verify(Some(_)) => JobKind::Verify,
             Self::Weights(weights::WeightsRequest::Scan(true)) => JobKind::Scan,
-            Self::Weights(weights::WeightsRequest::Read(Some(_))) => JobKind::Read,
+            Self::Weights(weights::WeightsRequest::Read(Some(_))) => JobKind::TensorStats,
             Self::Matrix(matrix::MatrixRequest::Overview(Some(_))) => JobKind::Overview,
             Self::Matrix(matrix::MatrixRequest::Cells(..)) => JobKind::Cells,
             Self::Matrix(matrix::MatrixRequest::Singular(singular::SingularRequest::Find(
@@ -230,8 +230,8 @@ pub enum FromWorker {
     /// The first tensors of the checkpoint being opened.
     Found(PackedRows),
     /// Bytes and requests of a remote checkpoint so far.
-    Fetched(Fetched),
-    Opened(Box<Opened>),
+    Fetched(FetchStats),
+    Opened(Box<OpenedCheckpoint>),
     /// The checkpoint could not be opened.
     OpenFailed(ErrorText),
     /// The worker has stopped. The page posts this to itself.
@@ -246,9 +246,9 @@ pub enum FromWorker {
         text: String,
     },
     /// The reply to [`ToWorker::Inspect`].
-    Inspected(Inspected),
+    Inspected(RowDetails),
     /// The reply to [`ToWorker::Values`].
-    Valued(FormattedValues),
+    Values(FormattedValues),
     /// The first reply to [`ToWorker::Plan`], before the files are planned.
     Family {
         /// The request's number.
@@ -262,16 +262,16 @@ pub enum FromWorker {
         /// The request's number.
         request: u32,
         /// The plan, or why it can't be made.
-        plan: Result<Planned, ErrorText>,
+        plan: Result<PlanSummary, ErrorText>,
     },
     /// Paths of the model family files that the worker needs before it can reply to
     /// [`ToWorker::Plan`].
-    Wants(Vec<String>),
+    FilesNeeded(Vec<String>),
     /// Progress of a conversion.
-    Running(Running),
+    Running(JobProgress),
     /// A conversion is complete. The `Blob`s are sent with this message, in an array; for
     /// [`SaveTo::Download`] the page saves them.
-    Done(Done),
+    Done(ConversionResult),
     /// A conversion ended before it was complete; no files are left behind.
     Stopped {
         /// `None` if it was cancelled.
@@ -292,5 +292,5 @@ pub enum FromWorker {
     /// A reply about the values of a run folder.
     RunValues(RunValues),
     /// The job is over; its results were sent before.
-    Ended(Ended),
+    Ended(JobEnd),
 }

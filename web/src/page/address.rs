@@ -13,7 +13,7 @@ use crate::page::start_list::served;
 use crate::protocol::ToWorker;
 use crate::protocol::error::ErrorKind;
 use crate::protocol::finding::Severity;
-use crate::protocol::opened::{Agreed, Fetched};
+use crate::protocol::opened::{FetchConsent, FetchStats};
 use crate::state::fmt;
 
 /// Choices of how many bytes one action may fetch, with their names; the first is the default.
@@ -29,7 +29,7 @@ impl Actor {
         if Address::parse(&url).is_ok_and(|address| address.is_of(&here)) {
             // The command serves files of this computer, so there is no need to limit the transfer.
             let cap = if served().is_some() { CAPS[2].0 } else { CAPS[0].0 };
-            self.open_address(&url, Agreed { cap, ..Agreed::default() });
+            self.open_address(&url, FetchConsent { cap, ..FetchConsent::default() });
         } else {
             self.act(Action::PromptAddress(url.into()));
         }
@@ -42,13 +42,13 @@ impl Actor {
     }
 
     /// Opens the checkpoint at an address. Asks for confirmation first if a file is being written.
-    pub fn open_address(&self, url: &str, agreed: Agreed) {
+    pub fn open_address(&self, url: &str, agreed: FetchConsent) {
         let url = url.to_owned();
-        self.instead(move |actor| actor.open_address_now(&url, agreed));
+        self.replace_open(move |actor| actor.open_address_now(&url, agreed));
     }
 
     /// Opens the checkpoint at an address without asking for confirmation.
-    pub fn open_address_now(&self, url: &str, agreed: Agreed) {
+    pub fn open_address_now(&self, url: &str, agreed: FetchConsent) {
         let open = ToWorker::OpenAddress { url: url.to_owned(), agreed };
         let action = Action::OpenAddress(url.to_owned().into(), agreed);
         self.begin(&open, &JsValue::UNDEFINED, action);
@@ -145,13 +145,13 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
             }
         })
     };
-    let parsed = judged(&text);
+    let parsed = parse_address(&text);
     let open = {
         let actor = actor.clone();
         let url = parsed.as_ref().ok().map(Address::to_string);
         move || {
             if let Some(url) = &url {
-                actor.open_address(url, Agreed { cap: CAPS[0].0, ..Agreed::default() });
+                actor.open_address(url, FetchConsent { cap: CAPS[0].0, ..FetchConsent::default() });
             }
         }
     };
@@ -198,7 +198,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
 }
 
 /// Parses the address, or returns why it can't be fetched.
-fn judged(text: &str) -> Result<Address, String> {
+fn parse_address(text: &str) -> Result<Address, String> {
     let address = Address::parse(text).map_err(|error| {
         let advice = error.next_step().unwrap_or_default();
         format!("{} {advice}", crate::text::sentence(error.what()))
@@ -234,7 +234,7 @@ fn about(text: &str, parsed: &Result<Address, String>) -> Html {
 }
 
 /// Renders, for the status bar, how much was fetched from where, with a menu for the limit.
-pub fn fetched(actor: &Actor, fetched: &Fetched, most: u64) -> Html {
+pub fn fetched(actor: &Actor, fetched: &FetchStats, most: u64) -> Html {
     let actor = actor.clone();
     let onchange = Callback::from(move |event: Event| {
         let select = event.target_dyn_into::<web_sys::HtmlSelectElement>();
@@ -342,7 +342,12 @@ pub fn LimitDialog(props: &LimitProps) -> Html {
 
 /// Renders a button to try again after an address could not be opened: with a larger limit if the
 /// limit was reached, or following the redirect if the user has not agreed to that yet.
-pub fn retry_button(actor: &Actor, address: &AttrValue, agreed: Agreed, kind: ErrorKind) -> Html {
+pub fn retry_button(
+    actor: &Actor,
+    address: &AttrValue,
+    agreed: FetchConsent,
+    kind: ErrorKind,
+) -> Html {
     let mut next = agreed;
     let mut hint = ("The server may be available again", "Try again".to_owned());
     match CAPS.iter().find(|(larger, _)| *larger > agreed.cap) {

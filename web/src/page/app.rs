@@ -10,11 +10,11 @@ use yew::prelude::*;
 use crate::page::address::{self, LimitDialog, use_address_of_page, use_pasted_address};
 use crate::page::bridge::Bridge;
 use crate::page::compare::{self, ChooseComparedDialog, CompareScreen};
-use crate::page::conversion::Phase;
+use crate::page::conversion::ConversionPhase;
 use crate::page::convert::ConvertSheet;
-use crate::page::drop::{self, Dropped};
+use crate::page::drop::{self, DroppedFile};
 use crate::page::drop_target::{dropover, take, use_drops};
-use crate::page::error::{Failed, error_screen};
+use crate::page::error::{OpenFailure, error_screen};
 use crate::page::family::use_families;
 use crate::page::findings::FindingsSheet;
 use crate::page::history::use_history;
@@ -24,7 +24,7 @@ use crate::page::links::{use_links, use_open_name};
 use crate::page::loading::loading_screen;
 use crate::page::matrix::{MatrixScreen, use_matrix};
 use crate::page::model::actor::{Actor, VALUES};
-use crate::page::model::comparison::Compare;
+use crate::page::model::comparison::ComparisonState;
 use crate::page::model::verification::VerificationStage;
 use crate::page::model::{Action, PageModel, Screen, Sheet};
 use crate::page::model_description::use_model_description;
@@ -44,8 +44,8 @@ use crate::protocol::compare::CompareReply;
 use crate::protocol::conversion::WriteMethod;
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::matrix::MatrixReply;
-use crate::protocol::opened::Agreed;
-use crate::protocol::{FromWorker, Posted, ToWorker};
+use crate::protocol::opened::FetchConsent;
+use crate::protocol::{FromWorker, JobMessage, ToWorker};
 use crate::state::fmt;
 use crate::state::values_panel::ScanState;
 
@@ -56,10 +56,12 @@ pub fn App() -> Html {
     let bridge = {
         let dispatch = model.dispatcher();
         use_memo((), move |()| {
-            Bridge::start(Callback::from(move |(posted, handle): (Posted<FromWorker>, JsValue)| {
-                let file = finish(&posted.message, handle);
-                dispatch.dispatch(Action::Reply(Box::new(posted), file));
-            }))
+            Bridge::start(Callback::from(
+                move |(posted, handle): (JobMessage<FromWorker>, JsValue)| {
+                    let file = finish(&posted.message, handle);
+                    dispatch.dispatch(Action::Reply(Box::new(posted), file));
+                },
+            ))
         })
     };
     let actor = Actor {
@@ -132,7 +134,7 @@ pub fn App() -> Html {
             // This element is always present: Yew loses its position behind a component that
             // renders nothing when the following node appears and disappears.
             <div aria-hidden="true">
-                if model.over.is_some() && !matches!(model.screen, Screen::Start) {
+                if model.dragged.is_some() && !matches!(model.screen, Screen::Start) {
                     { dropover(&model) }
                 }
             </div>
@@ -166,7 +168,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
         }
         (Screen::Error, _) => match &model.error {
             Some(error) => {
-                let failed = Failed {
+                let failed = OpenFailure {
                     error,
                     name: loading_name(model),
                     size: loading_size(model),
@@ -196,7 +198,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
                 privacy={privacy(model)} verifying={model.verification.stage.clone()} values_panel={model.values_panel.clone()}
                 title={title(model)} rail={model.rail.clone()} files={model.files.clone()} run={run_name(model)} />
         },
-        _ => start_screen(actor, model.over, model.wanted.as_deref()),
+        _ => start_screen(actor, model.dragged, model.pending_link.as_deref()),
     }
 }
 
@@ -213,7 +215,7 @@ fn raise(
         Callback::from(move |_: MouseEvent| match &model.address {
             Some(address) => {
                 let times = model.agreed.times.max(1).saturating_mul(10);
-                actor.open_address(address, Agreed { times, ..model.agreed });
+                actor.open_address(address, FetchConsent { times, ..model.agreed });
             }
             None => {
                 let times = model.times.saturating_mul(10);
@@ -224,9 +226,10 @@ fn raise(
 }
 
 /// Returns distinct names for the two sides of a comparison.
-fn side_names(model: &PageModel, second: &Compare) -> (AttrValue, AttrValue) {
+fn side_names(model: &PageModel, second: &ComparisonState) -> (AttrValue, AttrValue) {
     let file = model.files.get(model.requested.unwrap_or(0) as usize);
-    let path = |file: Option<&Dropped>| file.map(|file| file.name.path.clone()).unwrap_or_default();
+    let path =
+        |file: Option<&DroppedFile>| file.map(|file| file.name.path.clone()).unwrap_or_default();
     let first = compare::SideName {
         name: model
             .work
@@ -270,7 +273,7 @@ fn oncompare(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Callback<()>
 
 fn running(model: &PageModel) -> Option<u32> {
     match model.convert.as_ref().map(|convert| &convert.phase) {
-        Some(Phase::Running { now, .. }) => Some(fmt::percent(now.done, now.total)),
+        Some(ConversionPhase::Running { now, .. }) => Some(fmt::percent(now.done, now.total)),
         _ => None,
     }
 }
@@ -293,7 +296,7 @@ fn privacy(model: &PageModel) -> Html {
 }
 
 /// Returns the file that is being opened, or that the error is about.
-fn loading(model: &PageModel) -> Option<&Dropped> {
+fn loading(model: &PageModel) -> Option<&DroppedFile> {
     let error = model.error.as_deref().filter(|_| model.screen == Screen::Error);
     let about = |error: &ErrorText| {
         let name = error.place.split(", at byte").next();
@@ -316,7 +319,7 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     match (model.sheet, &model.convert) {
         (Some(Sheet::Convert), Some(convert)) => {
             let raise = match &convert.phase {
-                Phase::Failed(error) => raise(model, actor, error),
+                ConversionPhase::Failed(error) => raise(model, actor, error),
                 _ => None,
             };
             html! { <ConvertSheet work={work.clone()} convert={convert.clone()} {raise} /> }

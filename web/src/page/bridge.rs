@@ -11,22 +11,22 @@ use wasm_bindgen::prelude::*;
 use web_sys::{MessageEvent, Worker, WorkerOptions};
 use yew::Callback;
 
-use crate::messages::{FIRST, LOCK, envelope, get, message, set};
+use crate::messages::{LOCK, PREVIEW_KEYS, envelope, get, message, set};
 use crate::protocol::job::JobKind;
-use crate::protocol::{FILES, FromWorker, HANDLE, Posted, ToWorker};
+use crate::protocol::{FILES, FromWorker, HANDLE, JobMessage, ToWorker};
 use crate::rows::PackedRows;
 
 /// Milliseconds before a worker that does not react to a new session is terminated. It may be
 /// waiting for a server and can't receive messages meanwhile.
-const PATIENCE: u32 = 1_500;
+const TIMEOUT: u32 = 1_500;
 
 /// Above this number of keys, a preview of the first keys is shown before all of them.
-const MANY: u32 = 5_000;
+const PREVIEW_ABOVE: u32 = 5_000;
 /// Milliseconds that a browser needs to draw the preview.
 const FRAMES: u32 = 30;
 
 /// A message of the worker with its session and job, and the attached files or handle.
-pub type WorkerMessage = (Posted<FromWorker>, JsValue);
+pub type WorkerMessage = (JobMessage<FromWorker>, JsValue);
 
 /// A running worker. Clones share the same worker.
 #[derive(Clone)]
@@ -38,11 +38,11 @@ pub struct Bridge {
 struct BridgeState {
     worker: Option<Worker>,
     ready: bool,
-    waiting: Vec<JsValue>,
+    queue: Vec<JsValue>,
     /// The latest session.
     session: u32,
     /// The message that began that session, until the first reply arrives.
-    begun: Option<JsValue>,
+    session_request: Option<JsValue>,
     /// The latest job.
     job: u32,
     /// Running jobs.
@@ -63,13 +63,13 @@ impl Bridge {
     /// Starts a worker whose replies go to `on_reply`.
     pub fn start(on_reply: Callback<WorkerMessage>) -> Self {
         let tab = format!("{LOCK}{}", (js_sys::Math::random() * 1e15) as u64);
-        hold(&tab);
+        hold_tab_lock(&tab);
         let inner = BridgeState {
             worker: None,
             ready: false,
-            waiting: Vec::new(),
+            queue: Vec::new(),
             session: 0,
-            begun: None,
+            session_request: None,
             job: 0,
             jobs: Vec::new(),
             tab,
@@ -82,14 +82,14 @@ impl Bridge {
     }
 
     /// Returns whether a job of a kind is running.
-    pub fn is_doing(&self, kind: JobKind) -> bool {
+    pub fn is_running(&self, kind: JobKind) -> bool {
         self.inner.borrow().jobs.iter().any(|job| job.1 == kind)
     }
 
     /// Returns the running jobs that would be lost if something else were opened.
     pub fn long_jobs(&self) -> Vec<JobKind> {
         let long = [JobKind::Write, JobKind::Verify, JobKind::Scan, JobKind::Compare];
-        long.into_iter().filter(|kind| self.is_doing(*kind)).collect()
+        long.into_iter().filter(|kind| self.is_running(*kind)).collect()
     }
 
     /// Terminates the worker at once and starts a new one, with nothing open.
@@ -128,7 +128,7 @@ impl Bridge {
     pub fn post_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) {
         let begins = message.begins_session();
         // A worker that is opening something does not receive messages, so it is replaced.
-        if begins && (self.is_doing(JobKind::Open) || self.is_doing(JobKind::CheckRun)) {
+        if begins && (self.is_running(JobKind::Open) || self.is_running(JobKind::CheckRun)) {
             self.replace();
         }
         let mut inner = self.inner.borrow_mut();
@@ -138,7 +138,7 @@ impl Bridge {
         }
         inner.job += 1;
         let (session, job, kind) = (inner.session, inner.job, message.kind());
-        let envelope = match envelope(&Posted { session, job, message }) {
+        let envelope = match envelope(&JobMessage { session, job, message }) {
             Ok(envelope) => envelope,
             Err(error) => {
                 drop(inner);
@@ -153,24 +153,27 @@ impl Bridge {
         inner.jobs.push((job, kind));
         let envelope = JsValue::from(envelope);
         if begins {
-            inner.begun = Some(envelope.clone());
+            inner.session_request = Some(envelope.clone());
             let bridge = self.clone();
-            Timeout::new(PATIENCE, move || bridge.insist(session)).forget();
+            Timeout::new(TIMEOUT, move || bridge.restart_if_silent(session)).forget();
         }
         inner.post(envelope);
     }
 
     /// Forwards a reply. If it has very many keys, forwards a preview of the first ones before,
     /// since arranging all of them takes noticeably long.
-    fn hand_on(&self, posted: Posted<FromWorker>, attached: JsValue) {
-        let Posted { session, job, message } = &posted;
+    fn forward(&self, posted: JobMessage<FromWorker>, attached: JsValue) {
+        let JobMessage { session, job, message } = &posted;
         let first = match message {
-            FromWorker::Opened(opened) if opened.rows.count() > MANY => opened.rows.first(FIRST),
+            FromWorker::Opened(opened) if opened.rows.count() > PREVIEW_ABOVE => {
+                opened.rows.first(PREVIEW_KEYS)
+            }
             _ => None,
         };
         let Some(rows) = first else { return self.on_reply.emit((posted, attached)) };
         let message = FromWorker::Found(PackedRows::pack(&rows));
-        self.on_reply.emit((Posted { session: *session, job: *job, message }, JsValue::UNDEFINED));
+        self.on_reply
+            .emit((JobMessage { session: *session, job: *job, message }, JsValue::UNDEFINED));
         let bridge = self.clone();
         Timeout::new(FRAMES, move || {
             // Otherwise something else was opened meanwhile.
@@ -183,21 +186,21 @@ impl Bridge {
 
     /// Terminates a worker that has not replied in a session, and begins that session in a new
     /// worker.
-    fn insist(&self, session: u32) {
-        let begun = {
+    fn restart_if_silent(&self, session: u32) {
+        let session_request = {
             let mut inner = self.inner.borrow_mut();
             // A worker that has not started yet can't be busy.
             if inner.session != session || !inner.ready {
                 return;
             }
-            inner.begun.take()
+            inner.session_request.take()
         };
-        if let Some(begun) = begun {
+        if let Some(session_request) = session_request {
             let jobs = self.inner.borrow().jobs.clone();
             self.replace();
             let mut inner = self.inner.borrow_mut();
             inner.jobs = jobs;
-            inner.post(begun);
+            inner.post(session_request);
         }
     }
 
@@ -213,7 +216,7 @@ impl Bridge {
         let hearer = self.clone();
         let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
             let data = event.data();
-            let posted = match message::<Posted<FromWorker>>(&data) {
+            let posted = match message::<JobMessage<FromWorker>>(&data) {
                 Ok(posted) => posted,
                 Err(error) => {
                     let session = hearer.inner.borrow().session;
@@ -222,7 +225,7 @@ impl Bridge {
             };
             let is_of_interest = hearer.inner.borrow_mut().accepts(&posted);
             if is_of_interest {
-                hearer.hand_on(posted, get(&data, HANDLE));
+                hearer.forward(posted, get(&data, HANDLE));
             }
         });
         let bridge = self.clone();
@@ -246,7 +249,7 @@ impl Bridge {
             });
         let mut inner = self.inner.borrow_mut();
         inner.ready = false;
-        inner.waiting.clear();
+        inner.queue.clear();
         inner.jobs.clear();
         let program = get(&js_sys::global(), "program");
         let script = get(&program, "worker").as_string().unwrap_or_default();
@@ -268,8 +271,8 @@ impl Bridge {
     /// Reports to the page that the worker crashed, with the error.
     fn report_crash(&self, session: u32, error: &JsValue) {
         let text = error.as_string().unwrap_or_else(|| format!("{error:?}"));
-        let message = FromWorker::Crashed(died(&text));
-        self.on_reply.emit((Posted { session, job: 0, message }, JsValue::UNDEFINED));
+        let message = FromWorker::Crashed(crash_error(&text));
+        self.on_reply.emit((JobMessage { session, job: 0, message }, JsValue::UNDEFINED));
     }
 }
 
@@ -281,15 +284,15 @@ impl BridgeState {
             Some(worker) if self.ready => {
                 let _ = worker.post_message(&envelope);
             }
-            _ => self.waiting.push(envelope),
+            _ => self.queue.push(envelope),
         }
     }
 
     /// Updates the running jobs from a reply. Returns whether to forward the reply to the page.
-    fn accepts(&mut self, posted: &Posted<FromWorker>) -> bool {
+    fn accepts(&mut self, posted: &JobMessage<FromWorker>) -> bool {
         if posted.message == FromWorker::Ready {
             self.ready = true;
-            for envelope in std::mem::take(&mut self.waiting) {
+            for envelope in std::mem::take(&mut self.queue) {
                 self.post(envelope);
             }
             return false;
@@ -297,7 +300,7 @@ impl BridgeState {
         if posted.session != self.session {
             return false;
         }
-        self.begun = None;
+        self.session_request = None;
         let is_under_way = self.jobs.iter().any(|job| job.0 == posted.job);
         match posted.message {
             FromWorker::Ended(_) => {
@@ -311,7 +314,7 @@ impl BridgeState {
 }
 
 /// Holds a lock while the tab exists, so that other tabs see that its private files are in use.
-fn hold(tab: &str) {
+fn hold_tab_lock(tab: &str) {
     let navigator = web_sys::window().map(|window| JsValue::from(window.navigator()));
     let locks = get(&navigator.unwrap_or_default(), "locks");
     let Ok(request) = get(&locks, "request").dyn_into::<Function>() else { return };
@@ -320,7 +323,7 @@ fn hold(tab: &str) {
     let _ = request.call2(&locks, &tab.into(), &until_gone);
 }
 
-fn died(message: &str) -> crate::protocol::error::ErrorText {
+fn crash_error(message: &str) -> crate::protocol::error::ErrorText {
     crate::protocol::error::ErrorText {
         kind: crate::protocol::error::ErrorKind::Unsupported,
         title: "The reader stopped.".into(),
@@ -338,15 +341,15 @@ fn died(message: &str) -> crate::protocol::error::ErrorText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::job::Ended;
+    use crate::protocol::job::JobEnd;
 
     fn inner() -> BridgeState {
         BridgeState {
             worker: None,
             ready: true,
-            waiting: Vec::new(),
+            queue: Vec::new(),
             session: 3,
-            begun: None,
+            session_request: None,
             job: 9,
             jobs: vec![(8, JobKind::Verify), (9, JobKind::Inspect)],
             tab: String::new(),
@@ -359,15 +362,15 @@ mod tests {
     fn only_answers_of_jobs_that_are_under_way_in_this_session_are_heard() {
         let mut inner = inner();
         let mut accepts = |session, job, message| {
-            let heard = inner.accepts(&Posted { session, job, message });
+            let heard = inner.accepts(&JobMessage { session, job, message });
             (heard, inner.jobs.len())
         };
         let measured = || FromWorker::Stopped { error: None };
         assert_eq!(accepts(3, 8, measured()), (true, 2));
         assert_eq!(accepts(2, 8, measured()), (false, 2), "another session");
         assert_eq!(accepts(3, 7, measured()), (false, 2), "a job that was replaced");
-        assert_eq!(accepts(2, 8, FromWorker::Ended(Ended::Replaced)), (false, 2));
-        assert_eq!(accepts(3, 8, FromWorker::Ended(Ended::ByItself)), (false, 1));
+        assert_eq!(accepts(2, 8, FromWorker::Ended(JobEnd::Replaced)), (false, 2));
+        assert_eq!(accepts(3, 8, FromWorker::Ended(JobEnd::Completed)), (false, 1));
         assert_eq!(accepts(3, 8, measured()), (false, 1), "a job that is over");
     }
 }

@@ -35,5 +35,5 @@ pub fn Grip(props: &GripProps) -> Html {
             None => table.style().remove_property(&property).map(|_| ()),
         };
     });
-    html! { <Edge class="grip" label={format!("Width of {}", props.name)} limits={LIMITS} is_left=true {onresize} /> }
+    html! { <Edge class="grip" label={format!("Width of {}", props.name)} limits={LIMITS} is_orphan=true {onresize} /> }
 }

@@ -2,18 +2,18 @@
 
 use yew::prelude::*;
 
-use crate::page::conversion::Convert;
+use crate::page::conversion::Conversion;
 use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
 use crate::protocol::opened::Choice;
 
 /// Changes the options and requests a new plan.
-pub(super) fn change(actor: &Actor, change: impl FnOnce(&mut Convert) + 'static) {
+pub(super) fn change(actor: &Actor, change: impl FnOnce(&mut Conversion) + 'static) {
     change_boxed(actor, Box::new(change));
 }
 
 /// Does the work of [`change`]; not generic, so that it is compiled only once.
-fn change_boxed(actor: &Actor, change: Box<dyn FnOnce(&mut Convert)>) {
+fn change_boxed(actor: &Actor, change: Box<dyn FnOnce(&mut Conversion)>) {
     actor.convert(move |convert| {
         change(convert);
         convert.follow();
@@ -30,7 +30,7 @@ pub(super) fn choices(
     about: &'static str,
     list: &[Choice],
     chosen: Option<&str>,
-    set: fn(&mut Convert, Option<String>),
+    set: fn(&mut Conversion, Option<String>),
 ) -> Html {
     if list.len() < 2 {
         return html! {};
@@ -48,7 +48,7 @@ pub(super) fn radios(
     about: &str,
     list: &[Choice],
     chosen: Option<&str>,
-    set: fn(&mut Convert, Option<String>),
+    set: fn(&mut Conversion, Option<String>),
 ) -> Html {
     html! {
         <span class="seg" role="radiogroup" aria-label={about.to_owned()}>

@@ -6,27 +6,27 @@ use std::rc::Rc;
 use web_sys::File;
 
 use crate::page::naming::{default_name, key_name, keys_name};
-use crate::protocol::conversion::{ConvertOptions, Done, Planned, Running};
+use crate::protocol::conversion::{ConversionResult, ConvertOptions, JobProgress, PlanSummary};
 use crate::protocol::error::ErrorText;
 use crate::protocol::family::FamilyReply;
-use crate::protocol::opened::Opened;
+use crate::protocol::opened::OpenedCheckpoint;
 
 /// The phase of a conversion.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Phase {
+pub enum ConversionPhase {
     /// The user edits the options.
     Form,
     /// Running.
     Running {
         /// The latest progress.
-        now: Running,
+        now: JobProgress,
         /// History of (bytes, milliseconds), for the rate.
         past: Rc<Vec<(u64, f64)>>,
     },
     /// Complete.
     Done {
         /// The worker's report on the written files.
-        done: Done,
+        done: ConversionResult,
         /// The file, if it can be opened again.
         file: Option<File>,
     },
@@ -36,49 +36,49 @@ pub enum Phase {
 
 /// The state of the convert sheet.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Convert {
+pub struct Conversion {
     pub options: ConvertOptions,
     /// States to leave out.
-    pub without: BTreeSet<String>,
+    pub excluded_states: BTreeSet<String>,
     /// Number of the latest request, incremented with every change. Plans of older requests are
     /// ignored.
     pub request: u32,
     /// The latest plan, or the error of planning.
-    pub plan: Option<Result<Rc<Planned>, Rc<ErrorText>>>,
+    pub plan: Option<Result<Rc<PlanSummary>, Rc<ErrorText>>>,
     /// True until the plan of the latest request has arrived.
     pub planning: bool,
     /// Titles of the losses that the user acknowledged.
     pub acknowledged: BTreeSet<String>,
-    pub phase: Phase,
+    pub phase: ConversionPhase,
     /// The checkpoint to convert.
-    pub opened: Rc<Opened>,
+    pub opened: Rc<OpenedCheckpoint>,
     /// Whether the user typed the name; it is then no longer derived from the options.
     pub named: bool,
     /// The recognised model family, and how the conversion changes the model.
     pub family: Option<Rc<FamilyReply>>,
     /// Paths of family files that the worker requests.
-    pub wants: Rc<Vec<String>>,
+    pub needed_files: Rc<Vec<String>>,
     /// Whether the editor of the rules is shown.
     pub editing: bool,
     /// Incremented when the rules in the editor are replaced.
     pub rules: u32,
 }
 
-impl Convert {
+impl Conversion {
     /// Creates a conversion with default options; `None` if no format can be written.
-    pub fn new(opened: &Rc<Opened>, request: u32) -> Option<Self> {
+    pub fn new(opened: &Rc<OpenedCheckpoint>, request: u32) -> Option<Self> {
         Some(Self {
             options: first_options(opened)?,
-            without: BTreeSet::new(),
+            excluded_states: BTreeSet::new(),
             request,
             plan: None,
             planning: true,
             acknowledged: BTreeSet::new(),
-            phase: Phase::Form,
+            phase: ConversionPhase::Form,
             opened: opened.clone(),
             named: false,
             family: None,
-            wants: Rc::default(),
+            needed_files: Rc::default(),
             editing: false,
             rules: 0,
         })
@@ -128,13 +128,13 @@ impl Convert {
 
     /// Returns whether the conversion is running.
     pub fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::Running { .. })
+        matches!(self.phase, ConversionPhase::Running { .. })
     }
 }
 
 /// Returns the default options: a format other than the checkpoint's if there is one. `None` if no
 /// format can be written.
-pub fn first_options(opened: &Opened) -> Option<ConvertOptions> {
+pub fn first_options(opened: &OpenedCheckpoint) -> Option<ConvertOptions> {
     let targets = &opened.targets;
     let target = targets.iter().find(|target| target.id != opened.format_id).or(targets.first())?;
     let mut options = ConvertOptions { to: target.id.clone(), ..ConvertOptions::default() };

@@ -6,7 +6,7 @@ use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::controls::{change, choices};
-use crate::page::conversion::{Convert, Phase};
+use crate::page::conversion::{Conversion, ConversionPhase};
 use crate::page::edits;
 use crate::page::family;
 use crate::page::files;
@@ -17,7 +17,7 @@ use crate::page::running::{done_body, failed_body, running_body};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
 use crate::page::tape::output_parts;
-use crate::protocol::conversion::{Loss, Planned};
+use crate::protocol::conversion::{Loss, PlanSummary};
 use crate::protocol::error::ErrorText;
 use crate::protocol::finding::Severity;
 use crate::protocol::opened::TargetFormat;
@@ -30,7 +30,7 @@ pub struct ConvertProps {
     /// The open checkpoint.
     pub work: OpenWork,
     /// The state of the conversion.
-    pub convert: Convert,
+    pub convert: Conversion,
     /// Opens the checkpoint again with ten times the limits, if a limit was reached.
     pub raise: Option<Callback<MouseEvent>>,
 }
@@ -41,10 +41,10 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let convert = &props.convert;
     let title = match convert.phase {
-        Phase::Form => "Convert",
-        Phase::Running { .. } => "Writing",
-        Phase::Done { .. } => "Written",
-        Phase::Failed(_) => "Not written",
+        ConversionPhase::Form => "Convert",
+        ConversionPhase::Running { .. } => "Writing",
+        ConversionPhase::Done { .. } => "Written",
+        ConversionPhase::Failed(_) => "Not written",
     };
     let aside = html! {
         <>
@@ -54,10 +54,10 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
         </>
     };
     let body = match &convert.phase {
-        Phase::Form => form(&actor, props),
-        Phase::Running { now, past } => running_body(&actor, convert, now, past),
-        Phase::Done { done, file } => done_body(&actor, convert, done, file.as_ref()),
-        Phase::Failed(error) => failed_body(&actor, convert, error, props.raise.clone()),
+        ConversionPhase::Form => form(&actor, props),
+        ConversionPhase::Running { now, past } => running_body(&actor, convert, now, past),
+        ConversionPhase::Done { done, file } => done_body(&actor, convert, done, file.as_ref()),
+        ConversionPhase::Failed(error) => failed_body(&actor, convert, error, props.raise.clone()),
     };
     html! { <SheetFrame {title} {aside}>{ body }</SheetFrame> }
 }
@@ -77,7 +77,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                         { repair::fields(actor, work, convert, rewrite) }
                     } else {
                     { targets(actor, work, convert, target) }
-                    { family::looks(actor, convert) }
+                    { family::recognition(actor, convert) }
                     if convert.options.family.target.is_some() {
                         { edits::casts(actor, convert, target) }
                         { family::fields(actor, convert) }
@@ -104,7 +104,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
 /// Explanation of a conversion to a format of the model's family.
 const FAMILY: &str = "Writes keys, shapes and config as that release expects. Tensors are renamed, transposed, split or merged on the way.";
 
-fn targets(actor: &Actor, work: &OpenWork, convert: &Convert, chosen: &TargetFormat) -> Html {
+fn targets(actor: &Actor, work: &OpenWork, convert: &Conversion, chosen: &TargetFormat) -> Html {
     let plain = convert.options.family.target.is_none();
     html! {
         <div class="fs"><span class="lab" id="l-target">{ "Target" }</span><div>
@@ -139,7 +139,7 @@ fn targets(actor: &Actor, work: &OpenWork, convert: &Convert, chosen: &TargetFor
     }
 }
 
-fn versions(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
+fn versions(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Html {
     choices(
         actor,
         "Version",
@@ -152,7 +152,7 @@ fn versions(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
     )
 }
 
-fn name(actor: &Actor, convert: &Convert) -> Html {
+fn name(actor: &Actor, convert: &Conversion) -> Html {
     let actor = actor.clone();
     let onchange = Callback::from(move |event: Event| {
         let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
@@ -174,7 +174,7 @@ fn name(actor: &Actor, convert: &Convert) -> Html {
     }
 }
 
-fn plan_side(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
+fn plan_side(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
     match &convert.plan {
         None => html! { <div class="lab">{ "Planning\u{2026}" }</div> },
         Some(Err(error)) => {
@@ -198,7 +198,7 @@ fn refused(error: &Rc<ErrorText>) -> Html {
     }
 }
 
-fn planned(actor: &Actor, work: &OpenWork, convert: &Convert, plan: &Planned) -> Html {
+fn planned(actor: &Actor, work: &OpenWork, convert: &Conversion, plan: &PlanSummary) -> Html {
     let moved = if plan.zero_copy { "no extra memory" } else { "one 4 MB buffer" };
     let shown = convert.family.as_ref().and_then(|reply| reply.shown.as_ref());
     let keys = match shown {
@@ -242,11 +242,11 @@ fn planned(actor: &Actor, work: &OpenWork, convert: &Convert, plan: &Planned) ->
 
 /// Returns whether anything is left out, by choice or because of the target. The sheet must not
 /// claim that nothing is lost then.
-fn leaves_out(convert: &Convert, plan: &Planned) -> bool {
-    !plan.notes.is_empty() || !convert.without.is_empty() || plan.preview.left_out > 0
+fn leaves_out(convert: &Conversion, plan: &PlanSummary) -> bool {
+    !plan.notes.is_empty() || !convert.excluded_states.is_empty() || plan.preview.left_out > 0
 }
 
-fn loss_line(actor: &Actor, convert: &Convert, loss: &Loss) -> Html {
+fn loss_line(actor: &Actor, convert: &Conversion, loss: &Loss) -> Html {
     let on = convert.acknowledged.contains(&loss.title);
     let (actor, title) = (actor.clone(), loss.title.clone());
     let onchange = Callback::from(move |_: Event| {
@@ -260,12 +260,12 @@ fn loss_line(actor: &Actor, convert: &Convert, loss: &Loss) -> Html {
     html! {
         <label class="loss">
             <input type="checkbox" class="cb" checked={on} {onchange} />
-            <span><b>{ prose(&loss.title) }</b><p>{ prose(&loss.why) }</p></span>
+            <span><b>{ prose(&loss.title) }</b><p>{ prose(&loss.reason) }</p></span>
         </label>
     }
 }
 
-fn foot(actor: &Actor, convert: &Convert) -> Html {
+fn foot(actor: &Actor, convert: &Conversion) -> Html {
     let plan = match &convert.plan {
         Some(Ok(plan)) => Some(plan.clone()),
         _ => None,

@@ -14,14 +14,14 @@ use crate::protocol::opened::FileName;
 
 /// A file with its path within the drop.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Dropped {
+pub struct DroppedFile {
     /// Name and size, as sent to the worker.
     pub name: FileName,
     /// The browser's file object.
     pub file: File,
 }
 
-impl Dropped {
+impl DroppedFile {
     /// Wraps a file, with its relative path if it was chosen with its folder.
     pub fn new(file: File) -> Self {
         let path = get(&file, "webkitRelativePath").as_string().filter(|path| !path.is_empty());
@@ -33,8 +33,8 @@ impl Dropped {
 }
 
 /// Returns the files chosen in a dialog.
-pub fn from_list(list: &FileList) -> Vec<Dropped> {
-    (0..list.length()).filter_map(|at| list.get(at)).map(Dropped::new).collect()
+pub fn from_list(list: &FileList) -> Vec<DroppedFile> {
+    (0..list.length()).filter_map(|at| list.get(at)).map(DroppedFile::new).collect()
 }
 
 /// Returns the number of files and folders being dragged.
@@ -55,7 +55,7 @@ pub fn has_files(transfer: &DataTransfer) -> bool {
 /// function: the returned future reads the folders.
 pub fn from_drop(
     transfer: &DataTransfer,
-) -> impl Future<Output = Result<Vec<Dropped>, String>> + use<> {
+) -> impl Future<Output = Result<Vec<DroppedFile>, String>> + use<> {
     let items = transfer.items();
     let mut folders = Vec::new();
     let mut files = Vec::new();
@@ -63,7 +63,7 @@ pub fn from_drop(
         let Some(item) = items.get(at).filter(|item| item.kind() == "file") else { continue };
         match item.webkit_get_as_entry().ok().flatten() {
             Some(entry) if entry.is_directory() => folders.push((entry, list_of(&item))),
-            _ => files.extend(item.get_as_file().ok().flatten().map(Dropped::new)),
+            _ => files.extend(item.get_as_file().ok().flatten().map(DroppedFile::new)),
         }
     }
     async move {
@@ -93,14 +93,14 @@ fn list_of(item: &DataTransferItem) -> Option<Function> {
     folder.call1(&JsValue::UNDEFINED, item).ok()?.dyn_into().ok()
 }
 
-async fn listed(list: Option<Function>) -> Option<Vec<Dropped>> {
+async fn listed(list: Option<Function>) -> Option<Vec<DroppedFile>> {
     let promise: Promise = list?.call0(&JsValue::UNDEFINED).ok()?.dyn_into().ok()?;
     let found: Array = JsFuture::from(promise).await.ok()?.dyn_into().ok()?;
     let dropped = |pair: JsValue| {
         let pair: Array = pair.dyn_into().ok()?;
         let file: File = pair.get(1).dyn_into().ok()?;
         let name = FileName { path: pair.get(0).as_string()?, size: file.size() as u64 };
-        Some(Dropped { name, file })
+        Some(DroppedFile { name, file })
     };
     Some(found.iter().filter_map(dropped).collect())
 }
@@ -127,20 +127,20 @@ async fn batch(reader: &FileSystemDirectoryReader) -> Option<Array> {
     JsFuture::from(promise).await.ok()?.dyn_into().ok()
 }
 
-async fn file_of(entry: &FileSystemFileEntry) -> Option<Dropped> {
+async fn file_of(entry: &FileSystemFileEntry) -> Option<DroppedFile> {
     let promise = Promise::new(&mut |resolve: Function, reject: Function| {
         entry.file_with_callback_and_callback(&resolve, &reject);
     });
     let file: File = JsFuture::from(promise).await.ok()?.dyn_into().ok()?;
     let path = entry.full_path().trim_start_matches('/').to_owned();
-    Some(Dropped { name: FileName { path, size: file.size() as u64 }, file })
+    Some(DroppedFile { name: FileName { path, size: file.size() as u64 }, file })
 }
 
 /// Loads a bundled example.
-pub async fn example(name: &str) -> Option<Dropped> {
+pub async fn example(name: &str) -> Option<DroppedFile> {
     let blob = asset(&format!("examples/{name}")).await?;
     let file = File::new_with_blob_sequence(&Array::of1(&blob), name).ok()?;
-    Some(Dropped::new(file))
+    Some(DroppedFile::new(file))
 }
 
 /// Loads a file of the site as text.

@@ -7,7 +7,7 @@ use web_sys::{DragEvent, Event};
 use yew::prelude::*;
 
 use crate::page::compare;
-use crate::page::drop::{self, Dropped};
+use crate::page::drop::{self, DroppedFile};
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
@@ -18,7 +18,7 @@ use crate::protocol::error::{ErrorKind, ErrorText};
 /// Handles items that are dragged over the window and dropped on it.
 #[hook]
 pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
-    let over = {
+    let dragged = {
         let (model, actor) = (model.clone(), actor.clone());
         Callback::from(move |event: Event| {
             let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer)
@@ -29,7 +29,7 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
                 event.prevent_default();
                 transfer.set_drop_effect("copy");
                 let count = drop::count(&transfer);
-                if model.over != Some(count) {
+                if model.dragged != Some(count) {
                     actor.act(Action::Over(Some(count)));
                 }
                 let over_compare = on_right(&event);
@@ -39,15 +39,15 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
             }
         })
     };
-    use_window_event("dragenter", over.clone());
-    use_window_event("dragover", over);
+    use_window_event("dragenter", dragged.clone());
+    use_window_event("dragover", dragged);
     let leave = {
         let (model, actor) = (model.clone(), actor.clone());
         Callback::from(move |event: Event| {
             // Without a related target, the pointer left the window and not just an element.
             let outside =
                 event.dyn_ref::<DragEvent>().is_some_and(|drag| drag.related_target().is_none());
-            if outside && model.over.is_some() {
+            if outside && model.dragged.is_some() {
                 actor.act(Action::Over(None));
             }
         })
@@ -106,7 +106,7 @@ fn on_right(event: &Event) -> bool {
 
 /// Handles dropped or chosen files. Files that belong to the open checkpoint are added to it,
 /// anything else replaces it. The verify and convert sheets take theirs first.
-pub fn take(model: &PageModel, actor: &Actor, dropped: Vec<Dropped>) {
+pub fn take(model: &PageModel, actor: &Actor, dropped: Vec<DroppedFile>) {
     if verify::takes(model, actor, &dropped) || family::takes(model, actor, &dropped) {
         return;
     }
@@ -129,8 +129,8 @@ pub fn take(model: &PageModel, actor: &Actor, dropped: Vec<Dropped>) {
 }
 
 /// Returns the hint shown while items are dragged over the page.
-pub fn over_text(over: Option<usize>) -> String {
-    match over {
+pub fn over_text(dragged: Option<usize>) -> String {
+    match dragged {
         Some(0) | None => "Release to open.".into(),
         Some(1) => "Release to open 1 item.".into(),
         Some(count) => format!("Release to open {count} items."),
@@ -147,14 +147,14 @@ pub fn dropover(model: &PageModel) -> Html {
                 "Release to use it as the config or recipe, or to open it.".to_owned()
             }
             Some(Sheet::Verify) => "Release to use it as the manifest.".to_owned(),
-            _ => over_text(model.over),
+            _ => over_text(model.dragged),
         };
         return html! { <div class="dropover"><b>{ text }</b></div> };
     };
     let half = |over_compare: bool| classes(&[when(over_compare == model.over_compare, "on")]);
     html! {
         <div class="dropover halves">
-            <div class={half(false)}><b>{ over_text(model.over) }</b><span>{ "It replaces the open checkpoint." }</span></div>
+            <div class={half(false)}><b>{ over_text(model.dragged) }</b><span>{ "It replaces the open checkpoint." }</span></div>
             <div class={half(true)}><b>{ "Release to compare." }</b><span>{ format!("Beside {}.", work.opened.name) }</span></div>
         </div>
     }

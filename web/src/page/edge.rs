@@ -16,7 +16,7 @@ pub struct EdgeProps {
     /// The smallest and the largest width, in pixels.
     pub limits: (f64, f64),
     /// Whether this is the left edge, so that dragging it to the left widens the column.
-    pub is_left: bool,
+    pub is_orphan: bool,
     /// Selector of the resized element within the edge's parent; `None` for the parent itself.
     #[prop_or_default]
     pub resized: Option<&'static str>,
@@ -33,7 +33,7 @@ pub fn Edge(props: &EdgeProps) -> Html {
     let start = use_mut_ref(|| None::<(f64, f64)>);
     let width = use_state(|| None::<f64>);
     let (least, most) = props.limits;
-    let sign = if props.is_left { -1.0 } else { 1.0 };
+    let sign = if props.is_orphan { -1.0 } else { 1.0 };
     let resized = props.resized;
     let resize = {
         let (width, onresize) = (width.clone(), props.onresize.clone());

@@ -4,7 +4,7 @@
 use yew::prelude::*;
 
 use crate::page::controls::{change, choices};
-use crate::page::conversion::Convert;
+use crate::page::conversion::Conversion;
 use crate::page::marks::holdings;
 use crate::page::marks::{changed_key, classes, good, key, typed, when};
 use crate::page::model::actor::Actor;
@@ -15,36 +15,37 @@ use crate::state::work::OpenWork;
 
 /// Maximum number of states with check boxes. With more, the top level is a flat dict of keys,
 /// which are selected by patterns.
-const MOST_STATES: usize = 24;
+const MAX_STATES: usize = 24;
 /// Maximum number of lines that a field grows to.
-const MOST_LINES: usize = 8;
+const MAX_LINES: usize = 8;
 
 /// Renders a check box for each state. States that start with `__` are always kept.
-pub fn states(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
-    if work.states.len() < 2 || work.states.len() > MOST_STATES {
+pub fn states(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
+    if work.states.len() < 2 || work.states.len() > MAX_STATES {
         return html! {};
     }
     let all: Vec<String> = work.states.iter().map(|(name, _)| name.clone()).collect();
     let stays = |name: &str| name.starts_with("__");
-    let on = all.iter().filter(|name| !stays(name) && !convert.without.contains(*name)).count();
+    let on =
+        all.iter().filter(|name| !stays(name) && !convert.excluded_states.contains(*name)).count();
     html! {
         <div class="fs"><span class="lab">{ "States" }</span><div class="states">
             { for work.states.iter().map(|(name, sums)| {
-                let checked = !convert.without.contains(name);
+                let checked = !convert.excluded_states.contains(name);
                 // At least one state must stay selected: an empty selection would mean all.
                 let fixed = stays(name) || (checked && on < 2);
                 let (actor, name_, all) = (actor.clone(), name.clone(), all.clone());
                 let onchange = Callback::from(move |_: Event| {
                     let (name, all) = (name_.clone(), all.clone());
                     change(&actor, move |convert| {
-                        if !convert.without.remove(&name) {
-                            convert.without.insert(name);
+                        if !convert.excluded_states.remove(&name) {
+                            convert.excluded_states.insert(name);
                         }
-                        convert.options.states = match convert.without.is_empty() {
+                        convert.options.states = match convert.excluded_states.is_empty() {
                             true => Vec::new(),
                             false => all
                                 .into_iter()
-                                .filter(|name| !name.starts_with("__") && !convert.without.contains(name))
+                                .filter(|name| !name.starts_with("__") && !convert.excluded_states.contains(name))
                                 .collect(),
                         };
                     });
@@ -64,12 +65,12 @@ pub fn states(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
 }
 
 /// Renders the fields for selecting and renaming keys, with the preview.
-pub fn keys(actor: &Actor, convert: &Convert) -> Html {
+pub fn keys(actor: &Actor, convert: &Conversion) -> Html {
     let options = &convert.options;
     let lines = |label: &'static str,
                  value: &[String],
                  placeholder: &'static str,
-                 set: fn(&mut Convert, Vec<String>)| {
+                 set: fn(&mut Conversion, Vec<String>)| {
         let actor = actor.clone();
         let onchange = Callback::from(move |list: Vec<String>| {
             change(&actor, move |convert| set(convert, list));
@@ -79,7 +80,7 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
     let text = |label: &'static str,
                 value: &str,
                 placeholder: &'static str,
-                set: fn(&mut Convert, String)| {
+                set: fn(&mut Conversion, String)| {
         let actor = actor.clone();
         let oninput = Callback::from(move |event: InputEvent| {
             let Some(value) = typed(&event) else { return };
@@ -94,7 +95,7 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
                  id: &'static str,
                  checked: bool,
                  about: &'static str,
-                 toggle: fn(&mut Convert)| {
+                 toggle: fn(&mut Conversion)| {
         let actor = actor.clone();
         let onchange = Callback::from(move |_: Event| change(&actor, toggle));
         html! {
@@ -117,7 +118,7 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
 }
 
 /// Renders the choice of a dtype for all floating-point tensors, and the rules by key.
-pub fn casts(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
+pub fn casts(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Html {
     let for_all = choices(
         actor,
         "Cast",
@@ -236,7 +237,7 @@ pub fn Lines(props: &LinesProps) -> Html {
             }
         })
     };
-    let rows = text.split('\n').count().clamp(1, MOST_LINES);
+    let rows = text.split('\n').count().clamp(1, MAX_LINES);
     html! {
         <label class="field"><span class="lab">{ props.label }</span>
             <span class="inp lines"><textarea rows={rows.to_string()} value={(*text).clone()} {oninput} {onchange} placeholder={props.placeholder}

@@ -5,19 +5,19 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::page::address;
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 use crate::page::marks::{Copy, cap, logo, prose, severity};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::rail::RailPane;
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::finding::Severity;
-use crate::protocol::opened::Agreed;
+use crate::protocol::opened::FetchConsent;
 use crate::state::fmt;
 use crate::state::rail::Rail;
 
 /// The content of the error screen.
-pub struct Failed<'a> {
+pub struct OpenFailure<'a> {
     pub error: &'a ErrorText,
     /// Name of the file.
     pub name: String,
@@ -27,11 +27,11 @@ pub struct Failed<'a> {
     pub others: usize,
     /// If the drop has several checkpoints: these, the dropped files, and the index of the file
     /// that could not be opened.
-    pub rail: Option<(Rc<Rail>, Rc<Vec<Dropped>>, Option<u32>)>,
+    pub rail: Option<(Rc<Rail>, Rc<Vec<DroppedFile>>, Option<u32>)>,
     /// The address, if the file is remote.
     pub address: Option<&'a AttrValue>,
     /// The limits that the user agreed to for it.
-    pub agreed: Agreed,
+    pub agreed: FetchConsent,
     /// Opens the file with higher limits, if a limit was reached.
     pub raise: Option<Callback<MouseEvent>>,
 }
@@ -91,7 +91,7 @@ pub fn report(error: &ErrorText, name: &str, size: u64) -> String {
 }
 
 /// Renders the error screen.
-pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
+pub fn error_screen(actor: &Actor, failed: &OpenFailure<'_>) -> Html {
     let error = failed.error;
     let choose = {
         let actor = actor.clone();

@@ -2,7 +2,7 @@
 
 use wasm_bindgen::JsCast;
 
-use crate::page::conversion::Convert;
+use crate::page::conversion::Conversion;
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::VerificationStage;
 use crate::page::model::{Action, PageModel, Pending, Screen, Sheet, StopReason};
@@ -17,7 +17,7 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
         return true;
     }
     if model.sheet.is_some() {
-        let running = model.convert.as_ref().is_some_and(Convert::is_running);
+        let running = model.convert.as_ref().is_some_and(Conversion::is_running);
         if model.sheet == Some(Sheet::Convert) && running {
             // Asks first: one key press should not discard minutes of work.
             let stop = |actor: &Actor| actor.request(&ToWorker::Cancel);

@@ -3,7 +3,7 @@
 use yew::prelude::*;
 
 use crate::page::controls::{change, radios};
-use crate::page::conversion::Convert;
+use crate::page::conversion::Conversion;
 use crate::page::edits::Lines;
 use crate::page::marks::check;
 use crate::page::model::actor::Actor;
@@ -13,7 +13,7 @@ use crate::protocol::opened::{Choice, TargetFormat};
 const BY_NAME: &str = "by name";
 
 /// Renders the choice of shards: a single file, files of a maximum size, or files by tensor names.
-pub fn shards(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
+pub fn shards(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Html {
     if target.shards.is_empty() {
         return html! {};
     }
@@ -49,11 +49,11 @@ pub fn shards(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
 
 /// Renders the options that only TensorFlow has: the object graph, and the state file that names
 /// the latest checkpoint.
-pub fn objects(actor: &Actor, convert: &Convert, target: &TargetFormat) -> Html {
+pub fn objects(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Html {
     if !target.objects {
         return html! {};
     }
-    let line = |id: &'static str, on: bool, text: &'static str, turn: fn(&mut Convert)| {
+    let line = |id: &'static str, on: bool, text: &'static str, turn: fn(&mut Conversion)| {
         let actor = actor.clone();
         check(id, on, text, Callback::from(move |_: Event| change(&actor, turn)))
     };

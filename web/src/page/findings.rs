@@ -12,8 +12,8 @@ use crate::page::repair;
 use crate::page::sheet::SheetFrame;
 use crate::page::weights;
 use crate::protocol::finding::{Finding, Severity};
-use crate::protocol::rewrite::Offer;
-use crate::protocol::weights::Noticed;
+use crate::protocol::rewrite::RewriteOffer;
+use crate::protocol::weights::ValueFinding;
 use crate::state::values_panel::ScanState;
 use crate::state::work::OpenWork;
 
@@ -34,7 +34,8 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     let opened = &props.work.opened;
     let mut findings: Vec<(u32, &Finding)> = (0..).zip(&opened.findings).collect();
     order::by_key(&mut findings, |(_, finding)| finding.severity);
-    let noticed: Vec<&Noticed> = props.work.noticed.iter().flat_map(|all| all.iter()).collect();
+    let noticed: Vec<&ValueFinding> =
+        props.work.noticed.iter().flat_map(|all| all.iter()).collect();
     let count = |grade: Severity| {
         let noticed = noticed.iter().filter(|noticed| noticed.severity == grade).count();
         findings.iter().filter(|(_, finding)| finding.severity == grade).count() + noticed
@@ -44,7 +45,9 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         _ => None,
     };
     let read = match &props.scan {
-        ScanState::Done(scanned) if scanned.left == 0 => "The structure and all values were read.",
+        ScanState::Done(scanned) if scanned.unread_bytes == 0 => {
+            "The structure and all values were read."
+        }
         ScanState::Done(_) => "The structure and some of the values were read.",
         _ => "Only the structure was read, not the values of tensors.",
     };
@@ -123,7 +126,7 @@ fn article(actor: &Actor, work: &OpenWork, at: u32, finding: &Finding) -> Html {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.choose_files())
     });
-    let offers: Vec<&Offer> =
+    let offers: Vec<&RewriteOffer> =
         work.opened.offers.iter().filter(|offer| offer.finding == Some(at)).collect();
     let acts = !offers.is_empty()
         || show.is_some()

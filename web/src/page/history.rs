@@ -12,33 +12,33 @@ use web_sys::{Event, PopStateEvent};
 use yew::prelude::*;
 
 use crate::page::compare;
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 use crate::page::hooks::use_window_event;
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
 use crate::page::model::{Action, PageModel, Pending, Screen, StopReason};
 use crate::protocol::job::JobKind;
-use crate::protocol::opened::Agreed;
+use crate::protocol::opened::FetchConsent;
 use crate::state::link::PageLink;
 
 /// Milliseconds without a change after which the selection is written to the URL. Browsers limit
 /// how often a page may do that.
-const REST: u32 = 200;
+const DEBOUNCE: u32 = 200;
 
 /// A history entry, with all that is needed to show it again.
 #[derive(Clone)]
-enum Visit {
+enum HistoryEntry {
     Start,
-    Files(Rc<Vec<Dropped>>, Option<u32>),
-    Address(AttrValue, Agreed),
+    Files(Rc<Vec<DroppedFile>>, Option<u32>),
+    Address(AttrValue, FetchConsent),
     /// A summary, which is in the URL's fragment.
     Link(String),
     Run(Rc<RunView>),
     /// A comparison: the first checkpoint, and the files of the second with the chosen one.
-    Compare(Box<Visit>, Rc<Vec<Dropped>>, Option<u32>),
+    Compare(Box<HistoryEntry>, Rc<Vec<DroppedFile>>, Option<u32>),
 }
 
-impl PartialEq for Visit {
+impl PartialEq for HistoryEntry {
     /// An unspecified file (`None`) equals any: it is the one that the worker chooses.
     fn eq(&self, other: &Self) -> bool {
         let same =
@@ -58,11 +58,11 @@ impl PartialEq for Visit {
 }
 
 /// Returns whether both are the same files, by the identity of their handles.
-fn are_same(one: &Rc<Vec<Dropped>>, two: &Rc<Vec<Dropped>>) -> bool {
+fn are_same(one: &Rc<Vec<DroppedFile>>, two: &Rc<Vec<DroppedFile>>) -> bool {
     Rc::ptr_eq(one, two) || one == two
 }
 
-impl Visit {
+impl HistoryEntry {
     /// Returns the entry for the current screen.
     fn of(model: &PageModel) -> Self {
         let open = || match &model.address {
@@ -141,8 +141,8 @@ impl Visit {
 
 /// The visited history entries by their index, and the browser's position among them.
 #[derive(Default)]
-struct Trail {
-    places: HashMap<u32, Visit>,
+struct HistoryTrail {
+    history: HashMap<u32, HistoryEntry>,
     /// The selection within each entry.
     links: HashMap<u32, PageLink>,
     at: u32,
@@ -159,14 +159,14 @@ struct Trail {
 /// Keeps the browser's history in sync with the page's state.
 #[hook]
 pub fn use_history(model: &UseReducerHandle<PageModel>, actor: &Actor) {
-    let trail = use_mut_ref(Trail::default);
-    let (place, link) = (Visit::of(model), model.link());
+    let trail = use_mut_ref(HistoryTrail::default);
+    let (place, link) = (HistoryEntry::of(model), model.link());
     {
         let trail = trail.clone();
         use_effect_with((Moved(place), link), move |(Moved(place), link)| {
             let rests = follow(&trail, place, link).then(|| {
                 let (trail, place, link) = (trail.clone(), place.clone(), link.clone());
-                Timeout::new(REST, move || note(&mut trail.borrow_mut(), &place, &link))
+                Timeout::new(DEBOUNCE, move || note(&mut trail.borrow_mut(), &place, &link))
             });
             move || drop(rests)
         });
@@ -180,8 +180,8 @@ pub fn use_history(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     );
 }
 
-/// A visit as an effect dependency, compared with the `PartialEq` of [`Visit`].
-struct Moved(Visit);
+/// A visit as an effect dependency, compared with the `PartialEq` of [`HistoryEntry`].
+struct Moved(HistoryEntry);
 
 impl PartialEq for Moved {
     fn eq(&self, other: &Self) -> bool {
@@ -190,9 +190,9 @@ impl PartialEq for Moved {
 }
 
 /// Writes the selection to the URL of the current entry.
-fn note(trail: &mut Trail, place: &Visit, link: &PageLink) {
+fn note(trail: &mut HistoryTrail, place: &HistoryEntry, link: &PageLink) {
     let at = trail.at;
-    if trail.going || trail.places.get(&at) != Some(place) || trail.links.get(&at) == Some(link) {
+    if trail.going || trail.history.get(&at) != Some(place) || trail.links.get(&at) == Some(link) {
         return;
     }
     write(at, Some(&place.url(link)), false);
@@ -201,13 +201,13 @@ fn note(trail: &mut Trail, place: &Visit, link: &PageLink) {
 
 /// Updates the history after the shown content has changed. Adds an entry unless the browser made
 /// the step. Returns true if only the selection changed; the caller then writes that to the URL.
-fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit, link: &PageLink) -> bool {
+fn follow(trail: &Rc<RefCell<HistoryTrail>>, place: &HistoryEntry, link: &PageLink) -> bool {
     let mut trail = trail.borrow_mut();
     if trail.going {
         return false;
     }
-    if trail.places.get(&trail.at) == Some(place) && index().is_some() {
-        if matches!(place, Visit::Start | Visit::Run(_) | Visit::Link(_)) {
+    if trail.history.get(&trail.at) == Some(place) && index().is_some() {
+        if matches!(place, HistoryEntry::Start | HistoryEntry::Run(_) | HistoryEntry::Link(_)) {
             return false;
         }
         let known = trail.links.get(&trail.at);
@@ -215,7 +215,7 @@ fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit, link: &PageLink) -> bool {
             return known != Some(link);
         }
         let before = trail.at.checked_sub(1).filter(|before| {
-            trail.places.get(before) == Some(place) && trail.links.get(before) == Some(link)
+            trail.history.get(before) == Some(place) && trail.links.get(before) == Some(link)
         });
         if before.is_some() && trail.at + 1 == trail.next {
             // Closed by its own button or key, which is the same step as Back.
@@ -231,24 +231,24 @@ fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit, link: &PageLink) -> bool {
 }
 
 /// Updates the history after another visit is shown.
-fn moved(trail: &mut Trail, place: &Visit, link: &PageLink) {
-    if trail.places.is_empty() {
+fn moved(trail: &mut HistoryTrail, place: &HistoryEntry, link: &PageLink) {
+    if trail.history.is_empty() {
         (trail.reloaded, trail.at) = (index().is_some(), index().unwrap_or(0));
         (trail.next, trail.going) = (trail.at + 1, false);
         let at = trail.at;
-        trail.places.insert(at, place.clone());
+        trail.history.insert(at, place.clone());
         trail.links.insert(at, link.clone());
         return write(at, None, false);
     }
     let reloaded = std::mem::take(&mut trail.reloaded);
-    if reloaded && matches!(place, Visit::Address(..) | Visit::Link(_)) {
+    if reloaded && matches!(place, HistoryEntry::Address(..) | HistoryEntry::Link(_)) {
         let at = trail.at;
-        trail.places.insert(at, place.clone());
+        trail.history.insert(at, place.clone());
         trail.links.insert(at, link.clone());
         return write(at, None, false);
     }
     let (href, _) = location();
-    let before = trail.at.checked_sub(1).and_then(|before| trail.places.get(&before));
+    let before = trail.at.checked_sub(1).and_then(|before| trail.history.get(&before));
     match index() {
         // Left by its own button or key, which is the same step as Back.
         Some(_) if before == Some(place) && trail.at + 1 == trail.next => {
@@ -258,17 +258,17 @@ fn moved(trail: &mut Trail, place: &Visit, link: &PageLink) {
         Some(_) => {
             // On the start screen, the URL must no longer name the address that the page was loaded
             // with.
-            if trail.places.get(&trail.at) == Some(&Visit::Start) {
-                write(trail.at, Some(&Visit::Start.url(link)), false);
+            if trail.history.get(&trail.at) == Some(&HistoryEntry::Start) {
+                write(trail.at, Some(&HistoryEntry::Start.url(link)), false);
             }
-            let url = if matches!(place, Visit::Link(_)) { href } else { place.url(link) };
+            let url = if matches!(place, HistoryEntry::Link(_)) { href } else { place.url(link) };
             step(trail, place, link, &url);
         }
         // The user put a link into the address bar, so the browser has already made the step.
         None => {
             let at = trail.next;
             (trail.at, trail.next) = (at, at + 1);
-            trail.places.insert(at, place.clone());
+            trail.history.insert(at, place.clone());
             trail.links.insert(at, link.clone());
             write(at, None, false);
         }
@@ -276,13 +276,13 @@ fn moved(trail: &mut Trail, place: &Visit, link: &PageLink) {
 }
 
 /// Adds a new history entry after the current one.
-fn step(trail: &mut Trail, place: &Visit, link: &PageLink, url: &str) {
+fn step(trail: &mut HistoryTrail, place: &HistoryEntry, link: &PageLink, url: &str) {
     trail.at += 1;
     let at = trail.at;
     // Drops the forward entries, as the browser does.
-    trail.places.retain(|known, _| *known < at);
+    trail.history.retain(|known, _| *known < at);
     trail.next = at + 1;
-    trail.places.insert(at, place.clone());
+    trail.history.insert(at, place.clone());
     trail.links.insert(at, link.clone());
     write(at, Some(url), true);
 }
@@ -290,7 +290,7 @@ fn step(trail: &mut Trail, place: &Visit, link: &PageLink, url: &str) {
 /// Handles the browser's navigation to another history entry.
 fn navigated(
     event: &Event,
-    trail: &Rc<RefCell<Trail>>,
+    trail: &Rc<RefCell<HistoryTrail>>,
     model: &UseReducerHandle<PageModel>,
     actor: &Actor,
 ) {
@@ -299,8 +299,8 @@ fn navigated(
     let from = trail.borrow().at;
     if std::mem::take(&mut trail.borrow_mut().going) {
         trail.borrow_mut().at = to;
-        if follow(trail, &Visit::of(model), &model.link()) {
-            note(&mut trail.borrow_mut(), &Visit::of(model), &model.link());
+        if follow(trail, &HistoryEntry::of(model), &model.link()) {
+            note(&mut trail.borrow_mut(), &HistoryEntry::of(model), &model.link());
         }
         return;
     }
@@ -316,7 +316,7 @@ fn navigated(
         return actor.act(Action::Show(None));
     }
     let confirmed = std::mem::take(&mut trail.borrow_mut().confirmed);
-    if actor.bridge.is_doing(JobKind::Write) && !confirmed {
+    if actor.bridge.is_running(JobKind::Write) && !confirmed {
         stay();
         let trail = trail.clone();
         let then = move |_: &Actor| {
@@ -329,15 +329,15 @@ fn navigated(
         let mut trail = trail.borrow_mut();
         trail.at = to;
         trail.next = trail.next.max(to + 1);
-        (trail.places.get(&to).cloned(), trail.links.get(&to).cloned().unwrap_or_default())
+        (trail.history.get(&to).cloned(), trail.links.get(&to).cloned().unwrap_or_default())
     };
     match place {
-        Some(place) if place == Visit::of(model) => actor.act(Action::Follow(link.into())),
+        Some(place) if place == HistoryEntry::of(model) => actor.act(Action::Follow(link.into())),
         Some(place) => {
-            if matches!(place, Visit::Files(..) | Visit::Address(..))
-                && !Visit::of(model).is_comparison_of(&place)
+            if matches!(place, HistoryEntry::Files(..) | HistoryEntry::Address(..))
+                && !HistoryEntry::of(model).is_comparison_of(&place)
             {
-                actor.act(Action::Want(link.into()));
+                actor.act(Action::DeferLink(link.into()));
             }
             place.show(actor, model);
         }
@@ -346,10 +346,10 @@ fn navigated(
             if !crate::page::address::open_address_of_page(actor) {
                 let (_, hash) = location();
                 if !hash.starts_with(crate::page::share::MARK) {
-                    Visit::Start.show(actor, model);
+                    HistoryEntry::Start.show(actor, model);
                 }
             }
-            trail.borrow_mut().places.insert(to, Visit::of(model));
+            trail.borrow_mut().history.insert(to, HistoryEntry::of(model));
         }
     }
 }

@@ -85,7 +85,7 @@ pub fn use_size(node: &NodeRef) -> (f64, f64) {
 }
 
 /// Returns whether the main pointing device is a finger.
-pub fn touches() -> bool {
+pub fn has_touch() -> bool {
     let query =
         web_sys::window().and_then(|window| window.match_media("(pointer: coarse)").ok()?);
     query.is_some_and(|query| query.matches())

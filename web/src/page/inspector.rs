@@ -16,7 +16,7 @@ use crate::page::model::actor::{Actor, VALUES};
 use crate::page::model_description;
 use crate::page::weights::{GoTo, StatisticsSection};
 use crate::protocol::ToWorker;
-use crate::protocol::inspected::{FormattedValues, Inspected};
+use crate::protocol::inspected::{FormattedValues, RowDetails};
 use crate::protocol::model_description::ModelDescription;
 use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
@@ -33,7 +33,7 @@ pub struct InspectorProps {
     /// The worker's description of the model.
     pub description: Option<Rc<ModelDescription>>,
     /// Details of the selected row.
-    pub inspected: Option<Rc<Inspected>>,
+    pub inspected: Option<Rc<RowDetails>>,
     /// Values of the selected row.
     pub values: Option<Rc<FormattedValues>>,
     /// The state of reading values.
@@ -199,7 +199,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
 
 /// Returns Python code that reads the row, or the slice of it that is shown.
 fn code_of(
-    inspected: &Inspected,
+    inspected: &RowDetails,
     values: Option<&Rc<FormattedValues>>,
     slice: &str,
 ) -> Vec<(String, String)> {

@@ -32,8 +32,8 @@ impl PageModel {
     /// Returns the link to the current selection, or the link that is still to be followed.
     #[must_use]
     pub fn link(&self) -> PageLink {
-        if let Some(wanted) = &self.wanted {
-            return (**wanted).clone();
+        if let Some(pending_link) = &self.pending_link {
+            return (**pending_link).clone();
         }
         let mut link = PageLink::default();
         let shown = matches!(self.screen, Screen::Work | Screen::Compare);
@@ -227,7 +227,7 @@ pub fn use_links(actor: &Actor) {
 
 /// Renders a hint with the file that the page's link needs: one that was open before a reload, or
 /// one whose link the user received.
-pub fn wanted(link: &PageLink) -> Html {
+pub fn pending_link(link: &PageLink) -> Html {
     if link.file.is_empty() {
         return html! {};
     }

@@ -222,12 +222,12 @@ fn layer_at(head: &str) -> usize {
 }
 
 /// Keys with more characters than this are shortened until the user expands them.
-const LONG: usize = 300;
+const MAX_KEY: usize = 300;
 
 /// Renders a key that wraps after its dots. A very long key is shortened and can be expanded.
 pub fn wrapped_key(text: &str) -> Html {
     let text = &visible(text);
-    let Some((start, end)) = ends(text, LONG) else { return whole_key(text) };
+    let Some((start, end)) = ends(text, MAX_KEY) else { return whole_key(text) };
     html! {
         <details class="longkey">
             <summary>
@@ -249,7 +249,7 @@ fn ends(text: &str, most: usize) -> Option<(&str, &str)> {
 
 /// Renders a text. A very long one is shortened, with the whole text as its tooltip.
 pub fn cut_text(text: &str) -> Html {
-    match ends(text, LONG) {
+    match ends(text, MAX_KEY) {
         Some((start, end)) => {
             html! { <span title={text.to_owned()}>{ format!("{start} \u{2026} {end}") }</span> }
         }
@@ -260,7 +260,7 @@ pub fn cut_text(text: &str) -> Html {
 /// Renders a key that preferably wraps after its dots. A very long one is shortened.
 pub fn breakable(text: &str) -> Html {
     let text = &visible(text);
-    match ends(text, LONG) {
+    match ends(text, MAX_KEY) {
         Some(_) => cut_text(text),
         None => pieces(text),
     }

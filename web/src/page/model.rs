@@ -13,19 +13,19 @@ use web_sys::File;
 use yew::prelude::*;
 
 use self::actor::Actor;
-use self::comparison::Compare;
+use self::comparison::ComparisonState;
 use self::folder::RunView;
 use self::verification::Verification;
-use crate::page::conversion::{Convert, Phase};
-use crate::page::drop::Dropped;
-use crate::protocol::conversion::Running;
+use crate::page::conversion::{Conversion, ConversionPhase};
+use crate::page::drop::DroppedFile;
+use crate::protocol::conversion::JobProgress;
 use crate::protocol::error::ErrorText;
-use crate::protocol::inspected::{FormattedValues, Inspected};
+use crate::protocol::inspected::{FormattedValues, RowDetails};
 use crate::protocol::job::JobKind;
 use crate::protocol::model_description::ModelDescription;
-use crate::protocol::opened::{Agreed, Fetched};
+use crate::protocol::opened::{FetchConsent, FetchStats};
 use crate::protocol::share::SharedSummary;
-use crate::protocol::{FromWorker, Posted};
+use crate::protocol::{FromWorker, JobMessage};
 use crate::state::link::PageLink;
 use crate::state::matrix::MatrixState;
 use crate::state::rail::Rail;
@@ -109,14 +109,14 @@ pub enum StopReason {
 #[derive(Clone)]
 pub struct Pending {
     /// The reason to show in the question.
-    pub why: StopReason,
+    pub reason: StopReason,
     then: Rc<dyn Fn(&Actor)>,
 }
 
 impl Pending {
     /// Defers `then`, with the reason to show in the question.
-    pub fn new(why: StopReason, then: impl Fn(&Actor) + 'static) -> Self {
-        Self { why, then: Rc::new(then) }
+    pub fn new(reason: StopReason, then: impl Fn(&Actor) + 'static) -> Self {
+        Self { reason, then: Rc::new(then) }
     }
 
     /// Runs the deferred action.
@@ -142,19 +142,19 @@ impl std::fmt::Debug for Pending {
 pub struct PageModel {
     pub screen: Screen,
     /// Number of items being dragged over the page; `None` while nothing is.
-    pub over: Option<usize>,
+    pub dragged: Option<usize>,
     /// The files of the last drop.
-    pub files: Rc<Vec<Dropped>>,
+    pub files: Rc<Vec<DroppedFile>>,
     /// The address of the remote checkpoint that is open or being opened. `files` is empty then.
     pub address: Option<AttrValue>,
     /// The address that the address dialog starts with.
     pub address_prompt: AttrValue,
     /// The limits that the user agreed to for the remote checkpoint.
-    pub agreed: Agreed,
+    pub agreed: FetchConsent,
     /// Factor on the usual limits for opening the files.
     pub times: u64,
     /// Bytes and requests fetched from the remote checkpoint so far.
-    pub fetched: Option<Fetched>,
+    pub fetched: Option<FetchStats>,
     /// The file, by its index in `files`, that the user chose to open.
     pub requested: Option<u32>,
     /// Progress of opening.
@@ -175,7 +175,7 @@ pub struct PageModel {
     /// True while the tree is shown over the table, on screens of middle width.
     pub tree_shown: bool,
     /// Details of the selected row.
-    pub inspected: Option<Rc<Inspected>>,
+    pub inspected: Option<Rc<RowDetails>>,
     /// Values of the selected row.
     pub values: Option<Rc<FormattedValues>>,
     /// The worker's description of the model.
@@ -191,17 +191,17 @@ pub struct PageModel {
     /// The matrix shown as a heatmap, if any.
     pub matrix: Option<MatrixState>,
     /// The state of the convert sheet.
-    pub convert: Option<Convert>,
+    pub convert: Option<Conversion>,
     /// The checkpoints of the last drop, if there are several.
     pub rail: Option<Rc<Rail>>,
     /// The comparison with a second checkpoint.
-    pub compare: Option<Rc<Compare>>,
+    pub compare: Option<Rc<ComparisonState>>,
     /// The run folder that was dropped. It is kept while one of its checkpoints is open.
     pub run: Option<Rc<RunView>>,
     /// True while releasing the dragged items would compare them rather than open them.
     pub over_compare: bool,
     /// The link to follow once the checkpoint that it leads to is open.
-    pub wanted: Option<Rc<PageLink>>,
+    pub pending_link: Option<Rc<PageLink>>,
     /// True while a checkpoint is being opened again after the worker crashed.
     pub crashed: bool,
     /// When the worker last crashed.
@@ -215,13 +215,13 @@ pub enum Action {
     /// Sets the number of items being dragged over the page.
     Over(Option<usize>),
     /// Starts opening files, optionally with the index of the file chosen by the user.
-    Open(Vec<Dropped>, Option<u32>),
+    Open(Vec<DroppedFile>, Option<u32>),
     /// Sets the factor on the usual limits for the files opened next.
     Times(u64),
     /// Shows the address dialog with an address.
     PromptAddress(AttrValue),
     /// Starts opening a remote checkpoint.
-    OpenAddress(AttrValue, Agreed),
+    OpenAddress(AttrValue, FetchConsent),
     /// Sets how many bytes one action may fetch.
     Allow(u64),
     /// Shows the loading screen, since opening takes a while.
@@ -231,12 +231,12 @@ pub enum Action {
     /// Closes everything and goes to the start screen.
     Home,
     /// Applies a reply of the worker, with the finished file if the reply brings one.
-    Reply(Box<Posted<FromWorker>>, Option<File>),
+    Reply(Box<JobMessage<FromWorker>>, Option<File>),
     /// Reports that jobs are stopped. The flag is true if another file was opened, false if the
     /// open one was closed.
     Interrupt(Vec<JobKind>, bool),
     /// Dismisses the notice.
-    Noticed,
+    DismissNotice,
     /// Shows a notice until it is dismissed.
     Notify(AttrValue),
     /// Asks for confirmation before the running write is stopped; `None` withdraws the question.
@@ -256,7 +256,7 @@ pub enum Action {
     /// Changes the state of reading values.
     ValuesPanel(Box<dyn FnOnce(&mut ValuesPanel)>),
     /// Shows the selected row as a heatmap, or closes the heatmap.
-    Expand(bool),
+    ShowMatrix(bool),
     /// Changes the state of the heatmap.
     Matrix(Box<dyn FnOnce(&mut MatrixState)>),
     /// Selects a row and one of its values, by the value's index in C order.
@@ -271,21 +271,21 @@ pub enum Action {
     /// Opens the convert sheet for the rows picked in the table, with the id of a target if given.
     SavePicked(Option<String>),
     /// Changes the state of the conversion.
-    Convert(Box<dyn FnOnce(&mut Convert)>),
+    Convert(Box<dyn FnOnce(&mut Conversion)>),
     /// Marks the conversion as running.
     Run,
     /// Ticks or unticks a checkpoint of the drop for comparing.
     Tick(u32),
     /// Starts opening a second checkpoint to compare with.
-    BeginComparison(Vec<Dropped>, Option<u32>),
+    BeginComparison(Vec<DroppedFile>, Option<u32>),
     /// Sets whether releasing the dragged items would compare them (true) or open them (false).
     OverCompare(bool),
     /// Changes the comparison.
-    Compare(Box<dyn FnOnce(&mut Compare)>),
+    Compare(Box<dyn FnOnce(&mut ComparisonState)>),
     /// Shows a run folder.
     OpenRun(Box<RunView>),
     /// Remembers a link, to follow once its checkpoint is open.
-    Want(Rc<PageLink>),
+    DeferLink(Rc<PageLink>),
     /// Follows a link in the open checkpoint if the link is about that one; remembers it otherwise.
     Follow(Rc<PageLink>),
     /// Changes the view of the run folder.
@@ -296,11 +296,11 @@ impl Default for PageModel {
     fn default() -> Self {
         Self {
             screen: Screen::Start,
-            over: None,
+            dragged: None,
             files: Rc::new(Vec::new()),
             address: None,
             address_prompt: AttrValue::default(),
-            agreed: Agreed::default(),
+            agreed: FetchConsent::default(),
             times: 1,
             fetched: None,
             requested: None,
@@ -326,7 +326,7 @@ impl Default for PageModel {
             compare: None,
             run: None,
             over_compare: false,
-            wanted: None,
+            pending_link: None,
             crashed: false,
             stopped_at: 0.0,
             revived: None,
@@ -340,9 +340,9 @@ impl Reducible for PageModel {
     fn reduce(self: Rc<Self>, action: Action) -> Rc<Self> {
         let mut next = (*self).clone();
         match action {
-            Action::Over(over) => next.over = over,
+            Action::Over(dragged) => next.dragged = dragged,
             Action::Open(files, main) => {
-                next.over = None;
+                next.dragged = None;
                 next.sheet = None;
                 if !next.is_of_run(&files) {
                     next.run = None;
@@ -354,7 +354,7 @@ impl Reducible for PageModel {
                 (next.address, next.fetched) = (None, None);
                 next.requested = main;
                 (next.compare, next.crashed) = (None, false);
-                next.wanted = next.wanted.filter(|link| !link.file.is_empty());
+                next.pending_link = next.pending_link.filter(|link| !link.file.is_empty());
                 next.begin();
             }
             Action::Times(times) => next.times = times,
@@ -369,15 +369,15 @@ impl Reducible for PageModel {
                 (next.address, next.agreed) = (Some(address), agreed);
                 (next.requested, next.crashed) = (None, false);
                 (next.compare, next.run) = (None, None);
-                next.wanted = next.wanted.filter(|link| link.file.is_empty());
+                next.pending_link = next.pending_link.filter(|link| link.file.is_empty());
                 next.begin();
             }
             Action::Allow(cap) => next.agreed.cap = cap,
             Action::Interrupt(jobs, opened) => next.interrupt(&jobs, opened),
-            Action::Noticed => next.notice = None,
+            Action::DismissNotice => next.notice = None,
             Action::Notify(text) => next.notice = Some(text),
             Action::Confirm(pending) => {
-                next.over = None;
+                next.dragged = None;
                 next.pending = pending;
             }
             Action::ShowLoading => next.loading.shown = true,
@@ -393,18 +393,18 @@ impl Reducible for PageModel {
                     change(Rc::make_mut(view));
                 }
             }
-            Action::Want(link) => next.wanted = Some(link),
+            Action::DeferLink(link) => next.pending_link = Some(link),
             Action::Follow(link) => match &next.work {
                 Some(work) if link.file.is_empty() || work.opened.name == link.file => {
                     next.follow(&link);
                 }
                 Some(_) => {
                     let text = format!("The link points to {}. Open that file.", link.file);
-                    (next.notice, next.wanted) = (Some(text.into()), Some(link));
+                    (next.notice, next.pending_link) = (Some(text.into()), Some(link));
                 }
-                None => next.wanted = Some(link),
+                None => next.pending_link = Some(link),
             },
-            Action::OverCompare(over) => next.over_compare = over,
+            Action::OverCompare(dragged) => next.over_compare = dragged,
             Action::Compare(change) => {
                 if let Some(compare) = &mut next.compare {
                     change(Rc::make_mut(compare));
@@ -422,7 +422,7 @@ impl Reducible for PageModel {
                 };
                 if next.screen != Screen::Work {
                     next.work = None;
-                    next.forget();
+                    next.reset();
                 }
                 if next.screen == Screen::Start {
                     next.run = None;
@@ -431,8 +431,8 @@ impl Reducible for PageModel {
             Action::Home => {
                 (next.error, next.compare, next.run) = (None, None, None);
                 (next.work, next.screen) = (None, Screen::Start);
-                next.wanted = None;
-                next.forget();
+                next.pending_link = None;
+                next.reset();
             }
             Action::Reply(posted, file) => next.handle_reply(posted.session, posted.message, file),
             Action::Fail(error) => {
@@ -449,7 +449,7 @@ impl Reducible for PageModel {
             }
             Action::Verify(change) => change(&mut next.verification),
             Action::ValuesPanel(change) => change(&mut next.values_panel),
-            Action::Expand(on) => next.expand(on),
+            Action::ShowMatrix(on) => next.expand(on),
             Action::Matrix(change) => {
                 if let Some(matrix) = &mut next.matrix {
                     change(matrix);
@@ -487,8 +487,8 @@ impl Reducible for PageModel {
                         Some(Ok(plan)) => plan.size,
                         _ => 0,
                     };
-                    convert.phase = Phase::Running {
-                        now: Running { done: 0, total, millis: 0.0, key: String::new() },
+                    convert.phase = ConversionPhase::Running {
+                        now: JobProgress { done: 0, total, millis: 0.0, key: String::new() },
                         past: Rc::new(Vec::new()),
                     };
                 }
@@ -501,13 +501,13 @@ impl Reducible for PageModel {
 impl PageModel {
     /// Switches to the loading screen and drops all state of the previous checkpoint.
     fn begin(&mut self) {
-        self.forget();
+        self.reset();
         self.loading = Loading::default();
         self.screen = Screen::Loading;
     }
 
     /// Resets everything derived from the open checkpoint: results, running jobs and open views.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.shared = None;
         (self.description, self.treemap) = (None, None);
         self.verification = Verification::default();
@@ -524,7 +524,7 @@ impl PageModel {
         let next = row.and_then(|(work, id)| {
             let row = work.rows.get(id as usize).filter(|row| row.kind.has_shape())?;
             match &self.matrix {
-                Some(before) => before.then(id, &row.shape),
+                Some(before) => before.for_tensor(id, &row.shape),
                 None => {
                     let at = self.values_panel.at.filter(|(of, _)| *of == id);
                     let slice = self.values_panel.slice_of(id).parse().ok();
@@ -563,12 +563,13 @@ impl PageModel {
             self.notice = None;
             return;
         }
-        let why = match opened {
+        let reason = match opened {
             true => "another file was opened",
             false => "the file was closed",
         };
         let were = if what.len() == 1 { "was" } else { "were" };
-        let what = text::sentence(&format!("{} {were} stopped because {why}", what.join(" and ")));
+        let what =
+            text::sentence(&format!("{} {were} stopped because {reason}", what.join(" and ")));
         let left = match jobs.contains(&JobKind::Write) {
             true => " The partial output is removed.",
             false => "",
@@ -579,21 +580,19 @@ impl PageModel {
     pub(super) fn start_convert(&mut self) {
         let Some(work) = &self.work else { return };
         self.sheet = Some(Sheet::Convert);
-        if self
-            .convert
-            .as_ref()
-            .is_some_and(|convert| !matches!(convert.phase, Phase::Done { .. } | Phase::Failed(_)))
-        {
+        if self.convert.as_ref().is_some_and(|convert| {
+            !matches!(convert.phase, ConversionPhase::Done { .. } | ConversionPhase::Failed(_))
+        }) {
             return;
         }
         let before = self.convert.as_ref().map_or(0, |convert| convert.request);
-        if let Some(convert) = Convert::new(&work.opened, before + 1) {
+        if let Some(convert) = Conversion::new(&work.opened, before + 1) {
             self.convert = Some(convert);
         }
     }
 
     fn save_keys(&mut self, rows: &[u32], to: Option<String>) {
-        if self.convert.as_ref().is_some_and(Convert::is_running) {
+        if self.convert.as_ref().is_some_and(Conversion::is_running) {
             self.sheet = Some(Sheet::Convert);
             return;
         }

@@ -14,7 +14,7 @@ use crate::protocol::model_description::{FactLine, ModelDescription};
 
 /// Milliseconds without a keystroke in the filter before the description is requested. With very
 /// many keys, computing it occupies a core for a while, which the filter needs more.
-const REST: u32 = 250;
+const DEBOUNCE: u32 = 250;
 
 /// Requests the description of the model after a checkpoint was opened, once the user has stopped
 /// typing in the filter.
@@ -26,7 +26,7 @@ pub fn use_model_description(model: &UseReducerHandle<PageModel>, actor: &Actor)
     use_effect_with(open, move |open| {
         let session = open.as_ref().map(|(session, _)| *session);
         let rests = session.filter(|session| *requested.borrow() != *session).map(|session| {
-            Timeout::new(REST, move || {
+            Timeout::new(DEBOUNCE, move || {
                 *requested.borrow_mut() = session;
                 actor.request(&ToWorker::DescribeModel(false));
             })

@@ -6,16 +6,16 @@ use statelens_formats::cerebras::rewrite::beside;
 use statelens_recipes::proposal::stem;
 
 use crate::protocol::conversion::ConvertOptions;
-use crate::protocol::opened::{Opened, TargetFormat};
+use crate::protocol::opened::{OpenedCheckpoint, TargetFormat};
 use crate::protocol::rewrite::Rewrite;
 
 /// Maximum number of states listed in a file name.
-const NAMED: usize = 2;
+const MAX_NAMED: usize = 2;
 
 /// Returns the default name of the output, which is never that of the source. For other tasks than
 /// converting, it is the name that the corresponding command uses. For a subset of the states, it
 /// is `{states}_{name}`, as trainers name such files.
-pub fn default_name(opened: &Opened, options: &ConvertOptions) -> String {
+pub fn default_name(opened: &OpenedCheckpoint, options: &ConvertOptions) -> String {
     let base = opened.name.rsplit('/').next().unwrap_or(&opened.name);
     let end = match &options.rewrite {
         Some(Rewrite::Upgrade { to }) => format!("_{to}"),
@@ -50,7 +50,7 @@ fn converted_name(base: &str, extension: &str, states: &[String]) -> String {
     // As trainers name such files; a long list of states would not be useful in a name.
     match states {
         [] => {}
-        few if few.len() <= NAMED => return format!("{}_{name}", few.join("_")),
+        few if few.len() <= MAX_NAMED => return format!("{}_{name}", few.join("_")),
         many => return format!("{stem}_{}_states.{extension}", many.len()),
     }
     if name == base { format!("{stem}-converted.{extension}") } else { name }

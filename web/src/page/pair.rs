@@ -2,14 +2,14 @@
 
 use wasm_bindgen::JsValue;
 
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
 
 /// Compares the open checkpoint with the one in `files`.
-pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {
+pub fn begin(actor: &Actor, files: Vec<DroppedFile>, main: Option<u32>) {
     if files.is_empty() {
         actor.act(Action::Over(None));
         return;
@@ -25,10 +25,10 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {
 /// Opens two checkpoints and compares them.
 pub fn begin_pair(
     actor: &Actor,
-    first: (Vec<Dropped>, Option<u32>),
-    second: (Vec<Dropped>, Option<u32>),
+    first: (Vec<DroppedFile>, Option<u32>),
+    second: (Vec<DroppedFile>, Option<u32>),
 ) {
-    actor.instead(move |actor| {
+    actor.replace_open(move |actor| {
         let (first, second) = (first.clone(), second.clone());
         actor.open_now(first.0, first.1);
         begin(actor, second.0, second.1);

@@ -52,7 +52,7 @@ pub fn PaneEdge(props: &PaneEdgeProps) -> Html {
         Pane::Tree => ("splitter of-tree", "Width of the tree", ".tree"),
         Pane::Inspector => ("splitter of-insp", "Width of the inspector", ".insp"),
     };
-    html! { <Edge {class} {label} limits={LIMITS} is_left={pane == Pane::Inspector} {resized} {onresize} /> }
+    html! { <Edge {class} {label} limits={LIMITS} is_orphan={pane == Pane::Inspector} {resized} {onresize} /> }
 }
 
 fn set(pane: Pane, width: Option<f64>) {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 use crate::page::hooks::Same;
 use crate::page::marks::{classes, good, severity, when};
 use crate::page::model::actor::Actor;
@@ -18,7 +18,7 @@ use crate::state::fmt;
 use crate::state::rail::{Rail, RailEntry};
 
 /// Maximum number of checkpoints that are opened in advance to check whether they are damaged.
-const CHECKED: usize = 64;
+const MAX_CHECKED: usize = 64;
 
 /// Properties of the list.
 #[derive(Properties, PartialEq)]
@@ -26,7 +26,7 @@ pub struct RailProps {
     /// The checkpoints.
     pub rail: Rc<Rail>,
     /// The dropped files.
-    pub files: Rc<Vec<Dropped>>,
+    pub files: Rc<Vec<DroppedFile>>,
     /// Index of the open file.
     pub at: Option<u32>,
 }
@@ -79,12 +79,12 @@ pub fn RailPane(props: &RailProps) -> Html {
 }
 
 fn is_damaged(entry: &RailEntry) -> bool {
-    entry.wrong.as_ref().is_some_and(|wrong| !wrong.is_empty())
+    entry.problem.as_ref().is_some_and(|problem| !problem.is_empty())
 }
 
 fn line(
     actor: &Actor,
-    files: &Rc<Vec<Dropped>>,
+    files: &Rc<Vec<DroppedFile>>,
     entry: &RailEntry,
     at: bool,
     ticked: bool,
@@ -102,10 +102,10 @@ fn line(
         let actor = actor.clone();
         Callback::from(move |_: Event| actor.act(Action::Tick(main)))
     };
-    let (mark, word) = match &entry.wrong {
+    let (mark, word) = match &entry.problem {
         None => (html! { <svg class="fi" aria-hidden="true"></svg> }, "not checked yet".to_owned()),
-        Some(wrong) if wrong.is_empty() => (good(), "sound".to_owned()),
-        Some(wrong) => (severity(Severity::Warning), format!("damaged: {wrong}")),
+        Some(problem) if problem.is_empty() => (good(), "sound".to_owned()),
+        Some(problem) => (severity(Severity::Warning), format!("damaged: {problem}")),
     };
     let name = visible(&entry.name);
     let files = if entry.files > 1 {
@@ -114,9 +114,9 @@ fn line(
         String::new()
     };
     html! {
-        <li key={main} class={classes(&[when(at, "at")])} data-file={main.to_string()} data-state={match &entry.wrong {
+        <li key={main} class={classes(&[when(at, "at")])} data-file={main.to_string()} data-state={match &entry.problem {
             None => "unknown",
-            Some(wrong) if wrong.is_empty() => "sound",
+            Some(problem) if problem.is_empty() => "sound",
             Some(_) => "damaged",
         }}>
             <input type="checkbox" class="cb" checked={ticked} onchange={tick} aria-label={format!("Compare {name}")} title="Tick two to compare them" />
@@ -137,7 +137,7 @@ pub fn use_rail(model: &PageModel, actor: &Actor) {
     let (files, rail) = (model.files.clone(), model.rail.clone());
     use_effect_with((open, model.screen), move |(open, _)| {
         let Some(rail) = rail.filter(|_| open.is_some()) else { return };
-        let requested: Vec<u32> = rail.unchecked().into_iter().take(CHECKED).collect();
+        let requested: Vec<u32> = rail.unchecked().into_iter().take(MAX_CHECKED).collect();
         if requested.is_empty() {
             return;
         }

@@ -11,7 +11,7 @@ use crate::page::model::actor::Actor;
 use crate::page::model::verification::{Verification, VerificationStage};
 use crate::page::stored::kept_rate;
 use crate::protocol::ToWorker;
-use crate::protocol::conversion::Running;
+use crate::protocol::conversion::JobProgress;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
@@ -65,7 +65,7 @@ fn begin(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> {
             manifest.iter().map(|file| JsValue::from(file.clone())).collect();
         let verify = ToWorker::Verify(Some(finite));
         if actor.request_with(&verify, &files, &JsValue::UNDEFINED) {
-            let now = Running { done: 0, total: 0, millis: 0.0, key: String::new() };
+            let now = JobProgress { done: 0, total: 0, millis: 0.0, key: String::new() };
             actor.verify(|verification| {
                 verification.stage = VerificationStage::Now(now, Rc::default())
             });

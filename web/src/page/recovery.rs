@@ -9,14 +9,14 @@ use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Screen};
 
 /// A second crash within this number of milliseconds would repeat, so there is no further attempt.
-const SOON: f64 = 10_000.0;
+const REPEAT_WITHIN: f64 = 10_000.0;
 
 impl PageModel {
     /// Prepares to open the checkpoint again. Returns false if none was open or the last crash was
     /// too recent.
     pub(super) fn revive(&mut self) -> bool {
         let now = js_sys::Date::now();
-        let soon = now - std::mem::replace(&mut self.stopped_at, now) < SOON;
+        let soon = now - std::mem::replace(&mut self.stopped_at, now) < REPEAT_WITHIN;
         let is_open = matches!(self.screen, Screen::Work | Screen::Compare);
         let again = is_open && !soon && !(self.files.is_empty() && self.address.is_none());
         let Some(work) = self.work.as_ref().filter(|_| again) else { return false };
@@ -28,7 +28,7 @@ impl PageModel {
         let text = format!(
             "The reader stopped: a defect in Statelens, or too little memory. It was restarted, and {name} is open again at the same place.{wrote}"
         );
-        self.wanted = Some(Rc::new(self.link()));
+        self.pending_link = Some(Rc::new(self.link()));
         self.revived = Some(text.into());
         self.crashed = true;
         true

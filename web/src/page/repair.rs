@@ -4,13 +4,13 @@
 use yew::prelude::*;
 
 use crate::page::controls::{change, choices};
-use crate::page::conversion::{Convert, Phase, first_options};
+use crate::page::conversion::{Conversion, ConversionPhase, first_options};
 use crate::page::marks::{check, one_of, prose, typed};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::protocol::conversion::ConvertOptions;
-use crate::protocol::opened::{Choice, Opened};
-use crate::protocol::rewrite::{Offer, Rewrite};
+use crate::protocol::opened::{Choice, OpenedCheckpoint};
+use crate::protocol::rewrite::{Rewrite, RewriteOffer};
 use crate::state::work::OpenWork;
 
 /// Format versions that can be written, newest first, with their labels.
@@ -18,7 +18,7 @@ const VERSIONS: [(&str, &str); 2] =
     [("0.5", "0.5, releases 2.5 to 2.10"), ("0.4", "0.4, releases 2.0 to 2.4")];
 
 /// Renders an optional rewrite, one that no finding calls for.
-pub fn article(actor: &Actor, work: &OpenWork, offer: &Offer) -> Html {
+pub fn article(actor: &Actor, work: &OpenWork, offer: &RewriteOffer) -> Html {
     html! {
         <article class="find">
             <div class="sev dim">{ "Possible" }</div>
@@ -29,12 +29,12 @@ pub fn article(actor: &Actor, work: &OpenWork, offer: &Offer) -> Html {
 }
 
 /// Renders the rewrite that resolves a finding.
-pub fn action(actor: &Actor, work: &OpenWork, offer: &Offer) -> Html {
+pub fn action(actor: &Actor, work: &OpenWork, offer: &RewriteOffer) -> Html {
     html! { <><p>{ prose(&offer.text) }</p><p>{ button(actor, work, offer, "btn pri") }</p></> }
 }
 
 /// Renders a button that opens the convert sheet for a rewrite.
-fn button(actor: &Actor, work: &OpenWork, offer: &Offer, class: &'static str) -> Html {
+fn button(actor: &Actor, work: &OpenWork, offer: &RewriteOffer, class: &'static str) -> Html {
     let (actor, opened, offer_) = (actor.clone(), work.opened.clone(), offer.clone());
     let onclick = Callback::from(move |_: MouseEvent| {
         actor.act(Action::StartConvert);
@@ -44,7 +44,7 @@ fn button(actor: &Actor, work: &OpenWork, offer: &Offer, class: &'static str) ->
 }
 
 /// Renders the choice of the task: a conversion, or one of the rewrites.
-pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
+pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
     let offers = &work.opened.offers;
     if offers.is_empty() {
         return html! {};
@@ -60,7 +60,7 @@ pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
         one_of("radio", on, label, onclick)
     };
     // Each kind is listed once: several findings may offer the same repair.
-    let first = |at: usize, offer: &Offer| {
+    let first = |at: usize, offer: &RewriteOffer| {
         !offers[..at].iter().any(|other| same_kind(Some(&other.rewrite), Some(&offer.rewrite)))
     };
     let listed = offers.iter().enumerate().filter(|(at, offer)| first(*at, offer));
@@ -80,7 +80,7 @@ pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Convert) -> Html {
 }
 
 /// Renders the options of a rewrite and the list of its changes.
-pub fn fields(actor: &Actor, work: &OpenWork, convert: &Convert, rewrite: &Rewrite) -> Html {
+pub fn fields(actor: &Actor, work: &OpenWork, convert: &Conversion, rewrite: &Rewrite) -> Html {
     let own = match rewrite {
         Rewrite::Upgrade { to } => {
             let known = VERSIONS.iter().filter(|(id, _)| *id != work.opened.version);
@@ -191,7 +191,7 @@ fn set(actor: &Actor, with: impl FnOnce(&mut Rewrite) + 'static) {
 }
 
 /// Chooses a rewrite, or a conversion with `None`.
-fn choose(actor: &Actor, opened: &Opened, rewrite: Option<&Rewrite>) {
+fn choose(actor: &Actor, opened: &OpenedCheckpoint, rewrite: Option<&Rewrite>) {
     let options = match rewrite {
         None => first_options(opened),
         Some(rewrite) => Some(ConvertOptions {
@@ -202,15 +202,15 @@ fn choose(actor: &Actor, opened: &Opened, rewrite: Option<&Rewrite>) {
     };
     let Some(options) = options else { return };
     change(actor, move |convert| {
-        if matches!(convert.phase, Phase::Running { .. }) {
+        if matches!(convert.phase, ConversionPhase::Running { .. }) {
             return;
         }
         convert.options = options;
         convert.named = false;
-        convert.without.clear();
+        convert.excluded_states.clear();
         convert.acknowledged.clear();
         convert.plan = None;
-        convert.phase = Phase::Form;
+        convert.phase = ConversionPhase::Form;
     });
 }
 

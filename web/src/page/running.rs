@@ -5,8 +5,8 @@ use std::rc::Rc;
 use web_sys::File;
 use yew::prelude::*;
 
-use crate::page::conversion::{Convert, Phase};
-use crate::page::drop::Dropped;
+use crate::page::conversion::{Conversion, ConversionPhase};
+use crate::page::drop::DroppedFile;
 use crate::page::error::{higher, what};
 use crate::page::marks::{Copy, cap, good, key, prose, severity};
 use crate::page::model::Action;
@@ -14,7 +14,9 @@ use crate::page::model::actor::Actor;
 use crate::page::tape::TapeView;
 use crate::page::tape::output_parts;
 use crate::protocol::ToWorker;
-use crate::protocol::conversion::{Done, FALSIFIED, Planned, Running, WriteMethod};
+use crate::protocol::conversion::{
+    ConversionResult, FALSIFIED, JobProgress, PlanSummary, WriteMethod,
+};
 use crate::protocol::error::ErrorText;
 use crate::protocol::finding::Severity;
 use crate::state::{fmt, tape};
@@ -24,7 +26,7 @@ pub fn figure(label: &'static str, value: String) -> Html {
     html! { <div class="fig"><span class="lab">{ label }</span><span class="big">{ value }</span></div> }
 }
 
-fn plan_of(convert: &Convert) -> Option<&Rc<Planned>> {
+fn plan_of(convert: &Conversion) -> Option<&Rc<PlanSummary>> {
     match &convert.plan {
         Some(Ok(plan)) => Some(plan),
         _ => None,
@@ -33,7 +35,7 @@ fn plan_of(convert: &Convert) -> Option<&Rc<Planned>> {
 
 /// Returns the bytes and milliseconds of the last few seconds, so that the rate reflects the
 /// current speed and not the average since the start.
-pub(super) fn recent(now: &Running, past: &[(u64, f64)]) -> (u64, f64) {
+pub(super) fn recent(now: &JobProgress, past: &[(u64, f64)]) -> (u64, f64) {
     let from =
         past.iter().find(|(_, millis)| now.millis - millis < 4000.0).copied().unwrap_or((0, 0.0));
     if now.millis - from.1 < 250.0 {
@@ -45,13 +47,13 @@ pub(super) fn recent(now: &Running, past: &[(u64, f64)]) -> (u64, f64) {
 
 /// Returns the progress in bytes of the output's tape. `done` counts logical bytes, of which
 /// compression makes fewer, so it is scaled.
-fn on_tape(plan: &Planned, now: &Running) -> u64 {
+fn on_tape(plan: &PlanSummary, now: &JobProgress) -> u64 {
     let whole: u64 = plan.runs.iter().map(|run| run.1).sum();
     (now.done as f64 / now.total.max(1) as f64 * whole as f64) as u64
 }
 
 /// Renders progress, rate and remaining time.
-pub fn figures(what: &'static str, now: &Running, past: &[(u64, f64)]) -> Html {
+pub fn figures(what: &'static str, now: &JobProgress, past: &[(u64, f64)]) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let (bytes, millis) = recent(now, past);
     let rate = if now.millis < 250.0 { "\u{2026}".to_owned() } else { fmt::rate(bytes, millis) };
@@ -73,7 +75,12 @@ pub fn figures(what: &'static str, now: &Running, past: &[(u64, f64)]) -> Html {
 }
 
 /// Renders a running conversion.
-pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u64, f64)]) -> Html {
+pub fn running_body(
+    actor: &Actor,
+    convert: &Conversion,
+    now: &JobProgress,
+    past: &[(u64, f64)],
+) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let cancel = {
         let actor = actor.clone();
@@ -156,12 +163,17 @@ fn chart(past: &[(u64, f64)]) -> Html {
 }
 
 /// Renders a complete conversion.
-pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&File>) -> Html {
+pub fn done_body(
+    actor: &Actor,
+    convert: &Conversion,
+    done: &ConversionResult,
+    file: Option<&File>,
+) -> Html {
     let again = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
             actor.convert(|convert| {
-                convert.phase = Phase::Form;
+                convert.phase = ConversionPhase::Form;
                 convert.request += 1;
                 convert.planning = true;
             });
@@ -169,7 +181,7 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
     };
     let open = file.map(|file| {
         let (actor, file) = (actor.clone(), file.clone());
-        Callback::from(move |_: MouseEvent| actor.open(vec![Dropped::new(file.clone())], None))
+        Callback::from(move |_: MouseEvent| actor.open(vec![DroppedFile::new(file.clone())], None))
     });
     let how = match done.how {
         WriteMethod::Composed => {
@@ -202,7 +214,7 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
                         <div class="cmd"><code>{ &plan.command }</code><Copy text={plan.command.clone()} what="command" /></div></div>
                     if !plan.losses.is_empty() {
                         <div class="block"><div class="lab">{ "Lost, as acknowledged" }</div>
-                            <dl class="gone">{ for plan.losses.iter().map(|loss| html! { <><dt>{ prose(&loss.title) }</dt><dd>{ prose(&loss.why) }</dd></> }) }</dl></div>
+                            <dl class="gone">{ for plan.losses.iter().map(|loss| html! { <><dt>{ prose(&loss.title) }</dt><dd>{ prose(&loss.reason) }</dd></> }) }</dl></div>
                     }
                     if !done.casts.is_empty() {
                         <div class="block" id="casts"><div class="lab">{ "Effects of casting" }</div>
@@ -225,8 +237,8 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
 }
 
 /// Renders the result of reading the written file back, and claims no more than was checked.
-fn read_back(wrong: Option<&ErrorText>) -> Html {
-    match wrong {
+fn read_back(problem: Option<&ErrorText>) -> Html {
+    match problem {
         Some(error) => html! {
             <p class="verdict" id="read-back" role="alert"><span class="w-danger">{ severity(Severity::Danger) }{ " It differs from the plan: do not use it. " }</span>
                 <span class="mid-ink">{ prose(&error.title) }{ " " }{ prose(&error.text) }</span></p>
@@ -241,7 +253,7 @@ fn read_back(wrong: Option<&ErrorText>) -> Html {
 /// Renders a failed conversion.
 pub fn failed_body(
     actor: &Actor,
-    convert: &Convert,
+    convert: &Conversion,
     error: &Rc<ErrorText>,
     raise: Option<Callback<MouseEvent>>,
 ) -> Html {
@@ -249,7 +261,7 @@ pub fn failed_body(
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
             actor.convert(|convert| {
-                convert.phase = Phase::Form;
+                convert.phase = ConversionPhase::Form;
                 convert.request += 1;
                 convert.planning = true;
             });

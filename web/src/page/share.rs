@@ -23,7 +23,7 @@ use crate::state::share::{KINDS, fits, is_reachable, without_secrets};
 use crate::state::work::OpenWork;
 
 /// Maximum number of characters of a link, as defined by the core.
-const MOST: u64 = statelens_inspect::share::MOST_CHARACTERS as u64;
+const MAX_LINK: u64 = statelens_inspect::share::MOST_CHARACTERS as u64;
 
 /// Start of a URL's fragment that holds a summary.
 pub const MARK: &str = "#s=";
@@ -37,7 +37,7 @@ pub fn use_link_of_page(actor: &Actor) {
         move || {
             let hash = web_sys::window().and_then(|window| window.location().hash().ok());
             if let Some(fragment) = hash.filter(|hash| hash.starts_with(MARK)) {
-                actor.instead(move |actor| {
+                actor.replace_open(move |actor| {
                     let open = ToWorker::OpenLink { fragment: fragment.clone() };
                     actor.begin(&open, &JsValue::UNDEFINED, Action::Open(Vec::new(), None));
                 });
@@ -238,7 +238,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
 
 /// Renders the link, its length, and a gauge of where links of that length are accepted.
 fn link_part(shared: &SharedSummary, address: Option<&str>) -> Html {
-    let wide = (shared.length as f64 / MOST as f64 * 100.0).min(100.0);
+    let wide = (shared.length as f64 / MAX_LINK as f64 * 100.0).min(100.0);
     html! {
         <>
             if let Some(address) = address {
@@ -247,8 +247,8 @@ fn link_part(shared: &SharedSummary, address: Option<&str>) -> Html {
             <div class="long"><span class="big">{ fmt::exact(shared.length) }</span><span class="dim">{ "characters" }</span></div>
             <div class={classes(&["gauge", when(address.is_none(), "over")])} aria-hidden="true">
                 <i style={format!("width:{wide:.2}%")}></i>
-                { for [0, 2_000, 4_000, 8_000, MOST].into_iter().map(|tick| html! {
-                    <span class={classes(&[when(tick == MOST, "end")])} style={format!("left:{:.2}%", tick as f64 / MOST as f64 * 100.0)}>{ fmt::exact(tick) }</span>
+                { for [0, 2_000, 4_000, 8_000, MAX_LINK].into_iter().map(|tick| html! {
+                    <span class={classes(&[when(tick == MAX_LINK, "end")])} style={format!("left:{:.2}%", tick as f64 / MAX_LINK as f64 * 100.0)}>{ fmt::exact(tick) }</span>
                 }) }
             </div>
             if let Err(why) = &shared.link {

@@ -59,7 +59,7 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLin
                         <div class="text held" aria-hidden="true"><p class="hero">{ heading(None) }</p><p>{ ABOUT }</p></div>
                     }
                 </div>
-                { link.map(links::wanted).unwrap_or_default() }
+                { link.map(links::pending_link).unwrap_or_default() }
                 <div class="rest">
                     <div class="go">
                         <button class="btn pri lg" onclick={on(Actor::choose_files)}>{ "Open files " }{ cap("O") }</button>

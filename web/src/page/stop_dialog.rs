@@ -8,7 +8,7 @@ use web_sys::Event;
 use yew::prelude::*;
 
 use crate::messages::set;
-use crate::page::conversion::Convert;
+use crate::page::conversion::Conversion;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{good, severity};
 use crate::page::model::actor::Actor;
@@ -21,7 +21,7 @@ pub fn dialog(model: &PageModel, actor: &Actor) -> Html {
     let Some(pending) = &model.pending else { return html! {} };
     let convert = model.convert.as_ref();
     let name = convert.map(|convert| convert.options.name.clone()).unwrap_or_default();
-    let writes = convert.is_some_and(Convert::is_running);
+    let writes = convert.is_some_and(Conversion::is_running);
     html! { <StopDialog actor={actor.clone()} pending={pending.clone()} {name} {writes} /> }
 }
 
@@ -51,7 +51,7 @@ fn StopDialog(props: &StopProps) -> Html {
             pending.go(&actor);
         })
     };
-    let (text, keep, stop) = match (props.writes, props.pending.why) {
+    let (text, keep, stop) = match (props.writes, props.pending.reason) {
         (true, StopReason::Open) => (
             "The output is not complete. If you open something else now, writing stops and the partial output is removed.",
             "Keep writing",
@@ -93,7 +93,7 @@ fn StopDialog(props: &StopProps) -> Html {
 pub fn notice(model: &PageModel, actor: &Actor) -> Html {
     let read = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Noticed))
+        Callback::from(move |_: MouseEvent| actor.act(Action::DismissNotice))
     };
     // The live region is always present: screen readers announce only changes in existing regions.
     html! {
@@ -140,7 +140,7 @@ pub fn use_closing(model: &PageModel, actor: &Actor) {
 /// Makes the browser ask for confirmation before the page is left while a file is being written.
 #[hook]
 pub fn use_staying(model: &PageModel) {
-    let writes = model.convert.as_ref().is_some_and(Convert::is_running);
+    let writes = model.convert.as_ref().is_some_and(Conversion::is_running);
     use_effect_with(writes, |writes| {
         let request = Closure::<dyn FnMut(Event)>::new(|event: Event| {
             event.prevent_default();

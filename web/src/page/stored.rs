@@ -2,7 +2,7 @@
 
 use web_sys::Storage;
 
-use crate::state::table::SHOWN;
+use crate::state::table::DEFAULT_COLUMNS;
 
 /// Storage key of the chosen columns of values.
 const COLUMNS: &str = "columns";
@@ -34,7 +34,7 @@ pub fn keep_open(name: &str) {
 #[must_use]
 pub fn shown_columns() -> u16 {
     let known = storage().and_then(|storage| storage.get_item(COLUMNS).ok().flatten());
-    known.and_then(|known| known.parse::<u16>().ok()).map_or(SHOWN, |shown| shown | 1)
+    known.and_then(|known| known.parse::<u16>().ok()).map_or(DEFAULT_COLUMNS, |shown| shown | 1)
 }
 
 /// Stores the chosen columns. Does nothing if the browser has no storage.

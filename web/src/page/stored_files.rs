@@ -7,7 +7,7 @@ use web_sys::File;
 use yew::prelude::*;
 
 use crate::messages::get;
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 
 /// Returns whether opened files are to be remembered. These are chosen in a dialog of their own.
 #[must_use]
@@ -22,7 +22,7 @@ pub fn choose() {
 
 /// Opens pasted files, and files that the desktop opens with the installed page.
 #[hook]
-pub fn use_desktop_files(open: Callback<Vec<Dropped>>) {
+pub fn use_desktop_files(open: Callback<Vec<DroppedFile>>) {
     let latest = use_mut_ref(Callback::noop);
     *latest.borrow_mut() = open;
     use_effect_with((), move |()| {
@@ -37,11 +37,11 @@ pub fn use_desktop_files(open: Callback<Vec<Dropped>>) {
 }
 
 /// Converts a JS array of files.
-pub(super) fn dropped(files: &JsValue) -> Vec<Dropped> {
+pub(super) fn dropped(files: &JsValue) -> Vec<DroppedFile> {
     Array::from(files)
         .iter()
         .filter_map(|file| file.dyn_into::<File>().ok())
-        .map(Dropped::new)
+        .map(DroppedFile::new)
         .collect()
 }
 

@@ -10,7 +10,7 @@ use crate::page::marks::holdings;
 use crate::page::marks::{classes, dtype, key, value_kind, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Tab};
-use crate::page::touch::{Resting, is_tap};
+use crate::page::touch::{LongPress, is_tap};
 use crate::page::viewport::{Lines, reveal, use_viewport};
 use crate::page::weights::cells as weights;
 use crate::rows::{LeafKind, Row};
@@ -68,7 +68,7 @@ pub fn TablePane(props: &TableProps) -> Html {
     }
 
     let state = sticky_state(work, lines.at(viewport.top));
-    let resting = (*use_memo((), |()| Resting::default())).clone();
+    let resting = (*use_memo((), |()| LongPress::default())).clone();
     let [onpointerdown, onpointermove, ended] = resting.listeners(&actor);
     html! {
         <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={weights::widths(work)}
@@ -101,7 +101,7 @@ fn sticky_state(work: &OpenWork, line: usize) -> Option<usize> {
     let key = match table.items[line] {
         TableLine::State(_) => return Some(state),
         TableLine::Row(id) | TableLine::Member(_, id) => &work.rows[id as usize].key,
-        TableLine::Fold(fold) | TableLine::Kid(fold, _) => &table.folds[fold].name,
+        TableLine::Fold(fold) | TableLine::Pattern(fold, _) => &table.folds[fold].name,
     };
     let below = key
         .strip_prefix(table.states[state].0.as_str())
@@ -136,7 +136,7 @@ fn head(actor: &Actor, work: &OpenWork) -> Html {
 }
 
 fn line(
-    (actor, resting): (&Actor, &Resting),
+    (actor, resting): (&Actor, &LongPress),
     work: &OpenWork,
     at: usize,
     selected: bool,
@@ -151,11 +151,16 @@ fn line(
             (class, leaf(work, id, actor))
         }
         TableLine::Fold(fold) => ("fold", fold_cells(work, &table.folds[fold], actor)),
-        TableLine::Kid(fold, pattern) => {
+        TableLine::Pattern(fold, pattern) => {
             let class = if work.view.sort.is_some() { "" } else { "kid" };
             (
                 class,
-                kid_cells(work, &table.folds[fold], &table.folds[fold].patterns[pattern], actor),
+                pattern_cells(
+                    work,
+                    &table.folds[fold],
+                    &table.folds[fold].patterns[pattern],
+                    actor,
+                ),
             )
         }
     };
@@ -197,7 +202,7 @@ fn line(
     };
     let bad = odd.is_some();
     let last_kid = class == "kid"
-        && !matches!(table.items.get(at + 1), Some(TableLine::Kid(..) | TableLine::Member(..)));
+        && !matches!(table.items.get(at + 1), Some(TableLine::Pattern(..) | TableLine::Member(..)));
     let picked = work.picked.has(table, item);
     let chosen = if work.picked.count() > 0 { picked } else { selected };
     html! {
@@ -345,7 +350,7 @@ fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
     }
 }
 
-fn kid_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Actor) -> Html {
+fn pattern_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Actor) -> Html {
     let Some(row) = first(work, pattern) else { return html! {} };
     let one_kind = common_kind(&work.rows, &pattern.rows).is_some();
     let sorted = work.view.sort.is_some();

@@ -7,7 +7,7 @@ use yew::prelude::*;
 
 use crate::page::hooks::{use_size, use_small};
 use crate::page::marks::{classes, when};
-use crate::protocol::conversion::Planned;
+use crate::protocol::conversion::PlanSummary;
 use crate::state::dtype::DTypeFamily;
 use crate::state::dtype::{self, short};
 use crate::state::fmt;
@@ -213,7 +213,7 @@ fn lens(x: f64, top: f64, small: bool) -> Html {
 }
 
 /// Returns the output of a plan as the parts of a tape.
-pub fn output_parts(plan: &Planned) -> Rc<Vec<StateShare>> {
+pub fn output_parts(plan: &PlanSummary) -> Rc<Vec<StateShare>> {
     let runs =
         plan.runs.iter().map(|(name, bytes)| (short(name), dtype::family(name), *bytes)).collect();
     Rc::new(vec![StateShare { name: String::new(), runs }])

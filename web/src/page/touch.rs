@@ -12,28 +12,28 @@ use yew::prelude::*;
 use crate::page::model::actor::Actor;
 
 /// Milliseconds of a long press, and pixels that the finger may move meanwhile.
-const REST: u32 = 450;
+const LONG_PRESS: u32 = 450;
 const DRAG_THRESHOLD: f64 = 10.0;
 
 /// State of a touch on the table.
 #[derive(Clone, Default)]
-pub(super) struct Resting(Rc<RestingState>);
+pub(super) struct LongPress(Rc<LongPressState>);
 
 #[derive(Default)]
-struct RestingState {
+struct LongPressState {
     timer: RefCell<Option<Timeout>>,
     from: Cell<(f64, f64)>,
     /// Whether the current touch has already picked a row.
     picked: Cell<bool>,
 }
 
-impl PartialEq for Resting {
+impl PartialEq for LongPress {
     fn eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Resting {
+impl LongPress {
     /// Returns whether a click ends a touch that has already picked a row, and resets that.
     pub(super) fn has_picked(&self) -> bool {
         self.0.picked.take()
@@ -49,7 +49,7 @@ impl Resting {
             };
             state.from.set(place(&event));
             let (resting, actor) = (state.clone(), actor.clone());
-            let timer = Timeout::new(REST, move || {
+            let timer = Timeout::new(LONG_PRESS, move || {
                 resting.picked.set(true);
                 actor.work(move |work| work.pick_alone(line));
             });

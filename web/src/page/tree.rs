@@ -9,7 +9,7 @@ use crate::page::hooks::use_small;
 use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
 use crate::page::model_description;
-use crate::page::viewport::{Lines, reveal, shows, use_viewport};
+use crate::page::viewport::{Lines, is_visible, reveal, use_viewport};
 use crate::protocol::model_description::ModelDescription;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -45,7 +45,8 @@ pub fn TreePane(props: &TreeProps) -> Html {
         use_effect_with((at, viewport.height), move |&(at, height)| {
             let (before, was) = last.replace((at, height));
             if let (Some(at), Some(element)) = (at, node.cast::<web_sys::Element>()) {
-                let away = before == Some(at) && was > 0.0 && !shows(&element, &lines, at, was);
+                let away =
+                    before == Some(at) && was > 0.0 && !is_visible(&element, &lines, at, was);
                 if !away {
                     reveal(&element, &lines, at, MARGIN, 2.0 * MARGIN);
                 }

@@ -20,7 +20,7 @@ use crate::state::treemap::{ByDtype, TreemapView, lay_out};
 use crate::state::work::OpenWork;
 
 /// Number of boxes listed for screen readers.
-const LISTED: usize = 40;
+const MAX_LISTED: usize = 40;
 
 impl Actor {
     /// Shows the treemap instead of the table.
@@ -267,7 +267,7 @@ fn table(map: &Treemap) -> Html {
     html! {
         <table class="unseen" aria-label="Largest boxes">
             <thead><tr><th>{ "key" }</th><th>{ "dtype" }</th><th>{ "bytes" }</th><th>{ "share" }</th></tr></thead>
-            <tbody>{ for cells.iter().take(LISTED).map(|cell| html! {
+            <tbody>{ for cells.iter().take(MAX_LISTED).map(|cell| html! {
                 <tr><td>{ visible(&cell.path) }</td><td>{ &cell.dtype }</td><td>{ fmt::bytes(cell.sums.bytes) }</td>
                     <td>{ format!("{} %", fmt::percent(cell.sums.bytes, map.sums.bytes)) }</td></tr>
             }) }</tbody>

@@ -6,7 +6,7 @@ use statelens_inspect::visible;
 use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
-use crate::page::drop::{Dropped, save_text};
+use crate::page::drop::{DroppedFile, save_text};
 use crate::page::error::{higher, what};
 use crate::page::marks::{Copy, cap, check, good, key, prose, severity};
 use crate::page::model::actor::{Actor, click};
@@ -17,10 +17,10 @@ use crate::page::running::{figure, figures};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
 use crate::protocol::ToWorker;
-use crate::protocol::conversion::Running;
+use crate::protocol::conversion::JobProgress;
 use crate::protocol::error::ErrorText;
 use crate::protocol::finding::Severity;
-use crate::protocol::verify::Verified;
+use crate::protocol::verify::VerifyReport;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 use crate::text::title;
@@ -40,11 +40,11 @@ pub fn stop(actor: &Actor) {
 
 /// Takes a single file that is dropped on the sheet as the manifest. Returns false for anything
 /// else.
-pub fn takes(model: &PageModel, actor: &Actor, dropped: &[Dropped]) -> bool {
+pub fn takes(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]) -> bool {
     match dropped {
         [one] if model.sheet == Some(Sheet::Verify) => {
             actor.act(Action::Over(None));
-            hold(actor, Some(one.file.clone()));
+            set_manifest(actor, Some(one.file.clone()));
             true
         }
         _ => false,
@@ -52,7 +52,7 @@ pub fn takes(model: &PageModel, actor: &Actor, dropped: &[Dropped]) -> bool {
 }
 
 /// Sets the manifest. That stops a running verification, since everything must be read again.
-fn hold(actor: &Actor, manifest: Option<File>) {
+fn set_manifest(actor: &Actor, manifest: Option<File>) {
     stop(actor);
     actor.verify(|verification| verification.manifest = manifest);
 }
@@ -85,7 +85,7 @@ pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
 }
 
 /// Renders the icon of the result.
-fn mark(done: &Verified) -> Html {
+fn mark(done: &VerifyReport) -> Html {
     match (done.sound, done.grade) {
         (true, Severity::Note) => good(),
         (true, grade) => severity(grade),
@@ -133,12 +133,12 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
         Callback::from(move |event: Event| {
             let input = event.target_dyn_into::<HtmlInputElement>();
             let file = input.and_then(|input| input.files()?.get(0));
-            hold(&actor, file);
+            set_manifest(&actor, file);
         })
     };
     let without = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| hold(&actor, None))
+        Callback::from(move |_: MouseEvent| set_manifest(&actor, None))
     };
     let finite = {
         let actor = actor.clone();
@@ -205,7 +205,7 @@ pub fn far_more(
     }
 }
 
-fn running(actor: &Actor, work: &OpenWork, now: &Running, past: &[(u64, f64)]) -> Html {
+fn running(actor: &Actor, work: &OpenWork, now: &JobProgress, past: &[(u64, f64)]) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let done = now.done as f64 / now.total.max(1) as f64 * work.sums.bytes as f64;
     let cancel = {
@@ -242,7 +242,7 @@ fn verify_again(actor: &Actor) -> Html {
     html! { <button class="btn" {onclick}>{ "Verify again" }</button> }
 }
 
-fn result(actor: &Actor, work: &OpenWork, done: &Rc<Verified>) -> Html {
+fn result(actor: &Actor, work: &OpenWork, done: &Rc<VerifyReport>) -> Html {
     let save = {
         let (done, name) = (done.clone(), work.opened.name.clone());
         Callback::from(move |_: MouseEvent| {
@@ -265,7 +265,7 @@ fn result(actor: &Actor, work: &OpenWork, done: &Rc<Verified>) -> Html {
                     { figure("rate", fmt::rate(done.bytes, done.millis)) }
                 </div>
                 <dl class="gone">
-                    { for done.looked_at.iter().map(|(label, text)| html! { <><dt>{ title(label) }</dt><dd>{ prose(text) }</dd></> }) }
+                    { for done.checks.iter().map(|(label, text)| html! { <><dt>{ title(label) }</dt><dd>{ prose(text) }</dd></> }) }
                 </dl>
                 if !done.lines.is_empty() {
                     <div class="block"><div class="lab">{ "Found" }</div>

@@ -8,9 +8,9 @@ use yew::prelude::*;
 use crate::page::hooks::use_size;
 
 /// Pixels of lines rendered beyond both edges, so that a quick scroll shows no gap.
-const SPARE: f64 = 240.0;
+const OVERSCAN: f64 = 240.0;
 /// Assumed visible height in pixels until the real one is known.
-const LEAST: f64 = 200.0;
+const MIN_HEIGHT: f64 = 200.0;
 
 /// Positions of lines.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,12 +108,12 @@ fn visible_lines(lines: &Lines, top: f64, height: f64) -> (usize, usize) {
     }
     // The number of lines may have decreased since the last scroll.
     let top = top.min((lines.total() - height).max(0.0));
-    let first = lines.at((top - SPARE).max(0.0));
-    (first, lines.at(top + height.max(LEAST) + SPARE) + 1)
+    let first = lines.at((top - OVERSCAN).max(0.0));
+    (first, lines.at(top + height.max(MIN_HEIGHT) + OVERSCAN) + 1)
 }
 
 /// Returns whether a line is fully visible if the element has this height.
-pub fn shows(element: &Element, lines: &Lines, at: usize, height: f64) -> bool {
+pub fn is_visible(element: &Element, lines: &Lines, at: usize, height: f64) -> bool {
     let from = f64::from(element.scroll_top());
     lines.top(at) >= from && lines.top(at + 1) <= from + height
 }

@@ -9,7 +9,7 @@ use yew::prelude::*;
 
 use crate::page::address;
 use crate::page::bars::{back, menu, tabs};
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 use crate::page::filter_menu::{FilterMenu, meant, underlined};
 use crate::page::focus::enter_table;
 use crate::page::inspector::Inspector;
@@ -30,9 +30,9 @@ use crate::page::treemap::TreemapPane;
 use crate::page::verify;
 use crate::page::weights;
 use crate::protocol::finding::Severity;
-use crate::protocol::inspected::{FormattedValues, Inspected};
+use crate::protocol::inspected::{FormattedValues, RowDetails};
 use crate::protocol::model_description::ModelDescription;
-use crate::protocol::opened::Fetched;
+use crate::protocol::opened::FetchStats;
 use crate::state::fmt;
 use crate::state::rail::Rail;
 use crate::state::table::Column;
@@ -54,13 +54,13 @@ pub struct WorkspaceProps {
     /// The treemap that is shown instead of the table, if any.
     pub treemap: Option<TreemapView>,
     /// Details of the selected row.
-    pub inspected: Option<Rc<Inspected>>,
+    pub inspected: Option<Rc<RowDetails>>,
     /// Values of the selected row.
     pub values: Option<Rc<FormattedValues>>,
     /// Progress of the running conversion, in percent.
     pub running: Option<u32>,
     /// Bytes and requests fetched so far, if the checkpoint is remote.
-    pub fetched: Option<Fetched>,
+    pub fetched: Option<FetchStats>,
     /// Maximum bytes that one action may fetch from it.
     pub cap: u64,
     /// The note on where bytes go.
@@ -76,7 +76,7 @@ pub struct WorkspaceProps {
     /// The checkpoints of the drop, if there are several.
     pub rail: Option<Rc<Rail>>,
     /// The files of the drop.
-    pub files: Rc<Vec<Dropped>>,
+    pub files: Rc<Vec<DroppedFile>>,
     /// The name of the run folder that the checkpoint was opened from.
     pub run: Option<AttrValue>,
 }
@@ -311,7 +311,8 @@ fn FilterBar(props: &FilterProps) -> Html {
         // A long search runs in slices, so that the page can handle input between them.
         let actor = actor.clone();
         use_effect_with(work.searching(), move |searching| {
-            let next = searching.map(|_| Timeout::new(0, move || actor.work(OpenWork::search_on)));
+            let next =
+                searching.map(|_| Timeout::new(0, move || actor.work(OpenWork::continue_search)));
             move || drop(next)
         });
     }
@@ -454,13 +455,13 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
 }
 
 /// Describes the time and the bytes that opening took.
-fn effort(opened: &crate::protocol::opened::Opened) -> String {
+fn effort(opened: &crate::protocol::opened::OpenedCheckpoint) -> String {
     if opened.summary {
         return format!("from a link \u{b7} the file has {}", fmt::bytes(opened.size));
     }
     let time = fmt::seconds(opened.millis);
-    let read = opened.read.saturating_sub(opened.looked.1);
-    let looked = match opened.looked {
+    let read = opened.read.saturating_sub(opened.searched.1);
+    let looked = match opened.searched {
         (0, _) => String::new(),
         (files, bytes) => {
             format!(" \u{b7} examined {} ({})", fmt::plural(files, "file"), fmt::bytes(bytes))

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::ErrorText;
-use super::opened::{FileName, Opened};
-use super::tensor_diff::{Renaming, RowChange, TensorDiffState};
+use super::opened::{FileName, OpenedCheckpoint};
+use super::tensor_diff::{RenameSearch, RowChange, TensorDiffState};
 
 /// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub struct CompareOptions {
 /// Replies from the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum CompareReply {
-    Opened(Box<Opened>),
+    Opened(Box<OpenedCheckpoint>),
     OpenFailed(ErrorText),
     /// The file is not a checkpoint but a manifest or a list with this number of keys.
     Listed(u64),
@@ -81,7 +81,7 @@ pub enum CompareReply {
     Ended {
         request: u32,
         /// Whether everything was compared.
-        end: End,
+        end: ComparisonEnd,
         /// Milliseconds spent.
         millis: f64,
         /// Tensors that match only within the tolerance.
@@ -90,17 +90,17 @@ pub enum CompareReply {
         nans: u64,
     },
     /// Whether the open checkpoint would load.
-    Checked(Checked),
+    Checked(StateDictCheck),
     /// The report, as the command prints it.
     Report(String),
     /// The pair of rows, and the state of its close comparison.
     TensorDiff((u32, u32), TensorDiffState),
     /// State of the search for renamed tensors.
-    Renames(Renaming),
+    Renames(RenameSearch),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum End {
+pub enum ComparisonEnd {
     Complete,
     /// The user stopped it.
     Stopped,
@@ -216,7 +216,7 @@ pub struct Numbers {
 
 /// Whether the first would load into what the second describes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Checked {
+pub struct StateDictCheck {
     pub loads: bool,
     /// The states that were compared; empty for the whole checkpoint.
     pub states: (String, String),

@@ -64,7 +64,7 @@ pub struct ConvertOptions {
 
 /// What a conversion will do, exactly.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Planned {
+pub struct PlanSummary {
     pub names: Vec<String>,
     pub size: u64,
     /// False if compression decides the size, so that it is an upper bound.
@@ -131,12 +131,12 @@ pub struct Loss {
     /// A sentence.
     pub title: String,
     /// The reason, and the substitute that is written.
-    pub why: String,
+    pub reason: String,
 }
 
 /// Progress of a conversion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Running {
+pub struct JobProgress {
     pub done: u64,
     pub total: u64,
     /// Milliseconds since the start.
@@ -146,7 +146,7 @@ pub struct Running {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Done {
+pub struct ConversionResult {
     pub names: Vec<String>,
     /// Text files that belong to them, as names and contents; the page saves them too.
     pub texts: Vec<(String, String)>,

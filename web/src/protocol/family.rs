@@ -47,7 +47,7 @@ pub struct NamedText {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FamilyReply {
     /// The recognised model.
-    pub looks: RecognisedModel,
+    pub recognised: RecognisedModel,
     /// The outcome, if a target was requested.
     pub shown: Option<ConversionOutcome>,
 }

@@ -7,7 +7,7 @@ use super::weights;
 
 /// The full description of a row.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Inspected {
+pub struct RowDetails {
     pub row: u32,
     /// The path, as Python would index it.
     pub path: String,

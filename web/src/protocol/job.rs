@@ -16,7 +16,7 @@ pub enum JobKind {
     /// Reading the values of all tensors.
     Scan,
     /// Reading the values of one tensor.
-    Read,
+    TensorStats,
     /// Reading a matrix as a picture.
     Overview,
     /// Reading a window of that matrix.
@@ -54,9 +54,9 @@ impl JobKind {
 
 /// Why a job is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ended {
+pub enum JobEnd {
     /// It finished or failed.
-    ByItself,
+    Completed,
     /// It was stopped, or another job of its kind began.
     Stopped,
     /// Something else was opened.

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
-use super::rewrite::Offer;
+use super::rewrite::RewriteOffer;
 use crate::rows::PackedRows;
 
 /// What the user has agreed to about an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Agreed {
+pub struct FetchConsent {
     pub cap: u64,
     /// Whether requests may follow redirects to other servers.
     pub follow: bool,
@@ -36,7 +36,7 @@ pub struct FoundCheckpoint {
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Opened {
+pub struct OpenedCheckpoint {
     /// The name of the file that was opened.
     pub name: String,
     /// The index of that file in [`ToWorker::Open`](super::ToWorker::Open).
@@ -59,7 +59,7 @@ pub struct Opened {
     pub rows: PackedRows,
     pub findings: Vec<Finding>,
     /// Possible rewrites in its own format.
-    pub offers: Vec<Offer>,
+    pub offers: Vec<RewriteOffer>,
     /// Formats that it can be converted to.
     pub targets: Vec<TargetFormat>,
     /// Names of files that are missing from the checkpoint.
@@ -71,7 +71,7 @@ pub struct Opened {
     /// Reads made while opening.
     pub calls: u64,
     /// The number of files searched for checkpoints, and the bytes read for that.
-    pub looked: (u64, u64),
+    pub searched: (u64, u64),
     /// Bytes of tensors and texts when unpacked, and bytes stored in the files, if the former is
     /// far larger: the page then asks before it reads all values.
     pub unfolds: Option<(u64, u64)>,
@@ -83,7 +83,7 @@ pub struct Opened {
 
 /// Bytes and requests of a remote checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Fetched {
+pub struct FetchStats {
     pub host: String,
     /// The server that it redirected to; may be empty.
     pub via: String,

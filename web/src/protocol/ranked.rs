@@ -22,7 +22,7 @@ pub struct RankedRequest {
 pub enum RankedReply {
     /// Bytes read, and bytes in total.
     Progress(u64, u64),
-    Found(Box<Ranked>),
+    Found(Box<NormRanking>),
     /// The rows can't be ranked.
     Failed(ErrorText),
     Ended,
@@ -30,7 +30,7 @@ pub enum RankedReply {
 
 /// Rows ranked by norm.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ranked {
+pub struct NormRanking {
     /// Whether these are kernels.
     pub kernels: bool,
     /// Whether they are in stored order.

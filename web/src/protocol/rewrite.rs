@@ -24,7 +24,7 @@ pub enum Rewrite {
 
 /// A rewrite that the page offers for the open checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Offer {
+pub struct RewriteOffer {
     pub rewrite: Rewrite,
     /// The label of its button.
     pub label: String,
@@ -33,6 +33,6 @@ pub struct Offer {
     /// What it changes, one per line, as far as known.
     pub lines: Vec<String>,
     /// The finding that it resolves, as an index into
-    /// [`Opened::findings`](super::opened::Opened::findings).
+    /// [`OpenedCheckpoint::findings`](super::opened::Opened::findings).
     pub finding: Option<u32>,
 }

@@ -24,7 +24,7 @@ pub struct OpenCheck {
     /// Its index in the drop.
     pub file: u32,
     /// The problem found; may be empty.
-    pub wrong: String,
+    pub problem: String,
     /// Its top-level states.
     pub states: Vec<String>,
 }

@@ -18,7 +18,7 @@ pub enum SingularRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum SingularReply {
     /// What can be computed; empty if the selection is not a matrix of real numbers.
-    Offers(Vec<Offer>),
+    Offers(Vec<SingularOffer>),
     /// Progress, from 0 to 1.
     Progress(f64),
     /// The result so far, or the final one.
@@ -31,7 +31,7 @@ pub enum SingularReply {
 
 /// A computation on offer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Offer {
+pub struct SingularOffer {
     /// All singular values, or only the largest.
     pub all: bool,
     /// The number of singular values.

@@ -64,7 +64,7 @@ pub struct Renames {
 
 /// State of the search for renamed tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Renaming {
+pub enum RenameSearch {
     /// Bytes hashed, and bytes in total.
     Now(u64, u64),
     Found(Box<Renames>),

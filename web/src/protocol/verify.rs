@@ -2,21 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::conversion::Running;
+use super::conversion::JobProgress;
 use super::error::ErrorText;
 use super::finding::Severity;
 
 /// Replies from the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum VerifyReply {
-    Progress(Running),
+    Progress(JobProgress),
     /// Everything was read, or can't be. Not sent if the page stopped it.
-    Ended(Result<Box<Verified>, ErrorText>),
+    Ended(Result<Box<VerifyReport>, ErrorText>),
 }
 
 /// The result, in the words of the command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Verified {
+pub struct VerifyReport {
     /// Whether there is no error.
     pub sound: bool,
     /// The severity of the findings.
@@ -24,7 +24,7 @@ pub struct Verified {
     /// The result as a sentence.
     pub verdict: String,
     /// Checks made: a label and a text for each kind.
-    pub looked_at: Vec<(String, String)>,
+    pub checks: Vec<(String, String)>,
     /// Findings: severity, a word for it, the key, the details.
     pub lines: Vec<(Severity, String, String, String)>,
     /// Further lines of the report.

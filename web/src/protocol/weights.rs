@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::conversion::Running;
+use super::conversion::JobProgress;
 use super::error::ErrorText;
 use super::finding::Severity;
 
@@ -21,9 +21,9 @@ pub enum WeightsRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum WeightsReply {
     /// Progress of reading all tensors, and the results since the last reply.
-    Scanning(Running, Vec<RowValues>),
+    Scanning(JobProgress, Vec<RowValues>),
     /// All tensors were read, or reading was stopped or failed.
-    Scanned(Result<Box<Scanned>, ErrorText>),
+    Scanned(Result<Box<ScanReport>, ErrorText>),
     /// Progress of reading one tensor: bytes read, bytes in total, and the statistics so far.
     Reading(u64, u64, Option<Box<TensorValues>>),
     /// One tensor was read, or can't be.
@@ -91,23 +91,23 @@ pub struct Bins {
 
 /// The result of reading all tensors.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Scanned {
+pub struct ScanReport {
     /// Bytes read.
     pub bytes: u64,
     /// Bytes left to read if it was stopped.
-    pub left: u64,
+    pub unread_bytes: u64,
     pub millis: f64,
     /// Tensors that can't be read or have no numbers: the row, and why.
     pub unread: Vec<(u32, String)>,
     /// Findings, the most severe first.
-    pub noticed: Vec<Noticed>,
+    pub findings: Vec<ValueFinding>,
     /// The problems that were searched for.
-    pub looked_for: Vec<String>,
+    pub checks: Vec<String>,
 }
 
 /// A finding about values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Noticed {
+pub struct ValueFinding {
     pub severity: Severity,
     /// A sentence.
     pub title: String,

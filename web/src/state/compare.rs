@@ -133,9 +133,9 @@ impl Pairs {
                 pair.mark = Mark::Waiting;
             }
         }
-        let mut known = Self { a, b, pairs, found: Vec::new(), added };
-        known.learn(&[], &structure.found);
-        known
+        let mut pairs = Self { a, b, pairs, found: Vec::new(), added };
+        pairs.learn(&[], &structure.found);
+        pairs
     }
 
     /// Adds results: rows of the first that were compared, and differences.
@@ -274,7 +274,7 @@ pub struct CompareLine {
 
 /// Returns the lines of the table, and the error if the filter can't be parsed.
 #[must_use]
-pub fn lines(known: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<String>) {
+pub fn lines(pairs: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<String>) {
     let (filter, error) = match Filter::parse(&view.filter) {
         Ok(filter) => (filter, None),
         Err(error) => (Filter::default(), Some(error)),
@@ -284,10 +284,10 @@ pub fn lines(known: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<Str
     let mut groups: Vec<Vec<u32>> = Vec::new();
     let mut known_groups: HashMap<(String, Mark, &String, &Vec<u64>), usize> = HashMap::new();
     let mut rest = Vec::new();
-    for (at, pair) in (0u32..).zip(&known.pairs) {
-        let Some(row) = known.row(pair) else { continue };
+    for (at, pair) in (0u32..).zip(&pairs.pairs) {
+        let Some(row) = pairs.row(pair) else { continue };
         let passes =
-            filter.matches(row) || known.first(pair).is_some_and(|row| filter.matches(row));
+            filter.matches(row) || pairs.first(pair).is_some_and(|row| filter.matches(row));
         if !passes || view.only.is_some_and(|only| only != pair.mark) {
             continue;
         }
@@ -307,7 +307,7 @@ pub fn lines(known: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<Str
         });
         groups[group].push(at);
     }
-    lines.extend(groups.into_iter().filter_map(|pairs| line(known, pairs)));
+    lines.extend(groups.into_iter().filter_map(|members| line(pairs, members)));
     match view.order {
         CompareOrder::Change => order::by_key(&mut lines, |line| line.mark),
         CompareOrder::File => {}
@@ -336,16 +336,16 @@ pub fn lines(known: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<Str
 }
 
 /// Histograms of fewer values are not worth drawing.
-const FEW: u64 = 32;
+const MIN_SPREAD: u64 = 32;
 
 fn sort_by(lines: &mut [CompareLine], value: fn(&CompareLine) -> f64) {
     order::by(lines, |one, two| value(one).total_cmp(&value(two)));
 }
 
-fn line(known: &Pairs, pairs: Vec<u32>) -> Option<CompareLine> {
-    let first = known.pairs.get(*pairs.first()? as usize)?;
+fn line(pairs: &Pairs, members: Vec<u32>) -> Option<CompareLine> {
+    let first = pairs.pairs.get(*members.first()? as usize)?;
     let keys = || {
-        let rows = pairs.iter().filter_map(|at| known.row(known.pairs.get(*at as usize)?));
+        let rows = members.iter().filter_map(|at| pairs.row(pairs.pairs.get(*at as usize)?));
         rows.map(|row| row.key.as_str())
     };
     let mut line = CompareLine {
@@ -358,8 +358,8 @@ fn line(known: &Pairs, pairs: Vec<u32>) -> Option<CompareLine> {
         rest: false,
         pairs: Rc::new(Vec::new()),
     };
-    for pair in pairs.iter().filter_map(|at| known.pairs.get(*at as usize)) {
-        let Some(numbers) = known.difference(pair).and_then(|found| found.numbers.as_ref()) else {
+    for pair in members.iter().filter_map(|at| pairs.pairs.get(*at as usize)) {
+        let Some(numbers) = pairs.difference(pair).and_then(|found| found.numbers.as_ref()) else {
             continue;
         };
         if numbers.numeric {
@@ -378,10 +378,10 @@ fn line(known: &Pairs, pairs: Vec<u32>) -> Option<CompareLine> {
             }
         }
     }
-    if line.spread.iter().sum::<u64>() < FEW {
+    if line.spread.iter().sum::<u64>() < MIN_SPREAD {
         line.spread.clear();
     }
-    line.pairs = Rc::new(pairs);
+    line.pairs = Rc::new(members);
     Some(line)
 }
 
@@ -416,7 +416,7 @@ mod tests {
     }
 
     /// Layers 0 to 2 that change, one renamed row, one removed, one added.
-    fn known() -> Pairs {
+    fn pairs() -> Pairs {
         let layer = |at: u32| tensor(&format!("h.{at}.w"), "float32", &[2, 2]);
         let a = vec![layer(0), layer(1), layer(2), value("old", "1"), value("gone", "2")];
         let b = vec![value("new", "3"), layer(0), layer(1), layer(2), value("now", "1")];
@@ -434,22 +434,22 @@ mod tests {
         Pairs::new(Rc::new(a), Rc::new(b), &structure)
     }
 
-    fn words(known: &Pairs, view: &CompareView) -> Vec<String> {
+    fn words(pairs: &Pairs, view: &CompareView) -> Vec<String> {
         let texts =
             |line: &CompareLine| format!("{} {} x{}", line.mark.word(), line.key, line.pairs.len());
-        lines(known, view).0.iter().map(texts).collect()
+        lines(pairs, view).0.iter().map(texts).collect()
     }
 
     #[test]
     fn rows_get_their_marks_as_values_are_read() {
-        let mut known = known();
+        let mut pairs = pairs();
         let all = CompareView::default();
         assert_eq!(
-            words(&known, &all),
+            words(&pairs, &all),
             ["added new x1", "removed gone x1", "renamed now x1", "not read h.0\u{2013}2.w x3"]
         );
-        known.learn(&[0], &[]);
-        known.learn(
+        pairs.learn(&[0], &[]);
+        pairs.learn(
             &[1, 2],
             &[
                 difference(1, 2, DifferenceKind::Elements),
@@ -457,7 +457,7 @@ mod tests {
             ],
         );
         assert_eq!(
-            words(&known, &all),
+            words(&pairs, &all),
             [
                 "added new x1",
                 "removed gone x1",
@@ -466,8 +466,8 @@ mod tests {
                 "equal  x1"
             ]
         );
-        assert_eq!(known.counts(), [1, 1, 1, 0, 0, 0, 2, 0, 0, 1]);
-        let (lines, _) = lines(&known, &all);
+        assert_eq!(pairs.counts(), [1, 1, 1, 0, 0, 0, 2, 0, 0, 1]);
+        let (lines, _) = lines(&pairs, &all);
         assert_eq!((lines[2].max_abs, lines[2].cosine), (Some(0.25), Some(0.75)));
         assert_eq!(lines[2].spread, [0, 60, 2], "of layers 1 and 2 together");
         assert!(lines[4].rest);
@@ -475,17 +475,17 @@ mod tests {
 
     #[test]
     fn what_is_nan_on_one_side_is_folded_with_nothing_else() {
-        let mut known = known();
+        let mut pairs = pairs();
         let found = [
             difference(0, 1, DifferenceKind::Elements),
             difference(1, 2, DifferenceKind::Nan),
             difference(2, 3, DifferenceKind::Elements),
         ];
-        known.learn(&[0, 1, 2], &found);
-        let texts = words(&known, &CompareView::default());
+        pairs.learn(&[0, 1, 2], &found);
+        let texts = words(&pairs, &CompareView::default());
         assert!(texts.contains(&"NaN h.1.w x1".to_owned()), "{texts:?}");
         assert!(texts.contains(&"changed h.0,2.w x2".to_owned()), "{texts:?}");
-        let (lines, _) = lines(&known, &CompareView::default());
+        let (lines, _) = lines(&pairs, &CompareView::default());
         let line = lines.iter().find(|line| line.mark == Mark::Nan).unwrap();
         assert_eq!((line.max_abs, line.cosine), (None, None));
     }
@@ -504,17 +504,17 @@ mod tests {
             rename: None,
             command: String::new(),
         };
-        let known = Pairs::new(Rc::new(rows.clone()), Rc::new(rows), &structure);
+        let pairs = Pairs::new(Rc::new(rows.clone()), Rc::new(rows), &structure);
         assert_eq!(
-            words(&known, &CompareView::default()),
+            words(&pairs, &CompareView::default()),
             ["not read h.0\u{2013}2,4\u{2013}11.w x11", "not read h.3.w x1"]
         );
     }
 
     #[test]
     fn a_view_filters_folds_and_sorts() {
-        let mut known = known();
-        known.learn(
+        let mut pairs = pairs();
+        pairs.learn(
             &[0, 1, 2],
             &[
                 difference(1, 2, DifferenceKind::Elements),
@@ -527,16 +527,16 @@ mod tests {
             order: CompareOrder::MaxAbs,
             ..CompareView::default()
         };
-        assert_eq!(words(&known, &open)[..2], ["changed h.2.w x1", "changed h.1.w x1"]);
+        assert_eq!(words(&pairs, &open)[..2], ["changed h.2.w x1", "changed h.1.w x1"]);
         let only = CompareView { only: Some(Mark::Added), ..CompareView::default() };
-        assert_eq!(words(&known, &only), ["added new x1"]);
+        assert_eq!(words(&pairs, &only), ["added new x1"]);
         // A renamed row is found by either key.
         let filter = |text: &str| CompareView { filter: text.into(), ..CompareView::default() };
-        assert_eq!(words(&known, &filter("old")), ["renamed now x1"]);
+        assert_eq!(words(&pairs, &filter("old")), ["renamed now x1"]);
         assert_eq!(
-            words(&known, &filter("kind:tensor")),
+            words(&pairs, &filter("kind:tensor")),
             ["changed h.1\u{2013}2.w x2", "equal  x1"]
         );
-        assert!(lines(&known, &filter("/(/")).1.is_some());
+        assert!(lines(&pairs, &filter("/(/")).1.is_some());
     }
 }

@@ -10,7 +10,7 @@ const PADDING: f64 = 12.0;
 /// Width in pixels of the gauge before a dtype.
 const GAUGE: f64 = 12.0;
 /// Characters of a shape, and of the target of a link, beyond which they are truncated.
-const LONGEST: (usize, usize) = (26, 20);
+const MAX_CHARACTERS: (usize, usize) = (26, 20);
 
 /// Widths of columns in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,10 +37,10 @@ impl ColumnWidths {
             }
             if let Some(target) = &row.link {
                 let last = target.rsplit(['.', '/']).next().unwrap_or(target);
-                link = link.max(last.chars().count() + 4).min(LONGEST.1);
+                link = link.max(last.chars().count() + 4).min(MAX_CHARACTERS.1);
             }
         }
-        let shape = shape.min(LONGEST.0);
+        let shape = shape.min(MAX_CHARACTERS.0);
         let value = match (link, has_values) {
             (0, false) => 0.0,
             (0, true) => 64.0,

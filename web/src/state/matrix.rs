@@ -7,8 +7,8 @@ use statelens_stats::MatrixLine;
 
 use crate::protocol::error::ErrorText;
 use crate::protocol::matrix::{Cells, MatrixReply, MatrixSelection, OverviewProgress};
-use crate::protocol::ranked::{self, Ranked};
-use crate::protocol::singular::{self, Offer, SingularReport};
+use crate::protocol::ranked::{self, NormRanking};
+use crate::protocol::singular::{self, SingularOffer, SingularReport};
 use crate::state::view::MatrixView;
 
 /// A shared value that compares by identity.
@@ -31,7 +31,7 @@ impl<T> Clone for ByIdentity<T> {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SingularValues {
     /// The computations on offer.
-    pub offers: Vec<Offer>,
+    pub offers: Vec<SingularOffer>,
     /// Progress from 0 to 1 while they are computed.
     pub part: Option<f64>,
     /// The result.
@@ -89,7 +89,7 @@ pub struct MatrixState {
     pub profile: Profile,
     pub singular: SingularValues,
     /// Its rows ranked by norm, or its kernels.
-    pub ranked: Option<ByIdentity<Ranked>>,
+    pub ranked: Option<ByIdentity<NormRanking>>,
     /// Bytes read for the ranking, and bytes in total, while it is running.
     pub ranking: Option<(u64, u64)>,
     /// Why it can't be ranked.
@@ -159,7 +159,7 @@ impl MatrixState {
 
     /// Returns the state for another tensor, with the same settings.
     #[must_use]
-    pub fn then(&self, row: u32, shape: &[u64]) -> Option<Self> {
+    pub fn for_tensor(&self, row: u32, shape: &[u64]) -> Option<Self> {
         let same = *shape == *self.view.shape;
         let view = if same { self.view.clone() } else { MatrixView::new(shape) };
         let mut next = Self::new(row, view, None)?;
@@ -265,7 +265,7 @@ impl MatrixState {
     }
 
     /// Changes the selected matrix of the tensor.
-    pub fn turn(&mut self, change: impl FnOnce(&mut MatrixView)) {
+    pub fn change_view(&mut self, change: impl FnOnce(&mut MatrixView)) {
         let mut view = self.view.clone();
         change(&mut view);
         self.show(view);
@@ -286,25 +286,25 @@ impl MatrixState {
         self.progress = OverviewProgress::default();
         self.singular = SingularValues::default();
         self.ranked = self.ranked.take().filter(|ranked| ranked.0.kernels && kernels);
-        self.look(self.at);
+        self.select_value(self.at);
     }
 
     /// Selects a value and centres the lens on it.
     pub fn centre(&mut self, at: RowColumn) {
         let window = self.window();
-        self.at = self.kept(at);
+        self.at = self.clamped(at);
         self.lens =
             (self.at.0.saturating_sub(window.0 / 2), self.at.1.saturating_sub(window.1 / 2));
-        self.hold();
+        self.clamp_lens();
     }
 
     /// Selects a value; the lens moves only if needed.
-    pub fn look(&mut self, at: RowColumn) {
+    pub fn select_value(&mut self, at: RowColumn) {
         let (rows, columns) = self.window();
-        self.at = self.kept(at);
+        self.at = self.clamped(at);
         let follow = |lens: u64, at: u64, size: u64| lens.clamp((at + 1).saturating_sub(size), at);
         self.lens = (follow(self.lens.0, self.at.0, rows), follow(self.lens.1, self.at.1, columns));
-        self.hold();
+        self.clamp_lens();
     }
 
     /// Moves the selection to a neighbouring value, in the directions of the drawing; by a window
@@ -318,7 +318,7 @@ impl MatrixState {
         if far {
             self.lens = (moved(self.lens.0, down, rows), moved(self.lens.1, across, columns));
         }
-        self.look(at);
+        self.select_value(at);
     }
 
     /// Moves the lens and the selection by a number of values, in the directions of the drawing.
@@ -327,8 +327,8 @@ impl MatrixState {
         let at = (self.at.0.saturating_add_signed(down), self.at.1.saturating_add_signed(across));
         self.lens =
             (self.lens.0.saturating_add_signed(down), self.lens.1.saturating_add_signed(across));
-        self.hold();
-        self.look(at);
+        self.clamp_lens();
+        self.select_value(at);
     }
 
     /// Increases or decreases the pixels per value.
@@ -348,7 +348,7 @@ impl MatrixState {
 
     /// Returns the value to select in a block: the largest, or one that is not finite.
     #[must_use]
-    pub fn best(&self, block: usize) -> Option<RowColumn> {
+    pub fn peak_of_block(&self, block: usize) -> Option<RowColumn> {
         let map = &self.map.as_ref()?.0;
         // If an element holds two values, convert to the number of the element.
         let each = (map.matrix.1 / self.size.1.max(1)).max(1);
@@ -356,7 +356,7 @@ impl MatrixState {
         Some((number / self.size.1.max(1), number % self.size.1.max(1)))
     }
 
-    fn kept(&self, (row, column): RowColumn) -> RowColumn {
+    fn clamped(&self, (row, column): RowColumn) -> RowColumn {
         let row = row.min(self.size.0.saturating_sub(1));
         let column = column.min(self.size.1.saturating_sub(1));
         // The last row may be incomplete.
@@ -366,7 +366,7 @@ impl MatrixState {
         }
     }
 
-    fn hold(&mut self) {
+    fn clamp_lens(&mut self) {
         let (rows, columns) = self.window();
         self.lens.0 = self.lens.0.min(self.size.0.saturating_sub(rows));
         self.lens.1 = self.lens.1.min(self.size.1.saturating_sub(columns));
@@ -383,63 +383,73 @@ mod tests {
 
     #[test]
     fn the_lens_stays_inside_and_follows() {
-        let mut look = matrix(&[1000, 300]).unwrap();
-        assert_eq!((look.window(), look.lens), ((64, 64), (0, 0)));
-        look.go(500 * 300 + 150);
-        assert_eq!((look.at, look.lens), ((500, 150), (468, 118)));
-        look.step((0, 1), false);
-        assert_eq!((look.at, look.lens), ((500, 151), (468, 118)));
-        look.step((1, 0), true);
-        assert_eq!((look.at, look.lens), ((564, 151), (532, 118)));
-        look.centre((999, 299));
-        assert_eq!(look.lens, (936, 236));
-        look.magnify(1);
-        assert_eq!((look.zoom, look.window()), (8, (32, 32)));
-        look.fit();
-        assert_eq!(look.zoom, 2);
-        assert_eq!(look.index((7, 8)), [7, 8]);
-        look.centre((500, 150));
-        look.scroll((3, -2));
-        assert_eq!((look.at, look.lens), ((503, 148), (439, 84)));
-        look.scroll((-10_000, 10_000));
-        assert_eq!((look.at, look.lens), ((0, 299), (0, 172)));
-        look.transposed = true;
-        look.centre((10, 10));
-        look.step((1, 0), false);
-        assert_eq!(look.at, (10, 11));
+        let mut select_value = matrix(&[1000, 300]).unwrap();
+        assert_eq!((select_value.window(), select_value.lens), ((64, 64), (0, 0)));
+        select_value.go(500 * 300 + 150);
+        assert_eq!((select_value.at, select_value.lens), ((500, 150), (468, 118)));
+        select_value.step((0, 1), false);
+        assert_eq!((select_value.at, select_value.lens), ((500, 151), (468, 118)));
+        select_value.step((1, 0), true);
+        assert_eq!((select_value.at, select_value.lens), ((564, 151), (532, 118)));
+        select_value.centre((999, 299));
+        assert_eq!(select_value.lens, (936, 236));
+        select_value.magnify(1);
+        assert_eq!((select_value.zoom, select_value.window()), (8, (32, 32)));
+        select_value.fit();
+        assert_eq!(select_value.zoom, 2);
+        assert_eq!(select_value.index((7, 8)), [7, 8]);
+        select_value.centre((500, 150));
+        select_value.scroll((3, -2));
+        assert_eq!((select_value.at, select_value.lens), ((503, 148), (439, 84)));
+        select_value.scroll((-10_000, 10_000));
+        assert_eq!((select_value.at, select_value.lens), ((0, 299), (0, 172)));
+        select_value.transposed = true;
+        select_value.centre((10, 10));
+        select_value.step((1, 0), false);
+        assert_eq!(select_value.at, (10, 11));
     }
 
     #[test]
     fn going_to_an_index_changes_the_slice() {
-        let mut look = matrix(&[2, 3, 10, 20]).unwrap();
-        look.go(200 * 4 + 20 * 3 + 5);
-        assert_eq!((look.view.leading(), look.at), (vec![1, 1], (3, 5)));
-        assert_eq!(look.index(look.at), [1, 1, 3, 5]);
-        look.turn(|view| view.lead(&[9, 9]));
-        assert_eq!(look.view.leading(), [1, 2]);
-        assert_eq!((look.selection.slice.as_str(), look.at), ("1, 2, :, :", (3, 5)));
+        let mut select_value = matrix(&[2, 3, 10, 20]).unwrap();
+        select_value.go(200 * 4 + 20 * 3 + 5);
+        assert_eq!((select_value.view.leading(), select_value.at), (vec![1, 1], (3, 5)));
+        assert_eq!(select_value.index(select_value.at), [1, 1, 3, 5]);
+        select_value.change_view(|view| view.lead(&[9, 9]));
+        assert_eq!(select_value.view.leading(), [1, 2]);
+        assert_eq!(
+            (select_value.selection.slice.as_str(), select_value.at),
+            ("1, 2, :, :", (3, 5))
+        );
     }
 
     #[test]
     fn a_smaller_matrix_keeps_the_lens_inside() {
-        let mut look = matrix(&[2, 300, 10, 20]).unwrap();
-        look.turn(|view| view.draw(1, 3));
-        assert_eq!((look.size, look.selection.slice.as_str()), ((300, 20), "0, :, 0, :"));
-        look.centre((299, 19));
-        look.show(MatrixView::of(&[2, 300, 10, 20], &"0, :4, 0, -3:".parse().unwrap()).unwrap());
-        assert_eq!((look.size, look.at, look.lens), ((4, 3), (3, 2), (0, 0)));
-        assert_eq!(look.index(look.at), [0, 3, 0, 19]);
+        let mut select_value = matrix(&[2, 300, 10, 20]).unwrap();
+        select_value.change_view(|view| view.draw(1, 3));
+        assert_eq!(
+            (select_value.size, select_value.selection.slice.as_str()),
+            ((300, 20), "0, :, 0, :")
+        );
+        select_value.centre((299, 19));
+        select_value
+            .show(MatrixView::of(&[2, 300, 10, 20], &"0, :4, 0, -3:".parse().unwrap()).unwrap());
+        assert_eq!(
+            (select_value.size, select_value.at, select_value.lens),
+            ((4, 3), (3, 2), (0, 0))
+        );
+        assert_eq!(select_value.index(select_value.at), [0, 3, 0, 19]);
     }
 
     #[test]
     fn a_long_vector_is_folded() {
-        let mut look = matrix(&[10_000]).unwrap();
-        assert_eq!((look.selection.fold, look.size), (Some(256), (40, 256)));
-        look.go(9_999);
-        assert_eq!((look.at, look.index(look.at)), ((39, 15), vec![9_999]));
-        assert!(look.has((39, 15)) && !look.has((39, 16)));
-        look.step((0, 1), false);
-        assert_eq!(look.at, (38, 16), "beyond the end it is the row above");
+        let mut select_value = matrix(&[10_000]).unwrap();
+        assert_eq!((select_value.selection.fold, select_value.size), (Some(256), (40, 256)));
+        select_value.go(9_999);
+        assert_eq!((select_value.at, select_value.index(select_value.at)), ((39, 15), vec![9_999]));
+        assert!(select_value.has((39, 15)) && !select_value.has((39, 16)));
+        select_value.step((0, 1), false);
+        assert_eq!(select_value.at, (38, 16), "beyond the end it is the row above");
         assert!(matrix(&[0, 4]).is_none());
         assert_eq!(matrix(&[]).unwrap().size, (1, 1));
     }

@@ -9,22 +9,22 @@ use crate::rows::Row;
 use crate::state::table::{Table, TableLine};
 
 /// Maximum number of rows that a filter is made for.
-const FILTERED: usize = 500;
+const MAX_FILTERED: usize = 500;
 
 /// The picked rows, and the line that a range is picked from.
 #[derive(Debug, Clone, Default)]
-pub struct Picked {
+pub struct PickedRows {
     rows: Rc<BTreeSet<u32>>,
     anchor: Option<usize>,
 }
 
-impl PartialEq for Picked {
+impl PartialEq for PickedRows {
     fn eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.rows, &other.rows) || self.rows == other.rows
     }
 }
 
-impl Picked {
+impl PickedRows {
     /// Returns the number of picked rows.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -45,7 +45,7 @@ impl Picked {
     /// Returns a filter that exactly the picked rows pass; empty for too many rows.
     #[must_use]
     pub fn filter(&self, rows: &[Row]) -> String {
-        if self.rows.is_empty() || self.rows.len() > FILTERED {
+        if self.rows.is_empty() || self.rows.len() > MAX_FILTERED {
             return String::new();
         }
         let keys = self.rows.iter().filter_map(|row| rows.get(*row as usize));
@@ -115,7 +115,7 @@ mod tests {
         let work = work(gpt(4));
         let table = &work.table;
         let fold = table.items.iter().position(|item| matches!(item, TableLine::Fold(_))).unwrap();
-        let mut picked = Picked::default();
+        let mut picked = PickedRows::default();
         picked.toggle(table, fold - 1);
         assert_eq!((picked.count(), picked.rows().next()), (1, Some(0)));
         picked.toggle(table, fold);
@@ -138,7 +138,10 @@ mod tests {
         let passed = work.rows.iter().filter(|row| filter.matches(row)).count();
         assert_eq!(passed, picked.count());
         picked.clear();
-        assert_eq!((picked == Picked::default(), picked.filter(&work.rows)), (true, String::new()));
+        assert_eq!(
+            (picked == PickedRows::default(), picked.filter(&work.rows)),
+            (true, String::new())
+        );
         picked.all(table);
         assert_eq!(picked.count(), work.rows.len());
     }

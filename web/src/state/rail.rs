@@ -19,7 +19,7 @@ pub struct RailEntry {
     pub bytes: u64,
     pub files: u64,
     /// The problem found on opening it; empty if there was no problem, `None` until it was opened.
-    pub wrong: Option<String>,
+    pub problem: Option<String>,
 }
 
 /// The checkpoints of a drop, ordered by step and name.
@@ -49,7 +49,7 @@ impl Rail {
                 .fold(0, |sum, file| sum.saturating_add(file.size)),
             files: found.members.len() as u64,
             members: Rc::new(found.members),
-            wrong: None,
+            problem: None,
         };
         let mut entries: Vec<RailEntry> = found.into_iter().map(entry).collect();
         statelens_checkpoint::order::by(&mut entries, |one, other| {
@@ -76,20 +76,20 @@ impl Rail {
 
     /// Stores the result of opening a file.
     pub fn handle_reply(&mut self, check: &OpenCheck) {
-        self.set_wrong(check.file, check.wrong.clone());
+        self.set_problem(check.file, check.problem.clone());
     }
 
     /// Stores the problem of a file's checkpoint; empty if there was no problem.
-    pub fn set_wrong(&mut self, file: u32, wrong: String) {
+    pub fn set_problem(&mut self, file: u32, problem: String) {
         if let Some(at) = self.find(file) {
-            self.entries[at].wrong = Some(wrong);
+            self.entries[at].problem = Some(problem);
         }
     }
 
     /// Returns the main files of the entries that were not opened yet.
     #[must_use]
     pub fn unchecked(&self) -> Vec<u32> {
-        let unknown = self.entries.iter().filter(|entry| entry.wrong.is_none());
+        let unknown = self.entries.iter().filter(|entry| entry.problem.is_none());
         unknown.map(|entry| entry.main).collect()
     }
 
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(three.pair(), None);
         [2, 0, 1].into_iter().for_each(|main| three.tick(main));
         assert_eq!((three.pair(), &three.ticked[..]), (Some((0, 1)), &[0, 1][..]));
-        three.handle_reply(&OpenCheck { file: 2, wrong: "cut".into(), states: Vec::new() });
+        three.handle_reply(&OpenCheck { file: 2, problem: "cut".into(), states: Vec::new() });
         assert_eq!(three.unchecked(), [0, 1]);
     }
 }

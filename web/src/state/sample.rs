@@ -1,6 +1,6 @@
 //! Rows in the shape of real checkpoints, for tests.
 
-use crate::protocol::opened::Opened;
+use crate::protocol::opened::OpenedCheckpoint;
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::work::OpenWork;
 
@@ -77,7 +77,7 @@ pub(crate) fn all(rows: &[Row]) -> Vec<u32> {
 
 /// An open checkpoint with these rows.
 pub(crate) fn work(rows: Vec<Row>) -> OpenWork {
-    let opened = Opened {
+    let opened = OpenedCheckpoint {
         name: "x.mdl".into(),
         main: 0,
         others: Vec::new(),
@@ -95,7 +95,7 @@ pub(crate) fn work(rows: Vec<Row>) -> OpenWork {
         millis: 0.0,
         read: 0,
         calls: 0,
-        looked: (0, 0),
+        searched: (0, 0),
         unfolds: None,
         summary: false,
         model_params: 0,

@@ -8,12 +8,12 @@ use crate::state::weights::Weights;
 
 /// Bytes of keys to match regular expressions against at a time, so that the page keeps up with
 /// typing.
-const PIECE: usize = 96 << 10;
+const BATCH_SIZE: usize = 96 << 10;
 /// Number of matching rows that are shown before the search is complete: more than fit on the
 /// largest screens.
-const FIRST: usize = 200;
+const PREVIEW_ROWS: usize = 200;
 /// Cost of matching an expression against a key, in addition to the key's length.
-const EACH: usize = 24;
+const KEY_COST: usize = 24;
 
 /// All keys in lower case, concatenated, so that a word can be searched in all of them at once.
 #[derive(Debug)]
@@ -98,21 +98,21 @@ impl Search {
     }
 
     /// Continues for one batch; returns true if it was the last.
-    pub fn go(&mut self, rows: &[Row], weights: &Weights) -> bool {
+    pub fn run_batch(&mut self, rows: &[Row], weights: &Weights) -> bool {
         if self.filter.is_empty() {
             self.found = std::mem::take(&mut self.candidates);
             return true;
         }
         let (slow, mut cost) = (self.filter.is_slow(), 0);
         while let Some(&id) = self.candidates.get(self.at) {
-            if slow && cost > PIECE {
+            if slow && cost > BATCH_SIZE {
                 return false;
             }
             let row = &rows[id as usize];
             if self.filter.passes(row, weights.get(id)) {
                 self.found.push(id);
             }
-            cost += row.key.len() + EACH;
+            cost += row.key.len() + KEY_COST;
             self.at += 1;
         }
         true
@@ -121,7 +121,7 @@ impl Search {
     /// Returns the first matching rows, once there are enough of them to fill the screen; only
     /// once.
     pub fn first(&mut self) -> Option<Vec<u32>> {
-        if self.shows_first || self.found.len() < FIRST {
+        if self.shows_first || self.found.len() < PREVIEW_ROWS {
             return None;
         }
         self.shows_first = true;
@@ -156,7 +156,7 @@ mod tests {
         let filter = Filter::parse(text).expect("a filter");
         let mut search = Search::new(filter, &SearchText::new(rows));
         let mut pieces = 1;
-        while !search.go(rows, &Weights::default()) {
+        while !search.run_batch(rows, &Weights::default()) {
             pieces += 1;
         }
         (search.found(), pieces)
@@ -205,10 +205,10 @@ mod tests {
         let mut search =
             Search::new(Filter::parse("/[.]fc[.]/").expect("a filter"), &SearchText::new(&rows));
         assert_eq!(search.first(), None);
-        assert!(!search.go(&rows, &Weights::default()));
+        assert!(!search.run_batch(&rows, &Weights::default()));
         let first = search.first().expect("enough to look at");
-        assert!(first.len() >= FIRST && search.first().is_none());
-        while !search.go(&rows, &Weights::default()) {}
+        assert!(first.len() >= PREVIEW_ROWS && search.first().is_none());
+        while !search.run_batch(&rows, &Weights::default()) {}
         assert_eq!(search.found()[..first.len()], first);
         assert_eq!(found(&rows, "model.model.blocks.7.fc.w /e/").1, 1);
     }

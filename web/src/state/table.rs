@@ -34,7 +34,7 @@ pub const COLUMNS: [(Column, &str); 6] = [
 ];
 
 /// The statistics columns shown by default, one bit each.
-pub const SHOWN: u16 = 0b110_0111;
+pub const DEFAULT_COLUMNS: u16 = 0b110_0111;
 
 /// How the table is arranged.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,7 +62,7 @@ impl Default for TableView {
             sort: None,
             toggled: HashSet::new(),
             weights: Weights::default(),
-            shown: SHOWN,
+            shown: DEFAULT_COLUMNS,
             dot: '.',
             so_far: false,
         }
@@ -113,7 +113,7 @@ pub enum TableLine {
     /// A fold: index into [`Table::folds`].
     Fold(usize),
     /// A pattern of an open fold.
-    Kid(usize, usize),
+    Pattern(usize, usize),
     /// A member of an open fold whose members are leaves.
     Member(usize, u32),
 }
@@ -129,11 +129,11 @@ pub struct Table {
     pub largest: u64,
     /// The number of leaves shown, including folded ones.
     pub leaves: usize,
-    /// The line of each row; `NOWHERE` for those that are not shown.
+    /// The line of each row; `NO_LINE` for those that are not shown.
     place: Vec<u32>,
 }
 
-const NOWHERE: u32 = u32::MAX;
+const NO_LINE: u32 = u32::MAX;
 
 /// All rows sorted by a column. Rows that pass a filter are picked from it at each keystroke,
 /// instead of being sorted again.
@@ -215,7 +215,7 @@ impl Table {
     #[must_use]
     pub fn place(&self, row: u32) -> Option<usize> {
         let line = *self.place.get(row as usize)?;
-        (line != NOWHERE).then_some(line as usize)
+        (line != NO_LINE).then_some(line as usize)
     }
 
     /// Returns the pattern that holds a leaf, and the leaf's index in it.
@@ -232,7 +232,7 @@ impl Table {
     #[must_use]
     pub fn rows_of(&self, line: TableLine) -> &[u32] {
         match line {
-            TableLine::Kid(fold, pattern) => &self.folds[fold].patterns[pattern].rows,
+            TableLine::Pattern(fold, pattern) => &self.folds[fold].patterns[pattern].rows,
             TableLine::Fold(fold) if self.folds[fold].patterns.len() == 1 => {
                 &self.folds[fold].patterns[0].rows
             }
@@ -245,7 +245,7 @@ impl Table {
         let (one, patterns) = match line {
             TableLine::Row(id) | TableLine::Member(_, id) => (Some(id), &[][..]),
             TableLine::Fold(fold) => (None, &self.folds[fold].patterns[..]),
-            TableLine::Kid(fold, pattern) => {
+            TableLine::Pattern(fold, pattern) => {
                 (None, std::slice::from_ref(&self.folds[fold].patterns[pattern]))
             }
             TableLine::State(_) => (None, &[][..]),
@@ -339,7 +339,7 @@ impl Table {
             TableLine::Fold(fold) => {
                 self.folds[fold].patterns.first().and_then(|pattern| pattern.rows.first()).copied()
             }
-            TableLine::Kid(fold, pattern) => {
+            TableLine::Pattern(fold, pattern) => {
                 self.folds[fold].patterns[pattern].rows.first().copied()
             }
             TableLine::State(_) => None,
@@ -352,7 +352,7 @@ impl Table {
         match line {
             TableLine::State(at) => self.states[at].1,
             TableLine::Fold(fold) => self.folds[fold].sums,
-            TableLine::Kid(fold, pattern) => self.folds[fold].patterns[pattern].sums,
+            TableLine::Pattern(fold, pattern) => self.folds[fold].patterns[pattern].sums,
             TableLine::Row(id) | TableLine::Member(_, id) => {
                 let row = &rows[id as usize];
                 Sums { tensors: 1, values: 0, params: row.params, bytes: row.bytes }
@@ -361,12 +361,12 @@ impl Table {
     }
 
     fn find_places(&mut self, rows: &[Row]) {
-        let mut place = vec![NOWHERE; rows.len()];
+        let mut place = vec![NO_LINE; rows.len()];
         for (at, &item) in (0u32..).zip(&self.items) {
             let mut put = |ids: &[u32]| ids.iter().for_each(|&id| place[id as usize] = at);
             match item {
                 TableLine::Row(id) | TableLine::Member(_, id) => put(&[id]),
-                TableLine::Kid(fold, pattern) => put(&self.folds[fold].patterns[pattern].rows),
+                TableLine::Pattern(fold, pattern) => put(&self.folds[fold].patterns[pattern].rows),
                 TableLine::Fold(fold) if !self.folds[fold].open => {
                     self.folds[fold].patterns.iter().for_each(|pattern| put(&pattern.rows));
                 }
@@ -481,14 +481,14 @@ impl TableBuilder<'_> {
             open,
         });
         if self.sorted && !leaves {
-            self.table.items.extend((0..kids).map(|pattern| TableLine::Kid(fold, pattern)));
+            self.table.items.extend((0..kids).map(|pattern| TableLine::Pattern(fold, pattern)));
             return;
         }
         self.table.items.push(TableLine::Fold(fold));
         if open && leaves {
             self.table.items.extend(member_rows.into_iter().map(|id| TableLine::Member(fold, id)));
         } else if open {
-            self.table.items.extend((0..kids).map(|pattern| TableLine::Kid(fold, pattern)));
+            self.table.items.extend((0..kids).map(|pattern| TableLine::Pattern(fold, pattern)));
         }
     }
 
@@ -539,7 +539,7 @@ mod tests {
                 TableLine::Fold(at) => {
                     format!("{} x{}", table.folds[at].name, table.folds[at].times)
                 }
-                TableLine::Kid(at, kid) => format!("  {}", table.folds[at].patterns[kid].label),
+                TableLine::Pattern(at, kid) => format!("  {}", table.folds[at].patterns[kid].label),
                 TableLine::Member(_, id) => format!("  {}", rows[id as usize].key),
             })
             .collect()

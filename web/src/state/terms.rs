@@ -6,9 +6,9 @@ use crate::state::fmt;
 use crate::state::work::OpenWork;
 
 /// Maximum number of keys for counting matches, so that the menu opens at once.
-const COUNTED: usize = 50_000;
+const MAX_COUNTED: usize = 50_000;
 /// The same for regular expressions.
-const COUNTED_SLOWLY: usize = 5_000;
+const MAX_COUNTED_REGEX: usize = 5_000;
 
 /// An example term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ fn word(row: &Row, dot: char) -> Option<&str> {
 fn counted(work: &OpenWork, term: String, what: &'static str) -> Example {
     let filter = Filter::parse(&term).unwrap_or_default();
     let of_values = filter.is_of_values();
-    let most = if term.starts_with('/') { COUNTED_SLOWLY } else { COUNTED };
+    let most = if term.starts_with('/') { MAX_COUNTED_REGEX } else { MAX_COUNTED };
     let known = !of_values || work.view.weights.any();
     let passes = |(at, row): &(u32, &Row)| filter.passes(row, work.view.weights.get(*at));
     let count = (known && work.rows.len() <= most)
@@ -84,13 +84,13 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::opened::Opened;
+    use crate::protocol::opened::OpenedCheckpoint;
     use crate::state::sample::gpt;
 
     #[test]
     fn examples_fit_the_checkpoint_and_are_understood() {
         let rows = gpt(2);
-        let work = OpenWork::new(Opened::default(), rows.clone());
+        let work = OpenWork::new(OpenedCheckpoint::default(), rows.clone());
         let examples = examples(&work);
         let of = |term: &str| examples.iter().find(|example| example.term == term);
         assert_eq!(of("dtype:f32").and_then(|it| it.count), Some(16), "the dtype of most tensors");

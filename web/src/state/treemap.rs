@@ -21,7 +21,7 @@ pub struct ByDtype {
 }
 
 /// Maximum number of groups; all further dtypes share the last one.
-const MOST: usize = 24;
+const MAX_GROUPS: usize = 24;
 
 impl ByDtype {
     /// Groups all keys.
@@ -31,7 +31,7 @@ impl ByDtype {
         for (at, row) in rows.iter().enumerate().filter(|(_, row)| row.bytes > 0) {
             let known = found.iter().position(|(dtype, _)| *dtype == row.dtype);
             let place = known.unwrap_or_else(|| {
-                if found.len() < MOST {
+                if found.len() < MAX_GROUPS {
                     found.push((&row.dtype, Vec::new()));
                 }
                 found.len() - 1

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use crate::protocol::conversion::Running;
+use crate::protocol::conversion::JobProgress;
 use crate::protocol::error::ErrorText;
-use crate::protocol::inspected::Inspected;
+use crate::protocol::inspected::RowDetails;
 use crate::protocol::matrix::MatrixReply;
-use crate::protocol::weights::{Scanned, TensorValues, WeightsReply};
+use crate::protocol::weights::{ScanReport, TensorValues, WeightsReply};
 use crate::state::work::OpenWork;
 
 /// Readings of values, running and completed.
@@ -46,9 +46,9 @@ pub enum ScanState {
     No,
     /// The worker's last progress; bytes and milliseconds at each repaint; whether it is being
     /// stopped.
-    Now(Running, Rc<Vec<(u64, f64)>>, bool),
+    Now(JobProgress, Rc<Vec<(u64, f64)>>, bool),
     /// All were read, or reading was stopped.
-    Done(Rc<Scanned>),
+    Done(Rc<ScanReport>),
     /// Reading failed.
     Failed(Rc<ErrorText>),
 }
@@ -88,13 +88,13 @@ impl ValuesPanel {
         &mut self,
         reply: WeightsReply,
         work: Option<&mut OpenWork>,
-        inspected: &mut Option<Rc<Inspected>>,
+        inspected: &mut Option<Rc<RowDetails>>,
     ) {
         match reply {
             WeightsReply::Scanning(now, read) => {
                 let end = now.done == now.total;
                 if let Some(work) = work {
-                    work.take_values(read, end);
+                    work.add_values(read, end);
                 }
                 if let ScanState::Now(before, past, stopping) = &mut self.scan {
                     Rc::make_mut(past).push((now.done, now.millis));
@@ -106,8 +106,8 @@ impl ValuesPanel {
             }
             WeightsReply::Scanned(Ok(mut scanned)) => {
                 if let Some(work) = work {
-                    work.take_noticed(std::mem::take(&mut scanned.noticed));
-                    work.take_values(Vec::new(), true);
+                    work.set_value_findings(std::mem::take(&mut scanned.findings));
+                    work.add_values(Vec::new(), true);
                 }
                 self.scan = ScanState::Done(Rc::new(*scanned));
             }
@@ -124,7 +124,7 @@ impl ValuesPanel {
                 }
                 self.one = None;
                 if let Some(work) = work.filter(|work| work.view.weights.any()) {
-                    work.take_values(vec![values.short.clone()], true);
+                    work.add_values(vec![values.short.clone()], true);
                 }
                 if let Some(inspected) = inspected.as_mut().filter(|it| it.row == values.short.row)
                 {

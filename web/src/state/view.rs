@@ -7,7 +7,7 @@ use statelens_tensor::{Axis, Slice};
 use crate::protocol::selection::MatrixSelection;
 
 /// Longer vectors are folded into rows.
-const LONG: u64 = 512;
+const MAX_UNFOLDED: u64 = 512;
 
 /// A matrix of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl MatrixView {
     #[must_use]
     pub fn selection(&self, row: u32) -> MatrixSelection {
         let fold = match self.rows {
-            None if self.elements() > LONG => {
+            None if self.elements() > MAX_UNFOLDED => {
                 Some((self.elements().isqrt() * 2).next_power_of_two())
             }
             _ => None,

@@ -12,23 +12,23 @@ use statelens_inspect::fold::{Sums, Trie, sums};
 
 use self::layers::layer_starts;
 use crate::protocol::finding::Severity;
-use crate::protocol::opened::Opened;
-use crate::protocol::weights::{Noticed, RowValues};
+use crate::protocol::opened::OpenedCheckpoint;
+use crate::protocol::weights::{RowValues, ValueFinding};
 use crate::rows::Row;
 use crate::state::dtype::DTypeFamily;
 use crate::state::filter::Filter;
 use crate::state::fit::ColumnWidths;
-use crate::state::picked::Picked;
+use crate::state::picked::PickedRows;
 use crate::state::search::{Search, SearchText};
 use crate::state::table::{Column, Fold, Sorted, Table, TableLine, TableView};
 use crate::state::tape::{self, StateShare};
 use crate::state::tree::{self, Tree};
 
 /// With more top-level keys, these are the keys of a flat dict rather than states.
-const MOST_STATES: usize = 100;
+const MAX_STATES: usize = 100;
 
 /// Up to this many rows are rearranged while values are still being read.
-const QUICK: usize = 20_000;
+const MAX_LIVE_ROWS: usize = 20_000;
 
 /// The selection.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,7 +51,7 @@ pub struct DtypeSums {
 #[derive(Debug, Clone)]
 pub struct OpenWork {
     /// The worker's reply, without its rows.
-    pub opened: Rc<Opened>,
+    pub opened: Rc<OpenedCheckpoint>,
     /// The leaves, in file order.
     pub rows: Rc<Vec<Row>>,
     pub sums: Sums,
@@ -77,10 +77,10 @@ pub struct OpenWork {
     /// Whether any finding on opening is more severe than a note.
     pub opened_grave: bool,
     /// Findings about the values; `None` until they were read.
-    pub noticed: Option<Rc<Vec<Noticed>>>,
+    pub noticed: Option<Rc<Vec<ValueFinding>>>,
     pub selection: Option<Selection>,
     /// The rows picked for a joint action.
-    pub picked: Picked,
+    pub picked: PickedRows,
     /// Incremented when the selection is made outside the table, which then scrolls to it.
     pub scroll: u32,
     /// All keys as a tree; the filtered tree is a part of it.
@@ -129,7 +129,7 @@ impl PartialEq for OpenWork {
 impl OpenWork {
     /// Arranges the rows of an opened checkpoint.
     #[must_use]
-    pub fn new(opened: Opened, rows: Vec<Row>) -> Self {
+    pub fn new(opened: OpenedCheckpoint, rows: Vec<Row>) -> Self {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
         let dot = separator(&opened.format_id, &mut rows.iter().map(|row| &*row.key));
         let trie = Trie::new(&rows, dot);
@@ -141,7 +141,7 @@ impl OpenWork {
         let starts = tape::starts(&rows);
         let layers = layer_starts(&table, &trie, &starts);
         let states = match trie.children(0) {
-            many if many.len() > MOST_STATES => Vec::new(),
+            many if many.len() > MAX_STATES => Vec::new(),
             few => {
                 let state =
                     |&at: &u32| (trie.name(at as usize).to_owned(), *trie.sums(at as usize));
@@ -165,7 +165,7 @@ impl OpenWork {
             filter_error: None,
             noticed: None,
             selection: None,
-            picked: Picked::default(),
+            picked: PickedRows::default(),
             scroll: 0,
             line: None,
             tree_toggled: Rc::new(toggled),
@@ -239,7 +239,7 @@ impl OpenWork {
             Ok(filter) => {
                 self.filter_error = None;
                 self.search = Some(Search::new(filter, &self.keys));
-                self.search_on();
+                self.continue_search();
             }
             // While a term is being typed, the rows stay unchanged; a search whose first rows are
             // shown is completed.
@@ -251,9 +251,9 @@ impl OpenWork {
     }
 
     /// Continues a running search.
-    pub fn search_on(&mut self) {
+    pub fn continue_search(&mut self) {
         let Some(mut search) = self.search.take() else { return };
-        if search.go(&self.rows, &self.view.weights) {
+        if search.run_batch(&self.rows, &self.view.weights) {
             let found = search.found();
             // Another keystroke often changes nothing.
             if found != *self.chosen {
@@ -307,9 +307,9 @@ impl OpenWork {
 
     /// Stores statistics. A table that is sorted or filtered by them is rearranged at the `end`,
     /// and before that if it is small.
-    pub fn take_values(&mut self, read: Vec<RowValues>, end: bool) {
+    pub fn add_values(&mut self, read: Vec<RowValues>, end: bool) {
         self.view.weights.take(read);
-        if !end && self.rows.len() > QUICK {
+        if !end && self.rows.len() > MAX_LIVE_ROWS {
             return;
         }
         if matches!(self.view.sort, Some((Column::Measure(_), _))) {
@@ -323,7 +323,7 @@ impl OpenWork {
     }
 
     /// Stores the findings about values.
-    pub fn take_noticed(&mut self, noticed: Vec<Noticed>) {
+    pub fn set_value_findings(&mut self, noticed: Vec<ValueFinding>) {
         let odd = noticed.iter().filter(|noticed| noticed.series.is_some());
         self.view.weights.mark(odd.flat_map(|noticed| noticed.rows.iter().copied()));
         self.noticed = Some(Rc::new(noticed));
@@ -353,7 +353,7 @@ impl OpenWork {
             TableLine::State(_) => return,
             TableLine::Row(row) | TableLine::Member(_, row) => Selection::Row(row),
             TableLine::Fold(fold) => Selection::Fold(self.table.folds[fold].name.clone()),
-            TableLine::Kid(..) => {
+            TableLine::Pattern(..) => {
                 let rows = self.table.rows_of(item);
                 match rows.get(self.member).or(rows.first()) {
                     Some(&row) => Selection::Row(row),
@@ -447,7 +447,7 @@ impl OpenWork {
                 let name = self.table.folds[fold].name.clone();
                 self.toggle_fold(&name);
             }
-            TableLine::Kid(fold, _) | TableLine::Member(fold, _) if !open => {
+            TableLine::Pattern(fold, _) | TableLine::Member(fold, _) if !open => {
                 let name = self.table.folds[fold].name.clone();
                 self.selection = Some(Selection::Fold(name));
                 self.scroll += 1;
@@ -613,10 +613,10 @@ mod tests {
         work.set_filter("/fc[.]w/");
         let begun = work.searching().expect("a search");
         assert!((200..2800).contains(&work.table.leaves), "the first of them are shown");
-        work.search_on();
+        work.continue_search();
         assert!(work.searching().is_some_and(|tested| tested > begun));
         while work.searching().is_some() {
-            work.search_on();
+            work.continue_search();
         }
         assert_eq!(work.table.leaves, 2800);
         work.set_filter("/fc[.]b/");
@@ -632,7 +632,7 @@ mod tests {
         assert!((200..all).contains(&work.table.leaves), "{}", work.table.leaves);
         work.set_filter("/(/");
         while work.searching().is_some() {
-            work.search_on();
+            work.continue_search();
         }
         assert_eq!(work.table.leaves, all);
     }

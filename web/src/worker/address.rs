@@ -5,14 +5,14 @@ use std::rc::Rc;
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Result};
 use statelens_remote::{Address, WantedFiles};
 
-use crate::protocol::opened::Agreed;
+use crate::protocol::opened::FetchConsent;
 use crate::worker::job::Job;
 use crate::worker::open_progress::OpenProgress;
-use crate::worker::remote::{Begun, RemoteServer, begun};
+use crate::worker::remote::{FirstResponse, RemoteServer, first_request};
 use crate::worker::sources::Sources;
 
 /// Number of files requested at once.
-const AT_ONCE: usize = 6;
+const PARALLEL_REQUESTS: usize = 6;
 
 /// The files of a remote checkpoint, and the checkpoint itself.
 pub(super) struct RemoteCheckpoint {
@@ -26,7 +26,7 @@ pub(super) struct RemoteCheckpoint {
 ///
 /// # Errors
 /// Errors of the server or the core.
-pub(super) async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<RemoteCheckpoint> {
+pub(super) async fn open(url: &str, agreed: FetchConsent, job: &Job) -> Result<RemoteCheckpoint> {
     let address = Address::parse(url)?;
     let server = Rc::new(RemoteServer::of(&address, agreed.follow));
     let found = found(address, &server, agreed, job).await;
@@ -37,17 +37,17 @@ pub(super) async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<RemoteC
 async fn found(
     address: Address,
     server: &Rc<RemoteServer>,
-    agreed: Agreed,
+    agreed: FetchConsent,
     job: &Job,
 ) -> Result<RemoteCheckpoint> {
-    let begun = |address| begun(address, server, job, agreed.follow);
+    let first_request = |address| first_request(address, server, job, agreed.follow);
     let limits = Limits::times(agreed.times);
     let name = address.name();
     let named = |error: Error| error.in_file(name.as_str());
-    let main = begun(address.clone()).await.and_then(|found| found).map_err(named)?;
+    let main = first_request(address.clone()).await.and_then(|found| found).map_err(named)?;
     let mut files = FileSet::default().noting_missed();
     let mut parts = Vec::new();
-    let mut push = |files: &mut FileSet, name: &str, (bytes, file): Begun| {
+    let mut push = |files: &mut FileSet, name: &str, (bytes, file): FirstResponse| {
         files.push_remote(name, bytes, None);
         parts.push(file);
     };
@@ -58,9 +58,10 @@ async fn found(
         let mut open_progress = OpenProgress::new(job, None);
         let opened = statelens_formats::open(files.clone(), &limits, &mut open_progress);
         let before = files.count();
-        for some in wanted.next(&files, |name| address.beside(name)).chunks(AT_ONCE) {
+        for some in wanted.next(&files, |name| address.beside(name)).chunks(PARALLEL_REQUESTS) {
             job.check()?;
-            let requests: Vec<_> = some.iter().map(|(_, address)| begun(address.clone())).collect();
+            let requests: Vec<_> =
+                some.iter().map(|(_, address)| first_request(address.clone())).collect();
             for ((name, _), found) in some.iter().zip(all(requests).await) {
                 // A file that does not exist is skipped: the checkpoint reports it as missing.
                 if let Ok(source) = found.map_err(|error| error.in_file(name.as_str()))? {

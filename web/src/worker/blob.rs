@@ -8,7 +8,7 @@ use statelens_checkpoint::{Error, ReadAt, Result};
 use web_sys::{Blob, File, FileReaderSync};
 
 /// Longer reads are split: for each read, the browser allocates garbage of its size.
-const PIECE: u64 = 4 << 20;
+const MAX_READ: u64 = 4 << 20;
 
 /// A file on disk. Clones share it.
 #[derive(Debug, Clone)]
@@ -18,17 +18,17 @@ pub struct BlobSource(Arc<Inner>);
 struct Inner {
     file: File,
     len: u64,
-    spent: Arc<Spent>,
+    read_counter: Arc<ReadCounter>,
 }
 
 /// Counts the bytes and reads of several files.
 #[derive(Debug, Default)]
-pub struct Spent {
+pub struct ReadCounter {
     bytes: AtomicU64,
     calls: AtomicU64,
 }
 
-impl Spent {
+impl ReadCounter {
     /// Returns the bytes and the number of reads.
     #[must_use]
     pub fn so_far(&self) -> (u64, u64) {
@@ -37,11 +37,11 @@ impl Spent {
 }
 
 impl BlobSource {
-    /// Wraps a file; its reads are counted in `spent`.
+    /// Wraps a file; its reads are counted in `read_counter`.
     #[must_use]
-    pub fn new(file: File, spent: &Arc<Spent>) -> Self {
+    pub fn new(file: File, read_counter: &Arc<ReadCounter>) -> Self {
         let len = file.size() as u64;
-        Self(Arc::new(Inner { file, len, spent: spent.clone() }))
+        Self(Arc::new(Inner { file, len, read_counter: read_counter.clone() }))
     }
 
     /// Wraps a file with a counter of its own.
@@ -81,10 +81,10 @@ impl ReadAt for BlobSource {
         let reader = FileReaderSync::new()
             .map_err(|_| Error::io("this browser can\u{2019}t read files in a worker"))?;
         let mut at = offset;
-        for piece in buffer.chunks_mut(PIECE as usize) {
+        for piece in buffer.chunks_mut(MAX_READ as usize) {
             let blob = self.slice(at, piece.len() as u64)?;
-            self.0.spent.bytes.fetch_add(piece.len() as u64, Relaxed);
-            self.0.spent.calls.fetch_add(1, Relaxed);
+            self.0.read_counter.bytes.fetch_add(piece.len() as u64, Relaxed);
+            self.0.read_counter.calls.fetch_add(1, Relaxed);
             let bytes =
                 reader.read_as_array_buffer(&blob).map_err(|_| gone(&self.0.file.name()))?;
             let bytes = Uint8Array::new(&bytes);

@@ -13,7 +13,7 @@ use crate::worker::measurements::Measurements;
 use crate::worker::planning::PlannedOutput;
 
 /// Number of tensors that a refusal names.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// Returns a line for each pair of dtypes.
 pub(super) fn lines(report: &RunReport) -> Vec<String> {
@@ -109,11 +109,11 @@ struct Ranges {
 ///
 /// # Errors
 /// If a cast falsified numbers, naming the tensors.
-pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()> {
+pub(super) fn refuse_lossy(source: &Checkpoint, report: &RunReport) -> Result<()> {
     if !report.is_false() {
         return Ok(());
     }
-    let (texts, more) = report.falsified(source, NAMED);
+    let (texts, more) = report.falsified(source, MAX_NAMED);
     let more = more.map(|more| format!("; and {more}")).unwrap_or_default();
     let mut title = FALSIFIED.to_owned();
     title.replace_range(..1, "c");

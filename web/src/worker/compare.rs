@@ -13,7 +13,8 @@ use wasm_bindgen::JsValue;
 use web_sys::File;
 
 use crate::protocol::compare::{
-    self as protocol, CompareOptions, CompareProgress, CompareReply, CompareRequest, End, NO_ROW,
+    self as protocol, CompareOptions, CompareProgress, CompareReply, CompareRequest, ComparisonEnd,
+    NO_ROW,
 };
 use crate::protocol::job::JobKind;
 use crate::protocol::tensor_diff::RowChange;
@@ -31,12 +32,12 @@ use crate::worker::tensor_diff;
 use crate::worker::{files_of, now, open};
 
 /// Maximum size in bytes of a list of keys.
-const LONGEST: f64 = 64e6;
+const MAX_LIST_SIZE: f64 = 64e6;
 /// The state that is checked, which is the command's default.
 const STATE: &str = "model";
 
 /// Closes the second checkpoint.
-fn forget(session: &mut Session) {
+fn close_compared(session: &mut Session) {
     for kind in [JobKind::Compare, JobKind::TensorDiff, JobKind::Renames] {
         session.jobs.stop(kind);
     }
@@ -52,7 +53,7 @@ pub(super) fn handle_request(
 ) {
     match request {
         CompareRequest::Open { files, main } => {
-            forget(&mut session.borrow_mut());
+            close_compared(&mut session.borrow_mut());
             let handles = files_of(data);
             let listing = if let [one] = handles.as_slice() { Some(one.clone()) } else { None };
             // Limits that the user raised for the first checkpoint apply to the second too.
@@ -111,7 +112,7 @@ pub(super) fn handle_request(
                 }
                 _ => return,
             };
-            post_reply(&job, CompareReply::Checked(would_load(left, reference, strict, &release)));
+            post_reply(&job, CompareReply::Checked(check_loads(left, reference, strict, &release)));
         }
         CompareRequest::Report => {
             if let Some(report) = &session.borrow().compared.report {
@@ -124,7 +125,7 @@ pub(super) fn handle_request(
         }
         CompareRequest::Renames(None) => session.borrow().jobs.stop(JobKind::Renames),
         CompareRequest::Renames(Some(options)) => tensor_diff::renames(session, job, *options),
-        CompareRequest::Close => forget(&mut session.borrow_mut()),
+        CompareRequest::Close => close_compared(&mut session.borrow_mut()),
     }
 }
 
@@ -294,9 +295,9 @@ async fn run(
             if let Some(session) = session.upgrade() {
                 session.borrow_mut().compared.report = Some(report.json(&optimizers) + "\n");
             }
-            End::Complete
+            ComparisonEnd::Complete
         }
-        Err(error) => text::failure(&error).map_or(End::Stopped, End::Failed),
+        Err(error) => text::failure(&error).map_or(ComparisonEnd::Stopped, ComparisonEnd::Failed),
     };
     post_reply(&job, CompareReply::Ended { request, end, millis: now() - began, close, nans });
     if let Some(server) = left.server() {
@@ -349,7 +350,7 @@ fn describe_numbers(numbers: &Numbers, first: &[u64], precision: String) -> prot
 
 /// Reads a manifest, or a list of keys; `None` if the file is neither.
 fn listed(file: Option<File>) -> Result<Option<Vec<check::Expected>>> {
-    let Some(file) = file.filter(|file| file.size() <= LONGEST) else { return Ok(None) };
+    let Some(file) = file.filter(|file| file.size() <= MAX_LIST_SIZE) else { return Ok(None) };
     let name = file.name();
     let source = BlobSource::alone(file);
     let mut head = vec![0; source.len().min(512) as usize];
@@ -363,12 +364,12 @@ fn listed(file: Option<File>) -> Result<Option<Vec<check::Expected>>> {
 }
 
 /// Checks whether the first would load into the second, as `statelens check` does.
-fn would_load(
+fn check_loads(
     left: &OpenCheckpoint,
     (reference, reference_has): (Vec<check::Expected>, bool),
     strict: bool,
     release: &str,
-) -> protocol::Checked {
+) -> protocol::StateDictCheck {
     let release = check::LibraryRelease::parse(release).ok();
     let options = check::CheckOptions { strict, release, ..check::CheckOptions::default() };
     let file = &left.checkpoint;
@@ -389,7 +390,7 @@ fn would_load(
         (line.word.to_owned(), line.key, line.text, line.keys, line.numbers)
     };
     let count = |list: usize| list as u64;
-    protocol::Checked {
+    protocol::StateDictCheck {
         loads: result.loads,
         matching: result.matching,
         counts: (

@@ -6,7 +6,7 @@ use statelens_checkpoint::Error;
 use wasm_bindgen::JsValue;
 
 use crate::messages::get;
-use crate::protocol::conversion::{ConvertOptions, Done, SaveTo};
+use crate::protocol::conversion::{ConversionResult, ConvertOptions, SaveTo};
 use crate::protocol::family::{FamilyReply, NamedText};
 use crate::protocol::{FromWorker, HANDLE};
 use crate::text;
@@ -14,10 +14,10 @@ use crate::worker::job::Job;
 use crate::worker::session::SharedSession;
 use crate::worker::{casts, family, planning, private, remote, running};
 
-/// The number of keys above which planning waits for [`PAUSE`].
-const AT_ONCE: u64 = 20_000;
+/// The number of keys above which planning waits for [`DEBOUNCE`].
+const DEBOUNCE_ABOVE: u64 = 20_000;
 /// Milliseconds to wait for the next edit before planning a file with very many keys.
-const PAUSE: u32 = 1_000;
+const DEBOUNCE: u32 = 1_000;
 
 /// Plans a conversion and posts the plan. For a remote model it fetches the config next to it
 /// first.
@@ -33,7 +33,7 @@ pub(super) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
         }
         let (weak, job) = (Rc::downgrade(session), job.clone());
         return job.clone().spawn(async move {
-            let bytes = remote::fetch_sibling(&server, name, family::MOST_CONFIG, &job).await;
+            let bytes = remote::fetch_sibling(&server, name, family::MAX_CONFIG_SIZE, &job).await;
             let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
             if let Some(session) = weak.upgrade() {
                 let config = text.map(|text| NamedText { name: name.to_owned(), text });
@@ -47,7 +47,7 @@ pub(super) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
     let found = match options.rewrite {
         None => match session.borrow_mut().family(&open, &options.family) {
             Ok(found) => Some(found),
-            Err(wanted) => return job.post(&FromWorker::Wants(wanted)),
+            Err(wanted) => return job.post(&FromWorker::FilesNeeded(wanted)),
         },
         Some(_) => None,
     };
@@ -60,10 +60,10 @@ pub(super) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
         None => (None, None),
     };
     let reply = |found: &Rc<family::ConversionInputs>| {
-        Box::new(FamilyReply { looks: found.looks.clone(), shown })
+        Box::new(FamilyReply { recognised: found.recognised.clone(), shown })
     };
     job.post(&FromWorker::Family { request, family: found.as_ref().map(reply) });
-    let large = matches!(&ready, Some(Ok(ready)) if ready.keys() > AT_ONCE);
+    let large = matches!(&ready, Some(Ok(ready)) if ready.keys() > DEBOUNCE_ABOVE);
     let (weak, own) = (Rc::downgrade(session), job.clone());
     let values = session.borrow().found.clone();
     let make = move || {
@@ -94,7 +94,7 @@ pub(super) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
     session.borrow_mut().plan = None;
     let job = job.clone();
     job.clone().spawn(async move {
-        gloo_timers::future::TimeoutFuture::new(PAUSE).await;
+        gloo_timers::future::TimeoutFuture::new(DEBOUNCE).await;
         if job.check().is_ok() {
             make();
         }
@@ -146,7 +146,7 @@ pub(super) fn run(
         }
         match ran {
             Ok((done, files)) => {
-                job.post_with(&FromWorker::Done(Done { texts, ..done }), &files);
+                job.post_with(&FromWorker::Done(ConversionResult { texts, ..done }), &files);
             }
             Err(error) => job.post(&FromWorker::Stopped { error: text::failure(&error) }),
         }

@@ -6,19 +6,19 @@ use statelens_inspect::{
 };
 use statelens_tensor::{ElementPlaces, Slice};
 
-use crate::protocol::inspected::{Fact, FormattedValues, Inspected};
+use crate::protocol::inspected::{Fact, FormattedValues, RowDetails};
 use crate::state::fmt::{exact, shape as shape_text};
 use crate::text;
 use crate::worker::opened::OpenCheckpoint;
 
 /// Strings longer than this are truncated even in the inspector.
-const LONGEST: usize = 64 << 10;
+const MAX_TEXT: usize = 64 << 10;
 /// Chunk tables longer than this are not read to describe a tensor.
-const MOST_CHUNKS: u64 = 100_000;
+const MAX_CHUNKS: u64 = 100_000;
 
 /// Describes a row; `None` if the row does not exist.
 #[must_use]
-pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<Inspected> {
+pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<RowDetails> {
     let leaf = open.leaves.get(row as usize)?;
     let checkpoint = &open.checkpoint;
     let mut facts = Vec::new();
@@ -45,7 +45,7 @@ pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<Inspected> {
         .map(|(name, value)| (visible(&name.to_lossy()), visible(&cut(&value.to_lossy()))))
         .collect();
     let has_values = tensor.is_some_and(|tensor| statelens_inspect::missing(tensor).is_none());
-    Some(Inspected {
+    Some(RowDetails {
         row,
         path: indexed(&leaf.key).map(|path| format!("state{path}")).unwrap_or_default(),
         parameter: open.parameter(leaf).map(|of| (of.key.clone(), of.basis.clone())),
@@ -54,7 +54,7 @@ pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<Inspected> {
         text: whole(checkpoint, leaf),
         attributes,
         has_values,
-        ..Inspected::default()
+        ..RowDetails::default()
     })
 }
 
@@ -95,7 +95,7 @@ fn layout_facts(files: &FileSet, tensor: &Tensor, facts: &mut Vec<Fact>) {
             let of = format!("{} of {}", plural(count, "chunk"), shape_text(&chunked.shape));
             facts.push(fact("stored in", of, ""));
             let filters = chunked.chunks.describe();
-            let table = if count <= MOST_CHUNKS { chunked.chunks.table(files).ok() } else { None };
+            let table = if count <= MAX_CHUNKS { chunked.chunks.table(files).ok() } else { None };
             if let Some(table) = table {
                 let stored =
                     table.iter().fold(0u64, |sum, chunk| sum.saturating_add(chunk.span.len));
@@ -139,7 +139,7 @@ fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
     match checkpoint.value(leaf.target) {
         Value::Str(text) => Some(cut(&text.to_lossy())),
         Value::Bytes { data, .. } => {
-            Some(cut(&data[..data.len().min(LONGEST)].escape_ascii().to_string()))
+            Some(cut(&data[..data.len().min(MAX_TEXT)].escape_ascii().to_string()))
         }
         Value::Int(int) => Some(cut(&int.to_string())),
         _ => None,
@@ -147,7 +147,7 @@ fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
 }
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_TEXT) {
         Some((at, _)) => format!("{}\u{2026}", &text[..at]),
         None => text.to_owned(),
     }

@@ -12,7 +12,7 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::AbortController;
 
 use crate::protocol::FromWorker;
-use crate::protocol::job::{Ended, JobKind};
+use crate::protocol::job::{JobEnd, JobKind};
 use crate::worker::post_as;
 
 /// Advice in the error of a job that reached its limit of bytes to fetch.
@@ -58,12 +58,12 @@ impl Jobs {
     /// Stops the jobs of a kind.
     pub(super) fn stop(&self, kind: JobKind) {
         for job in self.all.iter().filter_map(Weak::upgrade).filter(|job| job.kind == kind) {
-            job.stop(Ended::Stopped);
+            job.stop(JobEnd::Stopped);
         }
     }
 
     /// Returns whether a job of a kind is running.
-    pub(super) fn is_doing(&self, kind: JobKind) -> bool {
+    pub(super) fn is_running(&self, kind: JobKind) -> bool {
         self.all.iter().filter_map(Weak::upgrade).any(|job| job.kind == kind)
     }
 
@@ -80,7 +80,7 @@ impl Jobs {
 impl Drop for Jobs {
     fn drop(&mut self) {
         for job in self.all.iter().filter_map(Weak::upgrade) {
-            job.stop(Ended::Replaced);
+            job.stop(JobEnd::Replaced);
         }
     }
 }
@@ -95,7 +95,7 @@ struct JobState {
     id: u32,
     kind: JobKind,
     /// Set when the job is to stop.
-    stopped: Cell<Option<Ended>>,
+    stopped: Cell<Option<JobEnd>>,
     /// Aborts the requests in flight when the job stops.
     requests: RefCell<Option<AbortController>>,
     meter: Arc<Meter>,
@@ -105,9 +105,9 @@ struct JobState {
 }
 
 impl JobState {
-    fn stop(&self, why: Ended) {
+    fn stop(&self, reason: JobEnd) {
         if self.stopped.get().is_none() {
-            self.stopped.set(Some(why));
+            self.stopped.set(Some(reason));
         }
         if let Some(requests) = self.requests.take() {
             requests.abort();
@@ -117,8 +117,8 @@ impl JobState {
 
 impl Drop for JobState {
     fn drop(&mut self) {
-        let why = self.stopped.get().unwrap_or(Ended::ByItself);
-        post_as(self.session, self.id, &FromWorker::Ended(why), &JsValue::UNDEFINED);
+        let reason = self.stopped.get().unwrap_or(JobEnd::Completed);
+        post_as(self.session, self.id, &FromWorker::Ended(reason), &JsValue::UNDEFINED);
     }
 }
 

@@ -17,18 +17,18 @@ use crate::text;
 use crate::worker::job::Job;
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
-use crate::worker::reading::{Pulse, drive};
+use crate::worker::reading::{YieldTimer, drive};
 use crate::worker::selection::tensor;
 use crate::worker::session::SharedSession;
 
 /// Maximum number of bytes read for a first, coarse picture.
-const COARSE: u64 = 64 << 20;
+const MAX_COARSE: u64 = 64 << 20;
 /// Rows of more bytes are not sampled for it.
-const LONG: u64 = 512 << 10;
+const MAX_SAMPLED_ROW: u64 = 512 << 10;
 /// A window whose rows lie within this many bytes is read at once.
-const NEAR: u64 = 8 << 20;
+const MAX_WINDOW_SPAN: u64 = 8 << 20;
 /// Maximum number of values of a window.
-const MOST: u64 = 1 << 15;
+const MAX_CELLS: u64 = 1 << 15;
 
 /// Handles a request of the page.
 pub(super) fn handle_request(session: &SharedSession, job: Job, request: MatrixRequest) {
@@ -84,7 +84,7 @@ async fn overview(
         post_reply(job, MatrixReply::Overview(selection.clone(), Box::new(packed), progress));
     };
     let all = new()?;
-    if total > COARSE / 2 && sample(open, &tensor, matrix, &mut coarse, job).await? {
+    if total > MAX_COARSE / 2 && sample(open, &tensor, matrix, &mut coarse, job).await? {
         show(&all, &coarse, 0, false);
     }
 
@@ -115,12 +115,12 @@ async fn sample(
 ) -> Result<bool> {
     let plain = matches!(tensor.layout, Layout::Span(_)) && open.sources.server().is_none();
     let row = tensor.dtype.bytes_of(matrix.columns).unwrap_or(u64::MAX);
-    if !plain || row > LONG {
+    if !plain || row > MAX_SAMPLED_ROW {
         return Ok(false);
     }
     let (high, down) = (coarse.block().0, coarse.size().0 as u64);
-    let rows = (COARSE / row.max(1) / down.max(1)).clamp(1, 4).min(high);
-    let mut pulse = Pulse::new();
+    let rows = (MAX_COARSE / row.max(1) / down.max(1)).clamp(1, 4).min(high);
+    let mut yield_timer = YieldTimer::new();
     for at in 0..down {
         for part in 0..rows {
             let first = (at * high + part * (high / rows)) * matrix.columns;
@@ -138,7 +138,7 @@ async fn sample(
             drain_range(files, tensor, range, BUFFER, &mut Unwatched, &mut out)?;
         }
         job.check()?;
-        pulse.beat().await;
+        yield_timer.yield_if_due().await;
     }
     Ok(true)
 }
@@ -147,7 +147,7 @@ fn cells(open: &OpenCheckpoint, selection: &MatrixSelection, window: [u64; 4]) -
     let began = now();
     let (tensor, matrix) = tensor(open, selection)?;
     let [top, left, rows, columns] = window;
-    if rows.saturating_mul(columns) > MOST {
+    if rows.saturating_mul(columns) > MAX_CELLS {
         return Err(Error::refused("a window of this many values"));
     }
     let size = tensor.dtype.itemsize().max(1);
@@ -171,7 +171,7 @@ fn cells(open: &OpenCheckpoint, selection: &MatrixSelection, window: [u64; 4]) -
         drain_range(files, &tensor, range, BUFFER, &mut Unwatched, &mut take).map(|_| bytes)
     };
     let (start, end) = (place(top).start, place(top + rows.max(1) - 1).end);
-    let near = match (end - start).saturating_mul(size) <= NEAR {
+    let near = match (end - start).saturating_mul(size) <= MAX_WINDOW_SPAN {
         true => Some(read(start..end)?),
         false => None,
     };

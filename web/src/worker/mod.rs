@@ -51,10 +51,10 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
 
 use crate::messages::{envelope, get, message, set};
-use crate::protocol::inspected::Inspected;
-use crate::protocol::job::{Ended, JobKind};
-use crate::protocol::opened::Opened;
-use crate::protocol::{FILES, FromWorker, HANDLE, Posted, ToWorker};
+use crate::protocol::inspected::RowDetails;
+use crate::protocol::job::{JobEnd, JobKind};
+use crate::protocol::opened::OpenedCheckpoint;
+use crate::protocol::{FILES, FromWorker, HANDLE, JobMessage, ToWorker};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
@@ -93,7 +93,7 @@ pub fn now() -> f64 {
 
 /// Posts a reply of a job to the page, with finished files.
 fn post_as(session: u32, job: u32, message: &FromWorker, files: &JsValue) {
-    let envelope = match envelope(&Posted { session, job, message }) {
+    let envelope = match envelope(&JobMessage { session, job, message }) {
         Ok(envelope) => envelope,
         Err(error) => wasm_bindgen::throw_val(error),
     };
@@ -108,17 +108,17 @@ fn files_of(data: &JsValue) -> Vec<File> {
     files.iter().filter_map(|file| file.dyn_into().ok()).collect()
 }
 
-fn handle_message(current: &RefCell<SharedSession>, posted: Posted<ToWorker>, data: &JsValue) {
-    let Posted { session: id, job, message } = posted;
+fn handle_message(current: &RefCell<SharedSession>, posted: JobMessage<ToWorker>, data: &JsValue) {
+    let JobMessage { session: id, job, message } = posted;
     if message.begins_session() {
         // This drops the previous session, which stops its jobs.
         current.replace(Session::begin(id));
     }
     let session = current.borrow().clone();
     if session.borrow().id() != id {
-        return post_as(id, job, &FromWorker::Ended(Ended::Refused), &JsValue::UNDEFINED);
+        return post_as(id, job, &FromWorker::Ended(JobEnd::Refused), &JsValue::UNDEFINED);
     }
-    let writes = session.borrow().jobs.is_doing(JobKind::Write);
+    let writes = session.borrow().jobs.is_running(JobKind::Write);
     let job = session.borrow_mut().jobs.begin(job, message.kind());
     if writes && message.kind() == JobKind::Write {
         let error = Error::refused("another file is being written");
@@ -157,7 +157,7 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
             let session = session.borrow();
             let found = match &session.open {
                 Some(open) => inspect::inspect(open, row),
-                None => Some(Inspected { row, ..Inspected::default() }),
+                None => Some(RowDetails { row, ..RowDetails::default() }),
             };
             if let Some(mut inspected) = found {
                 if let Some(open) = &session.open {
@@ -175,11 +175,11 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
             if let Some(values) =
                 open.and_then(|open| inspect::values(open, row, slice, start, count))
             {
-                job.post(&FromWorker::Valued(values));
+                job.post(&FromWorker::Values(values));
             }
         }
         ToWorker::CheckRun { files, requested } | ToWorker::CheckFiles { files, requested } => {
-            run::look(job.clone(), files, requested, data);
+            run::check_files(job.clone(), files, requested, data);
         }
         ToWorker::Close => {}
         ToWorker::OpenLink { fragment } => match share::open(&fragment) {
@@ -226,7 +226,7 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
 fn take(
     session: &SharedSession,
     job: &Job,
-    opened: Result<(OpenCheckpoint, Opened), Box<crate::protocol::error::ErrorText>>,
+    opened: Result<(OpenCheckpoint, OpenedCheckpoint), Box<crate::protocol::error::ErrorText>>,
 ) {
     match opened {
         Ok((open, opened)) => {

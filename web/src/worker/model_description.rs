@@ -14,7 +14,7 @@ use crate::worker::session::SharedSession;
 use crate::worker::{family, remote};
 
 /// Models with more keys are not described: it would take a list of them.
-const MOST: u64 = 200_000;
+const MAX_KEYS: u64 = 200_000;
 
 /// Handles a request of the page; with `fetch`, the config next to a remote model is fetched first.
 pub(super) fn handle_request(session: &SharedSession, job: Job, fetch: bool) {
@@ -31,7 +31,7 @@ pub(super) fn handle_request(session: &SharedSession, job: Job, fetch: bool) {
     if let (Some(server), true) = (&server, fetch) {
         let (weak, server, own) = (Rc::downgrade(session), server.clone(), job.clone());
         return job.spawn(async move {
-            let bytes = remote::fetch_sibling(&server, name, family::MOST_CONFIG, &own).await;
+            let bytes = remote::fetch_sibling(&server, name, family::MAX_CONFIG_SIZE, &own).await;
             let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
             if let Some(session) = weak.upgrade() {
                 let config = text.map(|text| NamedText { name: name.to_owned(), text });
@@ -40,7 +40,7 @@ pub(super) fn handle_request(session: &SharedSession, job: Job, fetch: bool) {
             }
         });
     }
-    if open.checkpoint.unfolded().leaves > MOST {
+    if open.checkpoint.unfolded().leaves > MAX_KEYS {
         return;
     }
     let config = family::config_of_files(&open.checkpoint.files);

@@ -16,7 +16,7 @@ use web_sys::File;
 use crate::protocol::FromWorker;
 use crate::protocol::error::ErrorText;
 use crate::protocol::finding::{Finding, Severity};
-use crate::protocol::opened::{Agreed, FileName, FoundCheckpoint, Opened};
+use crate::protocol::opened::{FetchConsent, FileName, FoundCheckpoint, OpenedCheckpoint};
 use crate::rows::{PackedRows, Row};
 use crate::text;
 use crate::worker::job::Job;
@@ -38,17 +38,17 @@ pub fn open(
     requested: Option<u32>,
     limits: &Limits,
     job: &Job,
-) -> Result<(OpenCheckpoint, Opened), Box<ErrorText>> {
+) -> Result<(OpenCheckpoint, OpenedCheckpoint), Box<ErrorText>> {
     let began = now();
     let sources = Rc::new(Sources::of_disk(files));
     let set = sources.set(names);
-    let mut open_progress = OpenProgress::new(job, Some(sources.spent()));
+    let mut open_progress = OpenProgress::new(job, Some(sources.read_counter()));
     let order = candidates(&set, requested);
     if order.len() > 1 {
         job.post(&FromWorker::Checkpoints(found_among(&set, &order)));
     }
     // Bytes read so far were spent on finding the checkpoints among the files.
-    let looked = sources.spent().so_far().0;
+    let looked = sources.read_counter().so_far().0;
     let mut failed: Option<(FileId, ErrorText)> = None;
     // If a file was requested, no other is opened in its place.
     let tries = if requested.is_some() { 1 } else { TRIES };
@@ -63,19 +63,19 @@ pub fn open(
                 let others = order.iter().filter(|other| other.main != found.main);
                 let mut opened =
                     describe(&checkpoint, found, others.map(|other| other.main.0).collect());
-                let stray = || {
-                    let at = stray(&set, &order, &checkpoint)?;
-                    Some((at, why_not(&set, at)?))
+                let unrelated_checkpoint = || {
+                    let at = unrelated_checkpoint(&set, &order, &checkpoint)?;
+                    Some((at, open_error(&set, at)?))
                 };
-                if let Some((at, error)) = failed.or_else(stray) {
+                if let Some((at, error)) = failed.or_else(unrelated_checkpoint) {
                     opened.0.findings.push(not_opened(set.name(at), &error));
                 }
                 opened.0.size = size;
                 let strangers = set.count().saturating_sub(found.members.len().max(1));
                 if strangers > 0 {
-                    opened.0.looked = (set.count() as u64, looked);
+                    opened.0.searched = (set.count() as u64, looked);
                 }
-                let effort = sources.spent().so_far();
+                let effort = sources.read_counter().so_far();
                 return Ok(finished((checkpoint, limits), sources, opened, effort, began));
             }
             Err(error) => {
@@ -95,9 +95,9 @@ pub fn open(
 /// Why it can't be opened.
 pub async fn open_address(
     url: &str,
-    agreed: Agreed,
+    agreed: FetchConsent,
     job: &Job,
-) -> Result<(OpenCheckpoint, Opened), Box<ErrorText>> {
+) -> Result<(OpenCheckpoint, OpenedCheckpoint), Box<ErrorText>> {
     let began = now();
     let found =
         address::open(url, agreed, job).await.map_err(|error| Box::new(text::error(&error)))?;
@@ -133,10 +133,10 @@ fn found_among(set: &FileSet, order: &[Candidate]) -> Vec<FoundCheckpoint> {
 fn finished(
     (checkpoint, limits): (Checkpoint, &Limits),
     sources: Rc<Sources>,
-    (mut opened, leaves): (Opened, Vec<Leaf>),
+    (mut opened, leaves): (OpenedCheckpoint, Vec<Leaf>),
     effort: (u64, u64),
     began: f64,
-) -> (OpenCheckpoint, Opened) {
+) -> (OpenCheckpoint, OpenedCheckpoint) {
     (opened.read, opened.calls) = effort;
     opened.millis = now() - began;
     let all = checkpoint.unfolded();
@@ -199,7 +199,7 @@ fn explained(set: &FileSet, file: FileId, error: &Error) -> ErrorText {
 }
 
 /// Returns the first file that is named like a checkpoint and belongs to none of those found.
-fn stray(set: &FileSet, found: &[Candidate], opened: &Checkpoint) -> Option<FileId> {
+fn unrelated_checkpoint(set: &FileSet, found: &[Candidate], opened: &Checkpoint) -> Option<FileId> {
     let used: HashSet<FileId> = opened
         .tensors()
         .iter()
@@ -219,7 +219,7 @@ fn stray(set: &FileSet, found: &[Candidate], opened: &Checkpoint) -> Option<File
 }
 
 /// Returns why a file can't be opened; `None` if it can.
-fn why_not(set: &FileSet, file: FileId) -> Option<ErrorText> {
+fn open_error(set: &FileSet, file: FileId) -> Option<ErrorText> {
     let files = set.opened_at(file);
     let error = statelens_formats::open(files, &Limits::default(), &mut Unwatched).err()?;
     Some(explained(set, file, &error))
@@ -239,7 +239,11 @@ fn not_opened(name: &str, error: &ErrorText) -> Finding {
 }
 
 /// Describes an open checkpoint for the page; also returns its leaves by row.
-fn describe(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened, Vec<Leaf>) {
+fn describe(
+    checkpoint: &Checkpoint,
+    found: &Candidate,
+    others: Vec<u32>,
+) -> (OpenedCheckpoint, Vec<Leaf>) {
     let leaves = checkpoint.leaves();
     let rows: Vec<Row> =
         leaves.iter().map(|leaf| share::row(LeafSummary::new(checkpoint, leaf))).collect();
@@ -263,7 +267,7 @@ fn describe(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Op
         })
         .collect();
     let offers = repair::offers(checkpoint, &mut findings);
-    let opened = Opened {
+    let opened = OpenedCheckpoint {
         name: found.name.clone(),
         main: found.main.0,
         others,
@@ -281,7 +285,7 @@ fn describe(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Op
         millis: 0.0,
         read: 0,
         calls: 0,
-        looked: (0, 0),
+        searched: (0, 0),
         unfolds: None,
         summary: false,
         model_params: parameters(checkpoint, &leaves).model,

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{DType, Layout, Progress, Tensor};
 
-use crate::messages::FIRST;
+use crate::messages::PREVIEW_KEYS;
 use crate::protocol::FromWorker;
 use crate::rows::{LeafKind, PackedRows, Row};
-use crate::worker::blob::Spent;
+use crate::worker::blob::ReadCounter;
 use crate::worker::job::Job;
 use crate::worker::now;
 
 /// Milliseconds after which the first keys are sent before opening is complete.
-const MOMENT: f64 = 80.0;
+const PREVIEW_AFTER: f64 = 80.0;
 /// Reports progress of opening, at most four times a second.
 pub(super) struct OpenProgress {
     job: Job,
     /// Counts reads from disk; `None` for a remote checkpoint.
-    spent: Option<Arc<Spent>>,
+    read_counter: Option<Arc<ReadCounter>>,
     began: f64,
     last: f64,
     /// The number of tensors found, and the first of them until they are sent.
@@ -27,10 +27,17 @@ pub(super) struct OpenProgress {
 }
 
 impl OpenProgress {
-    /// Creates a watch for a job that opens files; `spent` counts the reads of files on disk.
-    pub(super) fn new(job: &Job, spent: Option<&Arc<Spent>>) -> Self {
+    /// Creates a watch for a job that opens files; `read_counter` counts the reads of files on disk.
+    pub(super) fn new(job: &Job, read_counter: Option<&Arc<ReadCounter>>) -> Self {
         let (began, last) = (now(), now());
-        Self { job: job.clone(), spent: spent.cloned(), began, last, found: 0, first: Vec::new() }
+        Self {
+            job: job.clone(),
+            read_counter: read_counter.cloned(),
+            began,
+            last,
+            found: 0,
+            first: Vec::new(),
+        }
     }
 }
 
@@ -38,7 +45,7 @@ impl OpenProgress {
     /// Sends the first tensors once. A checkpoint that opens in a moment is shown only when
     /// complete.
     fn send_first(&mut self) {
-        if !self.first.is_empty() && now() - self.began >= MOMENT {
+        if !self.first.is_empty() && now() - self.began >= PREVIEW_AFTER {
             let rows = std::mem::take(&mut self.first);
             self.job.post(&FromWorker::Found(PackedRows::pack(&rows)));
         }
@@ -48,14 +55,17 @@ impl OpenProgress {
 impl Progress for OpenProgress {
     fn report(&mut self, done: u64, _total: u64) -> bool {
         let time = now();
-        if self.found >= FIRST {
+        if self.found >= PREVIEW_KEYS {
             self.send_first();
         }
         if time - self.last >= 250.0 {
             self.last = time;
             let meter = self.job.meter();
             let fetched = || (meter.fetched(), meter.requests());
-            let (read, calls) = self.spent.as_ref().map_or_else(fetched, |spent| spent.so_far());
+            let (read, calls) = self
+                .read_counter
+                .as_ref()
+                .map_or_else(fetched, |read_counter| read_counter.so_far());
             self.job.post(&FromWorker::Opening { doing: String::new(), keys: done, read, calls });
         }
         // Opening is stopped by terminating the worker: it can't receive messages meanwhile.
@@ -67,11 +77,11 @@ impl Progress for OpenProgress {
     }
 
     fn found(&mut self, key: &dyn Display, dtype: &DType, shape: &[u64]) {
-        if self.found < FIRST {
+        if self.found < PREVIEW_KEYS {
             self.first.push(first_row(key, dtype, shape));
         }
         self.found += 1;
-        if self.found.is_multiple_of(FIRST) {
+        if self.found.is_multiple_of(PREVIEW_KEYS) {
             self.send_first();
         }
     }

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Layout, Plan, Result, Size};
 use statelens_convert::{Share, composable, narrows, shares};
 use statelens_inspect::listed;
 
-use crate::protocol::conversion::{ConvertOptions, Loss, Planned, Preview};
+use crate::protocol::conversion::{ConvertOptions, Loss, PlanSummary, Preview};
 use crate::state::dtype::short;
 use crate::state::fmt::plural;
 use crate::text;
@@ -16,7 +16,7 @@ use crate::worker::opened::OpenCheckpoint;
 /// Larger numbers lose digits in JS; no file comes near.
 const LARGEST: u64 = (1 << 53) - 1;
 /// Number of keys named for a loss.
-const NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 /// Describes a plan.
 ///
 /// # Errors
@@ -26,12 +26,12 @@ pub(super) fn describe(
     plan: &Plan,
     options: &ConvertOptions,
     job: &Job,
-) -> Result<Planned> {
+) -> Result<PlanSummary> {
     let size = plan.size()?;
     let mut made = 0u64;
     let mut copied = 0u64;
     let mut computed = 0u64;
-    let mut how = Ways::default();
+    let mut how = WriteCounts::default();
     let mut runs: Vec<(String, u64)> = Vec::new();
     let mut run = |name: &str, bytes: u64| match runs.last_mut() {
         _ if bytes == 0 => {}
@@ -58,7 +58,7 @@ pub(super) fn describe(
     let compress =
         options.compress.as_deref().map(|name| format!(", then {name}")).unwrap_or_default();
     let weights = format!("{}{compress}", how.text());
-    Ok(Planned {
+    Ok(PlanSummary {
         names: plan.files.iter().map(|file| file.name.clone()).collect(),
         size: size.bytes().min(LARGEST),
         exact: matches!(size, Size::Exact(_)),
@@ -74,8 +74,8 @@ pub(super) fn describe(
             .iter()
             .filter(|loss| !loss.harmless)
             .map(loss_text)
-            .chain(much_to_fetch(open, copied.saturating_add(computed), job))
-            .chain(much_to_write(open, size.bytes()))
+            .chain(large_fetch_warning(open, copied.saturating_add(computed), job))
+            .chain(large_output_warning(open, size.bytes()))
             .collect(),
         notes: plan.losses.iter().filter(|loss| loss.harmless).map(note).collect(),
         narrows: narrows(&plan.source),
@@ -86,7 +86,7 @@ pub(super) fn describe(
     })
 }
 
-impl Planned {
+impl PlanSummary {
     /// Adds the description of further files that are written together with these.
     pub(super) fn add(&mut self, more: Self) {
         self.names.extend(more.names);
@@ -106,28 +106,28 @@ impl Planned {
 }
 
 /// Warns if a small source becomes a large output.
-fn much_to_write(open: &OpenCheckpoint, bytes: u64) -> Option<Loss> {
+fn large_output_warning(open: &OpenCheckpoint, bytes: u64) -> Option<Loss> {
     let all = open.checkpoint.unfolded().writing(bytes);
     let of = |bytes| crate::state::fmt::bytes(bytes);
     all.is_over(&open.limits).then(|| Loss {
         title: format!("This writes {} from a source of {}", of(bytes), of(all.stored_bytes)),
-        why: "Nothing is lost. Many keys of the source share the same bytes; the new file stores a copy for each.".into(),
+        reason: "Nothing is lost. Many keys of the source share the same bytes; the new file stores a copy for each.".into(),
     })
 }
 
 /// Warns if a conversion fetches more than an action may without the user's consent.
-fn much_to_fetch(open: &OpenCheckpoint, bytes: u64, job: &Job) -> Option<Loss> {
+fn large_fetch_warning(open: &OpenCheckpoint, bytes: u64, job: &Job) -> Option<Loss> {
     let host = open.sources.server()?.host();
     (bytes > job.allowance().cap()).then(|| Loss {
         title: format!("This fetches about {} from {host}", crate::state::fmt::bytes(bytes)),
-        why: "Nothing is lost. The new file needs the weights, which are not on this computer."
+        reason: "Nothing is lost. The new file needs the weights, which are not on this computer."
             .into(),
     })
 }
 
 /// Counts tensors by how they are written: copied unchanged, rewritten, or cast, by target dtype.
 #[derive(Default)]
-struct Ways {
+struct WriteCounts {
     unchanged: u64,
     rewritten: StorageCounts,
     cast: BTreeMap<String, StorageCounts>,
@@ -140,7 +140,7 @@ struct StorageCounts {
     stored: BTreeMap<String, u64>,
 }
 
-impl Ways {
+impl WriteCounts {
     /// Counts a tensor that is not copied byte for byte.
     fn add(&mut self, tensor: &statelens_checkpoint::Tensor) {
         let way = if tensor.stored == tensor.dtype {
@@ -214,7 +214,7 @@ fn loss_text(loss: &statelens_checkpoint::Loss) -> Loss {
     };
     let why = format!(
         "{} {}",
-        listed(&loss.keys, NAMED),
+        listed(&loss.keys, MAX_NAMED),
         if loss.why.is_empty() { String::new() } else { text::sentence(&loss.why) }
     );
     Loss {
@@ -222,7 +222,7 @@ fn loss_text(loss: &statelens_checkpoint::Loss) -> Loss {
             "{count}{}",
             if count.is_empty() { text::title(&loss.what) } else { loss.what.clone() }
         )),
-        why: text::of_page(why.trim()),
+        reason: text::of_page(why.trim()),
     }
 }
 
@@ -245,12 +245,15 @@ mod tests {
             stored: stored.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         };
         let cast = [("bf16".to_owned(), way(114, &[("LZ4", 85)]))].into();
-        let ways = Ways { unchanged: 1, rewritten: StorageCounts::default(), cast };
+        let ways = WriteCounts { unchanged: 1, rewritten: StorageCounts::default(), cast };
         assert_eq!(ways.text(), "114 cast to bf16 (85 of them LZ4), 1 unchanged");
         let rewritten = way(3, &[("deflated", 3)]);
-        let ways = Ways { rewritten, ..Ways::default() };
+        let ways = WriteCounts { rewritten, ..WriteCounts::default() };
         assert_eq!(ways.text(), "3 rewritten (deflated)");
-        assert_eq!(Ways { unchanged: 2, ..Ways::default() }.text(), "all 2 copied unchanged");
-        assert_eq!(Ways::default().text(), "none");
+        assert_eq!(
+            WriteCounts { unchanged: 2, ..WriteCounts::default() }.text(),
+            "all 2 copied unchanged"
+        );
+        assert_eq!(WriteCounts::default().text(), "none");
     }
 }

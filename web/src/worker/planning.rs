@@ -7,7 +7,7 @@ use statelens_convert::{CastRule, Edit, Pattern, Rename, WriteTarget, plan_edite
 use statelens_formats::{RequestedOptions, Shards, Writing};
 
 use crate::protocol;
-use crate::protocol::conversion::{ConvertOptions, Planned};
+use crate::protocol::conversion::{ConvertOptions, PlanSummary};
 use crate::protocol::opened::Choice;
 use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
@@ -83,7 +83,7 @@ pub fn plan(
     open: &OpenCheckpoint,
     options: &ConvertOptions,
     job: &Job,
-) -> Result<(PlannedOutput, Planned)> {
+) -> Result<(PlannedOutput, PlanSummary)> {
     if let Some(rewrite) = &options.rewrite {
         let (plan, planned) = repair::plan(open, rewrite, options, job)?;
         return Ok((plan.into(), planned));

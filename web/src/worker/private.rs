@@ -43,7 +43,7 @@ pub async fn remove_all(files: &Array) {
 /// Removes the files that closed tabs have left behind.
 pub async fn clean() {
     let Ok(folder) = folder().await else { return };
-    let living = living().await;
+    let live_locks = live_locks().await;
     let names = folder.keys();
     let mut found = Vec::new();
     while let Ok(next) = names.next() {
@@ -55,7 +55,7 @@ pub async fn clean() {
     }
     for name in found {
         let age = js_sys::Date::now() - changed(&folder, &name).await;
-        if is_left(&name, &scope().name(), living.as_deref(), age) {
+        if is_orphan(&name, &scope().name(), live_locks.as_deref(), age) {
             // A file that is open for writing can't be removed, and stays.
             let _ = JsFuture::from(folder.remove_entry(&name)).await;
         }
@@ -63,17 +63,17 @@ pub async fn clean() {
 }
 
 /// Returns whether a file belongs to a closed tab, by the tab's lock or else by the file's age.
-fn is_left(name: &str, own: &str, living: Option<&[String]>, age: f64) -> bool {
+fn is_orphan(name: &str, own: &str, live_locks: Option<&[String]>, age: f64) -> bool {
     let tab = name.split('.').next().unwrap_or_default();
-    match living.filter(|_| tab.starts_with(LOCK)) {
+    match live_locks.filter(|_| tab.starts_with(LOCK)) {
         _ if tab == own => false,
-        Some(living) => !living.iter().any(|name| name == tab),
+        Some(live_locks) => !live_locks.iter().any(|name| name == tab),
         None => age > DAY,
     }
 }
 
 /// Returns the names of the locks that open tabs hold; `None` in a browser without locks.
-async fn living() -> Option<Vec<String>> {
+async fn live_locks() -> Option<Vec<String>> {
     let locks = get(&scope().navigator(), "locks");
     let query: Function = get(&locks, "query").dyn_into().ok()?;
     let promise: Promise = query.call0(&locks).ok()?.dyn_into().ok()?;
@@ -108,20 +108,20 @@ mod tests {
     fn only_what_tabs_left_that_are_gone_is_removed() {
         let tab = |name: &str| format!("{LOCK}{name}");
         let (own, other) = (tab("1"), tab("2"));
-        let living = [own.clone(), other.clone()];
+        let live_locks = [own.clone(), other.clone()];
         let file = |tab: &str| format!("{tab}.0.25");
         for (name, locks, age, left) in [
-            (file(&own), Some(&living[..]), 9.0 * DAY, false),
-            (file(&other), Some(&living[..]), 9.0 * DAY, false),
-            (file(&tab("3")), Some(&living[..]), 0.0, true),
+            (file(&own), Some(&live_locks[..]), 9.0 * DAY, false),
+            (file(&other), Some(&live_locks[..]), 9.0 * DAY, false),
+            (file(&tab("3")), Some(&live_locks[..]), 0.0, true),
             // By age, without locks or for files of versions that did not use locks.
             (file(&tab("3")), None, 0.5 * DAY, false),
             (file(&tab("3")), None, 2.0 * DAY, true),
             (file(&own), None, 2.0 * DAY, false),
-            ("1763000000000-0.5".to_owned(), Some(&living[..]), 0.5 * DAY, false),
-            ("1763000000000-0.5".to_owned(), Some(&living[..]), 2.0 * DAY, true),
+            ("1763000000000-0.5".to_owned(), Some(&live_locks[..]), 0.5 * DAY, false),
+            ("1763000000000-0.5".to_owned(), Some(&live_locks[..]), 2.0 * DAY, true),
         ] {
-            assert_eq!(is_left(&name, &own, locks, age), left, "{name} {locks:?} {age}");
+            assert_eq!(is_orphan(&name, &own, locks, age), left, "{name} {locks:?} {age}");
         }
     }
 }

@@ -7,7 +7,7 @@ use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
 use crate::protocol::matrix::MatrixReply;
-use crate::protocol::ranked::{Ranked, RankedReply, RankedRequest};
+use crate::protocol::ranked::{NormRanking, RankedReply, RankedRequest};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
@@ -16,8 +16,8 @@ use crate::worker::selection::{numbers_of, tensor};
 use crate::worker::session::SharedSession;
 
 /// Number of rows listed, and of kernels shown.
-const LISTED: usize = 8;
-const SHOWN: usize = 48;
+const MAX_LISTED: usize = 8;
+const MAX_KERNELS: usize = 48;
 
 /// Handles a request of the page.
 pub(super) fn handle_request(session: &SharedSession, job: Job, request: Option<RankedRequest>) {
@@ -37,7 +37,7 @@ fn post_reply(job: &Job, request: &RankedRequest, reply: RankedReply) {
     job.post(&FromWorker::Matrix(MatrixReply::Ranked(request.selection.row, reply)));
 }
 
-async fn rank(open: &OpenCheckpoint, request: &RankedRequest, job: &Job) -> Result<Ranked> {
+async fn rank(open: &OpenCheckpoint, request: &RankedRequest, job: &Job) -> Result<NormRanking> {
     let (tensor, range, width, size) = match request.kernels {
         true => {
             let tensor = numbers_of(open, request.selection.row)?;
@@ -73,7 +73,7 @@ async fn rank(open: &OpenCheckpoint, request: &RankedRequest, job: &Job) -> Resu
     let ranked = MatrixLines::ranked(lines);
     let one = |at: usize| (at as u64, lines[at].norm, lines[at].abs_max);
     let from = (request.from as usize).min(lines.len() - 1);
-    let shown = if request.kernels { SHOWN } else { LISTED };
+    let shown = if request.kernels { MAX_KERNELS } else { MAX_LISTED };
     let largest: Vec<_> = match request.in_order {
         true => (from..lines.len()).take(shown).map(one).collect(),
         false => ranked.iter().skip(from).take(shown).map(|at| one(*at)).collect(),
@@ -92,7 +92,7 @@ async fn rank(open: &OpenCheckpoint, request: &RankedRequest, job: &Job) -> Resu
             values.extend(Overview::values(&tensor.dtype, &bytes));
         }
     }
-    Ok(Ranked {
+    Ok(NormRanking {
         kernels: request.kernels,
         in_order: request.in_order,
         count: lines.len() as u64,
@@ -100,7 +100,7 @@ async fn rank(open: &OpenCheckpoint, request: &RankedRequest, job: &Job) -> Resu
         copied: found.copied_rows,
         median: MatrixLines::median(lines, &ranked).unwrap_or(0.0),
         largest,
-        smallest: ranked.iter().rev().take(LISTED).map(|at| one(*at)).collect(),
+        smallest: ranked.iter().rev().take(MAX_LISTED).map(|at| one(*at)).collect(),
         from: from as u64,
         size,
         values,

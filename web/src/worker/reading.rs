@@ -22,7 +22,7 @@ use crate::worker::blob::{self, BlobSource};
 use crate::worker::job::Job;
 use crate::worker::now;
 use crate::worker::remote::{self, XhrFile};
-use crate::worker::sources::{Bulk, Sources};
+use crate::worker::sources::{SourceFile, Sources};
 
 /// The size of the stream's buffer in bytes.
 const BUFFER: u32 = 4 << 20;
@@ -30,10 +30,10 @@ const BUFFER: u32 = 4 << 20;
 const GAP: u64 = 1 << 20;
 /// Shorter spans that are out of order are read separately, which takes less time than opening a
 /// new stream. Writers that sort keys read small tensors in an order different from the file's.
-const SHORT: u64 = 256 << 10;
+const MAX_OUT_OF_ORDER: u64 = 256 << 10;
 /// Length of a request for a part of a remote file: at first, and at most.
-const LEAST: u64 = 1 << 20;
-const PIECE: u64 = 4 << 20;
+const MIN_REQUEST: u64 = 1 << 20;
+const MAX_REQUEST: u64 = 4 << 20;
 /// Maximum number of bytes in flight.
 const WINDOW: u64 = 16 << 20;
 
@@ -41,12 +41,12 @@ const WINDOW: u64 = 16 << 20;
 const SLICE: f64 = 40.0;
 
 /// Checks the clock between steps of long work.
-pub(super) struct Pulse {
+pub(super) struct YieldTimer {
     last_report: f64,
     last_yield: f64,
 }
 
-impl Pulse {
+impl YieldTimer {
     pub(super) fn new() -> Self {
         Self { last_report: now(), last_yield: now() }
     }
@@ -54,7 +54,7 @@ impl Pulse {
     /// Receives messages if the last time was long ago: neither reads that complete at once nor
     /// work without reads yield to the event loop. Returns true four times a second, when it is
     /// time to report progress.
-    pub(super) async fn beat(&mut self) -> bool {
+    pub(super) async fn yield_if_due(&mut self) -> bool {
         let time = now();
         if time - self.last_yield >= SLICE {
             gloo_timers::future::TimeoutFuture::new(0).await;
@@ -72,14 +72,14 @@ impl Pulse {
 pub(super) struct Driver<'a> {
     readers: Vec<SourceReader>,
     job: &'a Job,
-    pulse: Pulse,
+    yield_timer: YieldTimer,
 }
 
 impl<'a> Driver<'a> {
     /// Creates a driver for the sources, which [`Machine::source`] indexes.
     pub(super) fn new(sources: &[&Rc<Sources>], job: &'a Job) -> Self {
         let readers = sources.iter().map(|sources| SourceReader::new(sources, job)).collect();
-        Self { readers, job, pulse: Pulse::new() }
+        Self { readers, job, yield_timer: YieldTimer::new() }
     }
 
     /// Feeds a machine until it is done, the job is stopped, or `each` fails. `each` is called
@@ -103,7 +103,7 @@ impl<'a> Driver<'a> {
                     }
                 }
             }
-            let report_due = self.pulse.beat().await;
+            let report_due = self.yield_timer.yield_if_due().await;
             each(machine, report_due).await?;
         }
     }
@@ -123,8 +123,8 @@ impl<'a> Driver<'a> {
     }
 
     /// Receives messages as at the end of each step. Returns whether it is time to report progress.
-    pub(super) async fn beat(&mut self) -> bool {
-        self.pulse.beat().await
+    pub(super) async fn yield_if_due(&mut self) -> bool {
+        self.yield_timer.yield_if_due().await
     }
 
     pub(super) async fn close(self) {
@@ -167,11 +167,11 @@ impl SourceReader {
 
     /// Returns the first bytes of a span, as many as are available at once.
     pub(super) async fn piece(&mut self, files: &FileSet, span: Span) -> Result<Cow<'_, [u8]>> {
-        match self.sources.bulk(span.file) {
-            Some(Bulk::Disk(_)) if self.is_out_of_order(span) => {
+        match self.sources.source_file(span.file) {
+            Some(SourceFile::Disk(_)) if self.is_out_of_order(span) => {
                 files.read_vec(span.file, span.offset, span.len).map(Cow::Owned)
             }
-            Some(Bulk::Disk(file)) => {
+            Some(SourceFile::Disk(file)) => {
                 if let Some(other) = self.stream.take_if(|stream| !stream.reaches(span)) {
                     other.close().await;
                 }
@@ -181,22 +181,23 @@ impl SourceReader {
                 }
                 .map(Cow::Borrowed)
             }
-            Some(Bulk::Parts(file)) => {
+            Some(SourceFile::Parts(file)) => {
                 self.remote.take_if(|remote| !remote.reaches(span));
                 let job = &self.job;
                 let remote =
                     self.remote.get_or_insert_with(|| RemoteStream::new(file.clone(), span, job));
                 remote.piece(span).await.map(Cow::Borrowed)
             }
-            Some(Bulk::Whole) | None => {
-                files.read_vec(span.file, span.offset, span.len.min(PIECE)).map(Cow::Owned)
+            Some(SourceFile::Whole) | None => {
+                files.read_vec(span.file, span.offset, span.len.min(MAX_REQUEST)).map(Cow::Owned)
             }
         }
     }
 
     /// Returns whether to read a span separately, leaving the stream where it is.
     fn is_out_of_order(&self, span: Span) -> bool {
-        span.len <= SHORT && self.stream.as_ref().is_some_and(|stream| !stream.reaches(span))
+        span.len <= MAX_OUT_OF_ORDER
+            && self.stream.as_ref().is_some_and(|stream| !stream.reaches(span))
     }
 
     pub(super) async fn close(self) {
@@ -314,7 +315,7 @@ impl RemoteStream {
         job.aborts(abort.clone());
         let buffered = ReadAhead { start: span.offset, ..ReadAhead::default() };
         // The whole span is going to be needed.
-        let window = span.len.clamp(LEAST, WINDOW);
+        let window = span.len.clamp(MIN_REQUEST, WINDOW);
         let job = job.clone();
         Self { id: span.file, file, buffered, parts: VecDeque::new(), window, abort, job }
     }
@@ -341,7 +342,7 @@ impl RemoteStream {
         let at = self.buffered.end();
         self.buffered = ReadAhead { start: at, ..ReadAhead::default() };
         self.request(at);
-        let mut len = LEAST.min(self.file.len() - at);
+        let mut len = MIN_REQUEST.min(self.file.len() - at);
         let mut bytes_received = None;
         if let Some((_, requested_end, bytes)) = self.parts.pop_front() {
             len = requested_end;
@@ -367,7 +368,7 @@ impl RemoteStream {
     /// reached.
     fn request(&mut self, from: u64) {
         let end = self.file.len().min(from + self.window);
-        let len = (self.window / 4).clamp(LEAST, PIECE);
+        let len = (self.window / 4).clamp(MIN_REQUEST, MAX_REQUEST);
         loop {
             let at = self.requested_end();
             let len = len.min(self.file.len() - at);

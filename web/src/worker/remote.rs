@@ -21,12 +21,12 @@ use web_sys::{
 };
 
 use crate::protocol::FromWorker;
-use crate::protocol::opened::Fetched;
+use crate::protocol::opened::FetchStats;
 use crate::worker::job::Job;
 use crate::worker::{now, scope};
 
 /// Timeout of a request in milliseconds; one more is added for each 50 bytes.
-const PATIENCE: u32 = 15_000;
+const TIMEOUT: u32 = 15_000;
 
 /// The address of the open checkpoint, and the bytes fetched from there, for the page to show.
 pub struct RemoteServer {
@@ -51,7 +51,7 @@ pub async fn fetch_sibling(
     job: &Job,
 ) -> Option<Vec<u8>> {
     let address = Address::parse(&server.url).ok()?.beside(name)?;
-    let (bytes, _) = begun(address, server, job, server.follow).await.ok()?.ok()?;
+    let (bytes, _) = first_request(address, server, job, server.follow).await.ok()?.ok()?;
     let mut files = FileSet::default();
     let id = files.push_remote(name, bytes, None);
     let len = Some(files.len(id)).filter(|len| *len <= most)?;
@@ -89,7 +89,7 @@ impl RemoteServer {
         let meter = job.meter();
         let requests = meter.requests();
         if self.last_report.replace(requests) != requests {
-            job.post(&FromWorker::Fetched(Fetched {
+            job.post(&FromWorker::Fetched(FetchStats {
                 host: self.host.clone(),
                 via: self.via.borrow().clone(),
                 whole: self.whole.get(),
@@ -101,16 +101,16 @@ impl RemoteServer {
 }
 
 /// A file's bytes, and the file itself if it is read by parts.
-pub(super) type Begun = (Arc<dyn ReadAt>, Option<Arc<XhrFile>>);
+pub(super) type FirstResponse = (Arc<dyn ReadAt>, Option<Arc<XhrFile>>);
 
 /// Makes the first request for a file. Returns `Ok(Err(…))` if the server does not have the file.
 /// Unless the user agreed, redirects are followed only to the address's own servers.
-pub(super) async fn begun(
+pub(super) async fn first_request(
     address: Address,
     server: &RemoteServer,
     job: &Job,
     follow: bool,
-) -> Result<Result<Begun>> {
+) -> Result<Result<FirstResponse>> {
     let (url, host) = (address.to_string(), address.host());
     let meter = job.meter();
     let redirect = match follow || address.leads_on() {
@@ -311,7 +311,7 @@ impl Fetch for Xhr {
         let xhr = XmlHttpRequest::new().map_err(failed)?;
         xhr.open_with_async("GET", url, false).map_err(failed)?;
         xhr.set_response_type(XmlHttpRequestResponseType::Arraybuffer);
-        xhr.set_timeout(PATIENCE + buffer.len() as u32 / 50);
+        xhr.set_timeout(TIMEOUT + buffer.len() as u32 / 50);
         // Sent without `If-Range`, which needs support by the server: the tag is compared instead.
         let last = offset + buffer.len() as u64 - 1;
         xhr.set_request_header("Range", &format!("bytes={offset}-{last}")).map_err(failed)?;

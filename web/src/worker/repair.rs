@@ -6,9 +6,9 @@ use statelens_formats::cerebras::dataloader::{DataState, GLOBAL, Loader, MOST, i
 use statelens_formats::cerebras::fix::{Fixed, fix};
 use statelens_formats::cerebras::rewrite::{check_whole, is_old, repair, upgrade, with_dataloader};
 
-use crate::protocol::conversion::{ConvertOptions, Loss, Planned};
+use crate::protocol::conversion::{ConvertOptions, Loss, PlanSummary};
 use crate::protocol::finding::{Finding, Severity};
-use crate::protocol::rewrite::{Offer, Rewrite};
+use crate::protocol::rewrite::{Rewrite, RewriteOffer};
 use crate::state::fmt::{exact, plural};
 use crate::text;
 use crate::worker::command_line::command_line;
@@ -17,7 +17,7 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::plan_summary;
 
 /// Returns the rewrites that can be offered, and adds findings for those that are advisable.
-pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer> {
+pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<RewriteOffer> {
     let mut offers = Vec::new();
     let version = checkpoint.format.version.as_str();
     if is_old(checkpoint) {
@@ -38,7 +38,7 @@ pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer
             )),
             Err(_) => None,
         };
-        offers.extend(upgrade.map(|offer| Offer { finding: Some(at), ..offer }));
+        offers.extend(upgrade.map(|offer| RewriteOffer { finding: Some(at), ..offer }));
     } else if checkpoint.format.id == "cerebras-h5" {
         offers.push(offer(
             Rewrite::Upgrade { to: "0.4".into() },
@@ -62,7 +62,7 @@ pub fn plan(
     rewrite: &Rewrite,
     options: &ConvertOptions,
     job: &Job,
-) -> Result<(Plan, Planned)> {
+) -> Result<(Plan, PlanSummary)> {
     let (source, name) = (&open.checkpoint, options.name.as_str());
     let before = source.format.version.as_str();
     let becomes = |to: &str| {
@@ -110,7 +110,7 @@ pub fn plan(
             }
             replaced = replaces.then(|| Loss {
                 title: "The existing state `dataloader` is replaced".into(),
-                why: "The new file has the state from these files instead.".into(),
+                reason: "The new file has the state from these files instead.".into(),
             });
             Some(plan)
         }
@@ -128,7 +128,7 @@ pub fn plan(
 fn spec(
     checkpoint: &Checkpoint,
     findings: &mut Vec<Finding>,
-    offers: &mut Vec<Offer>,
+    offers: &mut Vec<RewriteOffer>,
 ) -> Option<bool> {
     let describe = |title: String, text: String| Finding {
         advice: String::new(),
@@ -137,7 +137,7 @@ fn spec(
     match fix(checkpoint) {
         Ok(fixed) if fixed.repairs.is_empty() => Some(false),
         Ok(fixed) => {
-            offers.push(Offer {
+            offers.push(RewriteOffer {
                 finding: Some(findings.len() as u32),
                 lines: repairs(&fixed),
                 ..offer(
@@ -194,7 +194,7 @@ fn data(
     folder: &str,
     state: Result<DataState>,
     findings: &mut Vec<Finding>,
-    offers: &mut Vec<Offer>,
+    offers: &mut Vec<RewriteOffer>,
 ) {
     let state = match state {
         Ok(state) => state,
@@ -218,7 +218,7 @@ fn data(
         true => " It would replace the state `dataloader` of the checkpoint.",
         false => "",
     };
-    offers.push(Offer {
+    offers.push(RewriteOffer {
         finding: Some(findings.len() as u32),
         ..offer(
             Rewrite::Dataloader { iterable: false, seed: "0".into(), to: "0.4".into() },
@@ -330,8 +330,14 @@ fn command(open: &OpenCheckpoint, rewrite: &Rewrite, name: &str) -> String {
     command_line(&words)
 }
 
-fn offer(rewrite: Rewrite, label: &str, text: &str) -> Offer {
-    Offer { rewrite, label: label.into(), text: text.into(), lines: Vec::new(), finding: None }
+fn offer(rewrite: Rewrite, label: &str, text: &str) -> RewriteOffer {
+    RewriteOffer {
+        rewrite,
+        label: label.into(),
+        text: text.into(),
+        lines: Vec::new(),
+        finding: None,
+    }
 }
 
 fn finding(severity: Severity, title: String, text: String) -> Finding {

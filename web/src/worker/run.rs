@@ -18,7 +18,7 @@ use crate::worker::sources::Sources;
 use crate::worker::{files_of, now};
 
 /// Opens the requested files one after the other, until something else is opened.
-pub(super) fn look(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: &JsValue) {
+pub(super) fn check_files(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: &JsValue) {
     let sources = Rc::new(Sources::of_disk(files_of(data)));
     job.clone().spawn(async move {
         for file in requested {
@@ -27,17 +27,17 @@ pub(super) fn look(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: &J
             if job.check().is_err() {
                 return;
             }
-            job.post(&FromWorker::FileChecked(looked(&files, &sources, file)));
+            job.post(&FromWorker::FileChecked(check_file(&files, &sources, file)));
         }
     });
 }
 
-fn looked(files: &[FileName], sources: &Sources, file: u32) -> OpenCheck {
+fn check_file(files: &[FileName], sources: &Sources, file: u32) -> OpenCheck {
     // A new cache: blocks of the previous file are of no use.
     let files = sources.set(files).opened_at(FileId(file));
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
-    let runs::OpenCheck { wrong, states } = runs::OpenCheck::of(opened.as_ref());
-    OpenCheck { file, wrong, states }
+    let runs::OpenCheck { wrong: problem, states } = runs::OpenCheck::of(opened.as_ref());
+    OpenCheck { file, problem, states }
 }
 
 /// Reads all values of the requested files, one after the other.
@@ -57,12 +57,12 @@ pub(super) fn values(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: 
                 job.post(&FromWorker::RunValues(now));
             };
             report((0, 1));
-            let (wrong, groups) = match read(&files, &sources, file, &job, report).await {
-                Ok((groups, wrong)) => (wrong, groups),
+            let (problem, groups) = match read(&files, &sources, file, &job, report).await {
+                Ok((groups, problem)) => (problem, groups),
                 Err(_) if job.check().is_err() => break,
                 Err(error) => (error.what().to_owned(), Default::default()),
             };
-            job.post(&FromWorker::RunValues(RunValues::Read(file, wrong, groups)));
+            job.post(&FromWorker::RunValues(RunValues::Read(file, problem, groups)));
             before = before.saturating_add(size(file));
         }
         job.post(&FromWorker::RunValues(RunValues::Ended));

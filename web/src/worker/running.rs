@@ -9,7 +9,7 @@ use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
 use crate::protocol;
-use crate::protocol::conversion::{Done, Running};
+use crate::protocol::conversion::{ConversionResult, JobProgress};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::reading::Driver;
@@ -19,7 +19,7 @@ use crate::worker::{casts, check, now, private};
 
 /// Posts progress. A conversion and an export of a tensor, which may run at the same time, use
 /// different messages.
-pub type PostProgress = fn(&Job, Running);
+pub type PostProgress = fn(&Job, JobProgress);
 
 /// Runs a plan that reads `sources`. Returns a report, and the finished files.
 ///
@@ -34,7 +34,7 @@ pub async fn run(
     falsify: bool,
     limits: &Limits,
     (job, post_progress): (&Job, PostProgress),
-) -> Result<(Done, js_sys::Array)> {
+) -> Result<(ConversionResult, js_sys::Array)> {
     let began = now();
     let local = sources.server().is_none();
     let compose = composable(&plan) && to == protocol::conversion::SaveTo::Download && local;
@@ -52,10 +52,10 @@ pub async fn run(
     writing.driver.close().await;
     let ran = ran.and_then(|()| match falsify {
         true => Ok(()),
-        false => casts::refuse_false(&planned, writing.run.report()),
+        false => casts::refuse_lossy(&planned, writing.run.report()),
     });
     let blobs = js_sys::Array::new();
-    let mut done = Done {
+    let mut done = ConversionResult {
         names,
         texts: Vec::new(),
         bytes: 0,
@@ -171,7 +171,7 @@ impl WritingRun<'_> {
                 Step::Done => return Ok(()),
             }
             sinks.current()?.flush(false).await?;
-            updates.post_progress(run, driver.beat().await);
+            updates.post_progress(run, driver.yield_if_due().await);
         }
     }
 }
@@ -192,7 +192,7 @@ impl WriteUpdates<'_> {
         }
         let (done, total) = run.progress();
         let (millis, key) = (now() - self.began, self.keys.at(done));
-        (self.post_progress)(self.job, Running { done, total, millis, key });
+        (self.post_progress)(self.job, JobProgress { done, total, millis, key });
         if let Some(server) = self.sources.server() {
             server.report_fetched(self.job);
         }

@@ -19,11 +19,11 @@ pub(super) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tens
 }
 
 /// Maximum size in bytes of a slice of quantised blocks, which is unpacked here.
-const MOST: u64 = 64 << 20;
+const MAX_SLICE: u64 = 64 << 20;
 
 /// Returns a slice of a tensor as a tensor.
 pub(super) fn slice_of(open: &OpenCheckpoint, tensor: &Tensor, slice: &Slice) -> Result<Tensor> {
-    sliced(&open.checkpoint.files, tensor, slice, MOST)
+    sliced(&open.checkpoint.files, tensor, slice, MAX_SLICE)
 }
 
 /// Returns the selected tensor as numbers, and the matrix of it. A contiguous selection is a range

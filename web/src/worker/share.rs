@@ -12,7 +12,7 @@ use statelens_inspect::share::{
 use statelens_inspect::{SummaryStatistics, shape_text};
 
 use crate::protocol::error::ErrorText;
-use crate::protocol::opened::Opened;
+use crate::protocol::opened::OpenedCheckpoint;
 use crate::protocol::share::{LinkKeys, ShareOptions, SharedLine, SharedSummary, SummaryKind};
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::dtype::{DTypeFamily, family};
@@ -22,7 +22,7 @@ use crate::worker::measurements::Measurements;
 use crate::worker::opened::OpenCheckpoint;
 
 /// Maximum number of lines of a link shown.
-const SHOWN: usize = 200;
+const MAX_LINES: usize = 200;
 
 /// A summary, and the lengths of its files.
 #[derive(Clone)]
@@ -95,7 +95,7 @@ impl MadeSummary {
         let parts = [parts.head, parts.keys, parts.statistics, parts.findings, parts.values]
             .map(|part| part as u64);
         let all = lines(&without_link(&self.outline, &of_link));
-        let lines = all.iter().take(SHOWN).map(|line| SharedLine {
+        let lines = all.iter().take(MAX_LINES).map(|line| SharedLine {
             key: line.entry.key.clone(),
             times: line.times,
             what: what(&line.entry),
@@ -112,7 +112,7 @@ impl MadeSummary {
             measured: self.outline.entries.iter().any(|entry| entry.statistics.is_some()),
             sizes: self.sizes,
             lines: lines.collect(),
-            more: all.len().saturating_sub(SHOWN) as u64,
+            more: all.len().saturating_sub(MAX_LINES) as u64,
             structure: structure_fingerprint(&self.outline.entries).short,
             content: self.outline.content.as_ref().map(|print| print.short.clone()),
         }
@@ -151,10 +151,10 @@ fn hashes(open: &OpenCheckpoint, measurements: &Measurements) -> Option<HashMap<
 ///
 /// # Errors
 /// Why it can't be opened.
-pub fn open(fragment: &str) -> Result<(MadeSummary, Opened), Box<ErrorText>> {
+pub fn open(fragment: &str) -> Result<(MadeSummary, OpenedCheckpoint), Box<ErrorText>> {
     let outline = open_link(fragment).map_err(|error| Box::new(text::error(&error)))?;
     let rows: Vec<Row> = outline.entries.iter().cloned().map(row).collect();
-    let opened = Opened {
+    let opened = OpenedCheckpoint {
         name: outline.name.clone(),
         main: 0,
         others: Vec::new(),
@@ -171,7 +171,7 @@ pub fn open(fragment: &str) -> Result<(MadeSummary, Opened), Box<ErrorText>> {
         millis: 0.0,
         read: 0,
         calls: 0,
-        looked: (0, 0),
+        searched: (0, 0),
         unfolds: None,
         summary: true,
         model_params: outline.parameters().model,

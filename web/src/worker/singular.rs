@@ -10,7 +10,7 @@ use statelens_tensor::Machine as _;
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
 use crate::protocol::matrix::{MatrixReply, MatrixSelection};
-use crate::protocol::singular::{Offer, SingularReply, SingularReport, SingularRequest};
+use crate::protocol::singular::{SingularOffer, SingularReply, SingularReport, SingularRequest};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::now;
@@ -22,11 +22,11 @@ use crate::worker::session::SharedSession;
 /// Maximum number of bytes of memory to use: a page does not have much.
 const MEMORY: u64 = 400 << 20;
 /// Milliseconds spent on measuring the speed.
-const TRIED: f64 = 8.0;
+const SPEED_TEST: f64 = 8.0;
 
 /// Size of the picture, which is as wide as the panel next to the matrix.
-const WIDE: u32 = 268;
-const HIGH: u32 = 210;
+const WIDTH: u32 = 268;
+const HEIGHT: u32 = 210;
 
 /// Handles a request of the page.
 pub(super) fn handle_request(session: &SharedSession, job: Job, request: SingularRequest) {
@@ -60,17 +60,17 @@ fn post_reply(job: &Job, selection: &MatrixSelection, reply: SingularReply) {
 }
 
 /// Offers all singular values if possible, and the largest if those are fewer.
-fn offers(open: &OpenCheckpoint, selection: &MatrixSelection) -> Vec<Offer> {
+fn offers(open: &OpenCheckpoint, selection: &MatrixSelection) -> Vec<SingularOffer> {
     let Ok((tensor, matrix)) = tensor(open, selection) else { return Vec::new() };
     if matrix.rows().min(matrix.columns) < 2 || selection.fold.is_some() {
         return Vec::new();
     }
     let speed = speed();
     let offers = [Which::All, Which::Largest(USUALLY_LARGEST)];
-    let mut offers: Vec<Offer> = offers
+    let mut offers: Vec<SingularOffer> = offers
         .into_iter()
         .filter_map(|which| SingularPlan::new(&tensor.dtype, matrix, which, MEMORY).ok())
-        .map(|plan| Offer {
+        .map(|plan| SingularOffer {
             all: plan.largest.is_none(),
             count: plan.largest.map_or(plan.rows.min(plan.columns), u64::from),
             text: plan_text(&plan),
@@ -87,7 +87,7 @@ fn speed() -> f64 {
     loop {
         done += practise();
         let spent = now() - began;
-        if spent >= TRIED {
+        if spent >= SPEED_TEST {
             return done as f64 / spent;
         }
     }
@@ -134,7 +134,7 @@ fn shown(of: &Spectrum, title: &str) -> SingularReport {
     let line = spectrum_chart(of, title);
     SingularReport {
         facts: facts.map(|(name, text)| (name.to_owned(), text)).collect(),
-        svg: line.svg(WIDE, HIGH),
+        svg: line.svg(WIDTH, HEIGHT),
         csv: spectrum_csv(of),
     }
 }

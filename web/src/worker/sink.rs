@@ -18,9 +18,9 @@ use crate::worker::{blob, private};
 
 /// Bytes buffered before a write: few large writes are faster.
 const BUFFER: usize = 4 << 20;
-/// Spans of the source shorter than `SHORT` are copied into a composition, up to `MAX_COPIED`
-/// bytes in all. Creating a slice takes a browser as long as reading `SHORT` bytes.
-const SHORT: u64 = 16 << 10;
+/// Spans of the source shorter than `MIN_SLICE` are copied into a composition, up to `MAX_COPIED`
+/// bytes in all. Creating a slice takes a browser as long as reading `MIN_SLICE` bytes.
+const MIN_SLICE: u64 = 16 << 10;
 const MAX_COPIED: u64 = 32 << 20;
 /// Maximum size of an output in a browser without a private file system.
 const MAX_IN_MEMORY: u64 = 512 << 20;
@@ -107,7 +107,7 @@ impl OutputSink {
     /// whether it did.
     pub fn takes(&mut self, span: Span) -> bool {
         let Self::Composed { composition, copied } = self else { return false };
-        if span.len < SHORT && *copied < MAX_COPIED {
+        if span.len < MIN_SLICE && *copied < MAX_COPIED {
             *copied += span.len;
             return false;
         }

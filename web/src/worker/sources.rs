@@ -7,19 +7,19 @@ use statelens_checkpoint::{FileId, FileSet};
 use web_sys::File;
 
 use crate::protocol::opened::FileName;
-use crate::worker::blob::{BlobSource, Spent};
+use crate::worker::blob::{BlobSource, ReadCounter};
 use crate::worker::remote::{self, RemoteServer};
 
 /// The files of a checkpoint, by their numbers.
 pub struct Sources {
-    files: Vec<Bulk>,
-    spent: Arc<Spent>,
+    files: Vec<SourceFile>,
+    read_counter: Arc<ReadCounter>,
     server: Option<Rc<RemoteServer>>,
 }
 
 /// A file, for sequential reading.
 #[derive(Clone)]
-pub enum Bulk {
+pub enum SourceFile {
     /// A file on disk.
     Disk(BlobSource),
     /// A remote file, read by parts.
@@ -32,17 +32,21 @@ impl Sources {
     /// Wraps files on disk.
     #[must_use]
     pub fn of_disk(files: Vec<File>) -> Self {
-        let spent = Arc::<Spent>::default();
-        let disk = |file| Bulk::Disk(BlobSource::new(file, &spent));
-        Self { files: files.into_iter().map(disk).collect(), spent: spent.clone(), server: None }
+        let read_counter = Arc::<ReadCounter>::default();
+        let disk = |file| SourceFile::Disk(BlobSource::new(file, &read_counter));
+        Self {
+            files: files.into_iter().map(disk).collect(),
+            read_counter: read_counter.clone(),
+            server: None,
+        }
     }
 
     /// Wraps files of a server.
     #[must_use]
     pub fn of_server(server: Rc<RemoteServer>, files: Vec<Option<Arc<remote::XhrFile>>>) -> Self {
-        let bulk = |file: Option<_>| file.map_or(Bulk::Whole, Bulk::Parts);
-        let files = files.into_iter().map(bulk).collect();
-        Self { files, spent: Arc::default(), server: Some(server) }
+        let source_file = |file: Option<_>| file.map_or(SourceFile::Whole, SourceFile::Parts);
+        let files = files.into_iter().map(source_file).collect();
+        Self { files, read_counter: Arc::default(), server: Some(server) }
     }
 
     /// Returns the files on disk as a set.
@@ -50,7 +54,7 @@ impl Sources {
     pub fn set(&self, names: &[FileName]) -> FileSet {
         let mut set = FileSet::default();
         for (name, file) in names.iter().zip(&self.files) {
-            if let Bulk::Disk(file) = file {
+            if let SourceFile::Disk(file) = file {
                 set.push(name.path.clone(), Arc::new(file.clone()));
             }
         }
@@ -58,15 +62,15 @@ impl Sources {
     }
 
     #[must_use]
-    pub fn bulk(&self, id: FileId) -> Option<&Bulk> {
+    pub fn source_file(&self, id: FileId) -> Option<&SourceFile> {
         self.files.get(id.0 as usize)
     }
 
     /// Returns a file on disk.
     #[must_use]
     pub fn disk(&self, id: FileId) -> Option<&BlobSource> {
-        match self.bulk(id)? {
-            Bulk::Disk(file) => Some(file),
+        match self.source_file(id)? {
+            SourceFile::Disk(file) => Some(file),
             _ => None,
         }
     }
@@ -79,7 +83,7 @@ impl Sources {
 
     /// Returns the bytes read and the number of reads, of all files together.
     #[must_use]
-    pub fn spent(&self) -> &Arc<Spent> {
-        &self.spent
+    pub fn read_counter(&self) -> &Arc<ReadCounter> {
+        &self.read_counter
     }
 }

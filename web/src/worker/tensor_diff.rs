@@ -12,7 +12,9 @@ use statelens_tensor::Machine as _;
 
 use crate::protocol::compare::{CompareOptions, CompareReply};
 use crate::protocol::matrix::PackedOverview;
-use crate::protocol::tensor_diff::{HistogramPair, Renames, Renaming, TensorDiff, TensorDiffState};
+use crate::protocol::tensor_diff::{
+    HistogramPair, RenameSearch, Renames, TensorDiff, TensorDiffState,
+};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
@@ -26,7 +28,7 @@ const BLOCKS: (u32, u32) = (160, 100);
 /// Number of bins of the histograms.
 const BINS: usize = 48;
 /// Pairs up to this many bytes are read without asking; longer ones on request.
-const BY_ITSELF: u64 = 1_000_000_000;
+const MAX_UNASKED: u64 = 1_000_000_000;
 
 fn both(session: &SharedSession) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
     let session = session.borrow();
@@ -62,7 +64,7 @@ async fn close(
     let mut comparison = Closer::new(sides.0, sides.1, BLOCKS)?;
     let (_, bytes) = comparison.progress();
     let remote = left.sources.server().is_some();
-    if !on_request && (bytes > BY_ITSELF || remote) {
+    if !on_request && (bytes > MAX_UNASKED || remote) {
         return Ok(TensorDiffState::Unread(bytes));
     }
     drive(&mut comparison, &[&left.sources, &right.sources], job, |comparison, time| {
@@ -109,8 +111,8 @@ pub(super) fn renames(session: &SharedSession, job: Job, options: CompareOptions
     let Some((left, right)) = both(session) else { return };
     job.clone().spawn(async move {
         let reply = match find(&left, &right, &options, &job).await {
-            Ok(found) => Some(Renaming::Found(Box::new(found))),
-            Err(error) => text::failure(&error).map(Renaming::Failed),
+            Ok(found) => Some(RenameSearch::Found(Box::new(found))),
+            Err(error) => text::failure(&error).map(RenameSearch::Failed),
         };
         if let Some(reply) = reply {
             post_reply(&job, CompareReply::Renames(reply));
@@ -137,7 +139,7 @@ async fn find(
         drive(&mut survey, &[sources], job, |survey, time| {
             if time {
                 let done = survey.progress().0.saturating_add(before[side]);
-                post_reply(job, CompareReply::Renames(Renaming::Now(done, total)));
+                post_reply(job, CompareReply::Renames(RenameSearch::Now(done, total)));
                 left.report_fetched(job);
             }
         })

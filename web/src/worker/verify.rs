@@ -13,9 +13,9 @@ use wasm_bindgen::JsValue;
 use web_sys::File;
 
 use crate::protocol::FromWorker;
-use crate::protocol::conversion::Running;
+use crate::protocol::conversion::JobProgress;
 use crate::protocol::job::JobKind;
-use crate::protocol::verify::{Verified, VerifyReply};
+use crate::protocol::verify::{VerifyReply, VerifyReport};
 use crate::protocol::weights::WeightsReply;
 use crate::text;
 use crate::worker::blob::BlobSource;
@@ -28,9 +28,9 @@ use crate::worker::session::SharedSession;
 use crate::worker::{files_of, now, weights};
 
 /// Maximum size of a manifest in bytes.
-const LONGEST: u64 = 256 << 20;
+const MAX_MANIFEST_SIZE: u64 = 256 << 20;
 /// Maximum number of lines shown; the report has all.
-const SHOWN: usize = 200;
+const MAX_LINES: usize = 200;
 
 /// Begins verifying, with the manifest that may be sent with the message; `None` stops it.
 pub(super) fn handle_request(
@@ -50,8 +50,9 @@ pub(super) fn handle_request(
     job.clone().spawn(async move {
         let mut ended = verify(&open, &found, manifest, finite, &job).await;
         // A scan running at the same time posts its own results.
-        let scans =
-            session.upgrade().is_some_and(|session| session.borrow().jobs.is_doing(JobKind::Scan));
+        let scans = session
+            .upgrade()
+            .is_some_and(|session| session.borrow().jobs.is_running(JobKind::Scan));
         if ended.is_ok() && job.check().is_ok() && !scans {
             // The scan reads only what verifying skips, such as quantised blocks, which is little.
             match weights::scan(&open, &found, &job).await {
@@ -82,7 +83,7 @@ async fn verify(
     manifest: Option<File>,
     finite: bool,
     job: &Job,
-) -> Result<Verified> {
+) -> Result<VerifyReport> {
     let began = now();
     let checkpoint = &open.checkpoint;
     let name = manifest.as_ref().map(File::name);
@@ -103,7 +104,7 @@ async fn verify(
             let millis = now() - began;
             post_reply(
                 job,
-                VerifyReply::Progress(Running { done, total, millis, key: String::new() }),
+                VerifyReply::Progress(JobProgress { done, total, millis, key: String::new() }),
             );
             open.report_fetched(job);
         }
@@ -118,18 +119,18 @@ async fn verify(
     let report = verification.into_report(manifest.as_ref())?;
     let lines = report.lines(finite);
     let mut more = report.more();
-    if let Some(rest) = lines.len().checked_sub(SHOWN).filter(|rest| *rest > 0) {
+    if let Some(rest) = lines.len().checked_sub(MAX_LINES).filter(|rest| *rest > 0) {
         more.insert(0, format!("and {} more lines", crate::state::fmt::exact(rest as u64)));
     }
     let line =
         |line: ReportLine| (text::severity(line.grade), line.word.to_owned(), line.key, line.text);
     let label = |(label, text): (&str, String)| (label.to_owned(), text);
-    Ok(Verified {
+    Ok(VerifyReport {
         sound: report.answer(finite),
         grade: text::severity(report.grade(finite)),
         verdict: report.verdict(finite),
-        looked_at: report.looked_at().into_iter().map(label).collect(),
-        lines: lines.into_iter().take(SHOWN).map(line).collect(),
+        checks: report.looked_at().into_iter().map(label).collect(),
+        lines: lines.into_iter().take(MAX_LINES).map(line).collect(),
         more,
         command: command(&checkpoint.files, name, finite),
         report: report.json(report.answer(finite)) + "\n",
@@ -149,7 +150,7 @@ fn hash_of(text: &str) -> Option<[u8; 32]> {
 
 fn read(file: File) -> Result<Manifest> {
     let (name, len) = (file.name(), file.size() as u64);
-    if len > LONGEST {
+    if len > MAX_MANIFEST_SIZE {
         return Err(Error::refused("this is not a manifest").in_file(&name));
     }
     let set = FileSet::single(&name, BlobSource::alone(file));

@@ -12,11 +12,11 @@ use statelens_stats::{Accumulator, Histogram};
 use statelens_tensor::{BUFFER, Machine as _, drain};
 
 use crate::protocol::FromWorker;
-use crate::protocol::conversion::Running;
-use crate::protocol::inspected::Inspected;
+use crate::protocol::conversion::JobProgress;
+use crate::protocol::inspected::RowDetails;
 use crate::protocol::job::JobKind;
 use crate::protocol::weights::{
-    Bins, Noticed, RowValues, Scanned, TensorValues, WeightsReply, WeightsRequest,
+    Bins, RowValues, ScanReport, TensorValues, ValueFinding, WeightsReply, WeightsRequest,
 };
 use crate::text;
 use crate::worker::job::Job;
@@ -27,14 +27,14 @@ use crate::worker::reading::{Driver, drive};
 use crate::worker::session::SharedSession;
 
 /// A tensor of at most this many bytes is read at once, while the page waits.
-const SMALL: u64 = 4 << 20;
+const MAX_QUICK: u64 = 4 << 20;
 /// Bytes of a tensor that are summarised at a time.
 const PART: u64 = 32 << 20;
 /// Bytes read to estimate how long reading all of it takes.
 const SAMPLE: u64 = 64 << 20;
 /// Number of tensors whose histograms are all kept; beyond it, those of small tensors are discarded
 /// and computed again when needed.
-const DRAWN: usize = 20_000;
+const MAX_HISTOGRAMS: usize = 20_000;
 
 /// Handles a request of the page.
 pub(super) fn handle_request(session: &SharedSession, job: Job, request: WeightsRequest) {
@@ -42,7 +42,7 @@ pub(super) fn handle_request(session: &SharedSession, job: Job, request: Weights
         let session = session.borrow();
         match request {
             WeightsRequest::Scan(false) => return session.jobs.stop(JobKind::Scan),
-            WeightsRequest::Read(None) => return session.jobs.stop(JobKind::Read),
+            WeightsRequest::Read(None) => return session.jobs.stop(JobKind::TensorStats),
             _ => {}
         }
         let Some(open) = session.open.clone() else { return };
@@ -81,7 +81,7 @@ pub(super) fn handle_request(session: &SharedSession, job: Job, request: Weights
 pub(super) fn inspect(
     open: &OpenCheckpoint,
     found: &SharedMeasurements,
-    inspected: &mut Inspected,
+    inspected: &mut RowDetails,
 ) {
     let Some((id, tensor)) = tensor(open, inspected.row) else { return };
     let Some(numbers) = countable(tensor).filter(|_| inspected.has_values) else { return };
@@ -111,7 +111,7 @@ pub(super) fn inspect(
 fn is_quick(open: &OpenCheckpoint, tensor: &Tensor) -> bool {
     // A compressed storage is read in full, however small the tensor in it.
     let packed = matches!(tensor.layout, Layout::Packed(_));
-    tensor.nbytes().is_some_and(|bytes| bytes <= SMALL)
+    tensor.nbytes().is_some_and(|bytes| bytes <= MAX_QUICK)
         && !packed
         && open.sources.server().is_none()
 }
@@ -142,7 +142,7 @@ pub(super) async fn scan(
     open: &OpenCheckpoint,
     found: &SharedMeasurements,
     job: &Job,
-) -> Result<Scanned> {
+) -> Result<ScanReport> {
     let began = now();
     let rows = rows(open);
     let mut of: HashMap<TensorId, Vec<u32>> = HashMap::new();
@@ -171,13 +171,13 @@ pub(super) async fn scan(
     }
     let found = found.borrow();
     let unread = rows.iter().filter_map(|(id, row)| Some((*row, found.unread.get(id)?.clone())));
-    Ok(Scanned {
+    Ok(ScanReport {
         bytes,
-        left: total - bytes.min(total),
+        unread_bytes: total - bytes.min(total),
         millis: now() - began,
         unread: unread.collect(),
-        noticed: noticed(open, &found),
-        looked_for: LOOKED_FOR.map(str::to_owned).to_vec(),
+        findings: noticed(open, &found),
+        checks: LOOKED_FOR.map(str::to_owned).to_vec(),
     })
 }
 
@@ -247,7 +247,7 @@ impl ScanUpdates<'_> {
                         let tensor = self.open.checkpoint.tensor(id);
                         tensor.is_ok_and(|tensor| is_quick(self.open, tensor))
                     };
-                    let measured = match found.measured.len() > DRAWN && quick() {
+                    let measured = match found.measured.len() > MAX_HISTOGRAMS && quick() {
                         true => measured.without_histograms(),
                         false => measured,
                     };
@@ -268,7 +268,7 @@ impl ScanUpdates<'_> {
 
     fn post_reply(&mut self, (done, total): (u64, u64)) {
         let (done, total) = (done + self.before.0, total.saturating_add(self.before.1));
-        let now = Running { done, total, millis: now() - self.began, key: String::new() };
+        let now = JobProgress { done, total, millis: now() - self.began, key: String::new() };
         post_reply(self.job, WeightsReply::Scanning(now, std::mem::take(&mut self.fresh)));
         self.open.report_fetched(self.job);
     }
@@ -329,10 +329,10 @@ async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
     }
 }
 
-fn noticed(open: &OpenCheckpoint, measurements: &Measurements) -> Vec<Noticed> {
+fn noticed(open: &OpenCheckpoint, measurements: &Measurements) -> Vec<ValueFinding> {
     findings(&open.checkpoint, &open.leaves, &Results(open, measurements))
         .into_iter()
-        .map(|noticed| Noticed {
+        .map(|noticed| ValueFinding {
             severity: text::severity(noticed.grade),
             title: text::title(&noticed.title),
             text: noticed.text,

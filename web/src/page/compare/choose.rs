@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::cross;
 use crate::page::model::Action;
@@ -18,7 +18,7 @@ pub struct ChooseComparedProps {
     /// The open checkpoint.
     pub work: OpenWork,
     /// The files of the drop.
-    pub files: Rc<Vec<Dropped>>,
+    pub files: Rc<Vec<DroppedFile>>,
 }
 
 /// The dialog for choosing a second checkpoint.

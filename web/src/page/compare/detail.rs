@@ -12,7 +12,7 @@ use super::table::{float, mark, share};
 use super::tensor_diff::TensorDiffSection;
 use crate::page::marks::{Copy, dtype, value_kind, wrapped_key};
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::Compare;
+use crate::page::model::comparison::ComparisonState;
 use crate::protocol::compare::{Difference, DifferenceKind, Numbers};
 use crate::rows::Row;
 use crate::state::compare::{Mark, Pairs, RowPair};
@@ -21,7 +21,7 @@ use crate::state::fmt;
 /// Properties of the pane.
 #[derive(Properties, PartialEq)]
 pub(super) struct DetailProps {
-    pub compare: Rc<Compare>,
+    pub compare: Rc<ComparisonState>,
 }
 
 /// The right pane, with the details of the selected pair.
@@ -29,19 +29,19 @@ pub(super) struct DetailProps {
 pub(super) fn Detail(props: &DetailProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let compare = &props.compare;
-    let looked = compare.known.as_ref().zip(compare.pair());
+    let looked = compare.pairs.as_ref().zip(compare.pair());
     html! {
         <aside class="insp" aria-label="Details">
-            if let Some((known, pair)) = looked { { of_pair(&actor, compare, known, &pair) } }
+            if let Some((pairs, pair)) = looked { { of_pair(&actor, compare, pairs, &pair) } }
             else if compare.listed.is_none() { <section><p class="dim">{ "Select a key to see its differences." }</p></section> }
             { load_check(&actor, compare) }
         </aside>
     }
 }
 
-fn of_pair(actor: &Actor, compare: &Rc<Compare>, known: &Pairs, pair: &RowPair) -> Html {
-    let Some(row) = known.row(pair) else { return html! {} };
-    let (a, b) = (known.first(pair), known.second(pair));
+fn of_pair(actor: &Actor, compare: &Rc<ComparisonState>, pairs: &Pairs, pair: &RowPair) -> Html {
+    let Some(row) = pairs.row(pair) else { return html! {} };
+    let (a, b) = (pairs.first(pair), pairs.second(pair));
     let old = a.filter(|a| a.key != row.key);
     html! {
         <>
@@ -57,20 +57,20 @@ fn of_pair(actor: &Actor, compare: &Rc<Compare>, known: &Pairs, pair: &RowPair) 
                 if a.is_none() { <p class="lab">{ "only in B" }</p> }
                 if b.is_none() { <p class="lab">{ "only in A" }</p> }
             </section>
-            if let Some(of) = known.difference(pair).filter(|found| !found.parameter.is_empty()) {
+            if let Some(of) = pairs.difference(pair).filter(|found| !found.parameter.is_empty()) {
                 <section><dl class="kv"><dt>{ "parameter" }</dt><dd class="wrap" id="parameter">{ visible(&of.parameter.replace('`', "")) }</dd></dl></section>
             }
-            { for known.differences(pair).map(|found| difference(found, row)) }
+            { for pairs.differences(pair).map(|found| difference(found, row)) }
             <TensorDiffSection compare={compare.clone()} pair={*pair} />
             <LayersSection compare={compare.clone()} pair={*pair} />
             if pair.mark == Mark::Waiting { <section><p class="dim">{ "Its values are not read yet." }</p></section> }
-            { by_member(actor, compare, known) }
+            { by_member(actor, compare, pairs) }
         </>
     }
 }
 
 /// Renders the buttons that step through the keys folded into a line.
-fn stepper(actor: &Actor, compare: &Compare) -> Html {
+fn stepper(actor: &Actor, compare: &ComparisonState) -> Html {
     let by = |by: isize| {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.compare(move |compare| compare.step_member(by)))
@@ -191,13 +191,13 @@ fn facts(numbers: &Numbers) -> Html {
 }
 
 /// Renders the largest difference for each key folded into a line.
-fn by_member(actor: &Actor, compare: &Compare, known: &Pairs) -> Html {
+fn by_member(actor: &Actor, compare: &ComparisonState, pairs: &Pairs) -> Html {
     let Some(line) = compare.line().filter(|line| line.pairs.len() > 1) else { return html! {} };
     let values: Vec<f64> = line
         .pairs
         .iter()
         .map(|at| {
-            let found = known.pairs.get(*at as usize).and_then(|pair| known.difference(pair));
+            let found = pairs.pairs.get(*at as usize).and_then(|pair| pairs.difference(pair));
             found.and_then(|found| found.numbers.as_ref()?.max_abs).unwrap_or(0.0)
         })
         .collect();

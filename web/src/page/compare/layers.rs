@@ -7,12 +7,12 @@ use yew::prelude::*;
 
 use crate::page::chart::ChartView;
 use crate::page::marks::one_of;
-use crate::page::model::comparison::Compare;
+use crate::page::model::comparison::ComparisonState;
 use crate::state::compare::RowPair;
 
 #[derive(Properties, PartialEq)]
 pub(super) struct LayersProps {
-    pub(super) compare: Rc<Compare>,
+    pub(super) compare: Rc<ComparisonState>,
     pub(super) pair: RowPair,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct LayersProps {
 pub(super) fn LayersSection(props: &LayersProps) -> Html {
     let quantity = use_state(Quantity::default);
     let compare = &props.compare;
-    let row = compare.known.as_ref().and_then(|known| known.first(&props.pair));
+    let row = compare.pairs.as_ref().and_then(|pairs| pairs.first(&props.pair));
     let Some((role, _)) = row.and_then(|row| role_of(&row.key)) else { return html! {} };
     let Some(all) = compare.layers.get(&role).filter(|all| all.len() > 1) else { return html! {} };
     let mut layers: Vec<(u64, &PairChange)> = all.iter().map(|(at, of)| (*at, of)).collect();

@@ -6,17 +6,17 @@ use yew::prelude::*;
 use crate::page::bars::menu;
 use crate::page::marks::{Copy, chip, chosen, good, key, prose, severity};
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::Compare;
-use crate::protocol::compare::Checked;
+use crate::page::model::comparison::ComparisonState;
+use crate::protocol::compare::StateDictCheck;
 use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::text::title;
 
 /// Maximum number of lines shown: if it would not load, and if it would.
-const SHOWN: (usize, usize) = (12, 4);
+const MAX_LINES: (usize, usize) = (12, 4);
 
 /// Renders the verdict and the obstacles.
-pub(super) fn load_check(actor: &Actor, compare: &Compare) -> Html {
+pub(super) fn load_check(actor: &Actor, compare: &ComparisonState) -> Html {
     let Some(checked) = &compare.checked else { return html! {} };
     let strict = {
         let actor = actor.clone();
@@ -32,7 +32,7 @@ pub(super) fn load_check(actor: &Actor, compare: &Compare) -> Html {
         })
     };
     let on = compare.strict;
-    let shown = if checked.loads { SHOWN.1 } else { SHOWN.0 };
+    let shown = if checked.loads { MAX_LINES.1 } else { MAX_LINES.0 };
     html! {
         <section class="loads" id="loads">
             <div class="hd"><h3>{ "Would A load into B?" }</h3>
@@ -61,7 +61,7 @@ pub(super) fn load_check(actor: &Actor, compare: &Compare) -> Html {
     }
 }
 
-fn summary(checked: &Checked) -> String {
+fn summary(checked: &StateDictCheck) -> String {
     let (missing, unexpected, shapes) = checked.counts;
     let of = match (checked.states.0.as_str(), checked.states.1.as_str()) {
         ("", "") => String::new(),

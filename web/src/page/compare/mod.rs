@@ -20,11 +20,11 @@ pub use choose::ChooseComparedDialog;
 pub use names::{SideName, distinct_names};
 pub use screen::CompareScreen;
 
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 use crate::page::hooks::Same;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::Compare;
+use crate::page::model::comparison::ComparisonState;
 use crate::page::model::{Action, PageModel, Screen, Sheet, Tab};
 pub use crate::page::pair::{begin, begin_pair};
 use crate::protocol::ToWorker;
@@ -54,7 +54,7 @@ pub fn can_compare(model: &PageModel) -> bool {
 
 /// Closes the comparison and goes back to the open checkpoint.
 pub fn leave(actor: &Actor) {
-    if actor.bridge.is_doing(JobKind::Open) {
+    if actor.bridge.is_running(JobKind::Open) {
         return actor.stop_opening();
     }
     actor.request(&ToWorker::Compare(CompareRequest::Close));
@@ -75,7 +75,7 @@ pub fn offer(model: &PageModel, actor: &Actor) {
 
 impl Actor {
     /// Changes the comparison.
-    pub fn compare(&self, change: impl FnOnce(&mut Compare) + 'static) {
+    pub fn compare(&self, change: impl FnOnce(&mut ComparisonState) + 'static) {
         self.act(Action::Compare(Box::new(change)));
     }
 }
@@ -130,8 +130,8 @@ pub fn press(model: &PageModel, actor: &Actor, key: &str, tag: &str, inside: boo
         "x" => swap(model, actor),
         "d" => offer(model, actor),
         "/" => return crate::page::focus::focus_filter(),
-        "y" => match (&compare.known, compare.pair()) {
-            (Some(known), Some(pair)) => match known.row(&pair) {
+        "y" => match (&compare.pairs, compare.pair()) {
+            (Some(pairs), Some(pair)) => match pairs.row(&pair) {
                 Some(row) => copy(&row.key),
                 None => return false,
             },
@@ -164,11 +164,11 @@ pub fn escape(model: &PageModel, actor: &Actor) {
 
 impl PageModel {
     /// Begins a comparison and shows its screen at once.
-    pub(super) fn begin_comparison(&mut self, files: Vec<Dropped>, main: Option<u32>) {
-        self.over = None;
+    pub(super) fn begin_comparison(&mut self, files: Vec<DroppedFile>, main: Option<u32>) {
+        self.dragged = None;
         self.sheet = None;
         self.tab = Tab::Keys;
-        let mut compare = Compare::new(files, main);
+        let mut compare = ComparisonState::new(files, main);
         if let Some(work) = &self.work {
             compare.view.filter = work.picked.filter(&work.rows);
         }

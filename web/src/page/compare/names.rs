@@ -1,6 +1,6 @@
 //! Distinct names for the two sides of a comparison.
 
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 use crate::state::fmt;
 
 /// Name, location and main file of one side.
@@ -10,7 +10,7 @@ pub struct SideName<'a> {
     /// The path of the main file, or the address.
     pub path: String,
     /// The main file, if it is a local one.
-    pub file: Option<&'a Dropped>,
+    pub file: Option<&'a DroppedFile>,
 }
 
 /// Returns distinct names for both sides. Equal names get as many folders as needed, or the size
@@ -38,7 +38,7 @@ fn tail(path: &str, other: &str) -> String {
 }
 
 /// Returns the modification time of a file in local time.
-fn changed(file: &Dropped) -> String {
+fn changed(file: &DroppedFile) -> String {
     let date = js_sys::Date::new(&file.file.last_modified().into());
     format!(
         "{}-{:02}-{:02} {:02}:{:02}:{:02}",

@@ -7,10 +7,10 @@ use yew::prelude::*;
 use crate::page::drop::save_text;
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::Compare;
+use crate::page::model::comparison::ComparisonState;
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
-use crate::protocol::tensor_diff::{Renames, Renaming};
+use crate::protocol::tensor_diff::{RenameSearch, Renames};
 use crate::state::compare::Mark;
 use crate::state::fmt;
 
@@ -18,9 +18,9 @@ use crate::state::fmt;
 const RULES: usize = 500;
 
 /// Renders the offer to search, or the result; empty if there are no unmatched keys on both sides.
-pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
-    let Some(known) = &compare.known else { return html! {} };
-    let alone = |mark: Mark| known.pairs.iter().any(|pair| pair.mark == mark);
+pub(super) fn renames(actor: &Actor, compare: &ComparisonState) -> Html {
+    let Some(pairs) = &compare.pairs else { return html! {} };
+    let alone = |mark: Mark| pairs.pairs.iter().any(|pair| pair.mark == mark);
     let applied = !compare.options.names.is_empty();
     let renaming = compare.renaming.as_deref();
     if renaming.is_none() && !applied && !(alone(Mark::Added) && alone(Mark::Removed)) {
@@ -31,7 +31,7 @@ pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
         Callback::from(move |_: MouseEvent| {
             let options = Box::new((*options).clone());
             actor.request(&ToWorker::Compare(CompareRequest::Renames(Some(options))));
-            actor.compare(|compare| compare.renaming = Some(Rc::new(Renaming::Now(0, 0))));
+            actor.compare(|compare| compare.renaming = Some(Rc::new(RenameSearch::Now(0, 0))));
         })
     };
     let body = match renaming {
@@ -42,7 +42,7 @@ pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
             <p class="dim">{ "Some tensors exist on one side only. " }
                 <button class="textlink" id="find-renames" onclick={look}>{ "Search for renames" }</button></p>
         },
-        Some(Renaming::Now(done, total)) => {
+        Some(RenameSearch::Now(done, total)) => {
             let stop = {
                 let actor = actor.clone();
                 Callback::from(move |_: MouseEvent| {
@@ -52,8 +52,8 @@ pub(super) fn renames(actor: &Actor, compare: &Compare) -> Html {
             };
             html! { <p class="dim" role="status">{ format!("Hashing {} of {} ", fmt::bytes(*done), fmt::bytes(*total)) }<button class="textlink" onclick={stop}>{ "Stop" }</button></p> }
         }
-        Some(Renaming::Failed(error)) => html! { <p class="w-warn">{ &error.title }</p> },
-        Some(Renaming::Found(found)) => found_text(actor, found, applied),
+        Some(RenameSearch::Failed(error)) => html! { <p class="w-warn">{ &error.title }</p> },
+        Some(RenameSearch::Found(found)) => found_text(actor, found, applied),
     };
     html! { <div id="renames">{ body }</div> }
 }

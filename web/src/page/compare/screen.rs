@@ -14,14 +14,14 @@ use crate::page::bars::{back, tabs};
 use crate::page::error::what;
 use crate::page::marks::{cap, classes, logo, severity};
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::{Compare, ComparisonStage};
+use crate::page::model::comparison::{ComparisonStage, ComparisonState};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::panes::{Pane, PaneEdge};
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
 use crate::protocol::error::ErrorText;
 use crate::protocol::finding::Severity;
-use crate::protocol::opened::Opened;
+use crate::protocol::opened::OpenedCheckpoint;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
@@ -34,7 +34,7 @@ pub struct CompareProps {
     pub title: AttrValue,
     /// The names of both sides.
     pub names: (AttrValue, AttrValue),
-    pub compare: Rc<Compare>,
+    pub compare: Rc<ComparisonState>,
     /// The pane that a small screen shows.
     pub tab: Tab,
     /// Swaps the sides; `None` if the first checkpoint can't be opened as the second.
@@ -130,7 +130,7 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     }
 }
 
-fn side(letter: &'static str, name: &str, opened: Option<&Opened>, list: bool) -> Html {
+fn side(letter: &'static str, name: &str, opened: Option<&OpenedCheckpoint>, list: bool) -> Html {
     let badge = opened.map(|opened| {
         let format = format!("{} {}", opened.format, opened.version);
         match opened.producer.as_str() {
@@ -152,7 +152,7 @@ fn side(letter: &'static str, name: &str, opened: Option<&Opened>, list: bool) -
 }
 
 /// Renders the error: the second checkpoint can't be opened, or the options are invalid.
-fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &Compare) -> Html {
+fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &ComparisonState) -> Html {
     let choose = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.choose_compared(false))
@@ -172,13 +172,13 @@ fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &Compare) -> Html {
     }
 }
 
-fn status(actor: &Actor, compare: &Compare, privacy: Html) -> Html {
+fn status(actor: &Actor, compare: &ComparisonState, privacy: Html) -> Html {
     let show = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Keys))))
     };
-    let unread = compare.known.as_ref().map_or(0, |known| {
-        let found = known.found.iter();
+    let unread = compare.pairs.as_ref().map_or(0, |pairs| {
+        let found = pairs.found.iter();
         found.filter(|one| one.what == crate::protocol::compare::DifferenceKind::Unreadable).count()
             as u64
     });

@@ -5,7 +5,7 @@ use yew::prelude::*;
 
 use crate::page::marks::{cap, classes, good, severity, when};
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::{Compare, ComparisonStage};
+use crate::page::model::comparison::{ComparisonStage, ComparisonState};
 use crate::protocol::ToWorker;
 use crate::protocol::compare::{CompareOptions, CompareRequest};
 use crate::protocol::finding::Severity;
@@ -13,8 +13,8 @@ use crate::state::compare::{MARKS, Mark};
 use crate::state::fmt;
 
 /// Renders the line under the names.
-pub(super) fn summary(actor: &Actor, compare: &Compare) -> Html {
-    let counts = compare.known.as_ref().map(|known| known.counts()).unwrap_or_default();
+pub(super) fn summary(actor: &Actor, compare: &ComparisonState) -> Html {
+    let counts = compare.pairs.as_ref().map(|pairs| pairs.counts()).unwrap_or_default();
     let shown = MARKS.iter().zip(counts).filter(|(_, count)| *count > 0);
     let percent = match compare.reading {
         ComparisonStage::Values { done, total, .. } => Some(fmt::percent(done, total)),
@@ -37,14 +37,14 @@ pub(super) fn summary(actor: &Actor, compare: &Compare) -> Html {
     }
 }
 
-fn verdict(compare: &Compare) -> Html {
+fn verdict(compare: &ComparisonState) -> Html {
     if compare.error.is_some() {
         return html! { <>{ severity(Severity::Warning) }{ " Not compared." }</> };
     }
     if compare.listed.is_some() {
         return html! { { "A list of keys." } };
     }
-    let differ = compare.known.as_ref().is_some_and(|known| !known.found.is_empty());
+    let differ = compare.pairs.as_ref().is_some_and(|pairs| !pairs.found.is_empty());
     let text = match (&compare.reading, differ) {
         (ComparisonStage::Structure, _) if compare.opened.is_none() => "Opening B\u{2026}",
         (ComparisonStage::Structure, _) => "Comparing keys\u{2026}",
@@ -57,7 +57,7 @@ fn verdict(compare: &Compare) -> Html {
 }
 
 /// Renders the end of the line: progress or result, with a button to stop or restart.
-fn end(actor: &Actor, compare: &Compare) -> Html {
+fn end(actor: &Actor, compare: &ComparisonState) -> Html {
     if compare.error.is_some() {
         return html! {};
     }
@@ -67,7 +67,7 @@ fn end(actor: &Actor, compare: &Compare) -> Html {
     };
     let again = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.compare(Compare::restart))
+        Callback::from(move |_: MouseEvent| actor.compare(ComparisonState::restart))
     };
     match &compare.reading {
         ComparisonStage::Structure => html! {},

@@ -8,7 +8,7 @@ use yew::prelude::*;
 use crate::page::hooks::use_small;
 use crate::page::marks::{self, FOLD, classes, dtype, key, severity, value_kind, when};
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::Compare;
+use crate::page::model::comparison::ComparisonState;
 use crate::page::model::{Action, Tab};
 use crate::page::rows::Rows;
 use crate::protocol::compare::DifferenceKind;
@@ -31,7 +31,7 @@ const COLUMNS: [(&str, &str, Option<CompareOrder>); 7] = [
 
 #[derive(Properties, PartialEq)]
 pub(super) struct TableProps {
-    pub compare: Rc<Compare>,
+    pub compare: Rc<ComparisonState>,
 }
 
 /// Renders a mark: its sign and its word.
@@ -73,7 +73,7 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
             actor.compare(|compare| compare.show(|view| view.hide_equal = !view.hide_equal));
         })
     };
-    let counts = compare.known.as_ref().map(|known| known.counts()).unwrap_or_default();
+    let counts = compare.pairs.as_ref().map(|pairs| pairs.counts()).unwrap_or_default();
     let chip = |kind: Mark, count: u64| {
         let on = view.only == Some(kind);
         let actor = actor.clone();
@@ -125,8 +125,8 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
     let count = compare.lines.len();
     let row = {
         let (actor, compare) = (actor.clone(), compare.clone());
-        Callback::from(move |at: usize| match &compare.known {
-            Some(known) => line(&actor, &compare, known, at, each),
+        Callback::from(move |at: usize| match &compare.pairs {
+            Some(pairs) => line(&actor, &compare, pairs, at, each),
             None => html! {},
         })
     };
@@ -141,10 +141,10 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
 
 /// Returns the column widths as CSS properties, derived from the content. The key column gets the
 /// remaining width.
-fn widths(compare: &Compare) -> String {
-    let Some(known) = &compare.known else { return String::new() };
-    let mut style = ColumnWidths::of(&known.a).style(true);
-    if known.found.iter().any(|one| one.what == DifferenceKind::DType) {
+fn widths(compare: &ComparisonState) -> String {
+    let Some(pairs) = &compare.pairs else { return String::new() };
+    let mut style = ColumnWidths::of(&pairs.a).style(true);
+    if pairs.found.iter().any(|one| one.what == DifferenceKind::DType) {
         style += "--ckinds:72px;";
     }
     if compare.lines.iter().any(|line| line.spread.iter().any(|count| *count > 0)) {
@@ -153,7 +153,7 @@ fn widths(compare: &Compare) -> String {
     style
 }
 
-fn head(actor: &Actor, compare: &Compare) -> Html {
+fn head(actor: &Actor, compare: &ComparisonState) -> Html {
     html! {
         <div class="head" role="row">
             { for COLUMNS.iter().map(|&(name, class, order)| {
@@ -174,7 +174,7 @@ fn head(actor: &Actor, compare: &Compare) -> Html {
     }
 }
 
-fn line(actor: &Actor, compare: &Compare, known: &Pairs, at: usize, each: f64) -> Html {
+fn line(actor: &Actor, compare: &ComparisonState, pairs: &Pairs, at: usize, each: f64) -> Html {
     let Some(line) = compare.lines.get(at) else { return html! {} };
     let selected = at == compare.at;
     let onclick = {
@@ -194,7 +194,7 @@ fn line(actor: &Actor, compare: &Compare, known: &Pairs, at: usize, each: f64) -
         <div key={at} id={format!("line-{at}")} class={classes(&["row", when(selected, "sel")])} role="row"
             aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()} style={format!("top:{}px", at as f64 * each)} {onclick}>
             <div class="c ch1" role="gridcell">{ mark(line.mark) }</div>
-            { if line.rest { rest(line) } else { cells(known, line) } }
+            { if line.rest { rest(line) } else { cells(pairs, line) } }
         </div>
     }
 }
@@ -210,16 +210,16 @@ fn rest(line: &CompareLine) -> Html {
     }
 }
 
-fn cells(known: &Pairs, line: &CompareLine) -> Html {
-    let pairs = || line.pairs.iter().filter_map(|at| known.pairs.get(*at as usize));
-    let Some(pair) = pairs().next() else { return html! {} };
-    let (a, b) = (known.first(pair), known.second(pair));
-    let Some(row) = known.row(pair) else { return html! {} };
+fn cells(pairs: &Pairs, line: &CompareLine) -> Html {
+    let members = || line.pairs.iter().filter_map(|at| pairs.pairs.get(*at as usize));
+    let Some(pair) = members().next() else { return html! {} };
+    let (a, b) = (pairs.first(pair), pairs.second(pair));
+    let Some(row) = pairs.row(pair) else { return html! {} };
     let times = line.pairs.len();
     let undefined = || if line.mark == Mark::Nan { "undefined".to_owned() } else { String::new() };
     let old = a.filter(|a| times == 1 && a.key != row.key).map(|a| a.key.as_str());
     let one_shape =
-        pairs().all(|other| known.row(other).is_some_and(|other| other.shape == row.shape));
+        members().all(|other| pairs.row(other).is_some_and(|other| other.shape == row.shape));
     html! {
         <>
             <div class="c ck" role="gridcell" title={visible(&old.map_or_else(|| line.key.clone(), |old| format!("{old} \u{2192} {}", line.key)))}>
@@ -231,7 +231,7 @@ fn cells(known: &Pairs, line: &CompareLine) -> Html {
             <div class="c cs m" role="gridcell">{ if one_shape { shape(a, b) } else { "shapes differ".to_owned() } }</div>
             <div class="c cp num" role="gridcell">{ line.max_abs.map_or_else(undefined, float) }</div>
             <div class="c cb num" role="gridcell">{ line.cosine.map_or_else(undefined, |cosine| fmt::minus(&format!("{cosine:.5}"))) }</div>
-            { changed(known, line) }
+            { changed(pairs, line) }
         </>
     }
 }
@@ -278,11 +278,11 @@ pub(super) fn float(value: f64) -> String {
 
 /// Width of a bar and height of the small chart in a row, in pixels; bars are 1 px apart.
 const BAR: usize = 3;
-const HIGH: f64 = 15.0;
+const HEIGHT: f64 = 15.0;
 
 /// Renders how much a line changed: a number and a small chart of the differences, or a few words.
-fn changed(known: &Pairs, line: &CompareLine) -> Html {
-    let what = what(known, line);
+fn changed(pairs: &Pairs, line: &CompareLine) -> Html {
+    let what = what(pairs, line);
     // If a cast explains the difference, that is more useful than its size.
     let is_cast = line.mark == Mark::Kind && what != "differ";
     let most = line.spread.iter().copied().max().filter(|most| *most > 0 && !is_cast);
@@ -292,8 +292,8 @@ fn changed(known: &Pairs, line: &CompareLine) -> Html {
     };
     let bars = line.spread.iter().enumerate().map(|(at, &count)| {
         // An empty bin is drawn as a baseline, and the smallest count is higher than that.
-        let height = if count == 0 { 1.0 } else { (count as f64 / most as f64 * HIGH).max(1.5) };
-        format!("M{} {HIGH}v-{height:.1}h{BAR}v{height:.1}z", at * (BAR + 1))
+        let height = if count == 0 { 1.0 } else { (count as f64 / most as f64 * HEIGHT).max(1.5) };
+        format!("M{} {HEIGHT}v-{height:.1}h{BAR}v{height:.1}z", at * (BAR + 1))
     });
     let wide = line.spread.len() * (BAR + 1) - 1;
     let label = format!(
@@ -304,9 +304,9 @@ fn changed(known: &Pairs, line: &CompareLine) -> Html {
         <div class="c cv" role="gridcell" title={label.clone()}>
             <span class="tag v num only-l">{ number(change) }</span>
             <span class="tag v only-s">{ &what }</span>
-            <svg class="deltas" width={wide.to_string()} height={HIGH.to_string()} role="img" aria-label={label}>
+            <svg class="deltas" width={wide.to_string()} height={HEIGHT.to_string()} role="img" aria-label={label}>
                 <path class="bars" d={bars.collect::<String>()} />
-                <path class="zero" d={format!("M{:.1} 0v{HIGH}", wide as f64 / 2.0)} />
+                <path class="zero" d={format!("M{:.1} 0v{HEIGHT}", wide as f64 / 2.0)} />
             </svg>
         </div>
     }
@@ -324,7 +324,7 @@ fn sides(counts: &[u64]) -> String {
 }
 
 /// Describes what differs, in a few words.
-fn what(known: &Pairs, line: &CompareLine) -> String {
+fn what(pairs: &Pairs, line: &CompareLine) -> String {
     match line.mark {
         Mark::Added => return "only in B".to_owned(),
         Mark::Removed => return "only in A".to_owned(),
@@ -332,7 +332,7 @@ fn what(known: &Pairs, line: &CompareLine) -> String {
         Mark::Equal | Mark::Renamed => return "equal".to_owned(),
         Mark::Shape | Mark::Kind | Mark::Nan | Mark::Changed | Mark::Unread => {}
     }
-    let found = line.pairs.iter().filter_map(|at| known.difference(known.pairs.get(*at as usize)?));
+    let found = line.pairs.iter().filter_map(|at| pairs.difference(pairs.pairs.get(*at as usize)?));
     let (mut differing, mut elements, mut text) = (0u64, 0u64, None);
     for one in found {
         if let Some(numbers) = &one.numbers {
@@ -374,7 +374,7 @@ pub(super) fn share(differing: u64, elements: u64) -> String {
 }
 
 /// Renders the empty table: nothing matches the filter, or nothing differs.
-fn nothing(actor: &Actor, compare: &Compare) -> Html {
+fn nothing(actor: &Actor, compare: &ComparisonState) -> Html {
     let clear = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
@@ -386,11 +386,11 @@ fn nothing(actor: &Actor, compare: &Compare) -> Html {
             });
         })
     };
-    match &compare.known {
+    match &compare.pairs {
         None => {
             html! { <div role="row"><p class="empty" role="gridcell">{ "The keys are compared as soon as both structures are read." }</p></div> }
         }
-        Some(known) if known.pairs.is_empty() => {
+        Some(pairs) if pairs.pairs.is_empty() => {
             html! { <div role="row"><p class="empty" role="gridcell">{ "Neither checkpoint has keys." }</p></div> }
         }
         Some(_) => html! {

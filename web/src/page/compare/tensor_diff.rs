@@ -13,7 +13,7 @@ use crate::page::hooks::{use_media, use_size};
 use crate::page::marks::one_of;
 use crate::page::matrix::{Canvas, ColouredCells, Saved};
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::Compare;
+use crate::page::model::comparison::ComparisonState;
 use crate::page::weights::HistogramView;
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
@@ -25,11 +25,11 @@ use crate::state::weights::number;
 
 /// Milliseconds that a pair must stay selected before it is read, so that stepping through pairs
 /// does not read each of them.
-const REST: u32 = 150;
+const DEBOUNCE: u32 = 150;
 
 #[derive(Properties, PartialEq)]
 pub(super) struct TensorDiffProps {
-    pub(super) compare: Rc<Compare>,
+    pub(super) compare: Rc<ComparisonState>,
     pub(super) pair: RowPair,
 }
 
@@ -57,7 +57,7 @@ impl Actor {
 pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
     let actor = use_context::<Actor>();
     let (compare, pair) = (&props.compare, &props.pair);
-    let rows = compare.known.as_ref().and_then(|known| known.first(pair).zip(known.second(pair)));
+    let rows = compare.pairs.as_ref().and_then(|pairs| pairs.first(pair).zip(pairs.second(pair)));
     let tensors = rows.is_some_and(|(a, b)| {
         let is_tensor = |row: &crate::rows::Row| row.kind.has_shape() && !row.dtype.is_empty();
         is_tensor(a) && is_tensor(b) && a.shape == b.shape && !a.shape.contains(&0)
@@ -70,8 +70,9 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
         use_effect_with((place, tensors && differs, compare.request), move |(place, wanted, _)| {
             let (place, wanted) = (*place, *wanted);
             let begun = actor.clone().filter(|_| wanted);
-            let start = begun
-                .map(|actor| Timeout::new(REST, move || actor.request_tensor_diff(place, false)));
+            let start = begun.map(|actor| {
+                Timeout::new(DEBOUNCE, move || actor.request_tensor_diff(place, false))
+            });
             move || {
                 drop(start);
                 if let Some(actor) = actor {
@@ -99,7 +100,7 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
             html! {},
             html! { <><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></> },
         ),
-        Some(TensorDiffState::Reading(done, total, known)) => {
+        Some(TensorDiffState::Reading(done, total, pairs)) => {
             let stop = {
                 let actor = actor.clone();
                 Callback::from(move |_: MouseEvent| {
@@ -118,7 +119,7 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
                     <>
                         <div class="prog thin" role="progressbar" aria-label="Reading both" aria-valuemin="0" aria-valuemax="100"
                             aria-valuenow={percent.to_string()}><i style={format!("--w:{percent}%")}></i></div>
-                        if let Some(values) = known { { found(values, props) } }
+                        if let Some(values) = pairs { { found(values, props) } }
                     </>
                 },
             )
@@ -135,7 +136,7 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
 
 fn found(values: &TensorDiff, props: &TensorDiffProps) -> Html {
     let (compare, pair) = (&props.compare, &props.pair);
-    let row = compare.known.as_ref().and_then(|known| known.row(pair));
+    let row = compare.pairs.as_ref().and_then(|pairs| pairs.row(pair));
     let Some(row) = row else { return html! {} };
     let side = |label: &'static str, at: usize| {
         let cell = |value: Option<f64>| value.map_or_else(|| "\u{2013}".to_owned(), number);

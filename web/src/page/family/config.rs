@@ -2,7 +2,7 @@
 
 use yew::prelude::*;
 
-use crate::page::conversion::Convert;
+use crate::page::conversion::Conversion;
 use crate::page::drop::save_text;
 use crate::page::family::files::{self, Choose};
 use crate::page::family::request::set;
@@ -13,7 +13,7 @@ use crate::protocol::finding::Severity;
 use crate::state::fmt::plural;
 
 /// Renders which config is used, with the means to choose another one.
-pub(super) fn chosen(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> Html {
+pub(super) fn chosen(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
     let given = convert.options.family.config.is_some();
     let onclick = {
         let actor = actor.clone();
@@ -25,18 +25,18 @@ pub(super) fn chosen(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> H
     };
     html! {
         <div class="fs"><span class="lab">{ "Config" }</span><div class="line" id="family-config-name">
-            if reply.looks.config.is_empty() {
+            if reply.recognised.config.is_empty() {
                 <span class="mid-ink">{ "No config.json next to the checkpoint." }</span>
             } else {
-                <span class="m">{ &reply.looks.config }</span>
+                <span class="m">{ &reply.recognised.config }</span>
                 <span class="dim">{ if given { "chosen by you" } else { "next to the checkpoint" } }</span>
             }
             if given { <button class="textlink" id="config-remove" {onclick}>{ "Remove" }</button> }
-            <Choose id="config-choose" class="btn small" label={if reply.looks.config.is_empty() { "Choose\u{2026}" } else { "Choose another\u{2026}" }}
+            <Choose id="config-choose" class="btn small" label={if reply.recognised.config.is_empty() { "Choose\u{2026}" } else { "Choose another\u{2026}" }}
                 accept=".json,.yaml,.yml" onfile={choose} />
             <span class="dim">{ "or drop it on this sheet" }</span>
-            if !reply.looks.mismatch.is_empty() {
-                <p class="w-warn" id="config-mismatch">{ severity(Severity::Warning) }{ " " }{ prose(&reply.looks.mismatch) }</p>
+            if !reply.recognised.mismatch.is_empty() {
+                <p class="w-warn" id="config-mismatch">{ severity(Severity::Warning) }{ " " }{ prose(&reply.recognised.mismatch) }</p>
             }
         </div></div>
     }
@@ -75,8 +75,8 @@ pub(super) fn both(configs: &ConfigLines) -> Html {
 }
 
 /// Renders a button to choose a config if the conversion to a family needs one and none was found.
-pub fn missing_config(actor: &Actor, convert: &Convert) -> Html {
-    let lacks = convert.family.as_ref().is_some_and(|reply| reply.looks.config.is_empty());
+pub fn missing_config(actor: &Actor, convert: &Conversion) -> Html {
+    let lacks = convert.family.as_ref().is_some_and(|reply| reply.recognised.config.is_empty());
     if convert.options.family.target.is_none() || !lacks {
         return html! {};
     }

@@ -3,7 +3,7 @@
 use yew::prelude::*;
 
 use crate::page::controls::choices;
-use crate::page::conversion::Convert;
+use crate::page::conversion::Conversion;
 use crate::page::family::{config, rules};
 use crate::page::marks::{prose, severity};
 use crate::page::model::actor::Actor;
@@ -12,7 +12,7 @@ use crate::protocol::finding::Severity;
 use crate::protocol::opened::Choice;
 
 /// Renders the options for a model family and their results.
-pub fn fields(actor: &Actor, convert: &Convert) -> Html {
+pub fn fields(actor: &Actor, convert: &Conversion) -> Html {
     let Some(reply) = &convert.family else { return html! {} };
     let shown = reply.shown.as_ref();
     html! {
@@ -27,7 +27,7 @@ pub fn fields(actor: &Actor, convert: &Convert) -> Html {
 }
 
 /// Renders the choice of file format and shard size for a model folder.
-fn written(actor: &Actor, convert: &Convert) -> Html {
+fn written(actor: &Actor, convert: &Conversion) -> Html {
     if !convert.options.family.is_folder() {
         return html! {};
     }

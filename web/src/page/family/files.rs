@@ -5,8 +5,8 @@ use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
 use crate::page::controls::change;
-use crate::page::conversion::Phase;
-use crate::page::drop::{Dropped, asset_text};
+use crate::page::conversion::ConversionPhase;
+use crate::page::drop::{DroppedFile, asset_text};
 use crate::page::family::request::set;
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::{Action, PageModel, Sheet};
@@ -14,14 +14,15 @@ use crate::protocol::ToWorker;
 use crate::protocol::family::NamedText;
 
 /// Maximum size in bytes of a config or recipe, far more than any has.
-const MOST: u64 = 16 << 20;
+const MAX_FILE_SIZE: u64 = 16 << 20;
 
 /// Takes the dropped files if the convert sheet is open and all of them are configs or recipes.
 /// Returns whether it did.
-pub fn takes(model: &PageModel, actor: &Actor, dropped: &[Dropped]) -> bool {
-    let form = model.convert.as_ref().is_some_and(|convert| convert.phase == Phase::Form);
+pub fn takes(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]) -> bool {
+    let form = model.convert.as_ref().is_some_and(|convert| convert.phase == ConversionPhase::Form);
     let all = dropped.iter().all(|file| {
-        (is_config(&file.name.path) || is_recipe(&file.name.path)) && file.name.size <= MOST
+        (is_config(&file.name.path) || is_recipe(&file.name.path))
+            && file.name.size <= MAX_FILE_SIZE
     });
     if model.sheet != Some(Sheet::Convert) || !form || dropped.is_empty() || !all {
         return false;
@@ -42,15 +43,16 @@ pub fn takes(model: &PageModel, actor: &Actor, dropped: &[Dropped]) -> bool {
 /// Fetches the family files that the worker requests, and requests the plan again.
 #[hook]
 pub fn use_families(model: &UseReducerHandle<PageModel>, actor: &Actor) {
-    let wants = model.convert.as_ref().map(|convert| convert.wants.clone()).unwrap_or_default();
+    let needed_files =
+        model.convert.as_ref().map(|convert| convert.needed_files.clone()).unwrap_or_default();
     let actor = actor.clone();
-    use_effect_with(wants, move |wants| {
-        if wants.is_empty() {
+    use_effect_with(needed_files, move |needed_files| {
+        if needed_files.is_empty() {
             return;
         }
-        let wants = wants.clone();
+        let needed_files = needed_files.clone();
         spawn_local(async move {
-            let texts = wants.iter().map(|path| async {
+            let texts = needed_files.iter().map(|path| async {
                 let text = asset_text(path).await;
                 (path.clone(), text)
             });
@@ -60,7 +62,7 @@ pub fn use_families(model: &UseReducerHandle<PageModel>, actor: &Actor) {
             }
             actor.request(&ToWorker::Provide(files));
             actor.convert(|convert| {
-                convert.wants = std::rc::Rc::default();
+                convert.needed_files = std::rc::Rc::default();
                 convert.request += 1;
             });
         });
@@ -95,7 +97,7 @@ pub(super) fn config(actor: &Actor, text: NamedText) {
 }
 
 async fn read(file: &File) -> Option<NamedText> {
-    if file.size() > MOST as f64 {
+    if file.size() > MAX_FILE_SIZE as f64 {
         return None;
     }
     let text = JsFuture::from(file.text()).await.ok()?.as_string()?;

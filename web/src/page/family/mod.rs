@@ -13,5 +13,5 @@ mod verdict;
 pub use config::missing_config;
 pub use fields::fields;
 pub use files::{takes, use_families};
-pub use target::{looks, names_stay, targets};
+pub use target::{names_stay, recognition, targets};
 pub use verdict::verdict;

@@ -5,7 +5,7 @@ use web_sys::HtmlTextAreaElement;
 use yew::prelude::*;
 
 use crate::page::controls::change;
-use crate::page::conversion::Convert;
+use crate::page::conversion::Conversion;
 use crate::page::drop::save_text;
 use crate::page::family::request::set;
 use crate::page::family::table::FamilyTable;
@@ -17,10 +17,10 @@ use crate::protocol::finding::Severity;
 use crate::state::fmt::{exact, plural};
 
 /// Milliseconds without a keystroke after which the rules are applied.
-const PAUSE: u32 = 250;
+const DEBOUNCE: u32 = 250;
 
 /// Renders the section with the table of keys and the editor of the rules.
-pub(super) fn keys(actor: &Actor, convert: &Convert, reply: &std::rc::Rc<FamilyReply>) -> Html {
+pub(super) fn keys(actor: &Actor, convert: &Conversion, reply: &std::rc::Rc<FamilyReply>) -> Html {
     let Some(shown) = &reply.shown else { return html! {} };
     let request = &convert.options.family;
     let own = request.recipe.is_none();
@@ -79,14 +79,14 @@ fn wrong(error: &ErrorText) -> Html {
     }
 }
 
-fn counts(actor: &Actor, convert: &Convert, reply: &FamilyReply) -> Html {
+fn counts(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
     let Some(shown) = &reply.shown else { return html! {} };
     if shown.rows.is_empty() {
         return html! {};
     }
     let onchange = {
         let actor = actor.clone();
-        let put = |convert: &mut Convert| {
+        let put = |convert: &mut Conversion| {
             convert.options.family.drop_unmatched = !convert.options.family.drop_unmatched;
         };
         Callback::from(move |_: Event| change(&actor, put))
@@ -141,7 +141,7 @@ pub fn Editor(props: &EditorProps) -> Html {
             let value = area.value();
             text.set(value.clone());
             let onrules = onrules.clone();
-            *waiting.borrow_mut() = Some(Timeout::new(PAUSE, move || onrules.emit(value)));
+            *waiting.borrow_mut() = Some(Timeout::new(DEBOUNCE, move || onrules.emit(value)));
         })
     };
     let onscroll = {

@@ -3,7 +3,7 @@
 use yew::prelude::*;
 
 use crate::page::controls::change;
-use crate::page::conversion::Convert;
+use crate::page::conversion::Conversion;
 use crate::page::error::kind_word;
 use crate::page::family::files::Choose;
 use crate::page::family::request::set;
@@ -21,14 +21,16 @@ const SET_BY_USER: &str = "set by you";
 const BUTTONS: usize = 3;
 
 /// Renders the formats of the model's family, in addition to the plain formats.
-pub fn targets(actor: &Actor, convert: &Convert) -> Html {
-    let Some(looks) = convert.family.as_ref().map(|reply| &reply.looks) else { return html! {} };
-    if looks.targets.is_empty() {
+pub fn targets(actor: &Actor, convert: &Conversion) -> Html {
+    let Some(recognised) = convert.family.as_ref().map(|reply| &reply.recognised) else {
+        return html! {};
+    };
+    if recognised.targets.is_empty() {
         return html! {};
     }
     let chosen = convert.options.family.target.as_deref();
-    let first = looks.targets.len().min(BUTTONS);
-    let (buttons, others) = looks.targets.split_at(first);
+    let first = recognised.targets.len().min(BUTTONS);
+    let (buttons, others) = recognised.targets.split_at(first);
     let button = |target: &Choice| {
         let on = chosen == Some(&*target.id);
         let (actor, id) = (actor.clone(), target.id.clone());
@@ -81,34 +83,36 @@ pub(super) fn choose(actor: &Actor, target: Option<String>) {
 }
 
 /// Renders the recognised model, and the lists for choosing another one.
-pub fn looks(actor: &Actor, convert: &Convert) -> Html {
-    let Some(looks) = convert.family.as_ref().map(|reply| &reply.looks) else { return html! {} };
+pub fn recognition(actor: &Actor, convert: &Conversion) -> Html {
+    let Some(recognised) = convert.family.as_ref().map(|reply| &reply.recognised) else {
+        return html! {};
+    };
     let family = convert.options.family.target.is_some();
     let picks = html! {
         <div class="models">
-            { model(actor, convert, looks) }
-            if family && convert.options.family.source.is_some() || !looks.source.is_empty() && looks.source != "hf" || looks.source.is_empty() {
-                { source(actor, convert, looks) }
+            { model(actor, convert, recognised) }
+            if family && convert.options.family.source.is_some() || !recognised.source.is_empty() && recognised.source != "hf" || recognised.source.is_empty() {
+                { source(actor, convert, recognised) }
             }
         </div>
     };
     html! {
         <div class="fs" id="family"><span class="lab">{ "Model" }</span><div>
-            { said(looks) }
+            { recognised_text(recognised) }
             { picks }
-            if let Some(error) = &looks.unknown { { unknown(error, looks) } }
-            if looks.targets.is_empty() && !looks.model.is_empty() && looks.unknown.is_none() {
+            if let Some(error) = &recognised.unknown { { unknown(error, recognised) } }
+            if recognised.targets.is_empty() && !recognised.model.is_empty() && recognised.unknown.is_none() {
                 <p class="dim">{ "Its recipe has no conversion from this format." }</p>
             }
-            if looks.wrapped || convert.options.family.unwrap {
+            if recognised.wrapped || convert.options.family.unwrap {
                 { check(actor, "family-unwrap", "Unwrap: remove `module.`, `_orig_mod.` and similar prefixes from the keys",
                     convert.options.family.unwrap, |request| request.unwrap = !request.unwrap) }
             }
-            if !looks.adapter.is_empty() {
-                { check(actor, "family-fold", &format!("Fold the adapter into the model: `{}`", looks.adapter),
+            if !recognised.adapter.is_empty() {
+                { check(actor, "family-fold", &format!("Fold the adapter into the model: `{}`", recognised.adapter),
                     convert.options.family.fold, |request| request.fold = !request.fold) }
             }
-            if family && looks.optimizer {
+            if family && recognised.optimizer {
                 { check(actor, "family-optimizer", "Convert the optimizer\u{2019}s moments, too",
                     convert.options.family.with_optimizer, |request| request.with_optimizer = !request.with_optimizer) }
             }
@@ -117,9 +121,9 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
     }
 }
 
-fn said(looks: &RecognisedModel) -> Html {
-    if looks.model.is_empty() {
-        let text = match &looks.unknown {
+fn recognised_text(recognised: &RecognisedModel) -> Html {
+    if recognised.model.is_empty() {
+        let text = match &recognised.unknown {
             Some(error) if error.kind == ErrorKind::Io => "Model not recognised.",
             // The error lists the matching families.
             Some(error) if !error.text.is_empty() => {
@@ -131,35 +135,35 @@ fn said(looks: &RecognisedModel) -> Html {
         };
         return html! { <p class="looks">{ text }</p> };
     }
-    let source = looks.sources.iter().find(|one| one.id == looks.source);
+    let source = recognised.sources.iter().find(|one| one.id == recognised.source);
     let from = source.map(|source| format!(" \u{b7} {}", source.name)).unwrap_or_default();
     html! {
         <p class="looks">
-            { "Looks like " }<b>{ &looks.title }</b>{ from }
-            if !looks.by.is_empty() {
-                <span class="mid-ink">{ " \u{b7} " }if looks.certain { { good() }{ " " } }{ basis(looks) }</span>
+            { "Looks like " }<b>{ &recognised.title }</b>{ from }
+            if !recognised.by.is_empty() {
+                <span class="mid-ink">{ " \u{b7} " }if recognised.certain { { good() }{ " " } }{ basis(recognised) }</span>
             }
         </p>
     }
 }
 
 /// Describes how the model was recognised.
-fn basis(looks: &RecognisedModel) -> String {
-    let by = looks.by.join(" and ");
-    match (looks.by.as_slice(), looks.certain) {
+fn basis(recognised: &RecognisedModel) -> String {
+    let by = recognised.by.join(" and ");
+    match (recognised.by.as_slice(), recognised.certain) {
         ([only], _) if only == SET_BY_USER => only.clone(),
         (_, true) => format!("confirmed by {by}"),
         (_, false) => format!("likely, from {by}"),
     }
 }
 
-fn unknown(error: &ErrorText, looks: &RecognisedModel) -> Html {
+fn unknown(error: &ErrorText, recognised: &RecognisedModel) -> Html {
     html! {
         <div class="refused small" role="status">
             <p>{ severity(Severity::Note) }<span>
-                if looks.model.is_empty() && error.kind != ErrorKind::Io { { "Model not recognised. " } } else { { prose(&error.title) }{ " " } }
+                if recognised.model.is_empty() && error.kind != ErrorKind::Io { { "Model not recognised. " } } else { { prose(&error.title) }{ " " } }
                 if !error.text.is_empty() { { prose(&error.text) }{ " " } }
-                if looks.model.is_empty() && error.kind != ErrorKind::Io { { "Choose one, or load a custom recipe." } }</span></p>
+                if recognised.model.is_empty() && error.kind != ErrorKind::Io { { "Choose one, or load a custom recipe." } }</span></p>
             { for error.next.iter().filter(|(_, command)| !command.is_empty()).map(|(text, command)| html! {
                 <p>{ prose(text) }{ ": " }<code>{ command }</code></p>
             }) }
@@ -168,28 +172,28 @@ fn unknown(error: &ErrorText, looks: &RecognisedModel) -> Html {
     }
 }
 
-fn model(actor: &Actor, convert: &Convert, looks: &RecognisedModel) -> Html {
+fn model(actor: &Actor, convert: &Conversion, recognised: &RecognisedModel) -> Html {
     let chosen = convert.options.family.model.as_deref();
-    let own = (chosen.is_none() && !looks.model.is_empty()).then_some(&*looks.model);
+    let own = (chosen.is_none() && !recognised.model.is_empty()).then_some(&*recognised.model);
     let onchange = picked(actor, |request, model| {
         request.model = model;
         request.recipe = None;
     });
-    let all = looks.models.iter().map(|name| (&**name, &**name)).collect();
-    list("model", "Model", "family-model", &recognised(own), all, chosen, onchange)
+    let all = recognised.models.iter().map(|name| (&**name, &**name)).collect();
+    list("model", "Model", "family-model", &recognised_label(own), all, chosen, onchange)
 }
 
-fn source(actor: &Actor, convert: &Convert, looks: &RecognisedModel) -> Html {
+fn source(actor: &Actor, convert: &Conversion, recognised: &RecognisedModel) -> Html {
     let chosen = convert.options.family.source.as_deref();
-    let own = looks.sources.iter().find(|one| one.id == looks.source);
+    let own = recognised.sources.iter().find(|one| one.id == recognised.source);
     let own = own.filter(|_| chosen.is_none()).map(|own| &*own.name);
     let onchange = picked(actor, |request, source| request.source = source);
-    let all = looks.sources.iter().map(|one| (&*one.id, &*one.name)).collect();
-    list("from", "From", "family-source", &recognised(own), all, chosen, onchange)
+    let all = recognised.sources.iter().map(|one| (&*one.id, &*one.name)).collect();
+    list("from", "From", "family-source", &recognised_label(own), all, chosen, onchange)
 }
 
 /// Returns the label of the list's first choice: the recognised item.
-fn recognised(own: Option<&str>) -> String {
+fn recognised_label(own: Option<&str>) -> String {
     own.map_or_else(|| "not recognised".to_owned(), |own| format!("{own} (recognised)"))
 }
 
@@ -257,19 +261,22 @@ fn openers(actor: &Actor) -> Html {
 
 /// Renders a note that the keys keep their names although the chosen format suggests otherwise,
 /// with the target that would rename them.
-pub fn names_stay(actor: &Actor, convert: &Convert) -> Html {
-    let Some(looks) = convert.family.as_ref().map(|reply| &reply.looks) else { return html! {} };
-    if convert.options.family.target.is_some() || looks.model.is_empty() {
+pub fn names_stay(actor: &Actor, convert: &Conversion) -> Html {
+    let Some(recognised) = convert.family.as_ref().map(|reply| &reply.recognised) else {
+        return html! {};
+    };
+    if convert.options.family.target.is_some() || recognised.model.is_empty() {
         return html! {};
     }
-    let (whose, reader, wanted) = match (&*looks.source, &*convert.options.to) {
+    let (whose, reader, wanted) = match (&*recognised.source, &*convert.options.to) {
         ("hf", "cerebras") => ("Hugging Face", "the Model Zoo", "cs-"),
         (source, "safetensors" | "torch") if source.starts_with("cs-") => {
             ("Cerebras", "Transformers", "hf")
         }
         _ => return html! {},
     };
-    let Some(target) = looks.targets.iter().find(|target| target.id.starts_with(wanted)) else {
+    let Some(target) = recognised.targets.iter().find(|target| target.id.starts_with(wanted))
+    else {
         return html! {};
     };
     let (actor, id) = (actor.clone(), target.id.clone());

@@ -2,13 +2,13 @@
 
 use yew::prelude::*;
 
-use crate::page::conversion::Convert;
+use crate::page::conversion::Conversion;
 use crate::page::marks::{good, prose, severity};
 use crate::protocol::finding::Severity;
 use crate::state::fmt::exact;
 
 /// Renders the verdict, its basis, and the parts that were not checked.
-pub fn verdict(convert: &Convert) -> Html {
+pub fn verdict(convert: &Conversion) -> Html {
     let shown = convert.family.as_ref().and_then(|reply| reply.shown.as_ref());
     let Some(loads) = shown.and_then(|shown| shown.loads.as_ref()) else { return html! {} };
     let keys = || format!("{} of {} keys", exact(loads.keys.0), exact(loads.keys.1));

@@ -42,7 +42,7 @@ fn choice(
         let other = if dim == other { current } else { other };
         let rows = if name == "rows" { dim } else { other };
         actor.matrix(move |matrix| {
-            matrix.turn(|view| view.draw(dim, other));
+            matrix.change_view(|view| view.draw(dim, other));
             matrix.transposed = Some(rows) == matrix.view.columns;
         });
     });
@@ -66,14 +66,14 @@ fn index(actor: &Actor, matrix: &MatrixState, dim: usize) -> Html {
             let Some(Ok(index)) = typed(&event).map(|text| text.trim().parse::<u64>()) else {
                 return;
             };
-            actor.matrix(move |it| it.turn(|view| view.set(dim, view.nearest(dim, index))));
+            actor.matrix(move |it| it.change_view(|view| view.set(dim, view.nearest(dim, index))));
         })
     };
     let oninput = {
         let actor = actor.clone();
         Callback::from(move |event: InputEvent| {
             let Some(Ok(at)) = typed(&event).map(|text| text.parse::<u64>()) else { return };
-            actor.matrix(move |it| it.turn(|view| view.set(dim, at)));
+            actor.matrix(move |it| it.change_view(|view| view.set(dim, at)));
         })
     };
     let (last, end) = (size.saturating_sub(1).to_string(), count.saturating_sub(1).to_string());

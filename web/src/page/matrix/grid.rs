@@ -22,7 +22,7 @@ pub(super) struct GridProps {
 
 /// Number of rows of the grid, and widths in pixels of its cells and of its row heads.
 const ROWS: u64 = 11;
-const WIDE: f64 = 70.0;
+const WIDTH: f64 = 70.0;
 const HEAD: f64 = 64.0;
 
 #[component]
@@ -75,7 +75,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
         let actor = actor.clone();
         Callback::from(move |event: PointerEvent| {
             if let Some(at) = place(&event) {
-                actor.matrix(move |matrix| matrix.look(at));
+                actor.matrix(move |matrix| matrix.select_value(at));
             }
         })
     };
@@ -108,7 +108,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
 
     // The grid shows the values around the selected one, within the lens.
     let at = turn(matrix.at);
-    let columns = (((wide - HEAD) / WIDE).floor().max(2.0) as u64).min(window.1);
+    let columns = (((wide - HEAD) / WIDTH).floor().max(2.0) as u64).min(window.1);
     let rows = ROWS.min(window.0);
     let first = |at: u64, size: u64, lens: u64, window: u64| {
         at.saturating_sub(size / 2).clamp(lens, lens + window - size)
@@ -190,7 +190,8 @@ fn cell(
     let on = place == matrix.at;
     let text = matrix.cell(place).map(|(cells, at)| cells.texts[at].clone());
     let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| actor.matrix(move |it| it.look(place)));
+    let onclick =
+        Callback::from(move |_: MouseEvent| actor.matrix(move |it| it.select_value(place)));
     let under = under.clone();
     let onpointerenter = Callback::from(move |_: PointerEvent| under.set(Some(place)));
     let style = colour.map(|[red, green, blue]| format!("--tint:rgb({red} {green} {blue})"));

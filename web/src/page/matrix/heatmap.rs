@@ -116,7 +116,7 @@ pub(super) fn Heatmap(props: &HeatmapProps) -> Html {
             let otherwise = place(part);
             // A click goes to the element with the largest magnitude in the block.
             actor.matrix(move |matrix| {
-                let at = matrix.best(row * across + column).unwrap_or(otherwise);
+                let at = matrix.peak_of_block(row * across + column).unwrap_or(otherwise);
                 matrix.centre(at);
             });
         })

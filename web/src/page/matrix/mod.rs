@@ -25,11 +25,11 @@ pub use canvas::{Canvas, ColouredCells};
 pub use save::Saved;
 pub use screen::MatrixScreen;
 
-/// Number of blocks (across, down) that the worker is to compute; `FEW` is for small screens.
+/// Number of blocks (across, down) that the worker is to compute; `BLOCKS_SMALL` is for small screens.
 const BLOCKS: (u32, u32) = (344, 124);
-const FEW: (u32, u32) = (172, 120);
+const BLOCKS_SMALL: (u32, u32) = (172, 120);
 /// Milliseconds without movement of the lens before its window is read.
-const REST: u32 = 40;
+const DEBOUNCE: u32 = 40;
 
 impl Actor {
     /// Changes the state of the heatmap.
@@ -39,7 +39,7 @@ impl Actor {
 
     /// Shows the selected row as a heatmap, or closes the heatmap.
     pub fn expand(&self, on: bool) {
-        self.act(Action::Expand(on));
+        self.act(Action::ShowMatrix(on));
     }
 }
 
@@ -60,7 +60,7 @@ pub fn use_matrix(model: &UseReducerHandle<PageModel>, actor: &Actor, small: boo
     {
         let (actor, selection) = (actor.clone(), matrix.map(|matrix| matrix.selection.clone()));
         use_effect_with((selection, model.session), move |(selection, _)| {
-            let (across, down) = if small { FEW } else { BLOCKS };
+            let (across, down) = if small { BLOCKS_SMALL } else { BLOCKS };
             let request = selection.clone().map(|selection| (selection, across, down));
             let stop = request.is_some().then(|| actor.clone());
             if let Some((selection, ..)) = &request {
@@ -87,7 +87,7 @@ pub fn use_matrix(model: &UseReducerHandle<PageModel>, actor: &Actor, small: boo
     });
     use_effect_with((window, model.session), move |(window, _)| {
         let request = window.clone().map(|(selection, window)| {
-            Timeout::new(REST, move || {
+            Timeout::new(DEBOUNCE, move || {
                 actor.request(&ToWorker::Matrix(MatrixRequest::Cells(selection, window)));
             })
         });

@@ -8,7 +8,7 @@ use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 use crate::protocol::matrix::MatrixRequest;
-use crate::protocol::ranked::{Ranked, RankedRequest};
+use crate::protocol::ranked::{NormRanking, RankedRequest};
 use crate::state::fmt;
 use crate::state::matrix::MatrixState;
 use crate::state::weights::number;
@@ -77,7 +77,7 @@ pub(super) fn rows(actor: &Actor, matrix: &MatrixState, bytes: u64) -> Html {
     }
 }
 
-fn table(actor: &Actor, matrix: &MatrixState, found: &Ranked) -> Html {
+fn table(actor: &Actor, matrix: &MatrixState, found: &NormRanking) -> Html {
     let columns = matrix.size.1;
     let part = |title: &'static str, lines: &[(u64, f64, f64)]| {
         html! {
@@ -139,7 +139,7 @@ pub(super) fn tiles(actor: &Actor, matrix: &MatrixState, dark: bool) -> Html {
     }
 }
 
-fn drawn(actor: &Actor, matrix: &MatrixState, found: &Ranked, dark: bool) -> Vec<Html> {
+fn drawn(actor: &Actor, matrix: &MatrixState, found: &NormRanking, dark: bool) -> Vec<Html> {
     let (high, wide) = found.size;
     let each = (high * wide).max(1) as usize;
     let shape = &matrix.view.shape;
@@ -162,7 +162,7 @@ fn drawn(actor: &Actor, matrix: &MatrixState, found: &Ranked, dark: bool) -> Vec
             let actor = actor.clone();
             let onclick = Callback::from(move |_: MouseEvent| {
                 let index = index.clone();
-                actor.matrix(move |it| it.turn(|view| view.lead(&index)));
+                actor.matrix(move |it| it.change_view(|view| view.lead(&index)));
             });
             let label = format!("{name}: norm {}, largest magnitude {}", number(norm), number(largest));
             html! {

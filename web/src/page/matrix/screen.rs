@@ -11,11 +11,11 @@ use super::heatmap::{Heatmap, legend};
 use super::ranked;
 use super::side::Side;
 use crate::page::export::sliced_key;
-use crate::page::hooks::{touches, use_media};
+use crate::page::hooks::{has_touch, use_media};
 use crate::page::marks::{Copy, cap, dtype, logo, wrapped_key};
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
-use crate::protocol::inspected::Inspected;
+use crate::protocol::inspected::RowDetails;
 use crate::protocol::matrix::MatrixRequest;
 use crate::state::fmt;
 use crate::state::matrix::{ByIdentity, MatrixState};
@@ -30,7 +30,7 @@ pub struct MatrixScreenProps {
     /// The state of the heatmap.
     pub matrix: MatrixState,
     /// Details of the row.
-    pub inspected: Option<Rc<Inspected>>,
+    pub inspected: Option<Rc<RowDetails>>,
     /// Progress of saving its values to a file.
     pub export: ExportState,
     /// The note on where bytes go.
@@ -133,7 +133,7 @@ fn what(
             format!("each cell is the {what} of a {high} \u{d7} {wide} block")
         }
     };
-    let act = if touches() { "tap or drag" } else { "click, drag, or use the arrow keys" };
+    let act = if has_touch() { "tap or drag" } else { "click, drag, or use the arrow keys" };
     format!("{of} \u{b7} {act}")
 }
 

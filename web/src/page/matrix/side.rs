@@ -13,7 +13,7 @@ use super::spectrum;
 use crate::page::export::{SaveAs, how_far};
 use crate::page::model::actor::Actor;
 use crate::page::weights::HistogramView;
-use crate::protocol::inspected::Inspected;
+use crate::protocol::inspected::RowDetails;
 use crate::state::fmt;
 use crate::state::matrix::{ByIdentity, MatrixState, Profile};
 use crate::state::values_panel::ExportState;
@@ -25,7 +25,7 @@ pub(super) struct SideProps {
     pub(super) matrix: MatrixState,
     /// The map as drawn.
     pub(super) map: Option<ByIdentity<BlockMap>>,
-    pub(super) inspected: Option<Rc<Inspected>>,
+    pub(super) inspected: Option<Rc<RowDetails>>,
     pub(super) tensor: AttrValue,
     /// The key and the slice.
     pub(super) title: AttrValue,
@@ -36,10 +36,10 @@ pub(super) struct SideProps {
     pub(super) export: ExportState,
 }
 
-/// Rows or columns stand out from this multiple of the median on; `LISTED` is the maximum number
+/// Rows or columns stand out from this multiple of the median on; `MAX_LISTED` is the maximum number
 /// listed.
-const STANDS_OUT: f64 = 1.5;
-const LISTED: usize = 4;
+const OUTLIER_FACTOR: f64 = 1.5;
+const MAX_LISTED: usize = 4;
 
 #[component]
 pub(super) fn Side(props: &SideProps) -> Html {
@@ -147,7 +147,7 @@ fn outstanding(actor: &Actor, matrix: &MatrixState, map: &BlockMap, rows: bool) 
                 let best = best.map(|best| if turned { best % across * map.size.0 + best / across } else { best });
                 let actor = actor.clone();
                 let onclick = Callback::from(move |_: MouseEvent| actor.matrix(move |matrix| {
-                    if let Some(at) = best.and_then(|best| matrix.best(best)) {
+                    if let Some(at) = best.and_then(|best| matrix.peak_of_block(best)) {
                         matrix.centre(at);
                     }
                 }));
@@ -168,9 +168,9 @@ fn far(lines: &[MatrixLine], profile: Profile) -> Vec<(usize, f64, f64)> {
     let each = lines.iter().map(|line| profile.of(line)).enumerate();
     let each = each.map(|(at, number)| (at, number, number / typical));
     let mut found: Vec<(usize, f64, f64)> =
-        each.filter(|(_, _, times)| *times >= STANDS_OUT).collect();
+        each.filter(|(_, _, times)| *times >= OUTLIER_FACTOR).collect();
     found.sort_by(|one, other| other.2.total_cmp(&one.2));
-    found.truncate(LISTED);
+    found.truncate(MAX_LISTED);
     found
 }
 

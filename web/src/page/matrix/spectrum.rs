@@ -7,7 +7,7 @@ use crate::page::model::actor::Actor;
 use crate::page::naming::key_name;
 use crate::protocol::ToWorker;
 use crate::protocol::matrix::MatrixRequest;
-use crate::protocol::singular::{Offer, SingularReport, SingularRequest};
+use crate::protocol::singular::{SingularOffer, SingularReport, SingularRequest};
 use crate::state::fmt;
 use crate::state::matrix::{ByIdentity, MatrixState};
 
@@ -57,7 +57,7 @@ pub(super) fn section(actor: &Actor, matrix: &MatrixState, title: &AttrValue) ->
     }
 }
 
-fn label(offer: &Offer) -> String {
+fn label(offer: &SingularOffer) -> String {
     let time = fmt::left(offer.seconds * 1000.0);
     match offer.all {
         true => format!("Find all {} \u{b7} about {time}", fmt::exact(offer.count)),

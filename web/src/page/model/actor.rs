@@ -9,11 +9,11 @@ use web_sys::HtmlInputElement;
 use yew::prelude::*;
 
 use crate::page::bridge::Bridge;
-use crate::page::drop::{self, Dropped};
+use crate::page::drop::{self, DroppedFile};
 use crate::page::model::{Action, PageModel, Pending, StopReason, Tab};
 use crate::page::stored_files;
 use crate::protocol::ToWorker;
-use crate::protocol::conversion::{Planned, SaveTo};
+use crate::protocol::conversion::{PlanSummary, SaveTo};
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
 
@@ -55,13 +55,13 @@ impl Actor {
 
     /// Runs an action that replaces the open checkpoint. Asks for confirmation first if a file is
     /// being written.
-    pub fn instead(&self, then: impl Fn(&Self) + 'static) {
+    pub fn replace_open(&self, then: impl Fn(&Self) + 'static) {
         self.confirm_if_writing(StopReason::Open, then);
     }
 
-    fn confirm_if_writing(&self, why: StopReason, then: impl Fn(&Self) + 'static) {
-        if self.bridge.is_doing(JobKind::Write) {
-            self.act(Action::Confirm(Some(Pending::new(why, then))));
+    fn confirm_if_writing(&self, reason: StopReason, then: impl Fn(&Self) + 'static) {
+        if self.bridge.is_running(JobKind::Write) {
+            self.act(Action::Confirm(Some(Pending::new(reason, then))));
         } else {
             then(self);
         }
@@ -71,7 +71,7 @@ impl Actor {
     pub fn stop_jobs(&self) {
         self.act(Action::Interrupt(self.bridge.long_jobs(), false));
         // Otherwise the checkpoint would be shown when it is ready, although the user left.
-        if self.bridge.is_doing(JobKind::Open) || self.bridge.is_doing(JobKind::CheckRun) {
+        if self.bridge.is_running(JobKind::Open) || self.bridge.is_running(JobKind::CheckRun) {
             self.bridge.restart();
         }
     }
@@ -104,7 +104,7 @@ impl Actor {
     }
 
     /// Changes the state of the conversion. A new plan is requested if its options change.
-    pub fn convert(&self, change: impl FnOnce(&mut crate::page::conversion::Convert) + 'static) {
+    pub fn convert(&self, change: impl FnOnce(&mut crate::page::conversion::Conversion) + 'static) {
         self.act(Action::Convert(Box::new(change)));
     }
 
@@ -131,21 +131,21 @@ impl Actor {
     }
 
     /// Opens files. Asks for confirmation first if a file is being written.
-    pub fn open(&self, files: Vec<Dropped>, main: Option<u32>) {
+    pub fn open(&self, files: Vec<DroppedFile>, main: Option<u32>) {
         if files.is_empty() {
             self.act(Action::Over(None));
             return;
         }
-        self.instead(move |actor| actor.open_now(files.clone(), main));
+        self.replace_open(move |actor| actor.open_now(files.clone(), main));
     }
 
     /// Opens files without asking for confirmation.
-    pub fn open_now(&self, files: Vec<Dropped>, main: Option<u32>) {
+    pub fn open_now(&self, files: Vec<DroppedFile>, main: Option<u32>) {
         self.open_within(files, main, 1);
     }
 
     /// Like [`Actor::open_now`], with the usual limits multiplied by `times`.
-    pub fn open_within(&self, files: Vec<Dropped>, main: Option<u32>, times: u64) {
+    pub fn open_within(&self, files: Vec<DroppedFile>, main: Option<u32>, times: u64) {
         let handles: js_sys::Array =
             files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
         let names = files.iter().map(|dropped| dropped.name.clone()).collect();
@@ -191,7 +191,7 @@ impl Actor {
 
     /// Runs the plan. Where the browser has a save dialog, the user chooses the target before
     /// anything is read. Several files are saved one by one, as downloads.
-    pub fn run(&self, request: u32, plan: &Planned, falsify: bool) {
+    pub fn run(&self, request: u32, plan: &PlanSummary, falsify: bool) {
         let actor = self.clone();
         let name = match plan.names.as_slice() {
             [name] if !plan.zero_copy && can_pick() => name.clone(),

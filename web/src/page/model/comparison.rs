@@ -6,13 +6,13 @@ use std::rc::Rc;
 use statelens_inspect::check::parts_sides;
 use statelens_inspect::compare::{PairChange, role_of};
 
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 use crate::protocol::compare::{
-    Checked, CompareOptions, CompareReply, End, NO_ROW, StructureDifference,
+    CompareOptions, CompareReply, ComparisonEnd, NO_ROW, StateDictCheck, StructureDifference,
 };
 use crate::protocol::error::ErrorText;
-use crate::protocol::opened::Opened;
-use crate::protocol::tensor_diff::{Renaming, TensorDiffState};
+use crate::protocol::opened::OpenedCheckpoint;
+use crate::protocol::tensor_diff::{RenameSearch, TensorDiffState};
 use crate::rows::Row;
 use crate::state::compare::{CompareLine, CompareView, Pairs, RowPair, lines};
 
@@ -45,13 +45,13 @@ pub enum ComparisonStage {
 
 /// A comparison of the open checkpoint with a second one.
 #[derive(Debug, Clone)]
-pub struct Compare {
+pub struct ComparisonState {
     /// The files of the second checkpoint.
-    pub files: Rc<Vec<Dropped>>,
+    pub files: Rc<Vec<DroppedFile>>,
     /// Index of the file that the user chose to open.
     pub main: Option<u32>,
     /// The second checkpoint, once it is open.
-    pub opened: Option<Rc<Opened>>,
+    pub opened: Option<Rc<OpenedCheckpoint>>,
     /// Rows of the second checkpoint.
     pub rows: Rc<Vec<Row>>,
     /// Number of keys listed, if the second file is a list of expected keys and not a checkpoint.
@@ -62,7 +62,7 @@ pub struct Compare {
     /// Incremented with each change of the options.
     pub request: u32,
     /// The pairs of rows, with the differences found so far.
-    pub known: Option<Rc<Pairs>>,
+    pub pairs: Option<Rc<Pairs>>,
     /// A rename rule that would make more keys match, and how many.
     pub rename: Option<(String, u64)>,
     /// Whether to suggest that rule unprompted, because hardly any key is on both sides without it.
@@ -71,7 +71,7 @@ pub struct Compare {
     pub command: String,
     pub reading: ComparisonStage,
     /// The result of checking whether the first checkpoint would load into the second.
-    pub checked: Option<Rc<Checked>>,
+    pub checked: Option<Rc<StateDictCheck>>,
     /// Whether missing and unexpected keys make that check fail.
     pub strict: bool,
     /// The release that would load the checkpoint; empty for any.
@@ -95,20 +95,20 @@ pub struct Compare {
     /// The compared pairs of tensors by role within their layer: layer number and norms.
     pub layers: Rc<HashMap<String, Vec<(u64, PairChange)>>>,
     /// Progress or result of the search for tensors that have another key on the other side.
-    pub renaming: Option<Rc<Renaming>>,
+    pub renaming: Option<Rc<RenameSearch>>,
 }
 
-impl PartialEq for Compare {
+impl PartialEq for ComparisonState {
     /// Compares by address: the value is shared in an `Rc` and copied on change.
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
     }
 }
 
-impl Compare {
+impl ComparisonState {
     /// Creates a comparison with the checkpoint in `files`.
     #[must_use]
-    pub fn new(files: Vec<Dropped>, main: Option<u32>) -> Self {
+    pub fn new(files: Vec<DroppedFile>, main: Option<u32>) -> Self {
         Self {
             files: Rc::new(files),
             main,
@@ -118,7 +118,7 @@ impl Compare {
             error: None,
             options: Rc::new(CompareOptions::default()),
             request: 0,
-            known: None,
+            pairs: None,
             rename: None,
             apart: false,
             command: String::new(),
@@ -170,16 +170,16 @@ impl Compare {
                     Ok(structure) => self.begin(structure, first),
                     Err(error) => {
                         self.error = Some(Rc::new(error));
-                        self.known = None;
+                        self.pairs = None;
                         self.arrange();
                     }
                 }
             }
             CompareReply::Progress(progress) if progress.request == self.request => {
-                let Some(known) = &mut self.known else { return };
+                let Some(pairs) = &mut self.pairs else { return };
                 let layers = Rc::make_mut(&mut self.layers);
                 for one in progress.measured {
-                    let Some(row) = known.a.get(one.row as usize) else { continue };
+                    let Some(row) = pairs.a.get(one.row as usize) else { continue };
                     let Some((role, layer)) = role_of(&row.key) else { continue };
                     let [left, right, of_left, of_right] = one.numbers;
                     let measured = PairChange {
@@ -192,9 +192,9 @@ impl Compare {
                     layers.entry(role).or_default().push((layer, measured));
                 }
                 if !(progress.settled.is_empty() && progress.found.is_empty()) {
-                    let mut more = (**known).clone();
+                    let mut more = (**pairs).clone();
                     more.learn(&progress.settled, &progress.found);
-                    *known = Rc::new(more);
+                    *pairs = Rc::new(more);
                     self.arrange();
                 }
                 let (done, total, millis) = (progress.done, progress.total, progress.millis);
@@ -204,9 +204,9 @@ impl Compare {
                 if request == self.request =>
             {
                 self.reading = match end {
-                    End::Complete => ComparisonStage::Done { millis, close, nans },
-                    End::Stopped => ComparisonStage::Stopped(None),
-                    End::Failed(error) => ComparisonStage::Stopped(Some(Rc::new(error))),
+                    ComparisonEnd::Complete => ComparisonStage::Done { millis, close, nans },
+                    ComparisonEnd::Stopped => ComparisonStage::Stopped(None),
+                    ComparisonEnd::Failed(error) => ComparisonStage::Stopped(Some(Rc::new(error))),
                 };
             }
             CompareReply::TensorDiff(pair, reply) => {
@@ -217,8 +217,8 @@ impl Compare {
                     let reply = match (reply, &**tensor_diff) {
                         (
                             TensorDiffState::Reading(done, total, None),
-                            TensorDiffState::Reading(_, _, known),
-                        ) => TensorDiffState::Reading(done, total, known.clone()),
+                            TensorDiffState::Reading(_, _, pairs),
+                        ) => TensorDiffState::Reading(done, total, pairs.clone()),
                         (reply, _) => reply,
                     };
                     *tensor_diff = Rc::new(reply);
@@ -241,7 +241,7 @@ impl Compare {
     fn begin(&mut self, structure: StructureDifference, first: &Rc<Vec<Row>>) {
         self.error = None;
         (self.layers, self.tensor_diff) = (Rc::default(), None);
-        self.known = Some(Rc::new(Pairs::new(first.clone(), self.rows.clone(), &structure)));
+        self.pairs = Some(Rc::new(Pairs::new(first.clone(), self.rows.clone(), &structure)));
         self.rename = structure.rename;
         let common = structure.pairs.iter().filter(|pair| **pair != NO_ROW).count() as u64;
         let fewer = first.len().min(self.rows.len()) as u64;
@@ -280,8 +280,8 @@ impl Compare {
     /// Rebuilds the lines. Keeps the selected pair selected if it is still listed.
     fn arrange(&mut self) {
         let looked = self.pair_at();
-        let (lines, error) = match &self.known {
-            Some(known) => lines(known, &self.view),
+        let (lines, error) = match &self.pairs {
+            Some(pairs) => lines(pairs, &self.view),
             None => (Vec::new(), None),
         };
         if let Some(looked) = looked {
@@ -312,7 +312,7 @@ impl Compare {
     /// Returns the selected pair.
     #[must_use]
     pub fn pair(&self) -> Option<RowPair> {
-        self.known.as_ref()?.pairs.get(self.pair_at()? as usize).copied()
+        self.pairs.as_ref()?.pairs.get(self.pair_at()? as usize).copied()
     }
 
     /// Returns the number of rows folded into the selected line.

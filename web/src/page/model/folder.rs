@@ -8,7 +8,7 @@ use statelens_inspect::runs::{
     self, FileEntry, GroupValues, Grouping, KeptValues, RunFile, StepValues, time_text,
 };
 
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 use crate::protocol::run::{OpenCheck, RunGroup, RunValues};
 use crate::state::run::{RunPick, RunRow, Sorted, step};
 
@@ -18,11 +18,11 @@ pub struct RunView {
     /// The name of the folder; empty if its files were chosen without the folder.
     pub folder: String,
     /// All files of the drop.
-    pub files: Rc<Vec<Dropped>>,
+    pub files: Rc<Vec<DroppedFile>>,
     /// The run and its table rows.
     pub sorted: Rc<Sorted>,
     /// The result of opening each entry; `None` until it is known.
-    pub looked: Rc<Vec<Option<OpenCheck>>>,
+    pub checks: Rc<Vec<Option<OpenCheck>>>,
     /// Per entry, why a pruning must not count the checkpoint as kept; see
     /// [`runs::RunContents::unsound`].
     unsound: Rc<Vec<Option<String>>>,
@@ -84,15 +84,15 @@ impl RunView {
     /// Creates the view, with the checkpoint selected that training would load. The selection moves
     /// once it is known which checkpoints are sound.
     #[must_use]
-    pub fn new(folder: String, files: Vec<Dropped>, sorted: Sorted) -> Self {
-        let looked = vec![None; sorted.run.entries.len()];
+    pub fn new(folder: String, files: Vec<DroppedFile>, sorted: Sorted) -> Self {
+        let checks = vec![None; sorted.run.entries.len()];
         let unsound = sorted.run.unsound(&[]);
         let at = sorted.loaded().unwrap_or(0);
         Self {
             folder,
             files: Rc::new(files),
             sorted: Rc::new(sorted),
-            looked: Rc::new(looked),
+            checks: Rc::new(checks),
             unsound: Rc::new(unsound),
             at,
             chosen: false,
@@ -114,9 +114,9 @@ impl RunView {
                     values.rate = Some(done as f64 / millis);
                 }
             }
-            RunValues::Read(file, wrong, groups) => {
+            RunValues::Read(file, problem, groups) => {
                 let groups = groups.map(|groups| groups.into_iter().map(group).collect());
-                Rc::make_mut(&mut values.read).insert(file, (wrong, groups));
+                Rc::make_mut(&mut values.read).insert(file, (problem, groups));
             }
             RunValues::Ended => values.now = None,
         }
@@ -129,8 +129,8 @@ impl RunView {
         let mut unread = (Vec::new(), 0u64);
         for row in self.sorted.rows.iter().rev() {
             let Some(entry) = self.sorted.run.entries.get(row.entry) else { continue };
-            let looked = self.looked.get(row.entry).and_then(Option::as_ref);
-            let opens = looked.is_some_and(|looked| !looked.states.is_empty());
+            let checks = self.checks.get(row.entry).and_then(Option::as_ref);
+            let opens = checks.is_some_and(|checks| !checks.states.is_empty());
             let file = row.file as u32;
             if entry.is_checkpoint() && opens && !self.values.read.contains_key(&file) {
                 unread.0.push(file);
@@ -152,7 +152,7 @@ impl RunView {
                 step: number,
                 bytes: entry.bytes,
                 modified: self.files.get(row.file).map(modified).unwrap_or_default(),
-                wrong: self.wrong(row.entry).to_owned(),
+                wrong: self.problem(row.entry).to_owned(),
                 groups: Vec::new(),
             };
             found.push((row.file as u32, step));
@@ -165,10 +165,10 @@ impl RunView {
     #[must_use]
     pub fn steps(&self, by: Grouping) -> Vec<StepValues> {
         let with_values = |(file, mut step): (u32, StepValues)| {
-            if let Some((wrong, groups)) = self.values.read.get(&file) {
+            if let Some((problem, groups)) = self.values.read.get(&file) {
                 step.groups.clone_from(&groups[usize::from(by == Grouping::Role)]);
                 if step.wrong.is_empty() {
-                    step.wrong.clone_from(wrong);
+                    step.wrong.clone_from(problem);
                 }
             }
             step
@@ -217,14 +217,15 @@ impl RunView {
     /// Applies the result of opening a file.
     pub fn handle_reply(&mut self, check: OpenCheck) {
         let row = self.sorted.rows.iter().find(|row| row.file == check.file as usize);
-        if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.looked).get_mut(row.entry)) {
+        if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.checks).get_mut(row.entry)) {
             *place = Some(check);
-            let reply = |looked: &OpenCheck| runs::OpenCheck {
-                wrong: looked.wrong.clone(),
-                states: looked.states.clone(),
+            let core_check = |check: &OpenCheck| runs::OpenCheck {
+                wrong: check.problem.clone(),
+                states: check.states.clone(),
             };
-            let looked: Vec<_> = self.looked.iter().map(|one| one.as_ref().map(reply)).collect();
-            self.unsound = Rc::new(self.sorted.run.unsound(&looked));
+            let checks: Vec<_> =
+                self.checks.iter().map(|one| one.as_ref().map(core_check)).collect();
+            self.unsound = Rc::new(self.sorted.run.unsound(&checks));
             if let Some(pick) = self.pick().filter(|_| !self.chosen) {
                 self.at = pick.row;
                 self.scroll += 1;
@@ -234,11 +235,11 @@ impl RunView {
 
     /// Returns the indices of the files that can be opened and have not been opened yet.
     #[must_use]
-    pub fn unlooked(&self) -> Vec<u32> {
+    pub fn unchecked(&self) -> Vec<u32> {
         let open = |row: &&RunRow| {
             let entry = self.sorted.run.entries.get(row.entry);
             entry.is_some_and(FileEntry::holds_states)
-                && self.looked.get(row.entry).is_some_and(Option::is_none)
+                && self.checks.get(row.entry).is_some_and(Option::is_none)
         };
         self.sorted.rows.iter().filter(open).map(|row| row.file as u32).collect()
     }
@@ -278,16 +279,16 @@ impl RunView {
 
     /// Returns the problem with an entry; empty if no problem is known.
     #[must_use]
-    pub fn wrong(&self, entry: usize) -> &str {
-        let Some(looked) = self.looked.get(entry).and_then(Option::as_ref) else { return "" };
+    pub fn problem(&self, entry: usize) -> &str {
+        let Some(checks) = self.checks.get(entry).and_then(Option::as_ref) else { return "" };
         let unsound = self.unsound.get(entry).and_then(Option::as_deref);
-        unsound.unwrap_or(&looked.wrong)
+        unsound.unwrap_or(&checks.problem)
     }
 
     /// Returns what the main button opens; `None` until all files have been checked.
     #[must_use]
     pub fn pick(&self) -> Option<RunPick> {
-        if self.unlooked().is_empty() { self.sorted.pick(&self.unsound) } else { None }
+        if self.unchecked().is_empty() { self.sorted.pick(&self.unsound) } else { None }
     }
 
     /// Returns whether a row's file is damaged, incomplete or unfinished, rather than only lacking
@@ -295,8 +296,8 @@ impl RunView {
     #[must_use]
     pub fn is_damaged(&self, row: usize) -> bool {
         let entry = self.sorted.rows.get(row).map(|row| row.entry);
-        let looked = entry.and_then(|entry| self.looked.get(entry)).and_then(Option::as_ref);
-        looked.is_some_and(|looked| !looked.wrong.is_empty())
+        let checks = entry.and_then(|entry| self.checks.get(entry)).and_then(Option::as_ref);
+        checks.is_some_and(|checks| !checks.problem.is_empty())
     }
 
     /// Returns the entries that a pruning would delete.
@@ -324,11 +325,11 @@ impl RunView {
     /// checked.
     #[must_use]
     pub fn json(&self) -> Option<String> {
-        if !self.unlooked().is_empty() {
+        if !self.unchecked().is_empty() {
             return None;
         }
-        let wrong = (0..self.looked.len()).map(|entry| self.wrong(entry));
-        Some(self.sorted.run.json(wrong) + "\n")
+        let problem = (0..self.checks.len()).map(|entry| self.problem(entry));
+        Some(self.sorted.run.json(problem) + "\n")
     }
 }
 
@@ -338,7 +339,7 @@ fn group((name, counts, [norm, mean, std]): RunGroup) -> GroupValues {
 }
 
 /// Returns the modification time of a file; empty if the browser does not report it.
-fn modified(of: &Dropped) -> String {
+fn modified(of: &DroppedFile) -> String {
     let millis = of.file.last_modified();
     if millis > 0.0 {
         time_text(Duration::from_millis(millis as u64), false)

@@ -4,13 +4,13 @@ use statelens_formats::cerebras::dataloader::is_state_file;
 use statelens_recipes::adapter;
 
 use super::{PageModel, Screen};
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 
 impl PageModel {
     /// Returns whether all files of a drop are an adapter for the open checkpoint, files that it
     /// misses, or the state of its dataloader. The checkpoint is then opened again together with
     /// them.
-    pub fn joins(&self, dropped: &[Dropped]) -> bool {
+    pub fn joins(&self, dropped: &[DroppedFile]) -> bool {
         self.screen == Screen::Work
             && self.work.is_some()
             && !dropped.is_empty()
@@ -23,7 +23,7 @@ impl PageModel {
     }
 
     /// Returns whether a drop is an adapter for the open model.
-    fn is_adapter(&self, dropped: &[Dropped]) -> bool {
+    fn is_adapter(&self, dropped: &[DroppedFile]) -> bool {
         let is_one = |path: &str| adapter::FILES.contains(&base(path));
         let mut adapters = dropped.iter().filter(|file| is_one(&file.name.path));
         let others = dropped.iter().filter(|file| !is_one(&file.name.path));

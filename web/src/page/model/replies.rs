@@ -5,12 +5,12 @@ use std::rc::Rc;
 use web_sys::File;
 
 use super::{Loading, PageModel, Screen, Tab};
-use crate::page::conversion::Phase;
+use crate::page::conversion::ConversionPhase;
 use crate::page::stored::shown_columns;
 use crate::protocol::FromWorker;
 use crate::protocol::compare::CompareReply;
 use crate::protocol::error::ErrorText;
-use crate::protocol::opened::{FileName, Opened};
+use crate::protocol::opened::{FileName, OpenedCheckpoint};
 use crate::rows::PackedRows;
 use crate::state::rail::Rail;
 use crate::state::work::OpenWork;
@@ -41,13 +41,13 @@ impl PageModel {
             }
             FromWorker::Crashed(_) => {}
             FromWorker::OpenFailed(error) => {
-                (self.wanted, self.revived) = (None, None);
+                (self.pending_link, self.revived) = (None, None);
                 if let (Some(rail), Some(requested)) = (&mut self.rail, self.requested) {
-                    Rc::make_mut(rail).set_wrong(requested, error.title.clone());
+                    Rc::make_mut(rail).set_problem(requested, error.title.clone());
                 }
                 self.error = Some(Rc::new(error));
                 self.work = None;
-                self.forget();
+                self.reset();
                 self.compare = None;
                 self.screen = Screen::Error;
             }
@@ -64,7 +64,7 @@ impl PageModel {
                 self.description = Some(Rc::new(*description));
             }
             FromWorker::Inspected(inspected) => self.inspected = Some(Rc::new(inspected)),
-            FromWorker::Valued(values) => self.values = Some(Rc::new(values)),
+            FromWorker::Values(values) => self.values = Some(Rc::new(values)),
             FromWorker::Family { request, family } => {
                 if let Some(convert) =
                     self.convert.as_mut().filter(|convert| convert.request == request)
@@ -80,13 +80,13 @@ impl PageModel {
                     convert.planning = false;
                 }
             }
-            FromWorker::Wants(paths) => {
+            FromWorker::FilesNeeded(paths) => {
                 if let Some(convert) = &mut self.convert {
-                    convert.wants = Rc::new(paths);
+                    convert.needed_files = Rc::new(paths);
                 }
             }
             FromWorker::Running(now) => {
-                if let Some(Phase::Running { now: old, past }) =
+                if let Some(ConversionPhase::Running { now: old, past }) =
                     self.convert.as_mut().map(|convert| &mut convert.phase)
                 {
                     let mut longer = past.as_ref().clone();
@@ -97,7 +97,7 @@ impl PageModel {
             }
             FromWorker::Done(done) => {
                 if let Some(convert) = &mut self.convert {
-                    convert.phase = Phase::Done { done, file };
+                    convert.phase = ConversionPhase::Done { done, file };
                 }
             }
             FromWorker::Compare(CompareReply::Report(_)) => {
@@ -131,8 +131,9 @@ impl PageModel {
             }
             FromWorker::Stopped { error } => {
                 if let Some(convert) = &mut self.convert {
-                    convert.phase =
-                        error.map_or(Phase::Form, |error| Phase::Failed(Rc::new(error)));
+                    convert.phase = error.map_or(ConversionPhase::Form, |error| {
+                        ConversionPhase::Failed(Rc::new(error))
+                    });
                 }
             }
         }
@@ -141,7 +142,7 @@ impl PageModel {
     /// Shows the first keys of the checkpoint that is being opened.
     fn found(&mut self, rows: &PackedRows) {
         if self.screen == Screen::Loading && self.loading.first.is_none() {
-            let first = rows.unpack().map(|rows| OpenWork::new(Opened::default(), rows));
+            let first = rows.unpack().map(|rows| OpenWork::new(OpenedCheckpoint::default(), rows));
             // Folding would be misleading: the repetitions are not known yet.
             self.loading.first = first.map(|mut first| {
                 first.toggle_folding();
@@ -152,7 +153,7 @@ impl PageModel {
         }
     }
 
-    fn opened(&mut self, session: u32, mut opened: Opened) {
+    fn opened(&mut self, session: u32, mut opened: OpenedCheckpoint) {
         let packed = std::mem::take(&mut opened.rows);
         let Some(rows) = packed.unpack() else {
             self.error = Some(Rc::new(ErrorText::misfit()));
@@ -173,7 +174,7 @@ impl PageModel {
             Screen::Compare if self.compare.is_some() => Screen::Compare,
             _ => Screen::Work,
         };
-        if let Some(link) = self.wanted.take() {
+        if let Some(link) = self.pending_link.take() {
             self.follow(&link);
         }
         self.notice = self.revived.take().or(self.notice.take());

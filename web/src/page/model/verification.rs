@@ -5,9 +5,9 @@ use std::rc::Rc;
 use web_sys::File;
 
 use crate::page::stored::keep_rate;
-use crate::protocol::conversion::Running;
+use crate::protocol::conversion::JobProgress;
 use crate::protocol::error::ErrorText;
-use crate::protocol::verify::{Verified, VerifyReply};
+use crate::protocol::verify::{VerifyReply, VerifyReport};
 
 /// A verification of the open checkpoint.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -29,9 +29,9 @@ pub enum VerificationStage {
     #[default]
     Form,
     /// Running: the latest progress, and the history of (bytes, milliseconds).
-    Now(Running, Rc<Vec<(u64, f64)>>),
+    Now(JobProgress, Rc<Vec<(u64, f64)>>),
     /// Complete.
-    Done(Rc<Verified>),
+    Done(Rc<VerifyReport>),
     /// Failed with an error.
     Failed(Rc<ErrorText>),
 }

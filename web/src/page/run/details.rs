@@ -16,7 +16,7 @@ use crate::state::fmt;
 use crate::state::run::{step, timestamp};
 
 /// Maximum number of names listed; the rest is counted.
-const NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 #[derive(Properties, PartialEq)]
 pub(super) struct RunDetailsProps {
@@ -39,14 +39,14 @@ pub(super) fn RunDetails(props: &RunDetailsProps) -> Html {
 
 fn selected_file(actor: &Actor, view: &Rc<RunView>) -> Html {
     let (Some(row), Some(entry)) = (view.row(), view.entry()) else { return html! {} };
-    let looked = view.looked.get(row.entry).and_then(Option::as_ref);
+    let checks = view.checks.get(row.entry).and_then(Option::as_ref);
     let open = {
         let (actor, view) = (actor.clone(), view.clone());
         Callback::from(move |_: MouseEvent| {
             super::open(&view, &actor);
         })
     };
-    let states = looked.map(|looked| looked.states.join(", ")).unwrap_or_default();
+    let states = checks.map(|checks| checks.states.join(", ")).unwrap_or_default();
     let facts = [
         ("kind", kind_word(&entry.kind).to_owned()),
         (
@@ -144,8 +144,8 @@ fn index(view: &RunView) -> Html {
         html! {
             <>
                 <p class="warnline">{ severity(Severity::Warning) }<span>{ title }</span></p>
-                <ul class="names">{ for names.iter().take(NAMED).map(|name| html! { <li title={visible(name)}>{ visible(name) }</li> }) }
-                    if names.len() > NAMED { <li class="dim">{ format!("and {} more", names.len() - NAMED) }</li> }</ul>
+                <ul class="names">{ for names.iter().take(MAX_NAMED).map(|name| html! { <li title={visible(name)}>{ visible(name) }</li> }) }
+                    if names.len() > MAX_NAMED { <li class="dim">{ format!("and {} more", names.len() - MAX_NAMED) }</li> }</ul>
             </>
         }
     };

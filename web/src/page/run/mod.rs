@@ -17,7 +17,7 @@ use yew::prelude::*;
 pub use screen::RunScreen;
 
 use crate::page::compare;
-use crate::page::drop::Dropped;
+use crate::page::drop::DroppedFile;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
@@ -28,7 +28,7 @@ use crate::state::run::{find, place_of, sort};
 
 /// Shows the run folder found among dropped files. Returns the files in `Err` if there is no run
 /// folder.
-pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
+pub fn begin(actor: &Actor, files: Vec<DroppedFile>) -> Result<(), Vec<DroppedFile>> {
     let names: Vec<FileName> = files.iter().map(|dropped| dropped.name.clone()).collect();
     let Some(folder) = find(&names) else { return Err(files) };
     let actor = actor.clone();
@@ -43,7 +43,7 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
         if let Some(kept) = kept {
             view.take_kept(kept);
         }
-        actor.instead(move |actor| {
+        actor.replace_open(move |actor| {
             actor.act(Action::Interrupt(actor.bridge.long_jobs(), true));
             actor.act(Action::OpenRun(Box::new(view.clone())));
         });
@@ -52,7 +52,7 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
 }
 
 /// Reads a text file that lies next to the checkpoints.
-async fn text(dropped: &Dropped) -> Result<String, String> {
+async fn text(dropped: &DroppedFile) -> Result<String, String> {
     if dropped.name.size > LONGEST_KEPT {
         return Err("it is too long".into());
     }
@@ -108,7 +108,7 @@ pub fn use_run(model: &PageModel, actor: &Actor) {
     let key = shown.as_ref().map(|view| crate::page::hooks::Same(view.files.clone()));
     use_effect_with(key, move |_| {
         let Some(view) = shown else { return };
-        let requested = view.unlooked();
+        let requested = view.unchecked();
         if requested.is_empty() {
             return;
         }
@@ -156,12 +156,12 @@ impl PageModel {
     pub(super) fn open_run(&mut self, mut view: RunView) {
         // On return to a folder, an earlier read of its values is no longer running.
         view.values.now = None;
-        self.over = None;
+        self.dragged = None;
         self.sheet = None;
         self.work = None;
         self.compare = None;
         (self.address, self.fetched) = (None, None);
-        self.forget();
+        self.reset();
         self.error = None;
         self.run = Some(Rc::new(view));
         self.screen = Screen::Run;
@@ -169,7 +169,7 @@ impl PageModel {
 
     /// Returns whether these are the files of the run folder, so that it is kept when one is
     /// opened.
-    pub(super) fn is_of_run(&self, files: &[Dropped]) -> bool {
+    pub(super) fn is_of_run(&self, files: &[DroppedFile]) -> bool {
         self.run.as_ref().is_some_and(|view| *view.files == *files)
     }
 }

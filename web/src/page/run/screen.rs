@@ -141,7 +141,7 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
 /// the trainer would load if that is a different one.
 fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
     let Some(pick) = view.pick() else {
-        let text = match view.unlooked().len() {
+        let text = match view.unchecked().len() {
             0 => "Nothing would be loaded",
             _ => "Open the newest sound one",
         };
@@ -210,11 +210,11 @@ fn line(actor: &Actor, view: &Rc<RunView>, gone: &[String], at: usize, each: f64
     let latest = Some(&entry.name) == view.sorted.run.latest.as_ref();
     let notes = notes(view, row.entry);
     let number = step(entry).and_then(|step| u64::try_from(step).ok()).map(fmt::exact);
-    let looked = view.looked.get(row.entry).and_then(Option::as_ref);
-    let states = match (notes.first(), looked, &entry.kind) {
+    let checks = view.checks.get(row.entry).and_then(Option::as_ref);
+    let states = match (notes.first(), checks, &entry.kind) {
         (Some(note), ..) => note.clone(),
-        (None, Some(looked), RunFile::Subset { .. }) => looked.states.join(", "),
-        (None, Some(looked), _) => match looked.states.len() {
+        (None, Some(checks), RunFile::Subset { .. }) => checks.states.join(", "),
+        (None, Some(checks), _) => match checks.states.len() {
             0 => String::new(),
             count => fmt::plural(count as u64, "state"),
         },
@@ -269,7 +269,7 @@ fn status(actor: &Actor, view: &RunView) -> Html {
         + u64::from(view.sorted.error.is_some())
         + view.sorted.run.only_index.len() as u64;
     let all = view.sorted.run.entries.iter().filter(|entry| entry.holds_states()).count() as u64;
-    let open = view.unlooked().len() as u64;
+    let open = view.unchecked().len() as u64;
     html! {
         <footer class="status">
             if warnings > 0 { <span>{ severity(Severity::Warning) }<b>{ fmt::plural(warnings, "warning") }</b></span> }

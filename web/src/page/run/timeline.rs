@@ -144,7 +144,7 @@ fn short(step: u128) -> String {
 fn mark(actor: &Actor, view: &RunView, entry: &FileEntry, at: usize, x: f64, y: f64) -> Html {
     let latest = Some(&entry.name) == view.sorted.run.latest.as_ref();
     let number = view.sorted.rows.get(at).map_or(usize::MAX, |row| row.entry);
-    let broken = !view.wrong(number).is_empty()
+    let broken = !view.problem(number).is_empty()
         || matches!(entry.kind, RunFile::Temporary | RunFile::NoDate);
     let goes = view.prunable().iter().any(|gone| gone.name == entry.name);
     let (height, color) = match entry.kind {

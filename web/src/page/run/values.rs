@@ -111,7 +111,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
                 about.unwrap_or_default()
             );
             let (actor, view) = (actor.clone(), view.clone());
-            let matrix = !view.unlooked().is_empty();
+            let matrix = !view.unchecked().is_empty();
             let onclick = Callback::from(move |_: MouseEvent| read(&view, &actor, unread.clone()));
             html! { <p><button class="btn" id="read-run" disabled={matrix} {onclick}>{ text }</button></p> }
         }

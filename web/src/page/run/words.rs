@@ -26,8 +26,8 @@ pub(super) fn notes(view: &RunView, entry: usize) -> Vec<String> {
         }
         _ => {}
     }
-    if !view.wrong(entry).is_empty() {
-        notes.push(view.wrong(entry).to_owned());
+    if !view.problem(entry).is_empty() {
+        notes.push(view.problem(entry).to_owned());
     }
     if view.sorted.run.only_folder.contains(&of.name) {
         notes.push("The index does not list it: autoload skips it.".into());

@@ -10,16 +10,16 @@ use crate::page::marks::{classes, good, prose, severity};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::protocol::finding::Severity;
-use crate::protocol::weights::{Noticed, Scanned};
+use crate::protocol::weights::{ScanReport, ValueFinding};
 use crate::state::fmt;
 use crate::state::weights::number;
 use crate::state::work::OpenWork;
 
 /// Maximum number of keys that a finding lists.
-const LISTED: usize = 6;
+const MAX_LISTED: usize = 6;
 
 /// Renders a finding.
-pub fn article(actor: &Actor, work: &OpenWork, noticed: &Noticed) -> Html {
+pub fn article(actor: &Actor, work: &OpenWork, noticed: &ValueFinding) -> Html {
     let (class, word) = match noticed.severity {
         Severity::Note => ("note", "Note"),
         _ => ("warn", "Warning"),
@@ -57,11 +57,12 @@ pub fn article(actor: &Actor, work: &OpenWork, noticed: &Noticed) -> Html {
 }
 
 /// Renders the message that nothing was found, with the list of checks.
-pub fn nothing(scanned: &Scanned) -> Html {
-    let whole = if scanned.left > 0 { "in the values read so far" } else { "in the values" };
+pub fn nothing(scanned: &ScanReport) -> Html {
+    let whole =
+        if scanned.unread_bytes > 0 { "in the values read so far" } else { "in the values" };
     html! {
         <div class="allgood" id="values-good">{ good() }<div><h3>{ format!("Nothing found {whole}") }</h3>
-            <p class="mid-ink">{ format!("Looked for {}.", scanned.looked_for.join(", ")) }</p></div></div>
+            <p class="mid-ink">{ format!("Looked for {}.", scanned.checks.join(", ")) }</p></div></div>
     }
 }
 
@@ -80,10 +81,10 @@ fn keys(actor: &Actor, work: &OpenWork, rows: &[u32]) -> Html {
             }
         }
     }
-    let more = folded.len().saturating_sub(LISTED);
+    let more = folded.len().saturating_sub(MAX_LISTED);
     html! {
         <ul class="keys-of">
-            { for folded.iter().take(LISTED).map(|(name, row, times)| {
+            { for folded.iter().take(MAX_LISTED).map(|(name, row, times)| {
                 let (actor, row) = (actor.clone(), *row);
                 let name = if *times == 1 { work.rows[row as usize].key.clone() } else { name.clone() };
                 let onclick = Callback::from(move |_: MouseEvent| {

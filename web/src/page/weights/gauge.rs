@@ -6,7 +6,7 @@ use crate::page::marks::{good, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
 use crate::page::running::recent;
-use crate::protocol::conversion::Running;
+use crate::protocol::conversion::JobProgress;
 use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::values_panel::{ScanState, ValuesPanel};
@@ -58,11 +58,11 @@ pub fn scan_button(
             <span class="scan">
                 <button class="textrow" id="scanned" onclick={show} title="Findings (F)"><span role="status">
                     { mark(work) }
-                    if done.left > 0 { { format!("stopped after {}", fmt::bytes(done.bytes)) } }
+                    if done.unread_bytes > 0 { { format!("stopped after {}", fmt::bytes(done.bytes)) } }
                     else if done.bytes == 0 { { "all values are read" } }
                     else { { format!("scanned {} in {}", fmt::bytes(done.bytes), fmt::seconds(done.millis)) } }
                 </span></button>
-                if done.left > 0 { <button class="btn" id="scan" {title} onclick={begin}>{ format!("Scan the rest \u{b7} {}", fmt::bytes(done.left)) }</button> }
+                if done.unread_bytes > 0 { <button class="btn" id="scan" {title} onclick={begin}>{ format!("Scan the rest \u{b7} {}", fmt::bytes(done.unread_bytes)) }</button> }
             </span>
         },
         ScanState::Failed(error) => html! {
@@ -88,7 +88,7 @@ pub fn status(
         ScanState::Now(now, ..) => {
             (format!("Stop at {} %", fmt::percent(now.done, now.total.max(1))), true)
         }
-        ScanState::Done(done) if done.left == 0 => return html! {},
+        ScanState::Done(done) if done.unread_bytes == 0 => return html! {},
         ScanState::Done(_) => ("Scan the rest".to_owned(), false),
         _ => ("Scan values".to_owned(), false),
     };
@@ -109,7 +109,7 @@ fn mark(work: &OpenWork) -> Html {
     }
 }
 
-fn gauge(actor: &Actor, now: &Running, past: &[(u64, f64)], stopping: bool) -> Html {
+fn gauge(actor: &Actor, now: &JobProgress, past: &[(u64, f64)], stopping: bool) -> Html {
     let stop = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.stop_scan())

@@ -29,7 +29,7 @@ const BASE: f64 = 98.0;
 /// Left end of the axis; the labels of counts are to the left of it.
 const LEFT: f64 = 46.0;
 /// Minimum distance between labels of marks, in pixels.
-const APART: f64 = 34.0;
+const MIN_LABEL_GAP: f64 = 34.0;
 
 /// The histogram.
 #[component]
@@ -184,7 +184,7 @@ fn marks(values: &TensorValues, axis: &HistogramAxis<'_>) -> Html {
     let mut labelled: Vec<f64> = Vec::new();
     let drawn = all.into_iter().filter_map(|(value, label, class)| {
         let x = axis.of(value)?;
-        let free = labelled.iter().all(|other| (other - x).abs() >= APART);
+        let free = labelled.iter().all(|other| (other - x).abs() >= MIN_LABEL_GAP);
         if free {
             labelled.push(x);
         }
@@ -212,7 +212,7 @@ fn labels(axis: &HistogramAxis<'_>) -> Html {
     let mut taken = vec![axis.from + 16.0, axis.to - 16.0];
     between.retain(|(x, _)| {
         let free = (axis.from + 60.0..axis.to - 60.0).contains(x)
-            && taken.iter().all(|other| (other - x).abs() >= APART);
+            && taken.iter().all(|other| (other - x).abs() >= MIN_LABEL_GAP);
         taken.extend(free.then_some(*x));
         free
     });

@@ -15,7 +15,7 @@ use yew::prelude::*;
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel};
 use crate::protocol::ToWorker;
-use crate::protocol::conversion::Running;
+use crate::protocol::conversion::JobProgress;
 use crate::protocol::weights::WeightsRequest;
 use crate::state::values_panel::{ScanState, TensorReading, ValuesPanel};
 use crate::state::work::OpenWork;
@@ -29,7 +29,7 @@ pub use picker::picker;
 pub use statistics::{StatisticsProps, StatisticsSection};
 
 /// Maximum size in bytes of a tensor that is read when selected; larger ones are read on demand.
-const BY_ITSELF: u64 = 1_000_000_000;
+const MAX_UNASKED: u64 = 1_000_000_000;
 
 impl Actor {
     /// Changes the state of reading values.
@@ -41,7 +41,7 @@ impl Actor {
     pub fn scan(&self) {
         self.request(&ToWorker::Weights(WeightsRequest::Scan(true)));
         self.values_panel(|values_panel| {
-            let now = Running { done: 0, total: 0, millis: 0.0, key: String::new() };
+            let now = JobProgress { done: 0, total: 0, millis: 0.0, key: String::new() };
             values_panel.scan = ScanState::Now(now, Rc::default(), false);
         });
     }
@@ -99,7 +99,7 @@ pub fn use_values_panel(model: &UseReducerHandle<PageModel>, actor: &Actor) {
             if *known {
                 // A scan has read it meanwhile.
                 actor.request(&ToWorker::Inspect { row });
-            } else if unread <= BY_ITSELF && !remote && !scanning {
+            } else if unread <= MAX_UNASKED && !remote && !scanning {
                 if one.is_none_or(|one| one.row != row) {
                     actor.read_values(row);
                 }

@@ -9,7 +9,7 @@ use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::weights::gauge::of_total;
 use crate::page::weights::histogram::HistogramView;
-use crate::protocol::inspected::Inspected;
+use crate::protocol::inspected::RowDetails;
 use crate::protocol::weights::TensorValues;
 use crate::rows::Row;
 use crate::state::fmt;
@@ -22,7 +22,7 @@ pub struct StatisticsProps {
     /// The row of the tensor.
     pub row: Row,
     /// Details of the row.
-    pub inspected: Rc<Inspected>,
+    pub inspected: Rc<RowDetails>,
     /// The state of reading values.
     pub values_panel: ValuesPanel,
     /// Width of the inspector in pixels.

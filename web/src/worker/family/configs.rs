@@ -7,7 +7,7 @@ use statelens_recipes::config::Converted;
 use crate::protocol::family::{ConfigLines, NamedText};
 
 /// Maximum number of lines shown.
-const MOST: usize = 2_000;
+const MAX_LINES: usize = 2_000;
 
 /// Returns the lines of both configs, with the changed ones marked.
 pub(super) fn configs(old: &NamedText, new: &NamedText, converted: &Converted) -> ConfigLines {
@@ -24,12 +24,12 @@ pub(super) fn configs(old: &NamedText, new: &NamedText, converted: &Converted) -
 fn marked(own: &str, other: &str) -> Vec<(String, bool)> {
     let mut there: HashMap<String, usize> = HashMap::new();
     for line in other.lines() {
-        *there.entry(said(line)).or_default() += 1;
+        *there.entry(normalised(line)).or_default() += 1;
     }
     let mark = |line: &str| {
-        let said = said(line);
-        let changed = match there.get_mut(&said) {
-            _ if said.is_empty() => false,
+        let normalised = normalised(line);
+        let changed = match there.get_mut(&normalised) {
+            _ if normalised.is_empty() => false,
             Some(count) if *count > 0 => {
                 *count -= 1;
                 false
@@ -38,11 +38,11 @@ fn marked(own: &str, other: &str) -> Vec<(String, bool)> {
         };
         (line.to_owned(), changed)
     };
-    own.lines().take(MOST).map(mark).collect()
+    own.lines().take(MAX_LINES).map(mark).collect()
 }
 
 /// Normalises a line, so that JSON and YAML compare equal.
-fn said(line: &str) -> String {
+fn normalised(line: &str) -> String {
     let line = line.trim().trim_start_matches("- ");
     let line = line.trim_end_matches(',').trim_end_matches(['{', '[']).trim();
     if line.chars().all(|c| matches!(c, '{' | '}' | '[' | ']' | ',')) {

@@ -13,7 +13,7 @@ use crate::protocol::family::FamilyRequest;
 use crate::worker::opened::OpenCheckpoint;
 
 /// Maximum size of a config in bytes: more than any has.
-pub(in crate::worker) const MOST_CONFIG: u64 = 16 << 20;
+pub(in crate::worker) const MAX_CONFIG_SIZE: u64 = 16 << 20;
 
 /// The model to convert.
 pub(super) struct SourceModel {
@@ -61,7 +61,7 @@ fn folded(open: &OpenCheckpoint, adapter: FileId) -> Result<Checkpoint> {
             .in_file(name)
             .advice("It has the scale of the adapter. Open it with the model and the adapter.")
     })?;
-    let bytes = files.read_vec(config, 0, files.len(config).min(MOST_CONFIG))?;
+    let bytes = files.read_vec(config, 0, files.len(config).min(MAX_CONFIG_SIZE))?;
     let text = String::from_utf8_lossy(&bytes);
     let config = parse(&text, Language::Json).map_err(|error| error.in_file(CONFIG))?;
     let parts = [("model".to_owned(), files.main()?), ("adapter".to_owned(), adapter)];

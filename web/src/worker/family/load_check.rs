@@ -9,7 +9,7 @@ use crate::protocol::family::LoadCheck;
 use crate::state::fmt::{exact, plural, shape};
 
 /// Number of keys to name.
-const NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 /// Checks a converted model against its config.
 pub(super) fn check(
@@ -44,12 +44,12 @@ pub(super) fn check(
         let what = plural(unexpected.1, "key");
         result.bad.push(format!("{what} that the config does not expect: {}", named(unexpected)));
     }
-    for one in found.misfits.iter().take(NAMED) {
+    for one in found.misfits.iter().take(MAX_NAMED) {
         let (is, expected) = (shape(&one.shape), shape(&one.expected));
         result.bad.push(format!("`{}` is {is}; the config expects {expected}", one.key));
     }
-    if found.misfits.len() > NAMED {
-        let more = found.misfits.len() - NAMED;
+    if found.misfits.len() > MAX_NAMED {
+        let more = found.misfits.len() - MAX_NAMED;
         result.bad.push(format!("{} with another shape", plural(more as u64, "more tensor")));
     }
     if let Some(layers) = found.layers.filter(|_| missing.1 + unexpected.1 == 0) {
@@ -78,7 +78,7 @@ pub(super) fn check(
 }
 
 fn named((keys, count): &(Vec<String>, u64)) -> String {
-    let shown: Vec<String> = keys.iter().take(NAMED).map(|key| format!("`{key}`")).collect();
+    let shown: Vec<String> = keys.iter().take(MAX_NAMED).map(|key| format!("`{key}`")).collect();
     let more = count.saturating_sub(shown.len() as u64);
     match more {
         0 => shown.join(", "),

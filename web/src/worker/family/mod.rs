@@ -8,7 +8,7 @@ mod plan;
 mod recognition;
 mod rows;
 
-pub(super) use files::MOST_CONFIG;
+pub(super) use files::MAX_CONFIG_SIZE;
 pub(super) use plan::{plain, plan, table};
 pub(super) use recognition::{
     ConversionInputs, config_name, config_of_files, read as read_config, recognise_model,

@@ -12,7 +12,7 @@ use statelens_recipes::proposal::{stages, stem};
 
 use super::recognition::ConversionInputs;
 use super::{configs, load_check, rows};
-use crate::protocol::conversion::{ConvertOptions, Planned};
+use crate::protocol::conversion::{ConvertOptions, PlanSummary};
 use crate::protocol::family::{ConversionOutcome, FamilyRequest, NamedText};
 use crate::state::fmt::plural;
 use crate::text;
@@ -34,8 +34,9 @@ pub(in crate::worker) fn plain(
     options: &ConvertOptions,
     inputs: Option<&ConversionInputs>,
     job: &Job,
-) -> Result<(PlannedOutput, Planned)> {
-    let folds = |found: &&ConversionInputs| options.family.fold && !found.looks.adapter.is_empty();
+) -> Result<(PlannedOutput, PlanSummary)> {
+    let folds =
+        |found: &&ConversionInputs| options.family.fold && !found.recognised.adapter.is_empty();
     let Some(found) = inputs.filter(folds) else { return planning::plan(open, options, job) };
     found.apart.clone().map_or(Ok(()), Err)?;
     let (checkpoint, limits) = (found.checkpoint.clone(), open.limits.clone());
@@ -59,7 +60,7 @@ pub(in crate::worker) fn plain(
 /// Returns the command that folds the adapter.
 fn fold_command(open: &OpenCheckpoint, inputs: &ConversionInputs) -> String {
     let source = open.source_name();
-    command_line(&["fold-lora", &source, "--adapter", &inputs.looks.adapter])
+    command_line(&["fold-lora", &source, "--adapter", &inputs.recognised.adapter])
 }
 
 /// A converted model, ready to be planned.
@@ -90,9 +91,9 @@ pub(in crate::worker) fn table(
     let ready = converted(options, target, inputs, &mut shown).map_err(|error| {
         // If the config belongs to another model, report that rather than the error it leads to,
         // even if a rule failed.
-        match inputs.looks.mismatch.is_empty() || is_of_text(&error) {
+        match inputs.recognised.mismatch.is_empty() || is_of_text(&error) {
             true => error,
-            false => Error::refused(inputs.looks.mismatch.trim_end_matches('.').to_owned())
+            false => Error::refused(inputs.recognised.mismatch.trim_end_matches('.').to_owned())
                 .advice("Choose the config of this model."),
         }
     });
@@ -135,7 +136,7 @@ fn converted(
     let leg = found.leg(target)?;
     let model = match (&request.model, &request.recipe) {
         (None, Some(_)) => &recipe.family,
-        _ => &found.looks.model,
+        _ => &found.recognised.model,
     };
     let (stages, mut converted) = stages(recipe, model, leg, found.value.as_ref())?;
     let params = converted.as_ref().map(|converted| converted.config.clone());
@@ -145,7 +146,7 @@ fn converted(
     let wishes = Wishes {
         drop_unmatched: true,
         unwrap: request.unwrap,
-        with_optimizer: request.with_optimizer && found.looks.optimizer,
+        with_optimizer: request.with_optimizer && found.recognised.optimizer,
         ..Wishes::default()
     };
     let done = convert(&found.checkpoint, recipe, &stages, &params, wishes)?;
@@ -217,7 +218,7 @@ pub(in crate::worker) fn plan(
     ready: Ready,
     found: &ConversionInputs,
     job: &Job,
-) -> Result<(PlannedOutput, Planned)> {
+) -> Result<(PlannedOutput, PlanSummary)> {
     let Ready { to, made, optimizer, config, casts, .. } = ready;
     let all: Vec<&Checkpoint> = std::iter::once(&made).chain(&optimizer).collect();
     let mut edits = CastRule::for_each(casts, &all)?.into_iter();
@@ -318,12 +319,12 @@ fn command(
         ("--export-safetensors", options.to == "safetensors"),
         ("--drop-unmatched-keys", request.drop_unmatched),
         ("--unwrap", request.unwrap),
-        ("--with-optimizer", request.with_optimizer && found.looks.optimizer),
+        ("--with-optimizer", request.with_optimizer && found.recognised.optimizer),
     ] {
         words.extend(on.then(|| flag.to_owned()));
     }
     let command = command_line(&words);
-    match request.fold && !found.looks.adapter.is_empty() {
+    match request.fold && !found.recognised.adapter.is_empty() {
         true => format!("{} && {command}", fold_command(open, found)),
         false => command,
     }

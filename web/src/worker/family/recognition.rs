@@ -11,7 +11,7 @@ use statelens_recipes::language::Recipe;
 use statelens_recipes::proposal::{self, Clues};
 use statelens_recipes::{ModelFormat, families, ranks, recognise};
 
-use super::files::{self, MOST_CONFIG, SourceModel};
+use super::files::{self, MAX_CONFIG_SIZE, SourceModel};
 use super::library;
 use crate::protocol::family::{FamilyRequest, NamedText, RecognisedModel};
 use crate::protocol::opened::Choice;
@@ -22,7 +22,7 @@ use crate::worker::opened::OpenCheckpoint;
 /// Everything that a conversion needs.
 pub(in crate::worker) struct ConversionInputs {
     /// The reply to the page.
-    pub(in crate::worker) looks: RecognisedModel,
+    pub(in crate::worker) recognised: RecognisedModel,
     /// The checkpoint to convert.
     pub(super) checkpoint: Arc<Checkpoint>,
     /// Why the requested files can't be joined into one checkpoint.
@@ -58,15 +58,15 @@ pub(in crate::worker) fn recognise_model(
             && recognise::is_training_state(&model.checkpoint, request.unwrap);
     let checkpoint = &*model.checkpoint;
     let models = library::catalog().models().map(str::to_owned).collect();
-    let mut looks = RecognisedModel { models, ..RecognisedModel::default() };
+    let mut recognised = RecognisedModel { models, ..RecognisedModel::default() };
     let folder = ranked.as_ref().map(|ranked| ranked.folder.trim_end_matches('/'));
     let config = request.config.clone().or_else(|| sibling_config(&checkpoint.files, folder));
     let (value, wrong) = match config.as_ref().map(read).transpose() {
         Ok(value) => (value, None),
         Err(error) => (None, Some(error)),
     };
-    looks.config = config.as_ref().map(|config| config.name.clone()).unwrap_or_default();
-    looks.mismatch = match (&config, &value) {
+    recognised.config = config.as_ref().map(|config| config.name.clone()).unwrap_or_default();
+    recognised.mismatch = match (&config, &value) {
         (Some(config), Some(value)) => mismatch(open, config, value),
         _ => String::new(),
     };
@@ -78,8 +78,8 @@ pub(in crate::worker) fn recognise_model(
     let cerebras = !of_trainer && recognise::is_cerebras(checkpoint);
     let adapter = files::adapter(&open.checkpoint.files).filter(|_| ranked.is_none());
     let adapter = adapter.map(|id| open.checkpoint.files.name(id).to_owned());
-    looks.adapter = adapter.filter(|_| !cerebras).unwrap_or_default();
-    looks.optimizer = ranked.is_none()
+    recognised.adapter = adapter.filter(|_| !cerebras).unwrap_or_default();
+    recognised.optimizer = ranked.is_none()
         && !request.fold
         && match cerebras {
             true => recognise::has_optimizer(checkpoint),
@@ -116,38 +116,40 @@ pub(in crate::worker) fn recognise_model(
         (None, Ok(model)) => own(model),
         (None, Err(error)) => (NamedText::default(), Err(error.clone())),
     };
-    looks.model = named.as_ref().cloned().unwrap_or_default();
-    looks.title = match &recipe {
+    recognised.model = named.as_ref().cloned().unwrap_or_default();
+    recognised.title = match &recipe {
         Ok(recipe) if !recipe.title.is_empty() => recipe.title.clone(),
-        _ => looks.model.clone(),
+        _ => recognised.model.clone(),
     };
-    (looks.certain, looks.by) = match &ranked {
-        Some(ranked) if looks.model == ranked.family => (true, vec!["file names".to_owned()]),
-        _ => clues_of(checkpoint, request, &looks, &guesses, cerebras),
+    (recognised.certain, recognised.by) = match &ranked {
+        Some(ranked) if recognised.model == ranked.family => (true, vec!["file names".to_owned()]),
+        _ => clues_of(checkpoint, request, &recognised, &guesses, cerebras),
     };
-    looks.source = source.as_ref().map(ModelFormat::to_string).unwrap_or_default();
+    recognised.source = source.as_ref().map(ModelFormat::to_string).unwrap_or_default();
     let own = ranked.as_ref().map(|ranked| ranked.format);
     let layouts: Vec<ModelFormat> = recipe.as_ref().map(proposal::layouts).unwrap_or_default();
-    looks.sources = formats().chain(own).chain(layouts.iter().copied()).map(choice).collect();
+    recognised.sources = formats().chain(own).chain(layouts.iter().copied()).map(choice).collect();
     if let (Ok(recipe), Ok(source), Ok(known)) = (&recipe, &source, &known) {
-        let leads = |target: &ModelFormat| leads(recipe, known, &looks.model, *source, *target);
-        looks.targets = formats().chain(layouts).filter(leads).map(choice).collect();
+        let leads =
+            |target: &ModelFormat| leads(recipe, known, &recognised.model, *source, *target);
+        recognised.targets = formats().chain(layouts).filter(leads).map(choice).collect();
     }
-    looks.wrapped = looks.model.is_empty()
+    recognised.wrapped = recognised.model.is_empty()
         && request.recipe.is_none()
         && !recognise::by_keys(checkpoint, !cerebras, true).is_empty();
     let unknown = not_fetched(failed)
         .or(apart.clone().filter(|_| !request.fold))
         .or(wrong)
         .or_else(|| source.as_ref().err().cloned());
-    let of_ranks = recipe.as_ref().ok().filter(|_| looks.targets.is_empty()).and_then(of_ranks);
+    let of_ranks =
+        recipe.as_ref().ok().filter(|_| recognised.targets.is_empty()).and_then(of_ranks);
     let unknown = unknown.or(of_ranks);
     let unknown = unknown.or_else(|| named.err().filter(|_| request.recipe.is_none()));
-    looks.unknown = unknown.as_ref().map(text::error);
+    recognised.unknown = unknown.as_ref().map(text::error);
     let ranked = ranked.is_some();
     let SourceModel { checkpoint, .. } = model;
     ConversionInputs {
-        looks,
+        recognised,
         checkpoint,
         apart,
         ranked,
@@ -198,11 +200,11 @@ fn own(model: &str) -> (NamedText, Result<Recipe>) {
 fn clues_of(
     checkpoint: &Checkpoint,
     request: &FamilyRequest,
-    looks: &RecognisedModel,
+    recognised: &RecognisedModel,
     guesses: &[Guess],
     cerebras: bool,
 ) -> (bool, Vec<String>) {
-    if looks.model.is_empty() {
+    if recognised.model.is_empty() {
         return (false, Vec::new());
     }
     if let Some(rules) = &request.recipe {
@@ -212,7 +214,7 @@ fn clues_of(
         return (true, vec!["set by you".to_owned()]);
     }
     let mut by = Vec::new();
-    let family = families::find(&looks.model).map(|recipe| recipe.family).unwrap_or_default();
+    let family = families::find(&recognised.model).map(|recipe| recipe.family).unwrap_or_default();
     let by_keys = recognise::by_keys(checkpoint, !cerebras, request.unwrap);
     let own = by_keys.iter().find(|guess| guess.family == family);
     let all = own.is_some_and(|own| own.known == own.keys);
@@ -224,9 +226,9 @@ fn clues_of(
             false => format!("{} of {}", own.known, plural(own.keys as u64, "key")),
         });
     }
-    let by_config = guesses.iter().any(|guess| guess.model == looks.model);
+    let by_config = guesses.iter().any(|guess| guess.model == recognised.model);
     if by_config {
-        by.push(looks.config.clone());
+        by.push(recognised.config.clone());
     }
     if recognise::release(checkpoint).is_some() {
         by.push("__metadata__".to_owned());
@@ -307,7 +309,7 @@ fn sibling_config(files: &FileSet, folder: Option<&str>) -> Option<NamedText> {
         _ => None,
     };
     let (id, name) = known.next().or(only)?;
-    let bytes = files.read_vec(id, 0, files.len(id).min(MOST_CONFIG)).ok()?;
+    let bytes = files.read_vec(id, 0, files.len(id).min(MAX_CONFIG_SIZE)).ok()?;
     Some(NamedText { name: name.to_owned(), text: String::from_utf8(bytes).ok()? })
 }
 

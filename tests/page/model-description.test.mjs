@@ -80,7 +80,7 @@ test("whoever types right after opening is not kept waiting by what the model is
       window.asked = 0;
       const post = Worker.prototype.postMessage;
       Worker.prototype.postMessage = function (message, ...rest) {
-        window.asked += JSON.stringify(message, (_, value) => (typeof value === "bigint" ? 0 : value)).includes("Understand");
+        window.asked += JSON.stringify(message, (_, value) => (typeof value === "bigint" ? 0 : value)).includes("DescribeModel");
         return post.call(this, message, ...rest);
       };
       // A letter as soon as there are rows, and others soon after.
