@@ -4,7 +4,7 @@ use std::path::Path;
 
 use statelens_checkpoint::{FileSet, Finding, Grade, Limits, Memory, Unwatched};
 
-use super::tests::{ZipMember, gzip, member, tar, zip};
+use super::tests::{ZipMember, gzip, hex, member, tar, zip};
 use crate::ScanOptions;
 
 fn scan_with(name: &str, bytes: Vec<u8>, limits: &Limits) -> Vec<Finding> {
@@ -160,6 +160,19 @@ fn opcodes_between_an_array_of_joblib_and_the_end_of_its_frame_are_told() {
         let len = u64::from_le_bytes(longer[frame..frame + 8].try_into().unwrap());
         longer[frame..frame + 8].copy_from_slice(&(len + more).to_le_bytes());
         assert!(worst("m.joblib", longer) > Some(Grade::Warning), "{more}");
+    }
+}
+
+/// [`CALL`] behind an `N`, by Python's `lzma.compress(…, format=FORMAT_ALONE)`. Without its last seven
+/// bytes, Python still decompresses all of it but the `STOP`, and runs that.
+#[test]
+fn lzma_that_ends_early_is_examined_to_its_last_byte() {
+    const LZMA: &str = "5d00008000ffffffffffffffff00270c06c733f7fd36d946a3163883b1eb55b96e0b8a7a928c1598a2\
+                        e3ffffd8230000";
+    let packed = hex(LZMA);
+    for cut in 0..=7 {
+        let file = packed[..packed.len() - cut].to_vec();
+        assert!(worst("x.bin", file) > Some(Grade::Warning), "without the last {cut} bytes");
     }
 }
 

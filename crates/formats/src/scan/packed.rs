@@ -232,6 +232,12 @@ pub(super) fn unpack(
             None => Some(error.to_string()),
         },
     };
+    if broken.is_some() {
+        let part = Section::new(source.clone(), 0, u64::MAX);
+        if let Ok(mut again) = packing.reader(part, WINDOW >> depth, Rc::default()) {
+            read_to_the_error(&mut again, &mut bytes, most);
+        }
+    }
     let more = broken.is_none() && bytes.len() as u64 >= most;
     let used = used.get();
     let mut differs = false;
@@ -272,6 +278,23 @@ pub(super) fn fill(reader: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) -> io:
         }
     }
     Ok(())
+}
+
+/// Adds the bytes that a reader can return before it fails, after `bytes`, which it returned before.
+/// A reader that fails in the middle of a buffer loses the bytes that are in it; Python's unpickler
+/// would get them.
+fn read_to_the_error(again: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) {
+    let known = io::copy(&mut again.take(bytes.len() as u64), &mut io::sink());
+    if known.ok() != Some(bytes.len() as u64) {
+        return;
+    }
+    let mut byte = [0];
+    while (bytes.len() as u64) < most && matches!(again.read(&mut byte), Ok(1)) {
+        if room::make_room(bytes, 1).is_err() {
+            return;
+        }
+        bytes.push(byte[0]);
+    }
 }
 
 #[cfg(test)]

@@ -137,7 +137,7 @@ const ZIP_LZMA: &str = "090405005d0000800000319bcac6b27c65dfdf91599fb1d67e2e8a77
     758c0000";
 const ZSTD: &str = "28b52ffd0458b90000636f730a73797374656d0a28532774727565270a74522e84972bfc";
 
-fn hex(text: &str) -> Vec<u8> {
+pub(super) fn hex(text: &str) -> Vec<u8> {
     let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
     (0..text.len()).step_by(2).map(byte).collect()
 }
