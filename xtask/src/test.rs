@@ -98,7 +98,7 @@ fn tests(deep: bool) -> Result<()> {
     if deep {
         cargo.env(DEEP, "1");
     }
-    cargo.args(["test", "--locked", "--workspace"]);
+    cargo.args(["test", "--locked", "--no-fail-fast", "--workspace"]);
     shell::run(cargo.args(["--exclude", "statelens-app", "--exclude", "xtask-bindgen"]))
 }
 
